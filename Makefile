@@ -1,0 +1,54 @@
+# Everything a newcomer needs: `make run`, `make test`. Needs python3 >= 3.10 with venv.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
+SOURCES := $(wildcard *.py) parsers collectors daemon tests
+
+.PHONY: run test check dev format lint types imports doctest golden clean
+
+run: $(VENV)/.run
+	$(BIN)/tegrascope run --demo --state-dir .state
+
+test: dev
+	$(BIN)/python -m pytest
+
+check: format lint types imports doctest test
+
+dev: $(VENV)/.dev
+	@mkdir -p .dev && ln -sfn .. .dev/tegrascope
+
+format: dev
+	$(BIN)/ruff format --check $(SOURCES)
+
+lint: dev
+	$(BIN)/ruff check $(SOURCES)
+
+types: dev
+	$(BIN)/mypy
+
+imports: dev
+	$(BIN)/lint-imports
+
+doctest: dev
+	$(BIN)/python -m pytest --doctest-modules parsers collectors daemon README.md --doctest-glob='*.md'
+
+golden: dev
+	$(BIN)/python -m tests.golden
+
+clean:
+	rm -rf $(VENV) .dev build *.egg-info
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
+	  { echo "tegrascope needs python3 3.10 or newer: install it, or name one with make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "python3 has no venv: apt install python3-venv" >&2; exit 1; }
+
+$(VENV)/.run: $(VENV)/bin/python pyproject.toml
+	$(PIP) install -e '.[onnx]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml
+	$(PIP) install -e '.[dev]'
+	@touch $@ $(VENV)/.run

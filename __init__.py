@@ -1,0 +1,32 @@
+"""What a Jetson's DLA, GPU, memory and power rails do while models run, run by run.
+
+>>> import tegrascope
+>>> tegrascope.parse_line("RAM 936/3964MB (lfb 366x4MB) GR3D_FREQ 99%@921").gpu.frequency_hertz
+(921000000,)
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .daemon.run_report import RunReport as RunReport
+    from .parsers.errors import ParseError as ParseError
+    from .parsers.records import Sample as Sample
+    from .parsers.tegrastats import parse_line as parse_line
+
+# Each name is imported when it is first asked for, so that the package itself costs nothing.
+_HOMES = {
+    "ParseError": ".parsers.errors",
+    "RunReport": ".daemon.run_report",
+    "Sample": ".parsers.records",
+    "parse_line": ".parsers.tegrastats",
+}
+
+__all__ = ["ParseError", "RunReport", "Sample", "parse_line"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import one of the public names late."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name], __name__), name)

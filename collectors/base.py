@@ -1,0 +1,95 @@
+"""What every source shares: the clock, the stamp, and the two small protocols."""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Clock(Protocol):
+    """The machine's clocks, handed in so that a test needs no sleep."""
+
+    def monotonic_ns(self) -> int:
+        """Return CLOCK_MONOTONIC in nanoseconds: the time of samples and runs."""
+
+    def wall_ns(self) -> int:
+        """Return nanoseconds since 1970: for people and for Prometheus, never for arithmetic."""
+
+    def boottime_ns(self) -> int:
+        """Return CLOCK_BOOTTIME in nanoseconds, which goes on in suspend."""
+
+    def wait(self, event: threading.Event, until_ns: int) -> bool:
+        """Sleep until a monotonic time or until the event is set; say whether it was set."""
+
+
+class SystemClock:
+    """The real clocks."""
+
+    def monotonic_ns(self) -> int:
+        """Return CLOCK_MONOTONIC in nanoseconds."""
+        return time.monotonic_ns()
+
+    def wall_ns(self) -> int:
+        """Return nanoseconds since 1970."""
+        return time.time_ns()
+
+    def boottime_ns(self) -> int:
+        """Return CLOCK_BOOTTIME in nanoseconds."""
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+    def wait(self, event: threading.Event, until_ns: int) -> bool:
+        """Sleep until a monotonic time or until the event is set; say whether it was set."""
+        return event.wait(max(0.0, (until_ns - time.monotonic_ns()) / 1e9))
+
+
+SYSTEM_CLOCK: Clock = SystemClock()
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped(Generic[T_co]):
+    """Something that arrived, with the time at which it did.
+
+    Attributes:
+        monotonic_ns: CLOCK_MONOTONIC when the newline arrived.
+        wall_ns: Wall time at the same moment.
+        value: What arrived.
+    """
+
+    monotonic_ns: int
+    wall_ns: int
+    value: T_co
+
+
+def stamp(clock: Clock, value: T) -> Stamped[T]:
+    """Stamp a value with the present time."""
+    return Stamped(clock.monotonic_ns(), clock.wall_ns(), value)
+
+
+class LineSource(Protocol):
+    """Where lines come from: a process, a recorded log, a pipe or the simulated board.
+
+    Attributes:
+        name: A label value: ``tegrastats``, ``replay``, ``stream`` or ``simulator``.
+        is_live: False where the lines do not describe this machine now.
+        interval_seconds: Nominal time between two lines; ``None`` where it is not known.
+        restarts: How often the source was started again.
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def is_live(self) -> bool: ...  # noqa: D102
+    @property
+    def interval_seconds(self) -> float | None: ...  # noqa: D102
+    @property
+    def restarts(self) -> int: ...  # noqa: D102
+
+    def lines(self) -> Iterator[Stamped[str]]:
+        """Yield lines without their newline as they arrive, until the end or until ``stop``."""
+
+    def stop(self) -> None:
+        """End ``lines`` soon; called from another thread, and more than once."""

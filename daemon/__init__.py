@@ -1,0 +1,1 @@
+"""Records in: scheduled, paired, stored and served."""

@@ -1,0 +1,1 @@
+"""Text in, typed records out; nothing here touches the machine."""

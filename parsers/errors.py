@@ -1,0 +1,33 @@
+"""What goes wrong while text is read, and what ends it."""
+
+
+class Mendable(Exception):  # noqa: N818 - it is named for what it promises
+    """A failure that a person can end; the command line prints it as one line.
+
+    Attributes:
+        what: What is wrong, with the value that was found.
+        mend: What to do about it: a command, a key, a path.
+    """
+
+    def __init__(self, what: str, mend: str) -> None:
+        super().__init__(f"{what}: {mend}")
+        self.what = what
+        self.mend = mend
+
+
+class UnreadableError(ValueError):
+    """A token that is not what its place asks for; the caller keeps it and reads on."""
+
+
+class ParseError(ValueError):
+    """A whole line that is no record of its kind.
+
+    Attributes:
+        reason: One of a few words, fit for a metric label: ``empty``, ``noise`` …
+        line: The line, verbatim.
+    """
+
+    def __init__(self, reason: str, line: str) -> None:
+        super().__init__(f"{reason}: {line[:120]!r}")
+        self.reason = reason
+        self.line = line

@@ -1,0 +1,170 @@
+"""A worker's line becomes a RunEvent and back; so do the orders that the daemon sends it.
+
+One JSON object a line, both ways. Every time in it is the worker's own CLOCK_MONOTONIC, which
+is the daemon's too, since they share the machine.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, TypeAdapter
+from pydantic import ValidationError as _ValidationError
+
+from .errors import ParseError
+from .records import Record
+
+PhaseName = Literal["load", "build", "warm_up", "baseline_before", "steady", "baseline_after"]
+StageName = Literal["pre", "h2d", "compute", "d2h", "post"]
+Ending = Literal["ok", "failed", "unavailable", "cancelled"]
+
+
+class Order(Record):
+    """What the daemon asks a worker to run.
+
+    Attributes:
+        run_id: UUIDv7, given by the daemon.
+        backend: Name of an engine in ``collectors/engines``.
+        device: The lane, as the engine is to understand it.
+        model: A path to an ONNX file, or ``builtin:resnet50`` and the like.
+        model_directory: Where built-in models are cached.
+        batch: Inputs an inference.
+        threads: CPU threads of a CPU back-end; ``None`` leaves it to the library.
+        warm_up_seconds: At least so long before anything counts.
+        baseline_seconds: Idle time measured before and after the steady phase, model loaded.
+        duration_seconds: Length of the steady phase, or
+        count: inferences in it; exactly one of the two.
+    """
+
+    run_id: str
+    backend: str
+    device: str
+    model: str
+    model_directory: str
+    batch: PositiveInt = 1
+    threads: PositiveInt | None = None
+    warm_up_seconds: NonNegativeFloat = 1.0
+    baseline_seconds: NonNegativeFloat = 0.0
+    duration_seconds: NonNegativeFloat | None = None
+    count: PositiveInt | None = None
+
+
+class Hello(Record):
+    """The worker is up and reads orders.
+
+    Attributes:
+        pid: Its process.
+        python: Version of its interpreter.
+    """
+
+    event: Literal["hello"] = "hello"
+    pid: PositiveInt
+    python: str
+
+
+class Phase(Record):
+    """A phase of a run began or ended.
+
+    Attributes:
+        phase: Which.
+        edge: Which side of it.
+        at_ns: When; the end of ``steady`` is when its last inference was complete.
+    """
+
+    event: Literal["phase"] = "phase"
+    run_id: str
+    phase: PhaseName
+    edge: Literal["begin", "end"]
+    at_ns: NonNegativeInt
+
+
+class Loaded(Record):
+    """The model stands ready, and what it is.
+
+    Attributes:
+        model_sha256: Digest of the model file.
+        versions: Library to version.
+        cold_start_seconds: Named parts of the cold start: ``import``, ``load``,
+            ``first_inference`` ….
+    """
+
+    event: Literal["loaded"] = "loaded"
+    run_id: str
+    model_sha256: str
+    versions: dict[str, str] = {}
+    cold_start_seconds: dict[str, NonNegativeFloat] = {}
+
+
+class Inferences(Record):
+    """Completed inferences of the steady phase, about a second's worth.
+
+    Attributes:
+        start_ns: shape (n,), when each started.
+        latency_ns: shape (n,), how long each took by the host clock.
+        stages_ns: Stage to shape (n,), where the engine can tell.
+    """
+
+    event: Literal["inferences"] = "inferences"
+    run_id: str
+    start_ns: tuple[NonNegativeInt, ...]
+    latency_ns: tuple[NonNegativeInt, ...]
+    stages_ns: dict[StageName, tuple[NonNegativeInt, ...]] = {}
+
+
+class Finished(Record):
+    """The run is over.
+
+    Attributes:
+        ending: How; ``unavailable`` is a back-end or device that is not on this machine.
+        reason: One line, for every ending but ``ok``.
+        process_peak_bytes: Peak resident memory of the worker.
+    """
+
+    event: Literal["finished"] = "finished"
+    run_id: str
+    ending: Ending
+    reason: str | None = None
+    process_peak_bytes: NonNegativeInt | None = None
+
+
+RunEvent = Annotated[
+    Hello | Phase | Loaded | Inferences | Finished,
+    Field(discriminator="event"),
+]
+_RUN_EVENT: TypeAdapter[RunEvent] = TypeAdapter(RunEvent)
+
+
+def parse_run_event(line: str) -> RunEvent:
+    """Read one line of a worker.
+
+    Args:
+        line: A JSON object with an ``event`` key.
+
+    Returns:
+        The event.
+
+    Raises:
+        ParseError: The line is no event (a library printed it, say); its reason is ``noise``.
+
+    >>> parse_run_event('{"event": "hello", "pid": 7, "python": "3.10.12"}')
+    Hello(event='hello', pid=7, python='3.10.12')
+    """
+    try:
+        return _RUN_EVENT.validate_json(line)
+    except _ValidationError:
+        raise ParseError("noise", line) from None
+
+
+def parse_order(line: str) -> Order:
+    """Read one line of the daemon.
+
+    Raises:
+        ParseError: The line is no order.
+    """
+    try:
+        return Order.model_validate_json(line)
+    except _ValidationError:
+        raise ParseError("noise", line) from None
+
+
+def render_event(event: Record) -> str:
+    """Print an event or an order as one line, without its newline."""
+    return event.model_dump_json(exclude_none=True)
