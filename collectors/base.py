@@ -77,6 +77,7 @@ class LineSource(Protocol):
         is_live: False where the lines do not describe this machine now.
         interval_seconds: Nominal time between two lines; ``None`` where it is not known.
         restarts: How often the source was started again.
+        problem: Why no lines come, and what mends it; ``None`` where nothing is known to be wrong.
     """
 
     @property
@@ -87,6 +88,8 @@ class LineSource(Protocol):
     def interval_seconds(self) -> float | None: ...  # noqa: D102
     @property
     def restarts(self) -> int: ...  # noqa: D102
+    @property
+    def problem(self) -> str | None: ...  # noqa: D102
 
     def lines(self) -> Iterator[Stamped[str]]:
         """Yield lines without their newline as they arrive, until the end or until ``stop``."""
