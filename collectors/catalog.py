@@ -1,0 +1,39 @@
+"""Name to inference back-end: where one is added, as one file and one line.
+
+An entry is ``module:factory``; the module is imported when an order first asks for it. The
+factory takes nothing and returns an ``Engine``.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
+
+from .engines.base import Engine, EngineUnavailable
+
+ENGINES: Mapping[str, str] = MappingProxyType({"onnxruntime": ".engines.onnxruntime:OnnxRuntime"})
+
+# Back-ends of a later release: asked for by name already, and refused with a reason.
+_LATER = frozenset({"command", "tensorrt", "trtexec"})
+
+
+def make_engine(name: str, engines: Mapping[str, str] = ENGINES) -> Engine:
+    """Import a back-end and its library.
+
+    Args:
+        name: As in an order, say ``onnxruntime``.
+        engines: Name to ``module:factory``; a leading dot is relative to this package.
+
+    Returns:
+        An engine without a model.
+
+    Raises:
+        EngineUnavailable: There is no such back-end, or its library is not installed.
+    """
+    if name not in engines:
+        what = f"no back-end is named {name!r}"
+        if name in _LATER:
+            what = f"the {name} back-end is not in this release of tegrascope"
+        raise EngineUnavailable(what, f"use {', '.join(sorted(engines)) or 'another release'}")
+    module, _, factory = engines[name].partition(":")
+    engine: Engine = getattr(import_module(module, __package__), factory)()
+    return engine

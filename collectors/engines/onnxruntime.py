@@ -1,0 +1,159 @@
+"""ONNX Runtime on the CPU: runs anywhere, and plays every lane of the demonstration."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...parsers.errors import Mendable
+from ...parsers.run_events import Order, StageName
+from .base import EngineUnavailable
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+# The CPU runs them all; a run on another lane than ``cpu`` is one that the daemon calls simulated.
+_LANES = ("cpu", "gpu", "dla0", "dla1")
+_ERRORS_ONLY = 3
+_SEED = 20240229
+_DTYPES = {
+    "tensor(float16)": "float16",
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(int8)": "int8",
+    "tensor(int16)": "int16",
+    "tensor(int32)": "int32",
+    "tensor(int64)": "int64",
+    "tensor(uint8)": "uint8",
+    "tensor(uint16)": "uint16",
+    "tensor(uint32)": "uint32",
+    "tensor(uint64)": "uint64",
+    "tensor(bool)": "bool",
+}
+
+
+class OnnxRuntime:
+    """A session of the CPU execution provider, with its inputs bound once."""
+
+    builds = False
+    stages: tuple[StageName, ...] = ()
+
+    def __init__(self) -> None:
+        try:
+            import numpy
+            import onnxruntime
+        except ModuleNotFoundError as error:
+            raise EngineUnavailable(
+                f"{error.name} is not installed", "pip install 'tegrascope[onnx]'"
+            ) from error
+        except ImportError as error:
+            raise EngineUnavailable(
+                f"onnxruntime cannot be imported ({error})",
+                "pip install --force-reinstall 'tegrascope[onnx]'",
+            ) from error
+        self._library = onnxruntime
+        self._versions = {"onnxruntime": onnxruntime.__version__, "numpy": numpy.__version__}
+        self._session: Any = None
+        self._binding: Any = None
+
+    def load(self, model: Path, order: Order) -> None:
+        """Read and optimise the model, and bind inputs of its own shapes and types."""
+        if order.device not in _LANES:
+            raise EngineUnavailable(
+                f"onnxruntime has no device {order.device!r}", f"use one of {', '.join(_LANES)}"
+            )
+        options = self._library.SessionOptions()
+        options.log_severity_level = _ERRORS_ONLY
+        options.inter_op_num_threads = 1
+        if order.threads is not None:
+            options.intra_op_num_threads = order.threads
+        # Threads that spin while they wait would draw power in the idle baseline, and would take
+        # the cores of the other lanes.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        self._session = self._library.InferenceSession(
+            str(model), options, providers=["CPUExecutionProvider"]
+        )
+        self._binding = self._session.io_binding()
+        for given in self._session.get_inputs():
+            shape = input_shape(given.name, given.shape, order.batch)
+            self._binding.bind_cpu_input(given.name, make_input(given.name, given.type, shape))
+        for made in self._session.get_outputs():
+            self._binding.bind_output(made.name)
+
+    def build(self) -> None:
+        """Do nothing: the session is ready when it is loaded."""
+
+    def infer(self) -> None:
+        """Run one inference; the CPU is done when this returns."""
+        self._session.run_with_iobinding(self._binding)
+
+    def stages_ns(self) -> Sequence[int]:
+        """Return nothing: inputs and outputs stay where they are."""
+        return ()
+
+    def versions(self) -> dict[str, str]:
+        """Return the version of ONNX Runtime, and of numpy, which made the inputs."""
+        return dict(self._versions)
+
+    def close(self) -> None:
+        """Release the session, with its weights and its threads."""
+        self._binding = None
+        self._session = None
+
+
+def input_shape(name: str, shape: Sequence[int | str | None], batch: int) -> tuple[int, ...]:
+    """Return the shape of an input at a batch.
+
+    Args:
+        name: The input, for the error.
+        shape: As the model declares it; a name or ``None`` is a dynamic dimension.
+        batch: Inputs an inference: what the first dimension is or becomes.
+
+    Raises:
+        Mendable: The model fixes another batch, or leaves another dimension open.
+
+    >>> input_shape("image", ["N", 3, 224, 224], 4)
+    (4, 3, 224, 224)
+    """
+    if not shape:
+        return ()
+    first, *others = shape
+    if isinstance(first, int) and first != batch:
+        raise Mendable(
+            f"the model fixes a batch of {first} for input {name!r}, not {batch}",
+            f"set batch: {first}, or export the model with a dynamic first dimension",
+        )
+    fixed = [batch]
+    for place, length in enumerate(others, start=1):
+        if not isinstance(length, int):
+            raise Mendable(
+                f"input {name!r} leaves dimension {place} open ({length or 'unnamed'})",
+                "export the model with a fixed shape: only the first dimension may be dynamic",
+            )
+        fixed.append(length)
+    return tuple(fixed)
+
+
+def make_input(name: str, kind: str, shape: tuple[int, ...]) -> "NDArray[numpy.generic]":
+    """Return seeded data for an input: the same in every process and on every machine.
+
+    Whole numbers are 0 and 1, which are in range for whatever they index.
+
+    Args:
+        name: The input, for the error.
+        kind: Its type as ONNX Runtime prints it: ``tensor(float)``.
+        shape: All of it.
+
+    Raises:
+        Mendable: No data can be made of that type.
+    """
+    import numpy
+
+    if kind not in _DTYPES:
+        raise Mendable(f"input {name!r} is a {kind}", "export the model with numeric tensor inputs")
+    random = numpy.random.RandomState(_SEED)  # its stream is frozen for good, a Generator's is not
+    dtype = numpy.dtype(_DTYPES[kind])
+    if dtype.kind == "f":
+        return numpy.asarray(random.uniform(-1.0, 1.0, shape), dtype=dtype)
+    return numpy.asarray(random.randint(0, 2, shape), dtype=dtype)

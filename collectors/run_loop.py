@@ -1,0 +1,317 @@
+"""One order becomes the events of one run; the engine of the last order stays loaded."""
+
+import gc
+import sys
+import traceback
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from threading import Event
+from typing import TypeAlias
+
+from ..parsers.errors import Mendable
+from ..parsers.records import Record
+from ..parsers.run_events import (
+    Ending,
+    Finished,
+    Inferences,
+    Loaded,
+    Order,
+    Phase,
+    PhaseName,
+    StageName,
+)
+from .base import SYSTEM_CLOCK, Clock
+from .engines.base import Engine, EngineUnavailable
+from .models import find_model, sha256_of
+
+# A chunk is about a second's worth. Its line stays well below the 64 KiB that a pipe takes at
+# once, so that a reader who is late does not hold up the next inference.
+_CHUNK_NS = 1_000_000_000
+_CHUNK_LENGTH = 1024
+# The warm-up goes on until it is steady, for at most so many times the time it was given.
+_WARM_UP_PATIENCE = 3
+_WINDOW_NS = 200_000_000
+_WINDOW_LENGTH = 3
+_REASON_LENGTH = 400
+
+_Identity: TypeAlias = "tuple[str, str, Path, str, int, int | None]"
+
+
+class Cancelled(Exception):  # noqa: N818 - not an error: it was asked for
+    """The worker was told to stop."""
+
+
+class Runner:
+    """Carries out orders, one after another."""
+
+    def __init__(
+        self,
+        make_engine: Callable[[str], Engine],
+        tell: Callable[[Record], None],
+        stop: Event,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Take what a run needs.
+
+        Args:
+            make_engine: Name of a back-end to an engine without a model; imports the library.
+            tell: Where events go; called between inferences only.
+            stop: Once set, the run in progress ends ``cancelled``.
+            clock: CLOCK_MONOTONIC.
+        """
+        self._make_engine = make_engine
+        self._tell = tell
+        self._stop = stop
+        self._clock = clock
+        self._engine: Engine | None = None
+        self._identity: _Identity | None = None
+        self._imported: set[str] = set()
+
+    def run(self, order: Order) -> None:
+        """Carry out an order and tell of it; whatever goes wrong becomes its ending."""
+        ending: Ending = "ok"
+        reason: str | None = None
+        try:
+            self._carry_out(order)
+        except Cancelled:
+            ending, reason = "cancelled", "the worker was told to stop"
+        except EngineUnavailable as error:
+            ending, reason = "unavailable", _one_line(str(error))
+        except Mendable as error:
+            ending, reason = "failed", _one_line(str(error))
+        except Exception as error:
+            traceback.print_exc()
+            ending, reason = "failed", _one_line(f"{type(error).__name__}: {error}")
+        self._tell(
+            Finished(
+                run_id=order.run_id,
+                ending=ending,
+                reason=reason,
+                process_peak_bytes=peak_bytes(),
+            )
+        )
+        if ending != "ok":
+            self.close()
+
+    def close(self) -> None:
+        """Release the engine that is loaded, if one is."""
+        engine, self._engine, self._identity = self._engine, None, None
+        if engine is not None:
+            try:
+                engine.close()
+            except Exception:
+                traceback.print_exc()
+            del engine
+            gc.collect()
+
+    def _carry_out(self, order: Order) -> None:
+        if (order.count is None) == (order.duration_seconds is None):
+            raise Mendable(
+                "the order names both or neither of count and duration_seconds", "give one of them"
+            )
+        engine, sha256, cold_start_ns = self._prepare(order)
+        self._warm_up(order, engine, cold_start_ns)
+        self._tell(
+            Loaded(
+                run_id=order.run_id,
+                model_sha256=sha256,
+                versions={"python": sys.version.split()[0], **engine.versions()},
+                cold_start_seconds={part: ns / 1e9 for part, ns in cold_start_ns.items()},
+            )
+        )
+        self._rest(order, "baseline_before")
+        self._measure(order, engine)
+        self._rest(order, "baseline_after")
+
+    def _prepare(self, order: Order) -> tuple[Engine, str, dict[str, int]]:
+        """Load the model, unless it is; return the engine, the model's digest and what was cold."""
+        now = self._clock.monotonic_ns
+        cold_start_ns: dict[str, int] = {}
+        with self._phase(order, "load"):
+            begin_ns = now()
+            engine = self._make_engine(order.backend)
+            if order.backend not in self._imported:
+                self._imported.add(order.backend)
+                cold_start_ns["import"] = now() - begin_ns
+            model = find_model(order.model, Path(order.model_directory))
+            sha256 = sha256_of(model)
+            wanted = (order.backend, order.device, model, sha256, order.batch, order.threads)
+            if self._engine is not None and self._identity == wanted:
+                return self._engine, sha256, cold_start_ns
+            self.close()
+            self._unless_stopped()
+            self._engine, begin_ns = engine, now()
+            engine.load(model, order)
+            cold_start_ns["load"] = now() - begin_ns
+        if engine.builds:
+            with self._phase(order, "build"):
+                self._unless_stopped()
+                begin_ns = now()
+                engine.build()
+                cold_start_ns["build"] = now() - begin_ns
+        self._identity = wanted
+        return engine, sha256, cold_start_ns
+
+    def _warm_up(self, order: Order, engine: Engine, cold_start_ns: dict[str, int]) -> None:
+        """Infer until it is steady; the first inference of a freshly loaded model is told apart."""
+        now = self._clock.monotonic_ns
+        with self._phase(order, "warm_up"):
+            begin_ns = now()
+            if "load" in cold_start_ns:
+                self._unless_stopped()
+                engine.infer()
+                cold_start_ns["first_inference"] = now() - begin_ns
+            warm_up_ns = int(order.warm_up_seconds * 1e9)
+            least_ns, most_ns = begin_ns + warm_up_ns, begin_ns + _WARM_UP_PATIENCE * warm_up_ns
+            medians: list[float] = []
+            window: list[int] = []
+            end_ns = now()
+            window_end_ns = end_ns + _WINDOW_NS
+            while end_ns < least_ns or (end_ns < most_ns and not is_settled(medians)):
+                self._unless_stopped()
+                start_ns = now()
+                engine.infer()
+                end_ns = now()
+                window.append(end_ns - start_ns)
+                if end_ns >= window_end_ns and len(window) >= _WINDOW_LENGTH:
+                    medians.append(median(window))
+                    window.clear()
+                    window_end_ns = end_ns + _WINDOW_NS
+
+    def _rest(self, order: Order, phase: PhaseName) -> None:
+        """Do nothing for the length of a baseline, with the model loaded."""
+        if order.baseline_seconds > 0:
+            with self._phase(order, phase) as span:
+                until_ns = span.begin_ns + int(order.baseline_seconds * 1e9)
+                if self._clock.wait(self._stop, until_ns):
+                    raise Cancelled
+
+    def _measure(self, order: Order, engine: Engine) -> None:
+        """Infer back to back, and tell of it about once a second, between two inferences."""
+        now, infer, stopped = self._clock.monotonic_ns, engine.infer, self._stop.is_set
+        stages = engine.stages
+        chunk = _Chunk(order.run_id, stages)
+        left = order.count or 0
+        with _quiet_collector(), self._phase(order, "steady") as span:
+            tell_ns = span.begin_ns + _CHUNK_NS
+            deadline_ns = None
+            if order.duration_seconds is not None:
+                deadline_ns = span.begin_ns + int(order.duration_seconds * 1e9)
+            try:
+                while not stopped():
+                    start_ns = now()
+                    infer()
+                    end_ns = now()
+                    chunk.start_ns.append(start_ns)
+                    chunk.latency_ns.append(end_ns - start_ns)
+                    if stages:
+                        chunk.add_stages(engine.stages_ns())
+                    span.end_ns = end_ns
+                    left -= 1
+                    if left == 0 or (deadline_ns is not None and end_ns >= deadline_ns):
+                        return
+                    if end_ns >= tell_ns or len(chunk.start_ns) >= _CHUNK_LENGTH:
+                        self._tell(chunk.take())
+                        tell_ns = end_ns + _CHUNK_NS
+                raise Cancelled
+            finally:
+                if chunk.start_ns:
+                    self._tell(chunk.take())
+
+    def _unless_stopped(self) -> None:
+        if self._stop.is_set():
+            raise Cancelled
+
+    @contextmanager
+    def _phase(self, order: Order, phase: PhaseName) -> Iterator["_Span"]:
+        """Tell both edges of a phase, however it ends."""
+        span = _Span(self._clock.monotonic_ns())
+        self._tell(Phase(run_id=order.run_id, phase=phase, edge="begin", at_ns=span.begin_ns))
+        try:
+            yield span
+        finally:
+            end_ns = self._clock.monotonic_ns() if span.end_ns is None else span.end_ns
+            self._tell(Phase(run_id=order.run_id, phase=phase, edge="end", at_ns=end_ns))
+
+
+class _Span:
+    """A phase under way; it ends at ``end_ns``, or when its block does."""
+
+    def __init__(self, begin_ns: int) -> None:
+        self.begin_ns = begin_ns
+        self.end_ns: int | None = None
+
+
+class _Chunk:
+    """Inferences that are done and not yet told."""
+
+    def __init__(self, run_id: str, stages: Sequence[StageName]) -> None:
+        self._run_id = run_id
+        self.start_ns = array("q")
+        self.latency_ns = array("q")
+        self._stages_ns: dict[StageName, array[int]] = {stage: array("q") for stage in stages}
+
+    def add_stages(self, times_ns: Sequence[int]) -> None:
+        for column, time_ns in zip(self._stages_ns.values(), times_ns, strict=True):
+            column.append(time_ns)
+
+    def take(self) -> Inferences:
+        """Return what has gathered, and begin anew."""
+        columns = [self.start_ns, self.latency_ns, *self._stages_ns.values()]
+        start_ns, latency_ns, *stages_ns = (tuple(column) for column in columns)
+        for column in columns:
+            del column[:]
+        # These numbers were made a few lines above: checking each would only cost time here.
+        return Inferences.model_construct(
+            run_id=self._run_id,
+            start_ns=start_ns,
+            latency_ns=latency_ns,
+            stages_ns=dict(zip(self._stages_ns, stages_ns, strict=True)),
+        )
+
+
+@contextmanager
+def _quiet_collector() -> Iterator[None]:
+    """Keep Python's garbage collector out of the measured latencies."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def is_settled(medians: Sequence[float]) -> bool:
+    """Tell whether the last three windows agree within 5 % in their median latency.
+
+    Args:
+        medians: shape (n,), of windows in the order of time, in any unit.
+
+    >>> is_settled([9.0, 5.1, 5.0, 5.2]), is_settled([9.0, 5.1, 5.0])
+    (True, False)
+    """
+    last = medians[-3:]
+    return len(last) == 3 and max(last) <= 1.05 * min(last)
+
+
+def peak_bytes(status: Path = Path("/proc/self/status")) -> int | None:
+    """Return the peak resident memory of this process; ``None`` where Linux does not tell.
+
+    ``getrusage`` would answer with the parent's peak where that is higher: it survives ``exec``.
+    """
+    try:
+        lines = status.read_text().splitlines()
+    except OSError:
+        return None
+    found = next((line.split() for line in lines if line.startswith("VmHWM:")), None)
+    return None if found is None else int(found[1]) * 1024
+
+
+def _one_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[0][:_REASON_LENGTH] if lines else "no reason was given"

@@ -1,0 +1,152 @@
+"""The back-ends: how one is found, and what ONNX Runtime accepts and refuses."""
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tegrascope.collectors.catalog import ENGINES, make_engine
+from tegrascope.collectors.engines.base import EngineUnavailable
+from tegrascope.collectors.engines.onnxruntime import OnnxRuntime, input_shape, make_input
+from tegrascope.collectors.models import find_model
+from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.run_events import Order
+
+onnx = pytest.importorskip("onnx")
+numpy = pytest.importorskip("numpy")
+pytest.importorskip("onnxruntime")
+
+
+def make_order(model: Path, **changes: object) -> Order:
+    asked = {
+        "run_id": "r",
+        "backend": "onnxruntime",
+        "device": "cpu",
+        "model": str(model),
+        "model_directory": str(model.parent),
+        "count": 1,
+    }
+    return Order.model_validate({**asked, **changes})
+
+
+def write_model(path: Path, shape: list[int | str | None], kind: int | None = None) -> Path:
+    """Write a model that copies its input."""
+    kind = onnx.TensorProto.FLOAT if kind is None else kind
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["given"], ["made"])],
+        "copy",
+        [onnx.helper.make_tensor_value_info("given", kind, shape)],
+        [onnx.helper.make_tensor_value_info("made", kind, shape)],
+    )
+    opset = [onnx.helper.make_opsetid("", 13)]
+    path.write_bytes(
+        onnx.helper.make_model(graph, ir_version=8, opset_imports=opset).SerializeToString()
+    )
+    return path
+
+
+@pytest.fixture
+def engine():
+    engine = OnnxRuntime()
+    yield engine
+    engine.close()
+
+
+@pytest.mark.parametrize("name", sorted(ENGINES))
+def test_every_engine_of_the_catalog_can_be_made(name):
+    """A name in the catalog leads to an engine with all that the worker asks of one."""
+    engine = make_engine(name)
+    assert engine.builds in (False, True)
+    for asked in ("load", "build", "infer", "stages_ns", "versions", "close"):
+        assert callable(getattr(engine, asked))
+
+
+@pytest.mark.parametrize("name", ["tensorrt", "trtexec"])
+def test_an_engine_of_a_later_release_says_so(name):
+    """Asking for a back-end that is still to come names it, and what there is instead."""
+    with pytest.raises(EngineUnavailable, match=rf"{name} back-end is not in this.*onnxruntime"):
+        make_engine(name)
+
+
+def test_an_unknown_engine_is_named():
+    """A misspelt back-end is shown as it was written."""
+    with pytest.raises(EngineUnavailable, match=r"'onnxrntime'.*use onnxruntime"):
+        make_engine("onnxrntime")
+
+
+def test_a_missing_library_says_how_to_install_it(monkeypatch):
+    """Without onnxruntime the engine is unavailable, and the reason is a command."""
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(EngineUnavailable) as caught:
+        make_engine("onnxruntime")
+    assert str(caught.value) == ("onnxruntime is not installed: pip install 'tegrascope[onnx]'")
+
+
+def test_an_unknown_device_is_unavailable(engine, tmp_path):
+    """A lane that the CPU cannot play is refused before anything is read."""
+    with pytest.raises(EngineUnavailable, match="'npu'"):
+        engine.load(tmp_path / "none.onnx", make_order(tmp_path / "none.onnx", device="npu"))
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu", "dla0", "dla1"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_first_dimension_is_the_batch(engine, tmp_path, device, batch):
+    """A dynamic first dimension takes the batch of the order, on every lane."""
+    model = write_model(tmp_path / "m.onnx", ["N", 2])
+    engine.load(model, make_order(model, batch=batch, device=device, threads=1))
+    engine.infer()
+    (made,) = engine._binding.copy_outputs_to_cpu()
+    assert made.shape == (batch, 2)
+
+
+@pytest.mark.parametrize("kind", ["FLOAT", "FLOAT16", "DOUBLE", "UINT8", "INT32", "INT64", "BOOL"])
+def test_inputs_of_every_numeric_type_are_made(engine, tmp_path, kind):
+    """Inputs follow the types that the model declares."""
+    model = write_model(tmp_path / "m.onnx", [1, 4], getattr(onnx.TensorProto, kind))
+    engine.load(model, make_order(model))
+    engine.infer()
+
+
+def test_a_type_that_cannot_be_made_is_named(engine, tmp_path):
+    """A string input is refused by its name."""
+    model = write_model(tmp_path / "m.onnx", [1], onnx.TensorProto.STRING)
+    with pytest.raises(Mendable, match=r"'given' is a tensor\(string\)"):
+        engine.load(model, make_order(model))
+
+
+def test_another_fixed_batch_is_refused(engine, tmp_path):
+    """A model exported for one batch does not quietly run at another."""
+    model = write_model(tmp_path / "m.onnx", [1, 2])
+    with pytest.raises(Mendable, match=r"batch of 1 for input 'given', not 4: set batch: 1"):
+        engine.load(model, make_order(model, batch=4))
+
+
+def test_another_dynamic_dimension_is_refused(engine, tmp_path):
+    """A dimension that only the user knows is named, not guessed."""
+    model = write_model(tmp_path / "m.onnx", ["N", 3, "height"])
+    with pytest.raises(Mendable, match=r"'given' leaves dimension 2 open \(height\)"):
+        engine.load(model, make_order(model))
+
+
+def test_a_scalar_has_no_batch():
+    """An input without dimensions stays as it is."""
+    assert input_shape("scale", [], 8) == ()
+
+
+def test_inputs_are_the_same_every_time():
+    """Two processes measure the same work."""
+    first, second = (make_input("x", "tensor(float)", (2, 3)) for _ in range(2))
+    assert (first == second).all()
+    assert set(make_input("ids", "tensor(int64)", (50,)).tolist()) == {0, 1}
+
+
+def test_an_idle_engine_takes_no_time(engine, tmp_path):
+    """Between inferences its threads sleep: an idle baseline is idle."""
+    model = find_model("builtin:mobilenet", tmp_path)
+    engine.load(model, make_order(model, threads=2))
+    for _ in range(5):
+        engine.infer()
+    before = time.process_time()
+    time.sleep(0.2)
+    assert time.process_time() - before < 0.01

@@ -1,0 +1,586 @@
+"""The worker: the run loop with a clock of its own, then the process as the daemon starts it."""
+
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tegrascope.collectors.engines.base import EngineUnavailable
+from tegrascope.collectors.run_loop import Runner, peak_bytes
+from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.run_events import (
+    Finished,
+    Hello,
+    Inferences,
+    Loaded,
+    Order,
+    Phase,
+    RunEvent,
+    parse_run_event,
+    render_event,
+)
+
+PHASES = ["load", "warm_up", "baseline_before", "steady", "baseline_after"]
+PATIENCE_SECONDS = 20
+
+
+def make_order(run_id: str = "r1", **changes: object) -> Order:
+    asked: dict[str, object] = {
+        "run_id": run_id,
+        "backend": "fake",
+        "device": "cpu",
+        "model": __file__,
+        "model_directory": ".",
+        "warm_up_seconds": 0.0,
+    }
+    if "count" not in changes and "duration_seconds" not in changes:
+        asked["count"] = 5
+    return Order.model_validate({**asked, **changes})
+
+
+def phases(events: list[RunEvent]) -> list[Phase]:
+    return [event for event in events if isinstance(event, Phase)]
+
+
+def starts(events: list[RunEvent]) -> list[int]:
+    return [at for event in events if isinstance(event, Inferences) for at in event.start_ns]
+
+
+def latencies(events: list[RunEvent]) -> list[int]:
+    return [ns for event in events if isinstance(event, Inferences) for ns in event.latency_ns]
+
+
+def assert_well_formed(events: list[RunEvent]) -> None:
+    """Hold what every run promises, however it ends."""
+    assert [isinstance(event, Finished) for event in events].index(True) == len(events) - 1
+    edges = phases(events)
+    assert [edge.edge for edge in edges] == ["begin", "end"] * (len(edges) // 2)
+    assert all(a.phase == b.phase for a, b in zip(edges[::2], edges[1::2], strict=True))
+    assert [edge.at_ns for edge in edges] == sorted(edge.at_ns for edge in edges)
+    began = starts(events)
+    ended = [start + took for start, took in zip(began, latencies(events), strict=True)]
+    if began:
+        (begin,) = (e.at_ns for e in edges if (e.phase, e.edge) == ("steady", "begin"))
+        (end,) = (e.at_ns for e in edges if (e.phase, e.edge) == ("steady", "end"))
+        assert begin <= began[0]
+        assert end == ended[-1]
+        assert all(a <= b for a, b in zip(ended, began[1:], strict=False))
+
+
+class FakeClock:
+    """Time that passes only when somebody works or waits."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1_000
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    wall_ns = boottime_ns = monotonic_ns
+
+    def wait(self, event: threading.Event, until_ns: int) -> bool:
+        self.now_ns = max(self.now_ns, until_ns)
+        return event.is_set()
+
+
+class FakeEngine:
+    """Takes the time it is told to take, and notes what is asked of it."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.asked: list[str] = []
+        self.builds = False
+        self.stages: tuple[str, ...] = ()
+        self.infer_ns: Iterator[int] = iter(lambda: 10_000_000, 0)
+        self.failure: Exception | None = None
+        self.after: dict[int, threading.Event] = {}
+        clock.now_ns += 300
+
+    def load(self, _model: Path, _order: Order) -> None:
+        self.asked.append("load")
+        self.clock.now_ns += 2_000
+        if self.failure is not None:
+            raise self.failure
+
+    def build(self) -> None:
+        self.asked.append("build")
+        self.clock.now_ns += 7_000
+
+    def infer(self) -> None:
+        self.asked.append("infer")
+        self.clock.now_ns += next(self.infer_ns)
+        done = self.asked.count("infer")
+        if done in self.after:
+            self.after[done].set()
+
+    def stages_ns(self) -> list[int]:
+        return [1, 2]
+
+    def versions(self) -> dict[str, str]:
+        return {"fake": "1.0"}
+
+    def close(self) -> None:
+        self.asked.append("close")
+
+
+class Bench:
+    """A runner whose engines, clock and events a test can look at."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.stop = threading.Event()
+        self.events: list[RunEvent] = []
+        self.engines: list[FakeEngine] = []
+        self.prepare = lambda _: None
+        self.runner = Runner(self.make, self.tell, self.stop, self.clock)
+
+    def make(self, name: str) -> FakeEngine:
+        if name != "fake":
+            raise EngineUnavailable(f"{name} is not installed", f"install {name}")
+        engine = FakeEngine(self.clock)
+        self.prepare(engine)
+        self.engines.append(engine)
+        return engine
+
+    def tell(self, event: RunEvent) -> None:
+        self.clock.now_ns += 50
+        self.events.append(parse_run_event(render_event(event)))
+
+    def run(self, **changes: object) -> list[RunEvent]:
+        self.events = []
+        self.runner.run(make_order(**changes))
+        assert_well_formed(self.events)
+        return self.events
+
+    @property
+    def used(self) -> list[list[str]]:
+        return [engine.asked for engine in self.engines if engine.asked]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_run_goes_through_its_phases_in_order(bench):
+    """Phases follow each other without overlap, and the model is told of before the baseline."""
+    events = bench.run(baseline_seconds=2.0)
+    assert [edge.phase for edge in phases(events) if edge.edge == "begin"] == PHASES
+    loaded = next(at for at, event in enumerate(events) if isinstance(event, Loaded))
+    assert [edge.phase for edge in phases(events[:loaded])][-1] == "warm_up"
+    for name in ("baseline_before", "baseline_after"):
+        begin, end = (edge.at_ns for edge in phases(events) if edge.phase == name)
+        assert end - begin == 2_000_000_000
+
+
+def test_cold_start_parts_are_timed_apart(bench):
+    """Import, load, build and the first inference each have their own time."""
+
+    def prepare(engine):
+        engine.builds = True
+        engine.infer_ns = iter([5_000_000, *[1_000_000] * 10])
+
+    bench.prepare = prepare
+    events = bench.run()
+    (loaded,) = (event for event in events if isinstance(event, Loaded))
+    assert loaded.cold_start_seconds == pytest.approx(
+        {"import": 300e-9, "load": 2e-6, "build": 7e-6, "first_inference": 5e-3}
+    )
+    assert loaded.versions["fake"] == "1.0"
+    assert "python" in loaded.versions
+    assert "build" in {edge.phase for edge in phases(events)}
+    assert latencies(events) == [1_000_000] * 5
+
+
+def test_a_second_run_finds_the_model_loaded(bench):
+    """The same order again loads nothing, and tells of no cold start."""
+    first, second = bench.run(), bench.run()
+    assert bench.used == [["load", *["infer"] * 11]]
+    cold = [e.cold_start_seconds for e in [*first, *second] if isinstance(e, Loaded)]
+    assert set(cold[0]) == {"import", "load", "first_inference"}
+    assert cold[1] == {}
+
+
+@pytest.mark.parametrize("change", [{"batch": 2}, {"threads": 1}, {"device": "gpu"}])
+def test_another_order_releases_the_model_first(bench, change):
+    """The old model's memory is free before the new one is loaded; the library stays imported."""
+    bench.run()
+    events = bench.run(**change)
+    first, second = bench.used
+    assert first[-1] == "close"
+    assert second[0] == "load"
+    (loaded,) = (event for event in events if isinstance(event, Loaded))
+    assert set(loaded.cold_start_seconds) == {"load", "first_inference"}
+
+
+def test_a_model_that_changed_on_disk_is_loaded_again(bench, tmp_path):
+    """What runs is what the digest says."""
+    model = tmp_path / "m.onnx"
+    digests = []
+    for content in (b"one", b"another"):
+        model.write_bytes(content)
+        events = bench.run(model=str(model))
+        digests += [event.model_sha256 for event in events if isinstance(event, Loaded)]
+    assert len(set(digests)) == len(bench.used) == 2
+
+
+def test_a_count_is_kept_exactly(bench):
+    """So many inferences are asked for, so many are measured, in lines of bounded length."""
+    bench.prepare = lambda engine: setattr(engine, "infer_ns", iter(lambda: 1_000, 0))
+    events = bench.run(count=2_500)
+    sizes = [len(event.start_ns) for event in events if isinstance(event, Inferences)]
+    assert sizes == [1024, 1024, 452]
+
+
+def test_a_duration_ends_with_a_whole_inference(bench):
+    """The last inference is the one under way when the time is over; about one line a second."""
+    events = bench.run(duration_seconds=3.005)
+    took = latencies(events)
+    assert len(took) == 301
+    assert set(took) == {10_000_000}, "telling is not part of any latency"
+    assert sum(isinstance(event, Inferences) for event in events) == 4
+
+
+def test_stages_stand_beside_the_latencies(bench):
+    """Where the engine can tell stages, each inference has them."""
+    bench.prepare = lambda engine: setattr(engine, "stages", ("h2d", "compute"))
+    (inferences,) = (event for event in bench.run() if isinstance(event, Inferences))
+    assert inferences.stages_ns == {"h2d": (1,) * 5, "compute": (2,) * 5}
+
+
+def test_warm_up_lasts_as_long_as_asked(bench):
+    """A device that is steady from the start is warmed up for the time given, not longer."""
+    events = bench.run(warm_up_seconds=2.0)
+    begin, end = (edge.at_ns for edge in phases(events) if edge.phase == "warm_up")
+    assert 2e9 <= end - begin < 2.1e9
+
+
+def test_warm_up_waits_for_a_steady_device(bench):
+    """While latency still falls, warm-up goes on."""
+    falling = iter([*(40_000_000 - i * 250_000 for i in range(120)), *[10_000_000] * 999])
+    bench.prepare = lambda engine: setattr(engine, "infer_ns", falling)
+    events = bench.run(warm_up_seconds=1.0)
+    begin, end = (edge.at_ns for edge in phases(events) if edge.phase == "warm_up")
+    assert 1.1e9 < end - begin <= 3.1e9
+
+
+def test_warm_up_gives_up(bench):
+    """A device that never gets steady is warmed up for three times the time given."""
+    restless = (10_000_000 * (1 + (i // 20) % 2) for i in range(10_000))
+    bench.prepare = lambda engine: setattr(engine, "infer_ns", restless)
+    events = bench.run(warm_up_seconds=1.0)
+    begin, end = (edge.at_ns for edge in phases(events) if edge.phase == "warm_up")
+    assert 3e9 <= end - begin < 3.1e9
+
+
+@pytest.mark.parametrize(
+    ("failure", "ending", "reason"),
+    [
+        (EngineUnavailable("no libcuda", "install it"), "unavailable", "no libcuda: install it"),
+        (Mendable("bad batch", "set batch: 1"), "failed", "bad batch: set batch: 1"),
+        (RuntimeError("first line\nsecond"), "failed", "RuntimeError: first line"),
+        (RuntimeError(), "failed", "RuntimeError:"),
+    ],
+)
+def test_a_failure_is_an_ending_with_a_reason(bench, failure, ending, reason):
+    """Whatever goes wrong is told in one line, its memory is released, and the next order runs."""
+    bench.prepare = lambda engine: setattr(engine, "failure", failure)
+    finished = bench.run()[-1]
+    assert (finished.ending, finished.reason) == (ending, reason)
+    assert bench.used == [["load", "close"]]
+    bench.prepare = lambda _: None
+    assert bench.run()[-1].ending == "ok"
+
+
+def test_inferences_before_a_failure_are_told(bench):
+    """A run that fails half-way keeps what it measured."""
+    bench.prepare = lambda engine: setattr(engine, "infer_ns", iter([1_000_000] * 4))
+    events = bench.run()
+    assert len(latencies(events)) == 3
+    assert events[-1].ending == "failed"
+
+
+@pytest.mark.parametrize("changes", [{"count": 3, "duration_seconds": 1.0}, {"count": None}])
+def test_an_order_names_count_or_duration(bench, changes):
+    """Both or neither is refused."""
+    finished = bench.run(**changes)[-1]
+    assert finished.ending == "failed"
+    assert "count" in finished.reason
+
+
+def test_a_stop_ends_a_run_between_two_inferences(bench):
+    """A cancelled run keeps its phases whole and what it measured."""
+    bench.prepare = lambda engine: setattr(engine, "after", {4: bench.stop})
+    events = bench.run(duration_seconds=60.0, baseline_seconds=1.0)
+    assert events[-1].ending == "cancelled"
+    assert len(latencies(events)) == 3
+    assert phases(events)[-1].phase == "steady"
+
+
+def test_a_stop_ends_a_baseline(bench):
+    """Waiting is cut short too."""
+    bench.prepare = lambda engine: setattr(engine, "after", {1: bench.stop})
+    events = bench.run(baseline_seconds=1.0)
+    assert events[-1].ending == "cancelled"
+    assert phases(events)[-1].phase == "baseline_before"
+
+
+def test_peak_memory_is_none_where_linux_does_not_tell(tmp_path):
+    """Unknown is absent."""
+    assert peak_bytes(tmp_path / "none") is None
+    assert peak_bytes() > 1 << 20
+
+
+# From here on the worker is a process, started as the daemon starts it.
+
+NOISY = """
+import os, sys, time
+class Noisy:
+    builds, stages = False, ()
+    def load(self, model, order):
+        print("a library says hello")
+        os.write(1, b'{"event": "hello", "pid": 1, "python": "noise"}\\n')
+        os.system("echo a child says hello; cat")
+        self.seconds = float(order.device)
+    def infer(self):
+        print("noise")
+        time.sleep(self.seconds)
+    def versions(self): return {}
+    def close(self): print("bye")
+"""
+NOISY_MAIN = (
+    "import sys; from tegrascope.collectors.worker import main; "
+    "sys.exit(main(['--lane', 'test'], {'noisy': 'noisy_engine:Noisy'}))"
+)
+
+
+class Child:
+    """A worker, spoken to over its pipes."""
+
+    def __init__(self, *command: str, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment},
+        )
+        self.lines: queue.Queue[str | None] = queue.Queue()
+        self.said = b""
+        self.readers = [threading.Thread(target=read) for read in (self.read, self.listen)]
+        for reader in self.readers:
+            reader.start()
+        assert isinstance(self.next(), Hello)
+
+    def read(self) -> None:
+        for line in self.process.stdout:
+            self.lines.put(line.decode())
+        self.lines.put(None)
+
+    def listen(self) -> None:
+        self.said = self.process.stderr.read()
+
+    def send(self, line: str) -> None:
+        self.process.stdin.write(line.encode() + b"\n")
+        self.process.stdin.flush()
+
+    def next(self) -> RunEvent | None:
+        line = self.lines.get(timeout=PATIENCE_SECONDS)
+        return None if line is None else parse_run_event(line)
+
+    def until_finished(self) -> list[RunEvent]:
+        events: list[RunEvent] = []
+        while not events or not isinstance(events[-1], Finished):
+            event = self.next()
+            assert event is not None, "the worker went away"
+            events.append(event)
+        return events
+
+    def wait_for_phase(self, name: str) -> list[RunEvent]:
+        events: list[RunEvent] = []
+        while not events or getattr(events[-1], "phase", None) != name:
+            events.append(self.next())
+        return events
+
+    def run(self, order: Order) -> list[RunEvent]:
+        self.send(render_event(order))
+        events = self.until_finished()
+        assert_well_formed(events)
+        return events
+
+    def end(self) -> int:
+        """Close its standard input; return its exit status."""
+        if not self.process.stdin.closed:
+            self.process.stdin.close()
+        status = self.process.wait(PATIENCE_SECONDS)
+        for reader in self.readers:
+            reader.join(PATIENCE_SECONDS)
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return status
+
+
+@pytest.fixture
+def child():
+    child = Child("-m", "tegrascope.collectors.worker", "--lane", "cpu")
+    yield child
+    child.process.kill()
+    child.end()
+
+
+@pytest.fixture
+def noisy(tmp_path):
+    (tmp_path / "noisy_engine.py").write_text(NOISY)
+    child = Child("-c", NOISY_MAIN, PYTHONPATH=str(tmp_path))
+    yield child
+    child.process.kill()
+    child.end()
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+def onnx_order(cache: Path, run_id: str = "r1", **changes: object) -> Order:
+    asked = {
+        "backend": "onnxruntime",
+        "model": "builtin:mobilenet",
+        "model_directory": str(cache),
+        "threads": 1,
+    }
+    return make_order(run_id, **{**asked, **changes})
+
+
+@pytest.fixture
+def _onnx():
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+
+
+@pytest.mark.usefixtures("_onnx")
+def test_a_real_model_runs_in_a_real_process(child, cache):
+    """A built-in model goes through every phase; again at once, and at another batch."""
+    began_ns = time.monotonic_ns()
+    events = child.run(
+        onnx_order(cache, duration_seconds=1.3, warm_up_seconds=0.1, baseline_seconds=0.1)
+    )
+    assert [edge.phase for edge in phases(events) if edge.edge == "begin"] == PHASES
+    assert began_ns < phases(events)[0].at_ns < phases(events)[-1].at_ns < time.monotonic_ns()
+    begin, end = (edge.at_ns for edge in phases(events) if edge.phase == "steady")
+    assert 1.3e9 <= end - begin < 3e9
+    assert events[-1].ending == "ok"
+    assert events[-1].process_peak_bytes > 20 << 20
+    (loaded,) = (event for event in events if isinstance(event, Loaded))
+    assert len(loaded.model_sha256) == 64
+    assert {"python", "onnxruntime"} <= set(loaded.versions)
+    assert set(loaded.cold_start_seconds) == {"import", "load", "first_inference"}
+
+    again = child.run(onnx_order(cache, "r2", count=7, batch=1))
+    assert len(latencies(again)) == 7
+    assert {event.run_id for event in again} == {"r2"}
+    (loaded,) = (event for event in again if isinstance(event, Loaded))
+    assert loaded.cold_start_seconds == {}
+
+    batch = child.run(onnx_order(cache, "r3", count=3, batch=2, device="dla0"))
+    (loaded,) = (event for event in batch if isinstance(event, Loaded))
+    assert set(loaded.cold_start_seconds) == {"load", "first_inference"}
+    assert child.end() == 0
+
+
+@pytest.mark.usefixtures("_onnx")
+def test_bad_orders_end_and_the_next_one_runs(child, cache, tmp_path):
+    """A broken model, a missing one, a back-end that is not there: each has its ending."""
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"this is no model")
+    finished = child.run(onnx_order(cache, model=str(broken)))[-1]
+    assert finished.ending == "failed"
+    assert "INVALID" in finished.reason.upper()
+    assert "\n" not in finished.reason
+    finished = child.run(onnx_order(cache, model="/nowhere/m.onnx"))[-1]
+    assert (finished.ending, "/nowhere/m.onnx" in finished.reason) == ("failed", True)
+    finished = child.run(onnx_order(cache, backend="tensorrt"))[-1]
+    assert (finished.ending, "tensorrt" in finished.reason) == ("unavailable", True)
+    child.send("what is this")
+    child.send(json.dumps({"run_id": "r8", "model": 7}))
+    assert [(e.run_id, e.ending) for e in child.until_finished()] == [("r8", "failed")]
+    assert child.run(onnx_order(cache, "r9"))[-1].ending == "ok"
+    child.end()
+    assert b"Traceback" in child.said
+    assert b"what is this" in child.said
+
+
+def test_a_library_cannot_disturb_the_protocol(noisy):
+    """What a library or its child prints is on standard error; orders are not theirs to read."""
+    order = render_event(make_order(backend="noisy", device="0.001"))
+    noisy.send(order + "\n" + order.replace("r1", "r2"))
+    for run_id in ("r1", "r2"):
+        events = noisy.until_finished()
+        assert_well_formed(events)
+        assert {event.run_id for event in events} == {run_id}
+        assert events[-1].ending == "ok"
+    assert noisy.end() == 0
+    for said in (b"a library says hello", b'"python": "noise"', b"a child says hello"):
+        assert said in noisy.said
+
+
+def test_without_a_daemon_the_worker_ends(noisy):
+    """The end of standard input ends the process, even in the middle of an inference."""
+    noisy.send(render_event(make_order(backend="noisy", device="60", duration_seconds=60)))
+    noisy.wait_for_phase("warm_up")
+    began = time.monotonic()
+    noisy.end()
+    assert time.monotonic() - began < 2
+
+
+def test_a_terminate_cancels_the_run_and_all_that_wait(noisy):
+    """SIGTERM gives every order an ending and the process a good exit status; SIGINT is ignored."""
+    order = make_order(backend="noisy", device="0.01", duration_seconds=60)
+    noisy.send(render_event(order))
+    noisy.send(render_event(order.model_copy(update={"run_id": "r2"})))
+    events = noisy.wait_for_phase("steady")
+    noisy.process.send_signal(signal.SIGINT)
+    time.sleep(0.1)
+    noisy.process.send_signal(signal.SIGTERM)
+    events += noisy.until_finished()
+    assert_well_formed(events)
+    assert events[-1].ending == "cancelled"
+    assert len(latencies(events)) > 3
+    assert [(e.run_id, e.ending) for e in noisy.until_finished()] == [("r2", "cancelled")]
+    assert noisy.next() is None
+    assert noisy.process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_a_terminate_is_heard_inside_a_library(noisy):
+    """A library that does not return keeps neither the ending nor the process."""
+    noisy.send(render_event(make_order(backend="noisy", device="60")))
+    noisy.wait_for_phase("warm_up")
+    noisy.process.send_signal(signal.SIGTERM)
+    assert noisy.until_finished()[-1].ending == "cancelled"
+    assert noisy.process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_an_idle_worker_ends_at_once(child):
+    """SIGTERM without a run is a quiet end."""
+    child.process.terminate()
+    assert child.process.wait(PATIENCE_SECONDS) == 0
+    assert child.next() is None
+
+
+def test_nothing_heavy_is_imported_before_an_order():
+    """The worker and what the daemon takes from it import no library of inference."""
+    code = (
+        "import sys; import tegrascope.collectors.worker, tegrascope.collectors.models; "
+        "print({'numpy', 'onnx', 'onnxruntime', 'tensorrt', 'cuda'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
