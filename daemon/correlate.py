@@ -1,0 +1,137 @@
+"""The pairing: what a worker said and what the board did meanwhile become one report."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..collectors.board import RailRule
+from .cut import Cut
+from .energy import interval_ns
+from .energy_report import measure_energy
+from .latency import distribution, throughput
+from .phase_lock import aliased
+from .quality import (
+    WITHHOLDING,
+    clock_step,
+    in_order,
+    insufficient_samples,
+    overlapping,
+    suspended,
+    telemetry_gap,
+    throttled,
+)
+from .run_report import Environment, Flag, RunReport, Span
+from .run_trace import RunTrace
+from .steadiness import not_steady
+from .utilization import telemetry
+
+
+def correlate(
+    trace: RunTrace,
+    cut: Cut | None,
+    *,
+    rule: RailRule | None = None,
+    others: Mapping[str, Span] | None = None,
+    environment: Environment = Environment(),  # noqa: B008 - immutable
+    flags: Iterable[Flag] = (),
+) -> RunReport:
+    """Pair a run with the telemetry of its own window.
+
+    A run that failed or was cut short gets what can be known of it. Energy per inference is
+    withheld where the window is too short to tell (rule 10), where sampling kept step with the
+    inferences (rule 11), and where another run drew from the same rails meanwhile (rule 13): it
+    would be the energy of both. Totals are given all the same, flagged.
+
+    Args:
+        trace: What the lane collected.
+        cut: Samples of ``trace.telemetry_window()`` with a neighbour on each side; ``None``
+            where there are none.
+        rule: How the board's rails add up, where that is known.
+        others: Steady windows of other runs, by run id; those that overlap are named.
+        environment: Where the run ran; versions of the trace are added to its own.
+        flags: What else was found out about the run.
+    """
+    phases = trace.phases
+    window = phases.get("steady")
+    raised: set[Flag] = set(flags)
+    if environment.simulated:
+        raised.add("simulated")
+    if suspended(trace.suspended_ns):
+        raised.add("suspended")
+    report = _identity(trace, environment, cut)
+    if window is None or window.seconds <= 0:
+        return report.model_copy(update={"quality": in_order(raised)})
+    cut = cut or Cut()
+    starts, latencies = trace.completed(window)
+    board = telemetry(cut, window, trace.throttle_events) if cut.times_ns else None
+    together = overlapping(window, others or {})
+    inferences = len(starts) if trace.counts_inferences else None
+    raised |= _raised(trace, cut, window, starts, latencies)
+    if insufficient_samples(window.seconds, board.samples if board else 0, inferences):
+        raised.add("insufficient_samples")
+    if together:
+        raised.add("overlapped")
+    shown = None if raised & WITHHOLDING else inferences
+    measured = measure_energy(cut, phases, rule, shown, trace.run_id)
+    if measured is not None and measured.baseline_drifted:
+        raised.add("baseline_drift")
+    return report.model_copy(
+        update={
+            "inferences": len(starts),
+            "latency": distribution(latencies),
+            "stages": {
+                stage: described
+                for stage, durations in trace.stages_ns.items()
+                if (described := distribution(durations)) is not None
+            },
+            "throughput_per_second": throughput(len(starts), trace.batch, window.seconds),
+            "telemetry": board,
+            "energy": measured and measured.energy,
+            "quality": in_order(raised),
+            "overlapping_runs": together,
+        }
+    )
+
+
+def _raised(
+    trace: RunTrace, cut: Cut, window: Span, starts: Sequence[int], latencies: Sequence[int]
+) -> set[Flag]:
+    around = cut.around(window.begin_ns, window.end_ns)
+    inside = cut.times_ns[cut.inside(window.begin_ns, window.end_ns)]
+    found: dict[Flag, bool] = {
+        "aliased": aliased(inside, starts),
+        "not_steady": not_steady(window, starts, latencies, cut, trace.throttle_events),
+        "throttled": throttled(trace.throttle_events),
+        "clock_step": clock_step(around.times_ns, around.wall_ns),
+        "telemetry_gap": telemetry_gap(around.times_ns, window),
+    }
+    return {flag for flag, is_raised in found.items() if is_raised}
+
+
+def _identity(trace: RunTrace, environment: Environment, cut: Cut | None) -> RunReport:
+    interval = interval_ns(cut.times_ns) if cut is not None else None
+    seconds = environment.telemetry_interval_seconds if interval is None else interval / 1e9
+    outcome = trace.outcome or "failed"
+    reason = trace.reason or "the worker did not say how it ended"
+    return RunReport(
+        run_id=trace.run_id,
+        workload=trace.workload,
+        model=trace.model,
+        model_sha256=trace.model_sha256,
+        backend=trace.backend,
+        device=trace.device,
+        outcome=outcome,
+        reason=None if outcome == "ok" else reason,
+        started_wall_ns=trace.started_wall_ns,
+        started_ns=trace.started_ns,
+        ended_ns=trace.ended_ns or max(trace.ends.values(), default=trace.started_ns),
+        lateness_seconds=trace.lateness_seconds,
+        phases=trace.phases,
+        batch=trace.batch,
+        cold_start_seconds=trace.cold_start_seconds,
+        process_peak_bytes=trace.process_peak_bytes,
+        environment=environment.model_copy(
+            update={
+                "versions": {**environment.versions, **trace.versions},
+                "telemetry_interval_seconds": seconds,
+            }
+        ),
+    )

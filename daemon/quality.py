@@ -1,0 +1,118 @@
+"""The flags of a run: what its figures must not be taken for. Each is a pure function.
+
+Two have a file of their own: ``phase_lock`` (``aliased``) and ``steadiness`` (``not_steady``).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import get_args
+
+from .energy import interval_ns
+from .run_report import Flag, Span
+
+MINIMUM_SECONDS, MINIMUM_SAMPLES, MINIMUM_INFERENCES = 10.0, 100, 200
+GAP_INTERVALS = 2.5
+DRIFT_RATIO = 0.05
+WALL_STEP_NS = 50_000_000
+WALL_SLEW_RATIO = 0.001
+SUSPEND_NS = 50_000_000
+WITHHOLDING: frozenset[Flag] = frozenset({"insufficient_samples", "aliased", "overlapped"})
+
+
+def insufficient_samples(seconds: float, samples: int, inferences: int | None) -> bool:
+    """Rule 10: the steady window has 10 s, 100 samples and 200 inferences, all three.
+
+    Args:
+        seconds: Length of the window.
+        samples: Samples in it.
+        inferences: Inferences in it; ``None`` for a program that does not count them.
+    """
+    few = inferences is not None and inferences < MINIMUM_INFERENCES
+    return seconds < MINIMUM_SECONDS or samples < MINIMUM_SAMPLES or few
+
+
+def throttled(events: int | None) -> bool:
+    """A throttle or over-current event was counted in the window; not counted is not known."""
+    return bool(events)
+
+
+def overlapping(window: Span, others: Mapping[str, Span]) -> tuple[str, ...]:
+    """Rule 13: name the runs whose steady window overlaps this one's, in the order given.
+
+    Windows that only touch do not overlap.
+    """
+    return tuple(
+        run_id
+        for run_id, other in others.items()
+        if other.begin_ns < window.end_ns and window.begin_ns < other.end_ns
+    )
+
+
+def baseline_drift(difference_watts: float, uncertainty_watts: float, net_watts: float) -> bool:
+    """Rule 8: idle power before and after differ, by so much that the net figure suffers.
+
+    That is by more than is uncertain about both, and by more than a twentieth of the net power.
+    Any run warms the board a little, and leakage follows: what is less than that widens the
+    interval of the net energy and needs no flag.
+
+    Args:
+        difference_watts: After less before.
+        uncertainty_watts: Half the 95 % interval of that difference.
+        net_watts: Mean power of the window less the idle power.
+    """
+    return abs(difference_watts) > max(uncertainty_watts, DRIFT_RATIO * abs(net_watts))
+
+
+def clock_step(times_ns: Sequence[int], wall_ns: Sequence[int]) -> bool:
+    """Rule 1: the wall clock was set in the window, forwards or back, by more than 50 ms.
+
+    Between neighbouring samples it may also run faster or slower by a thousandth: time daemons
+    do that. Figures are unharmed, for they use the monotonic clock; wall times are not.
+
+    Args:
+        times_ns: shape (n,), CLOCK_MONOTONIC of the samples of the window and its neighbours.
+        wall_ns: shape (n,), wall time of the same moments.
+    """
+    offsets = [wall - time for wall, time in zip(wall_ns, times_ns, strict=True)]
+    return any(
+        abs(offsets[i] - offsets[i - 1])
+        > WALL_STEP_NS + WALL_SLEW_RATIO * (times_ns[i] - times_ns[i - 1])
+        for i in range(1, len(offsets))
+    )
+
+
+def suspended(suspended_ns: int) -> bool:
+    """Rule 1: the machine slept in the window.
+
+    Args:
+        suspended_ns: By how much CLOCK_BOOTTIME less CLOCK_MONOTONIC grew; two reads are never
+            at once, so up to 50 ms is no sleep.
+    """
+    return suspended_ns > SUSPEND_NS
+
+
+def telemetry_gap(times_ns: Sequence[int], window: Span) -> bool:
+    """Samples are missing in the window or at an edge of it.
+
+    That is so where two neighbours, one of them or both in the window, are more than 2.5 median
+    intervals apart (two lines in a row were lost), or where no sample stands on or beyond an
+    edge.
+
+    Args:
+        times_ns: shape (n,), rising, samples of the window and its neighbours.
+        window: The steady window.
+    """
+    interval = interval_ns(times_ns)
+    if interval is None or times_ns[0] > window.begin_ns or times_ns[-1] < window.end_ns:
+        return True
+    return any(
+        b - a > GAP_INTERVALS * interval
+        for a, b in pairwise(times_ns)
+        if b > window.begin_ns and a < window.end_ns
+    )
+
+
+def in_order(flags: Iterable[Flag]) -> tuple[Flag, ...]:
+    """Return flags once each, in the order in which ``Flag`` names them."""
+    raised = set(flags)
+    return tuple(flag for flag in get_args(Flag) if flag in raised)

@@ -1,0 +1,173 @@
+"""What a lane learnt of one run from its worker: the side of a report that is not telemetry."""
+
+from array import array
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from itertools import pairwise
+from operator import add
+
+from ..parsers.run_events import (
+    Ending,
+    Finished,
+    Hello,
+    Inferences,
+    Loaded,
+    Phase,
+    PhaseName,
+    RunEvent,
+    StageName,
+)
+from .run_report import Device, Outcome, Span
+
+_OUTCOMES: dict[Ending, Outcome] = {
+    "ok": "ok",
+    "failed": "failed",
+    "unavailable": "failed",
+    "cancelled": "cancelled",
+}
+
+
+def _integers() -> "array[int]":
+    return array("q")
+
+
+@dataclass(slots=True)
+class RunTrace:
+    """One run as it goes on; the lane sets the fields, ``add`` folds the worker's events in.
+
+    Attributes:
+        run_id: UUIDv7.
+        workload: Name from the config.
+        backend: Engine that runs it.
+        device: Lane it runs on.
+        started_ns: When it was taken from the schedule.
+        started_wall_ns: Wall time of the same moment.
+        model: As configured.
+        batch: Inputs an inference.
+        lateness_seconds: Start less the time it was due.
+        ended_ns: When its outcome was known; ``None`` while it goes on.
+        outcome: How it ended. One that the lane sets (``timeout``) stands; else the worker's
+            ending is taken over, ``unavailable`` as ``failed``.
+        reason: Why, for every outcome but ``ok``.
+        begins: When each phase began; ``ends``: when it ended.
+        start_ns: shape (n,), when each inference of the steady phase started.
+        latency_ns: shape (n,), how long each took.
+        stages_ns: Stage to shape (n,).
+        model_sha256: Digest of the model.
+        versions: Library to version.
+        cold_start_seconds: Parts of the cold start.
+        process_peak_bytes: Peak resident memory of the worker.
+        counts_inferences: False for a program that only marks its window.
+        throttle_events: Counted in the steady window; ``None`` where nothing counts them.
+        suspended_ns: Growth of CLOCK_BOOTTIME less CLOCK_MONOTONIC from start to end.
+    """
+
+    run_id: str
+    workload: str
+    backend: str
+    device: Device
+    started_ns: int
+    started_wall_ns: int
+    model: str | None = None
+    batch: int = 1
+    lateness_seconds: float | None = None
+    ended_ns: int | None = None
+    outcome: Outcome | None = None
+    reason: str | None = None
+    begins: dict[PhaseName, int] = field(default_factory=dict)
+    ends: dict[PhaseName, int] = field(default_factory=dict)
+    start_ns: "array[int]" = field(default_factory=_integers)
+    latency_ns: "array[int]" = field(default_factory=_integers)
+    stages_ns: "dict[StageName, array[int]]" = field(default_factory=dict)
+    model_sha256: str | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    cold_start_seconds: dict[str, float] = field(default_factory=dict)
+    process_peak_bytes: int | None = None
+    counts_inferences: bool = True
+    throttle_events: int | None = None
+    suspended_ns: int = 0
+
+    def add(self, event: RunEvent) -> bool:
+        """Fold one event of the worker in.
+
+        Returns:
+            False where it is not about this run, or breaks the protocol: an end before its
+            begin, inferences without as many latencies. It then changes nothing.
+        """
+        if isinstance(event, Hello) or event.run_id != self.run_id:
+            return False
+        if isinstance(event, Phase):
+            return self._add_phase(event)
+        if isinstance(event, Loaded):
+            self.model_sha256 = event.model_sha256
+            self.versions.update(event.versions)
+            self.cold_start_seconds.update(event.cold_start_seconds)
+        elif isinstance(event, Inferences):
+            if len(event.start_ns) != len(event.latency_ns):
+                return False
+            self.start_ns.extend(event.start_ns)
+            self.latency_ns.extend(event.latency_ns)
+            for stage, durations in event.stages_ns.items():
+                self.stages_ns.setdefault(stage, array("q")).extend(durations)
+        elif isinstance(event, Finished):
+            self.outcome = self.outcome or _OUTCOMES[event.ending]
+            self.reason = self.reason or event.reason
+            self.process_peak_bytes = event.process_peak_bytes
+        return True
+
+    def _add_phase(self, event: Phase) -> bool:
+        if event.edge == "begin":
+            self.begins[event.phase] = event.at_ns
+            self.ends.pop(event.phase, None)
+            return True
+        if event.at_ns < self.begins.get(event.phase, event.at_ns + 1):
+            return False
+        self.ends[event.phase] = event.at_ns
+        return True
+
+    @property
+    def phases(self) -> dict[PhaseName, Span]:
+        """Phases that ended; and the steady one, if cut short, up to its last whole inference.
+
+        Work that did not complete does not count, nor does the time that went into it.
+        """
+        spans = {
+            phase: Span(begin_ns=self.begins[phase], end_ns=end) for phase, end in self.ends.items()
+        }
+        begin = self.begins.get("steady")
+        last = max(map(add, self.start_ns, self.latency_ns), default=0)
+        if begin is not None and "steady" not in spans and last > begin:
+            spans["steady"] = Span(begin_ns=begin, end_ns=last)
+        return spans
+
+    def telemetry_window(self) -> Span | None:
+        """Return the time from which samples are needed: the steady phase and its idle phases.
+
+        ``None`` where no steady phase came about.
+        """
+        phases = self.phases
+        steady = phases.get("steady")
+        if steady is None:
+            return None
+        before, after = phases.get("baseline_before"), phases.get("baseline_after")
+        return Span(
+            begin_ns=min(steady.begin_ns, before.begin_ns if before else steady.begin_ns),
+            end_ns=max(steady.end_ns, after.end_ns if after else steady.end_ns),
+        )
+
+    def completed(self, window: Span) -> "tuple[array[int], array[int]]":
+        """Return starts, rising, and latencies of what started and completed in a window."""
+        starts, latencies = self.start_ns, self.latency_ns
+        if not all(a <= b for a, b in pairwise(starts)):
+            order = sorted(range(len(starts)), key=starts.__getitem__)
+            starts = array("q", (starts[i] for i in order))
+            latencies = array("q", (latencies[i] for i in order))
+        ends = array("q", map(add, starts, latencies))
+        if starts and starts[0] >= window.begin_ns and max(ends) <= window.end_ns:
+            return starts, latencies
+        kept = [
+            i
+            for i in range(bisect_left(starts, window.begin_ns), len(starts))
+            if ends[i] <= window.end_ns
+        ]
+        return array("q", (starts[i] for i in kept)), array("q", (latencies[i] for i in kept))

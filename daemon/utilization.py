@@ -1,0 +1,158 @@
+"""Loads, clocks and temperatures of a window, each sample weighted by its share of it."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from math import fsum, isnan, nan
+
+from .cut import Cut
+from .energy import interval_ns
+from .run_report import Frequency, Span, Telemetry, Temperature, Utilization
+
+Column = Sequence[float]
+_CORE = re.compile(r"cpu\.\d+\.(utilization_ratio|frequency_hertz)")
+_DLA = re.compile(r"dla\.(\d+)\.(on|utilization_ratio|frequency_hertz)")
+_ZONE = "temperatures_celsius."
+_CLUSTER = "gpu.frequency_hertz."
+
+
+def overlap_ns(times_ns: Sequence[int], window: Span) -> list[float]:
+    """Return how much of a window each sample describes.
+
+    tegrastats prints what was since the line before, so sample i describes the time from
+    sample i - 1 to itself. Before the first sample one median interval is taken.
+
+    Args:
+        times_ns: shape (n,), rising; those of a cut, whose last one may follow the window.
+        window: The window.
+
+    Returns:
+        shape (n,), nanoseconds; they add up to the window where samples cover it.
+
+    >>> overlap_ns([10, 20, 30], Span(begin_ns=12, end_ns=25))
+    [0, 8, 5]
+    """
+    if not times_ns:
+        return []
+    starts = [times_ns[0] - (interval_ns(times_ns) or 0), *times_ns[:-1]]
+    return [
+        max(min(end, window.end_ns) - max(start, window.begin_ns), 0)
+        for start, end in zip(starts, times_ns, strict=True)
+    ]
+
+
+def weighted(column: Column, weights: Sequence[float]) -> list[tuple[float, float]]:
+    """Pair values with their weights, leaving out what is absent or of no weight."""
+    pairs = zip(column, weights, strict=True)
+    return [(value, weight) for value, weight in pairs if weight > 0 and not isnan(value)]
+
+
+def weighted_mean(pairs: Sequence[tuple[float, float]]) -> float:
+    """Return the mean of values with weights, never beyond the lowest and highest value."""
+    values = [value for value, _ in pairs]
+    mean = fsum(v * w for v, w in pairs) / fsum(w for _, w in pairs)
+    return min(max(mean, min(values)), max(values))
+
+
+def telemetry(cut: Cut, window: Span, throttle_events: int | None = None) -> Telemetry:
+    """Describe what the machine did in a window.
+
+    Args:
+        cut: Samples of the window with their neighbours.
+        window: The steady window.
+        throttle_events: How many were counted in it; ``None`` where nothing counts them.
+    """
+    weights = overlap_ns(cut.times_ns, window)
+    inside = cut.inside(window.begin_ns, window.end_ns)
+    loads = {n: weighted(c, weights) for n, c in load_columns(cut.columns).items()}
+    clocks = {n: weighted(c, weights) for n, c in clock_columns(cut.columns).items()}
+    gates = {n: weighted(c, weights) for n, c in gate_columns(cut.columns).items()}
+    zones = {
+        name: [celsius for celsius in column[inside] if not isnan(celsius)]
+        for name, column in zone_columns(cut.columns).items()
+    }
+    return Telemetry(
+        samples=inside.stop - inside.start,
+        utilization={
+            name: Utilization(mean_ratio=weighted_mean(pairs), max_ratio=max(pairs)[0])
+            for name, pairs in loads.items()
+            if pairs
+        },
+        frequency={
+            name: Frequency(min_hertz=min(pairs)[0], mean_hertz=weighted_mean(pairs))
+            for name, pairs in clocks.items()
+            if pairs
+        },
+        temperature={
+            name: Temperature(start_celsius=t[0], max_celsius=max(t), delta_celsius=t[-1] - t[0])
+            for name, t in zones.items()
+            if t
+        },
+        dla_active={name: weighted_mean(pairs) for name, pairs in gates.items() if pairs},
+        throttle_events=throttle_events,
+    )
+
+
+def load_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
+    """Return the load signals: ``gpu``, ``emc``, ``cpu``, and each DLA load with its source.
+
+    ``cpu`` is the mean of the cores that were online; an offline core has no load to count.
+    """
+    cores = [c for n, c in columns.items() if n.endswith("ratio") and _CORE.fullmatch(n)]
+    named = {
+        "gpu": columns.get("gpu.utilization_ratio"),
+        "emc": columns.get("emc.utilization_ratio"),
+        "cpu": [mean_present(at) for at in zip(*cores, strict=True)] if cores else None,
+        **{f"{n}:tegrastats": c for n, c in _dla(columns, "utilization_ratio").items()},
+    }
+    return {name: column for name, column in named.items() if column is not None}
+
+
+def clock_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
+    """Return the clocks: ``gpu``, ``emc``, ``cpu``, ``dla0`` and so on.
+
+    A clock of 0 is a gate, no clock, and is absent here. ``gpu`` is the fastest of its clusters,
+    since they share one clock unless they are gated or on their way down; ``cpu`` is the mean of
+    the online cores.
+    """
+    clusters = [c for n, c in columns.items() if n.startswith(_CLUSTER)]
+    cores = [c for n, c in columns.items() if n.endswith("hertz") and _CORE.fullmatch(n)]
+    named = {
+        "gpu": [_fastest(at) for at in zip(*clusters, strict=True)] if clusters else None,
+        "emc": columns.get("emc.frequency_hertz"),
+        "cpu": [mean_present(at) for at in zip(*cores, strict=True)] if cores else None,
+        **_dla(columns, "frequency_hertz"),
+    }
+    return {
+        name: [hertz if hertz > 0 else nan for hertz in column]
+        for name, column in named.items()
+        if column is not None
+    }
+
+
+def gate_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
+    """Return 1 and 0 for on and off of each DLA core: ``dla0``, ``dla1``."""
+    return _dla(columns, "on")
+
+
+def zone_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
+    """Return the temperature of each thermal zone."""
+    return {n[len(_ZONE) :]: c for n, c in columns.items() if n.startswith(_ZONE)}
+
+
+def mean_present(values: Iterable[float]) -> float:
+    """Return the mean of what is not NaN; NaN where all is.
+
+    >>> mean_present([0.25, float("nan"), 0.75])
+    0.5
+    """
+    present = [value for value in values if not isnan(value)]
+    return fsum(present) / len(present) if present else nan
+
+
+def _fastest(hertz: Iterable[float]) -> float:
+    return max((clock for clock in hertz if clock > 0), default=nan)
+
+
+def _dla(columns: Mapping[str, Column], field: str) -> dict[str, Column]:
+    found = ((_DLA.fullmatch(name), column) for name, column in columns.items())
+    return {f"dla{m[1]}": column for m, column in found if m is not None and m[2] == field}

@@ -1,0 +1,310 @@
+import math
+import random
+from array import array
+
+import pytest
+
+from tegrascope.collectors.board import find_rail_rule
+from tegrascope.daemon.correlate import correlate
+from tegrascope.daemon.cut import Cut
+from tegrascope.daemon.run_report import Environment, Span
+from tegrascope.daemon.run_trace import RunTrace
+from tegrascope.parsers.run_events import Finished, Hello, Inferences, Loaded, Phase
+
+SECOND = 1_000_000_000
+RUN = "0190-run"
+AGX = {"VDD_GPU_SOC": 10.0, "VDD_CPU_CV": 4.0, "VIN_SYS_5V0": 3.0, "VDDQ_VDD2_1V8AO": 1.0}
+RULE = find_rail_rule(AGX)
+
+
+def ns(seconds):
+    return round(seconds * SECOND)
+
+
+def span(begin, end):
+    return Span(begin_ns=ns(begin), end_ns=ns(end))
+
+
+def phase(name, edge, at):
+    return Phase(run_id=RUN, phase=name, edge=edge, at_ns=ns(at))
+
+
+def inferences(begin, end, cycle=0.0213, latency=0.02):
+    count = round((end - begin - latency) / cycle)
+    starts = tuple(ns(begin + i * cycle) for i in range(count))
+    return Inferences(
+        run_id=RUN,
+        start_ns=starts,
+        latency_ns=(ns(latency),) * count,
+        stages_ns={"compute": (ns(latency / 2),) * count},
+    )
+
+
+def trace(*events, **fields):
+    made = RunTrace(
+        run_id=RUN,
+        workload="w",
+        backend="onnxruntime",
+        device="dla0",
+        started_ns=ns(90),
+        started_wall_ns=ns(1e6),
+        ended_ns=ns(150),
+        batch=4,
+    )
+    for name, value in fields.items():
+        setattr(made, name, value)
+    for event in events:
+        assert made.add(event)
+    return made
+
+
+WHOLE = (
+    Loaded(run_id=RUN, model_sha256="ab", versions={"ort": "1"}, cold_start_seconds={"load": 0.5}),
+    phase("load", "begin", 91),
+    phase("load", "end", 92),
+    phase("baseline_before", "begin", 95),
+    phase("baseline_before", "end", 100),
+    phase("steady", "begin", 100),
+    inferences(100, 120),
+    inferences(120, 130),
+    phase("steady", "end", 130),
+    phase("baseline_after", "begin", 130),
+    phase("baseline_after", "end", 135),
+    Finished(run_id=RUN, ending="ok", process_peak_bytes=7),
+)
+
+
+def telemetry(begin=94.0, end=136.5, interval=0.103, load=2.0, noise=0.3, seed=1, **columns):
+    """Return samples of an AGX Orin whose rails draw ``load`` times more from 100 to 130."""
+    rng, times, t = random.Random(seed), [], begin
+    while t < end:
+        times.append(t)
+        t += interval + rng.uniform(0, 0.004)
+    rails = {
+        f"rails.{rail}.instant_watts": array(
+            "d",
+            (watts * (load if 100 <= t < 130 else 1) + rng.gauss(0, noise) for t in times),
+        )
+        for rail, watts in AGX.items()
+    }
+    extra = {name: array("d", map(value, times)) for name, value in columns.items()}
+    stamps = array("q", map(ns, times))
+    return Cut(stamps, array("q", (t + ns(1e6) for t in stamps)), {**rails, **extra})
+
+
+def test_a_sound_run_is_paired_with_its_window():
+    """Latency, load, energy and environment of one window, and no flag, make the report."""
+    cut = telemetry(**{"gpu.utilization_ratio": lambda t: float(100 <= t < 130)})
+    made = trace(*WHOLE, throttle_events=0)
+    report = correlate(made, cut, rule=RULE, environment=Environment(board="b"))
+    assert report.quality == ()
+    assert (report.outcome, report.reason, report.process_peak_bytes) == ("ok", None, 7)
+    assert report.phases["steady"] == span(100, 130)
+    assert report.inferences == report.latency.count == report.stages["compute"].count == 1407
+    assert report.latency.p99_seconds == pytest.approx(0.02)
+    assert report.throughput_per_second == pytest.approx(1407 * 4 / 30)
+    assert report.telemetry.samples == pytest.approx(30 / 0.105, abs=2)
+    assert report.telemetry.utilization["gpu"].mean_ratio > 0.99
+    assert report.environment.versions == {"ort": "1"}
+    assert report.environment.telemetry_interval_seconds == pytest.approx(0.105, abs=0.001)
+
+
+def test_module_energy_leaves_out_what_another_rail_contains():
+    """On AGX Orin three rails make the total; gross, net and idle agree with the load."""
+    energy = correlate(trace(*WHOLE), telemetry(), rule=RULE).energy
+    assert energy.total_rails == ("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0")
+    assert energy.gross_joules == pytest.approx(34 * 30, rel=0.01)
+    assert energy.net_joules == pytest.approx(17 * 30, rel=0.02)
+    assert energy.baseline_watts == pytest.approx(17, rel=0.02)
+    assert energy.gross_joules_per_inference == energy.gross_joules / 1407
+    assert energy.net_joules_per_inference == energy.net_joules / 1407
+    assert energy.gross_interval.low < 34 * 30 < energy.gross_interval.high
+    assert energy.net_interval.low < 17 * 30 < energy.net_interval.high
+    assert energy.largest_uncertainty == "sampling"
+    parts = [energy.rails[rail] for rail in energy.total_rails]
+    assert sum(rail.gross_joules for rail in parts) == pytest.approx(energy.gross_joules)
+    assert sum(rail.net_joules for rail in parts) == pytest.approx(energy.net_joules)
+    assert energy.rails["VDDQ_VDD2_1V8AO"].mean_watts == pytest.approx(2, abs=0.1)
+
+
+def test_totals_wait_for_every_rail_of_the_rule():
+    """A missing rail, or an unknown board, leaves the rails as they are and has no total."""
+    cut = telemetry()
+    unknown = correlate(trace(*WHOLE), cut).energy
+    assert (unknown.rule, unknown.gross_joules, len(unknown.rails)) == (None, None, 4)
+    del cut.columns["rails.VDD_CPU_CV.instant_watts"]
+    short = correlate(trace(*WHOLE), cut, rule=RULE).energy
+    assert (short.rule, short.gross_joules, len(short.rails)) == ("AGX Orin", None, 3)
+    assert short.gross_interval is short.largest_uncertainty is None
+
+
+def test_energy_without_idle_phases_is_gross_alone():
+    """Without a baseline there is no net; with one of two there is, and no interval of it."""
+    bare = [e for e in WHOLE if not (isinstance(e, Phase) and "baseline" in e.phase)]
+    energy = correlate(trace(*bare), telemetry(), rule=RULE).energy
+    assert energy.net_joules is energy.baseline_watts is energy.net_interval is None
+    assert energy.gross_interval is not None
+    one = [e for e in WHOLE if not (isinstance(e, Phase) and e.phase == "baseline_after")]
+    energy = correlate(trace(*one), telemetry(), rule=RULE).energy
+    assert energy.net_joules == pytest.approx(17 * 30, rel=0.02)
+    assert energy.net_interval is None
+
+
+def test_a_short_run_has_totals_but_no_headline():
+    """Below the minimum the figures per inference are withheld, and the flag says why."""
+    events = (phase("steady", "begin", 100), inferences(100, 108), phase("steady", "end", 108))
+    report = correlate(trace(*events), telemetry(), rule=RULE)
+    assert "insufficient_samples" in report.quality
+    assert report.energy.gross_joules == pytest.approx(34 * 8, rel=0.02)
+    assert report.energy.gross_joules_per_inference is None
+    assert report.latency is not None
+
+
+def test_a_run_that_keeps_step_with_sampling_has_no_headline():
+    """Aliased runs are flagged and their figures per inference withheld."""
+    cut = telemetry()
+    inside = [t for t in cut.times_ns if ns(100) <= t < ns(129.5)]
+    starts = tuple(t + k * ns(0.025) - 1_000_000 for t in inside for k in range(4))
+    locked = Inferences(run_id=RUN, start_ns=starts, latency_ns=(ns(0.02),) * len(starts))
+    events = [e for e in WHOLE if not isinstance(e, Inferences)]
+    report = correlate(trace(*events, locked), cut, rule=RULE)
+    assert "aliased" in report.quality
+    assert report.energy.gross_joules is not None
+    assert report.energy.gross_joules_per_inference is None
+    assert report.energy.net_joules_per_inference is None
+
+
+def test_joint_windows_name_each_other_and_split_nothing():
+    """Overlapping runs are listed; the window's energy is that of both, so none has a share."""
+    others = {"before": span(80, 100), "beside": span(110, 1e6), "later": span(130, 140)}
+    report = correlate(trace(*WHOLE), telemetry(), rule=RULE, others=others)
+    assert report.overlapping_runs == ("beside",)
+    assert report.quality == ("overlapped",)
+    assert report.energy.gross_joules == pytest.approx(34 * 30, rel=0.01)
+    assert report.energy.gross_joules_per_inference is None
+
+
+def test_a_run_cut_short_counts_what_it_completed():
+    """Without the end of its steady phase a run's window ends with its last whole inference."""
+    events = (*WHOLE[:6], inferences(100, 125))
+    made = trace(*events, outcome="timeout", reason="too long")
+    report = correlate(made, telemetry(), rule=RULE)
+    assert (report.outcome, report.reason) == ("timeout", "too long")
+    last = max(a + b for a, b in zip(made.start_ns, made.latency_ns, strict=True))
+    assert report.phases["steady"].end_ns == last
+    assert report.energy.gross_joules == pytest.approx(34 * (last / SECOND - 100), rel=0.01)
+    assert "baseline_after" not in report.phases
+
+
+@pytest.mark.parametrize("cut", [None, telemetry()], ids=["no telemetry", "telemetry"])
+def test_a_run_that_never_was_steady_has_its_reason(cut):
+    """A run that failed to load is reported with what is known, and claims nothing else."""
+    refused = Finished(run_id=RUN, ending="unavailable", reason="no DLA here")
+    report = correlate(
+        trace(*WHOLE[:3], refused), cut, rule=RULE, environment=Environment(simulated=True)
+    )
+    assert (report.outcome, report.reason) == ("failed", "no DLA here")
+    assert report.quality == ("simulated",)
+    assert report.telemetry is report.energy is report.latency is None
+    assert report.cold_start_seconds == {"load": 0.5}
+
+
+def test_a_run_without_telemetry_keeps_its_latency():
+    """Where no samples came, the run is flagged and its latency stands."""
+    report = correlate(trace(*WHOLE), None, rule=RULE)
+    assert report.quality == ("insufficient_samples", "telemetry_gap")
+    assert report.latency.count == 1407
+    assert report.telemetry is report.energy is None
+
+
+def test_a_silent_worker_is_a_failure():
+    """A run whose end nobody told is failed, and says so."""
+    report = correlate(trace(), None)
+    assert (report.outcome, report.reason) == ("failed", "the worker did not say how it ended")
+
+
+def test_what_happened_to_the_machine_is_flagged():
+    """Throttling, sleep, a set clock and a gap each leave their flag."""
+    cut = telemetry()
+    wall = array("q", (w + (ns(5) if i > 150 else 0) for i, w in enumerate(cut.wall_ns)))
+    stepped = Cut(cut.times_ns, wall, cut.columns)
+    report = correlate(
+        trace(*WHOLE, throttle_events=2, suspended_ns=ns(3)), stepped, flags=["dla_not_used"]
+    )
+    expected = ("not_steady", "throttled", "clock_step", "suspended", "dla_not_used")
+    assert report.quality == expected
+    assert report.telemetry.throttle_events == 2
+    assert "telemetry_gap" in correlate(trace(*WHOLE), telemetry(end=129.9)).quality
+
+
+def test_drifting_idle_power_is_flagged():
+    """Idle power that rose by more than its uncertainty marks the run, and is the largest term."""
+    drifting = telemetry(load=1.0)
+    column = drifting.columns["rails.VIN_SYS_5V0.instant_watts"]
+    for i, t in enumerate(drifting.times_ns):
+        column[i] += max(t / SECOND - 100, 0) / 10
+    report = correlate(trace(*WHOLE), drifting, rule=RULE)
+    assert "baseline_drift" in report.quality
+    assert report.energy.largest_uncertainty == "baseline_drift"
+
+
+def test_steady_idle_power_is_seldom_flagged():
+    """Where idle power stays, at most 5 of 50 runs are flagged."""
+    flagged = [
+        "baseline_drift" in correlate(trace(*WHOLE), telemetry(seed=s), rule=RULE).quality
+        for s in range(50)
+    ]
+    assert sum(flagged) <= 5
+
+
+def test_a_program_that_counts_nothing_is_judged_by_its_samples():
+    """A marked window of a program needs time and samples; it has no figure per inference."""
+    events = (phase("steady", "begin", 100), phase("steady", "end", 130))
+    report = correlate(trace(*events, counts_inferences=False), telemetry(), rule=RULE)
+    assert report.quality == ()
+    assert report.energy.gross_joules > 0
+    assert report.energy.gross_joules_per_inference is report.throughput_per_second is None
+
+
+def test_nothing_outside_the_window_changes_the_figures():
+    """Samples before and after the phases have no say in any figure."""
+    narrow = trace(*WHOLE)
+    window = narrow.telemetry_window()
+    wide = telemetry(begin=60, end=200)
+    cut = wide.around(window.begin_ns, window.end_ns)
+    kept = set(cut.times_ns)
+    for column in wide.columns.values():
+        for i, t in enumerate(wide.times_ns):
+            if t not in kept:
+                column[i] = 999.0
+    around = [correlate(narrow, part, rule=RULE) for part in (wide, cut)]
+    assert around[0].energy == around[1].energy
+    assert around[0].telemetry == around[1].telemetry
+
+
+def test_events_that_are_not_this_runs_are_refused():
+    """Another run's event, an end before its begin, and unequal columns change nothing."""
+    made = trace(phase("steady", "begin", 100))
+    assert not made.add(Hello(pid=1, python="3"))
+    assert not made.add(Finished(run_id="other", ending="ok"))
+    assert not made.add(phase("steady", "end", 99))
+    assert not made.add(phase("load", "end", 99))
+    assert not made.add(Inferences(run_id=RUN, start_ns=(1, 2), latency_ns=(1,)))
+    assert made == trace(phase("steady", "begin", 100))
+    assert made.telemetry_window() is None
+
+
+def test_only_whole_inferences_inside_the_window_count():
+    """Inferences that started before the window or ended after it are left out, in any order."""
+    made = trace()
+    made.add(Inferences(run_id=RUN, start_ns=(30, 5, 10, 20), latency_ns=(20, 5, 10, 10)))
+    starts, latencies = made.completed(Span(begin_ns=10, end_ns=40))
+    assert (starts.tolist(), latencies.tolist()) == ([10, 20], [10, 10])
+
+
+def test_a_report_survives_its_json():
+    """What is stored is what is read: no NaN, no number beside its bounds."""
+    report = correlate(trace(*WHOLE), telemetry(), rule=RULE)
+    again = type(report).model_validate_json(report.model_dump_json())
+    assert again == report
+    assert not any(math.isnan(rail.gross_joules) for rail in report.energy.rails.values())
