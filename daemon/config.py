@@ -1,0 +1,238 @@
+"""The settings, key by key; every key has a default, and one that is not here is an error."""
+
+import re
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cronsim import CronSim, CronSimError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
+
+from ..collectors.board import RailRule
+
+Lane = Literal["gpu", "dla0", "dla1", "cpu"]
+Backend = Literal["onnxruntime", "tensorrt", "trtexec"]
+
+_DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?\s*", re.ASCII)
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+
+
+def read_duration(value: object) -> object:
+    """Read ``90``, ``90s``, ``1.5m``, ``2h`` or ``7d`` as seconds.
+
+    Raises:
+        ValueError: It is text of another form.
+
+    >>> read_duration("1.5m")
+    90.0
+    """
+    if not isinstance(value, str):
+        return value
+    found = _DURATION.fullmatch(value)
+    if found is None:
+        raise ValueError("a duration is a number of seconds, or like 500ms, 30s, 5m, 2h, 7d")
+    return float(found[1]) * _UNIT_SECONDS[found[2]]
+
+
+Seconds = Annotated[NonNegativeFloat, BeforeValidator(read_duration)]
+PositiveSeconds = Annotated[PositiveFloat, BeforeValidator(read_duration)]
+
+
+class Section(BaseModel):
+    """Base of all settings: immutable, and a key that is not declared is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Tegrastats(Section):
+    """The tegrastats program."""
+
+    command: tuple[str, ...] = Field(
+        ("tegrastats",), min_length=1, description="program and arguments; --interval is added"
+    )
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(value.split()) if isinstance(value, str) else value
+
+
+class Replay(Section):
+    """A recorded log in place of this machine's telemetry."""
+
+    path: Path | None = Field(None, description="the log, plain or gzip")
+    speed: PositiveFloat | Literal["max"] = Field(1.0, description="times its own pace, or max")
+
+
+class Stream(Section):
+    """Lines from standard input or a FIFO."""
+
+    path: str = Field("-", description="- for standard input, else the path of a FIFO")
+
+
+class Simulator(Section):
+    """The simulated board."""
+
+    board: Literal["agx-orin-64gb", "orin-nx-16gb", "orin-nano-8gb"] = "agx-orin-64gb"
+    privileged: bool = Field(True, description="print what tegrastats prints as root")
+    seed: NonNegativeInt = 0
+
+
+class Telemetry(Section):
+    """``telemetry:``, where lines come from and how often."""
+
+    source: Literal["tegrastats", "replay", "stream", "simulator"] = "tegrastats"
+    interval: PositiveSeconds = Field(
+        1.009, ge=0.01, le=60, description="prime-like, so that periodic work does not lock to it"
+    )
+    tegrastats: Tegrastats = Tegrastats()
+    replay: Replay = Replay()
+    stream: Stream = Stream()
+    simulator: Simulator = Simulator()
+
+    @model_validator(mode="after")
+    def _has_its_path(self) -> "Telemetry":
+        if self.source == "replay" and self.replay.path is None:
+            raise ValueError("source is replay, so replay.path must name the log")
+        return self
+
+
+class Workload(Section):
+    """One entry of ``workloads:``."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", description="a label value; must be unique"
+    )
+    model: str = Field(description="path of an ONNX file, builtin:resnet50 or builtin:mobilenet")
+    device: Lane = "gpu"
+    backend: Backend | None = Field(
+        None, description="onnxruntime on cpu and tensorrt elsewhere, unless said otherwise"
+    )
+    batch: PositiveInt = Field(1, description="inputs an inference")
+    threads: PositiveInt | None = Field(None, description="CPU threads of a CPU back-end")
+    warm_up: Seconds = Field(1.0, description="at least so long before anything counts")
+    baseline: Seconds = Field(3.0, description="idle time before and after, model loaded")
+    duration: PositiveSeconds | None = Field(None, description="of the steady phase; or count")
+    count: PositiveInt | None = Field(None, description="inferences of the steady phase")
+    every: PositiveSeconds | None = Field(None, description="period, from the daemon's start on")
+    offset: Seconds = Field(0.0, description="the first run of every, so long after the start")
+    cron: str | None = Field(None, description="five fields, local time")
+    jitter: Seconds = Field(0.0, description="each run starts up to so much later, at random")
+    timeout: PositiveSeconds | None = Field(None, description="the worker is killed after it")
+    overlap: Literal["wait", "skip"] = Field("wait", description="when its lane is busy")
+    missed: Literal["skip", "run_once"] = Field("skip", description="when its time went by")
+
+    @field_validator("cron")
+    @classmethod
+    def _is_cron(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                CronSim(value, datetime.now(timezone.utc))
+            except CronSimError as error:
+                raise ValueError(f"{error}; five fields are wanted, like */5 * * * *") from None
+        return value
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> "Workload":
+        if self.every is not None and self.cron is not None:
+            raise ValueError("give every or cron, not both; with neither it runs on demand")
+        if self.duration is not None and self.count is not None:
+            raise ValueError("give duration or count, not both")
+        if self.every is not None and self.jitter >= self.every:
+            raise ValueError("jitter must be shorter than every")
+        return self
+
+    @property
+    def engine(self) -> Backend:
+        """The back-end in force."""
+        return self.backend or ("onnxruntime" if self.device == "cpu" else "tensorrt")
+
+    @property
+    def steady_seconds(self) -> float | None:
+        """Length of the steady phase; ``None`` where a count decides."""
+        return None if self.count is not None else self.duration or 10.0
+
+    @property
+    def timeout_seconds(self) -> float:
+        """The deadline of a whole run: what was planned, twice, and time to build and load."""
+        planned = self.warm_up + 2 * self.baseline + (self.steady_seconds or 300.0)
+        return self.timeout or 2 * planned + 120.0
+
+
+class Store(Section):
+    """``store:``, the run database."""
+
+    path: Path | None = Field(None, description="tegrascope.db in the state directory")
+    samples_retention: PositiveSeconds = Field(7 * 86400.0, description="telemetry older goes")
+    runs_retention: PositiveSeconds = Field(365 * 86400.0, description="run records older go")
+
+
+class Http(Section):
+    """``http:``, where the page is served."""
+
+    listen: str = Field("127.0.0.1:9754", description="HOST:PORT; [::1]:9754 for IPv6")
+    token_file: Path | None = Field(
+        None, description="secret for calls that change state; made in the state directory"
+    )
+
+    @field_validator("listen")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        split_listen(value)
+        return value
+
+
+def split_listen(value: str) -> tuple[str, int]:
+    """Split ``HOST:PORT``.
+
+    Raises:
+        ValueError: It is not of that form.
+
+    >>> split_listen("[::1]:9754")
+    ('::1', 9754)
+    """
+    host, colon, port = value.rpartition(":")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError("an address is HOST:PORT, like 127.0.0.1:9754")
+    return host.strip("[]"), int(port)
+
+
+class Config(Section):
+    """The whole file."""
+
+    telemetry: Telemetry = Telemetry()
+    workloads: tuple[Workload, ...] = ()
+    store: Store = Store()
+    http: Http = Http()
+    board: RailRule | None = Field(None, description="overrides the board's rail rule")
+
+    @field_validator("workloads")
+    @classmethod
+    def _are_named_apart(cls, value: tuple[Workload, ...]) -> tuple[Workload, ...]:
+        names = [workload.name for workload in value]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two workloads are called {twice[0]}")
+        return value
+
+    @model_validator(mode="after")
+    def _plays_no_accelerator(self) -> "Config":
+        for workload in self.workloads:
+            played = workload.engine == "onnxruntime" and workload.device != "cpu"
+            if played and self.telemetry.source != "simulator":
+                raise ValueError(
+                    f"{workload.name}: onnxruntime runs on the CPU, so its device is cpu; only "
+                    "with telemetry.source: simulator may it play another"
+                )
+        return self

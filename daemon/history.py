@@ -1,0 +1,76 @@
+"""What the store holds, read beside the daemon that writes it."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from ..parsers.errors import Mendable
+
+
+class History:
+    """Finished runs and stored telemetry; opens the database anew, read-only, for each question.
+
+    A document is the JSON form of a ``RunReport``, as it was written, not validated again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Name the database.
+
+        Raises:
+            Mendable: There is none.
+        """
+        self.path = path
+        if not path.is_file():
+            raise Mendable(f"{path}: no run store", "name the daemon's directory with --state-dir")
+
+    def _reader(self) -> "closing[sqlite3.Connection]":
+        reader = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True, timeout=5)
+        reader.execute("PRAGMA cache_size=-256")
+        return closing(reader)
+
+    def runs(
+        self,
+        limit: int | None = None,
+        workload: str | None = None,
+        before_wall_ns: int | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Yield finished runs, newest first.
+
+        Args:
+            limit: At most so many.
+            workload: Of this one only.
+            before_wall_ns: Started before this wall time only.
+        """
+        with self._reader() as reader:
+            for (text,) in reader.execute(
+                "SELECT report FROM runs WHERE NOT in_flight"
+                " AND (?1 IS NULL OR workload = ?1) AND (?2 IS NULL OR started_wall_ns < ?2)"
+                " ORDER BY started_wall_ns DESC, run_id DESC LIMIT ?3",
+                (workload, before_wall_ns, -1 if limit is None else limit),
+            ):
+                yield json.loads(text)
+
+    def run(self, run_id: str) -> dict[str, Any] | None:
+        """Return one finished run, by its id or an unmistakable part of its end or beginning."""
+        if not run_id:
+            return None
+        with self._reader() as reader:
+            rows = reader.execute(
+                "SELECT report FROM runs WHERE NOT in_flight AND"
+                " (substr(run_id, 1, ?1) = ?2 OR substr(run_id, -?1) = ?2) LIMIT 2",
+                (len(run_id), run_id),
+            ).fetchall()
+        return json.loads(rows[0][0]) if len(rows) == 1 else None
+
+    def blocks(self, begin_wall_ns: int, end_wall_ns: int) -> Iterator[bytes]:
+        """Yield the sealed blocks that touch a stretch of wall time, oldest first."""
+        with self._reader() as reader:
+            for (data,) in reader.execute(
+                "SELECT data FROM blocks WHERE end_wall_ns >= ? AND begin_wall_ns <= ?"
+                " ORDER BY begin_wall_ns",
+                (begin_wall_ns, end_wall_ns),
+            ):
+                yield data

@@ -1,0 +1,179 @@
+"""One SQLite database: run records at once, telemetry as the timeline's sealed blocks.
+
+WAL with ``synchronous=FULL``: what was acknowledged survives a power cut. A run is written as
+``failed`` when it begins and overwritten when it ends, so that a run which was in flight when the
+process died needs nobody to tell what became of it.
+"""
+
+import sqlite3
+import threading
+from collections import deque
+from pathlib import Path
+
+from ..parsers.errors import Mendable
+from .run_report import RunReport
+from .timeline import SealedBlock
+
+_PENDING_RUNS = 1000
+_MIGRATIONS = (
+    """
+    CREATE TABLE runs (
+        run_id TEXT PRIMARY KEY,
+        workload TEXT NOT NULL,
+        device TEXT NOT NULL,
+        outcome TEXT NOT NULL,
+        in_flight INTEGER NOT NULL,
+        started_wall_ns INTEGER NOT NULL,
+        report TEXT NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX runs_by_start ON runs (started_wall_ns);
+    CREATE TABLE blocks (
+        id INTEGER PRIMARY KEY,
+        source TEXT NOT NULL,
+        boot_id TEXT NOT NULL,
+        begin_ns INTEGER NOT NULL,
+        end_ns INTEGER NOT NULL,
+        begin_wall_ns INTEGER NOT NULL,
+        end_wall_ns INTEGER NOT NULL,
+        samples INTEGER NOT NULL,
+        data BLOB NOT NULL
+    );
+    CREATE INDEX blocks_by_end ON blocks (end_wall_ns);
+    """,
+)
+
+
+class Store:
+    """The database of one daemon; every method may be called from any thread.
+
+    Attributes:
+        write_errors: Writes that failed since the start.
+        problem: Why the last write failed; ``None`` once one succeeds.
+    """
+
+    def __init__(self, path: Path, boot_id: str = "") -> None:
+        """Open or create the database and bring its schema up to date.
+
+        Args:
+            path: The file; its directory is made where it is missing.
+            boot_id: Of this boot, since monotonic times mean nothing beyond it.
+
+        Raises:
+            Mendable: The directory can't be written, or the file is no database of ours.
+        """
+        self.path = path
+        self.write_errors = 0
+        self.problem: str | None = None
+        self._boot_id = boot_id
+        self._lock = threading.Lock()
+        self._pending: deque[tuple[RunReport, bool]] = deque(maxlen=_PENDING_RUNS)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = sqlite3.connect(path, check_same_thread=False, timeout=5)
+            self._writer.execute("PRAGMA journal_mode=WAL")
+            self._writer.execute("PRAGMA synchronous=FULL")
+            self._writer.execute("PRAGMA cache_size=-256")
+            self._migrate()
+        except (OSError, sqlite3.Error) as error:
+            raise Mendable(f"{path}: {error}", "name a writable place with --state-dir") from None
+
+    def _migrate(self) -> None:
+        (version,) = self._writer.execute("PRAGMA user_version").fetchone()
+        if version > len(_MIGRATIONS):
+            raise Mendable(
+                f"{self.path}: written by a newer tegrascope (schema {version})",
+                "upgrade tegrascope, or name another --state-dir",
+            )
+        for number, script in enumerate(_MIGRATIONS[version:], start=version + 1):
+            self._writer.executescript(f"BEGIN; {script} PRAGMA user_version={number}; COMMIT;")
+
+    def recover(self) -> list[str]:
+        """Close the runs that were in flight when an earlier process died; return their ids."""
+        with self._lock, self._writer:
+            rows = self._writer.execute("SELECT run_id FROM runs WHERE in_flight").fetchall()
+            self._writer.execute("UPDATE runs SET in_flight = 0 WHERE in_flight")
+        return [run_id for (run_id,) in rows]
+
+    def begin(self, report: RunReport) -> None:
+        """Note a run that begins: should nothing follow, ``report`` is what became of it."""
+        self._write_run(report, in_flight=True)
+
+    def finish(self, report: RunReport) -> None:
+        """Commit a run that ended; kept and tried again where the disk refuses."""
+        self._write_run(report, in_flight=False)
+
+    def _write_run(self, report: RunReport, *, in_flight: bool) -> None:
+        with self._lock:
+            self._pending.append((report, in_flight))
+            self._flush_runs()
+
+    def _flush_runs(self) -> None:
+        try:
+            while self._pending:
+                report, in_flight = self._pending[0]
+                with self._writer:
+                    self._writer.execute(
+                        "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)",
+                        (
+                            report.run_id,
+                            report.workload,
+                            report.device,
+                            report.outcome,
+                            in_flight,
+                            report.started_wall_ns,
+                            report.model_dump_json(exclude_none=True),
+                        ),
+                    )
+                self._pending.popleft()
+            self.problem = None
+        except sqlite3.Error as error:
+            self._note(error)
+
+    def add_block(self, block: SealedBlock) -> None:
+        """Commit a few seconds of samples, and any run that could not be written before."""
+        with self._lock:
+            self._flush_runs()
+            try:
+                with self._writer:
+                    self._writer.execute(
+                        "INSERT INTO blocks (source, boot_id, begin_ns, end_ns, begin_wall_ns,"
+                        " end_wall_ns, samples, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                        (
+                            block.source,
+                            self._boot_id,
+                            block.begin_ns,
+                            block.end_ns,
+                            block.wall_begin_ns,
+                            block.wall_end_ns,
+                            block.count,
+                            block.data,
+                        ),
+                    )
+                self.problem = None
+            except sqlite3.Error as error:
+                self._note(error)
+
+    def prune(self, samples_before_wall_ns: int, runs_before_wall_ns: int) -> None:
+        """Delete what is older than its retention."""
+        with self._lock:
+            try:
+                with self._writer:
+                    self._writer.execute(
+                        "DELETE FROM blocks WHERE end_wall_ns < ?", (samples_before_wall_ns,)
+                    )
+                    self._writer.execute(
+                        "DELETE FROM runs WHERE started_wall_ns < ? AND NOT in_flight",
+                        (runs_before_wall_ns,),
+                    )
+            except sqlite3.Error as error:
+                self._note(error)
+
+    def _note(self, error: sqlite3.Error) -> None:
+        self.write_errors += 1
+        self.problem = str(error)
+
+    def close(self) -> None:
+        """Write what is left and close."""
+        with self._lock:
+            self._flush_runs()
+            self._writer.close()

@@ -1,0 +1,101 @@
+"""Settings: durations, defaults, and errors that name their line."""
+
+from pathlib import Path
+
+import pytest
+
+from tegrascope.daemon.config import Config, Workload, read_duration, split_listen
+from tegrascope.daemon.config_file import ConfigError, load_config, parse_config
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, Path("t.yaml"))
+    return list(caught.value.problems)
+
+
+def test_empty_file_is_the_default():
+    """Every key has a default, so an empty file is a whole configuration."""
+    assert parse_config("", Path("t.yaml")) == Config()
+    assert parse_config("# nothing\n", Path("t.yaml")) == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("500ms", 0.5), ("30s", 30), ("1.5m", 90), ("2h", 7200), ("7d", 604800), ("12", 12), (3, 3)],
+)
+def test_durations(text, seconds):
+    """A duration is a number of seconds or carries its unit."""
+    assert read_duration(text) == seconds
+
+
+def test_unknown_key_is_told_with_its_line_and_a_suggestion():
+    """A slip of the finger is found, with the key that was meant."""
+    text = "telemetry:\n  source: simulator\n  intervall: 1s\n"
+    assert problems(text) == ["t.yaml:3: telemetry.intervall: unknown key; did you mean interval?"]
+
+
+def test_every_error_is_told_in_the_order_of_the_file():
+    """Nobody has to run the check once for each mistake."""
+    text = (
+        "workloads:\n  - name: a\n    model: x.onnx\n    devise: gpu\n    every: 5x\n"
+        "  - name: b\n    model: y.onnx\n    device: dla7\nhttp: {listen: nowhere}\n"
+    )
+    told = problems(text)
+    assert [line.split(":")[1] for line in told] == ["4", "5", "8", "9"]
+    assert "did you mean device?" in told[0]
+    assert "500ms, 30s" in told[1]
+    assert "'dla7'" in told[2]
+    assert "HOST:PORT" in told[3]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("telemetry: [", 1, "expected"),
+        ("- a\n- b\n", 1, "mapping"),
+        ("http:\n  listen: 1.2.3.4:1\n  listen: 1.2.3.4:2\n", 3, "given twice"),
+        ("telemetry: {source: replay}\n", 1, "replay.path"),
+        ("workloads:\n- {name: a, model: x, every: 1s, cron: '* * * * *'}\n", 2, "not both"),
+        ("workloads:\n- {name: a, model: x, cron: '61 * * * *'}\n", 2, "five fields"),
+        ("workloads:\n- {name: a, model: x}\n- {name: a, model: y}\n", 1, "two workloads"),
+        ("workloads:\n- {name: 'a b', model: x}\n", 2, "'a b'"),
+        ("workloads:\n- {model: x}\n", 2, "required"),
+    ],
+)
+def test_errors_name_line_and_remedy(text, line, words):
+    """Each mistake has one line that says where it is and what would be right."""
+    (told,) = problems(text)
+    assert told.startswith(f"t.yaml:{line}: ")
+    assert words in told
+
+
+def test_missing_file_is_one_line(tmp_path):
+    """A path that leads nowhere is told like any other mistake."""
+    with pytest.raises(ConfigError, match="No such file"):
+        load_config(tmp_path / "none.yaml")
+
+
+def test_demo_configuration_is_good():
+    """What ``--demo`` runs is a valid file, so it can serve as an example."""
+    from importlib.resources import files
+
+    text = (files("tegrascope.daemon") / "demo.yaml").read_text(encoding="utf-8")
+    config = parse_config(text, Path("demo.yaml"))
+    assert {workload.device for workload in config.workloads} == {"gpu", "dla0"}
+
+
+def test_defaults_follow_the_device():
+    """An accelerator wants TensorRT, a CPU lane onnxruntime; a count replaces the duration."""
+    assert Workload(name="a", model="x", device="dla0").engine == "tensorrt"
+    assert Workload(name="a", model="x", device="cpu").engine == "onnxruntime"
+    assert Workload(name="a", model="x").steady_seconds == 10.0
+    assert Workload(name="a", model="x", count=5).steady_seconds is None
+
+
+def test_listen_takes_ipv6():
+    """An IPv6 address stands in brackets."""
+    assert split_listen("[::1]:80") == ("::1", 80)
+    for wrong in ("80", ":80", "host:", "host:99999", "host:٣"):
+        with pytest.raises(ValueError, match="HOST:PORT"):
+            split_listen(wrong)
