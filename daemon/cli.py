@@ -1,0 +1,228 @@
+"""The command line: one parser, one function a command, one line for each error."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from ..parsers.errors import Mendable
+
+GOOD, FAILED, USAGE, CHECK_SAYS_NO = 0, 1, 2, 3
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns:
+        0 good, 1 failed, 2 usage, 3 a check says no.
+    """
+    arguments = make_parser().parse_args(argv)
+    try:
+        return int(arguments.command(arguments))
+    except Mendable as error:
+        print(f"tegrascope: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return FAILED
+    except BrokenPipeError:
+        # The reader of our output went away; that is its right, and no word is due.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return GOOD
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="tegrascope",
+        description="What a Jetson's DLA, GPU, memory and power rails do while models run.",
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"tegrascope {version('tegrascope')}"
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_run(commands)
+    _add_parse(commands)
+    _add_simulate(commands)
+    _add_runs(commands)
+    _add_check_config(commands)
+    return parser
+
+
+def default_state_dir() -> Path:
+    """Return where the run store is kept: systemd's directory, or the user's own."""
+    given = os.environ.get("STATE_DIRECTORY")
+    if given:
+        return Path(given.split(":")[0])
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    return Path(home) / "tegrascope"
+
+
+def _command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    summary: str,
+    example: str,
+) -> argparse.ArgumentParser:
+    return commands.add_parser(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def _add_state_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--state-dir",
+        type=Path,
+        default=default_state_dir(),
+        metavar="DIR",
+        help="where runs are kept (default: %(default)s)",
+    )
+
+
+def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        commands,
+        "run",
+        "the daemon: telemetry, schedule, store and HTTP",
+        "tegrascope run --demo\n  tegrascope run -c /etc/tegrascope.yaml",
+    )
+    parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="YAML; see check-config")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="overrides http.listen")
+    _add_state_dir(parser)
+    parser.add_argument(
+        "--demo", action="store_true", help="a simulated board and real models on the CPU"
+    )
+
+    def command(arguments: argparse.Namespace) -> int:
+        from .run_command import run
+
+        return run(arguments)
+
+    parser.set_defaults(command=command)
+
+
+def _add_parse(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        commands,
+        "parse",
+        "turn tegrastats lines into records",
+        "tegrascope parse robot.log.gz | jq .rails\n  tegrastats | tegrascope parse -",
+    )
+    parser.add_argument(
+        "files", nargs="*", default=["-"], metavar="FILE", help="plain or gzip; - is standard input"
+    )
+    parser.add_argument("-f", "--format", choices=("jsonl", "csv", "parquet"), default="jsonl")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="default: standard output"
+    )
+    parser.add_argument("--keep-lines", action="store_true", help="keep each line in source_line")
+
+    def command(arguments: argparse.Namespace) -> int:
+        from .parse_command import parse
+
+        return parse(arguments)
+
+    parser.set_defaults(command=command)
+
+
+def _add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        commands,
+        "simulate",
+        "print the tegrastats lines of a simulated board",
+        "tegrascope simulate --board orin-nx-16gb --interval 100 --seed 7",
+    )
+    parser.add_argument(
+        "--board",
+        default="agx-orin-64gb",
+        choices=("agx-orin-64gb", "orin-nx-16gb", "orin-nano-8gb"),
+    )
+    parser.add_argument(
+        "--interval",
+        type=int,
+        default=1000,
+        metavar="MS",
+        help="between two lines, as of tegrastats (default: %(default)s)",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.add_argument("--load", type=Path, metavar="FILE", help="CSV of at_seconds,lane,ratio")
+    parser.add_argument(
+        "--unprivileged", action="store_true", help="print what an ordinary user sees"
+    )
+    parser.add_argument("--lines", type=int, metavar="N", help="stop after so many")
+
+    def command(arguments: argparse.Namespace) -> int:
+        from .simulate_command import simulate
+
+        return simulate(arguments)
+
+    parser.set_defaults(command=command)
+
+
+def _add_runs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        commands, "runs", "look at the run store", "tegrascope runs list --workload resnet50-dla0"
+    )
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+
+    listing = _command(
+        actions, "list", "list finished runs, newest first", "tegrascope runs list -n 5"
+    )
+    listing.add_argument(
+        "-n", "--number", type=int, default=20, metavar="N", help="at most so many"
+    )
+    listing.add_argument("--workload", metavar="NAME")
+    showing = _command(actions, "show", "show all of one run", "tegrascope runs show 0193a1")
+    showing.add_argument("run_id", metavar="ID", help="or an unmistakable beginning or end of it")
+    exporting = _command(
+        actions, "export", "write all runs", "tegrascope runs export -f parquet -o runs.parquet"
+    )
+    exporting.add_argument("-f", "--format", choices=("csv", "parquet", "jsonl"), default="jsonl")
+    exporting.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="default: standard output"
+    )
+    exporting.add_argument("--workload", metavar="NAME")
+    for name, action in (("list", listing), ("show", showing), ("export", exporting)):
+        _add_state_dir(action)
+        action.set_defaults(command=_runs_action(name))
+
+
+def _runs_action(name: str):  # type: ignore[no-untyped-def]
+    def command(arguments: argparse.Namespace) -> int:
+        from . import runs_command
+
+        return int(getattr(runs_command, f"{name}_runs")(arguments))
+
+    return command
+
+
+def _add_check_config(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        commands,
+        "check-config",
+        "validate a configuration; every error with its line",
+        "tegrascope check-config /etc/tegrascope.yaml",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE")
+
+    def command(arguments: argparse.Namespace) -> int:
+        from .config_file import ConfigError, load_config
+
+        try:
+            config = load_config(arguments.file)
+        except ConfigError as error:
+            print(*error.problems, sep="\n", file=sys.stderr)
+            return CHECK_SAYS_NO
+        print(f"{arguments.file}: good, {len(config.workloads)} workload(s)")
+        return GOOD
+
+    parser.set_defaults(command=command)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""One run in flight: what its worker says is kept, shown to the board, and paired at its end."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..collectors.base import Clock
+from ..collectors.board import RailRule
+from ..collectors.load_board import LoadBoard
+from ..parsers.run_events import Inferences, Order, Phase, RunEvent
+from .config import Workload
+from .correlate import correlate
+from .lanes import Verdict
+from .ledger import Ledger
+from .run_report import RunReport, Span
+from .run_trace import RunTrace
+from .store import Store
+from .timeline import Timeline
+
+_WORKING = ("warm_up", "steady")
+_FAR_OFF_NS = 1 << 62
+_WINDOWS_AT_MOST = 256
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run that is to take place.
+
+    Attributes:
+        run_id: Its id, known before it starts.
+        workload: What to run.
+        due_ns: When it was due; ``None`` for a run on demand.
+    """
+
+    run_id: str
+    workload: Workload
+    due_ns: int | None
+
+
+class Windows:
+    """Steady windows of the runs of all lanes in the last hours, so that overlaps are seen."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._spans: dict[str, Span] = {}
+
+    def put(self, run_id: str, begin_ns: int, end_ns: int) -> None:
+        """Note a window; one that is still open ends far in the future."""
+        with self._lock:
+            self._spans[run_id] = Span(begin_ns=begin_ns, end_ns=end_ns)
+            if len(self._spans) > _WINDOWS_AT_MOST:
+                del self._spans[next(iter(self._spans))]
+
+    def drop(self, run_id: str) -> None:
+        """Forget a run that had no steady phase."""
+        with self._lock:
+            self._spans.pop(run_id, None)
+
+    def others(self, run_id: str) -> dict[str, Span]:
+        """Return the windows of all other runs."""
+        with self._lock:
+            return {other: span for other, span in self._spans.items() if other != run_id}
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """What every lane shares.
+
+    Attributes:
+        store: Where runs are committed.
+        ledger: Where they are counted.
+        timeline: The telemetry that they are paired with.
+        load: What the simulated board sees of them.
+        windows: Where lanes see each other.
+        rule: The board's rail rule, once it is known.
+        clock: The time.
+        model_directory: Where built-in models are cached.
+    """
+
+    store: Store
+    ledger: Ledger
+    timeline: Timeline
+    load: LoadBoard
+    windows: Windows
+    rule: Callable[[], RailRule | None]
+    clock: Clock
+    model_directory: Path
+
+
+class Flight:
+    """One run, from its order to its report; belongs to the thread of its lane."""
+
+    def __init__(self, shared: Pairing, job: Job) -> None:
+        """Take note of the start.
+
+        Args:
+            shared: What the lanes share.
+            job: What is to run.
+        """
+        self._shared = shared
+        self._device = job.workload.device
+        self._suspended_ns = self._suspended()
+        started_ns = shared.clock.monotonic_ns()
+        late = None if job.due_ns is None else max(0.0, (started_ns - job.due_ns) / 1e9)
+        self.trace = RunTrace(
+            run_id=job.run_id,
+            workload=job.workload.name,
+            backend=job.workload.engine,
+            device=job.workload.device,
+            started_ns=started_ns,
+            started_wall_ns=shared.clock.wall_ns(),
+            model=job.workload.model,
+            batch=job.workload.batch,
+            lateness_seconds=late,
+        )
+
+    def take(self, event: RunEvent) -> None:
+        """Fold one event of the worker in."""
+        if not self.trace.add(event):
+            return
+        if isinstance(event, Phase):
+            if event.phase in _WORKING:
+                self._shared.load.set(self._device, float(event.edge == "begin"), event.at_ns)
+            if event.phase == "steady" and event.edge == "begin":
+                self._shared.windows.put(self.trace.run_id, event.at_ns, _FAR_OFF_NS)
+        elif isinstance(event, Inferences):
+            wall_seconds = self._shared.clock.wall_ns() / 1e9
+            self._shared.ledger.inferred(self.trace.workload, event, wall_seconds)
+
+    def land(self) -> None:
+        """Take note of the end, however it came about: nothing of it draws power any more."""
+        self.trace.ended_ns = self._shared.clock.monotonic_ns()
+        self.trace.suspended_ns = self._suspended() - self._suspended_ns
+        self._shared.load.set(self._device, 0.0, self.trace.ended_ns)
+        steady = self.trace.phases.get("steady")
+        if steady is not None:
+            self._shared.windows.put(self.trace.run_id, steady.begin_ns, steady.end_ns)
+        else:
+            self._shared.windows.drop(self.trace.run_id)
+
+    def await_telemetry(self) -> None:
+        """Wait for the sample after the run's window, without which its edge is a guess."""
+        window = self.trace.telemetry_window()
+        if window is not None:
+            interval = self._shared.timeline.interval_seconds or 0.0
+            self._shared.timeline.wait_past(window.end_ns, min(5.0, 3 * interval))
+
+    def report(self, verdict: Verdict) -> RunReport:
+        """Pair the run with the telemetry of its window."""
+        shared, trace = self._shared, self.trace
+        trace.outcome, trace.reason = verdict.outcome, verdict.reason
+        window = trace.telemetry_window()
+        cut = None if window is None else shared.timeline.cut(window.begin_ns, window.end_ns)
+        environment = shared.ledger.snapshot.environment
+        return correlate(
+            trace,
+            cut,
+            rule=shared.rule(),
+            others=shared.windows.others(trace.run_id),
+            environment=environment.model_copy(
+                update={"telemetry_interval_seconds": shared.timeline.interval_seconds}
+            ),
+        )
+
+    def _suspended(self) -> int:
+        return self._shared.clock.boottime_ns() - self._shared.clock.monotonic_ns()
+
+
+def make_order(job: Job, model_directory: Path) -> Order:
+    """Say to a worker what a job asks of it."""
+    workload = job.workload
+    return Order(
+        run_id=job.run_id,
+        backend=workload.engine,
+        device=workload.device,
+        model=workload.model,
+        model_directory=str(model_directory.absolute()),
+        batch=workload.batch,
+        threads=workload.threads,
+        warm_up_seconds=workload.warm_up,
+        baseline_seconds=workload.baseline,
+        duration_seconds=workload.steady_seconds,
+        count=workload.count,
+    )
+
+
+def describe(report: RunReport) -> str:
+    """Return one line for the log: how a run ended, and its headline figures.
+
+    What is withheld is not said.
+    """
+    parts = [f"{report.workload} on {report.device}: {report.outcome}"]
+    if report.reason:
+        parts.append(report.reason)
+    if report.latency is not None:
+        parts.append(f"{report.inferences} inferences")
+        parts.append(f"p50 {report.latency.p50_seconds * 1e3:.3g} ms")
+    energy = report.energy
+    if energy is not None and energy.gross_joules_per_inference is not None:
+        parts.append(f"{energy.gross_joules_per_inference:.3g} J each")
+    if report.quality:
+        parts.append(f"flags: {' '.join(report.quality)}")
+    parts.append(f"run {report.run_id}")
+    return " · ".join(parts)

@@ -1,0 +1,53 @@
+"""Keeps out of the daemon what it does not serve: HTTP/2, WebSockets and, without TLS, OpenSSL.
+
+They would cost 7 MiB resident and are only there because hypercorn imports them whether they are
+used or not. ``keep_lean`` puts empty stand-ins in their places; it must be called before anything
+imports ``asyncio``. Why this is worth it: ``docs/decisions/lean-daemon.md``.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+
+class NotServedError(OSError):
+    """Stands where a protocol would; an OSError is what a server takes for a broken connection."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        super().__init__("not served")
+
+
+class _Refused:
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise NotServedError
+
+
+def keep_lean(*, tls: bool) -> None:
+    """Put the stand-ins in place.
+
+    Args:
+        tls: Whether the page is served over TLS, which needs OpenSSL after all.
+    """
+    if not tls and "ssl" not in sys.modules:
+        # As on a Python that was built without OpenSSL, which both know how to live with.
+        sys.modules["ssl"] = sys.modules["_hashlib"] = None  # type: ignore[assignment]
+        for name in ("asyncio", "hashlib"):
+            import_module(name)
+        _stand_in("ssl", NotServedError)
+    _stand_in("hypercorn.protocol.h2", _Refused)
+    _stand_in("hypercorn.protocol.ws_stream", _Refused)
+
+
+def _stand_in(name: str, member: type) -> None:
+    """Make a module of which every public name is the same class."""
+    if sys.modules.get(name) is None:
+        module = ModuleType(name)
+
+        def find(asked: str) -> type:
+            if asked.startswith("__"):
+                raise AttributeError(asked)
+            return member
+
+        vars(module)["__getattr__"] = find
+        sys.modules[name] = module

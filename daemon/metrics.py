@@ -1,0 +1,229 @@
+"""The snapshot becomes metric families, made anew at each scrape.
+
+What is not known has no series. Telemetry that is no longer fresh has none either, so that a
+stale value never passes for a live one; ``tegrascope_source_up`` says so.
+"""
+
+import platform
+from collections.abc import Iterator
+from importlib.metadata import version
+
+from prometheus_client.core import Metric
+from prometheus_client.samples import Exemplar
+
+from ..parsers.records import Engine, Sample
+from .histogram import Histogram
+from .metric_table import TABLE
+from .run_report import RunReport
+from .snapshot import Snapshot, SourceState, WorkloadState
+
+_ROWS = {family.name: family for family in TABLE}
+
+Point = tuple[str, dict[str, str], float]
+
+
+def points(snapshot: Snapshot, now_ns: int) -> Iterator[Point]:
+    """Yield every gauge, counter and info of a snapshot: its name, labels and value.
+
+    Args:
+        snapshot: What is known.
+        now_ns: CLOCK_MONOTONIC, which decides what is still fresh.
+    """
+    environment = snapshot.environment
+    yield (
+        "tegra_info",
+        {
+            "board": environment.board or "",
+            "module": environment.module or "",
+            "l4t": environment.l4t or "",
+            "jetpack": environment.jetpack or "",
+            "power_mode": environment.power_mode or "",
+            "simulated": str(environment.simulated).lower(),
+        },
+        1,
+    )
+    for source in snapshot.sources:
+        if source.latest is not None and source.is_fresh(now_ns):
+            yield from _sample_points(source.latest.value)
+            for core, ratio in snapshot.dla_occupancy.items():
+                yield "tegra_dla_lane_occupancy_ratio", {"core": str(core)}, ratio
+    for rail, joules in snapshot.rail_joules.items():
+        yield "tegra_rail_energy_joules_total", {"rail": rail}, joules
+    if snapshot.module_joules is not None:
+        yield "tegra_module_energy_joules_total", {}, snapshot.module_joules
+    for state in snapshot.workloads.values():
+        yield from _workload_points(state)
+    yield (
+        "tegrascope_build_info",
+        {"version": version("tegrascope"), "python": platform.python_version()},
+        1,
+    )
+    for source in snapshot.sources:
+        yield from _source_points(source, now_ns)
+    for reason, count in snapshot.skipped.items():
+        yield "tegrascope_runs_skipped_total", {"reason": reason}, count
+    yield "tegrascope_store_write_errors_total", {}, snapshot.store_write_errors
+
+
+def _sample_points(sample: Sample) -> Iterator[Point]:
+    if sample.ram is not None:
+        yield "tegra_ram_used_bytes", {}, sample.ram.used_bytes
+        yield "tegra_ram_total_bytes", {}, sample.ram.total_bytes
+        if sample.ram.largest_free_block_bytes is not None:
+            yield "tegra_ram_largest_free_block_bytes", {}, sample.ram.largest_free_block_bytes
+    if sample.swap is not None:
+        yield "tegra_swap_used_bytes", {}, sample.swap.used_bytes
+        yield "tegra_swap_total_bytes", {}, sample.swap.total_bytes
+        if sample.swap.cached_bytes is not None:
+            yield "tegra_swap_cached_bytes", {}, sample.swap.cached_bytes
+    for core in sample.cpu:
+        labels = {"core": str(core.core)}
+        yield "tegra_cpu_online", labels, int(core.online)
+        if core.utilization_ratio is not None:
+            yield "tegra_cpu_utilization_ratio", labels, core.utilization_ratio
+        if core.frequency_hertz is not None:
+            yield "tegra_cpu_frequency_hertz", labels, core.frequency_hertz
+    if sample.emc is not None:
+        if sample.emc.utilization_ratio is not None:
+            yield "tegra_emc_utilization_ratio", {}, sample.emc.utilization_ratio
+        if sample.emc.frequency_hertz is not None:
+            yield "tegra_emc_frequency_hertz", {}, sample.emc.frequency_hertz
+    if sample.gpu is not None:
+        if sample.gpu.utilization_ratio is not None:
+            yield "tegra_gpu_utilization_ratio", {}, sample.gpu.utilization_ratio
+        for cluster, hertz in enumerate(sample.gpu.frequency_hertz):
+            yield "tegra_gpu_frequency_hertz", {"gpc": str(cluster)}, hertz
+    for name, engine in sample.engines.items():
+        yield from _engine_points("tegra_engine", {"engine": name}, engine)
+    for dla in sample.dla:
+        labels = {"core": str(dla.core)}
+        for name, labelled, value in _engine_points("tegra_dla", labels, dla):
+            if name == "tegra_dla_utilization_ratio":
+                yield "tegra_dla_busy_ratio", {**labels, "source": "tegrastats"}, value
+            else:
+                yield name, labelled, value
+    for zone, celsius in sample.temperatures_celsius.items():
+        if celsius is not None:
+            yield "tegra_temperature_celsius", {"zone": zone}, celsius
+    for name, rail in sample.rails.items():
+        yield "tegra_rail_power_watts", {"rail": name}, rail.instant_watts
+
+
+def _engine_points(prefix: str, labels: dict[str, str], engine: Engine) -> Iterator[Point]:
+    if engine.state is not None:
+        yield f"{prefix}_active", labels, int(engine.state == "on")
+    if engine.utilization_ratio is not None:
+        yield f"{prefix}_utilization_ratio", labels, engine.utilization_ratio
+    if engine.frequency_hertz is not None:
+        yield f"{prefix}_frequency_hertz", labels, engine.frequency_hertz
+
+
+def _workload_points(state: WorkloadState) -> Iterator[Point]:
+    labels = {"workload": state.workload, "device": state.device}
+    for outcome, count in state.runs.items():
+        yield "tegra_inference_runs_total", {**labels, "outcome": outcome}, count
+    yield "tegra_inferences_total", labels, state.inferences
+    if state.gross_joules is not None:
+        kind = {**labels, "kind": "gross"}
+        yield "tegra_inference_energy_joules_total", kind, state.gross_joules
+    if state.net_joules is not None:
+        kind = {**labels, "kind": "net"}
+        yield "tegra_inference_energy_joules_total", kind, state.net_joules
+    yield "tegra_inference_run_active", labels, int(state.active_run is not None)
+    for part, seconds in state.cold_start.items():
+        yield "tegra_inference_cold_start_seconds", {**labels, "part": part}, seconds
+    if state.last_good is not None:
+        yield from _last_run_points(labels, state.last_good)
+
+
+def _last_run_points(labels: dict[str, str], report: RunReport) -> Iterator[Point]:
+    prefix = "tegra_inference_last_run"
+    if report.throughput_per_second is not None:
+        yield f"{prefix}_throughput_per_second", labels, report.throughput_per_second
+    if report.energy is not None:
+        name = f"{prefix}_energy_joules_per_inference"
+        if report.energy.gross_joules_per_inference is not None:
+            kind = {**labels, "kind": "gross"}
+            yield name, kind, report.energy.gross_joules_per_inference
+        if report.energy.net_joules_per_inference is not None:
+            yield name, {**labels, "kind": "net"}, report.energy.net_joules_per_inference
+    if report.latency is not None:
+        for quantile, seconds in (
+            ("0.5", report.latency.p50_seconds),
+            ("0.9", report.latency.p90_seconds),
+            ("0.95", report.latency.p95_seconds),
+            ("0.99", report.latency.p99_seconds),
+            ("0.999", report.latency.p999_seconds),
+        ):
+            yield f"{prefix}_latency_seconds", {**labels, "quantile": quantile}, seconds
+    if report.telemetry is not None:
+        for signal, utilization in report.telemetry.utilization.items():
+            if signal in ("gpu", "emc"):
+                yield f"{prefix}_{signal}_utilization_ratio", labels, utilization.mean_ratio
+            elif signal.startswith("dla"):
+                core, _, source = signal.removeprefix("dla").partition(":")
+                where = {**labels, "core": core, "source": source}
+                yield f"{prefix}_dla_busy_ratio", where, utilization.mean_ratio
+        if report.telemetry.temperature:
+            hottest = max(zone.max_celsius for zone in report.telemetry.temperature.values())
+            yield f"{prefix}_temperature_max_celsius", labels, hottest
+    yield f"{prefix}_timestamp_seconds", labels, report.started_wall_ns / 1e9
+    for flag in report.quality:
+        yield "tegra_inference_quality_flag", {**labels, "flag": flag}, 1
+
+
+def _source_points(source: SourceState, now_ns: int) -> Iterator[Point]:
+    labels = {"source": source.name}
+    yield "tegrascope_source_up", labels, int(source.is_fresh(now_ns))
+    yield "tegrascope_source_restarts_total", labels, source.restarts
+    yield "tegrascope_samples_total", labels, source.samples
+    if source.latest is not None:
+        seconds = source.latest.wall_ns / 1e9
+        yield "tegrascope_sample_timestamp_seconds", labels, seconds
+    for reason, count in source.lines_unparsed.items():
+        yield "tegrascope_lines_unparsed_total", {"reason": reason}, count
+    yield "tegrascope_tokens_unparsed_total", {}, source.tokens_unparsed
+
+
+def families(snapshot: Snapshot, now_ns: int) -> list[Metric]:
+    """Gather the points and histograms of a snapshot into families, in the table's order.
+
+    Figures under ``tegra_`` carry ``simulated="true"`` where the telemetry is not of this machine.
+    """
+    marked = {"simulated": "true"} if snapshot.environment.simulated else {}
+    made: dict[str, Metric] = {}
+    for name, labels, value in points(snapshot, now_ns):
+        if name.startswith("tegra_"):
+            labels = {**labels, **marked}
+        _family(made, name).add_sample(name, labels, value)
+    for state in snapshot.workloads.values():
+        labels = {"workload": state.workload, "device": state.device, **marked}
+        name = "tegra_inference_latency_seconds"
+        _add_histogram(_family(made, name), labels, state.latency)
+    lateness = _family(made, "tegrascope_schedule_lateness_seconds")
+    _add_histogram(lateness, {}, snapshot.lateness)
+    return [made[family.name] for family in TABLE if family.name in made]
+
+
+def _family(made: dict[str, Metric], name: str) -> Metric:
+    if name not in made:
+        row = _ROWS[name]
+        bare = name.removesuffix("_total" if row.kind == "counter" else "_info")
+        made[name] = Metric(bare if row.kind in ("counter", "info") else name, row.help, row.kind)
+    return made[name]
+
+
+def _add_histogram(family: Metric, labels: dict[str, str], histogram: Histogram) -> None:
+    count = 0
+    bounds = [str(bound) for bound in histogram.bounds] + ["+Inf"]
+    for bound, more, latest in zip(bounds, histogram.counts, histogram.exemplars, strict=True):
+        count += more
+        exemplar = (
+            Exemplar({"run_id": latest.run_id}, latest.value, latest.wall_seconds)
+            if latest
+            else None
+        )
+        name = f"{family.name}_bucket"
+        family.add_sample(name, {**labels, "le": bound}, count, exemplar=exemplar)
+    family.add_sample(f"{family.name}_count", labels, count)
+    family.add_sample(f"{family.name}_sum", labels, histogram.total)

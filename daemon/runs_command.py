@@ -1,0 +1,78 @@
+"""``tegrascope runs list|show|export``."""
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from ..parsers.errors import Mendable
+from .history import History
+from .parse_command import open_output
+
+_COLUMNS = ("run", "started", "workload", "device", "outcome", "p50 ms", "J/inf", "W", "flags")
+
+
+def list_runs(arguments: argparse.Namespace) -> int:
+    """Print a table of finished runs, newest first."""
+    runs = list(_history(arguments).runs(arguments.number, arguments.workload))
+    rows = [_COLUMNS, *map(_row, runs)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    for row in rows:
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
+    return 0 if runs else 1
+
+
+def show_runs(arguments: argparse.Namespace) -> int:
+    """Print all of one run as JSON."""
+    document = _history(arguments).run(arguments.run_id)
+    if document is None:
+        raise Mendable(
+            f"no run {arguments.run_id}, or several begin so", "see tegrascope runs list"
+        )
+    print(json.dumps(document, indent=2))
+    return 0
+
+
+def export_runs(arguments: argparse.Namespace) -> int:
+    """Write every finished run."""
+    documents = _history(arguments).runs(workload=arguments.workload)
+    if arguments.format == "jsonl":
+        with open_output(arguments.output) as output:
+            for document in documents:
+                output.write(json.dumps(document) + "\n")
+    else:
+        from .frames import runs_frame, write_frame
+
+        write_frame(runs_frame(documents), arguments.output, arguments.format)
+    return 0
+
+
+def _history(arguments: argparse.Namespace) -> History:
+    return History(arguments.state_dir / "tegrascope.db")
+
+
+def _row(run: Mapping[str, Any]) -> tuple[str, ...]:
+    started = datetime.fromtimestamp(run["started_wall_ns"] / 1e9)
+    energy = run.get("energy") or {}
+    rails = energy.get("rails") or {}
+    watts: Iterable[float] = [
+        rails[rail]["mean_watts"] for rail in energy.get("total_rails", ()) if rail in rails
+    ]
+    return (
+        run["run_id"][-8:],
+        started.strftime("%Y-%m-%d %H:%M:%S"),
+        run["workload"],
+        run["device"],
+        run["outcome"],
+        _figure((run.get("latency") or {}).get("p50_seconds"), 1e3),
+        _figure(energy.get("gross_joules_per_inference")),
+        _figure(sum(watts) if watts else None),
+        " ".join(run.get("quality", ())) or "-",
+    )
+
+
+def _figure(value: float | None, factor: float = 1.0) -> str:
+    return "-" if value is None else f"{value * factor:.3g}"

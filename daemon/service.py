@@ -1,0 +1,324 @@
+"""Wires the parts, runs them, reloads and stops them, and tells systemd."""
+
+import asyncio
+import logging
+import queue
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
+
+from ..collectors.base import SYSTEM_CLOCK, Clock
+from ..collectors.load_board import LoadBoard
+from ..collectors.tegrastats import TegrastatsCollector
+from ..parsers.errors import Mendable
+from .config import Config, Telemetry
+from .energy_counters import EnergyCounters
+from .flight import Job, Pairing, Windows
+from .history import History
+from .http import Serving, make_app, serve, url_of
+from .identity import boot_id, new_run_id
+from .lanes import Lane
+from .ledger import Ledger
+from .memory import give_back
+from .notify import tell_systemd
+from .run_report import Environment
+from .runs import LaneRunner
+from .scheduler import Due, Now, Scheduler
+from .snapshot import Snapshot
+from .sources import lane_occupancy, open_source
+from .store import Store
+from .telemetry import TelemetryFeed
+from .timeline import SealedBlock, Timeline
+
+_LOG = logging.getLogger(__name__)
+_TICK_NS = 1_000_000_000
+_PRUNE_NS = 3600 * 1_000_000_000
+_TRIM_NS = 15 * 1_000_000_000
+# A wall clock may be set at any time, so cron is looked at this often at least.
+_LOOK_NS = 10 * 1_000_000_000
+
+
+class Service:
+    """The daemon.
+
+    Attributes:
+        config: In force.
+        ledger: What a scrape sees.
+        url: Where the page is.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        state_dir: Path,
+        listener: socket.socket,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Open the store and make the parts; nothing runs before ``start``.
+
+        Args:
+            config: What to run.
+            state_dir: Where runs, models and the token are kept.
+            listener: Where to serve, already bound.
+            clock: The time.
+
+        Raises:
+            Mendable: The state directory can't be written.
+        """
+        self.config = config
+        self.url = url_of(listener)
+        self._listener = listener
+        self._state_dir = state_dir
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._replan = threading.Event()
+        self._sealed: queue.SimpleQueue[SealedBlock] = queue.SimpleQueue()
+        self._store = Store(config.store.path or state_dir / "tegrascope.db", boot_id())
+        self._token = _token(config.http.token_file or state_dir / "token")
+        self.ledger = Ledger(Snapshot())
+        self._timeline = Timeline(on_sealed=self._sealed.put)
+        self._energy = EnergyCounters()
+        self._load = LoadBoard()
+        self._pairing = Pairing(
+            store=self._store,
+            ledger=self.ledger,
+            timeline=self._timeline,
+            load=self._load,
+            windows=Windows(),
+            rule=lambda: self._energy.rule,
+            clock=clock,
+            model_directory=state_dir / "models",
+        )
+        self._runners: dict[str, LaneRunner] = {}
+        self._feed: TelemetryFeed | None = None
+        self._scheduler = Scheduler((), self._now())
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start telemetry, lanes, schedule and housekeeping."""
+        for run_id in self._store.recover():
+            _LOG.warning("run %s was in flight when the daemon died: closed as failed", run_id)
+        self._start_telemetry()
+        self._plan()
+        for name, loop in (("scheduler", self._schedule), ("housekeeping", self._keep_house)):
+            thread = threading.Thread(target=loop, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT; SIGHUP asks ``reload`` for a new configuration."""
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopped.set)
+        loop.add_signal_handler(
+            signal.SIGHUP, lambda: threading.Thread(target=self.reload, daemon=True).start()
+        )
+        serving = Serving(
+            ledger=self.ledger,
+            timeline=self._timeline,
+            history=History(self._store.path),
+            clock=self._clock,
+            problem=self.problem,
+            start_run=self.start_run,
+            token=self._token,
+        )
+
+        async def until_stopped() -> None:
+            await stopped.wait()
+
+        tell_systemd("READY=1", f"STATUS=serving {self.url}")
+        await serve(make_app(serving), self._listener, until_stopped)
+
+    def stop(self) -> None:
+        """End everything in under three seconds; a run in flight is recorded as cancelled."""
+        tell_systemd("STOPPING=1")
+        self._stopping.set()
+        self._replan.set()
+        for runner in self._runners.values():
+            runner.cancel()
+        if self._feed is not None:
+            self._feed.stop()
+        for runner in self._runners.values():
+            runner.join(timeout_seconds=2.0)
+        for thread in self._threads:
+            thread.join(timeout=0.5)
+        self._timeline.seal()
+        self._write_blocks()
+        self._store.close()
+
+    load_config: Callable[[], Config] | None = None
+
+    def reload(self) -> None:
+        """Take a new configuration; a bad one is refused and the old one stays in force."""
+        if self.load_config is None:
+            _LOG.warning("nothing to reload: the configuration is built in")
+            return
+        tell_systemd("RELOADING=1")
+        try:
+            config = self.load_config()
+        except Mendable as error:
+            problems = getattr(error, "problems", (str(error),))
+            _LOG.error("reload refused, the old configuration stays: %s", "; ".join(problems))
+            tell_systemd("READY=1", "STATUS=reload refused")
+            return
+        old, self.config = self.config, config
+        for section in ("http", "store"):
+            if getattr(old, section) != getattr(config, section):
+                _LOG.warning("%s: changed; it comes into force at the next start", section)
+        if (old.telemetry, old.board) != (config.telemetry, config.board):
+            self._start_telemetry()
+        if old.workloads != config.workloads:
+            self._plan()
+        _LOG.info("reloaded: %d workload(s)", len(config.workloads))
+        tell_systemd("READY=1", f"STATUS=serving {self.url}")
+
+    def start_run(self, name: str) -> str:
+        """Run a configured workload now.
+
+        Returns:
+            The run's id.
+
+        Raises:
+            Mendable: There is no such workload, or its lane takes no more.
+        """
+        workload = next((one for one in self.config.workloads if one.name == name), None)
+        if workload is None:
+            known = ", ".join(one.name for one in self.config.workloads) or "none"
+            raise Mendable(f"no workload {name}", f"configured are: {known}")
+        job = Job(new_run_id(), workload, None)
+        if not self._runners[workload.device].submit(job):
+            raise Mendable(f"{name} is waiting already", "try again when it has run")
+        return job.run_id
+
+    def problem(self) -> str | None:
+        """Say why the daemon is not ready: telemetry first, then the store."""
+        snapshot, now_ns = self.ledger.snapshot, self._clock.monotonic_ns()
+        for source in snapshot.sources:
+            if not source.is_fresh(now_ns):
+                why = self._feed.why() if self._feed is not None else None
+                return f"no fresh sample from {source.name}" + (f": {why}" if why else "")
+        if self._store.problem is not None:
+            return f"the store does not write: {self._store.problem}"
+        return None
+
+    def planned(self) -> list[Due]:
+        """Return the next run of each workload that runs by the clock."""
+        return self._scheduler.planned()
+
+    def _now(self) -> Now:
+        return Now(self._clock.monotonic_ns(), self._clock.wall_ns())
+
+    def _start_telemetry(self) -> None:
+        if self._feed is not None:
+            self._feed.stop()
+        telemetry = self.config.telemetry
+        source = open_source(telemetry, self._load, self._clock)
+        self._timeline.seal()
+        self._timeline.source = source.name
+        self.ledger.update(environment=_environment(telemetry, source.is_live))
+        self._feed = TelemetryFeed(
+            TegrastatsCollector(source),
+            timeline=self._timeline,
+            energy=self._energy,
+            ledger=self.ledger,
+            occupancy=lambda begin_ns, end_ns: lane_occupancy(
+                self._load, self._runners, begin_ns, end_ns
+            ),
+            rule=self.config.board,
+        )
+        self._feed.start()
+
+    def _plan(self) -> None:
+        workloads = self.config.workloads
+        for workload in workloads:
+            if workload.device not in self._runners:
+                lane = Lane(workload.device, cwd=self._state_dir, clock=self._clock)
+                runner = LaneRunner(lane, self._pairing)
+                runner.start()
+                self._runners[workload.device] = runner
+        self.ledger.set_workloads({one.name: one.device for one in workloads})
+        self._scheduler = Scheduler(workloads, self._now())
+        self._replan.set()
+
+    def _schedule(self) -> None:
+        while not self._stopping.is_set():
+            now = self._now()
+            scheduler = self._scheduler
+            for due in scheduler.due(now):
+                self._runners[due.workload.device].submit(
+                    Job(new_run_id(), due.workload, due.due_ns)
+                )
+            self._note_missed(scheduler)
+            next_ns = scheduler.next_ns()
+            look_ns = now.monotonic_ns + _LOOK_NS
+            self._clock.wait(self._replan, look_ns if next_ns is None else min(look_ns, next_ns))
+            self._replan.clear()
+
+    def _note_missed(self, scheduler: Scheduler) -> None:
+        for name, count in scheduler.missed.items():
+            _LOG.warning("%s: %d run(s) missed", name, count)
+            self.ledger.skipped("missed", count)
+        scheduler.missed.clear()
+
+    def _keep_house(self) -> None:
+        next_ns = pruned_ns = trimmed_ns = self._clock.monotonic_ns()
+        self._prune()
+        while not self._clock.wait(self._stopping, next_ns):
+            now_ns = self._clock.monotonic_ns()
+            next_ns = max(next_ns + _TICK_NS, now_ns)
+            self._write_blocks()
+            if self._feed is not None:
+                self._feed.refresh()
+            self.ledger.update(
+                store_write_errors=self._store.write_errors, store_problem=self._store.problem
+            )
+            if now_ns - pruned_ns > _PRUNE_NS:
+                pruned_ns = now_ns
+                self._prune()
+            if now_ns - trimmed_ns > _TRIM_NS:
+                trimmed_ns = now_ns
+                give_back()
+
+    def _write_blocks(self) -> None:
+        while True:
+            try:
+                self._store.add_block(self._sealed.get_nowait())
+            except queue.Empty:
+                return
+
+    def _prune(self) -> None:
+        now_ns, store = self._clock.wall_ns(), self.config.store
+        self._store.prune(
+            now_ns - int(store.samples_retention * 1e9), now_ns - int(store.runs_retention * 1e9)
+        )
+
+
+def _environment(telemetry: Telemetry, is_live: bool) -> Environment:
+    return Environment(
+        board=telemetry.simulator.board if telemetry.source == "simulator" else None,
+        telemetry_source=telemetry.source,
+        simulated=not is_live,
+        versions={"tegrascope": version("tegrascope"), "python": python_version()},
+    )
+
+
+def _token(path: Path) -> str:
+    """Return the secret for calls that change state, made at the first start."""
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(mode=0o600)
+            path.write_text(secrets.token_urlsafe(32) + "\n", encoding="ascii")
+        return path.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise Mendable(f"{path}: {error.strerror}", "name a writable --state-dir") from None

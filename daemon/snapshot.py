@@ -1,0 +1,99 @@
+"""The immutable state that a scrape sees."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..collectors.base import Stamped
+from ..parsers.records import Sample
+from .histogram import LATENCY_BOUNDS_SECONDS, LATENESS_BOUNDS_SECONDS, Histogram
+from .run_report import Environment, RunReport
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """One telemetry source: its latest sample, and its health beside it.
+
+    Attributes:
+        name: Label value.
+        interval_seconds: Nominal time between samples; ``None`` where not known.
+        latest: The newest sample; the scrape decides whether it is still fresh.
+        samples: Samples since the start.
+        restarts: Times the source was started again.
+        lines_unparsed: Lines that were no record, by reason.
+        tokens_unparsed: Words of records that were not understood.
+    """
+
+    name: str
+    interval_seconds: float | None = None
+    latest: Stamped[Sample] | None = None
+    samples: int = 0
+    restarts: int = 0
+    lines_unparsed: Mapping[str, int] = field(default_factory=dict)
+    tokens_unparsed: int = 0
+
+    def is_fresh(self, now_ns: int) -> bool:
+        """Say whether the newest sample still describes the machine."""
+        if self.latest is None:
+            return False
+        patience_seconds = max(3.0, 5 * (self.interval_seconds or 1.0))
+        return now_ns - self.latest.monotonic_ns <= patience_seconds * 1e9
+
+
+@dataclass(frozen=True)
+class WorkloadState:
+    """All runs of one workload since the start.
+
+    Attributes:
+        workload: Label value.
+        device: Label value.
+        runs: Finished runs by outcome.
+        inferences: Completed, of runs that failed later too.
+        latency: Of each of them.
+        gross_joules: Of all runs with a module total.
+        net_joules: Of all runs with a baseline.
+        active_run: The run in flight.
+        last_good: The last run that ended ``ok``.
+        cold_start: The last cold start, by part, in seconds.
+    """
+
+    workload: str
+    device: str
+    runs: Mapping[str, int] = field(default_factory=dict)
+    inferences: int = 0
+    latency: Histogram = field(default_factory=lambda: Histogram.empty(LATENCY_BOUNDS_SECONDS))
+    gross_joules: float | None = None
+    net_joules: float | None = None
+    active_run: str | None = None
+    last_good: RunReport | None = None
+    cold_start: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything a scrape shows.
+
+    Attributes:
+        version: Grows by one at each change.
+        environment: Board and releases; says whether the telemetry is simulated.
+        sources: Telemetry sources.
+        rail_joules: Energy since the start, by rail.
+        module_joules: Energy of the module; ``None`` where the board's rule is not known.
+        dla_occupancy: Share of the last interval in which our own lane had work in flight.
+        workloads: By name.
+        lateness: Of the starts of scheduled runs.
+        skipped: Scheduled runs that did not start, by reason.
+        store_write_errors: Since the start.
+        store_problem: Why the store does not write now.
+    """
+
+    version: int = 0
+    environment: Environment = field(default_factory=Environment)
+    sources: tuple[SourceState, ...] = ()
+    rail_joules: Mapping[str, float] = field(default_factory=dict)
+    module_joules: float | None = None
+    dla_occupancy: Mapping[int, float] = field(default_factory=dict)
+    workloads: Mapping[str, WorkloadState] = field(default_factory=dict)
+    lateness: Histogram = field(default_factory=lambda: Histogram.empty(LATENESS_BOUNDS_SECONDS))
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    store_write_errors: int = 0
+    store_problem: str | None = None

@@ -1,0 +1,72 @@
+"""From settings to a source of lines."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..collectors.base import Clock, LineSource
+from ..collectors.load_board import LoadBoard
+from ..collectors.process import ProcessSource
+from ..collectors.replay import ReplaySource
+from ..collectors.simulator import SimulatorSource
+from ..collectors.stream import StreamSource
+from ..collectors.tegrastats import tegrastats_command
+from .config import Telemetry
+
+
+def open_source(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineSource:
+    """Return the source that ``telemetry:`` names.
+
+    Args:
+        telemetry: The settings.
+        load: Our own runs, for the simulated board.
+        clock: The time.
+
+    Raises:
+        Mendable: The recorded log or the pipe can't be read.
+    """
+    if telemetry.source == "replay":
+        assert telemetry.replay.path is not None  # the settings see to it
+        speed = telemetry.replay.speed
+        return ReplaySource(
+            telemetry.replay.path,
+            None if speed == "max" else speed,
+            interval_seconds=telemetry.interval,
+            clock=clock,
+        )
+    if telemetry.source == "stream":
+        path = telemetry.stream.path
+        return StreamSource(
+            None if path == "-" else Path(path), interval_seconds=telemetry.interval, clock=clock
+        )
+    if telemetry.source == "simulator":
+        return SimulatorSource(
+            telemetry.simulator.board,
+            load=load,
+            interval_seconds=telemetry.interval,
+            privileged=telemetry.simulator.privileged,
+            seed=telemetry.simulator.seed,
+            clock=clock,
+        )
+    return ProcessSource(
+        tegrastats_command(telemetry.interval, telemetry.tegrastats.command),
+        interval_seconds=telemetry.interval,
+        clock=clock,
+    )
+
+
+def lane_occupancy(
+    load: LoadBoard, devices: Iterable[str], begin_ns: int, end_ns: int
+) -> dict[int, float]:
+    """Return the share of a stretch of time in which our own DLA lanes were busy, by core.
+
+    Args:
+        load: What is in flight.
+        devices: Lanes that there are; a core without one is not in the answer.
+        begin_ns: Start, on CLOCK_MONOTONIC.
+        end_ns: End.
+    """
+    return {
+        int(device.removeprefix("dla")): load.busy_ratio(device, begin_ns, end_ns)
+        for device in devices
+        if device.startswith("dla")
+    }

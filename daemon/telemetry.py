@@ -1,0 +1,136 @@
+"""Samples come in: to the timeline, to the energy counters and to the snapshot."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+
+from ..collectors.base import Stamped
+from ..collectors.board import RailRule, find_rail_rule
+from ..collectors.tegrastats import TegrastatsCollector
+from ..parsers.errors import Mendable
+from ..parsers.flat import flatten
+from ..parsers.records import Sample
+from .energy_counters import EnergyCounters
+from .ledger import Ledger
+from .run_report import Environment
+from .snapshot import SourceState
+from .timeline import Timeline
+
+_LOG = logging.getLogger(__name__)
+
+
+class TelemetryFeed:
+    """One thread that takes samples from a source until it ends.
+
+    Attributes:
+        problem: Why the thread ended, if it did.
+        rule: The board's rail rule: from the config, else told by the rails of the first sample
+            that has any.
+    """
+
+    def __init__(
+        self,
+        collector: TegrastatsCollector,
+        *,
+        timeline: Timeline,
+        energy: EnergyCounters,
+        ledger: Ledger,
+        occupancy: Callable[[int, int], Mapping[int, float]],
+        rule: RailRule | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            collector: Where samples come from.
+            timeline: Where they are kept.
+            energy: What counts their joules.
+            ledger: Where they are shown.
+            occupancy: Share of a stretch of time in which our own DLA lanes were busy, by core.
+            rule: Overrides the board's rail rule.
+        """
+        self.problem: str | None = None
+        self._collector = collector
+        self._timeline = timeline
+        self._energy = energy
+        self._ledger = ledger
+        self._occupancy = occupancy
+        self._latest: Stamped[Sample] | None = None
+        # An older state must not be shown over a newer one.
+        self._showing = threading.Lock()
+        energy.rule = rule
+        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+
+    @property
+    def rule(self) -> RailRule | None:
+        """The rail rule in force."""
+        return self._energy.rule
+
+    def why(self) -> str | None:
+        """Say why no samples come, where that is known."""
+        return self._collector.source.problem or self.problem
+
+    def start(self) -> None:
+        """Begin."""
+        self.refresh()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the source and wait for the thread."""
+        self._collector.stop()
+        self._thread.join(timeout=2.0)
+
+    def refresh(self) -> None:
+        """Show the counters of a source that gives no samples just now."""
+        with self._showing:
+            state = self._state()
+            if (state,) != self._ledger.snapshot.sources:
+                self._ledger.update(sources=(state,))
+
+    def _run(self) -> None:
+        try:
+            for sample in self._collector.collect():
+                self._take(sample)
+            self.problem = f"{self._collector.source.name} has ended"
+            _LOG.info("%s", self.problem)
+        except Mendable as error:
+            self.problem = str(error)
+            _LOG.error("%s", error)
+        except Exception:
+            self.problem = f"{self._collector.source.name} failed; see the log"
+            _LOG.exception("telemetry stops")
+
+    def _take(self, sample: Stamped[Sample]) -> None:
+        values = flatten(sample.value)
+        # The counters first: who waits on the timeline may look at them at once.
+        if self._energy.rule is None and sample.value.rails:
+            self._learn_board(find_rail_rule(sample.value.rails))
+        self._energy.feed(sample.monotonic_ns, values)
+        self._timeline.append(sample.monotonic_ns, sample.wall_ns, values)
+        begin_ns = sample.monotonic_ns if self._latest is None else self._latest.monotonic_ns
+        with self._showing:
+            self._latest = sample
+            self._ledger.update(
+                sources=(self._state(),),
+                rail_joules=self._energy.rails,
+                module_joules=self._energy.module_joules,
+                dla_occupancy=self._occupancy(begin_ns, sample.monotonic_ns),
+            )
+
+    def _learn_board(self, rule: RailRule | None) -> None:
+        if rule is not None:
+            self._energy.rule = rule
+            known: Environment = self._ledger.snapshot.environment
+            if known.board is None:
+                self._ledger.update(environment=known.model_copy(update={"board": rule.name}))
+
+    def _state(self) -> SourceState:
+        collector = self._collector
+        return SourceState(
+            name=collector.source.name,
+            interval_seconds=collector.source.interval_seconds,
+            latest=self._latest,
+            samples=collector.samples,
+            restarts=collector.source.restarts,
+            lines_unparsed=dict(collector.unparsed),
+            tokens_unparsed=collector.tokens_unparsed,
+        )

@@ -1,0 +1,274 @@
+"""The whole daemon, as its users meet it: real processes, a real model, real signals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+SIMULATED = """
+telemetry: {source: simulator, interval: 103ms, simulator: {seed: 3}}
+workloads:
+- {name: on-gpu, model: "builtin:mobilenet", backend: onnxruntime, device: gpu, threads: 1,
+   warm_up: 200ms, baseline: 500ms, duration: 2s, every: 6s}
+- {name: on-dla, model: "builtin:mobilenet", backend: onnxruntime, device: dla0, threads: 1,
+   warm_up: 200ms, baseline: 500ms, duration: 2s, every: 6s}
+"""
+# The simulated board stands where the tegrastats program would: a child that prints lines.
+TEGRASTATS = f"""
+telemetry:
+  source: tegrastats
+  interval: 200ms
+  tegrastats: {{command: ["{sys.executable}", "-m", "tegrascope", "simulate"]}}
+workloads:
+- {{name: cpu, model: "builtin:mobilenet", device: cpu, threads: 1, warm_up: 100ms,
+   baseline: 200ms, duration: DURATION, every: 3s}}
+"""
+
+
+def short(seconds: int = 1) -> str:
+    return TEGRASTATS.replace("DURATION", f"{seconds}s")
+
+
+def test_two_lanes_run_and_are_paired(start):
+    """Two workloads on two lanes have good runs with energy, and every figure says simulated."""
+    daemon = start(SIMULATED)
+    for workload, device in (("on-gpu", "gpu"), ("on-dla", "dla0")):
+        (run, *_) = daemon.wait_for(lambda w=workload: daemon.runs(workload=w, outcome="ok"))
+        assert run["device"] == device
+        assert run["inferences"] > 20
+        assert run["energy"]["gross_joules"] > 1
+        assert "simulated" in run["quality"]
+        assert "insufficient_samples" in run["quality"]
+        assert "gross_joules_per_inference" not in run["energy"]
+        assert run["telemetry"]["samples"] >= 15
+        steady = run["phases"]["steady"]
+        assert steady["end_ns"] - steady["begin_ns"] == pytest.approx(2e9, rel=0.2)
+    page = daemon.get("metrics")
+    figures = [line for line in page.splitlines() if line.startswith("tegra_")]
+    assert figures
+    assert all('simulated="true"' in line for line in figures)
+    dla = max(
+        run["telemetry"]["utilization"]["dla0:tegrastats"]["mean_ratio"]
+        for run in daemon.runs(workload="on-dla", outcome="ok")
+    )
+    assert dla > 0.5
+    assert daemon.get("readyz") == "ready\n"
+    assert daemon.stop() < 3
+
+
+def test_parent_is_light(start):
+    """The daemon itself loads no heavy library and stays under 45 MiB; its workers do that."""
+    daemon = start(SIMULATED)
+    daemon.wait_for(lambda: daemon.runs(outcome="ok"))
+    daemon.json("api/v1/samples")
+    with Path(f"/proc/{daemon.process.pid}/maps").open() as maps:
+        mapped = maps.read()
+    for library in ("pandas", "numpy", "onnx", "pyarrow", "tensorrt", "libcuda", "cuda/bindings"):
+        assert library not in mapped
+    with Path(f"/proc/{daemon.process.pid}/status").open() as status:
+        fields = dict(line.split(":", 1) for line in status)
+    assert int(fields["VmRSS"].split()[0]) < 45 * 1024
+
+
+def test_killed_tegrastats_comes_back(start):
+    """SIGKILL of tegrastats during a run: telemetry is back by itself, and the run goes on."""
+    daemon = start(short(3))
+    victim = daemon.wait_for(lambda: daemon.child("simulate"))
+    daemon.wait_for(lambda: daemon.json("api/v1/runs")["active"])
+    daemon.wait_for(lambda: daemon.metric("tegrascope_source_up") == 1)
+    os.kill(victim, signal.SIGKILL)
+    daemon.wait_for(lambda: daemon.child("simulate") not in (None, victim))
+    daemon.wait_for(lambda: daemon.metric("tegrascope_source_restarts_total") == 1)
+    daemon.wait_for(lambda: daemon.metric("tegrascope_source_up") == 1)
+    assert daemon.wait_for(daemon.runs)[-1]["outcome"] == "ok"
+
+
+def test_killed_worker_fails_its_run_only(start):
+    """SIGKILL of a worker during a run: that run is failed, and the next one is good."""
+    daemon = start(short(2))
+    daemon.wait_for(lambda: daemon.runs(outcome="ok"))
+    daemon.wait_for(lambda: daemon.json("api/v1/runs")["active"])
+    os.kill(daemon.child("worker"), signal.SIGKILL)
+    (failed,) = daemon.wait_for(lambda: daemon.runs(outcome="failed"))
+    assert "signal 9" in failed["reason"]
+    daemon.wait_for(lambda: daemon.runs()[0]["outcome"] == "ok" and len(daemon.runs()) > 2)
+
+
+def test_killed_daemon_loses_no_run(start):
+    """SIGKILL of the daemon during a run: the next one has every earlier run, and that one too."""
+    first = start(short(2))
+    first.wait_for(lambda: len(first.runs(outcome="ok")) >= 2)
+    before = {run["run_id"] for run in first.runs()}
+    active = first.wait_for(lambda: first.json("api/v1/runs")["active"])["cpu"]
+    orphans = [first.child("worker"), first.child("simulate")]
+    first.stop(signal.SIGKILL)
+    second = start(short(2))
+    runs = {run["run_id"]: run for run in second.wait_for(second.runs)}
+    assert before <= set(runs)
+    assert runs[active]["outcome"] == "failed"
+    assert "daemon ended" in runs[active]["reason"]
+    assert all(runs[run_id]["outcome"] == "ok" for run_id in before)
+    # A worker hears the end of its input, tegrastats that nobody reads: both are gone.
+    second.wait_for(lambda: not any(is_alive(pid) for pid in orphans))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        with Path(f"/proc/{pid}/stat").open() as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_sigterm_cancels_the_run_in_flight(start):
+    """SIGTERM ends in under three seconds; the run in flight is recorded as cancelled."""
+    daemon = start(short(30))
+    active = daemon.wait_for(lambda: daemon.json("api/v1/runs")["active"])["cpu"]
+    daemon.wait_for(lambda: daemon.metric("tegra_inferences_total"))
+    children = list(daemon.children().values())
+    assert daemon.stop() < 3
+    assert daemon.process.returncode == 0
+    assert not any(is_alive(pid) for pid in children)
+    again = start(short(30))
+    (run,) = again.wait_for(again.runs)
+    assert (run["run_id"], run["outcome"]) == (active, "cancelled")
+    assert run["inferences"] > 0
+
+
+def test_wedged_source_never_blocks_a_scrape(start):
+    """With tegrastats frozen the page still answers, says so, and shows no stale value."""
+    daemon = start(
+        "telemetry: {source: tegrastats, interval: 500ms, tegrastats: {command: "
+        f'["{sys.executable}", "-m", "tegrascope", "simulate"]}}}}'
+    )
+    daemon.wait_for(lambda: daemon.metric("tegra_rail_power_watts"))
+    victim = daemon.child("simulate")
+    os.kill(victim, signal.SIGSTOP)
+    daemon.wait_for(lambda: daemon.metric("tegrascope_source_up") == 0, 15)
+    assert daemon.metric("tegra_rail_power_watts") is None
+    assert "no fresh sample from tegrastats" in daemon.get("readyz")
+
+
+def test_missing_tegrastats_is_told_and_waited_for(start):
+    """Without tegrastats the daemon serves all the same and says what to do."""
+    daemon = start("telemetry: {tegrastats: {command: /nonexistent/tegrastats}}")
+    assert daemon.get("healthz") == "ok\n"
+    ready = daemon.wait_for(lambda: "not found" in (told := daemon.get("readyz")) and told)
+    assert "/nonexistent/tegrastats" in ready
+    assert daemon.metric("tegrascope_source_up") == 0
+
+
+def test_missing_backend_is_unavailable_and_telemetry_goes_on(start):
+    """A lane whose library is missing has a run that says so, and nothing else stops."""
+    daemon = start(
+        "telemetry: {source: simulator, interval: 100ms}\n"
+        "workloads: [{name: a, model: 'builtin:mobilenet', device: dla0, every: 60s}]"
+    )
+    (run,) = daemon.wait_for(daemon.runs)
+    assert run["outcome"] == "skipped"
+    assert run["reason"].startswith("unavailable: ")
+    assert daemon.metric('tegrascope_runs_skipped_total{reason="unavailable"}') == 1
+    assert daemon.metric("tegrascope_source_up") == 1
+
+
+def test_reload_takes_a_good_file_and_refuses_a_bad_one(start):
+    """SIGHUP with a bad file changes nothing and says why; a good one comes into force."""
+    daemon = start("telemetry: {source: simulator, interval: 100ms}")
+    daemon.wait_for(lambda: daemon.metric("tegrascope_source_up"))
+    daemon.config.write_text("telemetry: {source: simulatr}")
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.wait_for(lambda: any("reload refused" in line for line in daemon.log))
+    assert any("tegrascope.yaml:1" in line for line in daemon.log)
+    assert daemon.metric("tegrascope_source_up") == 1
+    daemon.config.write_text(
+        "telemetry: {source: simulator, interval: 100ms}\n"
+        "workloads: [{name: new, model: 'builtin:mobilenet', device: cpu, count: 5, baseline: 0s,"
+        " warm_up: 0s, every: 60s}]"
+    )
+    daemon.process.send_signal(signal.SIGHUP)
+    (run,) = daemon.wait_for(lambda: daemon.runs(workload="new"))
+    assert run["inferences"] == 5
+
+
+def test_run_on_demand_needs_the_token(start, tmp_path):
+    """A workload without a schedule runs when it is asked for by someone who may."""
+    daemon = start(
+        "telemetry: {source: simulator, interval: 100ms}\n"
+        "workloads: [{name: asked, model: 'builtin:mobilenet', device: cpu, count: 5,"
+        " baseline: 0s, warm_up: 0s}]"
+    )
+
+    def post(token: str, document: object) -> "tuple[int, dict[str, str]]":
+        request = urllib.request.Request(
+            daemon.url + "api/v1/runs",
+            json.dumps(document).encode(),
+            {"Authorization": f"Bearer {token}"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read())
+
+    assert post("wrong", {"workload": "asked"})[0] == 401
+    path = tmp_path / "state" / "token"
+    assert path.stat().st_mode & 0o777 == 0o600
+    token = path.read_text().strip()
+    assert post(token, ["asked"])[0] == 400
+    status, answer = post(token, {"workload": "none"})
+    assert status == 409
+    assert "configured are: asked" in answer["error"]
+    status, answer = post(token, {"workload": "asked"})
+    assert status == 202
+    run = daemon.wait_for(
+        lambda: "error" not in (one := daemon.json(f"api/v1/runs/{answer['run_id']}")) and one
+    )
+    assert run["outcome"] == "ok"
+
+
+def test_samples_are_served_in_pages(start):
+    """The API gives samples oldest first, and goes on from the last one's time."""
+    daemon = start("telemetry: {source: simulator, interval: 50ms}")
+    daemon.wait_for(lambda: (daemon.metric("tegrascope_samples_total") or 0) > 20)
+    first = daemon.json("api/v1/samples?limit=5")["samples"]
+    times = [sample["time"] for sample in first]
+    assert len(times) == 5
+    assert times == sorted(times)
+    assert first[0]["values"]["rails.VDD_GPU_SOC.instant_watts"] > 0
+    more = daemon.json(f"api/v1/samples?since={times[-1]:.6f}&limit=5")["samples"]
+    assert more[0]["time"] >= times[-1]
+    assert "limit is a number" in daemon.json("api/v1/samples?limit=x")["error"]
+    assert daemon.json("api/v1/runs/none")["error"] == "no finished run none"
+
+
+def test_taken_port_is_one_line(start, tmp_path):
+    """A second daemon on the same address ends with one line, and no traceback."""
+    first = start("telemetry: {source: simulator}")
+    address = first.url.removeprefix("http://").rstrip("/")
+    told = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tegrascope",
+            "run",
+            "--demo",
+            "--listen",
+            address,
+            "--state-dir",
+            str(tmp_path / "other"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert told.returncode == 1
+    assert told.stderr.count("\n") == 1
+    assert "--listen HOST:PORT" in told.stderr
