@@ -27,7 +27,13 @@ class History:
             raise Mendable(f"{path}: no run store", "name the daemon's directory with --state-dir")
 
     def _reader(self) -> "closing[sqlite3.Connection]":
-        reader = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True, timeout=5)
+        # A streamed answer is read piece by piece, by whichever thread is free.
+        reader = sqlite3.connect(
+            f"{self.path.absolute().as_uri()}?mode=ro",
+            uri=True,
+            timeout=5,
+            check_same_thread=False,
+        )
         reader.execute("PRAGMA cache_size=-256")
         return closing(reader)
 
