@@ -4,10 +4,13 @@ import cmath
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from operator import sub
+from statistics import median
 
 ALIAS_PROBABILITY = 0.01
 ALIAS_HARMONICS = 3
 ALIAS_SAMPLES = 10
+SHORTEST_CYCLE_NS = 5_000_000
 
 
 def cycle_phases(times_ns: Sequence[int], starts_ns: Sequence[int]) -> list[float]:
@@ -51,10 +54,16 @@ def aliased(times_ns: Sequence[int], starts_ns: Sequence[int]) -> bool:
     the cycle itself and at its half and third (samples at every one and a half cycles bunch
     twice); p below 0.01, shared among the three, is a flag. Fewer than ten phases tell nothing.
 
+    Nor do cycles under 5 ms: a reading is older than its arrival by some milliseconds, more or
+    less, and lasts about one itself, so it meets a short cycle anywhere. What bunches there is
+    the arrival alone, since a line that arrives holds up the inference on the same processor.
+
     Args:
         times_ns: shape (n,), rising, samples of the window.
         starts_ns: shape (m,), rising, starts of the inferences.
     """
+    if len(starts_ns) < 2 or median(map(sub, starts_ns[1:], starts_ns)) < SHORTEST_CYCLE_NS:
+        return False
     phases = cycle_phases(times_ns, starts_ns)
     if len(phases) < ALIAS_SAMPLES:
         return False

@@ -71,6 +71,12 @@ def test_not_aliased_when_intervals_are_prime_like(interval):
     assert not aliased(samples(interval, 95, jitter=0.005), starts(1 / 30))
 
 
+def test_cycles_shorter_than_a_reading_are_not_aliased():
+    """Arrivals that keep step with an inference of a millisecond say nothing of the readings."""
+    assert aliased(samples(0.1, 60), starts(0.005))
+    assert not aliased(samples(0.1, 60), starts(0.004))
+
+
 def test_a_long_inference_sampled_often_is_not_aliased():
     """Many samples within each inference see all of it."""
     assert not aliased(samples(0.103, 60, jitter=0.003), starts(1.7, count=40))
