@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Collection
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from pydantic import Field, PositiveFloat
 
@@ -54,7 +54,7 @@ class RailRule(Record):
 @cache
 def rail_rules() -> tuple[RailRule, ...]:
     """Return the rules of all known boards, in the order in which they are tried."""
-    text = (files(__package__) / "boards.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("boards.toml").read_text(encoding="utf-8")
     return tuple(RailRule.model_validate(board) for board in tomllib.loads(text)["board"])
 
 

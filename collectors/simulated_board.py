@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -107,7 +107,7 @@ class BoardModel(Record):
 @cache
 def board_models() -> dict[str, BoardModel]:
     """Return all simulated boards by name."""
-    text = (files(__package__) / "simulated.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("simulated.toml").read_text(encoding="utf-8")
     models = map(BoardModel.model_validate, tomllib.loads(text)["simulated"])
     return {model.name: model for model in models}
 

@@ -4,9 +4,9 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
+from .. import __version__
 from ..parsers.errors import Mendable
 
 GOOD, FAILED, USAGE, CHECK_SAYS_NO = 0, 1, 2, 3
@@ -38,9 +38,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="tegrascope",
         description="What a Jetson's DLA, GPU, memory and power rails do while models run.",
     )
-    parser.add_argument(
-        "--version", action="version", version=f"tegrascope {version('tegrascope')}"
-    )
+    parser.add_argument("--version", action="version", version=f"tegrascope {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_run(commands)
     _add_parse(commands)

@@ -1,11 +1,13 @@
 """A YAML file becomes a Config, or a list of errors that each name their line."""
 
-from collections.abc import Sequence
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from ..parsers.errors import Mendable
@@ -43,38 +45,38 @@ def load_config(path: Path) -> Config:
 
 def parse_config(text: str, path: Path) -> Config:
     """Validate the text of a file; ``path`` stands in the errors."""
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        repeated = [] if root is None else list(_repeated_keys(root))
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise ConfigError(path, [f"{path}{line}: {getattr(error, 'problem', error)}"]) from None
-    if repeated:
-        raise ConfigError(path, [f"{path}:{line}: {key}: given twice" for line, key in repeated])
+    document = _read_yaml(text)
+    if "problems" in document:
+        raise ConfigError(path, [_at(path, line, said) for line, said in document["problems"]])
+    data = document["data"]
     if data is not None and not isinstance(data, dict):
-        raise ConfigError(path, [f"{path}:1: the file must be a mapping of keys, like telemetry:"])
+        raise ConfigError(path, [_at(path, 1, "the file must be a mapping, like telemetry:")])
     try:
         return Config.model_validate(data or {})
     except ValidationError as error:
-        told = sorted((_line_of(root, one["loc"]), _tell(one)) for one in error.errors())
-        raise ConfigError(path, [f"{path}:{line}: {said}" for line, said in told]) from None
+        lines = {tuple(where): line for where, line in document["lines"]}
+        told = sorted((_line_of(lines, one["loc"]), _tell(one)) for one in error.errors())
+        raise ConfigError(path, [_at(path, line, said) for line, said in told]) from None
 
 
-def _repeated_keys(node: yaml.Node) -> "list[tuple[int, str]]":
-    found: list[tuple[int, str]] = []
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            if key.value in seen:
-                found.append((key.start_mark.line + 1, str(key.value)))
-            seen.add(key.value)
-            found += _repeated_keys(value)
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            found += _repeated_keys(value)
-    return found
+def _read_yaml(text: str) -> Any:
+    """Have a child read the file, so that the YAML library does not stay in the daemon."""
+    child = subprocess.run(
+        [sys.executable, "-m", "tegrascope.daemon.yaml_reader"],
+        input=text,
+        capture_output=True,
+        encoding="utf-8",
+        cwd="/",  # Python looks for modules where it runs
+        check=False,
+    )
+    if child.returncode != 0:  # a document that contains itself, say
+        said = (child.stderr.strip() or "no answer").splitlines()[-1]
+        return {"problems": [(0, f"cannot be read: {said}")]}
+    return json.loads(child.stdout)
+
+
+def _at(path: Path, line: int, said: str) -> str:
+    return f"{path}:{line}: {said}" if line else f"{path}: {said}"
 
 
 def _tell(error: Any) -> str:
@@ -99,23 +101,12 @@ def _tell(error: Any) -> str:
     return f"{key}: {said}"
 
 
-def _line_of(node: yaml.Node | None, where: Sequence[int | str]) -> int:
+def _line_of(lines: Mapping[tuple[str | int, ...], int], where: Sequence[str | int]) -> int:
     """Find the line of a key, or of the nearest thing above it that is in the file."""
-    if node is None:
-        return 1
-    line = node.start_mark.line + 1
-    for part in where:
-        if isinstance(node, yaml.MappingNode):
-            pair = next((pair for pair in node.value if pair[0].value == str(part)), None)
-            if pair is None:
-                break
-            line, node = pair[0].start_mark.line + 1, pair[1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
-            node = node.value[part]
-            line = node.start_mark.line + 1
-        else:
-            break
-    return line
+    for length in range(len(where), 0, -1):
+        if tuple(where[:length]) in lines:
+            return lines[tuple(where[:length])]
+    return 1
 
 
 def _keys_at(where: Sequence[int | str]) -> list[str]:

@@ -1,15 +1,20 @@
 """What a person at a terminal sees of the daemon; without one, plain log lines."""
 
+import contextlib
 import logging
 import os
+import shutil
 import sys
 import threading
-from importlib.metadata import version
 from typing import TextIO
 
+from .. import __version__
 from ..collectors.base import Clock
 from .config import Telemetry, Workload
 from .service import Service
+
+# What a worker's last words may hold, and a terminal would obey.
+_UNPRINTABLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 
 
 class Console(logging.Handler):
@@ -30,19 +35,23 @@ class Console(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one line above the status line."""
-        if self._watched:
-            self._stream.write(f"\r\033[K{self.format(record)}\n{self._status}")
-        else:
-            self._stream.write(self.format(record) + "\n")
-        self._stream.flush()
+        said = self.format(record).translate(_UNPRINTABLE)
+        self._write(f"\r\033[K{said}\n{self._status}" if self._watched else f"{said}\n")
+
+    def _write(self, text: str) -> None:
+        # Whoever read this may be gone (a pipe into head, a closed terminal); the daemon goes on.
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+            self._stream.flush()
 
     def show(self, status: str) -> None:
         """Replace the status line, cut to the width of the terminal."""
         with self.lock or threading.RLock():
-            width = os.get_terminal_size(self._stream.fileno()).columns
+            width = shutil.get_terminal_size().columns
+            with contextlib.suppress(OSError, ValueError):
+                width = os.get_terminal_size(self._stream.fileno()).columns or width
             self._status = status[: width - 1]
-            self._stream.write(f"\r\033[K{self._status}")
-            self._stream.flush()
+            self._write(f"\r\033[K{self._status}")
 
     def follow(self, service: Service, stopping: threading.Event, clock: Clock) -> None:
         """Keep the status line until the daemon stops; returns at once where nobody watches."""
@@ -53,8 +62,10 @@ class Console(logging.Handler):
 
     def close(self) -> None:
         """Leave the terminal as it was found."""
-        if self._watched and self._status:
-            self._stream.write("\r\033[K")
+        with self.lock or threading.RLock():
+            if self._watched and self._status:
+                self._status = ""
+                self._write("\r\033[K")
         super().close()
 
 
@@ -74,7 +85,7 @@ def status_line(service: Service, now_ns: int) -> str:
 def first_screen(service: Service, state_dir: os.PathLike[str]) -> list[str]:
     """Return the lines that greet a person: where the page is, what is read, what will run."""
     config = service.config
-    heading = f"tegrascope {version('tegrascope')}"
+    heading = f"tegrascope {__version__}"
     if service.ledger.snapshot.environment.simulated:
         heading += " · simulated: these figures are of no real board"
     lines = [

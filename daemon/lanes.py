@@ -107,7 +107,7 @@ class Lane:
         if self._child is not None and self._child.exited:
             self.close()
         if self._child is None:
-            refusal = self._start()
+            refusal = self._start(deadline_seconds)
             if refusal is not None:
                 return refusal
         child = self._child
@@ -143,7 +143,7 @@ class Lane:
             else:
                 return self._bury(child, f"ended in phase {phase}")
 
-    def _start(self) -> Verdict | None:
+    def _start(self, deadline_seconds: float) -> Verdict | None:
         """Start a worker and hear its first word; return what went wrong, if anything."""
         try:
             child = LineChild(self._argv, stdin=True, cwd=self._cwd, clock=self._clock)
@@ -153,10 +153,14 @@ class Lane:
             self._child = child
             if self._cancelled.is_set():
                 child.wake()
-        got = child.read(_START_SECONDS)
+        seconds = min(_START_SECONDS, deadline_seconds)
+        got = child.read(seconds)
         if got is Quiet.WOKEN:
             self.close()
             return Verdict("cancelled", "the daemon is stopping")
+        if got is Quiet.TIMEOUT:
+            self.close()
+            return Verdict("timeout", f"the worker said nothing for {seconds:g} s; worker killed")
         if not isinstance(got, Stamped):
             return self._bury(child, "said nothing")
         return None

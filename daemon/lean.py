@@ -5,6 +5,7 @@ used or not. ``keep_lean`` puts empty stand-ins in their places; it must be call
 imports ``asyncio``. Why this is worth it: ``docs/decisions/lean-daemon.md``.
 """
 
+import os
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -24,7 +25,7 @@ class _Refused:
 
 
 def keep_lean(*, tls: bool) -> None:
-    """Put the stand-ins in place.
+    """Put the stand-ins in place, and have pydantic look for no plugins.
 
     Args:
         tls: Whether the page is served over TLS, which needs OpenSSL after all.
@@ -35,6 +36,7 @@ def keep_lean(*, tls: bool) -> None:
         for name in ("asyncio", "hashlib"):
             import_module(name)
         _stand_in("ssl", NotServedError)
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _stand_in("hypercorn.protocol.h2", _Refused)
     _stand_in("hypercorn.protocol.ws_stream", _Refused)
 

@@ -6,11 +6,11 @@ stale value never passes for a live one; ``tegrascope_source_up`` says so.
 
 import platform
 from collections.abc import Iterator
-from importlib.metadata import version
 
 from prometheus_client.core import Metric
 from prometheus_client.samples import Exemplar
 
+from .. import __version__
 from ..parsers.records import Engine, Sample
 from .histogram import Histogram
 from .metric_table import TABLE
@@ -55,7 +55,7 @@ def points(snapshot: Snapshot, now_ns: int) -> Iterator[Point]:
         yield from _workload_points(state)
     yield (
         "tegrascope_build_info",
-        {"version": version("tegrascope"), "python": platform.python_version()},
+        {"version": __version__, "python": platform.python_version()},
         1,
     )
     for source in snapshot.sources:

@@ -3,7 +3,6 @@
 import argparse
 import logging
 import threading
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,11 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _load(arguments: argparse.Namespace) -> "Config":
     from .config import Config, Http
-    from .config_file import load_config, parse_config
+    from .config_file import load_config
 
     if arguments.demo:
-        source = files(__package__) / "demo.yaml"
-        config = parse_config(source.read_text(encoding="utf-8"), Path("demo.yaml"))
+        config = load_config(Path(__file__).with_name("demo.yaml"))
     elif arguments.config:
         config = load_config(arguments.config)
     else:

@@ -56,6 +56,12 @@ class _Entry:
     due_ns: int = 0
     wall_ns: int = field(default=0)
 
+    @property
+    def times(self) -> tuple[object, ...]:
+        """What the plan of this workload is made of."""
+        workload = self.workload
+        return workload.every, workload.offset, workload.cron, workload.jitter
+
     def start(self, now: Now) -> None:
         self.grid_ns = now.monotonic_ns + int(self.workload.offset * 1e9)
         self.due_ns = self.grid_ns + self.jitter_ns()
@@ -83,13 +89,20 @@ class _Entry:
 class Scheduler:
     """The plan of all workloads that run by the clock; the others run on demand."""
 
-    def __init__(self, workloads: Iterable[Workload], now: Now, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        workloads: Iterable[Workload],
+        now: Now,
+        seed: int | None = None,
+        before: "Scheduler | None" = None,
+    ) -> None:
         """Plan every workload.
 
         Args:
             workloads: From the config; periods count from now, so the first run is at once.
             now: The time.
             seed: Of the jitter; random where it is not given.
+            before: The plan until now; a workload whose times it had already keeps them.
         """
         self.missed: dict[str, int] = {}
         self._offset_ns = now.wall_ns - now.monotonic_ns
@@ -98,8 +111,14 @@ class Scheduler:
             for workload in workloads
             if workload.every is not None or workload.cron is not None
         ]
+        known = {} if before is None else {one.workload.name: one for one in before._entries}
         for entry in self._entries:
-            entry.start(now)
+            earlier = known.get(entry.workload.name)
+            if earlier is not None and earlier.times == entry.times:
+                entry.grid_ns, entry.due_ns = earlier.grid_ns, earlier.due_ns
+                entry.wall_ns, entry.random = earlier.wall_ns, earlier.random
+            else:
+                entry.start(now)
 
     def planned(self) -> list[Due]:
         """Return the next run of each workload, soonest first."""

@@ -8,10 +8,10 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
 
+from .. import __version__
 from ..collectors.base import SYSTEM_CLOCK, Clock
 from ..collectors.load_board import LoadBoard
 from ..collectors.tegrastats import TegrastatsCollector
@@ -308,7 +308,7 @@ def _environment(telemetry: Telemetry, is_live: bool) -> Environment:
         board=telemetry.simulator.board if telemetry.source == "simulator" else None,
         telemetry_source=telemetry.source,
         simulated=not is_live,
-        versions={"tegrascope": version("tegrascope"), "python": python_version()},
+        versions={"tegrascope": __version__, "python": python_version()},
     )
 
 

@@ -49,6 +49,7 @@ class TelemetryFeed:
             rule: Overrides the board's rail rule.
         """
         self.problem: str | None = None
+        self._stopping = False
         self._collector = collector
         self._timeline = timeline
         self._energy = energy
@@ -67,7 +68,13 @@ class TelemetryFeed:
 
     def why(self) -> str | None:
         """Say why no samples come, where that is known."""
-        return self._collector.source.problem or self.problem
+        said = self._collector.source.problem or self.problem
+        lines, samples = self._collector.lines, self._collector.samples
+        if said is None and lines and not samples:
+            reasons = self._collector.unparsed
+            most = max(reasons, key=reasons.__getitem__, default="")
+            return f"{lines} line(s), and none is of tegrastats ({most})"
+        return said
 
     def start(self) -> None:
         """Begin."""
@@ -76,6 +83,7 @@ class TelemetryFeed:
 
     def stop(self) -> None:
         """End the source and wait for the thread."""
+        self._stopping = True
         self._collector.stop()
         self._thread.join(timeout=2.0)
 
@@ -91,7 +99,8 @@ class TelemetryFeed:
             for sample in self._collector.collect():
                 self._take(sample)
             self.problem = f"{self._collector.source.name} has ended"
-            _LOG.info("%s", self.problem)
+            if not self._stopping:
+                _LOG.info("%s", self.problem)
         except Mendable as error:
             self.problem = str(error)
             _LOG.error("%s", error)

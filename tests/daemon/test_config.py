@@ -54,6 +54,7 @@ def test_every_error_is_told_in_the_order_of_the_file():
     [
         ("telemetry: [", 1, "expected"),
         ("- a\n- b\n", 1, "mapping"),
+        ("store:\n  path: [\n\n", 4, "expected the node content"),
         ("http:\n  listen: 1.2.3.4:1\n  listen: 1.2.3.4:2\n", 3, "given twice"),
         ("telemetry: {source: replay}\n", 1, "replay.path"),
         ("workloads:\n- {name: a, model: x, every: 1s, cron: '* * * * *'}\n", 2, "not both"),
@@ -68,6 +69,12 @@ def test_errors_name_line_and_remedy(text, line, words):
     (told,) = problems(text)
     assert told.startswith(f"t.yaml:{line}: ")
     assert words in told
+
+
+def test_document_that_contains_itself_is_one_line():
+    """What no library can make sense of is told, and is no traceback."""
+    (told,) = problems("telemetry: &a [*a]\n")
+    assert told.startswith("t.yaml: cannot be read: ")
 
 
 def test_missing_file_is_one_line(tmp_path):

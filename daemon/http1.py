@@ -1,0 +1,55 @@
+"""HTTP/1.1 and nothing else, whatever protocol a peer would rather speak.
+
+An ``Upgrade:`` is a wish that a server may leave unheard (RFC 9110, 7.8): ``curl --http2`` and
+Java's client then get their answer in HTTP/1.1. HTTP/2 without asking is cut off.
+"""
+
+import asyncio
+from typing import Any
+
+import hypercorn.protocol
+from h11 import Request
+from hypercorn.protocol.h11 import H11Protocol
+
+from .lean import NotServedError
+
+
+class Http1Only(H11Protocol):
+    """Hypercorn's HTTP/1.1, without the ways out of it."""
+
+    async def _check_protocol(self, event: Request) -> None:
+        if event.method == b"PRI":
+            raise NotServedError
+
+    async def _create_stream(self, request: Request) -> None:
+        plain = [pair for pair in request.headers.raw_items() if pair[0].lower() != b"upgrade"]
+        await super()._create_stream(
+            Request(
+                method=request.method,
+                target=request.target,
+                headers=plain,
+                http_version=request.http_version,
+            )
+        )
+
+
+def speak_http1_only() -> None:
+    """Have hypercorn use it for every connection; in its event loop, before it serves."""
+    hypercorn.protocol.H11Protocol = Http1Only  # type: ignore[misc]
+    asyncio.get_running_loop().set_exception_handler(_tell)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what goes wrong in the event loop, but for peers that were cut off."""
+    if not _is_cut_off(context.get("exception")):
+        loop.default_exception_handler(context)
+
+
+def _is_cut_off(error: BaseException | None) -> bool:
+    # An ExceptionGroup, by the name that Python 3.10 and its backport share with later ones.
+    group = getattr(error, "exceptions", None)
+    if group is not None:
+        return all(_is_cut_off(one) for one in group)
+    return isinstance(
+        error, (ConnectionError, TimeoutError, NotServedError, asyncio.CancelledError)
+    )
