@@ -8,7 +8,8 @@ from ..parsers.errors import Mendable
 from ..parsers.render import render_line
 from .base import SYSTEM_CLOCK, Clock, Stamped
 from .load_board import LoadBoard, LoadChange
-from .simulated_board import SimulatedBoard, board_model
+from .simulated_board import SimulatedBoard
+from .simulated_models import board_model
 
 READ_SECONDS = (0.006, 0.022)
 

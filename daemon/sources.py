@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ..collectors.base import Clock, LineSource
 from ..collectors.load_board import LoadBoard
-from ..collectors.process import ProcessSource
+from ..collectors.process_source import ProcessSource
 from ..collectors.replay import ReplaySource
 from ..collectors.simulator import SimulatorSource
 from ..collectors.stream import StreamSource

@@ -13,7 +13,8 @@ import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK, Stamped
 from tegrascope.collectors.pipe import LONGEST_LINE, LineBuffer
-from tegrascope.collectors.process import LineChild, ProcessSource, Quiet
+from tegrascope.collectors.process import LineChild, Quiet
+from tegrascope.collectors.process_source import ProcessSource
 from tegrascope.parsers.errors import Mendable
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tegrascope.collectors.board import find_rail_rule
 from tegrascope.collectors.load_board import LoadBoard, LoadChange, read_load_file
-from tegrascope.collectors.simulated_board import SimulatedBoard, board_model, board_models
+from tegrascope.collectors.simulated_board import SimulatedBoard
+from tegrascope.collectors.simulated_models import board_model, board_models
 from tegrascope.collectors.simulator import JumpClock, SimulatorSource
 from tegrascope.parsers.errors import Mendable
 from tegrascope.parsers.records import Sample

@@ -1,6 +1,5 @@
 """The worker: the run loop with a clock of its own, then the process as the daemon starts it."""
 
-
 import json
 import os
 import queue
