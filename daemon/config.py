@@ -49,6 +49,10 @@ Seconds = Annotated[NonNegativeFloat, BeforeValidator(read_duration)]
 PositiveSeconds = Annotated[PositiveFloat, BeforeValidator(read_duration)]
 
 
+# Rule 10 of how numbers are made: a shorter steady phase has no energy per inference.
+_FEWEST_SECONDS, _FEWEST_SAMPLES = 10.0, 110
+
+
 class Section(BaseModel):
     """Base of all settings: immutable, and a key that is not declared is an error."""
 
@@ -122,7 +126,7 @@ class Workload(Section):
     batch: PositiveInt = Field(1, description="inputs an inference")
     threads: PositiveInt | None = Field(None, description="CPU threads of a CPU back-end")
     warm_up: Seconds = Field(1.0, description="at least so long before anything counts")
-    baseline: Seconds = Field(3.0, description="idle time before and after, model loaded")
+    baseline: Seconds = Field(8.0, description="idle time before and after, model loaded")
     duration: PositiveSeconds | None = Field(None, description="of the steady phase; or count")
     count: PositiveInt | None = Field(None, description="inferences of the steady phase")
     every: PositiveSeconds | None = Field(None, description="period, from the daemon's start on")
@@ -236,3 +240,17 @@ class Config(Section):
                     "with telemetry.source: simulator may it play another"
                 )
         return self
+
+    def advice(self) -> list[str]:
+        """Say of which workloads the energy per inference will be withheld, and what to change."""
+        told = []
+        for workload in self.workloads:
+            seconds = workload.steady_seconds
+            needed = max(_FEWEST_SECONDS, _FEWEST_SAMPLES * self.telemetry.interval)
+            if seconds is not None and seconds < needed and self.telemetry.source != "replay":
+                told.append(
+                    f"{workload.name}: {seconds:g} s at an interval of "
+                    f"{self.telemetry.interval:g} s are too few samples to tell the energy of an "
+                    f"inference: duration: {needed:.0f}s, or telemetry.interval: 103ms and 15s"
+                )
+        return told

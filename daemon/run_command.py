@@ -37,6 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
     service.start()
     for line in first_screen(service, arguments.state_dir):
         _LOG.info("%s", line)
+    for line in config.advice():
+        _LOG.warning("%s", line)
     watcher = threading.Thread(
         target=console.follow, args=(service, stopping, SYSTEM_CLOCK), daemon=True
     )

@@ -100,6 +100,16 @@ def test_defaults_follow_the_device():
     assert Workload(name="a", model="x", count=5).steady_seconds is None
 
 
+def test_short_runs_are_advised_against():
+    """Whoever will get no energy per inference hears so beforehand, with what to change."""
+    text = "telemetry: {interval: %s}\nworkloads: [{name: a, model: x, duration: %s}]"
+    (told,) = parse_config(text % ("1009ms", "10s"), Path("t.yaml")).advice()
+    assert told.startswith("a: 10 s at an interval of 1.009 s")
+    assert "duration: 111s" in told
+    assert parse_config(text % ("1009ms", "2m"), Path("t.yaml")).advice() == []
+    assert parse_config(text % ("103ms", "15s"), Path("t.yaml")).advice() == []
+
+
 def test_listen_takes_ipv6():
     """An IPv6 address stands in brackets."""
     assert split_listen("[::1]:80") == ("::1", 80)
