@@ -5,9 +5,11 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from .. import __version__
 from ..parsers.errors import Mendable
+from .output import discard, flush
 
 GOOD, FAILED, USAGE, CHECK_SAYS_NO = 0, 1, 2, 3
 
@@ -18,9 +20,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 good, 1 failed, 2 usage, 3 a check says no.
     """
-    arguments = make_parser().parse_args(argv)
     try:
-        return int(arguments.command(arguments))
+        try:
+            arguments = make_parser().parse_args(argv)
+            return int(arguments.command(arguments))
+        finally:
+            flush()
     except Mendable as error:
         print(f"tegrascope: {error}", file=sys.stderr)
         return FAILED
@@ -28,13 +33,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     except BrokenPipeError:
         # The reader of our output went away; that is its right, and no word is due.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        discard()
         return GOOD
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong in one line; the whole usage is in the help."""
+        self.exit(USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="tegrascope",
         description="What a Jetson's DLA, GPU, memory and power rails do while models run.",
     )
@@ -53,8 +64,22 @@ def default_state_dir() -> Path:
     given = os.environ.get("STATE_DIRECTORY")
     if given:
         return Path(given.split(":")[0])
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    try:
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    except RuntimeError:  # a user without a home, as in a container
+        home = "/var/lib"
     return Path(home) / "tegrascope"
+
+
+def positive(text: str) -> int:
+    """Read a number of things of which there is at least one."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return number
 
 
 def _command(
@@ -142,7 +167,7 @@ def _add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
     )
     parser.add_argument(
         "--interval",
-        type=int,
+        type=positive,
         default=1000,
         metavar="MS",
         help="between two lines, as of tegrastats (default: %(default)s)",
@@ -152,7 +177,7 @@ def _add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
     parser.add_argument(
         "--unprivileged", action="store_true", help="print what an ordinary user sees"
     )
-    parser.add_argument("--lines", type=int, metavar="N", help="stop after so many")
+    parser.add_argument("--lines", type=positive, metavar="N", help="stop after so many")
 
     def command(arguments: argparse.Namespace) -> int:
         from .simulate_command import simulate
@@ -172,7 +197,7 @@ def _add_runs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         actions, "list", "list finished runs, newest first", "tegrascope runs list -n 5"
     )
     listing.add_argument(
-        "-n", "--number", type=int, default=20, metavar="N", help="at most so many"
+        "-n", "--number", type=positive, default=20, metavar="N", help="at most so many"
     )
     listing.add_argument("--workload", metavar="NAME")
     showing = _command(actions, "show", "show all of one run", "tegrascope runs show 0193a1")
@@ -192,9 +217,17 @@ def _add_runs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 
 def _runs_action(name: str):  # type: ignore[no-untyped-def]
     def command(arguments: argparse.Namespace) -> int:
+        import sqlite3
+
         from . import runs_command
 
-        return int(getattr(runs_command, f"{name}_runs")(arguments))
+        try:
+            return int(getattr(runs_command, f"{name}_runs")(arguments))
+        except sqlite3.Error as error:
+            raise Mendable(
+                f"the run store in {arguments.state_dir} cannot be read ({error})",
+                "name the daemon's directory with --state-dir",
+            ) from None
 
     return command
 

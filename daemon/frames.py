@@ -7,7 +7,6 @@
 np.float64(0.55)
 """
 
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from ..parsers.errors import Mendable
 from ..parsers.flat import flatten
 from ..parsers.records import Sample
+from .output import open_output
 
 try:
     import pandas
@@ -57,14 +57,14 @@ def write_frame(frame: pandas.DataFrame, path: Path | None, kind: str) -> None:
     Raises:
         Mendable: The file can't be written, or pyarrow is not installed.
     """
-    try:
+    # Opened here and not by pandas: where that fails to write, it deletes what it was given.
+    with open_output(path) as output:
         if kind == "csv":
-            frame.to_csv(sys.stdout if path is None else path, index=False)
-        else:
-            for name in frame.select_dtypes("object"):
-                frame[name] = frame[name].astype("string")
-            frame.to_parquet(sys.stdout.buffer if path is None else path, index=False)
-    except ImportError:
-        raise Mendable("pyarrow is not installed", "pip install 'tegrascope[frames]'") from None
-    except OSError as error:
-        raise Mendable(f"{path}: {error.strerror}", "name a writable file with -o") from None
+            frame.to_csv(output, index=False)
+            return
+        mixed = [name for name, dtype in frame.dtypes.items() if dtype == "object"]
+        frame = frame.astype(dict.fromkeys(mixed, "string"))
+        try:
+            frame.to_parquet(output.buffer, index=False)
+        except ImportError:
+            raise Mendable("pyarrow is not installed", "pip install 'tegrascope[frames]'") from None

@@ -4,14 +4,13 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
 
 from ..collectors.log_file import read_lines
 from ..parsers.errors import Mendable, ParseError
 from ..parsers.records import Sample
 from ..parsers.tegrastats import parse_line
+from .output import open_output
 
 
 def parse(arguments: argparse.Namespace) -> int:
@@ -27,24 +26,6 @@ def parse(arguments: argparse.Namespace) -> int:
         write_frame(samples_frame(samples), arguments.output, arguments.format)
     samples.tell()
     return 0 if samples.parsed and not samples.unreadable else 1
-
-
-@contextmanager
-def open_output(path: Path | None) -> Iterator[TextIO]:
-    """Open a file to write text, or standard output where there is none.
-
-    Raises:
-        Mendable: The file can't be written.
-    """
-    if path is None:
-        yield sys.stdout
-        return
-    try:
-        output = path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise Mendable(f"{path}: {error.strerror}", "name a writable file with -o") from None
-    with output:
-        yield output
 
 
 class _Samples:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..parsers.errors import Mendable
 from .history import History
-from .parse_command import open_output
+from .output import open_output
 
 _COLUMNS = ("run", "started", "workload", "device", "outcome", "p50 ms", "J/inf", "W", "flags")
 
@@ -22,7 +22,7 @@ def list_runs(arguments: argparse.Namespace) -> int:
         print(
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         )
-    return 0 if runs else 1
+    return 0
 
 
 def show_runs(arguments: argparse.Namespace) -> int:

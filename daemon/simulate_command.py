@@ -6,13 +6,10 @@ from itertools import islice
 
 from ..collectors.load_board import read_load_file
 from ..collectors.simulator import SimulatorSource
-from ..parsers.errors import Mendable
 
 
 def simulate(arguments: argparse.Namespace) -> int:
     """Print lines as tegrastats would, each when it is due."""
-    if arguments.interval < 1:
-        raise Mendable(f"an interval of {arguments.interval} ms", "give at least 1")
     source = SimulatorSource(
         arguments.board,
         interval_seconds=arguments.interval / 1000,
