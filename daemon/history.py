@@ -71,12 +71,29 @@ class History:
             ).fetchall()
         return json.loads(rows[0][0]) if len(rows) == 1 else None
 
-    def blocks(self, begin_wall_ns: int, end_wall_ns: int) -> Iterator[bytes]:
-        """Yield the sealed blocks that touch a stretch of wall time, oldest first."""
+    def blocks(
+        self, begin_wall_ns: int, end_wall_ns: int, but_from: tuple[str, int] | None = None
+    ) -> Iterator[bytes]:
+        """Yield the sealed blocks that touch a stretch of wall time, oldest first.
+
+        Between two of them the database is left alone, however slowly they are asked for:
+        a query that stays open would keep SQLite from ever emptying its log.
+
+        Args:
+            begin_wall_ns: Start of the stretch.
+            end_wall_ns: Its end.
+            but_from: A boot and a monotonic time of it, from which on no block is wanted.
+        """
+        boot_id, from_ns = but_from or (None, None)
         with self._reader() as reader:
-            for (data,) in reader.execute(
-                "SELECT data FROM blocks WHERE end_wall_ns >= ? AND begin_wall_ns <= ?"
-                " ORDER BY begin_wall_ns",
-                (begin_wall_ns, end_wall_ns),
-            ):
-                yield data
+            ids = reader.execute(
+                "SELECT id FROM blocks WHERE end_wall_ns >= ? AND begin_wall_ns <= ?"
+                " AND NOT (boot_id IS ? AND begin_ns >= coalesce(?, begin_ns))"
+                " ORDER BY begin_wall_ns, id",
+                (begin_wall_ns, end_wall_ns, boot_id, from_ns),
+            ).fetchall()
+            for one in ids:
+                for (data,) in reader.execute(
+                    "SELECT data FROM blocks WHERE id = ?", one
+                ).fetchall():
+                    yield data

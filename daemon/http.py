@@ -4,12 +4,15 @@ Nothing here waits for a source: every answer is made of the snapshot, the timel
 """
 
 import asyncio
+import contextlib
 import hmac
 import html
 import json
+import logging
 import math
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+import sqlite3
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -18,7 +21,9 @@ from hypercorn.asyncio import serve as hypercorn_serve
 from hypercorn.config import Config as HypercornConfig
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -27,6 +32,7 @@ from ..collectors.base import Clock
 from ..parsers.errors import Mendable
 from .config import split_listen
 from .history import History
+from .http1 import speak_http1_only
 from .ledger import Ledger
 from .page import Page
 from .samples import samples_since
@@ -35,6 +41,15 @@ from .timeline import Timeline
 _RUNS_AT_MOST = 1000
 _SAMPLES_AT_MOST = 36_000
 _BODY_AT_MOST = 16 * 1024
+_BODY_SECONDS = 10.0
+_STREAMS_AT_MOST = 8
+# The year 2255; SQLite's integers end a little later.
+_LATEST_SECONDS = 9e9
+# What is sent and not taken for so long ends the connection: a slow reader holds memory.
+_UNREAD_MS = 20_000
+_STOP_SECONDS = 1.0
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -63,6 +78,7 @@ class Serving:
 def make_app(serving: Serving) -> Starlette:
     """Return the ASGI application."""
     page = Page(lambda: serving.ledger.snapshot, serving.clock.monotonic_ns)
+    streams = asyncio.Semaphore(_STREAMS_AT_MOST)
 
     async def metrics(request: Request) -> Response:
         body, content_type = page.render(request.headers.get("accept", ""))
@@ -81,7 +97,7 @@ def make_app(serving: Serving) -> Starlette:
 
     async def runs(request: Request) -> Response:
         limit = _number(request, "limit", 100, 1, _RUNS_AT_MOST)
-        before = _number(request, "before", None, 0, 1e12)
+        before = _number(request, "before", None, 0, _LATEST_SECONDS)
         found = await asyncio.to_thread(
             lambda: list(
                 serving.history.runs(
@@ -116,18 +132,28 @@ def make_app(serving: Serving) -> Starlette:
 
     async def samples(request: Request) -> Response:
         now = serving.clock.wall_ns() / 1e9
-        since = _number(request, "since", now - 60.0, 0, 1e12)
+        since = _number(request, "since", now - 60.0, 0, _LATEST_SECONDS)
         limit = _number(request, "limit", 3600, 1, _SAMPLES_AT_MOST)
-        found = samples_since(
-            serving.history, serving.timeline, int((since or 0.0) * 1e9), int(limit or 1)
-        )
-        return _Streamed(_json_list("samples", found))
+        if streams.locked():
+            raise HTTPException(503, "enough others read samples now", {"retry-after": "1"})
+        found = samples_since(serving.history, serving.timeline, since or 0.0, int(limit or 1))
+        return _Streamed(_json_list("samples", found), streams)
 
     async def refused(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)
 
-    return Starlette(
+    async def abandoned(_: Request, __: Exception) -> Response:
+        return Response(status_code=400)  # to nobody: the client went away during its question
+
+    async def unreadable(_: Request, error: Exception) -> Response:
+        return JSONResponse({"error": f"the store can't be read: {error}"}, 503)
+
+    async def failed(request: Request, error: Exception) -> Response:
+        _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return JSONResponse({"error": "tegrascope failed on it; see its log"}, 500)
+
+    app = Starlette(
         routes=[
             Route("/", index),
             Route("/metrics", metrics),
@@ -138,8 +164,17 @@ def make_app(serving: Serving) -> Starlette:
             Route("/api/v1/runs/{run_id}", run),
             Route("/api/v1/samples", samples),
         ],
-        exception_handlers={HTTPException: refused},
+        exception_handlers={
+            HTTPException: refused,
+            ClientDisconnect: abandoned,
+            sqlite3.Error: unreadable,
+            Exception: failed,
+        },
+        # Prometheus asks for it: a tenth of the bytes, where a fleet is scraped over the air.
+        middleware=[Middleware(GZipMiddleware, minimum_size=1000, compresslevel=1)],
     )
+    app.router.redirect_slashes = False  # it would send a client to the Host that it names itself
+    return app
 
 
 def _number(
@@ -164,41 +199,71 @@ def _check_token(request: Request, token: str) -> None:
 
 
 async def _json_body(request: Request) -> dict[str, Any]:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _BODY_AT_MOST:
-            raise HTTPException(413, f"the body is at most {_BODY_AT_MOST} bytes")
+    try:
+        body = await asyncio.wait_for(_body(request), _BODY_SECONDS)
+    except asyncio.TimeoutError:
+        raise HTTPException(408, f"the body took over {_BODY_SECONDS:g} s") from None
     try:
         document = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
         raise HTTPException(400, "the body is a JSON object")
     return document
 
 
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _BODY_AT_MOST:
+            raise HTTPException(413, f"the body is at most {_BODY_AT_MOST} bytes")
+    return body
+
+
 class _Streamed(Response):
-    """A long JSON document, made piece by piece in another thread; never whole in memory."""
+    """A long JSON document, made piece by piece in another thread; never whole in memory.
+
+    What goes wrong before the first piece is an answer of its own; later it ends the connection.
+    """
 
     media_type = "application/json"
 
-    def __init__(self, pieces: Iterator[str]) -> None:
+    def __init__(self, pieces: Generator[str, None, None], streams: asyncio.Semaphore) -> None:
         super().__init__()
         del self.headers["content-length"]
         self._pieces = pieces
+        self._streams = streams
 
-    async def __call__(self, _: Scope, __: Receive, send: Send) -> None:
+    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
+        gone = asyncio.ensure_future(_until_gone(receive))
+        try:
+            async with self._streams:
+                await self._send(send, gone)
+        finally:
+            gone.cancel()
+            with contextlib.suppress(ValueError):  # another thread is at it; it ends with that one
+                self._pieces.close()
+
+    async def _send(self, send: Send, gone: "asyncio.Future[None]") -> None:
+        piece = await self._piece()
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
-        more = True
-        while more:
-            piece = await asyncio.to_thread(lambda: "".join(islice(self._pieces, 64)))
-            more = piece != ""
-            await send({"type": "http.response.body", "body": piece.encode(), "more_body": more})
+        while piece and not gone.done():
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            piece = await self._piece()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _piece(self) -> bytes:
+        return await asyncio.to_thread(lambda: "".join(islice(self._pieces, 64)).encode())
 
 
-def _json_list(name: str, items: Iterator[dict[str, Any]]) -> Iterator[str]:
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _json_list(name: str, items: Iterator[dict[str, Any]]) -> Generator[str, None, None]:
     comma = f'{{"{name}":['
     for item in items:
         yield comma + json.dumps(item, separators=(",", ":"))
@@ -250,6 +315,7 @@ def bind(listen: str) -> socket.socket:
         raise Mendable(f"{listen}: {error.strerror}", "give --listen HOST:PORT") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
         listener.bind(address)
         listener.listen(128)
     except OSError as error:
@@ -271,6 +337,7 @@ async def serve(
     app: Starlette, listener: socket.socket, stopped: Callable[[], Awaitable[None]]
 ) -> None:
     """Serve until ``stopped`` returns; peers that dawdle are cut off."""
+    speak_http1_only()
     config = HypercornConfig()
     config.bind = [f"fd://{listener.detach()}"]
     config.errorlog = None
@@ -279,4 +346,38 @@ async def serve(
     config.shutdown_timeout = 1.0
     config.h11_max_incomplete_size = 16 * 1024
     config.include_server_header = False
-    await hypercorn_serve(app, config, shutdown_trigger=stopped)  # type: ignore[arg-type]
+    over = asyncio.Event()
+
+    async def stop() -> None:
+        await stopped()
+        over.set()
+
+    serving = asyncio.ensure_future(
+        hypercorn_serve(app, config, shutdown_trigger=stop)  # type: ignore[arg-type]
+    )
+    ended = asyncio.ensure_future(over.wait())
+    await asyncio.wait({serving, ended}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({serving}, timeout=_STOP_SECONDS)
+    if serving.done():
+        ended.cancel()
+        serving.result()
+    else:
+        await _end_all()
+
+
+async def _end_all() -> None:
+    """End every task, however often it has to be told.
+
+    From Python 3.12 on, closing a server waits for its last client; and a connection that is
+    cancelled waits again, to be rid of what its client does not take.
+    """
+    for _ in range(10):
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        if not tasks:
+            return
+        for task in tasks:
+            task.cancel()
+        done, _ = await asyncio.wait(tasks, timeout=0.1)
+        for task in done:
+            if not task.cancelled():
+                task.exception()  # of no interest now, and told if nobody asks for it

