@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import shutil
 import sys
 import threading
 from typing import TextIO
@@ -14,7 +13,9 @@ from .config import Telemetry, Workload
 from .service import Service
 
 # What a worker's last words may hold, and a terminal would obey.
-_UNPRINTABLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
+_UNPRINTABLE = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)
+}
 
 
 class Console(logging.Handler):
@@ -47,7 +48,7 @@ class Console(logging.Handler):
     def show(self, status: str) -> None:
         """Replace the status line, cut to the width of the terminal."""
         with self.lock or threading.RLock():
-            width = shutil.get_terminal_size().columns
+            width = 80
             with contextlib.suppress(OSError, ValueError):
                 width = os.get_terminal_size(self._stream.fileno()).columns or width
             self._status = status[: width - 1]

@@ -8,6 +8,8 @@ from ..collectors.board import RailRule
 from .energy import widest_gap_ns
 
 _RECENT = 15
+# No board has half as many; a garbled line invents names, and each would be a series for ever.
+_RAILS_AT_MOST = 64
 
 
 class EnergyCounters:
@@ -60,6 +62,8 @@ class EnergyCounters:
             if name.startswith("rails.") and name.endswith(".instant_watts")
         }
         for rail, watts in power.items():
+            if rail not in self._joules and len(self._joules) >= _RAILS_AT_MOST:
+                continue
             now = (monotonic_ns, watts)
             joules = _trapezoid(self._last.get(rail), now, widest)
             self._joules[rail] = self._joules.get(rail, 0.0) + joules

@@ -5,7 +5,7 @@ It holds no thread and reads no clock; whoever drives it hands in the time, so a
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from cronsim import CronSim
@@ -89,36 +89,35 @@ class _Entry:
 class Scheduler:
     """The plan of all workloads that run by the clock; the others run on demand."""
 
-    def __init__(
-        self,
-        workloads: Iterable[Workload],
-        now: Now,
-        seed: int | None = None,
-        before: "Scheduler | None" = None,
-    ) -> None:
+    def __init__(self, workloads: Iterable[Workload], now: Now, seed: int | None = None) -> None:
         """Plan every workload.
 
         Args:
             workloads: From the config; periods count from now, so the first run is at once.
             now: The time.
             seed: Of the jitter; random where it is not given.
-            before: The plan until now; a workload whose times it had already keeps them.
         """
         self.missed: dict[str, int] = {}
+        self._seed = seed
         self._offset_ns = now.wall_ns - now.monotonic_ns
-        self._entries = [
-            _Entry(workload, random.Random(None if seed is None else f"{seed}:{workload.name}"))
-            for workload in workloads
-            if workload.every is not None or workload.cron is not None
-        ]
-        known = {} if before is None else {one.workload.name: one for one in before._entries}
-        for entry in self._entries:
-            earlier = known.get(entry.workload.name)
-            if earlier is not None and earlier.times == entry.times:
-                entry.grid_ns, entry.due_ns = earlier.grid_ns, earlier.due_ns
-                entry.wall_ns, entry.random = earlier.wall_ns, earlier.random
-            else:
+        self._entries: list[_Entry] = []
+        self.replan(workloads, now)
+
+    def replan(self, workloads: Iterable[Workload], now: Now) -> None:
+        """Plan other workloads; one that is to run at the times that it had keeps them."""
+        known = {(entry.workload.name, entry.times): entry for entry in self._entries}
+        self._entries = []
+        for workload in workloads:
+            if workload.every is None and workload.cron is None:
+                continue
+            seed = None if self._seed is None else f"{self._seed}:{workload.name}"
+            entry = _Entry(workload, random.Random(seed))
+            earlier = known.get((workload.name, entry.times))
+            if earlier is None:
                 entry.start(now)
+            else:
+                entry = replace(earlier, workload=workload)
+            self._entries.append(entry)
 
     def planned(self) -> list[Due]:
         """Return the next run of each workload, soonest first."""

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import queue
 import secrets
-import signal
 import socket
 import threading
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from pathlib import Path
 from platform import python_version
 
 from .. import __version__
-from ..collectors.base import SYSTEM_CLOCK, Clock
+from ..collectors.base import SYSTEM_CLOCK, Clock, LineSource
 from ..collectors.load_board import LoadBoard
 from ..collectors.tegrastats import TegrastatsCollector
 from ..parsers.errors import Mendable
@@ -26,9 +25,11 @@ from .lanes import Lane
 from .ledger import Ledger
 from .memory import give_back
 from .notify import tell_systemd
+from .owner import Owner
 from .run_report import Environment
 from .runs import LaneRunner
 from .scheduler import Due, Now, Scheduler
+from .signals import END, RELOAD, Signals
 from .snapshot import Snapshot
 from .sources import lane_occupancy, open_source
 from .store import Store
@@ -39,6 +40,7 @@ _LOG = logging.getLogger(__name__)
 _TICK_NS = 1_000_000_000
 _PRUNE_NS = 3600 * 1_000_000_000
 _TRIM_NS = 15 * 1_000_000_000
+_RETRY_NS = 5 * 1_000_000_000
 # A wall clock may be set at any time, so cron is looked at this often at least.
 _LOOK_NS = 10 * 1_000_000_000
 
@@ -78,9 +80,17 @@ class Service:
         self._clock = clock
         self._stopping = threading.Event()
         self._replan = threading.Event()
+        self._planning = threading.Lock()
+        self._reloading = threading.Lock()
         self._sealed: queue.SimpleQueue[SealedBlock] = queue.SimpleQueue()
-        self._store = Store(config.store.path or state_dir / "tegrascope.db", boot_id())
+        database = config.store.path or state_dir / "tegrascope.db"
         self._token = _token(config.http.token_file or state_dir / "token")
+        self._owner = Owner(database)
+        try:
+            self._store = Store(database, boot_id())
+        except Mendable:
+            self._owner.release()
+            raise
         self.ledger = Ledger(Snapshot())
         self._timeline = Timeline(on_sealed=self._sealed.put)
         self._energy = EnergyCounters()
@@ -100,29 +110,37 @@ class Service:
         self._scheduler = Scheduler((), self._now())
         self._threads: list[threading.Thread] = []
 
-    def start(self) -> None:
-        """Start telemetry, lanes, schedule and housekeeping."""
+    def start(self, greet: Callable[[], None] = lambda: None) -> None:
+        """Start telemetry, lanes, schedule and housekeeping.
+
+        Args:
+            greet: Called when nothing can go wrong any more, and before the first run.
+
+        Raises:
+            Mendable: The source can't be opened, or the store not be written; ``stop`` is due.
+        """
         for run_id in self._store.recover():
             _LOG.warning("run %s was in flight when the daemon died: closed as failed", run_id)
-        self._start_telemetry()
-        self._plan()
+        self._start_telemetry(self.config, self._open_source(self.config))
+        self._plan(self.config)
+        greet()
         for name, loop in (("scheduler", self._schedule), ("housekeeping", self._keep_house)):
             thread = threading.Thread(target=loop, name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
 
-    def run(self) -> None:
+    def run(self, signals: Signals) -> None:
         """Serve until SIGTERM or SIGINT; SIGHUP asks ``reload`` for a new configuration."""
-        asyncio.run(self._serve())
+        try:
+            asyncio.run(self._serve(signals))
+        finally:
+            signals.ignore()
 
-    async def _serve(self) -> None:
+    async def _serve(self, signals: Signals) -> None:
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stopped.set)
-        loop.add_signal_handler(
-            signal.SIGHUP, lambda: threading.Thread(target=self.reload, daemon=True).start()
-        )
+        signals.call(END, lambda: loop.call_soon_threadsafe(stopped.set))
+        signals.call(RELOAD, lambda: threading.Thread(target=self.reload, daemon=True).start())
         serving = Serving(
             ledger=self.ledger,
             timeline=self._timeline,
@@ -137,13 +155,18 @@ class Service:
             await stopped.wait()
 
         tell_systemd("READY=1", f"STATUS=serving {self.url}")
-        await serve(make_app(serving), self._listener, until_stopped)
+        try:
+            await serve(make_app(serving), self._listener, until_stopped)
+        finally:
+            signals.ignore()  # while there is a loop to which the end could still be told
 
     def stop(self) -> None:
         """End everything in under three seconds; a run in flight is recorded as cancelled."""
         tell_systemd("STOPPING=1")
         self._stopping.set()
         self._replan.set()
+        with self._reloading:  # what a reload has begun is there to be ended
+            pass
         for runner in self._runners.values():
             runner.cancel()
         if self._feed is not None:
@@ -155,6 +178,8 @@ class Service:
         self._timeline.seal()
         self._write_blocks()
         self._store.close()
+        self._owner.release()
+        self._listener.close()
 
     load_config: Callable[[], Config] | None = None
 
@@ -163,24 +188,37 @@ class Service:
         if self.load_config is None:
             _LOG.warning("nothing to reload: the configuration is built in")
             return
-        tell_systemd("RELOADING=1")
-        try:
-            config = self.load_config()
-        except Mendable as error:
-            problems = getattr(error, "problems", (str(error),))
-            _LOG.error("reload refused, the old configuration stays: %s", "; ".join(problems))
-            tell_systemd("READY=1", "STATUS=reload refused")
-            return
-        old, self.config = self.config, config
+        with self._reloading:
+            if self._stopping.is_set():
+                return
+            tell_systemd("RELOADING=1")
+            try:
+                self._take(self.load_config())
+            except Mendable as error:
+                problems = getattr(error, "problems", (str(error),))
+                _LOG.error("reload refused, the old configuration stays: %s", "; ".join(problems))
+                status = "reload refused"
+            except Exception:
+                _LOG.exception("reload failed")
+                status = "reload failed; see the log"
+            else:
+                _LOG.info("reloaded: %d workload(s)", len(self.config.workloads))
+                status = f"serving {self.url}"
+            tell_systemd("READY=1", f"STATUS={status}")
+
+    def _take(self, config: Config) -> None:
+        """Bring a configuration into force; whatever can be refused about it is, before that."""
+        old = self.config
+        other_source = (old.telemetry, old.board) != (config.telemetry, config.board)
+        source = self._open_source(config) if other_source else None
         for section in ("http", "store"):
             if getattr(old, section) != getattr(config, section):
                 _LOG.warning("%s: changed; it comes into force at the next start", section)
-        if (old.telemetry, old.board) != (config.telemetry, config.board):
-            self._start_telemetry()
+        if source is not None:
+            self._start_telemetry(config, source)
         if old.workloads != config.workloads:
-            self._plan()
-        _LOG.info("reloaded: %d workload(s)", len(config.workloads))
-        tell_systemd("READY=1", f"STATUS=serving {self.url}")
+            self._plan(config)
+        self.config = config
 
     def start_run(self, name: str) -> str:
         """Run a configured workload now.
@@ -196,8 +234,9 @@ class Service:
             known = ", ".join(one.name for one in self.config.workloads) or "none"
             raise Mendable(f"no workload {name}", f"configured are: {known}")
         job = Job(new_run_id(), workload, None)
-        if not self._runners[workload.device].submit(job):
-            raise Mendable(f"{name} is waiting already", "try again when it has run")
+        refusal = self._runners[workload.device].submit(job)
+        if refusal is not None:
+            raise Mendable(f"{name} does not run: {refusal}", "try again later")
         return job.run_id
 
     def problem(self) -> str | None:
@@ -218,14 +257,15 @@ class Service:
     def _now(self) -> Now:
         return Now(self._clock.monotonic_ns(), self._clock.wall_ns())
 
-    def _start_telemetry(self) -> None:
+    def _open_source(self, config: Config) -> LineSource:
+        return open_source(config.telemetry, self._load, self._clock)
+
+    def _start_telemetry(self, config: Config, source: LineSource) -> None:
         if self._feed is not None:
             self._feed.stop()
-        telemetry = self.config.telemetry
-        source = open_source(telemetry, self._load, self._clock)
         self._timeline.seal()
         self._timeline.source = source.name
-        self.ledger.update(environment=_environment(telemetry, source.is_live))
+        self.ledger.update(environment=_environment(config.telemetry, source.is_live))
         self._feed = TelemetryFeed(
             TegrastatsCollector(source),
             timeline=self._timeline,
@@ -234,12 +274,12 @@ class Service:
             occupancy=lambda begin_ns, end_ns: lane_occupancy(
                 self._load, self._runners, begin_ns, end_ns
             ),
-            rule=self.config.board,
+            rule=config.board,
         )
         self._feed.start()
 
-    def _plan(self) -> None:
-        workloads = self.config.workloads
+    def _plan(self, config: Config) -> None:
+        workloads = config.workloads
         for workload in workloads:
             if workload.device not in self._runners:
                 lane = Lane(workload.device, cwd=self._state_dir, clock=self._clock)
@@ -247,31 +287,35 @@ class Service:
                 runner.start()
                 self._runners[workload.device] = runner
         self.ledger.set_workloads({one.name: one.device for one in workloads})
-        self._scheduler = Scheduler(workloads, self._now())
+        with self._planning:
+            self._scheduler.replan(workloads, self._now())
+        for runner in self._runners.values():
+            runner.keep(workloads)
         self._replan.set()
 
     def _schedule(self) -> None:
         while not self._stopping.is_set():
             now = self._now()
-            scheduler = self._scheduler
-            for due in scheduler.due(now):
+            with self._planning:
+                found = self._scheduler.due(now)
+            for due in found:
                 self._runners[due.workload.device].submit(
                     Job(new_run_id(), due.workload, due.due_ns)
                 )
-            self._note_missed(scheduler)
-            next_ns = scheduler.next_ns()
+            self._note_missed()
+            next_ns = self._scheduler.next_ns()
             look_ns = now.monotonic_ns + _LOOK_NS
             self._clock.wait(self._replan, look_ns if next_ns is None else min(look_ns, next_ns))
             self._replan.clear()
 
-    def _note_missed(self, scheduler: Scheduler) -> None:
-        for name, count in scheduler.missed.items():
+    def _note_missed(self) -> None:
+        for name, count in self._scheduler.missed.items():
             _LOG.warning("%s: %d run(s) missed", name, count)
             self.ledger.skipped("missed", count)
-        scheduler.missed.clear()
+        self._scheduler.missed.clear()
 
     def _keep_house(self) -> None:
-        next_ns = pruned_ns = trimmed_ns = self._clock.monotonic_ns()
+        next_ns = pruned_ns = retried_ns = trimmed_ns = self._clock.monotonic_ns()
         self._prune()
         while not self._clock.wait(self._stopping, next_ns):
             now_ns = self._clock.monotonic_ns()
@@ -285,6 +329,9 @@ class Service:
             if now_ns - pruned_ns > _PRUNE_NS:
                 pruned_ns = now_ns
                 self._prune()
+            if now_ns - retried_ns > _RETRY_NS:
+                retried_ns = now_ns
+                self._store.flush()
             if now_ns - trimmed_ns > _TRIM_NS:
                 trimmed_ns = now_ns
                 give_back()
@@ -319,6 +366,11 @@ def _token(path: Path) -> str:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(mode=0o600)
             path.write_text(secrets.token_urlsafe(32) + "\n", encoding="ascii")
-        return path.read_text(encoding="ascii").strip()
+        token = path.read_text(encoding="ascii").strip()
     except OSError as error:
         raise Mendable(f"{path}: {error.strerror}", "name a writable --state-dir") from None
+    except UnicodeDecodeError:
+        token = ""
+    if not token:  # it would let everybody in: a disk that was full, or a power cut, leaves this
+        raise Mendable(f"{path}: holds no token", f"rm {path}, and another one is made")
+    return token

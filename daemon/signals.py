@@ -32,9 +32,9 @@ class Signals:
             action()
 
     def ignore(self) -> None:
-        """Do nothing at any of them from now on."""
+        """Do nothing at any of them from now on, nor while the interpreter takes itself apart."""
         for number in (*END, *RELOAD):
-            self._actions[number] = _nothing
+            signal.signal(number, signal.SIG_IGN)
 
     def _take(self, number: int, _: FrameType | None) -> None:
         action = self._actions.get(number)
@@ -42,7 +42,3 @@ class Signals:
             self._early.add(number)
         else:
             action()
-
-
-def _nothing() -> None:
-    pass

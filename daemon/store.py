@@ -5,6 +5,7 @@ WAL with ``synchronous=FULL``: what was acknowledged survives a power cut. A run
 process died needs nobody to tell what became of it.
 """
 
+import logging
 import sqlite3
 import threading
 from collections import deque
@@ -14,7 +15,12 @@ from ..parsers.errors import Mendable
 from .run_report import RunReport
 from .timeline import SealedBlock
 
+_LOG = logging.getLogger(__name__)
 _PENDING_RUNS = 1000
+# An hour of them, as long as the timeline keeps the same bytes in memory anyway.
+_PENDING_BLOCKS = 360
+# Who holds the database longer than this holds up a lane; what was not written is tried again.
+_BUSY_MS = 1000
 _MIGRATIONS = (
     """
     CREATE TABLE runs (
@@ -66,7 +72,8 @@ class Store:
         self.problem: str | None = None
         self._boot_id = boot_id
         self._lock = threading.Lock()
-        self._pending: deque[tuple[RunReport, bool]] = deque(maxlen=_PENDING_RUNS)
+        self._pending: deque[tuple[object, ...]] = deque(maxlen=_PENDING_RUNS)
+        self._blocks: deque[SealedBlock] = deque(maxlen=_PENDING_BLOCKS)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = sqlite3.connect(path, check_same_thread=False, timeout=5)
@@ -74,6 +81,8 @@ class Store:
             self._writer.execute("PRAGMA synchronous=FULL")
             self._writer.execute("PRAGMA cache_size=-256")
             self._migrate()
+            self._writer.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
+            self._inode = path.stat().st_ino
         except (OSError, sqlite3.Error) as error:
             raise Mendable(f"{path}: {error}", "name a writable place with --state-dir") from None
 
@@ -88,10 +97,17 @@ class Store:
             self._writer.executescript(f"BEGIN; {script} PRAGMA user_version={number}; COMMIT;")
 
     def recover(self) -> list[str]:
-        """Close the runs that were in flight when an earlier process died; return their ids."""
-        with self._lock, self._writer:
-            rows = self._writer.execute("SELECT run_id FROM runs WHERE in_flight").fetchall()
-            self._writer.execute("UPDATE runs SET in_flight = 0 WHERE in_flight")
+        """Close the runs that were in flight when an earlier process died; return their ids.
+
+        Raises:
+            Mendable: The database can't be written.
+        """
+        try:
+            with self._lock, self._writer:
+                rows = self._writer.execute("SELECT run_id FROM runs WHERE in_flight").fetchall()
+                self._writer.execute("UPDATE runs SET in_flight = 0 WHERE in_flight")
+        except sqlite3.Error as error:
+            raise Mendable(f"{self.path}: {error}", "let this user write it, or mend it") from None
         return [run_id for (run_id,) in rows]
 
     def begin(self, report: RunReport) -> None:
@@ -103,37 +119,43 @@ class Store:
         self._write_run(report, in_flight=False)
 
     def _write_run(self, report: RunReport, *, in_flight: bool) -> None:
+        row = (
+            report.run_id,
+            report.workload,
+            report.device,
+            report.outcome,
+            in_flight,
+            report.started_wall_ns,
+            report.model_dump_json(exclude_none=True),
+        )
         with self._lock:
-            self._pending.append((report, in_flight))
-            self._flush_runs()
+            self._pending.append(row)
+            self._flush()
 
-    def _flush_runs(self) -> None:
+    def add_block(self, block: SealedBlock) -> None:
+        """Commit a few seconds of samples; kept and tried again where the disk refuses."""
+        with self._lock:
+            self._blocks.append(block)
+            self._flush()
+
+    def flush(self) -> None:
+        """Try again to commit what could not be written before."""
+        with self._lock:
+            if self._pending or self._blocks:
+                self._flush()
+
+    def _flush(self) -> None:
         try:
+            self._check_is_there()
             while self._pending:
-                report, in_flight = self._pending[0]
                 with self._writer:
                     self._writer.execute(
                         "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)",
-                        (
-                            report.run_id,
-                            report.workload,
-                            report.device,
-                            report.outcome,
-                            in_flight,
-                            report.started_wall_ns,
-                            report.model_dump_json(exclude_none=True),
-                        ),
+                        self._pending[0],
                     )
                 self._pending.popleft()
-            self.problem = None
-        except sqlite3.Error as error:
-            self._note(error)
-
-    def add_block(self, block: SealedBlock) -> None:
-        """Commit a few seconds of samples, and any run that could not be written before."""
-        with self._lock:
-            self._flush_runs()
-            try:
+            while self._blocks:
+                block = self._blocks[0]
                 with self._writer:
                     self._writer.execute(
                         "INSERT INTO blocks (source, boot_id, begin_ns, end_ns, begin_wall_ns,"
@@ -149,9 +171,18 @@ class Store:
                             block.data,
                         ),
                     )
-                self.problem = None
-            except sqlite3.Error as error:
-                self._note(error)
+                self._blocks.popleft()
+        except (OSError, sqlite3.Error) as error:
+            self._note(error)
+        else:
+            if self.problem is not None:
+                _LOG.info("the store writes again")
+            self.problem = None
+
+    def _check_is_there(self) -> None:
+        """Find out whether the file is still ours: SQLite goes on writing to a deleted one."""
+        if self.path.stat().st_ino != self._inode:
+            raise OSError(f"{self.path} was replaced: restart the daemon")
 
     def prune(self, samples_before_wall_ns: int, runs_before_wall_ns: int) -> None:
         """Delete what is older than its retention."""
@@ -168,12 +199,18 @@ class Store:
             except sqlite3.Error as error:
                 self._note(error)
 
-    def _note(self, error: sqlite3.Error) -> None:
+    def _note(self, error: Exception) -> None:
         self.write_errors += 1
-        self.problem = str(error)
+        said = str(error)
+        if isinstance(error, FileNotFoundError):
+            said = f"{self.path} was removed: restart the daemon"
+        if said != self.problem:
+            _LOG.error("the store does not write: %s", said)
+        self.problem = said
 
     def close(self) -> None:
         """Write what is left and close."""
         with self._lock:
-            self._flush_runs()
+            if self._pending or self._blocks:
+                self._flush()
             self._writer.close()

@@ -50,6 +50,7 @@ class TelemetryFeed:
         """
         self.problem: str | None = None
         self._stopping = False
+        self._lines_until_sample = 0
         self._collector = collector
         self._timeline = timeline
         self._energy = energy
@@ -68,13 +69,13 @@ class TelemetryFeed:
 
     def why(self) -> str | None:
         """Say why no samples come, where that is known."""
-        said = self._collector.source.problem or self.problem
-        lines, samples = self._collector.lines, self._collector.samples
-        if said is None and lines and not samples:
+        said = [self._collector.source.problem or self.problem]
+        strange = self._collector.lines - self._lines_until_sample
+        if strange:
             reasons = self._collector.unparsed
             most = max(reasons, key=reasons.__getitem__, default="")
-            return f"{lines} line(s), and none is of tegrastats ({most})"
-        return said
+            said.append(f"the last {strange} line(s) are none of tegrastats (mostly: {most})")
+        return "; ".join(filter(None, said)) or None
 
     def start(self) -> None:
         """Begin."""
@@ -109,6 +110,7 @@ class TelemetryFeed:
             _LOG.exception("telemetry stops")
 
     def _take(self, sample: Stamped[Sample]) -> None:
+        self._lines_until_sample = self._collector.lines
         values = flatten(sample.value)
         # The counters first: who waits on the timeline may look at them at once.
         if self._energy.rule is None and sample.value.rails:
