@@ -31,7 +31,8 @@ imports: dev
 	$(BIN)/lint-imports
 
 doctest: dev
-	$(BIN)/python -m pytest --doctest-modules parsers collectors daemon README.md --doctest-glob='*.md'
+	$(BIN)/python -m pytest --doctest-modules --doctest-glob='*.md' \
+	  __init__.py parsers collectors daemon README.md docs
 
 golden: dev
 	$(BIN)/python -m tests.golden
@@ -39,16 +40,18 @@ golden: dev
 clean:
 	rm -rf $(VENV) .dev build *.egg-info
 
-$(VENV)/bin/python:
+# Pip is the last thing that comes into a new environment: where it is, the rest is too.
+$(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
 	  { echo "tegrascope needs python3 3.10 or newer: install it, or name one with make PYTHON=/path/to/python3" >&2; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || \
-	  { rm -rf $(VENV); echo "python3 has no venv: apt install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "python3 has no venv: apt install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: $(VENV)/bin/python pyproject.toml
+$(VENV)/.run: $(BIN)/pip pyproject.toml
 	$(PIP) install -e '.[onnx]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/bin/python pyproject.toml
+$(VENV)/.dev: $(BIN)/pip pyproject.toml
 	$(PIP) install -e '.[dev]'
 	@touch $@ $(VENV)/.run

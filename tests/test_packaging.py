@@ -1,0 +1,177 @@
+"""What is installed is all that is needed; what sets it up says so where it can't."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+BUILD = "from setuptools import build_meta as b; b.build_sdist('dist'); b.build_wheel('dist')"
+
+
+def test_packages_are_those_of_the_tree():
+    """A sub-package that nobody named in pyproject.toml would be missing from the wheel."""
+    found = {"tegrascope"}
+    for room in ("collectors", "daemon", "parsers"):
+        for path in (ROOT / room).rglob("*.py"):
+            found.add(".".join(("tegrascope", *path.parent.relative_to(ROOT).parts)))
+            assert (path.parent / "__init__.py").is_file()
+    assert sorted(found) == PROJECT["tool"]["setuptools"]["packages"]
+
+
+def test_no_stray_module_at_the_root():
+    """Every Python file at the root ships as part of the package, so there are just these."""
+    assert {path.name for path in ROOT.glob("*.py")} == {"__init__.py", "__main__.py"}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Wheel and sdist of this tree, built in a copy of it that has no leftovers."""
+    if not (ROOT / "pyproject.toml").is_file():
+        pytest.skip("not a checkout")
+    copy = tmp_path_factory.mktemp("build") / "tegrascope"
+    left_out = shutil.ignore_patterns(
+        ".[!c]*", "build", "dist", "*.egg-info", "__pycache__", "captures", "venv", "env"
+    )
+    shutil.copytree(ROOT, copy, ignore=left_out)
+    told = subprocess.run(
+        [sys.executable, "-c", BUILD], cwd=copy, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+    return copy / "dist"
+
+
+def files_in_wheel(dist: Path) -> set[str]:
+    with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
+        return {name for name in wheel.namelist() if not name.endswith("/")}
+
+
+def test_wheel_is_pure(built):
+    """One wheel for every machine: no compiler is needed on a board."""
+    assert [path.name for path in built.glob("*.whl")] == [
+        f"tegrascope-{version()}-py3-none-any.whl"
+    ]
+
+
+def version() -> str:
+    found = re.search(r'^__version__ = "(.+)"$', (ROOT / "__init__.py").read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def test_wheel_has_all_that_runs_and_no_test(built):
+    """Modules, their data, the unit and the dashboards are in it, and nothing else."""
+    expected = {"tegrascope/__init__.py", "tegrascope/__main__.py", "tegrascope/py.typed"}
+    patterns = ("*.py", "*.toml", "*.yaml")
+    for room in ("collectors", "daemon", "parsers"):
+        for pattern in patterns:
+            expected |= {
+                f"tegrascope/{path.relative_to(ROOT)}" for path in (ROOT / room).rglob(pattern)
+            }
+    for folder in ("systemd", "grafana"):
+        expected |= {
+            f"tegrascope/{path.relative_to(ROOT)}"
+            for path in (ROOT / folder).rglob("*")
+            if path.is_file()
+        }
+    assert "tegrascope/daemon/demo.yaml" in expected
+    found = {name for name in files_in_wheel(built) if ".dist-info/" not in name}
+    assert found == expected
+
+
+def test_wheel_works_away_from_the_checkout(built, tmp_path):
+    """Unpacked anywhere it finds its own data, and the simulated board runs."""
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
+        wheel.extractall(tmp_path)
+    code = (
+        "import importlib.resources as r, tegrascope; print(tegrascope.__file__);"
+        "print(*(p.name for p in (r.files('tegrascope') / 'grafana' / 'dashboards').iterdir()))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    for command in (
+        ["-c", code],
+        ["-m", "tegrascope", "simulate", "--lines", "1"],
+        ["-m", "tegrascope", "check-config", str(tmp_path / "tegrascope/daemon/demo.yaml")],
+    ):
+        told = subprocess.run(
+            [sys.executable, *command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (told.returncode, told.stderr) == (0, "")
+        if command[0] == "-c":
+            assert told.stdout.splitlines() == [
+                str(tmp_path / "tegrascope/__init__.py"),
+                "device.json",
+            ]
+
+
+def test_sdist_can_be_tested(built):
+    """Who packages it gets the tests and what they look at."""
+    with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+    for name in ("Makefile", "README.md", "CHANGELOG.md", ".ci/run", "docs/measurement.md"):
+        assert name in names
+    assert f"tests/{Path(__file__).name}" in names
+    assert "tests/service/conftest.py" in names
+
+
+def make(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["make", "--no-print-directory", *arguments],
+        cwd=ROOT,
+        # Not as part of the make that may have started these tests.
+        env={key: value for key, value in os.environ.items() if not key.startswith("MAKE")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+needs_make = pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
+
+
+@needs_make
+def test_set_up_is_not_done_twice(tmp_path):
+    """The second ``make run`` just runs; a change of pyproject.toml sets up again."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/pip").touch()
+    (tmp_path / ".run").touch()
+    assert "install" not in make("-n", "run", f"VENV={tmp_path}").stdout
+    os.utime(tmp_path / ".run", (0, 0))
+    assert "pip --" in (again := make("-n", "run", f"VENV={tmp_path}").stdout)
+    assert "install -e '.[onnx]'" in again
+
+
+@needs_make
+@pytest.mark.parametrize(
+    ("refused", "mend"),
+    [("version_info", "make PYTHON="), ("ensurepip", "apt install python3-venv")],
+)
+def test_python_that_will_not_do_is_told(tmp_path, refused, mend):
+    """Too old a Python, or one without venv, ends in one line that says what to do."""
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\ncase "$*" in *{refused}*) exit 1;; esac\n')
+    python.chmod(0o755)
+    told = make("run", f"PYTHON={python}", f"VENV={tmp_path / 'venv'}")
+    assert told.returncode != 0
+    lines = [line for line in told.stderr.splitlines() if not line.startswith("make")]
+    assert len(lines) == 1
+    assert mend in lines[0]
+    assert told.stdout == ""
+    assert not (tmp_path / "venv").exists()
