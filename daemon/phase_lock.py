@@ -4,8 +4,6 @@ import cmath
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from operator import sub
-from statistics import median
 
 ALIAS_PROBABILITY = 0.01
 ALIAS_HARMONICS = 3
@@ -62,7 +60,8 @@ def aliased(times_ns: Sequence[int], starts_ns: Sequence[int]) -> bool:
         times_ns: shape (n,), rising, samples of the window.
         starts_ns: shape (m,), rising, starts of the inferences.
     """
-    if len(starts_ns) < 2 or median(map(sub, starts_ns[1:], starts_ns)) < SHORTEST_CYCLE_NS:
+    cycles = len(starts_ns) - 1
+    if cycles < 1 or starts_ns[-1] - starts_ns[0] < cycles * SHORTEST_CYCLE_NS:
         return False
     phases = cycle_phases(times_ns, starts_ns)
     if len(phases) < ALIAS_SAMPLES:

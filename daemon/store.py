@@ -77,14 +77,21 @@ class Store:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = sqlite3.connect(path, check_same_thread=False, timeout=5)
-            self._writer.execute("PRAGMA journal_mode=WAL")
-            self._writer.execute("PRAGMA synchronous=FULL")
-            self._writer.execute("PRAGMA cache_size=-256")
-            self._migrate()
-            self._writer.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
+            try:
+                self._prepare()
+            except BaseException:
+                self._writer.close()
+                raise
             self._inode = path.stat().st_ino
         except (OSError, sqlite3.Error) as error:
             raise Mendable(f"{path}: {error}", "name a writable place with --state-dir") from None
+
+    def _prepare(self) -> None:
+        self._writer.execute("PRAGMA journal_mode=WAL")
+        self._writer.execute("PRAGMA synchronous=FULL")
+        self._writer.execute("PRAGMA cache_size=-256")
+        self._migrate()
+        self._writer.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
 
     def _migrate(self) -> None:
         (version,) = self._writer.execute("PRAGMA user_version").fetchone()
