@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -97,13 +97,13 @@ def _command(
     )
 
 
-def _add_state_dir(parser: argparse.ArgumentParser) -> None:
+def _add_state_dir(parser: argparse.ArgumentParser, words: str = "where runs are kept") -> None:
     parser.add_argument(
         "--state-dir",
         type=Path,
         default=default_state_dir(),
         metavar="DIR",
-        help="where runs are kept (default: %(default)s)",
+        help=f"{words} (default: %(default)s)",
     )
 
 
@@ -211,11 +211,11 @@ def _add_runs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     )
     exporting.add_argument("--workload", metavar="NAME")
     for name, action in (("list", listing), ("show", showing), ("export", exporting)):
-        _add_state_dir(action)
+        _add_state_dir(action, "where runs are kept, or the database itself")
         action.set_defaults(command=_runs_action(name))
 
 
-def _runs_action(name: str):  # type: ignore[no-untyped-def]
+def _runs_action(name: str) -> Callable[[argparse.Namespace], int]:
     def command(arguments: argparse.Namespace) -> int:
         import sqlite3
 
@@ -250,6 +250,8 @@ def _add_check_config(commands: "argparse._SubParsersAction[argparse.ArgumentPar
             print(*error.problems, sep="\n", file=sys.stderr)
             return CHECK_SAYS_NO
         print(f"{arguments.file}: good, {len(config.workloads)} workload(s)")
+        for line in config.advice():
+            print(f"note: {line}")
         return GOOD
 
     parser.set_defaults(command=command)

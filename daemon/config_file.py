@@ -39,7 +39,7 @@ def load_config(path: Path) -> Config:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
-        raise ConfigError(path, [f"{path}: {reason}"]) from None
+        raise ConfigError(path, [f"{path}: {reason}; name a YAML file"]) from None
     return parse_config(text, path)
 
 
@@ -122,8 +122,9 @@ def _keys_at(where: Sequence[int | str]) -> list[str]:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
     if get_origin(annotation) in (Union, UnionType, tuple, list, Annotated):
         return next((found for arg in get_args(annotation) if (found := _model_in(arg))), None)
+    # Python 3.10 calls tuple[X, ...] a type as well.
+    if get_origin(annotation) is None and isinstance(annotation, type):
+        return annotation if issubclass(annotation, BaseModel) else None
     return None

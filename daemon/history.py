@@ -34,7 +34,11 @@ class History:
             timeout=5,
             check_same_thread=False,
         )
-        reader.execute("PRAGMA cache_size=-256")
+        try:
+            reader.execute("PRAGMA cache_size=-256")
+        except sqlite3.Error:
+            reader.close()
+            raise
         return closing(reader)
 
     def runs(

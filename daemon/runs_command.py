@@ -4,6 +4,7 @@ import argparse
 import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from ..parsers.errors import Mendable
@@ -51,7 +52,8 @@ def export_runs(arguments: argparse.Namespace) -> int:
 
 
 def _history(arguments: argparse.Namespace) -> History:
-    return History(arguments.state_dir / "tegrascope.db")
+    state: Path = arguments.state_dir
+    return History(state if state.is_file() else state / "tegrascope.db")
 
 
 def _row(run: Mapping[str, Any]) -> tuple[str, ...]:

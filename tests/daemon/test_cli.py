@@ -356,7 +356,9 @@ def test_simulated_load_that_cannot_be_read_is_one_line(tmp_path, capsys):
 def test_check_config_says_yes_or_no(tmp_path, capsys):
     """A good file is status 0; a bad one is status 3 with a line for each mistake."""
     path = tmp_path / "t.yaml"
-    path.write_text("workloads: [{name: a, model: 'builtin:resnet50', device: cpu, every: 60s}]\n")
+    path.write_text(
+        "workloads: [{name: a, model: 'builtin:resnet50', device: cpu, every: 60s, duration: 2m}]\n"
+    )
     assert main(["check-config", str(path)]) == 0
     assert capsys.readouterr().out == f"{path}: good, 1 workload(s)\n"
     path.write_text("telemetry:\n  intervall: 1s\nhttp: {listen: nowhere}\n")
@@ -395,3 +397,18 @@ def test_csv_of_standard_output_has_a_heading(log):
     row = dict(zip(heading, first, strict=True))
     assert row["time"].startswith("2025-11-21")
     assert row["gpu.utilization_ratio"] == "0.99"
+
+
+def test_check_config_advises_of_runs_that_are_too_short(tmp_path, capsys):
+    """A good file with a run too short for its figures is good, and the reader is told."""
+    path = tmp_path / "t.yaml"
+    path.write_text("workloads: [{name: a, model: x, duration: 10s}]")
+    assert main(["check-config", str(path)]) == 0
+    assert "note: a: 10 s at an interval of 1.009 s" in capsys.readouterr().out
+
+
+def test_runs_of_a_store_elsewhere(tmp_path, capsys):
+    """A database with a name of its own is read by that name."""
+    Store(tmp_path / "mine.db").close()
+    assert main(["runs", "list", "--state-dir", str(tmp_path / "mine.db")]) == 0
+    assert capsys.readouterr().out.startswith("run ")
