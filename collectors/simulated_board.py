@@ -58,6 +58,7 @@ class SimulatedBoard:
         privileged: bool = True,
         seed: int = 0,
         has_swap: bool = True,
+        most_pieces: int = 65_536,
     ) -> None:
         """Switch the board on, idle and as warm as it is when idle.
 
@@ -68,13 +69,17 @@ class SimulatedBoard:
             privileged: Whether tegrastats runs as root on it.
             seed: The same seed, loads and times give the same readings.
             has_swap: Whether swap is enabled.
+            most_pieces: For how many changes of power, ten a second at least, ``true_energy``
+                remembers the truth.
         """
         self.model = model
         self.load = load
         self.privileged = privileged
         self.has_swap = has_swap
         self._lock = threading.RLock()
-        self._physics = Physics(model, begin_ns, random.Random(f"{model.name} {seed} physics"))
+        self._physics = Physics(
+            model, begin_ns, random.Random(f"{model.name} {seed} physics"), most_pieces
+        )
         self._chance = random.Random(f"{model.name} {seed} readings")
         self._read_ns = begin_ns
         self._busy_before = dict(self._physics.busy_ns)

@@ -11,7 +11,6 @@ from .simulated_models import BoardModel, lane_kind
 
 SLOT_NS = 100_000_000  # noise and leakage are constant for so long
 DLA_AUTOSUSPEND_NS = 500_000_000
-MOST_PIECES = 65_536
 _CLOCK_SECONDS = 0.2  # a governor follows its load so fast
 _SPOT_SECONDS = 3.0  # heat at the spot follows its power so fast
 _NOISE_SECONDS = 0.8  # how long the noise of a rail remembers
@@ -24,7 +23,10 @@ class Physics:
     core is suspended, and with each slot of 100 ms, so the integrals are exact.
     """
 
-    def __init__(self, model: BoardModel, begin_ns: int, chance: random.Random) -> None:
+    def __init__(
+        self, model: BoardModel, begin_ns: int, chance: random.Random, most_pieces: int
+    ) -> None:
+        self._most_pieces = most_pieces
         self.now_ns = begin_ns
         self.ratios = dict.fromkeys(model.lanes, 0.0)
         self.busy_ns = dict.fromkeys(model.lanes, 0.0)
@@ -133,8 +135,8 @@ class Physics:
         self._ends.append(end_ns)
         for sums, watts in zip(self._sums, self.watts, strict=True):
             sums.append(sums[-1] + watts * seconds)
-        if len(self._ends) > MOST_PIECES:
-            half = MOST_PIECES // 2
+        if len(self._ends) > self._most_pieces:
+            half = self._most_pieces // 2
             del self._ends[:half]
             for sums in self._sums:
                 del sums[:half]

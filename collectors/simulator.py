@@ -45,6 +45,7 @@ class SimulatorSource:
         has_swap: bool = True,
         schedule: Sequence[LoadChange] = (),
         read_seconds: tuple[float, float] = READ_SECONDS,
+        most_pieces: int = 65_536,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Switch the board on.
@@ -58,6 +59,7 @@ class SimulatorSource:
             has_swap: Whether swap is enabled; without it there is no SWAP token.
             schedule: Loads to set by themselves, from the first call of ``lines`` on.
             read_seconds: Shortest and longest time that a reading takes.
+            most_pieces: How much of the truth the board remembers; see ``SimulatedBoard``.
             clock: The time; ``JumpClock`` for lines without waiting.
 
         Raises:
@@ -83,6 +85,7 @@ class SimulatorSource:
             privileged=privileged,
             seed=seed,
             has_swap=has_swap,
+            most_pieces=most_pieces,
         )
 
     def lines(self) -> Iterator[Stamped[str]]:

@@ -4,21 +4,16 @@ Nothing here waits for a source: every answer is made of the snapshot, the timel
 """
 
 import asyncio
-import contextlib
 import hmac
 import html
 import json
 import logging
 import math
-import socket
 import sqlite3
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
-from hypercorn.asyncio import serve as hypercorn_serve
-from hypercorn.config import Config as HypercornConfig
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -26,16 +21,14 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from ..collectors.base import Clock
 from ..parsers.errors import Mendable
-from .config import split_listen
 from .history import History
-from .http1 import speak_http1_only
 from .ledger import Ledger
 from .page import Page
 from .samples import samples_since
+from .streamed import Streamed, json_list
 from .timeline import Timeline
 
 _RUNS_AT_MOST = 1000
@@ -45,9 +38,6 @@ _BODY_SECONDS = 10.0
 _STREAMS_AT_MOST = 8
 # The year 2255; SQLite's integers end a little later.
 _LATEST_SECONDS = 9e9
-# What is sent and not taken for so long ends the connection: a slow reader holds memory.
-_UNREAD_MS = 20_000
-_STOP_SECONDS = 1.0
 
 _LOG = logging.getLogger(__name__)
 
@@ -137,7 +127,7 @@ def make_app(serving: Serving) -> Starlette:
         if streams.locked():
             raise HTTPException(503, "enough others read samples now", {"retry-after": "1"})
         found = samples_since(serving.history, serving.timeline, since or 0.0, int(limit or 1))
-        return _Streamed(_json_list("samples", found), streams)
+        return Streamed(json_list("samples", found), streams)
 
     async def refused(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -221,56 +211,6 @@ async def _body(request: Request) -> bytes:
     return body
 
 
-class _Streamed(Response):
-    """A long JSON document, made piece by piece in another thread; never whole in memory.
-
-    What goes wrong before the first piece is an answer of its own; later it ends the connection.
-    """
-
-    media_type = "application/json"
-
-    def __init__(self, pieces: Generator[str, None, None], streams: asyncio.Semaphore) -> None:
-        super().__init__()
-        del self.headers["content-length"]
-        self._pieces = pieces
-        self._streams = streams
-
-    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
-        gone = asyncio.ensure_future(_until_gone(receive))
-        try:
-            async with self._streams:
-                await self._send(send, gone)
-        finally:
-            gone.cancel()
-            with contextlib.suppress(ValueError):  # another thread is at it; it ends with that one
-                self._pieces.close()
-
-    async def _send(self, send: Send, gone: "asyncio.Future[None]") -> None:
-        piece = await self._piece()
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        while piece and not gone.done():
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-            piece = await self._piece()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _piece(self) -> bytes:
-        return await asyncio.to_thread(lambda: "".join(islice(self._pieces, 64)).encode())
-
-
-async def _until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def _json_list(name: str, items: Iterator[dict[str, Any]]) -> Generator[str, None, None]:
-    comma = f'{{"{name}":['
-    for item in items:
-        yield comma + json.dumps(item, separators=(",", ":"))
-        comma = ","
-    yield ("]}" if comma == "," else comma + "]}")
-
-
 def _index(serving: Serving) -> str:
     snapshot, now_ns = serving.ledger.snapshot, serving.clock.monotonic_ns()
     rows = "".join(
@@ -296,88 +236,3 @@ def _index(serving: Serving) -> str:
         "<p><a href=metrics>metrics</a> <a href=api/v1/runs>runs</a>"
         " <a href=api/v1/samples>samples</a> <a href=readyz>ready?</a>"
     )
-
-
-def bind(listen: str) -> socket.socket:
-    """Take the address, so that a taken one is told at once.
-
-    Raises:
-        Mendable: It is in use, or not an address of this machine.
-    """
-    host, port = split_listen(listen)
-    try:
-        # As bytes, since a str would load the tables of international domain names.
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host.encode(), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise Mendable(f"{listen}: {error.strerror}", "give --listen HOST:PORT") from None
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
-        listener.bind(address)
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        raise Mendable(
-            f"{listen}: {error.strerror}", "stop what listens there, or give --listen HOST:PORT"
-        ) from None
-    return listener
-
-
-def url_of(listener: socket.socket) -> str:
-    """Return the address at which a person reaches the page."""
-    host, port = listener.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
-
-
-async def serve(
-    app: Starlette, listener: socket.socket, stopped: Callable[[], Awaitable[None]]
-) -> None:
-    """Serve until ``stopped`` returns; peers that dawdle are cut off."""
-    speak_http1_only()
-    config = HypercornConfig()
-    config.bind = [f"fd://{listener.detach()}"]
-    config.errorlog = None
-    config.alpn_protocols = ["http/1.1"]
-    config.graceful_timeout = 0.5
-    config.shutdown_timeout = 1.0
-    config.h11_max_incomplete_size = 16 * 1024
-    config.include_server_header = False
-    over = asyncio.Event()
-
-    async def stop() -> None:
-        await stopped()
-        over.set()
-
-    serving = asyncio.ensure_future(
-        hypercorn_serve(app, config, shutdown_trigger=stop)  # type: ignore[arg-type]
-    )
-    ended = asyncio.ensure_future(over.wait())
-    await asyncio.wait({serving, ended}, return_when=asyncio.FIRST_COMPLETED)
-    await asyncio.wait({serving}, timeout=_STOP_SECONDS)
-    if serving.done():
-        ended.cancel()
-        serving.result()
-    else:
-        await _end_all()
-
-
-async def _end_all() -> None:
-    """End every task, however often it has to be told.
-
-    From Python 3.12 on, closing a server waits for its last client; and a connection that is
-    cancelled waits again, to be rid of what its client does not take.
-    """
-    for _ in range(10):
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        if not tasks:
-            return
-        for task in tasks:
-            task.cancel()
-        done, _ = await asyncio.wait(tasks, timeout=0.1)
-        for task in done:
-            if not task.cancelled():
-                task.exception()  # of no interest now, and told if nobody asks for it

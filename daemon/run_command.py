@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     share_one_heap()
     keep_lean(tls=False)
     from .console import Console
-    from .http import bind
+    from .server import bind
     from .service import Service
 
     config = _load(arguments)

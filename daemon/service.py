@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import queue
-import secrets
 import socket
 import threading
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from .config import Config, Telemetry
 from .energy_counters import EnergyCounters
 from .flight import Job, Pairing, Windows
 from .history import History
-from .http import Serving, make_app, serve, url_of
+from .http import Serving, make_app
 from .identity import boot_id, new_run_id
 from .lanes import Lane
 from .ledger import Ledger
@@ -29,6 +28,8 @@ from .owner import Owner
 from .run_report import Environment
 from .runs import LaneRunner
 from .scheduler import Due, Now, Scheduler
+from .secret import read_token
+from .server import serve, url_of
 from .signals import END, RELOAD, Signals
 from .snapshot import Snapshot
 from .sources import lane_occupancy, open_source
@@ -84,7 +85,7 @@ class Service:
         self._reloading = threading.Lock()
         self._sealed: queue.SimpleQueue[SealedBlock] = queue.SimpleQueue()
         database = config.store.path or state_dir / "tegrascope.db"
-        self._token = _token(config.http.token_file or state_dir / "token")
+        self._token = read_token(config.http.token_file or state_dir / "token")
         self._owner = Owner(database)
         try:
             self._store = Store(database, boot_id())
@@ -357,20 +358,3 @@ def _environment(telemetry: Telemetry, is_live: bool) -> Environment:
         simulated=not is_live,
         versions={"tegrascope": __version__, "python": python_version()},
     )
-
-
-def _token(path: Path) -> str:
-    """Return the secret for calls that change state, made at the first start."""
-    try:
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch(mode=0o600)
-            path.write_text(secrets.token_urlsafe(32) + "\n", encoding="ascii")
-        token = path.read_text(encoding="ascii").strip()
-    except OSError as error:
-        raise Mendable(f"{path}: {error.strerror}", "name a writable --state-dir") from None
-    except UnicodeDecodeError:
-        token = ""
-    if not token:  # it would let everybody in: a disk that was full, or a power cut, leaves this
-        raise Mendable(f"{path}: holds no token", f"rm {path}, and another one is made")
-    return token

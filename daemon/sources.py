@@ -45,6 +45,7 @@ def open_source(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineSour
             interval_seconds=telemetry.interval,
             privileged=telemetry.simulator.privileged,
             seed=telemetry.simulator.seed,
+            most_pieces=2,  # nobody here asks the board for its truth
             clock=clock,
         )
     return ProcessSource(

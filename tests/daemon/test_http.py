@@ -18,6 +18,7 @@ import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
 from tegrascope.daemon import http as served
+from tegrascope.daemon import server as server_of
 from tegrascope.daemon.history import History
 from tegrascope.daemon.ledger import Ledger
 from tegrascope.daemon.snapshot import Snapshot
@@ -36,7 +37,7 @@ class Server:
         self.store = Store(state / "runs.db")
         self.timeline = Timeline(span_seconds=1e6)
         self.asked: list[str] = []
-        self.listener = served.bind("127.0.0.1:0")
+        self.listener = server_of.bind("127.0.0.1:0")
         self.address = self.listener.getsockname()
         self._history = History(self.store.path)
         self._stop = threading.Event()
@@ -59,7 +60,7 @@ class Server:
         async def stopped() -> None:
             await asyncio.to_thread(self._stop.wait)
 
-        asyncio.run(served.serve(app, self.listener, stopped))
+        asyncio.run(server_of.serve(app, self.listener, stopped))
 
     def start_run(self, name: str) -> str:
         if name == "odd":
@@ -354,7 +355,7 @@ def test_peers_do_not_delay_the_end(server):
 
 def test_reader_that_stops_reading_is_cut_off(tmp_path, monkeypatch):
     """What a peer does not take in time ends its connection, and gives back what it held."""
-    monkeypatch.setattr(served, "_UNREAD_MS", 500)
+    monkeypatch.setattr(server_of, "_UNREAD_MS", 500)
     server = Server(tmp_path)
     fill(server.timeline)
     peers = [slow_reader(server) for _ in range(8)]

@@ -13,7 +13,7 @@ import pytest
 from tegrascope.daemon.config import Config
 from tegrascope.daemon.config_file import load_config
 from tegrascope.daemon.history import History
-from tegrascope.daemon.http import bind
+from tegrascope.daemon.server import bind
 from tegrascope.daemon.service import Service
 from tegrascope.daemon.store import Store
 from tegrascope.parsers.errors import Mendable
