@@ -152,15 +152,12 @@ class Flight:
         trace.outcome, trace.reason = verdict.outcome, verdict.reason
         window = trace.telemetry_window()
         cut = None if window is None else shared.timeline.cut(window.begin_ns, window.end_ns)
-        environment = shared.ledger.snapshot.environment
         return correlate(
             trace,
             cut,
             rule=shared.rule(),
             others=shared.windows.others(trace.run_id),
-            environment=environment.model_copy(
-                update={"telemetry_interval_seconds": shared.timeline.interval_seconds}
-            ),
+            environment=shared.ledger.snapshot.environment,
         )
 
     def _suspended(self) -> int:

@@ -50,7 +50,7 @@ TABLE = (
     Family("tegra_inference_runs_total", "counter", "Runs that ended, by outcome."),
     Family("tegra_inferences_total", "counter", "Inferences completed in steady phases."),
     Family("tegra_inference_latency_seconds", "histogram", "Latency of each inference of a steady phase, by the host clock."),
-    Family("tegra_inference_energy_joules_total", "counter", "Module energy of steady phases: gross, and net of the idle baseline."),
+    Family("tegra_inference_energy_joules_total", "counter", "Module energy of steady phases: gross, and net of the idle baseline; runs that overlap each count all of it."),
     Family("tegra_inference_run_active", "gauge", "1 while a run is in flight."),
     Family("tegra_inference_last_run_throughput_per_second", "gauge", "Inputs a second of the last good run."),
     Family("tegra_inference_last_run_energy_joules_per_inference", "gauge", "Module energy of one inference in the last good run; withheld where its window is insufficient."),

@@ -14,7 +14,7 @@ from ..collectors.base import SYSTEM_CLOCK, Clock, LineSource
 from ..collectors.load_board import LoadBoard
 from ..collectors.tegrastats import TegrastatsCollector
 from ..parsers.errors import Mendable
-from .config import Config, Telemetry
+from .config import Config
 from .energy_counters import EnergyCounters
 from .flight import Job, Pairing, Windows
 from .history import History
@@ -53,6 +53,7 @@ class Service:
         config: In force.
         ledger: What a scrape sees.
         url: Where the page is.
+        load_config: Reads the configuration again at a reload; ``None`` where it is built in.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Service:
         """
         self.config = config
         self.url = url_of(listener)
+        self.load_config: Callable[[], Config] | None = None
         self._listener = listener
         self._state_dir = state_dir
         self._clock = clock
@@ -182,8 +184,6 @@ class Service:
         self._owner.release()
         self._listener.close()
 
-    load_config: Callable[[], Config] | None = None
-
     def reload(self) -> None:
         """Take a new configuration; a bad one is refused and the old one stays in force."""
         if self.load_config is None:
@@ -266,7 +266,7 @@ class Service:
             self._feed.stop()
         self._timeline.seal()
         self._timeline.source = source.name
-        self.ledger.update(environment=_environment(config.telemetry, source.is_live))
+        self.ledger.update(environment=_environment(config, source.is_live))
         self._feed = TelemetryFeed(
             TegrastatsCollector(source),
             timeline=self._timeline,
@@ -351,10 +351,15 @@ class Service:
         )
 
 
-def _environment(telemetry: Telemetry, is_live: bool) -> Environment:
+def _environment(config: Config, is_live: bool) -> Environment:
+    board = None  # told by the rails, once there are any
+    if config.board is not None:
+        board = config.board.name
+    elif config.telemetry.source == "simulator":
+        board = config.telemetry.simulator.board
     return Environment(
-        board=telemetry.simulator.board if telemetry.source == "simulator" else None,
-        telemetry_source=telemetry.source,
+        board=board,
+        telemetry_source=config.telemetry.source,
         simulated=not is_live,
         versions={"tegrascope": __version__, "python": python_version()},
     )

@@ -24,8 +24,6 @@ class TelemetryFeed:
 
     Attributes:
         problem: Why the thread ended, if it did.
-        rule: The board's rail rule: from the config, else told by the rails of the first sample
-            that has any.
     """
 
     def __init__(
@@ -46,7 +44,8 @@ class TelemetryFeed:
             energy: What counts their joules.
             ledger: Where they are shown.
             occupancy: Share of a stretch of time in which our own DLA lanes were busy, by core.
-            rule: Overrides the board's rail rule.
+            rule: The board's rail rule; ``None`` has it told by the rails of the first sample
+                that has any.
         """
         self.problem: str | None = None
         self._stopping = False
@@ -61,11 +60,6 @@ class TelemetryFeed:
         self._showing = threading.Lock()
         energy.rule = rule
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
-
-    @property
-    def rule(self) -> RailRule | None:
-        """The rail rule in force."""
-        return self._energy.rule
 
     def why(self) -> str | None:
         """Say why no samples come, where that is known."""

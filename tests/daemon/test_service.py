@@ -301,3 +301,11 @@ def test_run_that_cannot_be_is_told(service_of):
     service.stop()
     with pytest.raises(Mendable, match="the daemon is stopping"):
         service.start_run("a")
+
+
+def test_board_of_the_configuration_names_itself(service_of):
+    """Who overrides what is known of the rails sees that name on the page and in the records."""
+    rule = {"name": "my carrier", "rails": ["VDDX"], "total": ["VDDX"], "step": {"default": 0.1}}
+    service = running(service_of({**SIMULATED, "board": rule}))
+    assert service.ledger.snapshot.environment.board == "my carrier"
+    assert service.ledger.snapshot.module_joules is None
