@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -52,10 +52,11 @@ class LineChild:
         pid: The child, and its process group.
         returncode: Exit status as of ``subprocess``, once ``end`` has returned.
 
-    >>> with LineChild(["echo", "hello"]) as child:
+    >>> with LineChild(["cat"], stdin=True) as child:
+    ...     sent = child.send("hello")
     ...     line = child.read()
     >>> line.value, child.returncode
-    ('hello', 0)
+    ('hello', -15)
     """
 
     def __init__(
@@ -216,9 +217,11 @@ class LineChild:
     def end(self, grace_seconds: float = 0.5) -> None:
         """End the whole process group, reap the child and close every descriptor.
 
-        SIGTERM goes to the group; once the child is gone and its pipes are at their end, or when
-        the grace is over, SIGKILL goes to whatever is left of the group. What is printed
-        meanwhile is thrown away, but for the last words. More than once is harmless.
+        A child that has closed its output is about to exit, and is given the grace to do so, since
+        its own exit status tells more than our signal. Then SIGTERM goes to the group; once the
+        child is gone and its pipes are at their end, or when the grace is over, SIGKILL goes to
+        whatever is left of the group. What is printed meanwhile is thrown away, but for the last
+        words. More than once is harmless.
 
         Args:
             grace_seconds: How long a process may take to end by itself.
@@ -226,15 +229,11 @@ class LineChild:
         if self._ending:
             return
         self._ending = True
+        if self._stdout not in self._open_fds:
+            self._wait_until(lambda: self.exited, grace_seconds)
         self._signal_group(signal.SIGTERM)
         self.close_input()
-        until = time.monotonic() + grace_seconds
-        while (left := until - time.monotonic()) > 0:
-            if self.exited and not self._open_fds:
-                break
-            ready = self._wait(left)
-            if self._waker.fileno() in ready:
-                self._waker.clear()
+        self._wait_until(lambda: self.exited and not self._open_fds, grace_seconds)
         self._signal_group(signal.SIGKILL)  # the child is not reaped yet, so the group is ours
         self._drain()
         self._reap()
@@ -245,6 +244,12 @@ class LineChild:
             if pipe is not None:
                 pipe.close()
         self._open_fds.clear()
+
+    def _wait_until(self, is_over: Callable[[], bool], seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not is_over() and (left := until - time.monotonic()) > 0:
+            if self._waker.fileno() in self._wait(left):
+                self._waker.clear()
 
     def _wait(self, seconds: float | None) -> set[int]:
         """Wait for anything to happen, take what can be read, and say which descriptors did."""

@@ -240,6 +240,14 @@ def test_without_a_pidfd_the_end_is_seen_too(monkeypatch):
     assert until(lambda: not is_running(grandchild))
 
 
+def test_a_child_that_closed_its_output_ends_by_itself():
+    """Its exit status is its own: the signal waits until it had the time to exit."""
+    with LineChild(shell("exec >&-; sleep 0.1; exit 7")) as child:
+        assert child.read(10) is Quiet.END
+        child.end(grace_seconds=10)
+    assert child.returncode == 7
+
+
 def test_a_child_that_ignores_sigterm_is_killed():
     """The grace is what it gets, not a second more."""
     with LineChild(shell("trap '' TERM; echo ready; while :; do sleep 60; done")) as child:
