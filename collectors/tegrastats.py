@@ -4,10 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from ..parsers.errors import ParseError
 from ..parsers.records import Sample
-from ..parsers.tegrastats import parse_line
+from ..parsers.tegrastats import LineParser
 from .base import LineSource, Stamped
 
 MOST_REASONS = 16
+# Of each kind of value. A line a second needs no more, and this process has to stay small.
+MOST_VALUES = 32
 OTHER_REASON = "other"
 
 
@@ -42,6 +44,7 @@ class TegrastatsCollector:
         self.samples = 0
         self.tokens_unparsed = 0
         self._unparsed: dict[str, int] = {}
+        self._parser = LineParser(MOST_VALUES)
 
     @property
     def unparsed(self) -> dict[str, int]:
@@ -53,7 +56,7 @@ class TegrastatsCollector:
         for line in self.source.lines():
             self.lines += 1
             try:
-                sample = parse_line(line.value)
+                sample = self._parser.parse(line.value)
             except ParseError as error:
                 self._count(error.reason)
                 continue

@@ -22,8 +22,6 @@ _PERCENT = "(?:100|[0-9]{1,2})%"
 _CELSIUS = r"-?[0-9]{1,9}(?:\.[0-9]{1,6})?"
 
 _EPOCH = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)::\s*")
-_DATE = re.compile("([0-9]{2})-([0-9]{2})-([0-9]{4})")
-_CLOCK = re.compile("([0-9]{2}):([0-9]{2}):([0-9]{2})")
 _MEMORY = re.compile(f"({_NUMBER})/({_NUMBER})(MB|kB)")
 _FREE_BLOCK = re.compile(rf"(?:({_NUMBER})x)?({_NUMBER})(MB|kB)\)")
 _CORE = re.compile(f"({_PERCENT})(?:@({_NUMBER}))?")
@@ -169,12 +167,11 @@ def read_time(date: str, clock: str) -> datetime:
     >>> read_time("06-25-2025", "09:43:17").isoformat()
     '2025-06-25T09:43:17'
     """
-    day, hour = _DATE.fullmatch(date), _CLOCK.fullmatch(clock)
-    if day is None or hour is None:
+    shaped = len(date) == 10 and date[2] == date[5] == "-"
+    if not shaped or len(clock) != 8 or clock[2] != ":" or clock[5] != ":" or clock[:2] > "23":
         raise UnreadableError(date)
     try:
-        year, month, monthday = int(day[3]), int(day[1]), int(day[2])
-        return datetime(year, month, monthday, int(hour[1]), int(hour[2]), int(hour[3]))
+        return datetime.fromisoformat(f"{date[6:]}-{date[:5]}T{clock}")
     except ValueError:
         raise UnreadableError(date) from None
 
@@ -226,24 +223,30 @@ def read_cores(text: str) -> list[CoreReading]:
     inner, closing, shared = text[1:].partition("]")
     if text[:1] != "[" or not closing:
         raise UnreadableError(text)
-    for_all = None
-    if shared:
-        if shared[0] != "@" or _PLAIN_NUMBER.fullmatch(shared, 1) is None:
-            raise UnreadableError(text)
-        for_all = _hertz(shared[1:])
-    cores = []
-    for entry in inner.split(","):
-        found = _CORE.fullmatch(entry)
-        if found is not None:
-            own = found[2]
-            if own is not None and shared:
-                raise UnreadableError(text)
-            cores.append(CoreReading(True, _ratio(found[1]), _hertz(own) if own else for_all))
-        elif entry.lower() == "off":
-            cores.append(CoreReading(False, None, None))
-        else:
-            raise UnreadableError(text)
-    return cores
+    cores = [read_core(entry) for entry in inner.split(",")]
+    if not shared:
+        return cores
+    if shared[0] != "@" or any(core.hertz is not None for core in cores):
+        raise UnreadableError(text)
+    for_all = read_megahertz(shared[1:])
+    return [core._replace(hertz=for_all) if core.online else core for core in cores]
+
+
+def read_core(text: str) -> CoreReading:
+    """Read one entry of the list, ``5%@729``, ``5%`` or ``off``.
+
+    Raises:
+        UnreadableError: The text is none of these.
+
+    >>> read_core("off")
+    CoreReading(online=False, ratio=None, hertz=None)
+    """
+    found = _CORE.fullmatch(text)
+    if found is not None:
+        return CoreReading(True, _ratio(found[1]), _hertz(found[2]) if found[2] else None)
+    if text.lower() == "off":
+        return CoreReading(False, None, None)
+    raise UnreadableError(text)
 
 
 def read_temperature(text: str) -> Temperature:
@@ -282,6 +285,21 @@ def read_power(text: str) -> Power:
         raise UnreadableError(text)
     watts = tuple(int(number) / 1000 for number in found.groups() if number is not None)
     return Power(watts, False, "")
+
+
+def read_milliwatts(text: str, *, has_unit: bool) -> float:
+    """Read one number of a rail, ``5139mW``, or ``5139`` where it has no unit.
+
+    Raises:
+        UnreadableError: The text is no such number.
+
+    >>> read_milliwatts("5139mW", has_unit=True)
+    5.139
+    """
+    number = text.removesuffix("mW") if has_unit else text
+    if has_unit == (number == text) or _PLAIN_NUMBER.fullmatch(number) is None:
+        raise UnreadableError(text)
+    return int(number) / 1000
 
 
 def read_activity(text: str) -> Activity:

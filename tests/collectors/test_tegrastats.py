@@ -12,6 +12,7 @@ from tegrascope.collectors.tegrastats import (
     tegrastats_command,
 )
 from tegrascope.parsers.errors import ParseError
+from tegrascope.parsers.tegrastats import LineParser
 
 
 class Lines:
@@ -62,10 +63,10 @@ def test_what_is_no_record_is_counted_by_reason():
 def test_reasons_are_bounded(monkeypatch):
     """A label has so many values and no more, whatever a parser makes up."""
 
-    def refuse(line: str) -> None:
+    def refuse(_: LineParser, line: str) -> None:
         raise ParseError(line, line)
 
-    monkeypatch.setattr("tegrascope.collectors.tegrastats.parse_line", refuse)
+    monkeypatch.setattr(LineParser, "parse", refuse)
     collector = TegrastatsCollector(Lines(*map(str, range(100))))
     assert list(collector.collect()) == []
     assert len(collector.unparsed) == MOST_REASONS

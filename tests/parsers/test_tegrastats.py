@@ -10,7 +10,8 @@ import pytest
 
 from tegrascope.parsers.errors import ParseError
 from tegrascope.parsers.records import Dla, Emc, Engine, Gpu, Rail, Sample
-from tegrascope.parsers.tegrastats import LONGEST_LINE, PARSE_REASONS, parse_line
+from tegrascope.parsers.tegrastats import parse_line
+from tegrascope.parsers.tokenizer import LONGEST_LINE, PARSE_REASONS
 
 CAPTURES = sorted((Path(__file__).parents[1] / "captures").glob("*.txt"))
 MEGA, MEBI = 10**6, 2**20

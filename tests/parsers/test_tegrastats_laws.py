@@ -21,7 +21,8 @@ from tegrascope.parsers.records import (
     Sample,
     Swap,
 )
-from tegrascope.parsers.tegrastats import PARSE_REASONS, parse_line
+from tegrascope.parsers.tegrastats import parse_line
+from tegrascope.parsers.tokenizer import PARSE_REASONS
 
 LAW = settings(derandomize=True, deadline=None, database=None, max_examples=300)
 MEGA, MEBI = 10**6, 2**20
