@@ -22,7 +22,7 @@ from .lexer import (
     read_temperature,
     read_time,
 )
-from .names import dla_core, ends_a_line, engine_name
+from .names import SECOND_CLUSTER, dla_core, ends_a_line, engine_name
 from .records import Core, Dla, Engine, Rail, Sample, trusted
 from .tokenizer import Reading, Token
 from .tokens import (
@@ -334,6 +334,9 @@ class _Plan:
             self.dla[core] = (self._memories.dla(core), at + 1)
 
     def _unparsed(self, at: int, _: int) -> None:
+        # Whether it is understood hangs on what the first cluster says.
+        if self._words[at] in SECOND_CLUSTER:
+            raise UnreadableError(self._words[at])
         self.literals.append(at)
         self.unparsed.append(at)
 

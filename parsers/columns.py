@@ -1,0 +1,364 @@
+r"""Whole logs become columns, a block of lines at a time.
+
+Lines are told apart by what is left of them without digits. Those of one layout are read
+together (``block_layout.py``); a line of its own kind, a damaged one, or one that only looks like
+others goes by itself through the general path. Either way the same numbers come out.
+
+>>> import io
+>>> log = io.BytesIO(b"RAM 1/2MB tj@40C\nnoise\nRAM 1/2MB tj@41.5C\n")
+>>> [batch] = read_batches(log)
+>>> batch.names[-1], batch.values[-1].tolist(), batch.line.tolist(), batch.skipped
+('temperatures_celsius.tj', [40.0, 41.5], [1, 3], Counter({'noise': 1}))
+"""
+
+import re
+import threading
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import chain, groupby
+from typing import Final, Protocol
+
+import numpy as np
+
+from .block_layout import BlockLayout, epoch_ns, seconds_of
+from .digits import CHARACTERS, Floats, Integers, Runs, find_runs
+from .errors import ParseError
+from .flat import flatten
+from .lexer import split_prefix
+from .recorded_time import ABSENT
+from .tegrastats import LineParser
+from .tokenizer import LONGEST_LINE
+
+BLOCK_BYTES: Final = 1 << 20
+LEARN_AFTER: Final = 8
+MOST_LAYOUTS_ALIKE: Final = 8
+MOST_FAILURES: Final = 8
+MOST_SKELETONS: Final = 4096
+
+_FAMILIES = (
+    *("ram", "swap", "iram", "cpu", "edp_limit_hertz", "emc", "gpu", "engines", "dla"),
+    *("temperatures_celsius", "temperatures_max_celsius", "rails"),
+)
+_NUMBER = re.compile("([0-9]+)")
+
+
+class Log(Protocol):
+    """Where bytes are read from."""
+
+    def read1(self, size: int = ..., /) -> bytes:
+        """Return some of the next bytes, none at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The records of some lines in a row, as columns.
+
+    Attributes:
+        names: Of the columns, as ``flatten`` names them.
+        values: shape (columns, n), base units; NaN where a line does not say it.
+        line: shape (n,), number of the line in its log, from 1 on.
+        printed_seconds: shape (n,), local time as printed, as if it were UTC, since 1970;
+            ``ABSENT`` where none is.
+        received_ns: shape (n,), epoch prefix; ``ABSENT`` where none is.
+        lines: How many lines there were.
+        skipped: How many of them were no record, by reason.
+        unparsed_words: Words in records that were not understood.
+    """
+
+    names: tuple[str, ...]
+    values: Floats
+    line: Integers
+    printed_seconds: Integers
+    received_ns: Integers
+    lines: int
+    skipped: Counter[str]
+    unparsed_words: int
+
+
+@dataclass(slots=True)
+class _Part:
+    """Records of one layout in a block, or one that was read by itself."""
+
+    names: tuple[str, ...]
+    at: Integers
+    values: Floats
+    printed_seconds: Integers
+    received_ns: Integers
+    unparsed_words: int
+
+
+@dataclass(slots=True)
+class _Alike:
+    """Lines that are the same without their digits.
+
+    Attributes:
+        seen: How many there were.
+        layouts: Which layouts they had.
+        failures: How many of them gave no layout.
+    """
+
+    seen: int = 0
+    layouts: list[BlockLayout] = field(default_factory=list)
+    failures: int = 0
+
+
+class ColumnParser:
+    """Reads blocks of lines, and remembers their layouts; several threads may use it at once."""
+
+    def __init__(self, learn_after: int = LEARN_AFTER) -> None:
+        """Prepare.
+
+        Args:
+            learn_after: How many lines must look alike before their layout is learnt.
+        """
+        self._learn_after = learn_after
+        self._alike: dict[bytes, _Alike] = {}
+        self._learning = threading.Lock()
+        self._lines = LineParser()
+
+    def parse(self, block: bytes) -> Batch:
+        """Read a block.
+
+        Args:
+            block: Whole lines, each with its newline.
+        """
+        runs = find_runs(block)
+        line_ends = runs.line_ends
+        parts: list[_Part] = []
+        alone: list[Integers] = []
+        for skeleton, lines in _group(block.translate(None, CHARACTERS).split(b"\n")[:-1]):
+            rest = self._read_alike(skeleton, lines, block, runs, parts)
+            if len(rest):
+                alone.append(rest)
+        skipped: Counter[str] = Counter()
+        for at in sorted(np.concatenate(alone).tolist()) if alone else []:
+            line = block[line_ends[at - 1] + 1 if at else 0 : line_ends[at]]
+            try:
+                parts.append(self._read_alone(line, at))
+            except ParseError as error:
+                skipped[error.reason] += 1
+        return _join(parts, len(line_ends), skipped)
+
+    def _read_alike(
+        self, skeleton: bytes, lines: Integers, block: bytes, runs: Runs, parts: list[_Part]
+    ) -> Integers:
+        """Read lines that look alike, and return those that have to be looked at alone."""
+        alike = self._alike.get(skeleton)
+        if alike is None:
+            with self._learning:
+                if len(self._alike) >= MOST_SKELETONS:
+                    self._alike.clear()
+                alike = self._alike.setdefault(skeleton, _Alike())
+        alike.seen += len(lines)
+        known = 0
+        while len(lines):
+            if known == len(alike.layouts) and not self._learn(alike, lines[0], known, block, runs):
+                break
+            layout = alike.layouts[known]
+            known += 1
+            decoded = layout.decode(block, runs, lines)
+            good = lines[decoded.good]
+            if len(good):
+                parts.append(
+                    _Part(
+                        layout.names,
+                        good,
+                        decoded.values,
+                        decoded.printed_seconds,
+                        decoded.received_ns,
+                        layout.unparsed * len(good),
+                    )
+                )
+                lines = lines[~decoded.good]
+        return lines
+
+    def _learn(self, alike: _Alike, at: int, known: int, block: bytes, runs: Runs) -> bool:
+        """Learn a layout from a line; say whether there is another one now."""
+        if alike.seen < self._learn_after or known >= MOST_LAYOUTS_ALIKE:
+            return False
+        begin = int(runs.line_ends[at - 1]) + 1 if at else 0
+        line = block[begin : runs.line_ends[at]]
+        with self._learning:
+            if len(alike.layouts) > known:  # another thread was faster
+                return True
+            if alike.failures >= MOST_FAILURES:
+                return False
+            try:
+                alike.layouts.append(BlockLayout(line.decode("ascii")))
+            except (ParseError, UnicodeDecodeError):
+                alike.failures += 1
+                return False
+        return True
+
+    def _read_alone(self, line: bytes, at: int) -> _Part:
+        text = line.decode("utf-8", "backslashreplace")
+        sample = self._lines.parse(text)
+        named = flatten(sample)
+        return _Part(
+            tuple(named),
+            np.array([at]),
+            np.array(list(named.values()), np.float64)[:, None],
+            np.array([seconds_of(sample.time)]),
+            np.array([_received_ns(text)]),
+            len(sample.unparsed),
+        )
+
+
+def read_batches(
+    log: Log,
+    parser: ColumnParser | None = None,
+    *,
+    threads: int = 1,
+    block_bytes: int = BLOCK_BYTES,
+) -> Iterator[Batch]:
+    """Read a log to its end.
+
+    Args:
+        log: Bytes; any lines.
+        parser: What was learnt from other logs.
+        threads: How many blocks are read at once.
+        block_bytes: Size of a block; so many times ``threads`` are in memory, and twenty times
+            that while they are read.
+
+    Yields:
+        The records, in order; every line is in the count of one batch.
+
+    """
+    parser = parser or ColumnParser()
+    line = 0
+    for batch in _parsed(parser, _blocks(log, block_bytes), threads):
+        yield replace(batch, line=batch.line + line)
+        line += batch.lines
+
+
+def column_order(name: str) -> tuple[int, list[str | int]]:
+    """Return what columns are sorted by: as in the record, and cores by their number.
+
+    >>> sorted(["rails.VDD_IN.instant_watts", "cpu.10.online", "cpu.9.online"], key=column_order)
+    ['cpu.9.online', 'cpu.10.online', 'rails.VDD_IN.instant_watts']
+    """
+    pieces = _NUMBER.split(name)
+    natural = [int(piece) if number % 2 else piece for number, piece in enumerate(pieces)]
+    return _FAMILIES.index(name.partition(".")[0]), natural
+
+
+def column_type(name: str) -> str:
+    """Return the pandas type of a column; each has a mark for what is missing.
+
+    >>> [column_type(name) for name in ("dla.0.on", "gpu.frequency_hertz.1", "temperatures.tj")]
+    ['boolean', 'Int64', 'float64']
+    """
+    if name.startswith(("temperatures_", "rails.")):
+        return "float64"
+    field = name.rstrip(".0123456789").rpartition(".")[2]
+    if field in ("on", "online"):
+        return "boolean"
+    return "float64" if field.endswith("_ratio") else "Int64"
+
+
+def _received_ns(text: str) -> int:
+    epoch, rest = split_prefix(text)
+    if epoch is None:
+        return ABSENT
+    return epoch_ns(text[: len(text) - len(rest)].strip().removesuffix("::"))
+
+
+def _group(skeletons: list[bytes]) -> Iterator[tuple[bytes, Integers]]:
+    """Tell which lines are the same without their digits; logs have long stretches of them."""
+    stretches: dict[bytes, list[Integers]] = {}
+    at = 0
+    for skeleton, same in groupby(skeletons):
+        behind = at + sum(1 for _ in same)
+        stretches.setdefault(skeleton, []).append(np.arange(at, behind))
+        at = behind
+    for skeleton, lines in stretches.items():
+        yield skeleton, lines[0] if len(lines) == 1 else np.concatenate(lines)
+
+
+def _join(parts: list[_Part], lines: int, skipped: Counter[str]) -> Batch:
+    """Put the records of a block in the order of their lines."""
+    unparsed_words = sum(part.unparsed_words for part in parts)
+    if len(parts) == 1:
+        [one] = parts
+        return Batch(
+            one.names,
+            one.values,
+            one.at + 1,
+            one.printed_seconds,
+            one.received_ns,
+            lines,
+            skipped,
+            unparsed_words,
+        )
+    places = {name: at for at, name in enumerate(dict.fromkeys(_all_names(parts)))}
+    is_record = np.zeros(lines, np.bool_)
+    for part in parts:
+        is_record[part.at] = True
+    row_of_line = np.cumsum(is_record) - 1
+    records = int(is_record.sum())
+    values = np.full((len(places), records), np.nan)
+    printed_seconds, received_ns = np.full(records, ABSENT), np.full(records, ABSENT)
+    for part in parts:
+        rows = row_of_line[part.at]
+        printed_seconds[rows] = part.printed_seconds
+        received_ns[rows] = part.received_ns
+        for name, column in zip(part.names, part.values, strict=True):
+            values[places[name], rows] = column
+    line = np.flatnonzero(is_record) + 1
+    return Batch(
+        tuple(places), values, line, printed_seconds, received_ns, lines, skipped, unparsed_words
+    )
+
+
+def _all_names(parts: Iterable[_Part]) -> Iterator[str]:
+    return chain.from_iterable(part.names for part in parts)
+
+
+def _parsed(parser: ColumnParser, blocks: Iterator[bytes], threads: int) -> Iterator[Batch]:
+    if threads == 1:
+        yield from map(parser.parse, blocks)
+        return
+    waiting: deque[Future[Batch]] = deque()
+    with ThreadPoolExecutor(threads, "columns") as pool:
+        for block in blocks:
+            waiting.append(pool.submit(parser.parse, block))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _blocks(log: Log, size: int) -> Iterator[bytes]:
+    """Yield the log in blocks of whole lines; one that is too long is cut in several."""
+    pieces: list[bytes] = []
+    kept = 0
+    while data := log.read1(size):
+        pieces.append(data)
+        kept += len(data)
+        if kept < size:
+            continue
+        block = b"".join(pieces)
+        end = block.rfind(b"\n") + 1
+        if not end and kept > LONGEST_LINE:
+            end = len(block) - len(block) % LONGEST_LINE
+        if end:
+            yield _cut(block[:end])
+        pieces = [block[end:]]
+        kept -= end
+    if kept:
+        yield _cut(b"".join(pieces))
+
+
+def _cut(block: bytes) -> bytes:
+    """Cut lines that are too long, as ``readline`` would, and end the last line."""
+    begin = 0
+    while len(block) - begin > LONGEST_LINE:
+        end = block.rfind(b"\n", begin, begin + LONGEST_LINE) + 1
+        if not end:
+            end = begin + LONGEST_LINE
+            block = block[:end] + b"\n" + block[end:]
+            end += 1
+        begin = end
+    return block if block.endswith(b"\n") else block + b"\n"
