@@ -32,6 +32,7 @@ def correlate(
     others: Mapping[str, Span] | None = None,
     environment: Environment = Environment(),  # noqa: B008 - immutable
     flags: Iterable[Flag] = (),
+    clock_seconds: float | None = 0.0,
 ) -> RunReport:
     """Pair a run with the telemetry of its own window.
 
@@ -48,6 +49,8 @@ def correlate(
         others: Steady windows of other runs, by run id; those that overlap are named.
         environment: Where the run ran; versions of the trace are added to its own.
         flags: What else was found out about the run.
+        clock_seconds: By how much the times of samples and run may differ beyond the lag of an
+            arrival, either way; ``None`` where that is not known, and then no interval is given.
     """
     phases = trace.phases
     window = phases.get("steady")
@@ -63,26 +66,27 @@ def correlate(
     starts, latencies = trace.completed(window)
     board = telemetry(cut, window, trace.throttle_events) if cut.times_ns else None
     together = overlapping(window, others or {})
-    inferences = len(starts) if trace.counts_inferences else None
+    completed = len(starts) if trace.inference_count is None else trace.inference_count
+    inferences = completed if trace.counts_inferences else None
     raised |= _raised(trace, cut, window, starts, latencies)
     if insufficient_samples(window.seconds, board.samples if board else 0, inferences):
         raised.add("insufficient_samples")
     if together:
         raised.add("overlapped")
     shown = None if raised & WITHHOLDING else inferences
-    measured = measure_energy(cut, phases, rule, shown, trace.run_id)
+    measured = measure_energy(cut, phases, rule, shown, trace.run_id, clock_seconds)
     if measured is not None and measured.baseline_drifted:
         raised.add("baseline_drift")
     return report.model_copy(
         update={
-            "inferences": len(starts),
+            "inferences": completed,
             "latency": distribution(latencies),
             "stages": {
                 stage: described
                 for stage, durations in trace.stages_ns.items()
                 if (described := distribution(durations)) is not None
             },
-            "throughput_per_second": throughput(len(starts), trace.batch, window.seconds),
+            "throughput_per_second": throughput(completed, trace.batch, window.seconds),
             "telemetry": board,
             "energy": measured and measured.energy,
             "quality": in_order(raised),

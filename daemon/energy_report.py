@@ -44,6 +44,7 @@ def measure_energy(
     rule: RailRule | None,
     inferences: int | None,
     seed: str,
+    clock_seconds: float | None = 0.0,
 ) -> MeasuredEnergy | None:
     """Return the energy of the steady phase.
 
@@ -53,6 +54,8 @@ def measure_energy(
         rule: How the rails add up; ``None`` where the board is not known, then without a total.
         inferences: By which energy is divided; ``None`` withholds the figures per inference.
         seed: Of the bootstrap.
+        clock_seconds: By how much samples and phases may differ in time, beyond the lag of an
+            arrival; ``None`` where that is not known, and then there is no interval.
 
     Returns:
         The energy; ``None`` where no rail is known over the window.
@@ -83,8 +86,8 @@ def measure_energy(
         before.measured if before else None, after.measured if after else None, window
     )
     net = None if baseline is None else gross - baseline * window.seconds
-    edges = edge_joules(curve, window.begin_ns, window.end_ns)
-    terms = gross_terms(work, window.seconds)
+    edges = edge_joules(curve, window.begin_ns, window.end_ns, clock_seconds or 0.0)
+    terms = None if clock_seconds is None else gross_terms(work, window.seconds)
     net_of = net_terms(terms, before, after, window)
     named_terms = net_of or terms
     energy = named.model_copy(

@@ -58,6 +58,8 @@ class RunTrace:
         cold_start_seconds: Parts of the cold start.
         process_peak_bytes: Peak resident memory of the worker.
         counts_inferences: False for a program that only marks its window.
+        inference_count: How many the steady phase held, where they were counted and not timed;
+            their latency is then not known, nor whether sampling kept step with them.
         throttle_events: Counted in the steady window; ``None`` where nothing counts them.
         suspended_ns: Growth of CLOCK_BOOTTIME less CLOCK_MONOTONIC from start to end.
     """
@@ -84,6 +86,7 @@ class RunTrace:
     cold_start_seconds: dict[str, float] = field(default_factory=dict)
     process_peak_bytes: int | None = None
     counts_inferences: bool = True
+    inference_count: int | None = None
     throttle_events: int | None = None
     suspended_ns: int = 0
 

@@ -7,7 +7,8 @@ Four terms, each as half the width of its own 95 % interval:
 - ``quantisation``: the sensor rounds. Where the power moves, the errors cancel; where it is
   quiet, all samples carry the same one (``quantisation_watts``).
 - ``window_edges``: readings arrive up to 50 ms late, and power may step exactly at the edges of
-  the window while a trapezoid slopes across them (``edge_joules``).
+  the window while a trapezoid slopes across them; in a recorded log, whose times are coarser,
+  either edge may lie elsewhere among the readings (``edge_joules``).
 - ``baseline_drift``: idle power between the two idle phases is anywhere between what they say.
 
 Coverage: the first, second and fourth are independent and add in quadrature. The third is
@@ -33,6 +34,7 @@ RESAMPLES = 400
 MOST_POINTS = 600
 FEWEST_POINTS = 6
 SMOOTHEST = 10
+MOVES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,9 @@ def _rounding(group: Sequence[float], step: float) -> float:
     )
 
 
-def edge_joules(curve: Curve, begin_ns: int, end_ns: int) -> tuple[float, float]:
+def edge_joules(
+    curve: Curve, begin_ns: int, end_ns: int, clock_seconds: float = 0.0
+) -> tuple[float, float]:
     """Return the lowest and highest energy that the edges may hide: truth less trapezoids.
 
     Two things. A reading that arrives at t was taken up to 50 ms before, so the window that was
@@ -201,15 +205,21 @@ def edge_joules(curve: Curve, begin_ns: int, end_ns: int) -> tuple[float, float]
     work begins and ends there, the trapezoid slopes from the reading outside to the one inside:
     worth the triangle between that slope and the reading inside held to the edge.
 
+    Where the clocks of readings and window may differ, each edge may lie that much earlier or
+    later among the readings, one whatever the other does: worth the power there less the mean,
+    since what is between the edges is stretched to the same length.
+
     Args:
         curve: Readings of the window with a neighbour on each side.
         begin_ns: Start of the window.
         end_ns: End of the window.
+        clock_seconds: By how much readings and window may differ in time, beyond that lag.
     """
     times, watts = curve.times_ns, curve.watts
     last = len(times) - 1
-    inner_begin = min(bisect_left(times, begin_ns), last)
-    inner_end = max(bisect_right(times, end_ns) - 1, 0)
+    # A reading exactly at an edge may be of what is outside, so it is taken for the outer one.
+    inner_begin = min(bisect_right(times, begin_ns), last)
+    inner_end = max(bisect_left(times, end_ns) - 1, 0)
     outer_begin, outer_end = max(inner_begin - 1, 0), min(inner_end + 1, last)
     slopes = [
         _triangle(curve, outer_begin, inner_begin, begin_ns),
@@ -218,7 +228,51 @@ def edge_joules(curve: Curve, begin_ns: int, end_ns: int) -> tuple[float, float]
     late = LAG_SECONDS * (watts[inner_end] - watts[outer_begin])
     low = min(0.0, late) + sum(min(slope, 0.0) for slope in slopes)
     high = max(0.0, late) + sum(max(slope, 0.0) for slope in slopes)
+    if clock_seconds > 0:
+        mean = _joules(curve, begin_ns, end_ns) / (end_ns - begin_ns) * 1e9
+        moves = [
+            round(1e9 * (-clock_seconds + (2 * clock_seconds + LAG_SECONDS) * i / MOVES))
+            for i in range(MOVES + 1)
+        ]
+        begins = [_moved(curve, begin_ns, move, -1, mean) for move in moves]
+        ends = [_moved(curve, end_ns, move, 1, mean) for move in moves]
+        low = min(low, min(0.0, *begins) + min(0.0, *ends))
+        high = max(high, max(0.0, *begins) + max(0.0, *ends))
     return low, high
+
+
+def _moved(curve: Curve, edge_ns: int, move_ns: int, side: int, mean: float) -> float:
+    """Return what an edge is worth that lies so much later; ``side`` is -1 for the first edge."""
+    at_ns = edge_ns + move_ns
+    last = len(curve.times_ns) - 1
+    after = min(bisect_right(curve.times_ns, at_ns), last)
+    before = max(bisect_left(curve.times_ns, at_ns) - 1, 0)
+    if side < 0:
+        slope = _triangle(curve, max(after - 1, 0), after, at_ns)
+    else:
+        slope = _triangle(curve, min(before + 1, last), before, at_ns)
+    return side * (_joules(curve, edge_ns, at_ns) - mean * move_ns / 1e9) + slope
+
+
+def _joules(curve: Curve, begin_ns: int, end_ns: int) -> float:
+    """Return the signed energy between two times, the outermost readings held beyond the curve."""
+    if end_ns < begin_ns:
+        return -_joules(curve, end_ns, begin_ns)
+    times, watts = curve.times_ns, curve.watts
+    inside = range(bisect_right(times, begin_ns), bisect_left(times, end_ns))
+    points = [(begin_ns, _watts(curve, begin_ns))]
+    points += [(times[i], watts[i]) for i in inside]
+    points.append((end_ns, _watts(curve, end_ns)))
+    return math.fsum((b - a) * (v + w) / 2 for (a, v), (b, w) in pairwise(points)) / 1e9
+
+
+def _watts(curve: Curve, at_ns: int) -> float:
+    times, watts = curve.times_ns, curve.watts
+    after = bisect_right(times, at_ns)
+    if after in (0, len(times)):
+        return watts[0] if after == 0 else watts[-1]
+    share = (at_ns - times[after - 1]) / (times[after] - times[after - 1])
+    return watts[after - 1] + share * (watts[after] - watts[after - 1])
 
 
 def _triangle(curve: Curve, outer: int, inner: int, edge_ns: int) -> float:

@@ -266,6 +266,31 @@ def test_a_program_that_counts_nothing_is_judged_by_its_samples():
     assert report.energy.gross_joules_per_inference is report.throughput_per_second is None
 
 
+def test_a_count_without_times_has_a_rate_and_no_latency():
+    """Inferences that were counted and not timed give a rate and a share of the energy."""
+    events = (phase("steady", "begin", 100), phase("steady", "end", 130))
+    report = correlate(trace(*events, inference_count=300), telemetry(), rule=RULE)
+    assert report.quality == ()
+    assert (report.inferences, report.latency) == (300, None)
+    assert report.throughput_per_second == 300 * 4 / 30
+    assert report.energy.gross_joules_per_inference == report.energy.gross_joules / 300
+    few = correlate(trace(*events, inference_count=199), telemetry(), rule=RULE)
+    assert few.quality == ("insufficient_samples",)
+
+
+def test_a_clock_that_is_off_widens_the_interval():
+    """What is not known of the clock is in the interval; where nothing is known there is none."""
+    intervals = [
+        correlate(trace(*WHOLE), telemetry(), rule=RULE, clock_seconds=seconds).energy
+        for seconds in (0.0, 0.5, None)
+    ]
+    widths = [energy.gross_interval.high - energy.gross_interval.low for energy in intervals[:2]]
+    assert widths[1] > widths[0] + 0.5 * 17
+    assert intervals[2].gross_joules == intervals[0].gross_joules
+    assert intervals[2].gross_interval is intervals[2].net_interval is None
+    assert intervals[2].largest_uncertainty is None
+
+
 def test_nothing_outside_the_window_changes_the_figures():
     """Samples before and after the phases have no say in any figure."""
     narrow = trace(*WHOLE)

@@ -262,3 +262,24 @@ def test_the_simulated_board_agrees():
         inside += interval.low <= true <= interval.high
         assert interval.high - interval.low < 0.02 * true
     assert inside >= ENOUGH
+
+
+def test_a_coarse_clock_may_have_moved_either_edge():
+    """Where times are off by up to half a second, an edge may have missed or caught that much."""
+    times = [i * SECOND // 10 for i in range(200)]
+    watts = [15.0 if 50 <= i < 150 else 5.0 for i in range(200)]
+    begin, end = ns(4.95), ns(14.95)
+    sharp = edge_joules(Curve(times, watts), begin, end)
+    low, high = edge_joules(Curve(times, watts), begin, end, 0.5)
+    assert low == pytest.approx(-2 * 0.5 * 10, rel=0.15)
+    assert sharp[0] > low
+    assert sharp[1] == high
+    quiet = edge_joules(Curve(times, [5.0] * 200), begin, end, 0.5)
+    assert quiet == pytest.approx((0, 0), abs=1e-9)
+
+
+def test_a_reading_at_the_edge_may_be_of_what_is_outside():
+    """Work that ends exactly with a reading of the idle after it was under-counted by a slope."""
+    times = [i * SECOND for i in range(12)]
+    watts = [15.0 if 1 <= i < 10 else 5.0 for i in range(12)]
+    assert edge_joules(Curve(times, watts), SECOND, 10 * SECOND)[1] >= 10 * 1.0 / 2
