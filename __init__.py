@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .daemon import frames as frames
     from .daemon.run_report import RunReport as RunReport
     from .parsers.errors import ParseError as ParseError
     from .parsers.records import Sample as Sample
@@ -24,11 +25,16 @@ _HOMES = {
     "parse_line": ".parsers.tegrastats",
 }
 
+# Modules too. Not in ``__all__``: who imports everything does not ask for pandas.
+_MODULES = {"frames": ".daemon.frames"}
+
 __all__ = ["ParseError", "RunReport", "Sample", "parse_line"]
 
 
 def __getattr__(name: str) -> Any:
     """Import one of the public names late."""
+    if name in _MODULES:
+        return import_module(_MODULES[name], __name__)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name], __name__), name)

@@ -53,6 +53,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_run(commands)
     _add_parse(commands)
+    _add_correlate(commands)
     _add_simulate(commands)
     _add_runs(commands)
     _add_check_config(commands)
@@ -80,6 +81,17 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
     return number
+
+
+def positive_seconds(text: str) -> float:
+    """Read a stretch of time that is longer than nothing."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return seconds
 
 
 def _command(
@@ -149,6 +161,55 @@ def _add_parse(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         from .parse_command import parse
 
         return parse(arguments)
+
+    parser.set_defaults(command=command)
+
+
+def _add_correlate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        commands,
+        "correlate",
+        "pair runs with recorded logs: energy, load and flags of each",
+        "tegrascope correlate --telemetry robot.log --runs runs.csv -o energy.csv\n"
+        "  tegrascope correlate --telemetry robot.log --runs runs.csv --timezone Europe/Berlin",
+    )
+    parser.add_argument(
+        "--telemetry",
+        nargs="+",
+        required=True,
+        metavar="LOG",
+        help="what tegrastats printed, plain or gzip",
+    )
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="CSV of name,start,end,inferences and, if you like, device and batch; start and end"
+        " as ISO 8601, as seconds since 1970, or as seconds since the first record",
+    )
+    parser.add_argument("-f", "--format", choices=("csv", "parquet", "jsonl"), default="csv")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="default: standard output"
+    )
+    parser.add_argument(
+        "--timezone", metavar="ZONE", help="of the printed times, like Europe/Berlin"
+    )
+    parser.add_argument(
+        "--interval",
+        type=positive_seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="between two records of a log that prints no time (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--board", metavar="NAME", help="rail rule to apply; without it the rails tell"
+    )
+
+    def command(arguments: argparse.Namespace) -> int:
+        from .correlate_command import correlate
+
+        return correlate(arguments)
 
     parser.set_defaults(command=command)
 

@@ -2,68 +2,89 @@
 
 import argparse
 import sys
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from ..collectors.log_file import read_lines
+from ..collectors.log_file import LogFile
 from ..parsers.errors import Mendable, ParseError
 from ..parsers.records import Sample
 from ..parsers.tegrastats import parse_line
 from .output import open_output
+from .progress import progress
+from .tally import Tally
+
+_LINES_A_STEP = 1024
 
 
 def parse(arguments: argparse.Namespace) -> int:
     """Turn tegrastats lines into records, and say how many were read."""
-    samples = _Samples(arguments.files, keep_lines=arguments.keep_lines)
-    if arguments.format == "jsonl":
-        with open_output(arguments.output) as output:
-            for sample in samples:
-                output.write(sample.model_dump_json(exclude=samples.left_out) + "\n")
-    else:
-        from .frames import samples_frame, write_frame
-
-        write_frame(samples_frame(samples), arguments.output, arguments.format)
-    samples.tell()
-    return 0 if samples.parsed and not samples.unreadable else 1
+    paths = [None if name == "-" else Path(name) for name in arguments.files]
+    tally = Tally()
+    with progress(paths, arguments.output) as moved:
+        if arguments.format == "jsonl":
+            _write_lines(arguments, paths, tally, moved)
+        else:
+            _write_tables(arguments, paths, tally, moved)
+    print(tally, file=sys.stderr)
+    return 0 if tally.records and not tally.unreadable else 1
 
 
-class _Samples:
-    """The records of many files, counted as they go by; an unreadable file stops no other."""
+def _write_lines(
+    arguments: argparse.Namespace,
+    paths: Sequence[Path | None],
+    tally: Tally,
+    moved: Callable[[int], None],
+) -> None:
+    left_out = None if arguments.keep_lines else {"source_line"}
+    with open_output(arguments.output) as output:
+        for sample in _samples(paths, tally, moved, keep_lines=arguments.keep_lines):
+            output.write(sample.model_dump_json(exclude=left_out) + "\n")
 
-    def __init__(self, files: list[str], *, keep_lines: bool) -> None:
-        self.left_out = None if keep_lines else {"source_line"}
-        self.parsed = 0
-        self.unreadable = False
-        self._keep_lines = keep_lines
-        self._files = files
-        self._lines = 0
-        self._unparsed: Counter[str] = Counter()
-        self._tokens = 0
 
-    def __iter__(self) -> Iterator[Sample]:
-        for name in self._files:
-            try:
-                for line in read_lines(None if name == "-" else Path(name)):
-                    self._lines += 1
+def _samples(
+    paths: Sequence[Path | None], tally: Tally, moved: Callable[[int], None], *, keep_lines: bool
+) -> Iterator[Sample]:
+    """Yield the records of many files; an unreadable file stops no other."""
+    for path in paths:
+        before = tally.bytes_read
+        try:
+            with LogFile(path) as log:
+                for line in log.lines():
+                    tally.lines += 1
+                    if tally.lines % _LINES_A_STEP == 0:
+                        tally.bytes_read = before + log.position_bytes
+                        moved(tally.bytes_read)
                     try:
-                        sample = parse_line(line, keep_line=self._keep_lines)
+                        sample = parse_line(line, keep_line=keep_lines)
                     except ParseError as error:
-                        self._unparsed[error.reason] += 1
+                        tally.skipped[error.reason] += 1
                         continue
-                    self.parsed += 1
-                    self._tokens += len(sample.unparsed)
+                    tally.records += 1
+                    tally.unparsed_words += len(sample.unparsed)
                     yield sample
-            except Mendable as error:
-                self.unreadable = True
-                print(f"tegrascope: {error}", file=sys.stderr)
+                tally.bytes_read = before + log.position_bytes
+        except Mendable as problem:
+            _tell(tally, problem)
 
-    def tell(self) -> None:
-        """Say on standard error what became of the lines."""
-        skipped = ", ".join(f"{count} {reason}" for reason, count in self._unparsed.items())
-        words = f"; {self._tokens} words not understood" if self._tokens else ""
-        print(
-            f"{self._lines} lines: {self.parsed} records, {self._unparsed.total()} skipped"
-            f"{f' ({skipped})' if skipped else ''}{words}",
-            file=sys.stderr,
-        )
+
+def _write_tables(
+    arguments: argparse.Namespace,
+    paths: Sequence[Path | None],
+    tally: Tally,
+    moved: Callable[[int], None],
+) -> None:
+    if arguments.keep_lines:
+        raise Mendable("--keep-lines needs records", "use it with -f jsonl")
+    from .log_table import read_tables
+    from .table_file import write_tables
+
+    def failed(problem: Mendable) -> None:
+        _tell(tally, problem)
+
+    tables = read_tables(paths, arguments.files, tally, failed=failed, moved=moved)
+    write_tables(tables, arguments.output, arguments.format)
+
+
+def _tell(tally: Tally, problem: Mendable) -> None:
+    tally.unreadable += 1
+    print(f"tegrascope: {problem}", file=sys.stderr)

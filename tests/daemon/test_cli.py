@@ -25,6 +25,7 @@ LINES = (
 COMMANDS = (
     "run",
     "parse",
+    "correlate",
     "simulate",
     "runs",
     "runs list",
@@ -185,6 +186,23 @@ def test_parse_of_standard_input(log):
         told = run_cli(arguments, input=log.read_text())
         assert told.returncode == 0
         assert len(told.stdout.splitlines()) == 2
+
+
+@pytest.mark.parametrize("missing", ["pandas", "pyarrow"])
+def test_tables_need_the_extra(log, capsys, monkeypatch, missing):
+    """Without it there is one line that says what to install."""
+    for name in ("log_table", "table_file"):
+        monkeypatch.delitem(sys.modules, f"tegrascope.daemon.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, missing, None)
+    assert main(["parse", "-f", "csv", str(log)]) == 1
+    told = capsys.readouterr().err
+    assert told == f"tegrascope: {missing} is not installed: pip install 'tegrascope[frames]'\n"
+
+
+def test_lines_are_kept_in_records_alone(log, capsys):
+    """A table has no place for them, and says so."""
+    assert main(["parse", "--keep-lines", "-f", "csv", str(log)]) == 1
+    assert "use it with -f jsonl" in capsys.readouterr().err
 
 
 def test_nothing_parsed_is_a_failure(tmp_path, capsys):

@@ -1,0 +1,264 @@
+"""Runs that a person names, paired with recorded logs: the same figures as of the daemon's own."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import tzinfo
+from platform import python_version
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
+
+from .. import __version__
+from ..collectors.board import RailRule, find_rail_rule, rail_rules
+from ..parsers.errors import Mendable
+from .correlate import correlate
+from .energy import rail_columns
+from .given_runs import Given, GivenRun
+from .log_clock import Place
+from .recorded_log import RecordedLog, recorded_logs
+from .run_report import Environment, RunReport, Span
+from .run_trace import RunTrace
+
+# What a run that nobody started here cannot have. Left out, so that a column of that name in the
+# table of runs is carried along as it is.
+_NEVER = {
+    "workload",
+    "model",
+    "model_sha256",
+    "backend",
+    "lateness_seconds",
+    "latency",
+    "stages",
+    "cold_start_seconds",
+    "process_peak_bytes",
+}
+_SHARED = ("inferences", "device", "batch")
+
+
+class Recorded(NamedTuple):
+    """What was made of runs and logs.
+
+    Attributes:
+        documents: One a run, in the order of the table: its row, ``log``, and its report.
+        problems: One for each row that could not be read or placed.
+    """
+
+    documents: list[dict[str, Any]]
+    problems: list[Mendable]
+
+
+class _Placed(NamedTuple):
+    """A run in a log.
+
+    Attributes:
+        run: Its row.
+        run_id: Its name; with its number behind, where several have that name.
+        log: The log.
+        begin: Where it begins.
+        end: Where it ends.
+        reason: Why it has no figures; ``None`` where it has.
+    """
+
+    run: GivenRun
+    run_id: str
+    log: RecordedLog
+    begin: Place
+    end: Place
+    reason: str | None
+
+    @property
+    def span(self) -> Span:
+        """Its window, as far as it is not before the log."""
+        return Span(begin_ns=max(self.begin.ns, 0), end_ns=max(self.end.ns, 0))
+
+    @property
+    def wall_ns(self) -> int | None:
+        """Its beginning since 1970, where that is known."""
+        start = self.run.start
+        return start.ns if start.clock == "unix" else self.log.clock.wall_ns(self.begin.ns)
+
+
+def correlate_recorded(
+    telemetry: pandas.DataFrame,
+    given: Given,
+    *,
+    zone: tzinfo | None = None,
+    board: str | None = None,
+    simulated: bool = False,
+) -> Recorded:
+    """Pair runs with recorded logs, each with the telemetry of its own window.
+
+    A run that no log covers is reported as ``skipped``, with the reason and without figures.
+
+    Args:
+        telemetry: As of ``frames.read_log``.
+        given: The runs.
+        zone: Zone of the printed local times.
+        board: Name of a rail rule; without it the rails of the log tell.
+        simulated: Whether the log is of no real board.
+
+    Raises:
+        Mendable: There is no record, or no such board.
+    """
+    rule = None if board is None else find_board(board)
+    logs = recorded_logs(telemetry, zone)
+    if not logs:
+        raise Mendable("the telemetry has no record", "name a log that tegrastats wrote")
+    problems = list(given.problems)
+    placed: list[_Placed] = []
+    for run_id, run in _named(given.runs):
+        try:
+            placed.append(_place(run, run_id, logs))
+        except Mendable as problem:
+            problems.append(Mendable(f"{run.where}: {problem.what}", problem.mend))
+    documents = [
+        _document(one, _report(one, rule, others, simulated=simulated))
+        for one, others in _with_others(placed)
+    ]
+    return Recorded(documents, problems)
+
+
+def find_board(name: str) -> RailRule:
+    """Return the rail rule of that name.
+
+    Raises:
+        Mendable: There is none.
+    """
+    for rule in rail_rules():
+        if name.casefold() == rule.name.casefold():
+            return rule
+    names = ", ".join(repr(rule.name) for rule in rail_rules())
+    raise Mendable(f"there is no rail rule {name!r}", f"use one of {names}")
+
+
+def _named(runs: Sequence[GivenRun]) -> Iterator[tuple[str, GivenRun]]:
+    names = Counter(run.name for run in runs)
+    seen: Counter[str] = Counter()
+    for run in runs:
+        seen[run.name] += 1
+        yield run.name if names[run.name] == 1 else f"{run.name}#{seen[run.name]}", run
+
+
+def _place(run: GivenRun, run_id: str, logs: Sequence[RecordedLog]) -> _Placed:
+    """Find the log that covers a run, and where in it the run lies.
+
+    Raises:
+        Mendable: No log tells the clock of its times, or they may mean two windows.
+    """
+    if "elapsed" in (run.start.clock, run.end.clock) and len(logs) > 1:
+        raise Mendable(
+            f"seconds since the first record of which of {len(logs)} logs?",
+            "write ISO 8601 times, or give one log at a time",
+        )
+    placed: list[_Placed] = []
+    refused: list[Mendable] = []
+    for log in logs:
+        try:
+            placed.append(_place_in(log, run, run_id))
+        except Mendable as problem:
+            refused.append(problem)
+    covered = [one for one in placed if one.reason is None]
+    if len(covered) > 1:
+        names = " and in ".join(one.log.name for one in covered)
+        raise Mendable(f"the run lies in {names}", "give one log at a time")
+    if not placed:
+        raise refused[0]
+    return (covered or placed)[0]
+
+
+def _place_in(log: RecordedLog, run: GivenRun, run_id: str) -> _Placed:
+    windows = [
+        (begin, end)
+        for begin in log.clock.places(run.start)
+        for end in log.clock.places(run.end)
+        if begin.ns < end.ns
+    ]
+    covered = [(begin, end) for begin, end in windows if log.covers(begin.ns, end.ns)]
+    if len(covered) > 1:
+        raise Mendable(
+            "the log's clock went back, and the run may be in several places",
+            "write times with their UTC offset, or seconds since the first record",
+        )
+    if covered:
+        return _Placed(run, run_id, log, *covered[0], None)
+    if not windows:
+        raise Mendable("the run ends before it begins", "correct start or end")
+    begin, end = windows[0]
+    if begin.ns > log.last_ns or end.ns < 0:
+        reason = "it is outside the log"
+    elif begin.ns < 0:
+        reason = "it begins before the log"
+    else:
+        reason = "it ends after the log"
+    seconds = f"from {begin.ns / 1e9:.3f} to {end.ns / 1e9:.3f} s"
+    reason += f": {seconds}, and {log.name} has 0 to {log.last_ns / 1e9:.3f} s"
+    return _Placed(run, run_id, log, begin, end, reason)
+
+
+def _with_others(placed: Sequence[_Placed]) -> Iterator[tuple[_Placed, Mapping[str, Span]]]:
+    """Give each run those that it may overlap."""
+    begins = np.array([one.span.begin_ns for one in placed], np.int64)
+    ends = np.array([one.span.end_ns for one in placed], np.int64)
+    for i, one in enumerate(placed):
+        near = np.flatnonzero((begins < ends[i]) & (begins[i] < ends))
+        others = (placed[j] for j in near.tolist() if j != i)
+        yield one, {o.run_id: o.span for o in others if o.log is one.log and o.reason is None}
+
+
+def _report(
+    one: _Placed, rule: RailRule | None, others: Mapping[str, Span], *, simulated: bool
+) -> RunReport:
+    run, span, log = one.run, one.span, one.log
+    trace = RunTrace(
+        run_id=one.run_id,
+        workload=run.name,
+        backend="recorded",
+        device=run.device,
+        started_ns=span.begin_ns,
+        started_wall_ns=one.wall_ns or 0,
+        batch=run.batch,
+        ended_ns=span.end_ns,
+        outcome="ok" if one.reason is None else "skipped",
+        reason=one.reason,
+        counts_inferences=run.inferences is not None,
+        inference_count=run.inferences,
+    )
+    cut, clock_seconds = None, None
+    if one.reason is None:
+        trace.begins["steady"], trace.ends["steady"] = span.begin_ns, span.end_ns
+        cut = log.cut(span.begin_ns, span.end_ns)
+        rule = rule or find_rail_rule(rail_columns(cut.columns))
+        clock_seconds = log.clock_seconds(span.begin_ns, span.end_ns)
+    if clock_seconds is not None:
+        clock_seconds += max(one.begin.error_ns, one.end.error_ns) / 1e9
+    return correlate(
+        trace,
+        cut,
+        rule=rule,
+        others=others,
+        environment=Environment(
+            board=None if rule is None else rule.name,
+            telemetry_source="log",
+            simulated=simulated,
+            versions={"tegrascope": __version__, "python": python_version()},
+        ),
+        flags=["clock_step"] if one.begin.jumped or one.end.jumped else [],
+        clock_seconds=clock_seconds,
+    )
+
+
+def _document(one: _Placed, report: RunReport) -> dict[str, Any]:
+    """Return a run's row, its log and its report; a cell under a name of ours is ``given.NAME``."""
+    own: dict[str, Any] = {"log": one.log.name}
+    own |= report.model_dump(mode="json", exclude=_NEVER)
+    if not own["started_wall_ns"]:
+        del own["started_wall_ns"]
+    if one.run.inferences is None:
+        own["inferences"] = None
+    cells = {
+        f"given.{name}" if name in own else name: cell
+        for name, cell in one.run.cells.items()
+        if name not in _SHARED
+    }
+    return cells | own
