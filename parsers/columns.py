@@ -17,24 +17,26 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
+from itertools import chain
 from typing import Final, Protocol
 
 import numpy as np
 
-from .block_layout import BlockLayout, epoch_ns, seconds_of
+from .block_layout import BlockLayout, epoch_ns, learn_layout, seconds_of
 from .digits import CHARACTERS, Floats, Integers, Runs, find_runs
 from .errors import ParseError
 from .flat import flatten
+from .layout_table import Decoded, LayoutTable
 from .lexer import split_prefix
 from .recorded_time import ABSENT
 from .tegrastats import LineParser
 from .tokenizer import LONGEST_LINE
 
 BLOCK_BYTES: Final = 1 << 20
-LEARN_AFTER: Final = 8
+LEARN_AFTER: Final = 3
 MOST_LAYOUTS_ALIKE: Final = 8
 MOST_FAILURES: Final = 8
+MOST_LAYOUTS: Final = 4096
 MOST_SKELETONS: Final = 4096
 
 _FAMILIES = (
@@ -95,12 +97,12 @@ class _Alike:
 
     Attributes:
         seen: How many there were.
-        layouts: Which layouts they had.
+        layouts: Which layouts they had, by number.
         failures: How many of them gave no layout.
     """
 
     seen: int = 0
-    layouts: list[BlockLayout] = field(default_factory=list)
+    layouts: list[int] = field(default_factory=list)
     failures: int = 0
 
 
@@ -115,6 +117,7 @@ class ColumnParser:
         """
         self._learn_after = learn_after
         self._alike: dict[bytes, _Alike] = {}
+        self._table = LayoutTable()
         self._learning = threading.Lock()
         self._lines = LineParser()
 
@@ -125,72 +128,97 @@ class ColumnParser:
             block: Whole lines, each with its newline.
         """
         runs = find_runs(block)
-        line_ends = runs.line_ends
+        alike, kinds = self._sort(block.translate(None, CHARACTERS).split(b"\n")[:-1])
         parts: list[_Part] = []
         alone: list[Integers] = []
-        for skeleton, lines in _group(block.translate(None, CHARACTERS).split(b"\n")[:-1]):
-            rest = self._read_alike(skeleton, lines, block, runs, parts)
-            if len(rest):
-                alone.append(rest)
+        lines = np.arange(len(kinds))
+        tried = 0
+        while len(lines):
+            table, layouts = self._layouts(alike, kinds[lines], tried, lines, block, runs)
+            known = layouts >= 0
+            alone.append(lines[~known])
+            lines, layouts = lines[known], layouts[known]
+            if len(lines):
+                decoded = table.decode(block, runs, lines, layouts)
+                parts.append(_part(lines[decoded.good], decoded))
+                lines = lines[~decoded.good]
+            tried += 1
         skipped: Counter[str] = Counter()
         for at in sorted(np.concatenate(alone).tolist()) if alone else []:
-            line = block[line_ends[at - 1] + 1 if at else 0 : line_ends[at]]
             try:
-                parts.append(self._read_alone(line, at))
+                parts.append(self._read_alone(_line(block, runs, at), at))
             except ParseError as error:
                 skipped[error.reason] += 1
-        return _join(parts, len(line_ends), skipped)
+        return _join(parts, len(runs.line_ends), skipped)
 
-    def _read_alike(
-        self, skeleton: bytes, lines: Integers, block: bytes, runs: Runs, parts: list[_Part]
-    ) -> Integers:
-        """Read lines that look alike, and return those that have to be looked at alone."""
-        alike = self._alike.get(skeleton)
-        if alike is None:
-            with self._learning:
-                if len(self._alike) >= MOST_SKELETONS:
-                    self._alike.clear()
-                alike = self._alike.setdefault(skeleton, _Alike())
-        alike.seen += len(lines)
-        known = 0
-        while len(lines):
-            if known == len(alike.layouts) and not self._learn(alike, lines[0], known, block, runs):
-                break
-            layout = alike.layouts[known]
-            known += 1
-            decoded = layout.decode(block, runs, lines)
-            good = lines[decoded.good]
-            if len(good):
-                parts.append(
-                    _Part(
-                        layout.names,
-                        good,
-                        decoded.values,
-                        decoded.printed_seconds,
-                        decoded.received_ns,
-                        layout.unparsed * len(good),
-                    )
-                )
-                lines = lines[~decoded.good]
-        return lines
+    def _sort(self, skeletons: list[bytes]) -> tuple[list[_Alike], Integers]:
+        """Tell which lines look alike.
 
-    def _learn(self, alike: _Alike, at: int, known: int, block: bytes, runs: Runs) -> bool:
-        """Learn a layout from a line; say whether there is another one now."""
-        if alike.seen < self._learn_after or known >= MOST_LAYOUTS_ALIKE:
-            return False
-        begin = int(runs.line_ends[at - 1]) + 1 if at else 0
-        line = block[begin : runs.line_ends[at]]
+        Returns:
+            All kinds of lines of the block, and the number of that of each line.
+        """
+        numbers: dict[bytes, int] = {}
+        kinds = np.array([numbers.setdefault(one, len(numbers)) for one in skeletons], np.int64)
+        counts = np.bincount(kinds).tolist()
         with self._learning:
-            if len(alike.layouts) > known:  # another thread was faster
-                return True
-            if alike.failures >= MOST_FAILURES:
-                return False
+            if len(self._alike) > MOST_SKELETONS:  # most of them garbage
+                self._alike = {look: one for look, one in self._alike.items() if one.layouts}
+            alike = [self._alike.setdefault(one, _Alike()) for one in numbers]
+            for one, count in zip(alike, counts, strict=True):
+                one.seen += count
+        return alike, kinds
+
+    def _layouts(
+        self,
+        alike: list[_Alike],
+        kinds: Integers,
+        tried: int,
+        lines: Integers,
+        block: bytes,
+        runs: Runs,
+    ) -> tuple[LayoutTable, Integers]:
+        """Return the layout by which each line is to be read next, -1 for none; learn new ones."""
+        wanted, firsts = np.unique(kinds, return_index=True)
+        order = np.argsort(firsts)
+        with self._learning:
+            self._learn(
+                [
+                    (alike[kind], line)
+                    for kind, line in zip(
+                        wanted[order].tolist(), lines[firsts[order]].tolist(), strict=True
+                    )
+                    if len(alike[kind].layouts) == tried
+                ],
+                block,
+                runs,
+            )
+            numbers = [one.layouts[tried] if tried < len(one.layouts) else -1 for one in alike]
+            return self._table, np.array(numbers, np.int64)[kinds]
+
+    def _learn(self, shown: list[tuple[_Alike, int]], block: bytes, runs: Runs) -> None:
+        """Learn further layouts from lines, given in order, where there may be one."""
+        new: list[tuple[_Alike, BlockLayout, int]] = []
+        for one, at in shown:
+            has_room = len(one.layouts) < MOST_LAYOUTS_ALIKE and len(self._table) < MOST_LAYOUTS
+            if one.seen < self._learn_after or one.failures >= MOST_FAILURES or not has_room:
+                continue
+            packed = runs.packed[runs.first[at] : runs.first[at + 1]]
             try:
-                alike.layouts.append(BlockLayout(line.decode("ascii")))
+                line = _line(block, runs, at).decode("ascii")
+                new.append((one, learn_layout(line, packed), at))
             except (ParseError, UnicodeDecodeError):
-                alike.failures += 1
-                return False
-        return True
+                one.failures += 1
+        if not new:
+            return
+        numbers = np.arange(len(self._table), len(self._table) + len(new))
+        self._table = self._table.grown(layout for _, layout, _ in new)
+        lines = np.array([at for _, _, at in new])
+        right = self._table.gives_back(block, runs, lines, numbers)
+        for (one, _, _), number, is_right in zip(new, numbers.tolist(), right, strict=True):
+            if is_right:
+                one.layouts.append(number)
+            else:
+                one.failures += 1
 
     def _read_alone(self, line: bytes, at: int) -> _Part:
         text = line.decode("utf-8", "backslashreplace")
@@ -247,8 +275,8 @@ def column_order(name: str) -> tuple[int, list[str | int]]:
 def column_type(name: str) -> str:
     """Return the pandas type of a column; each has a mark for what is missing.
 
-    >>> [column_type(name) for name in ("dla.0.on", "gpu.frequency_hertz.1", "temperatures.tj")]
-    ['boolean', 'Int64', 'float64']
+    >>> column_type("dla.0.on"), column_type("gpu.frequency_hertz.1")
+    ('boolean', 'Int64')
     """
     if name.startswith(("temperatures_", "rails.")):
         return "float64"
@@ -265,16 +293,20 @@ def _received_ns(text: str) -> int:
     return epoch_ns(text[: len(text) - len(rest)].strip().removesuffix("::"))
 
 
-def _group(skeletons: list[bytes]) -> Iterator[tuple[bytes, Integers]]:
-    """Tell which lines are the same without their digits; logs have long stretches of them."""
-    stretches: dict[bytes, list[Integers]] = {}
-    at = 0
-    for skeleton, same in groupby(skeletons):
-        behind = at + sum(1 for _ in same)
-        stretches.setdefault(skeleton, []).append(np.arange(at, behind))
-        at = behind
-    for skeleton, lines in stretches.items():
-        yield skeleton, lines[0] if len(lines) == 1 else np.concatenate(lines)
+def _line(block: bytes, runs: Runs, at: int) -> bytes:
+    begin = runs.line_ends[at - 1] + 1 if at else 0
+    return block[begin : runs.line_ends[at]]
+
+
+def _part(at: Integers, decoded: Decoded) -> _Part:
+    return _Part(
+        decoded.names,
+        at,
+        decoded.values,
+        decoded.printed_seconds,
+        decoded.received_ns,
+        decoded.unparsed_words,
+    )
 
 
 def _join(parts: list[_Part], lines: int, skipped: Counter[str]) -> Batch:

@@ -11,6 +11,7 @@ are, so that a comparison of integers compares a line with another one:
 | 48 to 55 | its length |
 | 56 | it has a decimal point |
 | 57 | it is longer than eight characters |
+| 58 | it is longer than two characters, as no percentage but 100 is |
 """
 
 from dataclasses import dataclass
@@ -32,8 +33,10 @@ LENGTH_SHIFT = 48
 LENGTH_BITS = 0xFF << LENGTH_SHIFT
 POINT_BIT = 1 << 56
 LONG_BIT = 1 << 57
+WIDE_BIT = 1 << 58
 
 LONGEST_NUMBER = 8
+LONGEST_PERCENTAGE = 2
 MOST_GAP = 0xFFFF
 NEWLINE, POINT, ZERO = 10, 46, 48
 
@@ -45,6 +48,15 @@ _EIGHT = np.uint64(8)
 _PAIRS = np.uint64(0x000000FF000000FF)
 _FIRST_PAIRS = np.uint64(100 + (1_000_000 << 32))
 _SECOND_PAIRS = np.uint64(1 + (10_000 << 32))
+# Length and what follows from it, by length.
+_LENGTH_MARKS = np.array(
+    [
+        (length << LENGTH_SHIFT)
+        | (LONG_BIT if length > LONGEST_NUMBER else 0)
+        | (WIDE_BIT if length > LONGEST_PERCENTAGE else 0)
+        for length in range(256)
+    ]
+)
 _POWERS = 10.0 ** np.arange(_PADDING)
 
 
@@ -104,9 +116,8 @@ def find_runs(block: bytes) -> Runs:
     outside = _outside(lengths)
     packed = _value(((text & _LOW_NIBBLES) >> outside) << outside).view(np.int64)
     packed |= gaps << 32
-    packed |= np.minimum(lengths, 255) << LENGTH_SHIFT
     packed |= (((~text & _DIGIT_BITS) >> outside) != 0) * np.int64(POINT_BIT)
-    packed |= (lengths > LONGEST_NUMBER) * np.int64(LONG_BIT)
+    packed |= _LENGTH_MARKS[np.minimum(lengths, len(_LENGTH_MARKS) - 1)]
     return Runs(packed, text, ends - _PADDING, first, line_ends - _PADDING)
 
 

@@ -29,6 +29,9 @@ _TEMPERATURE = re.compile(
     f"([A-Za-z][A-Za-z0-9_]*)@({_CELSIUS})C(?:/({_CELSIUS})C)?",
 )
 _PLAIN_POWER = re.compile(f"({_NUMBER})/({_NUMBER})(?:/({_NUMBER}))?")
+# The usual forms of a rail, from R34 on and before.
+PAIR_WITH_UNIT = re.compile(f"({_NUMBER})mW/({_NUMBER})mW")
+PAIR = re.compile(f"({_NUMBER})/({_NUMBER})")
 # After the numbers that carry their unit there may be one that lost it: a record was cut there,
 # so from that number on nothing is certain.
 _UNIT_POWER = re.compile(
@@ -285,21 +288,6 @@ def read_power(text: str) -> Power:
         raise UnreadableError(text)
     watts = tuple(int(number) / 1000 for number in found.groups() if number is not None)
     return Power(watts, False, "")
-
-
-def read_milliwatts(text: str, *, has_unit: bool) -> float:
-    """Read one number of a rail, ``5139mW``, or ``5139`` where it has no unit.
-
-    Raises:
-        UnreadableError: The text is no such number.
-
-    >>> read_milliwatts("5139mW", has_unit=True)
-    5.139
-    """
-    number = text.removesuffix("mW") if has_unit else text
-    if has_unit == (number == text) or _PLAIN_NUMBER.fullmatch(number) is None:
-        raise UnreadableError(text)
-    return int(number) / 1000
 
 
 def read_activity(text: str) -> Activity:

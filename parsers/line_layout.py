@@ -7,125 +7,21 @@ by the functions of ``tokens.py``, as the general path would. Nothing is taken o
 that is no value of its kind sends the line to the general path.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import getitem, itemgetter
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar
 
 from .errors import UnreadableError
-from .lexer import (
-    CoreReading,
-    read_activity,
-    read_core,
-    read_megahertz,
-    read_milliwatts,
-    read_power,
-    read_temperature,
-    read_time,
-)
+from .lexer import read_power, read_temperature, read_time
 from .names import SECOND_CLUSTER, dla_core, ends_a_line, engine_name
-from .records import Core, Dla, Engine, Rail, Sample, trusted
+from .records import Core, Dla, Engine, Sample, maker_of
 from .tokenizer import Reading, Token
-from .tokens import (
-    make_clusters,
-    make_cores,
-    make_dla,
-    make_emc,
-    make_engine,
-    make_gpu,
-    make_load,
-    make_memory,
-    make_rail,
-    read_note,
-)
+from .value_memory import Memories, Memory
 
-K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 Words = Sequence[str]
 
-
-class Memory(dict[K, V], Generic[K, V]):
-    """Values by their words; what is not there is read, and when it is full it begins anew."""
-
-    __slots__ = ("_most", "_read")
-
-    def __init__(self, read: Callable[[K], V], most: int) -> None:
-        """Begin empty.
-
-        Args:
-            read: Makes a value of its words, or raises UnreadableError.
-            most: How many are kept.
-        """
-        super().__init__()
-        self._read = read
-        self._most = most
-
-    def __missing__(self, words: K) -> V:
-        """Read what was not there before."""
-        value = self._read(words)
-        if len(self) >= self._most:
-            self.clear()
-        self[words] = value
-        return value
-
-
-class Memories:
-    """The values of all layouts, one Memory a kind."""
-
-    def __init__(self, most: int) -> None:
-        """Begin empty; each Memory keeps so many values."""
-        self._most = most
-        self._made: dict[Hashable, Memory[Any, Any]] = {}
-        self.time = self._memory("time", lambda words: read_time(*words))
-        self.emc = self._memory("emc", make_emc)
-        self.gpu = self._memory("gpu", make_gpu)
-        self.clusters = self._memory("clusters", lambda words: make_clusters(*words))
-        self.edp = self._memory("edp", read_megahertz)
-        self.engine = self._memory("engine", _read_engine)
-        self.load = self._memory("load", make_load)
-        self.cores = self._memory("cores", make_cores)
-        self.zone = self._memory("zone", _read_zone)
-        self.peak_zone = self._memory("peak_zone", _read_peak_zone)
-        self.peak = self._memory("peak", _read_peak)
-
-    def memory(self, label: str, *, has_note: bool) -> Memory[Any, Any]:
-        """Return the values of ``RAM``, ``SWAP`` or ``IRAM``, by sizes, or sizes and note."""
-        if has_note:
-            return self._memory(
-                (label, True),
-                lambda words: make_memory(label, words[0], read_note(label, words[1])),
-            )
-        return self._memory((label, False), lambda sizes: make_memory(label, sizes, None))
-
-    def core(self, number: int) -> Memory[str, Core]:
-        """Return the entries of one core in the list of cores."""
-        return self._memory(("core", number), lambda text: _make_core(number, read_core(text)))
-
-    def dla(self, core: int) -> Memory[str, Dla]:
-        """Return what one DLA core prints."""
-        return self._memory(("dla", core), lambda text: make_dla(core, _read_engine(text)))
-
-    def rail(self, *, has_unit: bool) -> Memory[str, Rail]:
-        """Return the powers of rails, with or without a unit behind each number.
-
-        Most pairs of numbers are new ones, but not the numbers: the mean moves slowly.
-        """
-        watts = self._memory(
-            ("watts", has_unit), lambda text: read_milliwatts(text, has_unit=has_unit)
-        )
-        fewest = 1 if has_unit else 2
-
-        def read(text: str) -> Rail:
-            numbers = text.split("/")
-            if not fewest <= len(numbers) <= 3:
-                raise UnreadableError(text)
-            return make_rail(tuple(map(watts.__getitem__, numbers)))
-
-        return self._memory(("rail", has_unit), read)
-
-    def _memory(self, kind: Hashable, read: Callable[[Any], Any]) -> Memory[Any, Any]:
-        if kind not in self._made:
-            self._made[kind] = Memory(read, self._most)
-        return self._made[kind]
+MOST_SETS = 64
 
 
 class LineLayout:
@@ -147,19 +43,21 @@ class LineLayout:
         self._texts = self._literals(words)
         self._single = [(field, memory, _getter(at)) for field, memory, at in plan.single]
         self._cores_at, self._cores = plan.cores_at, plan.cores
-        self._engine_names = tuple(plan.engines)
-        self._engine_memories, engines_at = _columns(plan.engines.values())
+        memories_of_engines, engines_at = _columns(plan.engines.values())
+        self._engine_sets = _sets(tuple(plan.engines), memories_of_engines)
         self._engines = _getter_of_many(engines_at)
         self._dla_memories, dla_at = _columns(plan.dla[core] for core in sorted(plan.dla))
         self._dla = _getter_of_many(dla_at)
-        self._zone, self._peak = plan.zone, plan.peak
+        self._time_at = plan.time_at
+        self._zone = memories.zone(has_peak=plan.prints_peak).__getitem__
+        self._peak = memories.peak.__getitem__ if plan.prints_peak else None
         self._zones = _getter_of_many(plan.zones)
         self._zone_count = len(plan.zones)
-        self._rail, self._rail_names = plan.rail, tuple(plan.rails)
+        self._rail, self._rail_names = plan.rail.__getitem__, tuple(plan.rails)
         self._rails = _getter_of_many(plan.rails.values())
-        self._ignored = _getter_of_many(plan.unconnected)
+        self._unconnected = _getter_of_many(plan.unconnected)
         self._unparsed = tuple(words[at] for at in plan.unparsed)
-        self._given = set(reading.sample.model_fields_set)
+        self._make = maker_of(Sample, set(reading.sample.model_fields_set))
         self._blank = dict.fromkeys(Sample.model_fields) | {
             "cpu": (),
             "dla": (),
@@ -187,6 +85,8 @@ class LineLayout:
             return None
         fields: dict[str, Any] = self._blank.copy()
         try:
+            if self._time_at is not None:
+                fields["time"] = read_time(words[self._time_at], words[self._time_at + 1])
             for name, memory, key in self._single:
                 fields[name] = memory[key(words)]
             if self._cores:
@@ -195,33 +95,27 @@ class LineLayout:
                 if text[0] != "[" or text[-1] != "]" or len(entries) != len(self._cores):
                     return None
                 fields["cpu"] = tuple(map(getitem, self._cores, entries))
-            fields["engines"] = dict(
-                zip(
-                    self._engine_names,
-                    map(getitem, self._engine_memories, self._engines(words)),
-                    strict=True,
-                )
-            )
+            fields["engines"] = self._engine_sets[self._engines(words)].copy()
             if self._dla_memories:
                 fields["dla"] = tuple(map(getitem, self._dla_memories, self._dla(words)))
             zones = self._zones(words)
-            celsius = dict(map(self._zone.__getitem__, zones))
+            celsius = dict(map(self._zone, zones))
             if len(celsius) != self._zone_count:
                 return None
             fields["temperatures_celsius"] = celsius
             fields["temperatures_max_celsius"] = (
-                {} if self._peak is None else dict(map(self._peak.__getitem__, zones))
+                {} if self._peak is None else dict(map(self._peak, zones))
             )
-            rail = self._rail.__getitem__
             fields["rails"] = dict(
-                zip(self._rail_names, map(rail, self._rails(words)), strict=True)
+                # Names and places are made together, so they are as many.
+                zip(self._rail_names, map(self._rail, self._rails(words)))  # noqa: B905
             )
-            for text in self._ignored(words):
-                rail(text)
+            for text in self._unconnected(words):
+                self._rail(text)
         except UnreadableError:
             return None
         fields["source_line"] = source_line
-        return trusted(Sample, fields, self._given)
+        return self._make(fields)
 
 
 def learn(reading: Reading, memories: Memories) -> LineLayout | None:
@@ -252,8 +146,9 @@ class _Plan:
         self.cores_at = 0
         self.engines: dict[str, tuple[Memory[str, Engine], int]] = {}
         self.dla: dict[int, tuple[Memory[str, Dla], int]] = {}
+        self.time_at: int | None = None
         self.zones: list[int] = []
-        self.zone, self.peak = memories.zone, cast("Memory[str, Any] | None", None)
+        self.prints_peak = False
         self.rails: dict[str, int] = {}
         self.rail = memories.rail(has_unit=True)
         self.unconnected: list[int] = []
@@ -263,10 +158,11 @@ class _Plan:
             getattr(self, f"_{token.kind}")(token.at, token.words)
         self._choose_rail()
         self._choose_zone()
-        self.shape = (self.peak is None, self.rail is memories.rail(has_unit=True), len(self.cores))
+        has_unit = self.rail is memories.rail(has_unit=True)
+        self.shape = (self.prints_peak, has_unit, len(self.cores))
 
     def _time(self, at: int, _: int) -> None:
-        self.single.append(("time", self._memories.time, [at, at + 1]))
+        self.time_at = at
 
     def _memory(self, at: int, words: int) -> None:
         label = self._words[at]
@@ -351,8 +247,7 @@ class _Plan:
         peaks = {read_temperature(self._words[at]).max_celsius is None for at in self.zones}
         if len(peaks) > 1:
             raise UnreadableError("zones with and without a maximum")
-        if peaks == {False}:
-            self.zone, self.peak = self._memories.peak_zone, self._memories.peak
+        self.prints_peak = peaks == {False}
 
 
 def _getter(places: list[int]) -> Callable[[Words], Any]:
@@ -368,41 +263,19 @@ def _getter_of_many(places: Iterable[int]) -> Callable[[Words], tuple[str, ...]]
     return (lambda words: (words[at[0]],)) if at else (lambda _: ())
 
 
+def _sets(
+    names: tuple[str, ...], memories: list[Memory[str, Engine]]
+) -> Memory[tuple[str, ...], dict[str, Engine]]:
+    """Return what the engines print by all their words at once: most are off most of the time."""
+
+    def read(words: tuple[str, ...]) -> dict[str, Engine]:
+        return dict(zip(names, map(getitem, memories, words), strict=True))
+
+    return Memory(read, MOST_SETS)
+
+
 def _columns(
     entries: Iterable[tuple[Memory[str, V], int]],
 ) -> tuple[list[Memory[str, V]], list[int]]:
     both = list(entries)
     return [memory for memory, _ in both], [at for _, at in both]
-
-
-def _make_core(number: int, reading: CoreReading) -> Core:
-    online, ratio, hertz = reading
-    return Core(core=number, online=online, utilization_ratio=ratio, frequency_hertz=hertz)
-
-
-def _read_engine(text: str) -> Engine:
-    activity = read_activity(text)
-    if activity.listed:
-        raise UnreadableError(text)
-    return make_engine(activity)
-
-
-def _read_zone(word: str) -> tuple[str, float | None]:
-    zone, celsius, peak = read_temperature(word)
-    if peak is not None:
-        raise UnreadableError(word)
-    return zone, celsius
-
-
-def _read_peak_zone(word: str) -> tuple[str, float | None]:
-    zone, celsius, peak = read_temperature(word)
-    if peak is None:
-        raise UnreadableError(word)
-    return zone, celsius
-
-
-def _read_peak(word: str) -> tuple[str, float]:
-    zone, _, peak = read_temperature(word)
-    if peak is None:
-        raise UnreadableError(word)
-    return zone, peak

@@ -7,9 +7,10 @@ line that differs in anything that matters goes to the general path again.
 """
 
 from .errors import ParseError as ParseError
-from .line_layout import LineLayout, Memories, learn
+from .line_layout import LineLayout, learn
 from .records import Sample
-from .tokenizer import cut_line, tokenize
+from .tokenizer import LONGEST_LINE, cut_line, tokenize
+from .value_memory import Memories
 
 MOST_LAYOUTS = 64
 MOST_VALUES = 4096
@@ -36,22 +37,36 @@ class LineParser:
         Raises:
             ParseError: The line holds no record.
         """
-        text, words = cut_line(line)
-        source_line = text if keep_line else None
-        known = self._layouts.get(len(words), ())
-        for layout in known:
-            sample = layout.read(words, source_line)
+        # Words are cut at blanks alone at first. What else cuts a line, such as a quotation mark,
+        # would stand inside a word then, and no layout has such words.
+        words = line.split()
+        sample = (
+            self._read(words, line if keep_line else None) if len(line) <= LONGEST_LINE else None
+        )
+        if sample is not None:
+            return sample
+        text, exact_words = cut_line(line)
+        if exact_words != words:
+            sample = self._read(exact_words, text if keep_line else None)
             if sample is not None:
-                if layout is not known[0]:
-                    self._prefer(layout, len(words))
                 return sample
         reading = tokenize(line, keep_line=keep_line)
         learnt = learn(reading, self._memories)
-        if learnt is not None and learnt not in known:
+        if learnt is not None:
             if sum(map(len, self._layouts.values())) >= MOST_LAYOUTS:
                 self._layouts = {}
-            self._prefer(learnt, len(words))
+            self._prefer(learnt, len(exact_words))
         return reading.sample
+
+    def _read(self, words: list[str], source_line: str | None) -> Sample | None:
+        """Read a line by the first layout that fits."""
+        for layout in self._layouts.get(len(words), ()):
+            sample = layout.read(words, source_line)
+            if sample is not None:
+                if layout is not self._layouts[len(words)][0]:
+                    self._prefer(layout, len(words))
+                return sample
+        return None
 
     def _prefer(self, layout: LineLayout, words: int) -> None:
         """Let a layout be tried first: the next line will look like this one."""

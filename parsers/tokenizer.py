@@ -19,6 +19,7 @@ from .lexer import (
     is_label,
     read_activity,
     read_megahertz,
+    read_memory,
     read_power,
     read_temperature,
     read_time,
@@ -167,7 +168,7 @@ def cut_line(line: str) -> tuple[str, list[str]]:
     if len(line) > LONGEST_LINE:
         raise ParseError("long", line)
     text = storable(line)
-    return text, split_words(split_prefix(text)[1] if "::" in text else text)
+    return text, split_words(split_prefix(text)[1])
 
 
 def kind_of(word: str, value: str) -> Kind | None:
@@ -338,7 +339,7 @@ class _Reader:
         if len(behind) == 2 and behind[0] == NOTES[label]:
             with suppress(UnreadableError):
                 note = read_note(label, behind[1])
-        memory = make_memory(label, value, note)
+        memory = make_memory(label, read_memory(value), note)
         self.signs += 1
         if label == "RAM" and self.ram_at is None:
             self.ram_at = self.at
@@ -375,7 +376,7 @@ class _Reader:
         if label in self.rails:
             return self.twice(2)
         self.signs += power.has_unit
-        self.rails[label] = make_rail(power.watts)
+        self.rails[label] = make_rail(*power.watts)
         if power.cut:
             self.unparsed.append(power.cut)
             self.is_regular = False

@@ -1,20 +1,22 @@
 """The words of one token become a record; what a token means beside others is not known here.
 
 Both paths by which a line is read use these functions, so that they cannot disagree on a value.
-All raise UnreadableError for words that are no such token.
+Those that read raise UnreadableError for words that are no such token; what they have read is
+right, so that the records are made without being looked at a second time.
 """
 
 from .errors import UnreadableError
 from .lexer import (
     Activity,
+    CoreReading,
     FreeBlock,
+    Memory,
     read_activity,
     read_cores,
     read_free_block,
-    read_memory,
     read_ratio,
 )
-from .records import Core, Dla, Emc, Engine, GateState, Gpu, Iram, Rail, Ram, Swap, trusted
+from .records import Core, Dla, Emc, Engine, GateState, Gpu, Iram, Rail, Ram, Swap, maker
 
 NOTES = {"RAM": "(lfb", "SWAP": "(cached", "IRAM": "(lfb"}
 """What each kind of memory is followed by."""
@@ -32,23 +34,25 @@ def read_note(label: str, text: str) -> FreeBlock:
     return block
 
 
-def make_memory(label: str, sizes: str, note: FreeBlock | None) -> Ram | Swap | Iram:
-    """Read the two sizes behind ``RAM``, ``SWAP`` or ``IRAM``, and put the note with them.
+def make_memory(label: str, sizes: Memory, note: FreeBlock | None) -> Ram | Swap | Iram:
+    """Put the two sizes behind ``RAM``, ``SWAP`` or ``IRAM`` and the note together.
 
-    >>> make_memory("SWAP", "0/252kB", None).total_bytes
+    >>> make_memory("SWAP", Memory(0, 258048), None).total_bytes
     258048
     """
-    used, total = read_memory(sizes)
-    size = None if note is None else note.size_bytes
+    used, total = sizes
+    size, count = (None, None) if note is None else (note.size_bytes, note.blocks)
     if label == "SWAP":
-        return Swap(used_bytes=used, total_bytes=total, cached_bytes=size)
+        return _swap({"used_bytes": used, "total_bytes": total, "cached_bytes": size})
     if label == "IRAM":
-        return Iram(used_bytes=used, total_bytes=total, largest_free_block_bytes=size)
-    return Ram(
-        used_bytes=used,
-        total_bytes=total,
-        largest_free_block_bytes=size,
-        largest_free_block_count=None if note is None else note.blocks,
+        return _iram({"used_bytes": used, "total_bytes": total, "largest_free_block_bytes": size})
+    return _ram(
+        {
+            "used_bytes": used,
+            "total_bytes": total,
+            "largest_free_block_bytes": size,
+            "largest_free_block_count": count,
+        }
     )
 
 
@@ -58,9 +62,18 @@ def make_cores(text: str) -> tuple[Core, ...]:
     >>> [core.online for core in make_cores("[5%@729,off]")]
     [True, False]
     """
-    return tuple(
-        Core(core=number, online=online, utilization_ratio=ratio, frequency_hertz=hertz)
-        for number, (online, ratio, hertz) in enumerate(read_cores(text))
+    return tuple(make_core(number, reading) for number, reading in enumerate(read_cores(text)))
+
+
+def make_core(number: int, reading: CoreReading) -> Core:
+    """Make a core of its entry in the list.
+
+    >>> make_core(1, CoreReading(False, None, None)).online
+    False
+    """
+    online, ratio, hertz = reading
+    return _core(
+        {"core": number, "online": online, "utilization_ratio": ratio, "frequency_hertz": hertz}
     )
 
 
@@ -75,7 +88,12 @@ Emc(utilization_ratio=None, frequency_hertz=None))
     if activity.off or activity.listed or len(activity.hertz) > 1:
         raise UnreadableError(text)
     ratio = _first(activity.ratios) if activity.hertz else None
-    return Emc(utilization_ratio=ratio, frequency_hertz=_clock(activity))
+    return emc_of(ratio, _clock(activity))
+
+
+def emc_of(ratio: float | None, hertz: int | None) -> Emc:
+    """Make a memory controller of its numbers."""
+    return _emc({"utilization_ratio": ratio, "frequency_hertz": hertz})
 
 
 def make_gpu(text: str) -> Gpu:
@@ -87,7 +105,20 @@ def make_gpu(text: str) -> Gpu:
     activity = read_activity(text)
     if activity.off or activity.listed:
         raise UnreadableError(text)
-    return Gpu(utilization_ratio=_first(activity.ratios), frequency_hertz=activity.hertz)
+    return gpu_of(_first(activity.ratios), activity.hertz)
+
+
+def gpu_of(
+    ratio: float | None, hertz: tuple[int, ...], cluster_ratios: tuple[float, ...] = ()
+) -> Gpu:
+    """Make a GPU of its numbers."""
+    return _gpu(
+        {
+            "utilization_ratio": ratio,
+            "frequency_hertz": hertz,
+            "cluster_utilization_ratio": cluster_ratios,
+        }
+    )
 
 
 def make_clusters(first_text: str, second_text: str) -> Gpu:
@@ -100,11 +131,7 @@ def make_clusters(first_text: str, second_text: str) -> Gpu:
     same = len(first.ratios) == len(second.ratios) and len(first.hertz) == len(second.hertz)
     if not same or len(first.hertz) > 1 or second.off or second.listed:
         raise UnreadableError(second_text)
-    return Gpu(
-        utilization_ratio=_first(first.ratios),
-        frequency_hertz=first.hertz + second.hertz,
-        cluster_utilization_ratio=first.ratios + second.ratios,
-    )
+    return gpu_of(_first(first.ratios), first.hertz + second.hertz, first.ratios + second.ratios)
 
 
 def make_engine(activity: Activity) -> Engine:
@@ -115,15 +142,20 @@ def make_engine(activity: Activity) -> Engine:
     """
     if len(activity.hertz) > 1:
         raise UnreadableError(str(activity.hertz))
-    clock = _clock(activity)
+    ratio = None if activity.listed else _first(activity.ratios)
+    return engine_of(ratio, _clock(activity), is_off=activity.off)
+
+
+def engine_of(ratio: float | None, hertz: int | None, *, is_off: bool = False) -> Engine:
+    """Make an engine of its numbers; one with a clock of 0 is off.
+
+    >>> engine_of(0.79, 166_000_000).state, engine_of(None, 0).state, engine_of(0.07, None).state
+    ('on', 'off', None)
+    """
     state: GateState | None = None
-    if activity.off or clock is not None:
-        state = "on" if clock else "off"
-    return Engine(
-        state=state,
-        utilization_ratio=None if activity.listed else _first(activity.ratios),
-        frequency_hertz=clock,
-    )
+    if is_off or hertz is not None:
+        state = "on" if hertz else "off"
+    return _engine({"state": state, "utilization_ratio": ratio, "frequency_hertz": hertz})
 
 
 def make_dla(core: int, engine: Engine) -> Dla:
@@ -132,7 +164,7 @@ def make_dla(core: int, engine: Engine) -> Dla:
     >>> make_dla(1, make_engine(read_activity("off")))
     Dla(state='off', utilization_ratio=None, frequency_hertz=None, core=1)
     """
-    return Dla(core=core, **dict(engine))
+    return _dla({**engine.__dict__, "core": core})
 
 
 def make_load(text: str) -> Engine:
@@ -141,24 +173,20 @@ def make_load(text: str) -> Engine:
     >>> make_load("3%").utilization_ratio
     0.03
     """
-    return Engine(utilization_ratio=read_ratio(text))
+    return engine_of(read_ratio(text), None)
 
 
-def make_rail(watts: tuple[float, ...]) -> Rail:
-    """Make a rail of one to three powers: now, mean, maximum.
+def make_rail(now: float, mean: float | None = None, maximum: float | None = None) -> Rail:
+    """Make a rail of one to three powers in watts.
 
-    >>> make_rail((5.139, 4.89)).average_watts
+    >>> make_rail(5.139, 4.89).average_watts
     4.89
     """
-    now, mean, maximum = (*watts, None, None)[:3]
-    return trusted(
-        Rail,
-        {"instant_watts": now, "average_watts": mean, "maximum_watts": maximum},
-        _RAIL_FIELDS,
-    )
+    return _rail({"instant_watts": now, "average_watts": mean, "maximum_watts": maximum})
 
 
-_RAIL_FIELDS = set(Rail.model_fields)
+_core, _dla, _emc, _engine, _gpu = maker(Core), maker(Dla), maker(Emc), maker(Engine), maker(Gpu)
+_iram, _rail, _ram, _swap = maker(Iram), maker(Rail), maker(Ram), maker(Swap)
 
 
 def _first(ratios: tuple[float, ...]) -> float | None:
