@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 SOURCES := $(wildcard *.py) parsers collectors daemon tests
 
-.PHONY: run test check dev format lint types imports doctest golden clean
+.PHONY: run test check dev format lint types imports doctest golden bench clean
 
 run: $(VENV)/.run
 	$(BIN)/tegrascope run --demo --state-dir .state
@@ -36,6 +36,10 @@ doctest: dev
 
 golden: dev
 	$(BIN)/python -m tests.golden
+
+# The whole of it, with a log of 2 GB: `make bench BENCH='--big 2'`.
+bench: dev
+	$(BIN)/python -m tests.bench $(BENCH)
 
 clean:
 	rm -rf $(VENV) .dev build *.egg-info

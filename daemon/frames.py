@@ -25,7 +25,7 @@ try:
 except ImportError:
     raise Mendable("pandas is not installed", "pip install 'tegrascope[frames]'") from None
 
-from .log_table import make_table, read_pieces, threads_for
+from .log_table import read_table
 from .tally import Tally
 
 Paths = str | Path | Iterable[str | Path]
@@ -35,15 +35,14 @@ _LATEST_SECONDS = 9_000_000_000
 
 
 def read_log(
-    paths: Paths, *, interval_seconds: float = 1.0, threads: int | None = None
+    paths: Paths, *, interval_seconds: float = 1.0, cores: int | None = None
 ) -> pandas.DataFrame:
     """Read what tegrastats printed: one row a record, its time, and every number in it.
 
     Args:
         paths: One log or several, plain or gzip.
         interval_seconds: Time between two records of a log that tells no time.
-        threads: How many stretches of a log are read at once; ``None`` is one a core, or one
-            for a small log.
+        cores: How many to use; ``None`` is all of them for a large log.
 
     Returns:
         These columns, and the paths of ``parsers.flat.flatten`` behind them, such as
@@ -65,12 +64,13 @@ def read_log(
     if not logs:
         raise Mendable("there is no log to read", "name one")
     names = list(map(str, logs))
-    pieces = list(
-        read_pieces(
-            [Path(log) for log in logs], Tally(), interval_seconds=interval_seconds, threads=threads
-        )
+    return read_table(
+        [Path(log) for log in logs],
+        names,
+        Tally(),
+        interval_seconds=interval_seconds,
+        cores=cores,
     )
-    return make_table(pieces, names, threads=threads or threads_for(None))
 
 
 def correlate(

@@ -9,6 +9,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,12 +23,13 @@ try:
 except ImportError:
     raise Mendable("pandas is not installed", "pip install 'tegrascope[frames]'") from None
 
+from ..collectors.column_helper import read_batches_together
 from ..parsers.columns import Batch, ColumnParser, column_order, column_type, read_batches
 from ..parsers.digits import Flags, Floats
 from ..parsers.recorded_time import RecordedClock, Restarts, Times
 
-SMALL_LOG_BYTES = 8 << 20
-"""Logs up to this size are read by one thread: a second one would hardly have begun."""
+SMALL_LOG_BYTES = 64 << 20
+"""Logs up to this size are read by one process: a second one would hardly have begun."""
 
 RECORDS_A_TABLE = 1 << 16
 
@@ -55,7 +57,7 @@ def read_tables(
     logs: Sequence[str],
     tally: Tally,
     *,
-    threads: int | None = None,
+    cores: int | None = None,
     interval_seconds: float = 1.0,
     failed: Callable[[Mendable], None] | None = None,
     moved: Callable[[int], None] = lambda _: None,
@@ -66,7 +68,7 @@ def read_tables(
         paths: Plain or gzip; ``None`` is standard input.
         logs: Their names.
         tally: Is kept up to date.
-        threads: How many blocks of lines are read at once.
+        cores: How many to use; ``None`` is all of them for a large log.
         interval_seconds: Time between two records of a log that tells no time.
         failed: Is told of a log that cannot be read.
         moved: Is told how many bytes have been read.
@@ -74,27 +76,48 @@ def read_tables(
     Yields:
         At least one table; that of no record has no columns but those of the clock.
     """
-    pieces: list[Piece] = []
-    rows = 0
+    table = TableBuilder(logs, RECORDS_A_TABLE)
     is_first = True
     for piece in read_pieces(
-        paths, tally, threads=threads, interval_seconds=interval_seconds, failed=failed
+        paths, tally, cores=cores, interval_seconds=interval_seconds, failed=failed
     ):
-        pieces.append(piece)
-        rows += len(piece.batch.line)
-        if rows >= RECORDS_A_TABLE:
-            yield make_table(pieces, logs)
-            pieces, rows, is_first = [], 0, False
+        table.add(piece)
+        if table.rows >= RECORDS_A_TABLE:
+            yield table.finish()
+            table, is_first = TableBuilder(logs, RECORDS_A_TABLE), False
             moved(tally.bytes_read)
-    if rows or is_first:
-        yield make_table(pieces, logs)
+    if table.rows or is_first:
+        yield table.finish()
+
+
+def read_table(
+    paths: Sequence[Path | None],
+    logs: Sequence[str],
+    tally: Tally,
+    *,
+    cores: int | None = None,
+    interval_seconds: float = 1.0,
+) -> pandas.DataFrame:
+    """Read logs as one table; see ``read_tables``.
+
+    Raises:
+        Mendable: A log cannot be read, or not to its end.
+    """
+    size_bytes = sum(path.stat().st_size for path in paths if path and path.is_file())
+    table = None
+    for piece in read_pieces(paths, tally, cores=cores, interval_seconds=interval_seconds):
+        if table is None:
+            share = len(piece.batch.line) / max(piece.batch.size_bytes, 1)
+            table = TableBuilder(logs, round(1.02 * share * size_bytes))
+        table.add(piece)
+    return (table or TableBuilder(logs)).finish(cores or cores_for(size_bytes))
 
 
 def read_pieces(
     paths: Sequence[Path | None],
     tally: Tally,
     *,
-    threads: int | None = None,
+    cores: int | None = None,
     interval_seconds: float = 1.0,
     failed: Callable[[Mendable], None] | None = None,
 ) -> Iterator[Piece]:
@@ -103,7 +126,7 @@ def read_pieces(
     Args:
         paths: Plain or gzip; ``None`` is standard input.
         tally: Is kept up to date.
-        threads: How many blocks of lines are read at once; ``None`` is one a core for large logs.
+        cores: How many to use; ``None`` is all of them for a large log.
         interval_seconds: Time between two records of a log that tells no time.
         failed: Is told of a log that cannot be read, or not to its end; ``None`` raises.
 
@@ -116,7 +139,7 @@ def read_pieces(
     parser = ColumnParser()
     for number, path in enumerate(paths):
         try:
-            yield from _read_log(path, number, tally, parser, threads, interval_seconds)
+            yield from _read_log(path, number, tally, parser, cores, interval_seconds)
         except Mendable as problem:
             if failed is None:
                 raise
@@ -128,12 +151,14 @@ def _read_log(
     number: int,
     tally: Tally,
     parser: ColumnParser,
-    threads: int | None,
+    cores: int | None,
     interval_seconds: float,
 ) -> Iterator[Piece]:
     with LogFile(path) as log:
         before = tally.bytes_read
-        batches = read_batches(log, parser, threads=threads or threads_for(log.size_bytes))
+        together = (cores or cores_for(log.size_bytes)) > 1
+        read = read_batches_together if together else read_batches
+        batches = read(log, parser)
         for piece in _timed(_counted(batches, tally), number, interval_seconds):
             tally.bytes_read = before + log.position_bytes
             yield piece
@@ -142,42 +167,86 @@ def _read_log(
             raise log.problem
 
 
-def make_table(
-    pieces: Sequence[Piece], logs: Sequence[str], *, threads: int = 1
-) -> pandas.DataFrame:
-    """Put pieces into one table; see ``frames.read_log`` for its columns.
+class TableBuilder:
+    """One table of many pieces, which are not kept."""
 
-    Args:
-        pieces: In order.
-        logs: Names of all logs.
-        threads: How many columns are made at once.
-    """
-    ends = np.cumsum([0, *(len(piece.batch.line) for piece in pieces)])
-    places = [{name: at for at, name in enumerate(piece.batch.names)} for piece in pieces]
-    names = sorted({name for place in places for name in place}, key=column_order)
+    def __init__(self, logs: Sequence[str], expected_rows: int = 0) -> None:
+        """Begin without rows.
 
-    def column(name: str) -> Any:
-        whole = np.empty(ends[-1])
-        for piece, place, begin, end in zip(pieces, places, ends, ends[1:], strict=False):
-            at = place.get(name)
-            whole[begin:end] = np.nan if at is None else piece.batch.values[at]
-        return _typed(whole, column_type(name))
+        Args:
+            logs: Names of all logs.
+            expected_rows: How many there will be, about.
+        """
+        self.rows = 0
+        self._logs = logs
+        self._capacity = expected_rows
+        self._columns: dict[str, _Column] = {}
+        self._clocks: list[Piece] = []
 
-    if threads == 1:
-        columns = list(map(column, names))
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            columns = list(pool.map(column, names))
-    # A zone that was powered off all the time is no column.
-    said = {n: column for n, column in zip(names, columns, strict=True) if column is not None}
-    return pandas.DataFrame(_clock_columns(pieces, ends, logs) | said, copy=False)
+    def add(self, piece: Piece) -> None:
+        """Put the records of a piece below those that are there."""
+        batch = piece.batch
+        end = self.rows + len(batch.line)
+        if end > self._capacity:
+            self._capacity = max(end, self._capacity * 3 // 2)
+        for name, values in zip(batch.names, batch.values, strict=True):
+            column = self._columns.get(name)
+            if column is None:
+                column = self._columns[name] = _Column(self._capacity)
+            column.put(self.rows, values, self._capacity)
+        self._clocks.append(piece._replace(batch=replace(batch, values=np.empty((0, 0)))))
+        self.rows = end
+
+    def finish(self, threads: int = 1) -> pandas.DataFrame:
+        """Return the table; see ``frames.read_log`` for its columns.
+
+        Args:
+            threads: How many columns are finished at once.
+        """
+        names = sorted(self._columns, key=column_order)
+
+        def typed(name: str) -> Any:
+            return _typed(self._columns[name].whole(self.rows), column_type(name))
+
+        if threads == 1:
+            columns = list(map(typed, names))
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                columns = list(pool.map(typed, names))
+        # A zone that was powered off all the time is no column.
+        said = {n: column for n, column in zip(names, columns, strict=True) if column is not None}
+        return pandas.DataFrame(_clock_columns(self._clocks, self._logs) | said, copy=False)
 
 
-def _clock_columns(
-    pieces: Sequence[Piece], ends: "np.ndarray[Any, Any]", logs: Sequence[str]
-) -> dict[str, Any]:
+class _Column:
+    """Values of rows that come one after the other; NaN where none came."""
+
+    def __init__(self, capacity: int) -> None:
+        self._values = np.empty(capacity)
+        self._filled = 0
+
+    def put(self, at: int, values: Floats, capacity: int) -> None:
+        """Put values behind those that are there, and make room for so many in all."""
+        if at + len(values) > len(self._values):
+            roomy = np.empty(capacity)
+            roomy[: self._filled] = self._values[: self._filled]
+            self._values = roomy
+        self._values[self._filled : at] = np.nan
+        self._filled = at + len(values)
+        self._values[at : self._filled] = values
+
+    def whole(self, rows: int) -> Floats:
+        """Return all so many rows."""
+        self.put(rows, np.empty(0), rows)
+        return self._values[:rows]
+
+
+def _clock_columns(pieces: Sequence[Piece], logs: Sequence[str]) -> dict[str, Any]:
     """Return the columns that tell which record it is, and when it was printed."""
-    numbers = np.repeat([piece.log for piece in pieces], np.diff(ends))
+    numbers = np.repeat(
+        np.array([piece.log for piece in pieces], np.int32),
+        [len(piece.batch.line) for piece in pieces],
+    )
     printed = _whole([piece.batch.printed_seconds for piece in pieces], np.int64)
     received = _whole([piece.batch.received_ns for piece in pieces], np.int64)
     can_tell = _whole([piece.can_tell for piece in pieces], np.bool_)
@@ -186,7 +255,7 @@ def _clock_columns(
         _whole([piece.times[at] for piece in pieces], np.float64) for at in range(3)
     )
     return {
-        "log": pandas.Categorical.from_codes(numbers.astype(np.int32), pandas.Index(logs)),
+        "log": pandas.Categorical.from_codes(numbers, pandas.Index(logs)),
         "line": _whole([piece.batch.line for piece in pieces], np.int64),
         "time": printed.view("datetime64[s]"),
         "received": pandas.DatetimeIndex(received.view("datetime64[ns]"), tz="UTC"),
@@ -208,14 +277,17 @@ def _typed(whole: Floats, kind: str) -> Any:
         return None
     if kind == "float64":
         return whole
-    whole[missing] = 0
+    if missing.any():
+        whole[missing] = 0
     if kind == "boolean":
         return pandas.arrays.BooleanArray(whole != 0, missing)
-    return pandas.arrays.IntegerArray(whole.astype(np.int64), missing)
+    integers = whole.view(np.int64)  # in place: the numbers are whole, and memory is dear
+    np.copyto(integers, whole, casting="unsafe")
+    return pandas.arrays.IntegerArray(integers, missing)
 
 
-def threads_for(size_bytes: int | None) -> int:
-    """Return how many threads a log is worth; a size of ``None`` may be anything."""
+def cores_for(size_bytes: int | None) -> int:
+    """Return how many cores a log is worth; a size of ``None`` may be anything."""
     if size_bytes is not None and size_bytes <= SMALL_LOG_BYTES:
         return 1
     return len(os.sched_getaffinity(0))

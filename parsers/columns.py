@@ -12,10 +12,8 @@ others goes by itself through the general path. Either way the same numbers come
 """
 
 import re
-import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final, Protocol
@@ -67,6 +65,7 @@ class Batch:
         lines: How many lines there were.
         skipped: How many of them were no record, by reason.
         unparsed_words: Words in records that were not understood.
+        size_bytes: Size of the block.
     """
 
     names: tuple[str, ...]
@@ -77,6 +76,7 @@ class Batch:
     lines: int
     skipped: Counter[str]
     unparsed_words: int
+    size_bytes: int
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class _Alike:
 
 
 class ColumnParser:
-    """Reads blocks of lines, and remembers their layouts; several threads may use it at once."""
+    """Reads blocks of lines, and remembers their layouts."""
 
     def __init__(self, learn_after: int = LEARN_AFTER) -> None:
         """Prepare.
@@ -118,7 +118,6 @@ class ColumnParser:
         self._learn_after = learn_after
         self._alike: dict[bytes, _Alike] = {}
         self._table = LayoutTable()
-        self._learning = threading.Lock()
         self._lines = LineParser()
 
     def parse(self, block: bytes) -> Batch:
@@ -149,7 +148,7 @@ class ColumnParser:
                 parts.append(self._read_alone(_line(block, runs, at), at))
             except ParseError as error:
                 skipped[error.reason] += 1
-        return _join(parts, len(runs.line_ends), skipped)
+        return _join(parts, len(runs.line_ends), skipped, len(block))
 
     def _sort(self, skeletons: list[bytes]) -> tuple[list[_Alike], Integers]:
         """Tell which lines look alike.
@@ -160,12 +159,11 @@ class ColumnParser:
         numbers: dict[bytes, int] = {}
         kinds = np.array([numbers.setdefault(one, len(numbers)) for one in skeletons], np.int64)
         counts = np.bincount(kinds).tolist()
-        with self._learning:
-            if len(self._alike) > MOST_SKELETONS:  # most of them garbage
-                self._alike = {look: one for look, one in self._alike.items() if one.layouts}
-            alike = [self._alike.setdefault(one, _Alike()) for one in numbers]
-            for one, count in zip(alike, counts, strict=True):
-                one.seen += count
+        if len(self._alike) > MOST_SKELETONS:  # most of them garbage
+            self._alike = {look: one for look, one in self._alike.items() if one.layouts}
+        alike = [self._alike.setdefault(one, _Alike()) for one in numbers]
+        for one, count in zip(alike, counts, strict=True):
+            one.seen += count
         return alike, kinds
 
     def _layouts(
@@ -180,20 +178,16 @@ class ColumnParser:
         """Return the layout by which each line is to be read next, -1 for none; learn new ones."""
         wanted, firsts = np.unique(kinds, return_index=True)
         order = np.argsort(firsts)
-        with self._learning:
-            self._learn(
-                [
-                    (alike[kind], line)
-                    for kind, line in zip(
-                        wanted[order].tolist(), lines[firsts[order]].tolist(), strict=True
-                    )
-                    if len(alike[kind].layouts) == tried
-                ],
-                block,
-                runs,
+        new = [
+            (alike[kind], line)
+            for kind, line in zip(
+                wanted[order].tolist(), lines[firsts[order]].tolist(), strict=True
             )
-            numbers = [one.layouts[tried] if tried < len(one.layouts) else -1 for one in alike]
-            return self._table, np.array(numbers, np.int64)[kinds]
+            if len(alike[kind].layouts) == tried
+        ]
+        self._learn(new, block, runs)
+        numbers = [one.layouts[tried] if tried < len(one.layouts) else -1 for one in alike]
+        return self._table, np.array(numbers, np.int64)[kinds]
 
     def _learn(self, shown: list[tuple[_Alike, int]], block: bytes, runs: Runs) -> None:
         """Learn further layouts from lines, given in order, where there may be one."""
@@ -235,28 +229,26 @@ class ColumnParser:
 
 
 def read_batches(
-    log: Log,
-    parser: ColumnParser | None = None,
-    *,
-    threads: int = 1,
-    block_bytes: int = BLOCK_BYTES,
+    log: Log, parser: ColumnParser | None = None, *, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[Batch]:
     """Read a log to its end.
 
     Args:
         log: Bytes; any lines.
         parser: What was learnt from other logs.
-        threads: How many blocks are read at once.
-        block_bytes: Size of a block; so many times ``threads`` are in memory, and twenty times
-            that while they are read.
+        block_bytes: Size of a block; twenty times that is in memory while it is read.
 
     Yields:
         The records, in order; every line is in the count of one batch.
-
     """
     parser = parser or ColumnParser()
+    yield from numbered(map(parser.parse, cut_blocks(log, block_bytes)))
+
+
+def numbered(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Number the lines of batches of one log through."""
     line = 0
-    for batch in _parsed(parser, _blocks(log, block_bytes), threads):
+    for batch in batches:
         yield replace(batch, line=batch.line + line)
         line += batch.lines
 
@@ -309,7 +301,7 @@ def _part(at: Integers, decoded: Decoded) -> _Part:
     )
 
 
-def _join(parts: list[_Part], lines: int, skipped: Counter[str]) -> Batch:
+def _join(parts: list[_Part], lines: int, skipped: Counter[str], size_bytes: int) -> Batch:
     """Put the records of a block in the order of their lines."""
     unparsed_words = sum(part.unparsed_words for part in parts)
     if len(parts) == 1:
@@ -323,6 +315,7 @@ def _join(parts: list[_Part], lines: int, skipped: Counter[str]) -> Batch:
             lines,
             skipped,
             unparsed_words,
+            size_bytes,
         )
     places = {name: at for at, name in enumerate(dict.fromkeys(_all_names(parts)))}
     is_record = np.zeros(lines, np.bool_)
@@ -340,7 +333,15 @@ def _join(parts: list[_Part], lines: int, skipped: Counter[str]) -> Batch:
             values[places[name], rows] = column
     line = np.flatnonzero(is_record) + 1
     return Batch(
-        tuple(places), values, line, printed_seconds, received_ns, lines, skipped, unparsed_words
+        tuple(places),
+        values,
+        line,
+        printed_seconds,
+        received_ns,
+        lines,
+        skipped,
+        unparsed_words,
+        size_bytes,
     )
 
 
@@ -348,21 +349,7 @@ def _all_names(parts: Iterable[_Part]) -> Iterator[str]:
     return chain.from_iterable(part.names for part in parts)
 
 
-def _parsed(parser: ColumnParser, blocks: Iterator[bytes], threads: int) -> Iterator[Batch]:
-    if threads == 1:
-        yield from map(parser.parse, blocks)
-        return
-    waiting: deque[Future[Batch]] = deque()
-    with ThreadPoolExecutor(threads, "columns") as pool:
-        for block in blocks:
-            waiting.append(pool.submit(parser.parse, block))
-            if len(waiting) > threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
-
-def _blocks(log: Log, size: int) -> Iterator[bytes]:
+def cut_blocks(log: Log, size: int) -> Iterator[bytes]:
     """Yield the log in blocks of whole lines; one that is too long is cut in several."""
     pieces: list[bytes] = []
     kept = 0

@@ -90,23 +90,52 @@ class LayoutTable:
         names: Of all columns of all layouts.
     """
 
-    def __init__(self, rows: "Sequence[_Row]" = (), names: Sequence[str] = ()) -> None:
-        """Set up the tables."""
-        self._rows = tuple(rows)
+    def __init__(
+        self,
+        rows: "Sequence[_Row]" = (),
+        names: Sequence[str] = (),
+        behind: "LayoutTable | None" = None,
+    ) -> None:
+        """Set up the tables.
+
+        Args:
+            rows: Layouts.
+            names: Of all columns.
+            behind: The table that comes before these rows.
+        """
+        before = None if behind is None else behind.__dict__
+        self._rows: tuple[_Row, ...] = (*(before["_rows"] if before else ()), *rows)
         self.names = tuple(names)
-        self._runs = _flat([row.columns for row in rows])
-        self._like = _whole([row.layout.like for row in rows], np.int64)
-        self._bits = _whole([row.layout.bits for row in rows], np.int64)
-        self._kinds = _whole([row.layout.kinds for row in rows], np.uint8)
-        self._copies = _flat([row.copies for row in rows])
-        self._copy_runs = _whole([row.copy_runs for row in rows], np.int64)
-        self._copy_is_gate = _whole([row.copy_is_gate for row in rows], np.bool_)
-        self._constants = _flat([row.constants for row in rows])
-        self._constant_values = _whole([row.constant_values for row in rows], np.float64)
         self._units = tuple(map(_unit, names))
-        self._time_at = np.array([row.layout.time_at for row in rows], np.int64)
-        self._epoch_at = np.array([row.layout.epoch_at for row in rows], np.int64)
-        self._unparsed = np.array([len(row.layout.sample.unparsed) for row in rows], np.int64)
+
+        def whole(field: str, parts: Iterable[Any], kind: type) -> Any:
+            old = before[field] if before else np.empty(0, kind)
+            return np.concatenate([old, *parts])
+
+        def flat(field: str, parts: Sequence[Integers]) -> _Flat:
+            old = before[field] if before else _Flat(np.zeros(1, np.int64), np.empty(0, np.int64))
+            starts = old.starts[-1] + np.cumsum([len(part) for part in parts], dtype=np.int64)
+            return _Flat(
+                np.concatenate((old.starts, starts)), np.concatenate([old.columns, *parts])
+            )
+
+        layouts = [row.layout for row in rows]
+        self._runs = flat("_runs", [row.columns for row in rows])
+        self._like = whole("_like", (one.like for one in layouts), np.int64)
+        self._bits = whole("_bits", (one.bits for one in layouts), np.int64)
+        self._kinds = whole("_kinds", (one.kinds for one in layouts), np.uint8)
+        self._copies = flat("_copies", [row.copies for row in rows])
+        self._copy_runs = whole("_copy_runs", (row.copy_runs for row in rows), np.int64)
+        self._copy_is_gate = whole("_copy_is_gate", (row.copy_is_gate for row in rows), np.bool_)
+        self._constants = flat("_constants", [row.constants for row in rows])
+        self._constant_values = whole(
+            "_constant_values", (row.constant_values for row in rows), np.float64
+        )
+        self._time_at = whole("_time_at", ([one.time_at] for one in layouts), np.int64)
+        self._epoch_at = whole("_epoch_at", ([one.epoch_at] for one in layouts), np.int64)
+        self._unparsed = whole(
+            "_unparsed", ([len(one.sample.unparsed)] for one in layouts), np.int64
+        )
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -115,7 +144,7 @@ class LayoutTable:
         """Return a table of these layouts behind those that are here."""
         numbers = {name: number for number, name in enumerate(self.names)}
         rows = [_make_row(layout, numbers) for layout in layouts]
-        return LayoutTable((*self._rows, *rows), tuple(numbers))
+        return LayoutTable(rows, tuple(numbers), self)
 
     def decode(self, block: bytes, runs: Runs, lines: Integers, layouts: Integers) -> Decoded:
         """Read lines that are the same as one of their layout, but for their digits.
@@ -138,8 +167,13 @@ class LayoutTable:
             packed, text = packed[at], text[at]
         kinds = self._kinds[entries]
         same = np.ones(len(firsts), np.bool_)
-        other = np.flatnonzero((packed ^ self._like[entries]) & self._bits[entries])
-        same[line_of_run[other[~self._is_hundred(packed, kinds, entries, other)]]] = False
+        apart = (packed ^ self._like[entries]) & self._bits[entries]
+        other = np.flatnonzero(apart != 0)
+        number = packed[other] & (LENGTH_BITS | VALUE_BITS)
+        is_hundred = (
+            (apart[other] == WIDE_BIT) & (number == _HUNDRED) & (kinds[other] == PERCENTAGE)
+        )
+        same[line_of_run[other[~is_hundred]]] = False
         decimals = np.flatnonzero(kinds >= DECIMAL)
         celsius, formed = read_decimals(packed[decimals], text[decimals])
         same[line_of_run[decimals[~formed]]] = False
@@ -163,15 +197,6 @@ class LayoutTable:
             received_ns[same],
             int(self._unparsed[layouts[same]].sum()),
         )
-
-    def _is_hundred(
-        self, packed: Integers, kinds: Integers, entries: Integers, other: Integers
-    ) -> Flags:
-        """Tell which of the runs that are not as they should be are the percentage 100."""
-        apart = (packed[other] ^ self._like[entries[other]]) & self._bits[entries[other]]
-        number = packed[other] & (LENGTH_BITS | VALUE_BITS)
-        found: Flags = (apart == WIDE_BIT) & (number == _HUNDRED) & (kinds[other] == PERCENTAGE)
-        return found
 
     def _place(
         self,
@@ -343,14 +368,6 @@ def _unit(name: str) -> tuple[float, float]:
     if family == "edp_limit_hertz" or field == "frequency_hertz":
         return float(HERTZ_PER_MEGAHERTZ), 1.0
     return (1.0, 100.0) if field.endswith("_ratio") else (1.0, 1.0)
-
-
-def _flat(columns: Sequence[Integers]) -> _Flat:
-    return _Flat(np.cumsum([0, *map(len, columns)]), _whole(columns, np.int64))
-
-
-def _whole(parts: Sequence[Any], kind: type) -> Any:
-    return np.concatenate([np.empty(0, kind), *parts])
 
 
 def _seconds(times: Integers) -> tuple[Integers, Flags]:

@@ -38,13 +38,12 @@ class LineParser:
             ParseError: The line holds no record.
         """
         # Words are cut at blanks alone at first. What else cuts a line, such as a quotation mark,
-        # would stand inside a word then, and no layout has such words.
+        # would stand inside a word then, and no layout has such words; but for an epoch prefix.
         words = line.split()
-        sample = (
-            self._read(words, line if keep_line else None) if len(line) <= LONGEST_LINE else None
-        )
-        if sample is not None:
-            return sample
+        if words and "::" not in words[0] and len(line) <= LONGEST_LINE:
+            sample = self._read(words, line if keep_line else None)
+            if sample is not None:
+                return sample
         text, exact_words = cut_line(line)
         if exact_words != words:
             sample = self._read(exact_words, text if keep_line else None)
