@@ -31,7 +31,7 @@ from ..parsers.recorded_time import RecordedClock, Restarts, Times
 SMALL_LOG_BYTES = 64 << 20
 """Logs up to this size are read by one process: a second one would hardly have begun."""
 
-RECORDS_A_TABLE = 1 << 16
+RECORDS_A_TABLE = 1 << 15
 
 
 class Piece(NamedTuple):

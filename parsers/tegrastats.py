@@ -40,13 +40,15 @@ class LineParser:
         # Words are cut at blanks alone at first. What else cuts a line, such as a quotation mark,
         # would stand inside a word then, and no layout has such words; but for an epoch prefix.
         words = line.split()
-        if words and "::" not in words[0] and len(line) <= LONGEST_LINE:
-            sample = self._read(words, line if keep_line else None)
+        known = self._layouts.get(len(words))
+        if known is not None and "::" not in words[0] and len(line) <= LONGEST_LINE:
+            source_line = line if keep_line else None
+            sample = known[0].read(words, source_line) or self._search(words, source_line)
             if sample is not None:
                 return sample
         text, exact_words = cut_line(line)
         if exact_words != words:
-            sample = self._read(exact_words, text if keep_line else None)
+            sample = self._search(exact_words, text if keep_line else None)
             if sample is not None:
                 return sample
         reading = tokenize(line, keep_line=keep_line)
@@ -57,13 +59,12 @@ class LineParser:
             self._prefer(learnt, len(exact_words))
         return reading.sample
 
-    def _read(self, words: list[str], source_line: str | None) -> Sample | None:
+    def _search(self, words: list[str], source_line: str | None) -> Sample | None:
         """Read a line by the first layout that fits."""
         for layout in self._layouts.get(len(words), ()):
             sample = layout.read(words, source_line)
             if sample is not None:
-                if layout is not self._layouts[len(words)][0]:
-                    self._prefer(layout, len(words))
+                self._prefer(layout, len(words))
                 return sample
         return None
 

@@ -139,7 +139,8 @@ class Memories:
         def read(text: str) -> Rail:
             found = pair.fullmatch(text)
             if found is not None:
-                return make_rail(int(found[1]) / 1000, int(found[2]) / 1000)
+                now, mean = found.groups()
+                return make_rail(int(now) / 1000, int(mean) / 1000)
             power = read_power(text)
             if power.cut or power.has_unit != has_unit:
                 raise UnreadableError(text)
