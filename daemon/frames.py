@@ -1,8 +1,9 @@
 """Samples and runs as pandas tables; imported late, since the daemon itself has no pandas.
 
 >>> from tegrascope import frames
->>> log = "tests/captures/agx-orin-64gb__r36-root.txt"
+>>> log = "tests/captures/agx-orin-64gb__r36.4.4.txt"
 >>> float(frames.read_log(log)["rails.VDD_GPU_SOC.instant_watts"].max())
+2.412
 """
 
 import json
