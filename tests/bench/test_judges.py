@@ -73,14 +73,16 @@ def test_truth_is_what_was_printed(lines):
 
 
 def test_lines_repeat_themselves_no_more_than_recorded_ones():
-    """Shares of unlike tokens are at least those of the most varied long log that is known."""
-    many = generate(9000, seed=5)
+    """Shares of unlike tokens are as in the largest log of an AGX Orin that is known, or above."""
+    many = generate(18_000, seed=5)
+    shares: dict[str, list[float]] = {}
     for layout in LAYOUTS:
-        shares = variety([line.text for line in many if line.layout == layout.name])
-        assert shares["cores"] > 0.15, layout.name
-        # The two channels that lead nowhere are a third of the rails of R35.
-        assert shares["rails"] > (0.5 if layout.release == 35 else 0.64), layout.name
-        assert shares["zones"] > 0.2, layout.name
+        texts = [line.text for line in many if line.layout == layout.name]
+        for kind, share in variety(texts).items():
+            shares.setdefault(kind, []).append(share)
+    means = {kind: sum(some) / len(some) for kind, some in shares.items()}
+    recorded = {"cores": 0.15, "rails": 0.6, "zones": 0.04, "RAM": 0.15, "GR3D": 0.05, "EMC": 0.01}
+    assert {kind: mean for kind, mean in means.items() if mean < recorded[kind]} == {}
 
 
 @pytest.mark.parametrize("pattern", [floors.WHOLE_LINE, floors.EVERY_NUMBER])
