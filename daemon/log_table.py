@@ -33,6 +33,18 @@ SMALL_LOG_BYTES = 64 << 20
 
 RECORDS_A_TABLE = 1 << 15
 
+CLOCK_COLUMNS = (
+    "log",
+    "line",
+    "time",
+    "received",
+    "elapsed_seconds",
+    "elapsed_error_seconds",
+    "clock_step_seconds",
+    "restarted",
+)
+"""Which record it is and when it was printed: the columns before those of the line."""
+
 
 class Piece(NamedTuple):
     """Records in a row of one log.
@@ -254,16 +266,17 @@ def _clock_columns(pieces: Sequence[Piece], logs: Sequence[str]) -> dict[str, An
     elapsed, error, step = (
         _whole([piece.times[at] for piece in pieces], np.float64) for at in range(3)
     )
-    return {
-        "log": pandas.Categorical.from_codes(numbers, pandas.Index(logs)),
-        "line": _whole([piece.batch.line for piece in pieces], np.int64),
-        "time": printed.view("datetime64[s]"),
-        "received": pandas.DatetimeIndex(received.view("datetime64[ns]"), tz="UTC"),
-        "elapsed_seconds": elapsed,
-        "elapsed_error_seconds": error,
-        "clock_step_seconds": step,
-        "restarted": pandas.arrays.BooleanArray(restarted, ~can_tell),
-    }
+    columns = (
+        pandas.Categorical.from_codes(numbers, pandas.Index(logs)),
+        _whole([piece.batch.line for piece in pieces], np.int64),
+        printed.view("datetime64[s]"),
+        pandas.DatetimeIndex(received.view("datetime64[ns]"), tz="UTC"),
+        elapsed,
+        error,
+        step,
+        pandas.arrays.BooleanArray(restarted, ~can_tell),
+    )
+    return dict(zip(CLOCK_COLUMNS, columns, strict=True))
 
 
 def _whole(parts: Sequence[Any], kind: type) -> Any:

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import pandas
 
-from ..parsers.columns import column_order
 from ..parsers.errors import Mendable
 from .output import standard_output, unwritable
 
@@ -24,6 +23,9 @@ try:
     import pyarrow.parquet
 except ImportError:
     raise Mendable("pyarrow is not installed", "pip install 'tegrascope[frames]'") from None
+
+from ..parsers.columns import column_order
+from .log_table import CLOCK_COLUMNS
 
 COMPRESSION = "zstd"
 
@@ -69,7 +71,7 @@ class _Spool:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._writer: Any = None
-        self._schema: Any = None
+        self._empty = pandas.DataFrame()
         self._number = 0
 
     @property
@@ -78,53 +80,67 @@ class _Spool:
 
     def add(self, table: pandas.DataFrame) -> None:
         """Write a table behind what is there."""
-        columns = pyarrow.Table.from_pandas(table, preserve_index=False)
-        if self._schema is None:
-            self._open(columns.schema)
-        elif new := [name for name in columns.column_names if name not in self._schema.names]:
-            self._widen(columns.schema, new)
-        self._writer.write_table(_fit(columns, self._schema))
+        if self._writer is None:
+            self._open(table.iloc[:0])
+        elif any(name not in self._empty for name in table):
+            self._widen(table.iloc[:0])
+        self._write(pyarrow.Table.from_pandas(table, preserve_index=False))
 
     def close(self) -> Path:
         """Finish the file, and return where it is."""
         self._writer.close()
         return self._path
 
-    def _open(self, schema: Any) -> None:
-        self._schema = schema
-        self._writer = pyarrow.parquet.ParquetWriter(self._path, schema, compression=COMPRESSION)
+    def _open(self, empty: pandas.DataFrame) -> None:
+        """Begin a file with the columns of a table without rows."""
+        self._empty = empty
+        self._schema = _with_text_codes(pyarrow.Schema.from_pandas(empty, preserve_index=False))
+        self._writer = pyarrow.parquet.ParquetWriter(
+            self._path, self._schema, compression=COMPRESSION
+        )
 
-    def _widen(self, schema: Any, new: list[str]) -> None:
+    def _widen(self, empty: pandas.DataFrame) -> None:
         """Begin another file that has more columns, with what the one so far holds."""
         narrow = self.close()
         self._number += 1
-        fields = {field.name: field for field in [*self._schema, *schema]}
-        known = {name: at for at, name in enumerate(self._schema.names)}
-        first = [name for name in self._schema.names if "." not in name]
-        ordered = first + sorted(fields.keys() - set(first), key=column_order)
-        assert known.keys() | set(new) == set(ordered)
-        wide = pyarrow.schema([fields[name] for name in ordered])
-        empty = wide.empty_table().to_pandas(types_mapper=_TYPES.get)
-        self._open(pyarrow.Schema.from_pandas(empty, preserve_index=False))
+        columns = {str(name): both[name] for both in (empty, self._empty) for name in both}
+        first = [name for name in CLOCK_COLUMNS if name in columns]
+        rest = sorted(columns.keys() - set(first), key=column_order)
+        self._open(pandas.DataFrame({name: columns[name] for name in [*first, *rest]}))
         written = pyarrow.parquet.ParquetFile(narrow)
         for group in range(written.num_row_groups):
-            self._writer.write_table(_fit(written.read_row_group(group), self._schema))
+            self._write(written.read_row_group(group))
         narrow.unlink()
 
+    def _write(self, columns: Any) -> None:
+        """Write columns in the order of the file; those that are not there are missing."""
+        arrays = [
+            _fit(columns.column(field.name), field.type)
+            if field.name in columns.column_names
+            else pyarrow.nulls(len(columns), field.type)
+            for field in self._schema
+        ]
+        self._writer.write_table(pyarrow.Table.from_arrays(arrays, schema=self._schema))
 
-# What pandas makes of a column whose values may be missing.
-_TYPES = {pyarrow.int64(): pandas.Int64Dtype(), pyarrow.bool_(): pandas.BooleanDtype()}
+
+_TEXT_CODES = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
 
 
-def _fit(columns: Any, schema: Any) -> Any:
-    """Bring the columns into the order of a schema; those that are not there are missing."""
-    arrays = [
-        columns.column(field.name).cast(field.type)
-        if field.name in columns.column_names
-        else pyarrow.nulls(len(columns), field.type)
-        for field in schema
-    ]
-    return pyarrow.Table.from_arrays(arrays, schema=schema)
+def _with_text_codes(schema: Any) -> Any:
+    """Return a schema in which all categories are text with codes of one size."""
+    return pyarrow.schema(
+        [
+            field.with_type(_TEXT_CODES) if pyarrow.types.is_dictionary(field.type) else field
+            for field in schema
+        ],
+        schema.metadata,
+    )
+
+
+def _fit(column: Any, kind: Any) -> Any:
+    if kind == _TEXT_CODES:
+        return column.cast(pyarrow.string()).dictionary_encode()
+    return column.cast(kind)
 
 
 def _write_csv(whole: Path, output: Any) -> None:

@@ -1,0 +1,94 @@
+"""Tables of different columns become one file, and a file that fails leaves nothing."""
+
+import io
+
+import pandas
+import pytest
+
+from tegrascope import frames
+from tegrascope.daemon import log_table
+from tegrascope.daemon.log_table import read_tables
+from tegrascope.daemon.table_file import write_tables
+from tegrascope.daemon.tally import Tally
+from tegrascope.parsers.errors import Mendable
+
+USER = "RAM 1/2MB CPU [5%@729] GR3D_FREQ 7% tj@40.5C VDD_IN 5139mW/4890mW\n"
+ROOT = (
+    "RAM 1/2MB CPU [5%@729] EMC_FREQ 3%@2133 GR3D_FREQ 7%@[305] NVDLA0 off tj@40.5C "
+    "VDD_IN 5139mW/4890mW\n"
+)
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    """A log that begins without root, goes on with it and ends without, in small tables."""
+    monkeypatch.setattr(log_table, "RECORDS_A_TABLE", 1)
+    log = tmp_path / "a.log"
+    log.write_text("".join([USER] * 3 + [ROOT] * 3 + [USER] * 3))
+    monkeypatch.setattr("tegrascope.parsers.columns.BLOCK_BYTES", 1)
+    return log
+
+
+def tables(log):
+    """Yield the log in tables of three records."""
+    whole = frames.read_log(log)
+    for begin in range(0, len(whole), 3):
+        part = whole.iloc[begin : begin + 3]
+        yield part.drop(columns=[name for name in part if part[name].isna().all() and "." in name])
+
+
+def test_columns_may_come_late(log, tmp_path):
+    """What was written before has the new columns too, missing; types and order are the same."""
+    path = tmp_path / "a.parquet"
+    write_tables(tables(log), path, "parquet")
+    found, whole = pandas.read_parquet(path), frames.read_log(log)
+    assert list(found) == list(whole)
+    assert found["dla.0.on"].isna().tolist() == [True] * 3 + [False] * 3 + [True] * 3
+    assert found["emc.frequency_hertz"].dtype == "Int64"
+    pandas.testing.assert_frame_equal(
+        found.drop(columns=["log", "time"]), whole.drop(columns=["log", "time"])
+    )
+    assert sorted(tmp_path.iterdir()) == [log, path]
+
+
+def test_csv_has_one_head(log, tmp_path):
+    """All columns stand in the first line, though some of them came late."""
+    path = tmp_path / "a.csv"
+    write_tables(tables(log), path, "csv")
+    found = pandas.read_csv(path)
+    assert len(found) == 9
+    assert found["emc.utilization_ratio"].tolist()[3:6] == [0.03] * 3
+    assert found["emc.utilization_ratio"].isna().sum() == 6
+
+
+def test_a_log_in_pieces_is_the_log(tmp_path):
+    """Tables of some records each are together what one table of all is."""
+    log = tmp_path / "a.log"
+    log.write_text((USER * 40 + ROOT * 40) * 3)
+    tally = Tally()
+    pieces = list(read_tables([log], [str(log)], tally))
+    assert sum(map(len, pieces)) == tally.records == tally.lines == 240
+
+
+def test_nothing_is_left_of_what_failed(log, tmp_path):
+    """The name is that of a whole file, or of none."""
+
+    def failing():
+        yield from tables(log)
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "out" / "a.parquet"
+    path.parent.mkdir()
+    with pytest.raises(Mendable, match="No space left"):
+        write_tables(failing(), path, "parquet")
+    assert list(path.parent.iterdir()) == []
+
+
+def test_no_table_is_a_table(tmp_path):
+    """A log without a record gives a file with the columns of the clock, and no row."""
+    log = tmp_path / "a.log"
+    log.write_text("nothing\n")
+    write_tables(read_tables([log], [str(log)], Tally()), tmp_path / "a.parquet", "parquet")
+    found = pandas.read_parquet(io.BytesIO((tmp_path / "a.parquet").read_bytes()))
+    assert len(found) == 0
+    assert list(found)[:2] == ["log", "line"]
