@@ -379,7 +379,9 @@ def _seconds(times: Integers) -> tuple[Integers, Flags]:
     first_day = months.astype("datetime64[D]").astype(np.int64)
     late = np.flatnonzero(day > 28)
     if len(late):
-        next_month = (months[late] + 1).astype("datetime64[D]").astype(np.int64)
+        next_month = (
+            (months[late] + np.timedelta64(1, "M")).astype("datetime64[D]").astype(np.int64)
+        )
         valid[late] &= first_day[late] + day[late] <= next_month
     days = first_day + day - 1
     seconds: Integers = days * _SECONDS_A_DAY + hour * 3600 + minute * 60 + second
