@@ -30,7 +30,7 @@ from .recorded_time import ABSENT
 from .tegrastats import LineParser
 from .tokenizer import LONGEST_LINE
 
-BLOCK_BYTES: Final = 1 << 20
+BLOCK_BYTES: Final = 1 << 21
 LEARN_AFTER: Final = 3
 MOST_LAYOUTS_ALIKE: Final = 8
 MOST_FAILURES: Final = 8

@@ -221,21 +221,21 @@ class LayoutTable:
         row_of_line = np.cumsum(same) - 1
         flat = np.full(nowhere + rows, np.nan)
 
-        def put(columns: Integers, lines: Integers, numbers: Floats) -> None:
+        def put(table: _Flat, places: Integers, lines: Integers, numbers: Floats) -> None:
             if rows < len(same):
                 kept = same[lines]
-                columns, lines, numbers = columns[kept], lines[kept], numbers[kept]
-            flat[begin[columns] + row_of_line[lines]] = numbers
+                places, lines, numbers = places[kept], lines[kept], numbers[kept]
+            flat[begin[table.columns][places] + row_of_line[lines]] = numbers
 
-        put(self._runs.columns[entries], line_of_run, read)
+        put(self._runs, entries, line_of_run, read)
         copies, line_of_copy = self._copies.places(layouts)
         if len(copies):
             first_run = np.cumsum(counts) - counts
             copied = read[first_run[line_of_copy] + self._copy_runs[copies]]
             is_on = np.where(self._copy_is_gate[copies], copied > 0, copied)
-            put(self._copies.columns[copies], line_of_copy, is_on)
+            put(self._copies, copies, line_of_copy, is_on)
         constants, line_of_constant = self._constants.places(layouts)
-        put(self._constants.columns[constants], line_of_constant, self._constant_values[constants])
+        put(self._constants, constants, line_of_constant, self._constant_values[constants])
         values = flat[:nowhere].reshape(len(used), rows)
         for column, number in zip(values, used.tolist(), strict=True):
             factor, divisor = self._units[number]
