@@ -2,7 +2,7 @@ r"""Whole logs become columns, a block of lines at a time.
 
 Lines are told apart by what is left of them without digits. Those of one layout are read
 together (``block_layout.py``); a line of its own kind, a damaged one, or one that only looks like
-others goes by itself through the general path. Either way the same numbers come out.
+others goes by itself through ``parse_line``. Either way the same numbers come out.
 
 >>> import io
 >>> log = io.BytesIO(b"RAM 1/2MB tj@40C\nnoise\nRAM 1/2MB tj@41.5C\n")

@@ -101,19 +101,20 @@ class LayoutTable:
         Args:
             rows: Layouts.
             names: Of all columns.
-            behind: The table that comes before these rows.
+            behind: A table that has the first of them.
         """
-        before = None if behind is None else behind.__dict__
-        self._rows: tuple[_Row, ...] = (*(before["_rows"] if before else ()), *rows)
+        self._rows = tuple(rows)
+        rows = rows[0 if behind is None else len(behind) :]
         self.names = tuple(names)
         self._units = tuple(map(_unit, names))
 
         def whole(field: str, parts: Iterable[Any], kind: type) -> Any:
-            old = before[field] if before else np.empty(0, kind)
+            old = np.empty(0, kind) if behind is None else getattr(behind, field)
             return np.concatenate([old, *parts])
 
         def flat(field: str, parts: Sequence[Integers]) -> _Flat:
-            old = before[field] if before else _Flat(np.zeros(1, np.int64), np.empty(0, np.int64))
+            nothing = _Flat(np.zeros(1, np.int64), np.empty(0, np.int64))
+            old = nothing if behind is None else getattr(behind, field)
             starts = old.starts[-1] + np.cumsum([len(part) for part in parts], dtype=np.int64)
             return _Flat(
                 np.concatenate((old.starts, starts)), np.concatenate([old.columns, *parts])
@@ -144,7 +145,7 @@ class LayoutTable:
         """Return a table of these layouts behind those that are here."""
         numbers = {name: number for number, name in enumerate(self.names)}
         rows = [_make_row(layout, numbers) for layout in layouts]
-        return LayoutTable(rows, tuple(numbers), self)
+        return LayoutTable((*self._rows, *rows), tuple(numbers), self)
 
     def decode(self, block: bytes, runs: Runs, lines: Integers, layouts: Integers) -> Decoded:
         """Read lines that are the same as one of their layout, but for their digits.
@@ -311,12 +312,6 @@ def _stretches(begins: Integers, counts: Integers) -> Integers:
     total = int(ends[-1]) if len(ends) else 0
     places: Integers = np.arange(total) + np.repeat(begins - (ends - counts), counts)
     return places
-
-
-def _put(values: Floats, columns: Integers, rows: Integers, read: Floats) -> None:
-    """Put values where they belong; those without a column or a row have no place."""
-    kept = np.flatnonzero((columns >= 0) & (rows >= 0))
-    values.reshape(-1)[columns[kept] * values.shape[1] + rows[kept]] = read[kept]
 
 
 @dataclass(frozen=True, slots=True)
