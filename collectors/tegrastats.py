@@ -4,12 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from ..parsers.errors import ParseError
 from ..parsers.records import Sample
-from ..parsers.tegrastats import LineParser
+from ..parsers.tokenizer import read_line
 from .base import LineSource, Stamped
 
 MOST_REASONS = 16
-# Of each kind of value. A line a second needs no more, and this process has to stay small.
-MOST_VALUES = 32
 OTHER_REASON = "other"
 
 
@@ -44,7 +42,6 @@ class TegrastatsCollector:
         self.samples = 0
         self.tokens_unparsed = 0
         self._unparsed: dict[str, int] = {}
-        self._parser = LineParser(MOST_VALUES)
 
     @property
     def unparsed(self) -> dict[str, int]:
@@ -56,7 +53,8 @@ class TegrastatsCollector:
         for line in self.source.lines():
             self.lines += 1
             try:
-                sample = self._parser.parse(line.value)
+                # Not ``parse_line``: what that remembers is a megabyte, and lines are few here.
+                sample = read_line(line.value)
             except ParseError as error:
                 self._count(error.reason)
                 continue

@@ -12,7 +12,6 @@ from tegrascope.collectors.tegrastats import (
     tegrastats_command,
 )
 from tegrascope.parsers.errors import ParseError
-from tegrascope.parsers.tegrastats import LineParser
 
 
 class Lines:
@@ -63,10 +62,10 @@ def test_what_is_no_record_is_counted_by_reason():
 def test_reasons_are_bounded(monkeypatch):
     """A label has so many values and no more, whatever a parser makes up."""
 
-    def refuse(_: LineParser, line: str) -> None:
+    def refuse(line: str) -> None:
         raise ParseError(line, line)
 
-    monkeypatch.setattr(LineParser, "parse", refuse)
+    monkeypatch.setattr("tegrascope.collectors.tegrastats.read_line", refuse)
     collector = TegrastatsCollector(Lines(*map(str, range(100))))
     assert list(collector.collect()) == []
     assert len(collector.unparsed) == MOST_REASONS
