@@ -37,7 +37,13 @@ _WINDOW_NS = 200_000_000
 _WINDOW_LENGTH = 3
 _REASON_LENGTH = 400
 
-_Identity: TypeAlias = "tuple[str, str, Path, str, int, int | None]"
+# What may differ between two orders that the same loaded engine can carry out.
+_OF_THE_RUN = {
+    *("run_id", "warm_up_seconds", "baseline_seconds", "duration_seconds", "count"),
+    "outputs_file",
+}
+
+_Identity: TypeAlias = "tuple[Path, str, str]"
 
 
 class Cancelled(Exception):  # noqa: N818 - not an error: it was asked for
@@ -91,6 +97,7 @@ class Runner:
                 ending=ending,
                 reason=reason,
                 process_peak_bytes=peak_bytes(),
+                device_peak_bytes=self._device_peak_bytes(),
             )
         )
         if ending != "ok":
@@ -107,6 +114,13 @@ class Runner:
             del engine
             gc.collect()
 
+    def _device_peak_bytes(self) -> int | None:
+        try:
+            return None if self._engine is None else self._engine.device_peak_bytes()
+        except Exception:  # a device that failed may fail at this too, and the run has its ending
+            traceback.print_exc()
+            return None
+
     def _carry_out(self, order: Order) -> None:
         if (order.count is None) == (order.duration_seconds is None):
             raise Mendable(
@@ -120,6 +134,7 @@ class Runner:
                 model_sha256=sha256,
                 versions={"python": sys.version.split()[0], **engine.versions()},
                 cold_start_seconds={part: ns / 1e9 for part, ns in cold_start_ns.items()},
+                built=engine.built(),
             )
         )
         self._rest(order, "baseline_before")
@@ -138,7 +153,7 @@ class Runner:
                 cold_start_ns["import"] = now() - begin_ns
             model = find_model(order.model, Path(order.model_directory))
             sha256 = sha256_of(model)
-            wanted = (order.backend, order.device, model, sha256, order.batch, order.threads)
+            wanted = (model, sha256, order.model_dump_json(exclude=_OF_THE_RUN))
             if self._engine is not None and self._identity == wanted:
                 return self._engine, sha256, cold_start_ns
             self.close()
@@ -152,6 +167,7 @@ class Runner:
                 begin_ns = now()
                 engine.build()
                 cold_start_ns["build"] = now() - begin_ns
+        cold_start_ns.update(engine.cold_start_ns())
         self._identity = wanted
         return engine, sha256, cold_start_ns
 
@@ -164,6 +180,8 @@ class Runner:
                 self._unless_stopped()
                 engine.infer()
                 cold_start_ns["first_inference"] = now() - begin_ns
+            if order.outputs_file is not None:
+                _write_outputs(engine, Path(order.outputs_file))
             warm_up_ns = int(order.warm_up_seconds * 1e9)
             least_ns, most_ns = begin_ns + warm_up_ns, begin_ns + _WARM_UP_PATIENCE * warm_up_ns
             medians: list[float] = []
@@ -284,6 +302,17 @@ def _quiet_collector() -> Iterator[None]:
     finally:
         gc.enable()
         gc.unfreeze()
+
+
+def _write_outputs(engine: Engine, path: Path) -> None:
+    """Write what the engine gives for its inputs, whole or not at all."""
+    import numpy
+
+    engine.infer()
+    part = path.with_suffix(".part")
+    with part.open("wb") as file:
+        numpy.savez(file, *(output for _, output in sorted(engine.outputs().items())))
+    part.replace(path)
 
 
 def is_settled(medians: Sequence[float]) -> bool:

@@ -20,9 +20,10 @@ from pydantic import (
 )
 
 from ..collectors.board import RailRule
+from ..parsers.built import Fallback, Precision
 
 Lane = Literal["gpu", "dla0", "dla1", "cpu"]
-Backend = Literal["onnxruntime", "tensorrt", "trtexec"]
+Backend = Literal["command", "onnxruntime", "tensorrt", "trtexec"]
 
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?\s*", re.ASCII)
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
@@ -125,6 +126,13 @@ class Workload(Section):
     )
     batch: PositiveInt = Field(1, description="inputs an inference")
     threads: PositiveInt | None = Field(None, description="CPU threads of a CPU back-end")
+    precision: Precision | None = Field(
+        None, description="to build in; fp16 on tensorrt and trtexec, unless said otherwise"
+    )
+    fallback: Fallback = Field("allow", description="for layers that a DLA refuses")
+    streams: PositiveInt = Field(1, description="inferences in flight at once")
+    cuda_graph: bool = Field(True, description="launch as a CUDA graph where that can be")
+    transfers: bool = Field(True, description="copy inputs and outputs with each inference")
     warm_up: Seconds = Field(1.0, description="at least so long before anything counts")
     baseline: Seconds = Field(8.0, description="idle time before and after, model loaded")
     duration: PositiveSeconds | None = Field(None, description="of the steady phase; or count")

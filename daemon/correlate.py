@@ -81,6 +81,7 @@ def correlate(
         update={
             "inferences": completed,
             "latency": distribution(latencies),
+            "device_latency": distribution(trace.device_ns()),
             "stages": {
                 stage: described
                 for stage, durations in trace.stages_ns.items()
@@ -132,6 +133,8 @@ def _identity(trace: RunTrace, environment: Environment, cut: Cut | None) -> Run
         batch=trace.batch,
         cold_start_seconds=trace.cold_start_seconds,
         process_peak_bytes=trace.process_peak_bytes,
+        device_peak_bytes=trace.device_peak_bytes,
+        built=trace.built,
         environment=environment.model_copy(
             update={
                 "versions": {**environment.versions, **trace.versions},

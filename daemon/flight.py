@@ -76,6 +76,7 @@ class Pairing:
         rule: The board's rail rule, once it is known.
         clock: The time.
         model_directory: Where built-in models are cached.
+        engine_directory: Where built engines are cached.
     """
 
     store: Store
@@ -86,6 +87,7 @@ class Pairing:
     rule: Callable[[], RailRule | None]
     clock: Clock
     model_directory: Path
+    engine_directory: Path
 
 
 class Flight:
@@ -164,7 +166,7 @@ class Flight:
         return self._shared.clock.boottime_ns() - self._shared.clock.monotonic_ns()
 
 
-def make_order(job: Job, model_directory: Path) -> Order:
+def make_order(job: Job, model_directory: Path, engine_directory: Path) -> Order:
     """Say to a worker what a job asks of it."""
     workload = job.workload
     return Order(
@@ -175,6 +177,12 @@ def make_order(job: Job, model_directory: Path) -> Order:
         model_directory=str(model_directory.absolute()),
         batch=workload.batch,
         threads=workload.threads,
+        precision=workload.precision,
+        fallback=workload.fallback,
+        streams=workload.streams,
+        cuda_graph=workload.cuda_graph,
+        transfers=workload.transfers,
+        engine_directory=str(engine_directory.absolute()),
         warm_up_seconds=workload.warm_up,
         baseline_seconds=workload.baseline,
         duration_seconds=workload.steady_seconds,

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
+from ..parsers.built import Built
 from ..parsers.records import Ratio, Record
 from ..parsers.run_events import PhaseName, StageName
 
@@ -225,11 +226,15 @@ class RunReport(Record):
         phases: Spans by phase, as the worker stamped them.
         batch: Inputs an inference.
         inferences: Completed in the steady phase; of a run cut short too.
-        latency: Of the steady phase.
+        latency: Of the steady phase, by the host clock.
+        device_latency: The same by the device's own events, from the first copy to the last;
+            ``None`` where the engine has none.
         stages: Of the steady phase, where the engine can tell.
         throughput_per_second: Inputs a second of the steady phase.
         cold_start_seconds: Parts of the cold start.
         process_peak_bytes: Peak resident memory of the worker.
+        device_peak_bytes: Its peak device memory, where the engine can tell.
+        built: What the engine made of the model: precision, placement, engine.
         telemetry: What the machine did meanwhile.
         energy: What it cost.
         quality: Flags; see ``measurement.md``.
@@ -253,10 +258,13 @@ class RunReport(Record):
     batch: PositiveInt = 1
     inferences: NonNegativeInt = 0
     latency: Distribution | None = None
+    device_latency: Distribution | None = None
     stages: dict[StageName, Distribution] = {}
     throughput_per_second: NonNegativeFloat | None = None
     cold_start_seconds: dict[str, NonNegativeFloat] = {}
     process_peak_bytes: NonNegativeInt | None = None
+    device_peak_bytes: NonNegativeInt | None = None
+    built: Built | None = None
     telemetry: Telemetry | None = None
     energy: Energy | None = None
     quality: tuple[Flag, ...] = ()

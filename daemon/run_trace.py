@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import add
 
+from ..parsers.built import Built
 from ..parsers.run_events import (
     Ending,
     Finished,
@@ -25,6 +26,8 @@ _OUTCOMES: dict[Ending, Outcome] = {
     "unavailable": "failed",
     "cancelled": "cancelled",
 }
+
+_ON_DEVICE: tuple[StageName, ...] = ("h2d", "compute", "d2h")
 
 
 def _integers() -> "array[int]":
@@ -56,7 +59,9 @@ class RunTrace:
         model_sha256: Digest of the model.
         versions: Library to version.
         cold_start_seconds: Parts of the cold start.
+        built: What the back-end made of the model.
         process_peak_bytes: Peak resident memory of the worker.
+        device_peak_bytes: Its peak device memory.
         counts_inferences: False for a program that only marks its window.
         inference_count: How many the steady phase held, where they were counted and not timed;
             their latency is then not known, nor whether sampling kept step with them.
@@ -84,7 +89,9 @@ class RunTrace:
     model_sha256: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
     cold_start_seconds: dict[str, float] = field(default_factory=dict)
+    built: Built | None = None
     process_peak_bytes: int | None = None
+    device_peak_bytes: int | None = None
     counts_inferences: bool = True
     inference_count: int | None = None
     throttle_events: int | None = None
@@ -105,6 +112,7 @@ class RunTrace:
             self.model_sha256 = event.model_sha256
             self.versions.update(event.versions)
             self.cold_start_seconds.update(event.cold_start_seconds)
+            self.built = event.built
         elif isinstance(event, Inferences):
             if len(event.start_ns) != len(event.latency_ns):
                 return False
@@ -116,6 +124,7 @@ class RunTrace:
             self.outcome = self.outcome or _OUTCOMES[event.ending]
             self.reason = self.reason or event.reason
             self.process_peak_bytes = event.process_peak_bytes
+            self.device_peak_bytes = event.device_peak_bytes
         return True
 
     def _add_phase(self, event: Phase) -> bool:
@@ -157,6 +166,11 @@ class RunTrace:
             begin_ns=min(steady.begin_ns, before.begin_ns if before else steady.begin_ns),
             end_ns=max(steady.end_ns, after.end_ns if after else steady.end_ns),
         )
+
+    def device_ns(self) -> "array[int]":
+        """Return shape (n,), the time of each inference on the device: its stages together."""
+        spans = [self.stages_ns[stage] for stage in _ON_DEVICE if stage in self.stages_ns]
+        return array("q", map(sum, zip(*spans, strict=True)))
 
     def completed(self, window: Span) -> "tuple[array[int], array[int]]":
         """Return starts, rising, and latencies of what started and completed in a window."""

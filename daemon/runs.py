@@ -123,7 +123,9 @@ class LaneRunner:
         )
         _LOG.info("%s: run %s begins on %s", workload.name, job.run_id, workload.device)
         verdict = self.lane.run(
-            make_order(job, shared.model_directory), workload.timeout_seconds, flight.take
+            make_order(job, shared.model_directory, shared.engine_directory),
+            workload.timeout_seconds,
+            flight.take,
         )
         flight.land()
         if verdict.outcome != "cancelled":

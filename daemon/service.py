@@ -107,6 +107,7 @@ class Service:
             rule=lambda: self._energy.rule,
             clock=clock,
             model_directory=state_dir / "models",
+            engine_directory=state_dir / "engines",
         )
         self._runners: dict[str, LaneRunner] = {}
         self._feed: TelemetryFeed | None = None

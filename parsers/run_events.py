@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, TypeAdapter
 from pydantic import ValidationError as _ValidationError
 
+from .built import Built, Fallback, Precision
 from .errors import ParseError
 from .records import Record
 
@@ -28,6 +29,15 @@ class Order(Record):
         model_directory: Where built-in models are cached.
         batch: Inputs an inference.
         threads: CPU threads of a CPU back-end; ``None`` leaves it to the library.
+        precision: What the engine is to be built in; ``None`` leaves it to the back-end.
+        fallback: What becomes of layers that a DLA refuses.
+        streams: Inferences in flight at once.
+        cuda_graph: Whether to launch inferences as a CUDA graph where that can be.
+        transfers: Whether inputs and outputs are copied with each inference.
+        engine_directory: Where built engines are cached.
+        program: Of a back-end that runs one: the program and its arguments.
+        outputs_file: Where to write what an inference gives, as a NumPy archive with one array
+            an output, in the order of their names.
         warm_up_seconds: At least so long before anything counts.
         baseline_seconds: Idle time measured before and after the steady phase, model loaded.
         duration_seconds: Length of the steady phase, or
@@ -41,6 +51,14 @@ class Order(Record):
     model_directory: str
     batch: PositiveInt = 1
     threads: PositiveInt | None = None
+    precision: Precision | None = None
+    fallback: Fallback = "allow"
+    streams: PositiveInt = 1
+    cuda_graph: bool = True
+    transfers: bool = True
+    engine_directory: str | None = None
+    program: tuple[str, ...] = ()
+    outputs_file: str | None = None
     warm_up_seconds: NonNegativeFloat = 1.0
     baseline_seconds: NonNegativeFloat = 0.0
     duration_seconds: NonNegativeFloat | None = None
@@ -84,6 +102,7 @@ class Loaded(Record):
         versions: Library to version.
         cold_start_seconds: Named parts of the cold start: ``import``, ``load``,
             ``first_inference`` ….
+        built: What the back-end made of the model; ``None`` where it builds nothing.
     """
 
     event: Literal["loaded"] = "loaded"
@@ -91,6 +110,7 @@ class Loaded(Record):
     model_sha256: str
     versions: dict[str, str] = {}
     cold_start_seconds: dict[str, NonNegativeFloat] = {}
+    built: Built | None = None
 
 
 class Inferences(Record):
@@ -116,6 +136,7 @@ class Finished(Record):
         ending: How; ``unavailable`` is a back-end or device that is not on this machine.
         reason: One line, for every ending but ``ok``.
         process_peak_bytes: Peak resident memory of the worker.
+        device_peak_bytes: Peak device memory of the worker, where the back-end can tell.
     """
 
     event: Literal["finished"] = "finished"
@@ -123,6 +144,7 @@ class Finished(Record):
     ending: Ending
     reason: str | None = None
     process_peak_bytes: NonNegativeInt | None = None
+    device_peak_bytes: NonNegativeInt | None = None
 
 
 RunEvent = Annotated[

@@ -1,11 +1,15 @@
 """What the worker asks of an inference back-end."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from ...parsers.built import Built
 from ...parsers.errors import Mendable
 from ...parsers.run_events import Order, StageName
+
+if TYPE_CHECKING:
+    import numpy
 
 
 class EngineUnavailable(Mendable):
@@ -35,11 +39,23 @@ class Engine(Protocol):
     def build(self) -> None:
         """Compile what was loaded."""
 
+    def cold_start_ns(self) -> Mapping[str, int]:
+        """Return those parts of ``load`` and ``build`` that can be told apart, by name."""
+
     def infer(self) -> None:
         """Run one inference of ``batch`` inputs; it is complete when this returns."""
 
     def stages_ns(self) -> Sequence[int]:
         """Return the time of each of ``stages`` in the last inference."""
+
+    def outputs(self) -> "Mapping[str, numpy.ndarray]":
+        """Return what the last inference gave, by the name of the output."""
+
+    def built(self) -> Built | None:
+        """Return what was made of the model; ``None`` where nothing is built."""
+
+    def device_peak_bytes(self) -> int | None:
+        """Return the peak device memory of this process; ``None`` where that cannot be told."""
 
     def versions(self) -> dict[str, str]:
         """Return library to version, of all that may change the result or the speed."""

@@ -1,9 +1,10 @@
 """ONNX Runtime on the CPU: runs anywhere, and plays every lane of the demonstration."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...parsers.built import Built
 from ...parsers.errors import Mendable
 from ...parsers.run_events import Order, StageName
 from .base import EngineUnavailable
@@ -84,6 +85,10 @@ class OnnxRuntime:
     def build(self) -> None:
         """Do nothing: the session is ready when it is loaded."""
 
+    def cold_start_ns(self) -> Mapping[str, int]:
+        """Return nothing: there is one call, which reads and optimises."""
+        return {}
+
     def infer(self) -> None:
         """Run one inference; the CPU is done when this returns."""
         self._session.run_with_iobinding(self._binding)
@@ -91,6 +96,19 @@ class OnnxRuntime:
     def stages_ns(self) -> Sequence[int]:
         """Return nothing: inputs and outputs stay where they are."""
         return ()
+
+    def outputs(self) -> "Mapping[str, NDArray[numpy.generic]]":
+        """Return the outputs of the last inference."""
+        names = [made.name for made in self._session.get_outputs()]
+        return dict(zip(names, self._binding.copy_outputs_to_cpu(), strict=True))
+
+    def built(self) -> Built | None:
+        """Return nothing: the session interprets the model."""
+        return None
+
+    def device_peak_bytes(self) -> int | None:
+        """Return nothing: it has no memory but the process's."""
+        return None
 
     def versions(self) -> dict[str, str]:
         """Return the version of ONNX Runtime, and of numpy, which made the inputs."""

@@ -58,7 +58,11 @@ def test_every_engine_of_the_catalog_can_be_made(name):
     """A name in the catalog leads to an engine with all that the worker asks of one."""
     engine = make_engine(name)
     assert engine.builds in (False, True)
-    for asked in ("load", "build", "infer", "stages_ns", "versions", "close"):
+    methods = (
+        *("load", "build", "cold_start_ns", "infer", "stages_ns"),
+        *("outputs", "built", "device_peak_bytes", "versions", "close"),
+    )
+    for asked in methods:
         assert callable(getattr(engine, asked))
 
 

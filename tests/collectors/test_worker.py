@@ -11,10 +11,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy
 import pytest
 
 from tegrascope.collectors.engines.base import EngineUnavailable
 from tegrascope.collectors.run_loop import Runner, peak_bytes
+from tegrascope.parsers.built import Built
 from tegrascope.parsers.errors import Mendable
 from tegrascope.parsers.run_events import (
     Finished,
@@ -124,6 +126,18 @@ class FakeEngine:
     def stages_ns(self) -> list[int]:
         return [1, 2]
 
+    def cold_start_ns(self) -> dict[str, int]:
+        return {"deserialise": 1_500} if self.builds else {}
+
+    def outputs(self) -> dict[str, object]:
+        return {"scores": [1.0, float(self.asked.count("infer"))]}
+
+    def built(self) -> Built | None:
+        return Built(engine_bytes=7) if self.builds else None
+
+    def device_peak_bytes(self) -> int | None:
+        return 4096 if self.builds else None
+
     def versions(self) -> dict[str, str]:
         return {"fake": "1.0"}
 
@@ -192,8 +206,16 @@ def test_cold_start_parts_are_timed_apart(bench):
     events = bench.run()
     (loaded,) = (event for event in events if isinstance(event, Loaded))
     assert loaded.cold_start_seconds == pytest.approx(
-        {"import": 300e-9, "load": 2e-6, "build": 7e-6, "first_inference": 5e-3}
+        {
+            "import": 300e-9,
+            "load": 2e-6,
+            "build": 7e-6,
+            "deserialise": 1.5e-6,
+            "first_inference": 5e-3,
+        }
     )
+    assert loaded.built.engine_bytes == 7
+    assert events[-1].device_peak_bytes == 4096
     assert loaded.versions["fake"] == "1.0"
     assert "python" in loaded.versions
     assert "build" in {edge.phase for edge in phases(events)}
@@ -209,7 +231,9 @@ def test_a_second_run_finds_the_model_loaded(bench):
     assert cold[1] == {}
 
 
-@pytest.mark.parametrize("change", [{"batch": 2}, {"threads": 1}, {"device": "gpu"}])
+@pytest.mark.parametrize(
+    "change", [{"batch": 2}, {"threads": 1}, {"device": "gpu"}, {"precision": "fp16"}]
+)
 def test_another_order_releases_the_model_first(bench, change):
     """The old model's memory is free before the new one is loaded; the library stays imported."""
     bench.run()
@@ -254,6 +278,16 @@ def test_stages_stand_beside_the_latencies(bench):
     bench.prepare = lambda engine: setattr(engine, "stages", ("h2d", "compute"))
     (inferences,) = (event for event in bench.run() if isinstance(event, Inferences))
     assert inferences.stages_ns == {"h2d": (1,) * 5, "compute": (2,) * 5}
+
+
+def test_outputs_are_written_where_they_are_asked_for(bench, tmp_path):
+    """What an inference gives is there to be compared, and the same order needs no new load."""
+    bench.run()
+    bench.run(outputs_file=str(tmp_path / "gpu.npz"))
+    assert len(bench.used) == 1
+    with numpy.load(tmp_path / "gpu.npz") as outputs:
+        assert outputs["arr_0"][0] == 1.0
+    assert [path.name for path in tmp_path.iterdir()] == ["gpu.npz"]
 
 
 def test_warm_up_lasts_as_long_as_asked(bench):
@@ -354,6 +388,9 @@ class Noisy:
         print("noise")
         time.sleep(self.seconds)
     def versions(self): return {}
+    def cold_start_ns(self): return {}
+    def built(self): return None
+    def device_peak_bytes(self): return None
     def close(self): print("bye")
 """
 NOISY_MAIN = (

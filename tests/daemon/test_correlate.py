@@ -101,6 +101,7 @@ def test_a_sound_run_is_paired_with_its_window():
     assert (report.outcome, report.reason, report.process_peak_bytes) == ("ok", None, 7)
     assert report.phases["steady"] == span(100, 130)
     assert report.inferences == report.latency.count == report.stages["compute"].count == 1407
+    assert report.device_latency == report.stages["compute"]
     assert report.latency.p99_seconds == pytest.approx(0.02)
     assert report.throughput_per_second == pytest.approx(1407 * 4 / 30)
     assert report.telemetry.samples == pytest.approx(30 / 0.105, abs=2)

@@ -65,6 +65,7 @@ class Bench:
             rule=lambda: None,
             clock=SYSTEM_CLOCK,
             model_directory=directory,
+            engine_directory=directory,
         )
 
     def lane(self, worker: str, device: str = "cpu") -> LaneRunner:
