@@ -11,6 +11,8 @@ from .phase_lock import aliased
 from .quality import (
     WITHHOLDING,
     clock_step,
+    dla_not_used,
+    fallback,
     in_order,
     insufficient_samples,
     overlapping,
@@ -21,7 +23,7 @@ from .quality import (
 from .run_report import Environment, Flag, RunReport, Span
 from .run_trace import RunTrace
 from .steadiness import not_steady
-from .utilization import telemetry
+from .utilization import dla_was_on, telemetry
 
 
 def correlate(
@@ -69,6 +71,7 @@ def correlate(
     completed = len(starts) if trace.inference_count is None else trace.inference_count
     inferences = completed if trace.counts_inferences else None
     raised |= _raised(trace, cut, window, starts, latencies)
+    raised |= _displaced(trace, cut, window, environment)
     if insufficient_samples(window.seconds, board.samples if board else 0, inferences):
         raised.add("insufficient_samples")
     if together:
@@ -107,6 +110,19 @@ def _raised(
         "throttled": throttled(trace.throttle_events),
         "clock_step": clock_step(around.times_ns, around.wall_ns),
         "telemetry_gap": telemetry_gap(around.times_ns, window),
+    }
+    return {flag for flag, is_raised in found.items() if is_raised}
+
+
+def _displaced(trace: RunTrace, cut: Cut, window: Span, environment: Environment) -> set[Flag]:
+    """Tell whether the work went elsewhere than asked; a lane that the CPU plays has no place."""
+    if environment.simulated or trace.backend == "onnxruntime":
+        return set()
+    placement = None if trace.built is None else trace.built.placement
+    was_on = dla_was_on(cut, window, trace.device)
+    found: dict[Flag, bool] = {
+        "fallback": fallback(trace.device, placement),
+        "dla_not_used": dla_not_used(trace.device, placement, was_on),
     }
     return {flag for flag, is_raised in found.items() if is_raised}
 

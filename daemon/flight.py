@@ -203,6 +203,8 @@ def describe(report: RunReport) -> str:
     if report.latency is not None:
         parts.append(f"{report.inferences} inferences")
         parts.append(f"p50 {report.latency.p50_seconds * 1e3:.3g} ms")
+    if report.built is not None and report.built.placement.verdict != "unknown":
+        parts.append(f"placement {report.built.placement.verdict}")
     energy = report.energy
     if energy is not None and energy.gross_joules_per_inference is not None:
         parts.append(f"{energy.gross_joules_per_inference:.3g} J each")

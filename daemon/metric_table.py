@@ -59,6 +59,7 @@ TABLE = (
     Family("tegra_inference_last_run_dla_busy_ratio", "gauge", "Mean busy share of a DLA core over the last good run, by source."),
     Family("tegra_inference_last_run_emc_utilization_ratio", "gauge", "Mean use of the memory bandwidth over the last good run."),
     Family("tegra_inference_last_run_temperature_max_celsius", "gauge", "Highest temperature of any zone in the last good run."),
+    Family("tegra_inference_layers", "gauge", "Layers of the engine of the last good run, by where they run; a subgraph of the DLA is one."),
     Family("tegra_inference_last_run_timestamp_seconds", "gauge", "When the last good run started."),
     Family("tegra_inference_cold_start_seconds", "gauge", "Parts of the last cold start."),
     Family("tegra_inference_quality_flag", "gauge", "1 for each quality flag of the last good run."),

@@ -167,6 +167,14 @@ def _last_run_points(labels: dict[str, str], report: RunReport) -> Iterator[Poin
         if report.telemetry.temperature:
             hottest = max(zone.max_celsius for zone in report.telemetry.temperature.values())
             yield f"{prefix}_temperature_max_celsius", labels, hottest
+    if report.built is not None and report.built.placement.verdict != "unknown":
+        placement = report.built.placement
+        for place, layers in (
+            ("dla", placement.dla_layers),
+            ("gpu", placement.gpu_layers),
+            ("reformat", placement.reformat_layers),
+        ):
+            yield "tegra_inference_layers", {**labels, "placement": place}, len(layers)
     yield f"{prefix}_timestamp_seconds", labels, report.started_wall_ns / 1e9
     for flag in report.quality:
         yield "tegra_inference_quality_flag", {**labels, "flag": flag}, 1

@@ -134,6 +134,29 @@ def gate_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
     return _dla(columns, "on")
 
 
+def dla_was_on(cut: Cut, window: Span, device: str) -> bool | None:
+    """Tell whether any sample in a window saw a DLA core powered or busy.
+
+    Args:
+        cut: Samples of the window with their neighbours.
+        window: The steady window.
+        device: ``dla0`` or ``dla1``.
+
+    Returns:
+        ``None`` where no sample in the window tells of the core.
+    """
+    inside = cut.inside(window.begin_ns, window.end_ns)
+    columns = (_dla(cut.columns, field).get(device) for field in ("on", "utilization_ratio"))
+    told = [
+        value
+        for column in columns
+        if column is not None
+        for value in column[inside]
+        if not isnan(value)
+    ]
+    return any(value > 0 for value in told) if told else None
+
+
 def zone_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
     """Return the temperature of each thermal zone."""
     return {n[len(_ZONE) :]: c for n, c in columns.items() if n.startswith(_ZONE)}

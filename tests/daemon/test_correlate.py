@@ -9,6 +9,8 @@ from tegrascope.daemon.correlate import correlate
 from tegrascope.daemon.cut import Cut
 from tegrascope.daemon.run_report import Environment, Span
 from tegrascope.daemon.run_trace import RunTrace
+from tegrascope.daemon.utilization import dla_was_on
+from tegrascope.parsers.built import Built, Placement
 from tegrascope.parsers.run_events import Finished, Hello, Inferences, Loaded, Phase
 
 SECOND = 1_000_000_000
@@ -222,6 +224,55 @@ def test_a_silent_worker_is_a_failure():
     """A run whose end nobody told is failed, and says so."""
     report = correlate(trace(), None)
     assert (report.outcome, report.reason) == ("failed", "the worker did not say how it ended")
+
+
+ON, OFF = (lambda _: 1.0), (lambda _: 0.0)
+BEFORE = lambda t: float(t < 100)  # noqa: E731 - a column, like the two above
+UNKNOWN = lambda _: math.nan  # noqa: E731
+
+
+@pytest.mark.parametrize(
+    ("columns", "was_on"),
+    [
+        ({"dla.0.on": ON}, True),
+        ({"dla.0.on": OFF}, False),
+        ({"dla.0.on": BEFORE}, False),
+        ({"dla.0.on": OFF, "dla.0.utilization_ratio": ON}, True),
+        ({"dla.0.utilization_ratio": OFF}, False),
+        ({"dla.0.on": UNKNOWN}, None),
+        ({"dla.1.on": OFF}, None),
+        ({}, None),
+    ],
+)
+def test_a_core_that_worked_was_on_in_some_sample(columns, was_on):
+    """Samples of the steady window tell of a core; what none tells is not known."""
+    assert dla_was_on(telemetry(**columns), span(100, 130), "dla0") is was_on
+
+
+def test_work_that_went_elsewhere_is_flagged():
+    """A DLA run whose engine is the GPU's, or whose core stayed off, is told from one that ran."""
+
+    def quality(verdict, gate, **fields):
+        loaded = Loaded(
+            run_id=RUN, model_sha256="ab", built=Built(placement=Placement(verdict=verdict))
+        )
+        made = trace(*WHOLE, loaded, **{"backend": "tensorrt", "throttle_events": 0, **fields})
+        return correlate(made, telemetry(**{"dla.0.on": gate}), rule=RULE).quality
+
+    assert quality("pure_dla", ON) == ()
+    assert quality("mixed", ON) == ("fallback",)
+    assert quality("gpu_only", ON) == ("dla_not_used", "fallback")
+    assert quality("pure_dla", OFF) == ("dla_not_used",)
+    assert quality("gpu_only", OFF, device="gpu") == ()
+
+
+def test_a_lane_that_the_cpu_plays_has_no_place():
+    """A run on a simulated DLA claims nothing of a real one."""
+    off = telemetry(**{"dla.0.on": OFF})
+    assert correlate(trace(*WHOLE), off, rule=RULE).quality == ()
+    simulated = Environment(simulated=True)
+    played = correlate(trace(*WHOLE, backend="tensorrt"), off, rule=RULE, environment=simulated)
+    assert played.quality == ("simulated",)
 
 
 def test_what_happened_to_the_machine_is_flagged():

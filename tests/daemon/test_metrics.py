@@ -22,6 +22,7 @@ from tegrascope.daemon.run_report import (
     Utilization,
 )
 from tegrascope.daemon.snapshot import Snapshot, SourceState
+from tegrascope.parsers.built import Built, Placement
 from tegrascope.parsers.run_events import Inferences
 from tegrascope.parsers.tegrastats import parse_line
 
@@ -31,6 +32,12 @@ LINE = (
     "CPU [90%@2201,off] EMC_FREQ 1%@2133 GR3D_FREQ 14%@[407,0] VIC 36%@115 NVENC off "
     "NVDLA0 42%@1600 NVDLA1 off APE 174 cpu@77.281C cv0@-256C "
     "VDD_GPU_SOC 3150mW/2971mW VDD_CPU_CV 14312mW/12415mW VIN_SYS_5V0 4968mW/5048mW"
+)
+PLACEMENT = Placement(
+    verdict="mixed",
+    loadables=2,
+    dla_layers=("{ForeignNode[a...b]}", "{ForeignNode[d]}"),
+    gpu_layers=("c",),
 )
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
@@ -67,6 +74,7 @@ def report(**changes: object) -> RunReport:
             net_joules_per_inference=-0.01,
         ),
         "quality": ("simulated", "overlapped"),
+        "built": Built(placement=PLACEMENT),
     }
     return RunReport.model_validate(fields | changes)
 
@@ -159,6 +167,19 @@ def test_runs_are_counted_and_a_negative_net_never_lowers_a_counter():
     ledger.run_ended(report(outcome="failed", energy=None))
     again = series(ledger.snapshot)
     assert (again[gross], again[each]) == (10, -0.01)
+
+
+def test_layers_are_told_by_where_they_run():
+    """Each place has a number, 0 too; an engine of which nothing is known has none."""
+    ledger = full_ledger()
+    name = "tegra_inference_layers{{device=dla0,placement={},workload=resnet50}}"
+    names = [name.format(place) for place in ("dla", "gpu", "reformat")]
+    found = series(ledger.snapshot)
+    assert [found[one] for one in names] == [2, 1, 0]
+    ledger.run_ended(report(built=Built(placement=Placement(gpu_layers=("c",)))))
+    assert not set(names) & set(series(ledger.snapshot))
+    ledger.run_ended(report(built=None))
+    assert not set(names) & set(series(ledger.snapshot))
 
 
 def test_stale_telemetry_has_no_series():
