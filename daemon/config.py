@@ -21,6 +21,7 @@ from pydantic import (
 
 from ..collectors.board import RailRule
 from ..parsers.built import Fallback, Precision
+from ..parsers.run_events import Process
 
 Lane = Literal["gpu", "dla0", "dla1", "cpu"]
 Backend = Literal["command", "onnxruntime", "tensorrt", "trtexec"]
@@ -133,6 +134,7 @@ class Workload(Section):
     streams: PositiveInt = Field(1, description="inferences in flight at once")
     cuda_graph: bool = Field(True, description="launch as a CUDA graph where that can be")
     transfers: bool = Field(True, description="copy inputs and outputs with each inference")
+    process: Process = Field(Process(), description="priority, cores and share of the GPU")
     warm_up: Seconds = Field(1.0, description="at least so long before anything counts")
     baseline: Seconds = Field(8.0, description="idle time before and after, model loaded")
     duration: PositiveSeconds | None = Field(None, description="of the steady phase; or count")

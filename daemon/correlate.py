@@ -131,6 +131,7 @@ def _identity(trace: RunTrace, environment: Environment, cut: Cut | None) -> Run
         lateness_seconds=trace.lateness_seconds,
         phases=trace.phases,
         batch=trace.batch,
+        process=trace.process,
         cold_start_seconds=trace.cold_start_seconds,
         process_peak_bytes=trace.process_peak_bytes,
         device_peak_bytes=trace.device_peak_bytes,

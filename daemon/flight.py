@@ -114,6 +114,7 @@ class Flight:
             started_wall_ns=shared.clock.wall_ns(),
             model=job.workload.model,
             batch=job.workload.batch,
+            process=job.workload.process,
             lateness_seconds=late,
         )
 
@@ -182,6 +183,7 @@ def make_order(job: Job, model_directory: Path, engine_directory: Path) -> Order
         streams=workload.streams,
         cuda_graph=workload.cuda_graph,
         transfers=workload.transfers,
+        process=workload.process,
         engine_directory=str(engine_directory.absolute()),
         warm_up_seconds=workload.warm_up,
         baseline_seconds=workload.baseline,

@@ -6,7 +6,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ..parsers.built import Built
 from ..parsers.records import Ratio, Record
-from ..parsers.run_events import PhaseName, StageName
+from ..parsers.run_events import PhaseName, Process, StageName
 
 Device = Literal["gpu", "dla0", "dla1", "cpu", "external"]
 Outcome = Literal["ok", "failed", "timeout", "skipped", "cancelled"]
@@ -225,6 +225,7 @@ class RunReport(Record):
         lateness_seconds: Start less the time it was due.
         phases: Spans by phase, as the worker stamped them.
         batch: Inputs an inference.
+        process: How its worker shared the machine with others.
         inferences: Completed in the steady phase; of a run cut short too.
         latency: Of the steady phase, by the host clock.
         device_latency: The same by the device's own events, from the first copy to the last;
@@ -256,6 +257,7 @@ class RunReport(Record):
     lateness_seconds: NonNegativeFloat | None = None
     phases: dict[PhaseName, Span] = {}
     batch: PositiveInt = 1
+    process: Process = Process()
     inferences: NonNegativeInt = 0
     latency: Distribution | None = None
     device_latency: Distribution | None = None

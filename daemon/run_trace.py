@@ -15,6 +15,7 @@ from ..parsers.run_events import (
     Loaded,
     Phase,
     PhaseName,
+    Process,
     RunEvent,
     StageName,
 )
@@ -47,6 +48,7 @@ class RunTrace:
         started_wall_ns: Wall time of the same moment.
         model: As configured.
         batch: Inputs an inference.
+        process: How its worker shared the machine.
         lateness_seconds: Start less the time it was due.
         ended_ns: When its outcome was known; ``None`` while it goes on.
         outcome: How it ended. One that the lane sets (``timeout``) stands; else the worker's
@@ -77,6 +79,7 @@ class RunTrace:
     started_wall_ns: int
     model: str | None = None
     batch: int = 1
+    process: Process = field(default_factory=Process)
     lateness_seconds: float | None = None
     ended_ns: int | None = None
     outcome: Outcome | None = None
