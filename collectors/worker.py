@@ -203,6 +203,8 @@ def main(argv: list[str] | None = None, engines: Mapping[str, str] = ENGINES) ->
     outbox.tell(Hello(pid=os.getpid(), python=sys.version.split()[0]))
     while (order := inbox.orders.get()) is not None and not inbox.stop.is_set():
         runner.run(order)
+        if runner.is_spent:
+            break
     outbox.cancel_all()
     runner.close()
     return 0

@@ -130,6 +130,9 @@ class Workload(Section):
     precision: Precision | None = Field(
         None, description="to build in; fp16 on tensorrt and trtexec, unless said otherwise"
     )
+    optimization_level: int | None = Field(
+        None, ge=0, le=5, description="how long TensorRT looks for faster kernels; 0 is soonest"
+    )
     fallback: Fallback = Field("allow", description="for layers that a DLA refuses")
     streams: PositiveInt = Field(1, description="inferences in flight at once")
     cuda_graph: bool = Field(True, description="launch as a CUDA graph where that can be")

@@ -179,6 +179,7 @@ def make_order(job: Job, model_directory: Path, engine_directory: Path) -> Order
         batch=workload.batch,
         threads=workload.threads,
         precision=workload.precision,
+        optimization_level=workload.optimization_level,
         fallback=workload.fallback,
         streams=workload.streams,
         cuda_graph=workload.cuda_graph,

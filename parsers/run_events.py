@@ -44,6 +44,7 @@ class Order(Record):
         batch: Inputs an inference.
         threads: CPU threads of a CPU back-end; ``None`` leaves it to the library.
         precision: What the engine is to be built in; ``None`` leaves it to the back-end.
+        optimization_level: How long TensorRT is to look for faster kernels; ``None`` leaves it.
         fallback: What becomes of layers that a DLA refuses.
         streams: Inferences in flight at once.
         cuda_graph: Whether to launch inferences as a CUDA graph where that can be.
@@ -52,6 +53,7 @@ class Order(Record):
         program: Of a back-end that runs one: the program and its arguments.
         outputs_file: Where to write what an inference gives, as a NumPy archive with one array
             an output, in the order of their names.
+        profile_file: Where to write the time of each layer, from a pass after all else.
         process: How its worker is to share the machine; another one needs another worker.
         warm_up_seconds: At least so long before anything counts.
         baseline_seconds: Idle time measured before and after the steady phase, model loaded.
@@ -67,6 +69,7 @@ class Order(Record):
     batch: PositiveInt = 1
     threads: PositiveInt | None = None
     precision: Precision | None = None
+    optimization_level: int | None = Field(None, ge=0, le=5)
     fallback: Fallback = "allow"
     streams: PositiveInt = 1
     cuda_graph: bool = True
@@ -74,6 +77,7 @@ class Order(Record):
     engine_directory: str | None = None
     program: tuple[str, ...] = ()
     outputs_file: str | None = None
+    profile_file: str | None = None
     process: Process = Process()
     warm_up_seconds: NonNegativeFloat = 1.0
     baseline_seconds: NonNegativeFloat = 0.0
