@@ -94,14 +94,23 @@ class Simulator(Section):
     seed: NonNegativeInt = 0
 
 
+class Nvml(Section):
+    """A desktop or server GPU of this machine."""
+
+    gpu: NonNegativeInt | Annotated[str, Field(pattern=r"^(GPU|MIG)-[0-9A-Fa-f-]+$")] = Field(
+        0, description="index or UUID, as nvidia-smi -L lists them"
+    )
+
+
 class Telemetry(Section):
     """``telemetry:``, where lines come from and how often."""
 
-    source: Literal["tegrastats", "replay", "stream", "simulator"] = "tegrastats"
+    source: Literal["tegrastats", "nvml", "replay", "stream", "simulator"] = "tegrastats"
     interval: PositiveSeconds = Field(
         1.009, ge=0.01, le=60, description="prime-like, so that periodic work does not lock to it"
     )
     tegrastats: Tegrastats = Tegrastats()
+    nvml: Nvml = Nvml()
     replay: Replay = Replay()
     stream: Stream = Stream()
     simulator: Simulator = Simulator()
