@@ -8,6 +8,7 @@ from .energy import interval_ns
 from .energy_report import measure_energy
 from .latency import distribution, throughput
 from .phase_lock import aliased
+from .power_reading import unsure_seconds
 from .quality import (
     WITHHOLDING,
     clock_step,
@@ -74,7 +75,8 @@ def correlate(
     if together:
         raised.add("overlapped")
     shown = None if raised & WITHHOLDING else inferences
-    measured = measure_energy(cut, phases, rule, shown, trace.run_id, clock_seconds)
+    unsure = unsure_seconds(clock_seconds, environment.power_reading)
+    measured = measure_energy(cut, phases, rule, shown, trace.run_id, unsure)
     if measured is not None and measured.baseline_drifted:
         raised.add("baseline_drift")
     return report.model_copy(
