@@ -25,6 +25,7 @@ from ..parsers.built import Fallback, Precision
 Lane = Literal["gpu", "dla0", "dla1", "cpu"]
 Backend = Literal["command", "onnxruntime", "tensorrt", "trtexec"]
 
+_GPU = re.compile(r"[0-9]+|(GPU|MIG)-[0-9A-Fa-f-]+", re.ASCII)
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?\s*", re.ASCII)
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
 
@@ -97,9 +98,14 @@ class Simulator(Section):
 class Nvml(Section):
     """A desktop or server GPU of this machine."""
 
-    gpu: NonNegativeInt | Annotated[str, Field(pattern=r"^(GPU|MIG)-[0-9A-Fa-f-]+$")] = Field(
-        0, description="index or UUID, as nvidia-smi -L lists them"
-    )
+    gpu: int | str = Field(0, description="index or UUID, as nvidia-smi -L lists them")
+
+    @field_validator("gpu")
+    @classmethod
+    def _names_one(cls, value: int | str) -> int | str:
+        if not _GPU.fullmatch(str(value)):
+            raise ValueError("an index like 0, or a UUID like GPU-7c1b0a52, of nvidia-smi -L")
+        return value
 
 
 class Telemetry(Section):

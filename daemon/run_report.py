@@ -112,6 +112,8 @@ class Telemetry(Record):
         temperature: By thermal zone.
         dla_active: Share of the window in which tegrastats called a core on, by core.
         throttle_events: Throttle and over-current events; ``None`` where nothing counts them.
+        throttle: The same by kind, with those too that are no trouble: a GPU that runs within
+            its power cap.
     """
 
     samples: NonNegativeInt
@@ -120,6 +122,7 @@ class Telemetry(Record):
     temperature: dict[str, Temperature] = {}
     dla_active: dict[str, Ratio] = {}
     throttle_events: NonNegativeInt | None = None
+    throttle: dict[str, NonNegativeInt] = {}
 
 
 class RailEnergy(Record):

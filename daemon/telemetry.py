@@ -14,6 +14,7 @@ from .energy_counters import EnergyCounters
 from .ledger import Ledger
 from .run_report import Environment
 from .snapshot import SourceState
+from .throttle import counts
 from .timeline import Timeline
 
 _LOG = logging.getLogger(__name__)
@@ -121,6 +122,7 @@ class TelemetryFeed:
                 sources=(self._state(),),
                 rail_joules=self._energy.rails,
                 module_joules=self._energy.module_joules,
+                throttle_events=counts(values),
                 dla_occupancy=self._occupancy(begin_ns, sample.monotonic_ns),
             )
 
