@@ -26,6 +26,7 @@ from ..parsers.run_events import Process
 Lane = Literal["gpu", "dla0", "dla1", "cpu"]
 Backend = Literal["command", "onnxruntime", "tensorrt", "trtexec"]
 
+_GPU = re.compile(r"[0-9]+|(GPU|MIG)-[0-9A-Fa-f-]+", re.ASCII)
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?\s*", re.ASCII)
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
 
@@ -95,14 +96,28 @@ class Simulator(Section):
     seed: NonNegativeInt = 0
 
 
+class Nvml(Section):
+    """A desktop or server GPU of this machine."""
+
+    gpu: int | str = Field(0, description="index or UUID, as nvidia-smi -L lists them")
+
+    @field_validator("gpu")
+    @classmethod
+    def _names_one(cls, value: int | str) -> int | str:
+        if not _GPU.fullmatch(str(value)):
+            raise ValueError("an index like 0, or a UUID like GPU-7c1b0a52, of nvidia-smi -L")
+        return value
+
+
 class Telemetry(Section):
     """``telemetry:``, where lines come from and how often."""
 
-    source: Literal["tegrastats", "replay", "stream", "simulator"] = "tegrastats"
+    source: Literal["tegrastats", "nvml", "replay", "stream", "simulator"] = "tegrastats"
     interval: PositiveSeconds = Field(
         1.009, ge=0.01, le=60, description="prime-like, so that periodic work does not lock to it"
     )
     tegrastats: Tegrastats = Tegrastats()
+    nvml: Nvml = Nvml()
     replay: Replay = Replay()
     stream: Stream = Stream()
     simulator: Simulator = Simulator()

@@ -67,7 +67,7 @@ class RunTrace:
         counts_inferences: False for a program that only marks its window.
         inference_count: How many the steady phase held, where they were counted and not timed;
             their latency is then not known, nor whether sampling kept step with them.
-        throttle_events: Counted in the steady window; ``None`` where nothing counts them.
+        throttle_events: Counted in the steady window; ``None`` leaves that to the telemetry.
         suspended_ns: Growth of CLOCK_BOOTTIME less CLOCK_MONOTONIC from start to end.
     """
 
