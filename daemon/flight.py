@@ -64,12 +64,11 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class Pairing:
-    """What every lane shares.
+class Surroundings:
+    """What a flight needs around it.
 
     Attributes:
-        store: Where runs are committed.
-        ledger: Where they are counted.
+        ledger: Where runs are counted.
         timeline: The telemetry that they are paired with.
         load: What the simulated board sees of them.
         windows: Where lanes see each other.
@@ -79,7 +78,6 @@ class Pairing:
         engine_directory: Where built engines are cached.
     """
 
-    store: Store
     ledger: Ledger
     timeline: Timeline
     load: LoadBoard
@@ -90,14 +88,25 @@ class Pairing:
     engine_directory: Path
 
 
+@dataclass(frozen=True)
+class Pairing(Surroundings):
+    """What every lane of the daemon shares.
+
+    Attributes:
+        store: Where runs are committed.
+    """
+
+    store: Store
+
+
 class Flight:
     """One run, from its order to its report; belongs to the thread of its lane."""
 
-    def __init__(self, shared: Pairing, job: Job) -> None:
+    def __init__(self, shared: Surroundings, job: Job) -> None:
         """Take note of the start.
 
         Args:
-            shared: What the lanes share.
+            shared: What is around it.
             job: What is to run.
         """
         self._shared = shared
