@@ -118,6 +118,8 @@ def _workload(workload: Workload) -> str:
     if workload.every is not None:
         when = f"every {workload.every:g} s"
         when += f", first after {workload.offset:g} s" if workload.offset else ""
+    elif workload.cron is not None:
+        when = f"cron {workload.cron}"
     else:
-        when = f"cron {workload.cron}" if workload.cron is not None else "on demand"
+        when = "marked by its application" if workload.is_window else "on demand"
     return f"{workload.name} · {workload.device} · {workload.engine} · {when}"

@@ -63,6 +63,15 @@ def test_every_error_is_told_in_the_order_of_the_file():
         ("workloads:\n- {name: a, model: x}\n- {name: a, model: y}\n", 1, "two workloads"),
         ("workloads:\n- {name: 'a b', model: x}\n", 2, "'a b'"),
         ("workloads:\n- {model: x}\n", 2, "required"),
+        ("workloads:\n- {name: a}\n", 2, "give one of model"),
+        ("workloads:\n- {name: a, model: x, command: y}\n", 2, "give one of model"),
+        ("workloads:\n- {name: a, backend: command, model: x}\n", 2, "goes with command"),
+        ("workloads:\n- {name: a, backend: trtexec, command: x}\n", 2, "goes with command"),
+        ("workloads:\n- {name: a, command: []}\n", 2, "at least 1 item"),
+        ("workloads:\n- {name: a, model: x, device: external}\n", 2, "no back-end knows it"),
+        ("workloads:\n- {name: a, backend: window, every: 5m}\n", 2, "every: an application"),
+        ("workloads:\n- {name: a, backend: window, model: x}\n", 2, "model: an application"),
+        ("workloads:\n- {name: a, backend: window, timeout: 2h}\n", 2, "at most 1h"),
     ],
 )
 def test_errors_name_line_and_remedy(text, line, words):
@@ -99,6 +108,18 @@ def test_defaults_follow_the_device():
     assert Workload(name="a", model="x", device="cpu").engine == "onnxruntime"
     assert Workload(name="a", model="x").steady_seconds == 10.0
     assert Workload(name="a", model="x", count=5).steady_seconds is None
+
+
+def test_command_and_window_stand_in_place_of_a_model():
+    """A program is split as a shell would; a window has only what its application leaves open."""
+    text = (
+        "workloads:\n- {name: a, command: infer --batch 'a b', device: dla0}\n"
+        "- {name: b, backend: window, device: external, batch: 4, timeout: 1m}\n"
+    )
+    program, window = parse_config(text, Path("t.yaml")).workloads
+    assert (program.engine, program.command) == ("command", ("infer", "--batch", "a b"))
+    assert (window.engine, window.is_window, window.timeout_seconds) == ("window", True, 60)
+    assert Workload(name="c", backend="window").timeout_seconds == 600
 
 
 def test_short_runs_are_advised_against():
