@@ -460,7 +460,9 @@ def _add_engines(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     which.add_argument(
         "--older-than", type=_duration, metavar="TIME", help="not used for so long, like 30d"
     )
-    which.add_argument("--keep", type=positive, metavar="N", help="all but the N that were used last")
+    which.add_argument(
+        "--keep", type=positive, metavar="N", help="all but the N that were used last"
+    )
     for name, action in (("list", listing), ("build", building), ("prune", pruning)):
         _add_state_dir(action, "whose engines")
         action.set_defaults(command=_engines_action(name))

@@ -166,7 +166,7 @@ class Flight:
 
 
 def await_telemetry(
-    shared: Pairing, trace: RunTrace, stopped: Callable[[], bool] = lambda: False
+    shared: Surroundings, trace: RunTrace, stopped: Callable[[], bool] = lambda: False
 ) -> None:
     """Wait for the sample after a run's window, without which its edge is a guess.
 
@@ -185,7 +185,7 @@ def await_telemetry(
         left -= _LOOK_SECONDS
 
 
-def pair(shared: Pairing, trace: RunTrace, verdict: Verdict) -> RunReport:
+def pair(shared: Surroundings, trace: RunTrace, verdict: Verdict) -> RunReport:
     """Pair a run with the telemetry of its window."""
     trace.outcome, trace.reason = verdict.outcome, verdict.reason
     window = trace.telemetry_window()
