@@ -8,7 +8,7 @@ from .energy import interval_ns
 from .energy_report import measure_energy
 from .latency import distribution, throughput
 from .phase_lock import aliased
-from .power_reading import unsure_seconds
+from .power_reading import sensor_times, unsure_seconds
 from .quality import (
     WITHHOLDING,
     clock_step,
@@ -73,6 +73,8 @@ def correlate(
     completed = len(starts) if trace.inference_count is None else trace.inference_count
     inferences = completed if trace.counts_inferences else None
     raised |= _raised(throttle_events, cut, window, starts, latencies)
+    if aliased(sensor_times(window, environment.power_reading), starts):
+        raised.add("aliased")
     if insufficient_samples(window.seconds, board.samples if board else 0, inferences):
         raised.add("insufficient_samples")
     if together:
