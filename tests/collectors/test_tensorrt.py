@@ -198,7 +198,7 @@ def test_one_plan_serves_both_cores(desk, model):
     ("fallback", "flags"), [("allow", ["FP16", "GPU_FALLBACK"]), ("forbid", ["DIRECT_IO", "FP16"])]
 )
 def test_the_fallback_policy_becomes_flags(desk, model, fallback, flags):
-    """Allowed: layers may move to the GPU. Forbidden: not even a reformat at the edges may."""
+    """Allowed: layers may move to the GPU. Forbidden: none may, nor be reformatted at its edge."""
     desk.use("8.6.1", dla_cores=1)
     engine = desk.make(model, device="dla0", fallback=fallback)
     assert desk.plan(engine)["flags"] == flags
