@@ -103,6 +103,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--count", type=int, default=1000, help="inferences a round")
     parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--level", type=int, help="of the builder's optimisation")
     parser.add_argument("--json", type=Path, help="where to write all figures")
     options = parser.parse_args()
     model = find_model(options.model, options.engines)
@@ -116,6 +117,7 @@ def main() -> int:
             model_directory=str(options.engines),
             engine_directory=str(options.engines),
             batch=options.batch,
+            optimization_level=options.level,
             cuda_graph=as_graph,
             count=1,
         )

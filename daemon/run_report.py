@@ -112,6 +112,8 @@ class Telemetry(Record):
         temperature: By thermal zone.
         dla_active: Share of the window in which tegrastats called a core on, by core.
         throttle_events: Throttle and over-current events; ``None`` where nothing counts them.
+        throttle: The same by kind, with those too that are no trouble: a GPU that runs within
+            its power cap.
     """
 
     samples: NonNegativeInt
@@ -120,6 +122,7 @@ class Telemetry(Record):
     temperature: dict[str, Temperature] = {}
     dla_active: dict[str, Ratio] = {}
     throttle_events: NonNegativeInt | None = None
+    throttle: dict[str, NonNegativeInt] = {}
 
 
 class RailEnergy(Record):
@@ -130,12 +133,16 @@ class RailEnergy(Record):
         mean_watts: The same, over the length of the window.
         baseline_watts: Loaded-idle power, interpolated to the window; ``None`` if not measured.
         net_joules: Gross less baseline; may be negative within its uncertainty.
+        counter_joules: What the rail's own energy counter says of the window, where it has one.
+        counter_edge_joules: By how much that may be off either way, at the edges of the window.
     """
 
     gross_joules: NonNegativeFloat
     mean_watts: NonNegativeFloat
     baseline_watts: NonNegativeFloat | None = None
     net_joules: float | None = None
+    counter_joules: NonNegativeFloat | None = None
+    counter_edge_joules: NonNegativeFloat | None = None
 
 
 class Interval(Record):
@@ -166,6 +173,9 @@ class Energy(Record):
         net_interval: 95 % interval of ``net_joules``.
         largest_uncertainty: Largest term: ``sampling``, ``quantisation``, ``window_edges`` or
             ``baseline_drift``.
+        counter_joules: The same as ``gross_joules`` by the counters of the total rails, where
+            each has one: another instrument, to compare with.
+        counter_edge_joules: By how much that may be off either way, at the edges of the window.
     """
 
     rule: str | None = None
@@ -179,6 +189,8 @@ class Energy(Record):
     gross_interval: Interval | None = None
     net_interval: Interval | None = None
     largest_uncertainty: str | None = None
+    counter_joules: NonNegativeFloat | None = None
+    counter_edge_joules: NonNegativeFloat | None = None
 
 
 class Environment(Record):
@@ -189,7 +201,10 @@ class Environment(Record):
         module: Module, where known.
         l4t: Release, where known.
         jetpack: Release, where known.
-        power_mode: As nvpmodel calls it.
+        power_mode: As nvpmodel calls it; of a desktop or server GPU its power limit.
+        gpu_uuid: Which GPU was read, where there may be several.
+        power_reading: What NVML's power is: ``instant``, or ``usage`` for a lagging mean;
+            ``None`` on a board.
         telemetry_source: Name of the line source.
         telemetry_interval_seconds: Median time between samples.
         simulated: True where the telemetry or the device is not real.
@@ -201,6 +216,8 @@ class Environment(Record):
     l4t: str | None = None
     jetpack: str | None = None
     power_mode: str | None = None
+    gpu_uuid: str | None = None
+    power_reading: str | None = None
     telemetry_source: str | None = None
     telemetry_interval_seconds: NonNegativeFloat | None = None
     simulated: bool = False
