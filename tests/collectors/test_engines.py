@@ -8,7 +8,8 @@ import pytest
 
 from tegrascope.collectors.catalog import ENGINES, make_engine
 from tegrascope.collectors.engines.base import EngineUnavailable
-from tegrascope.collectors.engines.onnxruntime import OnnxRuntime, input_shape, make_input
+from tegrascope.collectors.engines.inputs import input_shape, make_input
+from tegrascope.collectors.engines.onnxruntime import OnnxRuntime
 from tegrascope.collectors.models import find_model
 from tegrascope.parsers.errors import Mendable
 from tegrascope.parsers.run_events import Order
