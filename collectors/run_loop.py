@@ -24,7 +24,7 @@ from ..parsers.run_events import (
     StageName,
 )
 from .base import SYSTEM_CLOCK, Clock
-from .engines.base import Engine, EngineUnavailable
+from .engines.base import Engine, EngineUnavailable, SelfTimed
 from .models import find_model, sha256_of
 
 # A chunk is about a second's worth. Its line stays well below the 64 KiB that a pipe takes at
@@ -127,7 +127,22 @@ class Runner:
                 "the order names both or neither of count and duration_seconds", "give one of them"
             )
         engine, sha256, cold_start_ns = self._prepare(order)
-        self._warm_up(order, engine, cold_start_ns)
+        if not isinstance(engine, SelfTimed):
+            self._warm_up(order, engine, cold_start_ns)
+        self._tell_loaded(order, engine, sha256, cold_start_ns)
+        self._rest(order, "baseline_before")
+        if isinstance(engine, SelfTimed):
+            for event in engine.measure(order, self._stop):
+                self._tell(event)
+            self._unless_stopped()
+            self._tell_loaded(order, engine, sha256, cold_start_ns)
+        else:
+            self._measure(order, engine)
+        self._rest(order, "baseline_after")
+
+    def _tell_loaded(
+        self, order: Order, engine: Engine, sha256: str, cold_start_ns: dict[str, int]
+    ) -> None:
         self._tell(
             Loaded(
                 run_id=order.run_id,
@@ -137,9 +152,6 @@ class Runner:
                 built=engine.built(),
             )
         )
-        self._rest(order, "baseline_before")
-        self._measure(order, engine)
-        self._rest(order, "baseline_after")
 
     def _prepare(self, order: Order) -> tuple[Engine, str, dict[str, int]]:
         """Load the model, unless it is; return the engine, the model's digest and what was cold."""

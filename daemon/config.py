@@ -133,6 +133,9 @@ class Workload(Section):
     streams: PositiveInt = Field(1, description="inferences in flight at once")
     cuda_graph: bool = Field(True, description="launch as a CUDA graph where that can be")
     transfers: bool = Field(True, description="copy inputs and outputs with each inference")
+    trtexec: str | None = Field(
+        None, description="path of trtexec; /usr/src/tensorrt/bin/trtexec, unless said otherwise"
+    )
     warm_up: Seconds = Field(1.0, description="at least so long before anything counts")
     baseline: Seconds = Field(8.0, description="idle time before and after, model loaded")
     duration: PositiveSeconds | None = Field(None, description="of the steady phase; or count")

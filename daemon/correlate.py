@@ -77,6 +77,8 @@ def correlate(
     if together:
         raised.add("overlapped")
     shown = None if raised & WITHHOLDING else inferences
+    if clock_seconds is not None:
+        clock_seconds += trace.uncertain_ns / 1e9
     measured = measure_energy(cut, phases, rule, shown, trace.run_id, clock_seconds)
     if measured is not None and measured.baseline_drifted:
         raised.add("baseline_drift")

@@ -1,0 +1,341 @@
+"""trtexec in a child process: TensorRT on boards whose interpreter has no bindings for it.
+
+It builds an engine once and measures it by itself, warm-up and all; how its times are placed on
+our clock is in ``place_zero``.
+"""
+
+import mmap
+from collections.abc import Iterator, Mapping, Sequence
+from operator import add
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event
+from typing import TYPE_CHECKING, Literal
+
+from ...parsers.built import Built, Placement
+from ...parsers.errors import Mendable, UnreadableError
+from ...parsers.onnx_inputs import ModelFacts, read_model
+from ...parsers.placement import layer_types, placement_of
+from ...parsers.run_events import Inferences, Order, Phase, PhaseName, StageName
+from ...parsers.trtexec import (
+    Times,
+    context_bytes_in,
+    parse_report,
+    parse_times,
+    version_in,
+)
+from ...parsers.trtexec_flags import (
+    Wanted,
+    build_arguments,
+    chooses_types,
+    is_typed,
+    options_in,
+    run_arguments,
+)
+from ..base import SYSTEM_CLOCK, Clock
+from ..models import sha256_of
+from .base import EngineUnavailable
+from .inputs import input_shape
+from .trtexec_child import Measuring, Said, failure, find_program, help_of, place_zero, run
+from .trtexec_plans import PlanNote, keep, locked, plan_key, plan_path, read_note
+
+if TYPE_CHECKING:
+    import numpy
+
+_LANES = ("gpu", "dla0", "dla1")
+# Of what it prints at its most talkative, only what tells of layers is kept.
+_OF_LAYERS = ("[DlaLayer]", "[GpuLayer]", "Layer(", "Layers Running on", "offloaded to DLA")
+_VERBOSE = "[V] "
+_CHUNK = 1024
+_NO_GRAPH = "without using CUDA graph"
+_DLA_GRAPH = "work of a DLA can't be captured"
+_SPOILT_PLAN = ("deserializ", "invalid engine")
+_NOTES = (
+    "latencies are the device's, as trtexec tells them",
+    "idle was measured without the model: trtexec loads it for its run alone",
+)
+
+_NO_ORDER = Order(run_id="", backend="trtexec", device="gpu", model="", model_directory="")
+
+
+class Trtexec:
+    """One engine, built and run by trtexec."""
+
+    builds = True
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._program: tuple[str, ...] = ()
+        self._offered: frozenset[str] = frozenset()
+        self._help = ""
+        self._order = _NO_ORDER
+        self._model = Path()
+        self._facts = ModelFacts()
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._plan = Path()
+        self._key = ""
+        self._note = PlanNote()
+        self._built: Built | None = None
+        self._tensorrt: str | None = None
+
+    @property
+    def stages(self) -> tuple[StageName, ...]:
+        """The copies and the compute, or the compute alone where nothing is copied."""
+        return ("h2d", "compute", "d2h") if self._order.transfers else ("compute",)
+
+    def load(self, model: Path, order: Order) -> None:
+        """Find trtexec, learn what it offers, and read the inputs of the model."""
+        if order.device not in _LANES:
+            raise EngineUnavailable(
+                f"trtexec has no device {order.device!r}", f"use one of {', '.join(_LANES)}"
+            )
+        self._program = find_program(order.program)
+        self._help = help_of(self._program)
+        self._offered = options_in(self._help)
+        self._order, self._model = order, model
+        self._facts = _facts_of(model)
+        shapes = {
+            one.name: (input_shape(one.name, one.shape, order.batch), one.is_open)
+            for one in self._facts.inputs
+        }
+        self._shapes = {name: shape for name, (shape, is_open) in shapes.items() if is_open}
+
+    def build(self) -> None:
+        """Build the engine, unless it is there already."""
+        order = self._order
+        directory = Path(order.engine_directory or order.model_directory)
+        self._key = self._key_of(order)
+        self._plan = plan_path(directory, self._key)
+        with locked(self._plan):
+            note = read_note(self._plan)
+            is_cached = note is not None
+            if note is None:
+                note = self._build(order)
+        self._note, self._tensorrt = note, note.tensorrt or version_in(self._help.splitlines())
+        placement = placement_of(note.log, note.inspector, order.device)
+        types = layer_types(note.inspector)
+        self._check(order, placement, types)
+        wanted = self._wanted(order)
+        scales = "explicit" if self._facts.is_quantised else "dummy"
+        self._built = Built(
+            requested_precision=order.precision,
+            layer_types=types,
+            is_strongly_typed=is_typed(self._offered),
+            int8_scales=scales if wanted.precision == "int8" else None,
+            fallback=order.fallback if wanted.core is not None else None,
+            placement=placement,
+            is_cached=is_cached,
+            engine_key=self._key,
+            engine_bytes=self._plan.stat().st_size,
+            build_seconds=note.build_seconds,
+            why_no_graph=_DLA_GRAPH if order.cuda_graph and not wanted.is_graph else None,
+            streams=order.streams,
+            has_transfers=order.transfers,
+            notes=_NOTES,
+        )
+
+    def cold_start_ns(self) -> Mapping[str, int]:
+        """Return nothing: trtexec does not tell it apart."""
+        return {}
+
+    def measure(self, order: Order, stop: Event) -> Iterator[Phase | Inferences]:
+        """Let trtexec warm up and measure, and tell of it once its file of times is there.
+
+        The begin of the steady phase is told twice: when it is due, and when it is known.
+        """
+        self._order = order
+        wanted = self._wanted(order)
+        warm_up_ns = int(wanted.warm_up_seconds * 1e9)
+        with TemporaryDirectory(prefix="tegrascope-") as folder:
+            file = Path(folder) / "times.json"
+            arguments = run_arguments(self._offered, wanted, plan=str(self._plan), times=str(file))
+            child = Measuring([*self._program, *arguments], self._clock)
+            yield self._edge("warm_up", "begin", child.started_ns)
+            for due_ns in child.follow(stop, warm_up_ns):
+                yield self._edge("steady", "begin", due_ns)
+            if child.said.returncode is None:
+                return
+            times = self._times_of(child, file)
+        self._learn(child.said, wanted)
+        yield from self._events(times, child)
+
+    def infer(self) -> None:
+        """Never called: trtexec measures by itself."""
+        raise NotImplementedError
+
+    def stages_ns(self) -> Sequence[int]:
+        """Never called: trtexec measures by itself."""
+        raise NotImplementedError
+
+    def outputs(self) -> "Mapping[str, numpy.ndarray]":
+        """Return nothing: trtexec keeps them to itself."""
+        return {}
+
+    def built(self) -> Built | None:
+        """Return what was built, and after the run whether it was a CUDA graph."""
+        return self._built
+
+    def device_peak_bytes(self) -> int | None:
+        """Return nothing: the memory is trtexec's."""
+        return None
+
+    def versions(self) -> dict[str, str]:
+        """Return the version of TensorRT, as trtexec tells it."""
+        return {} if self._tensorrt is None else {"tensorrt": self._tensorrt}
+
+    def close(self) -> None:
+        """Do nothing: no child outlives its run."""
+
+    def _wanted(self, order: Order) -> Wanted:
+        return Wanted(
+            device=order.device,
+            shapes=self._shapes,
+            precision=order.precision or "fp16",
+            fallback=order.fallback,
+            streams=order.streams,
+            cuda_graph=order.cuda_graph,
+            transfers=order.transfers,
+            warm_up_seconds=order.warm_up_seconds,
+            duration_seconds=order.duration_seconds,
+            count=order.count,
+        )
+
+    def _key_of(self, order: Order) -> str:
+        """Name a plan by all that it is made of; one plan serves both cores of a DLA."""
+        kind = "gpu" if order.device == "gpu" else "dla0"
+        wanted = self._wanted(order.model_copy(update={"device": kind}))
+        arguments = build_arguments(self._offered, wanted, model="", plan="", layers="")
+        program = Path(self._program[0])
+        about = program.stat()
+        return plan_key(
+            [
+                sha256_of(self._model),
+                *arguments,
+                *self._program,
+                f"{about.st_size} {about.st_mtime_ns}",
+                self._help,
+            ]
+        )
+
+    def _build(self, order: Order) -> PlanNote:
+        part, layers = (self._plan.with_suffix(end) for end in (".plan.part", ".layers.json"))
+        arguments = build_arguments(
+            self._offered,
+            self._wanted(order),
+            model=str(self._model),
+            plan=str(part),
+            layers=str(layers),
+        )
+        argv = [*self._program, *arguments]
+        begin_ns = self._clock.monotonic_ns()
+        said = run(argv, heard=_matters)
+        build_ns = self._clock.monotonic_ns() - begin_ns
+        try:
+            if said.returncode != 0 or not part.is_file():
+                raise failure("build", said, argv)
+            inspector = None
+            if layers.is_file():
+                inspector = layers.read_text(encoding="utf-8", errors="replace")
+            note = PlanNote(
+                log=said.lines,
+                inspector=inspector,
+                tensorrt=version_in(said.lines),
+                build_seconds=build_ns / 1e9,
+            )
+            keep(part, self._plan, note)
+        finally:
+            for left in (part, layers):
+                left.unlink(missing_ok=True)
+        return note
+
+    def _check(self, order: Order, placement: Placement, types: Mapping[str, int]) -> None:
+        """Refuse what was built where it is not what was insisted upon."""
+        is_pure = placement.verdict in ("pure_dla", "dla_plus_reformat")
+        if order.device != "gpu" and order.fallback == "require-pure" and not is_pure:
+            fell = ", ".join(placement.gpu_layers[:3]) or "nothing tells where its layers are"
+            raise Mendable(
+                f"the engine is {placement.verdict} and a pure one is required ({fell})",
+                "change the model, or set fallback: allow",
+            )
+        precision = order.precision
+        if precision is None or precision == "fp32" or chooses_types(self._offered, precision):
+            return
+        if types and precision not in types:
+            raise Mendable(
+                f"this TensorRT builds the model's own types, and none of them is {precision}",
+                "export the model in it (builtin:resnet50-fp16 is), or leave precision away",
+            )
+
+    def _times_of(self, child: Measuring, file: Path) -> Times:
+        """Read the exported times of those inferences that count."""
+        said = child.said
+        if said.returncode != 0:
+            if any(sign in line for line in said.lines for sign in _SPOILT_PLAN):
+                self._plan.replace(self._plan.with_suffix(".spoilt"))
+                raise Mendable(
+                    f"the engine could not be loaded ({said.reason})",
+                    "it was set aside, and the next run builds it anew",
+                )
+            raise failure("measure", said, child.argv)
+        try:
+            with file.open(encoding="utf-8", errors="replace") as lines:
+                times = parse_times(lines)
+            report = parse_report(said.lines)
+        except (OSError, UnreadableError) as error:
+            raise Mendable(
+                f"what trtexec measured can't be read ({error})", f"try: {' '.join(child.argv)}"
+            ) from error
+        times = times if report.queries is None else times.last(report.queries)
+        return times if self._order.count is None else times.first(self._order.count)
+
+    def _learn(self, said: Said, wanted: Wanted) -> None:
+        """Note what only the run tells."""
+        assert self._built is not None
+        is_refused = wanted.is_graph and any(_NO_GRAPH in line for line in said.lines)
+        told: dict[str, object] = {
+            "has_cuda_graph": wanted.is_graph and not is_refused,
+            "context_bytes": context_bytes_in(said.lines),
+        }
+        if is_refused:
+            told["why_no_graph"] = "its capture failed"
+        self._built = self._built.model_copy(update=told)
+
+    def _events(self, times: Times, child: Measuring) -> Iterator[Phase | Inferences]:
+        length_ns = max(map(add, times.start_ns, times.latency_ns))
+        done_ns = child.done_ns or self._clock.monotonic_ns()
+        zero_ns, error_ns = place_zero(child.started_ns, child.began_ns, done_ns, length_ns)
+        begin_ns = zero_ns + times.start_ns[0]
+        yield self._edge("warm_up", "end", begin_ns)
+        yield self._edge("steady", "begin", begin_ns, error_ns)
+        for at in range(0, len(times.start_ns), _CHUNK):
+            chunk = slice(at, at + _CHUNK)
+            yield Inferences(
+                run_id=self._order.run_id,
+                start_ns=tuple(zero_ns + start for start in times.start_ns[chunk]),
+                latency_ns=tuple(times.latency_ns[chunk]),
+                stages_ns={stage: tuple(times.stages_ns[stage][chunk]) for stage in self.stages},
+            )
+        yield self._edge("steady", "end", zero_ns + length_ns, error_ns)
+
+    def _edge(
+        self,
+        phase: PhaseName,
+        edge: Literal["begin", "end"],
+        at_ns: int,
+        uncertain_ns: int | None = None,
+    ) -> Phase:
+        run_id = self._order.run_id
+        return Phase(run_id=run_id, phase=phase, edge=edge, at_ns=at_ns, uncertain_ns=uncertain_ns)
+
+
+def _matters(line: str) -> bool:
+    """Tell whether a line of a build is worth keeping."""
+    return _VERBOSE not in line[:64] or any(sign in line for sign in _OF_LAYERS)
+
+
+def _facts_of(model: Path) -> ModelFacts:
+    try:
+        with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return read_model(data)
+    except (OSError, ValueError, UnreadableError) as error:
+        raise Mendable(f"{model} is no ONNX model ({error})", "give an ONNX file") from error
