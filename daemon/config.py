@@ -119,7 +119,9 @@ class Workload(Section):
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", description="a label value; must be unique"
     )
-    model: str = Field(description="path of an ONNX file, builtin:resnet50 or builtin:mobilenet")
+    model: str = Field(
+        description="path of an ONNX file, or builtin: and resnet50, resnet50-fp16, mobilenet"
+    )
     device: Lane = "gpu"
     backend: Backend | None = Field(
         None, description="onnxruntime on cpu and tensorrt elsewhere, unless said otherwise"

@@ -156,8 +156,11 @@ class Trtexec:
             if child.said.returncode is None:
                 return
             times = self._times_of(child, file)
-        self._learn(child.said, wanted)
-        yield from self._events(times, child)
+        length_ns = max(map(add, times.start_ns, times.latency_ns))
+        done_ns = child.done_ns or self._clock.monotonic_ns()
+        zero_ns, error_ns = place_zero(child.started_ns, child.began_ns, done_ns, length_ns)
+        self._learn(child.said, wanted, error_ns)
+        yield from self._events(times, zero_ns, error_ns, length_ns)
 
     def infer(self) -> None:
         """Never called: trtexec measures by itself."""
@@ -288,22 +291,23 @@ class Trtexec:
         times = times if report.queries is None else times.last(report.queries)
         return times if self._order.count is None else times.first(self._order.count)
 
-    def _learn(self, said: Said, wanted: Wanted) -> None:
+    def _learn(self, said: Said, wanted: Wanted, error_ns: int) -> None:
         """Note what only the run tells."""
         assert self._built is not None
+        placed = f"its times are placed on our clock to within {error_ns / 1e6:.1f} ms"
         is_refused = wanted.is_graph and any(_NO_GRAPH in line for line in said.lines)
         told: dict[str, object] = {
             "has_cuda_graph": wanted.is_graph and not is_refused,
             "context_bytes": context_bytes_in(said.lines),
+            "notes": (*_NOTES, placed, *parse_report(said.lines).warnings),
         }
         if is_refused:
             told["why_no_graph"] = "its capture failed"
         self._built = self._built.model_copy(update=told)
 
-    def _events(self, times: Times, child: Measuring) -> Iterator[Phase | Inferences]:
-        length_ns = max(map(add, times.start_ns, times.latency_ns))
-        done_ns = child.done_ns or self._clock.monotonic_ns()
-        zero_ns, error_ns = place_zero(child.started_ns, child.began_ns, done_ns, length_ns)
+    def _events(
+        self, times: Times, zero_ns: int, error_ns: int, length_ns: int
+    ) -> Iterator[Phase | Inferences]:
         begin_ns = zero_ns + times.start_ns[0]
         yield self._edge("warm_up", "end", begin_ns)
         yield self._edge("steady", "begin", begin_ns, error_ns)

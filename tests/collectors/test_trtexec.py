@@ -117,6 +117,8 @@ def test_every_generation_gives_the_same_record(version, device, order, worker):
     built = worker.built
     assert built.has_transfers is True
     assert built.context_bytes == 7.5 * 2**20
+    assert any("to within" in note for note in built.notes)
+    assert built.notes[-1] == "Throughput may be bound by Enqueue Time rather than GPU Compute."
     assert built.engine_bytes > 0
     assert built.build_seconds > 0
     if device == "gpu":
