@@ -53,13 +53,19 @@ def weighted_mean(pairs: Sequence[tuple[float, float]]) -> float:
     return min(max(mean, min(values)), max(values))
 
 
-def telemetry(cut: Cut, window: Span, throttle_events: int | None = None) -> Telemetry:
+def telemetry(
+    cut: Cut,
+    window: Span,
+    throttle_events: int | None = None,
+    throttle: Mapping[str, int] | None = None,
+) -> Telemetry:
     """Describe what the machine did in a window.
 
     Args:
         cut: Samples of the window with their neighbours.
         window: The steady window.
         throttle_events: How many were counted in it; ``None`` where nothing counts them.
+        throttle: The same by kind.
     """
     weights = overlap_ns(cut.times_ns, window)
     inside = cut.inside(window.begin_ns, window.end_ns)
@@ -89,6 +95,7 @@ def telemetry(cut: Cut, window: Span, throttle_events: int | None = None) -> Tel
         },
         dla_active={name: weighted_mean(pairs) for name, pairs in gates.items() if pairs},
         throttle_events=throttle_events,
+        throttle=dict(throttle or {}),
     )
 
 

@@ -1,22 +1,19 @@
 """The inputs of an ONNX file, read from its bytes alone: no package, and weights are stepped over.
 
 Source:
-    ``onnx.proto`` of ONNX (field numbers) and the wire format of Protocol Buffers.
+    ``onnx.proto`` of ONNX: the numbers of the fields.
 """
 
 from collections.abc import Iterator
-from mmap import mmap
 
 from .errors import UnreadableError
 from .records import Record
+from .wire_format import Data, fields
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _GRAPH = 7
 _NODE, _INITIALIZER, _INPUT = 1, 5, 11
 _OPERATION, _TENSOR_NAME = 4, 8
 _QUANTIZE = frozenset({b"DequantizeLinear", b"QuantizeLinear"})
-
-Field = tuple[int, int, int, int]
 
 
 class ModelInput(Record):
@@ -48,7 +45,7 @@ class ModelFacts(Record):
     is_quantised: bool = False
 
 
-def read_model(data: "bytes | mmap") -> ModelFacts:
+def read_model(data: Data) -> ModelFacts:
     """Read the inputs of an ONNX model.
 
     Args:
@@ -61,37 +58,37 @@ def read_model(data: "bytes | mmap") -> ModelFacts:
         UnreadableError: It is no ONNX model.
     """
     try:
-        graphs = [(a, b) for number, _, a, b in _fields(data, 0, len(data)) if number == _GRAPH]
+        graphs = [(a, b) for number, _, a, b in fields(data, 0, len(data)) if number == _GRAPH]
         if len(graphs) != 1:
-            raise UnreadableError("a model has one graph")
+            raise UnreadableError("there is no graph")
         return _graph(data, *graphs[0])
-    except (IndexError, UnicodeDecodeError) as error:
-        raise UnreadableError(f"this is no ONNX model ({error})") from None
+    except UnicodeDecodeError:
+        raise UnreadableError("a name that is no text") from None
 
 
-def _graph(data: "bytes | mmap", begin: int, end: int) -> ModelFacts:
+def _graph(data: Data, begin: int, end: int) -> ModelFacts:
     inputs: list[ModelInput] = []
     weights: set[str] = set()
     is_quantised = False
-    for number, _, a, b in _fields(data, begin, end):
+    for number, _, a, b in fields(data, begin, end):
         if number == _INPUT:
             inputs.append(_input(data, a, b))
         elif number == _INITIALIZER:
             weights.update(
-                _text(data, c, d) for n, _, c, d in _fields(data, a, b) if n == _TENSOR_NAME
+                _text(data, c, d) for n, _, c, d in fields(data, a, b) if n == _TENSOR_NAME
             )
         elif number == _NODE and not is_quantised:
             is_quantised = any(
-                n == _OPERATION and data[c:d] in _QUANTIZE for n, _, c, d in _fields(data, a, b)
+                n == _OPERATION and data[c:d] in _QUANTIZE for n, _, c, d in fields(data, a, b)
             )
     named = tuple(one for one in inputs if one.name not in weights)
     return ModelFacts(inputs=named, is_quantised=is_quantised)
 
 
-def _input(data: "bytes | mmap", begin: int, end: int) -> ModelInput:
+def _input(data: Data, begin: int, end: int) -> ModelInput:
     """Read a ``ValueInfoProto``: name 1, type 2, its tensor 1, of that the shape 2."""
     name, shape = "", []
-    for number, _, a, b in _fields(data, begin, end):
+    for number, _, a, b in fields(data, begin, end):
         if number == 1:
             name = _text(data, a, b)
         elif number == 2:
@@ -101,10 +98,10 @@ def _input(data: "bytes | mmap", begin: int, end: int) -> ModelInput:
     return ModelInput(name=name, shape=tuple(shape))
 
 
-def _length(data: "bytes | mmap", begin: int, end: int) -> int | str | None:
+def _length(data: Data, begin: int, end: int) -> int | str | None:
     """Read a dimension: a number 1, or a name 2, or neither."""
     found: int | str | None = None
-    for number, value, a, b in _fields(data, begin, end):
+    for number, value, a, b in fields(data, begin, end):
         if number == 1 and value > 0:
             found = value
         elif number == 2:
@@ -112,40 +109,9 @@ def _length(data: "bytes | mmap", begin: int, end: int) -> int | str | None:
     return found
 
 
-def _parts(data: "bytes | mmap", begin: int, end: int, wanted: int) -> Iterator[tuple[int, int]]:
-    return ((a, b) for number, _, a, b in _fields(data, begin, end) if number == wanted)
+def _parts(data: Data, begin: int, end: int, wanted: int) -> Iterator[tuple[int, int]]:
+    return ((a, b) for number, _, a, b in fields(data, begin, end) if number == wanted)
 
 
-def _text(data: "bytes | mmap", begin: int, end: int) -> str:
+def _text(data: Data, begin: int, end: int) -> str:
     return data[begin:end].decode("utf-8")
-
-
-def _fields(data: "bytes | mmap", at: int, end: int) -> Iterator[Field]:
-    """Yield number, value of a varint, and where the bytes of each field begin and end."""
-    while at < end:
-        key, at = _varint(data, at)
-        number, kind = key >> 3, key & 7
-        value, begin = 0, at
-        if kind == _VARINT:
-            value, at = _varint(data, at)
-        elif kind == _BYTES:
-            length, begin = _varint(data, at)
-            at = begin + length
-        elif kind in (_FIXED32, _FIXED64):
-            at += 4 if kind == _FIXED32 else 8
-        else:
-            raise UnreadableError(f"this is no ONNX model (field {number} of kind {kind})")
-        if at > end or number == 0:
-            raise UnreadableError("this is no ONNX model (a field goes beyond its end)")
-        yield number, value, begin, at
-
-
-def _varint(data: "bytes | mmap", at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-    raise UnreadableError("this is no ONNX model (a number without end)")

@@ -34,6 +34,7 @@ class Wanted:
         shapes: Of inputs that the model leaves open, by name.
         precision: To build in, where types may be chosen at all.
         fallback: What becomes of layers that a DLA refuses.
+        optimization_level: How long to look for faster kernels, 0 to 5; ``None`` leaves it.
         streams: Inferences in flight at once.
         cuda_graph: Whether to launch as a CUDA graph; on a DLA it is never one.
         transfers: Whether inputs and outputs are copied with each inference.
@@ -46,6 +47,7 @@ class Wanted:
     shapes: Mapping[str, tuple[int, ...]]
     precision: Precision = "fp16"
     fallback: Fallback = "allow"
+    optimization_level: int | None = None
     streams: int = 1
     cuda_graph: bool = True
     transfers: bool = True
@@ -112,6 +114,8 @@ def build_arguments(
     # Some versions tell of a DLA's layers only when they are at their most talkative.
     if wanted.core is not None:
         chosen += _first(offered, "--verbose")
+    if wanted.optimization_level is not None and "--builderOptimizationLevel" in offered:
+        chosen.append(f"--builderOptimizationLevel={wanted.optimization_level}")
     if "--profilingVerbosity" in offered:
         chosen.append("--profilingVerbosity=detailed")
     if "--exportLayerInfo" in offered:

@@ -4,7 +4,9 @@ It builds an engine once and measures it by itself, warm-up and all; how its tim
 our clock is in ``place_zero``.
 """
 
+import hashlib
 import mmap
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from operator import add
 from pathlib import Path
@@ -12,7 +14,7 @@ from tempfile import TemporaryDirectory
 from threading import Event
 from typing import TYPE_CHECKING, Literal
 
-from ...parsers.built import Built, Placement
+from ...parsers.built import Built, Precision
 from ...parsers.errors import Mendable, UnreadableError
 from ...parsers.onnx_inputs import ModelFacts, read_model
 from ...parsers.placement import layer_types, placement_of
@@ -33,11 +35,12 @@ from ...parsers.trtexec_flags import (
     run_arguments,
 )
 from ..base import SYSTEM_CLOCK, Clock
-from ..models import sha256_of
+from ..engine_cache import EngineCache, engine_key, model_digest
+from ..engine_parts import machine_parts
+from ..models import BUILTIN_PREFIX
 from .base import EngineUnavailable
 from .inputs import input_shape
 from .trtexec_child import Measuring, Said, failure, find_program, help_of, place_zero, run
-from .trtexec_plans import PlanNote, keep, locked, plan_key, plan_path, read_note
 
 if TYPE_CHECKING:
     import numpy
@@ -72,9 +75,8 @@ class Trtexec:
         self._model = Path()
         self._facts = ModelFacts()
         self._shapes: dict[str, tuple[int, ...]] = {}
-        self._plan = Path()
+        self._cache: EngineCache
         self._key = ""
-        self._note = PlanNote()
         self._built: Built | None = None
         self._tensorrt: str | None = None
 
@@ -92,6 +94,7 @@ class Trtexec:
         self._program = find_program(order.program)
         self._help = help_of(self._program)
         self._offered = options_in(self._help)
+        self._tensorrt = version_in(self._help.splitlines())
         self._order, self._model = order, model
         self._facts = _facts_of(model)
         shapes = {
@@ -103,36 +106,28 @@ class Trtexec:
     def build(self) -> None:
         """Build the engine, unless it is there already."""
         order = self._order
-        directory = Path(order.engine_directory or order.model_directory)
-        self._key = self._key_of(order)
-        self._plan = plan_path(directory, self._key)
-        with locked(self._plan):
-            note = read_note(self._plan)
-            is_cached = note is not None
-            if note is None:
-                note = self._build(order)
-        self._note, self._tensorrt = note, note.tensorrt or version_in(self._help.splitlines())
-        placement = placement_of(note.log, note.inspector, order.device)
-        types = layer_types(note.inspector)
-        self._check(order, placement, types)
+        directory = order.engine_directory or Path(order.model_directory) / "engines"
+        self._cache = EngineCache(Path(directory))
+        parts = self._key_parts(order)
+        self._key = engine_key(parts)
+        with self._cache.lock(self._key):
+            found = self._cache.read(self._key)
+            if found is None:
+                built = self._build(order, parts)
+            else:
+                built = found[1].built.model_copy(update={"is_cached": True})
         wanted = self._wanted(order)
-        scales = "explicit" if self._facts.is_quantised else "dummy"
-        self._built = Built(
-            requested_precision=order.precision,
-            layer_types=types,
-            is_strongly_typed=is_typed(self._offered),
-            int8_scales=scales if wanted.precision == "int8" else None,
-            fallback=order.fallback if wanted.core is not None else None,
-            placement=placement,
-            is_cached=is_cached,
-            engine_key=self._key,
-            engine_bytes=self._plan.stat().st_size,
-            build_seconds=note.build_seconds,
-            why_no_graph=_DLA_GRAPH if order.cuda_graph and not wanted.is_graph else None,
-            streams=order.streams,
-            has_transfers=order.transfers,
-            notes=_NOTES,
+        self._built = built.model_copy(
+            update={
+                "requested_precision": order.precision,
+                "fallback": order.fallback if wanted.core is not None else None,
+                "why_no_graph": _DLA_GRAPH if order.cuda_graph and not wanted.is_graph else None,
+                "streams": order.streams,
+                "has_transfers": order.transfers,
+                "notes": _NOTES,
+            }
         )
+        self._check(order, self._built)
 
     def cold_start_ns(self) -> Mapping[str, int]:
         """Return nothing: trtexec does not tell it apart."""
@@ -148,7 +143,9 @@ class Trtexec:
         warm_up_ns = int(wanted.warm_up_seconds * 1e9)
         with TemporaryDirectory(prefix="tegrascope-") as folder:
             file = Path(folder) / "times.json"
-            arguments = run_arguments(self._offered, wanted, plan=str(self._plan), times=str(file))
+            arguments = run_arguments(
+                self._offered, wanted, plan=str(self._cache.plan_path(self._key)), times=str(file)
+            )
             child = Measuring([*self._program, *arguments], self._clock)
             yield self._edge("warm_up", "begin", child.started_ns)
             for due_ns in child.follow(stop, warm_up_ns):
@@ -195,6 +192,7 @@ class Trtexec:
             shapes=self._shapes,
             precision=order.precision or "fp16",
             fallback=order.fallback,
+            optimization_level=order.optimization_level,
             streams=order.streams,
             cuda_graph=order.cuda_graph,
             transfers=order.transfers,
@@ -203,56 +201,81 @@ class Trtexec:
             count=order.count,
         )
 
-    def _key_of(self, order: Order) -> str:
-        """Name a plan by all that it is made of; one plan serves both cores of a DLA."""
-        kind = "gpu" if order.device == "gpu" else "dla0"
-        wanted = self._wanted(order.model_copy(update={"device": kind}))
+    def _key_parts(self, order: Order) -> dict[str, str]:
+        """Say all that an engine depends on; one plan serves both cores of a DLA."""
+        is_dla = order.device != "gpu"
+        wanted = self._wanted(order.model_copy(update={"device": "dla0" if is_dla else "gpu"}))
         arguments = build_arguments(self._offered, wanted, model="", plan="", layers="")
-        program = Path(self._program[0])
-        about = program.stat()
-        return plan_key(
-            [
-                sha256_of(self._model),
-                *arguments,
-                *self._program,
-                f"{about.st_size} {about.st_mtime_ns}",
-                self._help,
-            ]
-        )
+        about = Path(self._program[0]).stat()
+        return {
+            "builder": "trtexec",
+            "model": model_digest(self._model),
+            "device": "dla" if is_dla else "gpu",
+            "batch": str(order.batch),
+            "precision": wanted.precision if self._is_asked(wanted.precision) else "model",
+            "arguments": " ".join(arguments),
+            "program": " ".join(self._program),
+            "program_file": f"{about.st_size} {about.st_mtime_ns}",
+            "help": hashlib.sha256(self._help.encode()).hexdigest(),
+            **{f"machine_{name}": value for name, value in machine_parts(is_dla=is_dla).items()},
+        }
 
-    def _build(self, order: Order) -> PlanNote:
-        part, layers = (self._plan.with_suffix(end) for end in (".plan.part", ".layers.json"))
-        arguments = build_arguments(
-            self._offered,
-            self._wanted(order),
-            model=str(self._model),
-            plan=str(part),
-            layers=str(layers),
-        )
-        argv = [*self._program, *arguments]
-        begin_ns = self._clock.monotonic_ns()
-        said = run(argv, heard=_matters)
-        build_ns = self._clock.monotonic_ns() - begin_ns
-        try:
-            if said.returncode != 0 or not part.is_file():
-                raise failure("build", said, argv)
+    def _is_asked(self, precision: Precision) -> bool:
+        return chooses_types(self._offered, precision)
+
+    def _build(self, order: Order, parts: Mapping[str, str]) -> Built:
+        """Let trtexec build, and keep what it made; return what that is."""
+        part = self._cache.directory / f"{self._key}.{os.getpid()}.part"
+        with TemporaryDirectory(prefix="tegrascope-") as folder:
+            layers = Path(folder) / "layers.json"
+            wanted = self._wanted(order)
+            argv = [
+                *self._program,
+                *build_arguments(
+                    self._offered,
+                    wanted,
+                    model=str(self._model),
+                    plan=str(part),
+                    layers=str(layers),
+                ),
+            ]
+            begin_ns = self._clock.monotonic_ns()
+            try:
+                said = run(argv, heard=_matters)
+                build_ns = self._clock.monotonic_ns() - begin_ns
+                if said.returncode != 0 or not part.is_file():
+                    raise failure("build", said, argv)
+                plan = part.read_bytes()
+            finally:
+                part.unlink(missing_ok=True)
             inspector = None
             if layers.is_file():
                 inspector = layers.read_text(encoding="utf-8", errors="replace")
-            note = PlanNote(
-                log=said.lines,
-                inspector=inspector,
-                tensorrt=version_in(said.lines),
-                build_seconds=build_ns / 1e9,
-            )
-            keep(part, self._plan, note)
-        finally:
-            for left in (part, layers):
-                left.unlink(missing_ok=True)
-        return note
+        scales: Literal["explicit", "dummy"] = "explicit" if self._facts.is_quantised else "dummy"
+        built = Built(
+            layer_types=layer_types(inspector),
+            is_strongly_typed=is_typed(self._offered),
+            int8_scales=scales if wanted.precision == "int8" else None,
+            placement=placement_of(said.lines, inspector, order.device),
+            engine_key=self._key,
+            engine_bytes=len(plan),
+            build_seconds=build_ns / 1e9,
+        )
+        asked = order.model
+        self._cache.write(
+            self._key,
+            plan,
+            model=asked if asked.startswith(BUILTIN_PREFIX) else self._model.name,
+            parts=parts,
+            built=built,
+            log=said.lines,
+            inspector=inspector,
+        )
+        return built
 
-    def _check(self, order: Order, placement: Placement, types: Mapping[str, int]) -> None:
+    def _check(self, order: Order, built: Built) -> None:
         """Refuse what was built where it is not what was insisted upon."""
+        placement, types = built.placement, built.layer_types
         is_pure = placement.verdict in ("pure_dla", "dla_plus_reformat")
         if order.device != "gpu" and order.fallback == "require-pure" and not is_pure:
             fell = ", ".join(placement.gpu_layers[:3]) or "nothing tells where its layers are"
@@ -261,7 +284,7 @@ class Trtexec:
                 "change the model, or set fallback: allow",
             )
         precision = order.precision
-        if precision is None or precision == "fp32" or chooses_types(self._offered, precision):
+        if precision is None or precision == "fp32" or self._is_asked(precision):
             return
         if types and precision not in types:
             raise Mendable(
@@ -274,7 +297,8 @@ class Trtexec:
         said = child.said
         if said.returncode != 0:
             if any(sign in line for line in said.lines for sign in _SPOILT_PLAN):
-                self._plan.replace(self._plan.with_suffix(".spoilt"))
+                with self._cache.lock(self._key):
+                    self._cache.set_aside(self._key)
                 raise Mendable(
                     f"the engine could not be loaded ({said.reason})",
                     "it was set aside, and the next run builds it anew",

@@ -236,15 +236,17 @@ def test_what_goes_wrong_is_told(trouble, changes, ending, words, order, worker,
     assert "\n" not in told.reason
 
 
-def test_a_spoilt_engine_is_built_anew(order, worker):
+def test_a_spoilt_engine_is_built_anew(order, worker, monkeypatch):
     """A plan that cannot be loaded is set aside, and the next run has a new one."""
     assert worker.run(order()).ending == "ok"
-    (plan,) = Path(order().engine_directory).glob("*.plan")
-    plan.write_text("not a plan")
-    assert worker.run(order()).ending == "failed"
+    monkeypatch.setenv("FAKE_TRTEXEC", "bad-plan")
+    told = worker.run(order())
+    assert (told.ending, "set aside" in told.reason) == ("failed", True)
+    monkeypatch.delenv("FAKE_TRTEXEC")
     assert worker.run(order()).ending == "ok"
     assert not worker.built.is_cached
-    assert plan.read_text().startswith("plan of")
+    folder = Path(order().engine_directory)
+    assert {path.suffix for path in folder.iterdir()} == {".plan", ".bad", ".json", ".lock"}
 
 
 def test_a_failed_capture_is_no_graph(order, worker, monkeypatch):

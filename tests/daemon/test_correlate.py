@@ -289,6 +289,57 @@ def test_what_happened_to_the_machine_is_flagged():
     assert "telemetry_gap" in correlate(trace(*WHOLE), telemetry(end=129.9)).quality
 
 
+def test_throttling_that_telemetry_counts_is_the_runs():
+    """Counters in the timeline flag the run in whose window they grew; a power cap flags none."""
+    counters = {
+        "throttle.hw_thermal.events": lambda t: 3.0 + (t > 110) + (t > 133),
+        "throttle.sw_power_cap.events": lambda t: float((t + 5) // 10),
+    }
+    report = correlate(trace(*WHOLE), telemetry(**counters))
+    assert report.quality == ("not_steady", "throttled")
+    assert report.telemetry.throttle == {"hw_thermal": 1, "sw_power_cap": 3}
+    assert report.telemetry.throttle_events == 1
+    capped = telemetry(**{"throttle.sw_power_cap.events": counters["throttle.sw_power_cap.events"]})
+    report = correlate(trace(*WHOLE), capped)
+    assert (report.quality, report.telemetry.throttle_events) == ((), 0)
+    assert correlate(trace(*WHOLE), telemetry()).telemetry.throttle_events is None
+
+
+def test_a_counter_stands_beside_the_integral():
+    """The board's own counter gives the same joules as the integral, as a figure of its own."""
+    cut = telemetry(noise=0)
+    watts = [20.0 if ns(100) <= t < ns(130) else 10.0 for t in cut.times_ns]
+    joules = [10 * t / SECOND + 10 * min(max(t / SECOND - 100, 0), 30) for t in cut.times_ns]
+    columns = {
+        "rails.GPU.instant_watts": array("d", watts),
+        "rails.GPU.counter_joules": array("d", joules),
+        "rails.GPU.counter_after_seconds": array("d", [0.0] * len(joules)),
+        "rails.GPU.counter_read_seconds": array("d", [0.004] * len(joules)),
+    }
+    gpu = Cut(cut.times_ns, cut.wall_ns, columns)
+    rule = find_rail_rule(["GPU"])
+    energy = correlate(trace(*WHOLE), gpu, rule=rule).energy
+    assert energy.gross_joules == pytest.approx(600, rel=0.01)
+    assert abs(energy.counter_joules - 600) <= energy.counter_edge_joules < 6
+    assert energy.rails["GPU"].counter_joules == energy.counter_joules
+    assert correlate(trace(*WHOLE), cut, rule=RULE).energy.counter_joules is None
+
+
+def test_lagging_power_widens_the_interval():
+    """Power that is a mean over the second before misses some of the run, and the interval it."""
+    cut = telemetry(noise=0)
+    work = [min(max(t / SECOND - 100, 0), 30) for t in cut.times_ns]
+    ago = [min(max(t / SECOND - 101, 0), 30) for t in cut.times_ns]
+    mean = array("d", (10 + 300 * (a - b) for a, b in zip(work, ago, strict=True)))
+    lagging = Cut(cut.times_ns, cut.wall_ns, {"rails.GPU.instant_watts": mean})
+    rule, truth = find_rail_rule(["GPU"]), 310 * 30
+    told = correlate(trace(*WHOLE), lagging, rule=rule).energy
+    assert told.gross_interval.high < truth
+    late = Environment(power_reading="usage")
+    told = correlate(trace(*WHOLE), lagging, rule=rule, environment=late).energy
+    assert told.gross_interval.low < truth < told.gross_interval.high
+
+
 def test_drifting_idle_power_is_flagged():
     """Idle power that rose by more than its uncertainty marks the run, and is the largest term."""
     drifting = telemetry(load=1.0)

@@ -23,6 +23,7 @@ from tegrascope.daemon.run_report import (
 )
 from tegrascope.daemon.snapshot import Snapshot, SourceState
 from tegrascope.parsers.built import Built, Placement
+from tegrascope.parsers.gpu_sample import GpuMemory, GpuSample
 from tegrascope.parsers.run_events import Inferences
 from tegrascope.parsers.tegrastats import parse_line
 
@@ -81,10 +82,14 @@ def report(**changes: object) -> RunReport:
 
 def full_ledger() -> Ledger:
     """Everything that can be on the page, once."""
+    memory = GpuMemory(used_bytes=1 << 30, total_bytes=8 << 30, active_ratio=0.12)
+    sample = GpuSample.model_validate(
+        {**dict(parse_line(LINE)), "at_ns": 1, "memory": memory, "fan_speed_ratio": 0.33}
+    )
     source = SourceState(
         "simulator",
         interval_seconds=1.0,
-        latest=Stamped(100 * S, 5000 * S, parse_line(LINE)),
+        latest=Stamped(100 * S, 5000 * S, sample),
         samples=7,
         restarts=1,
         lines_unparsed={"noise": 2},
@@ -94,6 +99,7 @@ def full_ledger() -> Ledger:
         Snapshot(
             environment=Environment(board="AGX Orin"),
             sources=(source,),
+            throttle_events={"hw_thermal": 2},
             rail_joules={"VDD_CPU_CV": 12.5},
             module_joules=30.0,
             dla_occupancy={0: 0.5},
@@ -148,6 +154,21 @@ def test_numbers_of_the_line_stand_under_their_names():
     assert found["tegra_engine_active{engine=NVENC}"] == 0
     assert "tegra_temperature_celsius{zone=cv0}" not in found
     assert found["tegra_rail_power_watts{rail=VDD_GPU_SOC}"] == 3.15
+
+
+def test_a_gpu_with_memory_of_its_own_has_more():
+    """What only NVML tells stands under names of its own, and a board has none of it."""
+    found = series(full_ledger().snapshot)
+    assert found["tegra_gpu_memory_used_bytes{}"] == 1 << 30
+    assert found["tegra_gpu_memory_active_ratio{}"] == 0.12
+    assert found["tegra_fan_speed_ratio{fan=gpu}"] == 0.33
+    assert found["tegra_throttle_events_total{kind=hw_thermal}"] == 2
+    line = SourceState("tegrastats", latest=Stamped(100 * S, 5000 * S, parse_line(LINE)))
+    board = series(Snapshot(sources=(line,)))
+    assert "tegra_ram_used_bytes{}" in board
+    assert not any(
+        name.startswith(("tegra_gpu_memory", "tegra_fan", "tegra_throttle")) for name in board
+    )
 
 
 def test_runs_are_counted_and_a_negative_net_never_lowers_a_counter():
