@@ -4,8 +4,6 @@ It builds an engine once and measures it by itself, warm-up and all; how its tim
 our clock is in ``place_zero``.
 """
 
-import hashlib
-import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from operator import add
@@ -14,45 +12,25 @@ from tempfile import TemporaryDirectory
 from threading import Event
 from typing import TYPE_CHECKING, Literal
 
-from ...parsers.built import Built, Precision
+from ...parsers.built import Built
 from ...parsers.errors import Mendable, UnreadableError
-from ...parsers.onnx_inputs import ModelFacts, read_model
-from ...parsers.placement import layer_types, placement_of
 from ...parsers.run_events import Inferences, Order, Phase, PhaseName, StageName
-from ...parsers.trtexec import (
-    Times,
-    context_bytes_in,
-    parse_report,
-    parse_times,
-    version_in,
-)
-from ...parsers.trtexec_flags import (
-    Wanted,
-    build_arguments,
-    chooses_types,
-    is_typed,
-    options_in,
-    run_arguments,
-)
+from ...parsers.trtexec import Times, context_bytes_in, parse_report, parse_times, version_in
+from ...parsers.trtexec_flags import Wanted, run_arguments
 from ..base import SYSTEM_CLOCK, Clock
-from ..engine_cache import EngineCache, engine_key, model_digest
-from ..engine_parts import machine_parts
-from ..models import BUILTIN_PREFIX
+from ..engine_cache import EngineCache, engine_key
 from .base import EngineUnavailable
-from .inputs import input_shape
-from .trtexec_child import Measuring, Said, failure, find_program, help_of, place_zero, run
+from .trtexec_build import Builder
+from .trtexec_child import Measuring, Said, failure, find_program, help_of, place_zero
 
 if TYPE_CHECKING:
     import numpy
 
 _LANES = ("gpu", "dla0", "dla1")
-# Of what it prints at its most talkative, only what tells of layers is kept.
-_OF_LAYERS = ("[DlaLayer]", "[GpuLayer]", "Layer(", "Layers Running on", "offloaded to DLA")
-_VERBOSE = "[V] "
 _CHUNK = 1024
 _NO_GRAPH = "without using CUDA graph"
 _DLA_GRAPH = "work of a DLA can't be captured"
-_SPOILT_PLAN = ("deserializ", "invalid engine")
+_SPOILT_PLAN = ("deserialization failed", "invalid engine")
 _NOTES = (
     "latencies are the device's, as trtexec tells them",
     "idle was measured without the model: trtexec loads it for its run alone",
@@ -68,13 +46,8 @@ class Trtexec:
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
-        self._program: tuple[str, ...] = ()
-        self._offered: frozenset[str] = frozenset()
-        self._help = ""
         self._order = _NO_ORDER
-        self._model = Path()
-        self._facts = ModelFacts()
-        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._builder: Builder
         self._cache: EngineCache
         self._key = ""
         self._built: Built | None = None
@@ -91,32 +64,25 @@ class Trtexec:
             raise EngineUnavailable(
                 f"trtexec has no device {order.device!r}", f"use one of {', '.join(_LANES)}"
             )
-        self._program = find_program(order.program)
-        self._help = help_of(self._program)
-        self._offered = options_in(self._help)
-        self._tensorrt = version_in(self._help.splitlines())
-        self._order, self._model = order, model
-        self._facts = _facts_of(model)
-        shapes = {
-            one.name: (input_shape(one.name, one.shape, order.batch), one.is_open)
-            for one in self._facts.inputs
-        }
-        self._shapes = {name: shape for name, (shape, is_open) in shapes.items() if is_open}
+        self._order = order
+        program = find_program(order.program)
+        self._builder = Builder(program, help_of(program), model, order)
+        self._tensorrt = version_in(self._builder.help_text.splitlines())
 
     def build(self) -> None:
         """Build the engine, unless it is there already."""
         order = self._order
         directory = order.engine_directory or Path(order.model_directory) / "engines"
         self._cache = EngineCache(Path(directory))
-        parts = self._key_parts(order)
+        parts = self._builder.key_parts()
         self._key = engine_key(parts)
         with self._cache.lock(self._key):
             found = self._cache.read(self._key)
             if found is None:
-                built = self._build(order, parts)
+                built = self._build(parts)
             else:
                 built = found[1].built.model_copy(update={"is_cached": True})
-        wanted = self._wanted(order)
+        wanted = self._builder.wanted(order)
         self._built = built.model_copy(
             update={
                 "requested_precision": order.precision,
@@ -139,14 +105,17 @@ class Trtexec:
         The begin of the steady phase is told twice: when it is due, and when it is known.
         """
         self._order = order
-        wanted = self._wanted(order)
+        wanted = self._builder.wanted(order)
         warm_up_ns = int(wanted.warm_up_seconds * 1e9)
         with TemporaryDirectory(prefix="tegrascope-") as folder:
             file = Path(folder) / "times.json"
             arguments = run_arguments(
-                self._offered, wanted, plan=str(self._cache.plan_path(self._key)), times=str(file)
+                self._builder.offered,
+                wanted,
+                plan=str(self._cache.plan_path(self._key)),
+                times=str(file),
             )
-            child = Measuring([*self._program, *arguments], self._clock)
+            child = Measuring([*self._builder.program, *arguments], self._clock)
             yield self._edge("warm_up", "begin", child.started_ns)
             for due_ns in child.follow(stop, warm_up_ns):
                 yield self._edge("steady", "begin", due_ns)
@@ -186,90 +155,20 @@ class Trtexec:
     def close(self) -> None:
         """Do nothing: no child outlives its run."""
 
-    def _wanted(self, order: Order) -> Wanted:
-        return Wanted(
-            device=order.device,
-            shapes=self._shapes,
-            precision=order.precision or "fp16",
-            fallback=order.fallback,
-            optimization_level=order.optimization_level,
-            streams=order.streams,
-            cuda_graph=order.cuda_graph,
-            transfers=order.transfers,
-            warm_up_seconds=order.warm_up_seconds,
-            duration_seconds=order.duration_seconds,
-            count=order.count,
-        )
-
-    def _key_parts(self, order: Order) -> dict[str, str]:
-        """Say all that an engine depends on; one plan serves both cores of a DLA."""
-        is_dla = order.device != "gpu"
-        wanted = self._wanted(order.model_copy(update={"device": "dla0" if is_dla else "gpu"}))
-        arguments = build_arguments(self._offered, wanted, model="", plan="", layers="")
-        about = Path(self._program[0]).stat()
-        return {
-            "builder": "trtexec",
-            "model": model_digest(self._model),
-            "device": "dla" if is_dla else "gpu",
-            "batch": str(order.batch),
-            "precision": wanted.precision if self._is_asked(wanted.precision) else "model",
-            "arguments": " ".join(arguments),
-            "program": " ".join(self._program),
-            "program_file": f"{about.st_size} {about.st_mtime_ns}",
-            "help": hashlib.sha256(self._help.encode()).hexdigest(),
-            **{f"machine_{name}": value for name, value in machine_parts(is_dla=is_dla).items()},
-        }
-
-    def _is_asked(self, precision: Precision) -> bool:
-        return chooses_types(self._offered, precision)
-
-    def _build(self, order: Order, parts: Mapping[str, str]) -> Built:
-        """Let trtexec build, and keep what it made; return what that is."""
-        part = self._cache.directory / f"{self._key}.{os.getpid()}.part"
-        with TemporaryDirectory(prefix="tegrascope-") as folder:
-            layers = Path(folder) / "layers.json"
-            wanted = self._wanted(order)
-            argv = [
-                *self._program,
-                *build_arguments(
-                    self._offered,
-                    wanted,
-                    model=str(self._model),
-                    plan=str(part),
-                    layers=str(layers),
-                ),
-            ]
-            begin_ns = self._clock.monotonic_ns()
-            try:
-                said = run(argv, heard=_matters)
-                build_ns = self._clock.monotonic_ns() - begin_ns
-                if said.returncode != 0 or not part.is_file():
-                    raise failure("build", said, argv)
-                plan = part.read_bytes()
-            finally:
-                part.unlink(missing_ok=True)
-            inspector = None
-            if layers.is_file():
-                inspector = layers.read_text(encoding="utf-8", errors="replace")
-        scales: Literal["explicit", "dummy"] = "explicit" if self._facts.is_quantised else "dummy"
-        built = Built(
-            layer_types=layer_types(inspector),
-            is_strongly_typed=is_typed(self._offered),
-            int8_scales=scales if wanted.precision == "int8" else None,
-            placement=placement_of(said.lines, inspector, order.device),
-            engine_key=self._key,
-            engine_bytes=len(plan),
-            build_seconds=build_ns / 1e9,
-        )
-        asked = order.model
+    def _build(self, parts: Mapping[str, str]) -> Built:
+        """Let trtexec build, and keep what it made."""
+        begin_ns = self._clock.monotonic_ns()
+        made = self._builder.build(self._cache.directory / f"{self._key}.{os.getpid()}.part")
+        seconds = (self._clock.monotonic_ns() - begin_ns) / 1e9
+        built = made.built.model_copy(update={"engine_key": self._key, "build_seconds": seconds})
         self._cache.write(
             self._key,
-            plan,
-            model=asked if asked.startswith(BUILTIN_PREFIX) else self._model.name,
+            made.plan,
+            model=self._builder.model_name,
             parts=parts,
             built=built,
-            log=said.lines,
-            inspector=inspector,
+            log=made.log,
+            inspector=made.inspector,
         )
         return built
 
@@ -284,7 +183,7 @@ class Trtexec:
                 "change the model, or set fallback: allow",
             )
         precision = order.precision
-        if precision is None or precision == "fp32" or self._is_asked(precision):
+        if precision is None or precision == "fp32" or self._builder.chooses(precision):
             return
         if types and precision not in types:
             raise Mendable(
@@ -354,16 +253,3 @@ class Trtexec:
     ) -> Phase:
         run_id = self._order.run_id
         return Phase(run_id=run_id, phase=phase, edge=edge, at_ns=at_ns, uncertain_ns=uncertain_ns)
-
-
-def _matters(line: str) -> bool:
-    """Tell whether a line of a build is worth keeping."""
-    return _VERBOSE not in line[:64] or any(sign in line for sign in _OF_LAYERS)
-
-
-def _facts_of(model: Path) -> ModelFacts:
-    try:
-        with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return read_model(data)
-    except (OSError, ValueError, UnreadableError) as error:
-        raise Mendable(f"{model} is no ONNX model ({error})", "give an ONNX file") from error

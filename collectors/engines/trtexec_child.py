@@ -18,6 +18,8 @@ from .base import EngineUnavailable
 DEFAULT_PROGRAM = Path("/usr/src/tensorrt/bin/trtexec")
 _LINES_AT_MOST = 4000
 _POLL_SECONDS = 0.1
+# A line for every ten inferences, of which there may be thousands.
+_AVERAGE = "] Average on "
 # What the delay between the print of a line and its stamp may amount to.
 _PIPE_NS = 2_000_000
 # A build lasts minutes, and the worker may be killed meanwhile: Linux is asked to end the child
@@ -139,7 +141,7 @@ class Measuring:
             while (line := child.read(_POLL_SECONDS)) is not Quiet.END:
                 if stop.is_set():
                     return
-                if isinstance(line, Stamped):
+                if isinstance(line, Stamped) and _AVERAGE not in line.value:
                     lines.append(line.value)
                     self._hear(line)
                 if is_told or self.began_ns is None:

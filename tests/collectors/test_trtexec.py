@@ -221,6 +221,7 @@ def test_a_pure_engine_is_one(order, worker, monkeypatch):
         ("garbage", {}, "unavailable", "does not answer --help"),
         ("bad-model", {}, "failed", "In function parseGraph: [6] Invalid Node - Pad_13"),
         ("bad-plan", {}, "failed", "set aside"),
+        ("dies", {}, "failed", "could not measure it (Cuda failure: an illegal memory access"),
         ("no-times", {}, "failed", "can't be read"),
         ("no-summary", {}, "failed", "no performance summary"),
         ("", {"device": "cpu"}, "unavailable", "no device 'cpu'"),

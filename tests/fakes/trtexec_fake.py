@@ -117,6 +117,7 @@ def measure(given):
             say("Engine deserialization failed", "E")
             say("Got invalid engine!", "E")
             end(False)
+    say("Engine deserialized in 0.0123 sec.")
     say("Created execution context with device memory size: 7.5 MiB")
     if version == "11.3":
         copies, graph = "--includeDataTransfers" in given, "--noCudaGraph" not in given
@@ -129,6 +130,10 @@ def measure(given):
     warm_up_ms, least = float(given["--warmUp"]), int(given["--iterations"])
     parts = (0.1, 0.8, 0.1) if copies else (0.0, 0.8, 0.0)
     whole = sum(parts)
+    if "dies" in TROUBLE:
+        say("Cuda failure: an illegal memory access was encountered", "E")
+        say("Error occurred during inference", "E")
+        end(False)
     if "hang" in TROUBLE:
         time.sleep(60)
     time.sleep(warm_up_ms / 1e3 + float(given["--duration"]))
