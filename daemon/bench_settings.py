@@ -18,7 +18,7 @@ from .config_file import load_config
 
 # Fast enough for a hundred samples in ten seconds, and no divisor of usual rates.
 INTERVAL_SECONDS = 0.103
-SHORTEST_SECONDS, ENOUGH_SAMPLES = 12.0, 110
+SHORTEST_SECONDS, ENOUGH_SAMPLES = 15.0, 130
 BASELINE_SECONDS, WARM_UP_SECONDS = 8.0, 1.0
 _DRIVER = Path("/proc/driver/nvidia/version")
 _NO_TELEMETRY = (

@@ -188,7 +188,7 @@ def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="for layers that a DLA refuses (default: %(default)s)",
     )
     parser.add_argument(
-        "--duration", type=positive_seconds, metavar="S", help="of a round (default: 12)"
+        "--duration", type=positive_seconds, metavar="S", help="of a round (default: 15)"
     )
     parser.add_argument(
         "--baseline",
