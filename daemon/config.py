@@ -1,6 +1,7 @@
 """The settings, key by key; every key has a default, and one that is not here is an error."""
 
 import re
+import shlex
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,10 +22,12 @@ from pydantic import (
 
 from ..collectors.board import RailRule
 from ..parsers.built import Fallback, Precision
+from ..parsers.run_events import Process
+from .run_report import Device
 
-Lane = Literal["gpu", "dla0", "dla1", "cpu"]
-Backend = Literal["command", "onnxruntime", "tensorrt", "trtexec"]
+Backend = Literal["command", "onnxruntime", "tensorrt", "trtexec", "window"]
 
+_GPU = re.compile(r"[0-9]+|(GPU|MIG)-[0-9A-Fa-f-]+", re.ASCII)
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?\s*", re.ASCII)
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
 
@@ -49,6 +52,11 @@ def read_duration(value: object) -> object:
 Seconds = Annotated[NonNegativeFloat, BeforeValidator(read_duration)]
 PositiveSeconds = Annotated[PositiveFloat, BeforeValidator(read_duration)]
 
+
+# What an application decides that marks its own inference; the other keys are of our own runs.
+_OF_A_WINDOW = frozenset({"name", "backend", "device", "batch", "timeout"})
+# The telemetry in memory reaches back no further, so a longer window could not be paired.
+_LONGEST_WINDOW_SECONDS = 3600.0
 
 # Rule 10 of how numbers are made: a shorter steady phase has no energy per inference.
 _FEWEST_SECONDS, _FEWEST_SAMPLES = 10.0, 110
@@ -94,14 +102,28 @@ class Simulator(Section):
     seed: NonNegativeInt = 0
 
 
+class Nvml(Section):
+    """A desktop or server GPU of this machine."""
+
+    gpu: int | str = Field(0, description="index or UUID, as nvidia-smi -L lists them")
+
+    @field_validator("gpu")
+    @classmethod
+    def _names_one(cls, value: int | str) -> int | str:
+        if not _GPU.fullmatch(str(value)):
+            raise ValueError("an index like 0, or a UUID like GPU-7c1b0a52, of nvidia-smi -L")
+        return value
+
+
 class Telemetry(Section):
     """``telemetry:``, where lines come from and how often."""
 
-    source: Literal["tegrastats", "replay", "stream", "simulator"] = "tegrastats"
+    source: Literal["tegrastats", "nvml", "replay", "stream", "simulator"] = "tegrastats"
     interval: PositiveSeconds = Field(
         1.009, ge=0.01, le=60, description="prime-like, so that periodic work does not lock to it"
     )
     tegrastats: Tegrastats = Tegrastats()
+    nvml: Nvml = Nvml()
     replay: Replay = Replay()
     stream: Stream = Stream()
     simulator: Simulator = Simulator()
@@ -119,8 +141,13 @@ class Workload(Section):
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", description="a label value; must be unique"
     )
-    model: str = Field(description="path of an ONNX file, builtin:resnet50 or builtin:mobilenet")
-    device: Lane = "gpu"
+    model: str | None = Field(
+        None, description="path of an ONNX file, builtin:resnet50 or builtin:mobilenet"
+    )
+    command: tuple[str, ...] | None = Field(
+        None, min_length=1, description="in place of a model: a program that infers"
+    )
+    device: Device = "gpu"
     backend: Backend | None = Field(
         None, description="onnxruntime on cpu and tensorrt elsewhere, unless said otherwise"
     )
@@ -129,10 +156,14 @@ class Workload(Section):
     precision: Precision | None = Field(
         None, description="to build in; fp16 on tensorrt and trtexec, unless said otherwise"
     )
+    optimization_level: int | None = Field(
+        None, ge=0, le=5, description="how long TensorRT looks for faster kernels; 0 is soonest"
+    )
     fallback: Fallback = Field("allow", description="for layers that a DLA refuses")
     streams: PositiveInt = Field(1, description="inferences in flight at once")
     cuda_graph: bool = Field(True, description="launch as a CUDA graph where that can be")
     transfers: bool = Field(True, description="copy inputs and outputs with each inference")
+    process: Process = Field(Process(), description="priority, cores and share of the GPU")
     warm_up: Seconds = Field(1.0, description="at least so long before anything counts")
     baseline: Seconds = Field(8.0, description="idle time before and after, model loaded")
     duration: PositiveSeconds | None = Field(None, description="of the steady phase; or count")
@@ -141,9 +172,16 @@ class Workload(Section):
     offset: Seconds = Field(0.0, description="the first run of every, so long after the start")
     cron: str | None = Field(None, description="five fields, local time")
     jitter: Seconds = Field(0.0, description="each run starts up to so much later, at random")
-    timeout: PositiveSeconds | None = Field(None, description="the worker is killed after it")
+    timeout: PositiveSeconds | None = Field(
+        None, description="the worker is killed after it, a window that is open closed as failed"
+    )
     overlap: Literal["wait", "skip"] = Field("wait", description="when its lane is busy")
     missed: Literal["skip", "run_once"] = Field("skip", description="when its time went by")
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(shlex.split(value)) if isinstance(value, str) else value
 
     @field_validator("cron")
     @classmethod
@@ -165,10 +203,40 @@ class Workload(Section):
             raise ValueError("jitter must be shorter than every")
         return self
 
+    @model_validator(mode="after")
+    def _has_what_it_runs(self) -> "Workload":
+        if self.is_window:
+            others = ", ".join(sorted(self.model_fields_set - _OF_A_WINDOW))
+            if others:
+                raise ValueError(
+                    f"{others}: an application that marks its own windows decides that itself; "
+                    f"beside backend: window stand {', '.join(sorted(_OF_A_WINDOW - {'backend'}))}"
+                )
+            if self.timeout_seconds > _LONGEST_WINDOW_SECONDS:
+                raise ValueError("the timeout of a window is at most 1h")
+        elif (self.model is None) == (self.command is None):
+            raise ValueError(
+                "give one of model (an ONNX file, builtin:resnet50 or builtin:mobilenet) and "
+                "command (a program that infers); or backend: window, for an application that "
+                "marks its own inference"
+            )
+        elif (self.engine == "command") != (self.command is not None):
+            raise ValueError("backend: command goes with command, every other one with model")
+        elif self.device == "external" and self.command is None:
+            raise ValueError("external is a device of a command or a window: no back-end knows it")
+        return self
+
     @property
     def engine(self) -> Backend:
         """The back-end in force."""
+        if self.command is not None and self.backend is None:
+            return "command"
         return self.backend or ("onnxruntime" if self.device == "cpu" else "tensorrt")
+
+    @property
+    def is_window(self) -> bool:
+        """Whether an application runs it and marks its windows; no lane is asked then."""
+        return self.backend == "window"
 
     @property
     def steady_seconds(self) -> float | None:
@@ -177,7 +245,12 @@ class Workload(Section):
 
     @property
     def timeout_seconds(self) -> float:
-        """The deadline of a whole run: what was planned, twice, and time to build and load."""
+        """The deadline of a whole run: what was planned, twice, and time to build and load.
+
+        Of a window, in which nothing is planned: ten minutes.
+        """
+        if self.is_window:
+            return self.timeout or 600.0
         planned = self.warm_up + 2 * self.baseline + (self.steady_seconds or 300.0)
         return self.timeout or 2 * planned + 120.0
 
@@ -255,7 +328,9 @@ class Config(Section):
         for workload in self.workloads:
             seconds = workload.steady_seconds
             needed = max(_FEWEST_SECONDS, _FEWEST_SAMPLES * self.telemetry.interval)
-            if seconds is not None and seconds < needed and self.telemetry.source != "replay":
+            if workload.is_window or self.telemetry.source == "replay":
+                continue
+            if seconds is not None and seconds < needed:
                 told.append(
                     f"{workload.name}: {seconds:g} s at an interval of "
                     f"{self.telemetry.interval:g} s are too few samples to tell the energy of an "

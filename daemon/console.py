@@ -106,6 +106,7 @@ def first_screen(service: Service, state_dir: os.PathLike[str]) -> list[str]:
 def _telemetry(telemetry: Telemetry) -> str:
     what = {
         "tegrastats": " ".join(telemetry.tegrastats.command),
+        "nvml": f"NVML of GPU {telemetry.nvml.gpu}",
         "replay": f"replay of {telemetry.replay.path}",
         "stream": f"lines from {telemetry.stream.path}",
         "simulator": f"simulated {telemetry.simulator.board}",
@@ -117,6 +118,8 @@ def _workload(workload: Workload) -> str:
     if workload.every is not None:
         when = f"every {workload.every:g} s"
         when += f", first after {workload.offset:g} s" if workload.offset else ""
+    elif workload.cron is not None:
+        when = f"cron {workload.cron}"
     else:
-        when = f"cron {workload.cron}" if workload.cron is not None else "on demand"
+        when = "marked by its application" if workload.is_window else "on demand"
     return f"{workload.name} · {workload.device} · {workload.engine} · {when}"

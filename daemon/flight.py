@@ -19,8 +19,9 @@ from .store import Store
 from .timeline import Timeline
 
 _WORKING = ("warm_up", "steady")
-_FAR_OFF_NS = 1 << 62
-_WINDOWS_AT_MOST = 256
+FAR_OFF_NS = 1 << 62
+_LOOK_SECONDS = 0.2
+_WINDOWS_AT_MOST = 1024
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Windows:
         with self._lock:
             self._spans[run_id] = Span(begin_ns=begin_ns, end_ns=end_ns)
             if len(self._spans) > _WINDOWS_AT_MOST:
-                del self._spans[next(iter(self._spans))]
+                ended = (one for one, span in self._spans.items() if span.end_ns != FAR_OFF_NS)
+                del self._spans[next(ended, next(iter(self._spans)))]
 
     def drop(self, run_id: str) -> None:
         """Forget a run that had no steady phase."""
@@ -123,6 +125,7 @@ class Flight:
             started_wall_ns=shared.clock.wall_ns(),
             model=job.workload.model,
             batch=job.workload.batch,
+            process=job.workload.process,
             lateness_seconds=late,
         )
 
@@ -134,7 +137,7 @@ class Flight:
             if event.phase in _WORKING:
                 self._shared.load.set(self._device, float(event.edge == "begin"), event.at_ns)
             if event.phase == "steady" and event.edge == "begin":
-                self._shared.windows.put(self.trace.run_id, event.at_ns, _FAR_OFF_NS)
+                self._shared.windows.put(self.trace.run_id, event.at_ns, FAR_OFF_NS)
         elif isinstance(event, Inferences):
             wall_seconds = self._shared.clock.wall_ns() / 1e9
             self._shared.ledger.inferred(self.trace.workload, event, wall_seconds)
@@ -152,27 +155,48 @@ class Flight:
 
     def await_telemetry(self) -> None:
         """Wait for the sample after the run's window, without which its edge is a guess."""
-        window = self.trace.telemetry_window()
-        if window is not None:
-            interval = self._shared.timeline.interval_seconds or 0.0
-            self._shared.timeline.wait_past(window.end_ns, min(5.0, 3 * interval))
+        await_telemetry(self._shared, self.trace)
 
     def report(self, verdict: Verdict) -> RunReport:
         """Pair the run with the telemetry of its window."""
-        shared, trace = self._shared, self.trace
-        trace.outcome, trace.reason = verdict.outcome, verdict.reason
-        window = trace.telemetry_window()
-        cut = None if window is None else shared.timeline.cut(window.begin_ns, window.end_ns)
-        return correlate(
-            trace,
-            cut,
-            rule=shared.rule(),
-            others=shared.windows.others(trace.run_id),
-            environment=shared.ledger.snapshot.environment,
-        )
+        return pair(self._shared, self.trace, verdict)
 
     def _suspended(self) -> int:
         return self._shared.clock.boottime_ns() - self._shared.clock.monotonic_ns()
+
+
+def await_telemetry(
+    shared: Surroundings, trace: RunTrace, stopped: Callable[[], bool] = lambda: False
+) -> None:
+    """Wait for the sample after a run's window, without which its edge is a guess.
+
+    Args:
+        shared: What the lanes share.
+        trace: The run.
+        stopped: Asked now and then; once true, nothing is waited for any longer.
+    """
+    window = trace.telemetry_window()
+    if window is None:
+        return
+    left = min(5.0, 3 * (shared.timeline.interval_seconds or 0.0))
+    while (
+        left > 0 and not stopped() and not shared.timeline.wait_past(window.end_ns, _LOOK_SECONDS)
+    ):
+        left -= _LOOK_SECONDS
+
+
+def pair(shared: Surroundings, trace: RunTrace, verdict: Verdict) -> RunReport:
+    """Pair a run with the telemetry of its window."""
+    trace.outcome, trace.reason = verdict.outcome, verdict.reason
+    window = trace.telemetry_window()
+    cut = None if window is None else shared.timeline.cut(window.begin_ns, window.end_ns)
+    return correlate(
+        trace,
+        cut,
+        rule=shared.rule(),
+        others=shared.windows.others(trace.run_id),
+        environment=shared.ledger.snapshot.environment,
+    )
 
 
 def make_order(job: Job, model_directory: Path, engine_directory: Path) -> Order:
@@ -187,10 +211,12 @@ def make_order(job: Job, model_directory: Path, engine_directory: Path) -> Order
         batch=workload.batch,
         threads=workload.threads,
         precision=workload.precision,
+        optimization_level=workload.optimization_level,
         fallback=workload.fallback,
         streams=workload.streams,
         cuda_graph=workload.cuda_graph,
         transfers=workload.transfers,
+        process=workload.process,
         engine_directory=str(engine_directory.absolute()),
         warm_up_seconds=workload.warm_up,
         baseline_seconds=workload.baseline,
@@ -207,9 +233,12 @@ def describe(report: RunReport) -> str:
     parts = [f"{report.workload} on {report.device}: {report.outcome}"]
     if report.reason:
         parts.append(report.reason)
-    if report.latency is not None:
+    if report.inferences:
         parts.append(f"{report.inferences} inferences")
+    if report.latency is not None:
         parts.append(f"p50 {report.latency.p50_seconds * 1e3:.3g} ms")
+    if report.built is not None and report.built.placement.verdict != "unknown":
+        parts.append(f"placement {report.built.placement.verdict}")
     energy = report.energy
     if energy is not None and energy.gross_joules_per_inference is not None:
         parts.append(f"{energy.gross_joules_per_inference:.3g} J each")

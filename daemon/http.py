@@ -30,6 +30,7 @@ from .page import Page
 from .samples import samples_since
 from .streamed import Streamed, json_list
 from .timeline import Timeline
+from .window_marks import BODY_AT_MOST, Refusal
 
 _RUNS_AT_MOST = 1000
 _SAMPLES_AT_MOST = 36_000
@@ -53,6 +54,8 @@ class Serving:
         clock: The time.
         problem: Why the daemon is not ready; ``None`` where it is.
         start_run: Runs a configured workload now; returns the run's id, or raises ``Mendable``.
+        mark_window: Takes what an application says of its own inference; returns the answer, or
+            raises ``Refusal``.
         token: Secret for calls that change state.
     """
 
@@ -62,6 +65,7 @@ class Serving:
     clock: Clock
     problem: Callable[[], str | None]
     start_run: Callable[[str], str]
+    mark_window: Callable[[bytes], dict[str, object]]
     token: str
 
 
@@ -120,6 +124,16 @@ def make_app(serving: Serving) -> Starlette:
             raise HTTPException(409, str(error)) from None
         return JSONResponse({"run_id": run_id}, 202)
 
+    async def mark_window(request: Request) -> Response:
+        _check_token(request, serving.token)
+        body = await _body(request, BODY_AT_MOST)
+        try:
+            answer = await asyncio.to_thread(serving.mark_window, body)
+        except Refusal as error:
+            later = {"retry-after": "1"} if error.status == 503 else None
+            raise HTTPException(error.status, str(error), later) from None
+        return JSONResponse(answer, 202)
+
     async def samples(request: Request) -> Response:
         now = serving.clock.wall_ns() / 1e9
         since = _number(request, "since", now - 60.0, 0, _LATEST_SECONDS)
@@ -153,6 +167,7 @@ def make_app(serving: Serving) -> Starlette:
             Route("/api/v1/runs", start_run, methods=["POST"]),
             Route("/api/v1/runs/{run_id}", run),
             Route("/api/v1/samples", samples),
+            Route("/api/v1/windows", mark_window, methods=["POST"]),
         ],
         exception_handlers={
             HTTPException: refused,
@@ -190,11 +205,7 @@ def _check_token(request: Request, token: str) -> None:
 
 async def _json_body(request: Request) -> dict[str, Any]:
     try:
-        body = await asyncio.wait_for(_body(request), _BODY_SECONDS)
-    except asyncio.TimeoutError:
-        raise HTTPException(408, f"the body took over {_BODY_SECONDS:g} s") from None
-    try:
-        document = json.loads(body)
+        document = json.loads(await _body(request, _BODY_AT_MOST))
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
@@ -202,13 +213,20 @@ async def _json_body(request: Request) -> dict[str, Any]:
     return document
 
 
-async def _body(request: Request) -> bytes:
-    body = b""
+async def _body(request: Request, at_most: int) -> bytes:
+    try:
+        return await asyncio.wait_for(_read_body(request, at_most), _BODY_SECONDS)
+    except asyncio.TimeoutError:
+        raise HTTPException(408, f"the body took over {_BODY_SECONDS:g} s") from None
+
+
+async def _read_body(request: Request, at_most: int) -> bytes:
+    body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > _BODY_AT_MOST:
-            raise HTTPException(413, f"the body is at most {_BODY_AT_MOST} bytes")
-    return body
+        if len(body) > at_most:
+            raise HTTPException(413, f"the body is at most {at_most} bytes")
+    return bytes(body)
 
 
 def _index(serving: Serving) -> str:

@@ -1,7 +1,7 @@
 """What happens, noted from any thread: each change makes a new snapshot."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -65,17 +65,29 @@ class Ledger:
 
     def inferred(self, workload: str, event: Inferences, wall_seconds: float) -> None:
         """Note completed inferences of the run in flight."""
+        count = len(event.latency_ns)
+        self.counted(workload, event.run_id, count, event.latency_ns, wall_seconds)
+
+    def counted(
+        self,
+        workload: str,
+        run_id: str,
+        count: int,
+        latency_ns: Sequence[int],
+        wall_seconds: float,
+    ) -> None:
+        """Note completed inferences, of which some were timed, or none."""
         with self._lock:
             state = self.snapshot.workloads.get(workload)
             if state is None:
                 return
-            seconds = [latency / 1e9 for latency in event.latency_ns]
+            seconds = [latency / 1e9 for latency in latency_ns]
             self._update_workload(
                 workload,
                 replace(
                     state,
-                    inferences=state.inferences + len(seconds),
-                    latency=state.latency.observed(seconds, event.run_id, wall_seconds),
+                    inferences=state.inferences + count,
+                    latency=state.latency.observed(seconds, run_id, wall_seconds),
                 ),
             )
 

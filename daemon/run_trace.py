@@ -15,6 +15,7 @@ from ..parsers.run_events import (
     Loaded,
     Phase,
     PhaseName,
+    Process,
     RunEvent,
     StageName,
 )
@@ -47,6 +48,7 @@ class RunTrace:
         started_wall_ns: Wall time of the same moment.
         model: As configured.
         batch: Inputs an inference.
+        process: How its worker shared the machine.
         lateness_seconds: Start less the time it was due.
         ended_ns: When its outcome was known; ``None`` while it goes on.
         outcome: How it ended. One that the lane sets (``timeout``) stands; else the worker's
@@ -63,9 +65,11 @@ class RunTrace:
         process_peak_bytes: Peak resident memory of the worker.
         device_peak_bytes: Its peak device memory.
         counts_inferences: False for a program that only marks its window.
-        inference_count: How many the steady phase held, where they were counted and not timed;
-            their latency is then not known, nor whether sampling kept step with them.
-        throttle_events: Counted in the steady window; ``None`` where nothing counts them.
+        inference_count: How many the steady phase held, where they were counted and not all of
+            them timed; of those that were not, the latency is not known, nor whether sampling
+            kept step with them.
+        has_device_clock: False where the stages are of the host's clock.
+        throttle_events: Counted in the steady window; ``None`` leaves that to the telemetry.
         suspended_ns: Growth of CLOCK_BOOTTIME less CLOCK_MONOTONIC from start to end.
     """
 
@@ -77,6 +81,7 @@ class RunTrace:
     started_wall_ns: int
     model: str | None = None
     batch: int = 1
+    process: Process = field(default_factory=Process)
     lateness_seconds: float | None = None
     ended_ns: int | None = None
     outcome: Outcome | None = None
@@ -94,6 +99,7 @@ class RunTrace:
     device_peak_bytes: int | None = None
     counts_inferences: bool = True
     inference_count: int | None = None
+    has_device_clock: bool = True
     throttle_events: int | None = None
     suspended_ns: int = 0
 
@@ -169,6 +175,8 @@ class RunTrace:
 
     def device_ns(self) -> "array[int]":
         """Return shape (n,), the time of each inference on the device: its stages together."""
+        if not self.has_device_clock:
+            return array("q")
         spans = [self.stages_ns[stage] for stage in _ON_DEVICE if stage in self.stages_ns]
         return array("q", map(sum, zip(*spans, strict=True)))
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from platform import python_version
 
 from .. import __version__
-from ..collectors.base import SYSTEM_CLOCK, Clock, LineSource
+from ..collectors.base import SYSTEM_CLOCK, Clock
+from ..collectors.line_collector import LineCollector
 from ..collectors.load_board import LoadBoard
-from ..collectors.tegrastats import TegrastatsCollector
 from ..parsers.errors import Mendable
 from .config import Config
 from .energy_counters import EnergyCounters
@@ -32,10 +32,11 @@ from .secret import read_token
 from .server import serve, url_of
 from .signals import END, RELOAD, Signals
 from .snapshot import Snapshot
-from .sources import lane_occupancy, open_source
+from .sources import lane_occupancy, open_telemetry
 from .store import Store
 from .telemetry import TelemetryFeed
 from .timeline import SealedBlock, Timeline
+from .window_keeper import WindowKeeper
 
 _LOG = logging.getLogger(__name__)
 _TICK_NS = 1_000_000_000
@@ -109,6 +110,7 @@ class Service:
             model_directory=state_dir / "models",
             engine_directory=state_dir / "engines",
         )
+        self._keeper = WindowKeeper(self._pairing, lambda: self.config.workloads)
         self._runners: dict[str, LaneRunner] = {}
         self._feed: TelemetryFeed | None = None
         self._scheduler = Scheduler((), self._now())
@@ -125,8 +127,9 @@ class Service:
         """
         for run_id in self._store.recover():
             _LOG.warning("run %s was in flight when the daemon died: closed as failed", run_id)
-        self._start_telemetry(self.config, self._open_source(self.config))
+        self._start_telemetry(self.config, self._open_telemetry(self.config))
         self._plan(self.config)
+        self._keeper.start()
         greet()
         for name, loop in (("scheduler", self._schedule), ("housekeeping", self._keep_house)):
             thread = threading.Thread(target=loop, name=name, daemon=True)
@@ -152,6 +155,7 @@ class Service:
             clock=self._clock,
             problem=self.problem,
             start_run=self.start_run,
+            mark_window=self._keeper.take,
             token=self._token,
         )
 
@@ -175,6 +179,7 @@ class Service:
             runner.cancel()
         if self._feed is not None:
             self._feed.stop()
+        self._keeper.stop()
         for runner in self._runners.values():
             runner.join(timeout_seconds=2.0)
         for thread in self._threads:
@@ -212,12 +217,12 @@ class Service:
         """Bring a configuration into force; whatever can be refused about it is, before that."""
         old = self.config
         other_source = (old.telemetry, old.board) != (config.telemetry, config.board)
-        source = self._open_source(config) if other_source else None
+        collector = self._open_telemetry(config) if other_source else None
         for section in ("http", "store"):
             if getattr(old, section) != getattr(config, section):
                 _LOG.warning("%s: changed; it comes into force at the next start", section)
-        if source is not None:
-            self._start_telemetry(config, source)
+        if collector is not None:
+            self._start_telemetry(config, collector)
         if old.workloads != config.workloads:
             self._plan(config)
         self.config = config
@@ -235,6 +240,8 @@ class Service:
         if workload is None:
             known = ", ".join(one.name for one in self.config.workloads) or "none"
             raise Mendable(f"no workload {name}", f"configured are: {known}")
+        if workload.is_window:
+            raise Mendable(f"{name} is run by its own application", "see POST /api/v1/windows")
         job = Job(new_run_id(), workload, None)
         refusal = self._runners[workload.device].submit(job)
         if refusal is not None:
@@ -259,17 +266,17 @@ class Service:
     def _now(self) -> Now:
         return Now(self._clock.monotonic_ns(), self._clock.wall_ns())
 
-    def _open_source(self, config: Config) -> LineSource:
-        return open_source(config.telemetry, self._load, self._clock)
+    def _open_telemetry(self, config: Config) -> LineCollector:
+        return open_telemetry(config.telemetry, self._load, self._clock)
 
-    def _start_telemetry(self, config: Config, source: LineSource) -> None:
+    def _start_telemetry(self, config: Config, collector: LineCollector) -> None:
         if self._feed is not None:
             self._feed.stop()
         self._timeline.seal()
-        self._timeline.source = source.name
-        self.ledger.update(environment=_environment(config, source.is_live))
+        self._timeline.source = collector.source.name
+        self.ledger.update(environment=_environment(config, collector.source.is_live))
         self._feed = TelemetryFeed(
-            TegrastatsCollector(source),
+            collector,
             timeline=self._timeline,
             energy=self._energy,
             ledger=self.ledger,
@@ -281,14 +288,14 @@ class Service:
         self._feed.start()
 
     def _plan(self, config: Config) -> None:
-        workloads = config.workloads
+        workloads = tuple(one for one in config.workloads if not one.is_window)
         for workload in workloads:
             if workload.device not in self._runners:
                 lane = Lane(workload.device, cwd=self._state_dir, clock=self._clock)
                 runner = LaneRunner(lane, self._pairing)
                 runner.start()
                 self._runners[workload.device] = runner
-        self.ledger.set_workloads({one.name: one.device for one in workloads})
+        self.ledger.set_workloads({one.name: one.device for one in config.workloads})
         with self._planning:
             self._scheduler.replan(workloads, self._now())
         for runner in self._runners.values():
@@ -323,6 +330,7 @@ class Service:
             now_ns = self._clock.monotonic_ns()
             next_ns = max(next_ns + _TICK_NS, now_ns)
             self._write_blocks()
+            self._keeper.tick()
             if self._feed is not None:
                 self._feed.refresh()
             self.ledger.update(

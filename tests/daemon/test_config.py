@@ -57,11 +57,21 @@ def test_every_error_is_told_in_the_order_of_the_file():
         ("store:\n  path: [\n\n", 4, "expected the node content"),
         ("http:\n  listen: 1.2.3.4:1\n  listen: 1.2.3.4:2\n", 3, "given twice"),
         ("telemetry: {source: replay}\n", 1, "replay.path"),
+        ("telemetry: {source: nvml, nvml: {gpu: first}}\n", 1, "nvidia-smi -L"),
         ("workloads:\n- {name: a, model: x, every: 1s, cron: '* * * * *'}\n", 2, "not both"),
         ("workloads:\n- {name: a, model: x, cron: '61 * * * *'}\n", 2, "five fields"),
         ("workloads:\n- {name: a, model: x}\n- {name: a, model: y}\n", 1, "two workloads"),
         ("workloads:\n- {name: 'a b', model: x}\n", 2, "'a b'"),
         ("workloads:\n- {model: x}\n", 2, "required"),
+        ("workloads:\n- {name: a}\n", 2, "give one of model"),
+        ("workloads:\n- {name: a, model: x, command: y}\n", 2, "give one of model"),
+        ("workloads:\n- {name: a, backend: command, model: x}\n", 2, "goes with command"),
+        ("workloads:\n- {name: a, backend: trtexec, command: x}\n", 2, "goes with command"),
+        ("workloads:\n- {name: a, command: []}\n", 2, "at least 1 item"),
+        ("workloads:\n- {name: a, model: x, device: external}\n", 2, "no back-end knows it"),
+        ("workloads:\n- {name: a, backend: window, every: 5m}\n", 2, "every: an application"),
+        ("workloads:\n- {name: a, backend: window, model: x}\n", 2, "model: an application"),
+        ("workloads:\n- {name: a, backend: window, timeout: 2h}\n", 2, "at most 1h"),
     ],
 )
 def test_errors_name_line_and_remedy(text, line, words):
@@ -100,6 +110,18 @@ def test_defaults_follow_the_device():
     assert Workload(name="a", model="x", count=5).steady_seconds is None
 
 
+def test_command_and_window_stand_in_place_of_a_model():
+    """A program is split as a shell would; a window has only what its application leaves open."""
+    text = (
+        "workloads:\n- {name: a, command: infer --batch 'a b', device: dla0}\n"
+        "- {name: b, backend: window, device: external, batch: 4, timeout: 1m}\n"
+    )
+    program, window = parse_config(text, Path("t.yaml")).workloads
+    assert (program.engine, program.command) == ("command", ("infer", "--batch", "a b"))
+    assert (window.engine, window.is_window, window.timeout_seconds) == ("window", True, 60)
+    assert Workload(name="c", backend="window").timeout_seconds == 600
+
+
 def test_short_runs_are_advised_against():
     """Whoever will get no energy per inference hears so beforehand, with what to change."""
     text = "telemetry: {interval: %s}\nworkloads: [{name: a, model: x, duration: %s}]"
@@ -116,3 +138,11 @@ def test_listen_takes_ipv6():
     for wrong in ("80", ":80", "host:", "host:99999", "host:٣"):
         with pytest.raises(ValueError, match="HOST:PORT"):
             split_listen(wrong)
+
+
+@pytest.mark.parametrize("gpu", [0, 3, "GPU-7c1b0a52-6f3e-11ee-b962-0242ac120002"])
+def test_gpu_is_an_index_or_a_uuid(gpu):
+    """Either names one GPU, as nvidia-smi -L lists them."""
+    config = parse_config(f"telemetry: {{source: nvml, nvml: {{gpu: {gpu}}}}}", Path("t.yaml"))
+    assert config.telemetry.nvml.gpu == gpu
+    assert config.telemetry.interval == 1.009

@@ -24,6 +24,7 @@ from tegrascope.daemon.ledger import Ledger
 from tegrascope.daemon.snapshot import Snapshot
 from tegrascope.daemon.store import Store
 from tegrascope.daemon.timeline import Timeline
+from tegrascope.daemon.window_marks import BODY_AT_MOST, Refusal
 from tegrascope.parsers.errors import Mendable
 
 S = 1_000_000_000
@@ -37,6 +38,7 @@ class Server:
         self.store = Store(state / "runs.db")
         self.timeline = Timeline(span_seconds=1e6)
         self.asked: list[str] = []
+        self.marked: list[int] = []
         self.listener = server_of.bind("127.0.0.1:0")
         self.address = self.listener.getsockname()
         self._history = History(self.store.path)
@@ -53,6 +55,7 @@ class Server:
                 clock=SYSTEM_CLOCK,
                 problem=lambda: None,
                 start_run=self.start_run,
+                mark_window=self.mark_window,
                 token="secret",
             )
         )
@@ -70,6 +73,14 @@ class Server:
         self.asked.append(name)
         return "0193"
 
+    def mark_window(self, body: bytes) -> "dict[str, object]":
+        if body == b"odd":
+            raise ZeroDivisionError
+        if body == b"full":
+            raise Refusal(503, "16 windows wait", "try again")
+        self.marked.append(len(body))
+        return {"run_id": "0194"}
+
     def ask(
         self, method: str, path: str, body: "bytes | None" = None, **headers: str
     ) -> "tuple[int, http.client.HTTPMessage, bytes]":
@@ -78,8 +89,10 @@ class Server:
             answer = client.getresponse()
             return answer.status, answer.headers, answer.read()
 
-    def post(self, body: bytes, **headers: str) -> "tuple[int, dict[str, str]]":
-        status, _, text = self.ask("POST", "/api/v1/runs", body, **(headers or TOKEN))
+    def post(
+        self, body: bytes, path: str = "/api/v1/runs", **headers: str
+    ) -> "tuple[int, dict[str, str]]":
+        status, _, text = self.ask("POST", path, body, **(headers or TOKEN))
         return status, json.loads(text)
 
     def connect(self, first: bytes = b"") -> socket.socket:
@@ -262,6 +275,27 @@ def test_bad_bodies_are_refused(server, body, status):
     told, answer = server.post(body)
     assert told == status
     assert answer["error"]
+
+
+def test_only_the_token_marks_a_window(server):
+    """A window is a change of state like a run: without the token nothing is even read."""
+    for given in ("", "Bearer wrong"):
+        assert server.post(b"{}", "/api/v1/windows", Authorization=given)[0] == 401
+    assert server.marked == []
+    assert server.post(b"{}", "/api/v1/windows") == (202, {"run_id": "0194"})
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"a" * BODY_AT_MOST, 202), (b"a" * (BODY_AT_MOST + 1), 413), (b"full", 503), (b"odd", 500)],
+)
+def test_windows_are_taken_or_refused_by_status(server, body, status):
+    """A mebibyte is taken and a byte more is not; who is too early is told when to come again."""
+    told, headers, text = server.ask("POST", "/api/v1/windows", body, **TOKEN)
+    assert told == status
+    assert json.loads(text)["run_id" if status == 202 else "error"]
+    assert headers["retry-after"] == ("1" if status == 503 else None)
+    scrapes(server)
 
 
 def test_dawdling_body_is_given_up(server, monkeypatch):

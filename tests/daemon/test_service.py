@@ -184,6 +184,43 @@ def test_many_reloads_at_once_are_one_after_the_other(service_of):
     wait_for(lambda: samples(service) > seen)
 
 
+def test_window_has_no_lane_and_is_never_due(service_of):
+    """A workload that its application marks has no worker, no plan, and does not run on demand."""
+    window = {"name": "w", "backend": "window", "device": "dla0"}
+    service = running(service_of(SIMULATED | {"workloads": [workload("a", every=1000), window]}))
+    assert set(service._runners) == {"cpu"}
+    assert [one.workload.name for one in service.planned()] == ["a"]
+    assert service.ledger.snapshot.workloads["w"].device == "dla0"
+    with pytest.raises(Mendable, match="run by its own application"):
+        service.start_run("w")
+
+
+def test_windows_follow_a_reload_and_the_end(service_of):
+    """A reload decides who may begin and leaves alone what has begun; the end closes that."""
+    service = running(service_of(SIMULATED))
+    mark = b'{"event": "begin", "workload": "w"}'
+    with pytest.raises(Mendable, match="no workload w"):
+        service._keeper.take(mark)
+    reload(service, SIMULATED | {"workloads": [{"name": "w", "backend": "window"}]})
+    run_id = service._keeper.take(mark)["run_id"]
+    reload(service, SIMULATED)
+    with pytest.raises(Mendable, match="no workload w"):
+        service._keeper.take(mark)
+    assert History(service._store.path).run(run_id) is None
+    service.stop()
+    run = History(service._store.path).run(run_id)
+    assert (run["outcome"], run["reason"]) == ("cancelled", "the daemon is stopping")
+
+
+def test_window_is_closed_by_the_tick(service_of):
+    """A window past its timeout is closed with no further call."""
+    window = {"name": "w", "backend": "window", "timeout": 0.2}
+    service = running(service_of(SIMULATED | {"workloads": [window]}))
+    run_id = service._keeper.take(b'{"event": "begin", "workload": "w"}')["run_id"]
+    wait_for(lambda: History(service._store.path).run(run_id) is not None)
+    assert service.ledger.snapshot.workloads["w"].runs == {"failed": 1}
+
+
 def test_nothing_is_reloaded_after_the_end(service_of):
     """A SIGHUP that comes with the SIGTERM starts nothing again."""
     service = running(service_of(SIMULATED))
@@ -289,7 +326,7 @@ def test_unknown_lines_are_told(service_of, tmp_path):
     settings = {"telemetry": {"source": "replay", "replay": {"path": str(log), "speed": "max"}}}
     service = service_of(settings)
     service.start()
-    wait_for(lambda: "none of tegrastats" in (service.problem() or ""))
+    wait_for(lambda: "are no samples" in (service.problem() or ""))
     assert service.problem().startswith("no fresh sample from replay: ")
 
 
