@@ -7,7 +7,7 @@ from html import escape
 from .bench_curves import bands_of, panels_of
 from .bench_figure import figure
 from .bench_result import BenchResult, ModelResult
-from .bench_rows import NOTHING, grouped, is_headline, rows_of
+from .bench_rows import NOTHING, grouped, is_headline, remarks, rows_of
 from .bench_style import STYLE
 from .bench_words import duration
 from .cut import Cut
@@ -70,9 +70,7 @@ def _model(model: ModelResult, result: BenchResult, samples: Samples) -> Iterato
         yield f"<li>{escape(title)}: {mark}{escape(words)}</li>"
     yield "</ul>"
     yield from _table(model)
-    for one in model.accelerators:
-        if one.status != "ok":
-            yield f"<p>{escape(one.device)}: {escape(one.reason or one.status)}</p>"
+    yield from (f"<p>{escape(whose)}: {escape(words)}</p>" for whose, words in remarks(model))
     checks = grouped(model.checks)
     if checks:
         yield "<h3>To be known</h3><ul>"

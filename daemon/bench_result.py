@@ -91,6 +91,8 @@ class AcceleratorResult(Record):
         throughput_per_second: Inputs a second.
         gross_joules_per_inference: All that the module drew, by inference.
         net_joules_per_inference: The same less what it draws with the model loaded and idle.
+        counter_joules_per_inference: As gross, by the rails' own energy counters, where they
+            have them: another instrument, to compare with.
         mean_watts: Mean power of the module while it worked.
         utilization: Mean load by signal: ``gpu``, ``emc``, ``cpu``, ``dla0:tegrastats`` ….
         clocks: Range of each clock in the second halves of its rounds: ``gpu``, ``emc`` ….
@@ -119,6 +121,7 @@ class AcceleratorResult(Record):
     throughput_per_second: Figure | None = None
     gross_joules_per_inference: Figure | None = None
     net_joules_per_inference: Figure | None = None
+    counter_joules_per_inference: Figure | None = None
     mean_watts: Figure | None = None
     utilization: dict[str, Figure] = {}
     clocks: dict[str, ClockRange] = {}
@@ -211,6 +214,8 @@ class BenchSettings(Record):
         backend: Of all accelerators; ``None`` takes what suits each.
         precision: To build in; ``None`` leaves it to the back-end.
         batch: Inputs an inference.
+        streams: Inferences in flight at once.
+        optimization_level: How hard TensorRT tries; ``None`` leaves it to TensorRT.
         fallback: For layers that a DLA refuses.
         duration_seconds: Length of the steady phase of a round.
         baseline_seconds: Idle time before and after it.
@@ -225,6 +230,8 @@ class BenchSettings(Record):
     backend: Backend | None = None
     precision: Precision | None = None
     batch: PositiveInt = 1
+    streams: PositiveInt = 1
+    optimization_level: NonNegativeInt | None = None
     fallback: Fallback = "allow"
     duration_seconds: NonNegativeFloat
     baseline_seconds: NonNegativeFloat

@@ -20,10 +20,10 @@ from .config_file import load_config
 INTERVAL_SECONDS = 0.103
 SHORTEST_SECONDS, ENOUGH_SAMPLES = 15.0, 130
 BASELINE_SECONDS, WARM_UP_SECONDS = 8.0, 1.0
-_DRIVER = Path("/proc/driver/nvidia/version")
+_DRIVER = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"))
 _NO_TELEMETRY = (
     "neither tegrastats nor NVML is here; on a Jetson put tegrastats on PATH, with another NVIDIA"
-    " GPU pip install nvidia-ml-py"
+    " GPU pip install 'tegrascope[nvml]'"
 )
 
 
@@ -61,6 +61,8 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         backend=arguments.backend,
         precision=arguments.precision,
         batch=arguments.batch,
+        streams=arguments.streams,
+        optimization_level=arguments.optimization_level,
         fallback=arguments.fallback,
         duration_seconds=arguments.duration or max(SHORTEST_SECONDS, ENOUGH_SAMPLES * interval),
         baseline_seconds=_baseline(arguments.baseline, telemetry),
@@ -115,7 +117,7 @@ def _found() -> str | None:
     """Return the source that this machine has."""
     if shutil.which("tegrastats") is not None:
         return "tegrastats"
-    if "nvml" in _sources() and find_spec("pynvml") is not None and _DRIVER.exists():
+    if find_spec("pynvml") is not None and any(map(Path.exists, _DRIVER)):
         return "nvml"
     return None
 

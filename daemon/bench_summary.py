@@ -144,6 +144,7 @@ def summarise_accelerator(entry: Entry) -> AcceleratorResult:
         throughput_per_second=mean_of_rounds(_present(r.throughput_per_second for r in reports)),
         gross_joules_per_inference=_joules(reports, "gross"),
         net_joules_per_inference=_joules(reports, "net"),
+        counter_joules_per_inference=_by_counter(reports),
         mean_watts=mean_of_rounds(_present(map(_watts, reports))),
         utilization=_by_signal(reports),
         clocks=_clocks(entry.rounds),
@@ -228,6 +229,22 @@ def _joules(reports: Sequence[RunReport], kind: str) -> Figure | None:
         interval: Interval | None = getattr(energy, f"{kind}_interval")
         values.append(value)
         halves.append(interval_half(interval, report.inferences))
+    return mean_of_rounds(values, halves)
+
+
+def _by_counter(reports: Sequence[RunReport]) -> Figure | None:
+    """Return the energy of an inference by the rails' own counters, where they have them."""
+    values: list[float] = []
+    halves: list[float | None] = []
+    for report in reports:
+        energy = report.energy
+        if energy is None or energy.gross_joules_per_inference is None:
+            return None
+        if energy.counter_joules is None:
+            return None
+        values.append(energy.counter_joules / report.inferences)
+        edge = energy.counter_edge_joules
+        halves.append(None if edge is None else edge / report.inferences)
     return mean_of_rounds(values, halves)
 
 
