@@ -84,6 +84,8 @@ class AcceleratorResult(Record):
         outputs: Whether its answers are right.
         built: What was made of the model.
         cold_start_seconds: Parts of the cold start.
+        process_peak_bytes: Peak resident memory of the worker.
+        device_peak_bytes: Its peak device memory, where the engine can tell.
         latency: By the host clock, of the inferences of all rounds that count.
         device_latency: By the device's own events, where the engine tells.
         stages: The same of each stage, where the engine tells.
@@ -114,6 +116,8 @@ class AcceleratorResult(Record):
     outputs: OutputCheck | None = None
     built: Built | None = None
     cold_start_seconds: dict[str, NonNegativeFloat] = {}
+    process_peak_bytes: NonNegativeInt | None = None
+    device_peak_bytes: NonNegativeInt | None = None
     latency: Distribution | None = None
     device_latency: Distribution | None = None
     stages: dict[StageName, Distribution] = {}
@@ -215,6 +219,8 @@ class BenchSettings(Record):
         precision: To build in; ``None`` leaves it to the back-end.
         batch: Inputs an inference.
         streams: Inferences in flight at once.
+        cuda_graph: Whether inferences are launched as a CUDA graph where that can be.
+        transfers: Whether inputs and outputs are copied with each inference.
         optimization_level: How hard TensorRT tries; ``None`` leaves it to TensorRT.
         fallback: For layers that a DLA refuses.
         duration_seconds: Length of the steady phase of a round.
@@ -231,6 +237,8 @@ class BenchSettings(Record):
     precision: Precision | None = None
     batch: PositiveInt = 1
     streams: PositiveInt = 1
+    cuda_graph: bool = True
+    transfers: bool = True
     optimization_level: NonNegativeInt | None = None
     fallback: Fallback = "allow"
     duration_seconds: NonNegativeFloat

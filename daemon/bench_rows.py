@@ -131,6 +131,33 @@ def _precision(result: AcceleratorResult) -> str | None:
     return made if asked is None else f"{made} ({asked} asked)"
 
 
+def _launched(result: AcceleratorResult) -> str | None:
+    """Say how an inference is started: the same engine is faster in one way than in another."""
+    built = result.built
+    if built is None or built.has_cuda_graph is None:
+        return None
+    words = ["CUDA graph" if built.has_cuda_graph else "layer by layer"]
+    if built.has_transfers is not None:
+        words.append("with copies" if built.has_transfers else "without copies")
+    return ", ".join(words)
+
+
+def _cold(result: AcceleratorResult) -> str | None:
+    parts = result.cold_start_seconds
+    if not parts:
+        return None
+    build = f", build {seconds(parts['build'])}" if "build" in parts else ""
+    return seconds(sum(parts.values())) + build
+
+
+def _memory(name: str) -> Callable[[AcceleratorResult], str | None]:
+    def cell(result: AcceleratorResult) -> str | None:
+        size = getattr(result, name)
+        return None if size is None else f"{size / (1 << 20):.0f} MiB"
+
+    return cell
+
+
 def _answers(result: AcceleratorResult) -> str | None:
     found = result.outputs
     if found is None:
@@ -188,6 +215,10 @@ _ROWS: tuple[tuple[str, Callable[[AcceleratorResult], str | None]], ...] = (
     ("placement", lambda one: one.placement),
     ("  its layers", _layers),
     ("built as", _precision),
+    ("launched", _launched),
+    ("cold start", _cold),
+    ("memory of the worker", _memory("process_peak_bytes")),
+    ("memory of the device", _memory("device_peak_bytes")),
     ("answers", _answers),
     ("  relative error", _off),
     ("  same top class", _top1),

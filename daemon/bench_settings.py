@@ -62,6 +62,8 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         precision=arguments.precision,
         batch=arguments.batch,
         streams=arguments.streams,
+        cuda_graph=not arguments.no_cuda_graph,
+        transfers=not arguments.no_transfers,
         optimization_level=arguments.optimization_level,
         fallback=arguments.fallback,
         duration_seconds=arguments.duration or max(SHORTEST_SECONDS, ENOUGH_SAMPLES * interval),

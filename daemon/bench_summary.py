@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import isnan
+from typing import TypeVar
 
 from ..parsers.run_events import StageName
 from .bench_checks import check_all
@@ -36,6 +37,8 @@ from .utilization import clock_columns
 _WITHOUT_TELEMETRY: frozenset[Flag] = frozenset({"telemetry_gap", "insufficient_samples"})
 # tegrastats prints whole percents.
 LOAD_STEP = 0.01
+
+T = TypeVar("T", int, float)
 
 
 def _integers() -> "array[int]":
@@ -137,6 +140,8 @@ def summarise_accelerator(entry: Entry) -> AcceleratorResult:
         outputs=entry.outputs,
         built=entry.look.built,
         cold_start_seconds=entry.look.cold_start_seconds,
+        process_peak_bytes=max(_present(r.process_peak_bytes for r in reports), default=None),
+        device_peak_bytes=max(_present(r.device_peak_bytes for r in reports), default=None),
         latency=distribution(latencies),
         device_latency=distribution(on_device),
         stages=_stages(entry.rounds),
@@ -303,5 +308,5 @@ def _flags(entry: Entry, reports: Sequence[RunReport]) -> dict[BenchFlag, int]:
     return dict(told)
 
 
-def _present(values: Iterable[float | None]) -> list[float]:
+def _present(values: Iterable[T | None]) -> list[T]:
     return [value for value in values if value is not None]

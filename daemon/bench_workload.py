@@ -24,6 +24,8 @@ def workload_of(settings: BenchSettings, model: str, device: Device) -> Workload
             "backend": backend,
             "batch": settings.batch,
             "streams": settings.streams,
+            "cuda_graph": settings.cuda_graph,
+            "transfers": settings.transfers,
             "precision": settings.precision,
             "optimization_level": settings.optimization_level,
             "fallback": settings.fallback,

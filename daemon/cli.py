@@ -193,6 +193,12 @@ def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--streams", type=positive, default=1, metavar="N", help="inferences in flight at once"
     )
     parser.add_argument(
+        "--no-cuda-graph", action="store_true", help="launch each inference layer by layer"
+    )
+    parser.add_argument(
+        "--no-transfers", action="store_true", help="leave inputs and outputs on the device"
+    )
+    parser.add_argument(
         "--fallback",
         choices=("forbid", "allow", "require-pure"),
         default="allow",
