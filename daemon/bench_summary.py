@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import isnan
+from typing import TypeVar
 
 from ..parsers.run_events import StageName
 from .bench_checks import check_all
@@ -36,6 +37,8 @@ from .utilization import clock_columns
 _WITHOUT_TELEMETRY: frozenset[Flag] = frozenset({"telemetry_gap", "insufficient_samples"})
 # tegrastats prints whole percents.
 LOAD_STEP = 0.01
+
+T = TypeVar("T", int, float)
 
 
 def _integers() -> "array[int]":
@@ -137,6 +140,8 @@ def summarise_accelerator(entry: Entry) -> AcceleratorResult:
         outputs=entry.outputs,
         built=entry.look.built,
         cold_start_seconds=entry.look.cold_start_seconds,
+        process_peak_bytes=max(_present(r.process_peak_bytes for r in reports), default=None),
+        device_peak_bytes=max(_present(r.device_peak_bytes for r in reports), default=None),
         latency=distribution(latencies),
         device_latency=distribution(on_device),
         stages=_stages(entry.rounds),
@@ -144,6 +149,7 @@ def summarise_accelerator(entry: Entry) -> AcceleratorResult:
         throughput_per_second=mean_of_rounds(_present(r.throughput_per_second for r in reports)),
         gross_joules_per_inference=_joules(reports, "gross"),
         net_joules_per_inference=_joules(reports, "net"),
+        counter_joules_per_inference=_by_counter(reports),
         mean_watts=mean_of_rounds(_present(map(_watts, reports))),
         utilization=_by_signal(reports),
         clocks=_clocks(entry.rounds),
@@ -231,6 +237,22 @@ def _joules(reports: Sequence[RunReport], kind: str) -> Figure | None:
     return mean_of_rounds(values, halves)
 
 
+def _by_counter(reports: Sequence[RunReport]) -> Figure | None:
+    """Return the energy of an inference by the rails' own counters, where they have them."""
+    values: list[float] = []
+    halves: list[float | None] = []
+    for report in reports:
+        energy = report.energy
+        if energy is None or energy.gross_joules_per_inference is None:
+            return None
+        if energy.counter_joules is None:
+            return None
+        values.append(energy.counter_joules / report.inferences)
+        edge = energy.counter_edge_joules
+        halves.append(None if edge is None else edge / report.inferences)
+    return mean_of_rounds(values, halves)
+
+
 def _watts(report: RunReport) -> float | None:
     window = report.phases.get("steady")
     if report.energy is None or report.energy.gross_joules is None or window is None:
@@ -286,5 +308,5 @@ def _flags(entry: Entry, reports: Sequence[RunReport]) -> dict[BenchFlag, int]:
     return dict(told)
 
 
-def _present(values: Iterable[float | None]) -> list[float]:
+def _present(values: Iterable[T | None]) -> list[T]:
     return [value for value in values if value is not None]
