@@ -16,7 +16,7 @@ BUSY_CPU, BUSY_GPU = 0.15, 0.05
 # A 99th percentile has at least ten inferences beyond it.
 FEW_INFERENCES = 1000
 
-_LOCK, _QUIET = "lock the clocks (sudo jetson_clocks)", "stop what else runs"
+_LOCK, _QUIET = "lock the clocks (jetson_clocks, nvidia-smi -lgc)", "stop what else runs"
 
 _Found: TypeAlias = Iterator[Check]
 

@@ -1,13 +1,13 @@
 """``report.html``: what a bench found, on one page that needs no other file and no network."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from html import escape
 
 from .bench_curves import bands_of, panels_of
 from .bench_figure import figure
-from .bench_result import BenchResult, ModelResult
-from .bench_rows import NOTHING, grouped, is_headline, remarks, rows_of
+from .bench_result import BenchResult, GoalResult, ModelResult
+from .bench_rows import NOTHING, compared, grouped, is_headline, remarks, rows_of
 from .bench_style import STYLE
 from .bench_words import duration
 from .cut import Cut
@@ -59,16 +59,11 @@ def _head(result: BenchResult, names: str) -> Iterator[str]:
 
 
 def _model(model: ModelResult, result: BenchResult, samples: Samples) -> Iterator[str]:
-    heading = model.model if len(result.models) > 1 else "Which one?"
-    yield f"<section><h2>{escape(heading)}</h2><ul>"
-    for goal in model.goals:
-        title, _, words = goal.sentence.partition(": ")
-        if words == "not known":
-            continue
-        mark = f"<b>{escape(goal.winner)}</b> · " if goal.winner else ""
-        words = words.removeprefix(f"{goal.winner} wins; ")
-        yield f"<li>{escape(title)}: {mark}{escape(words)}</li>"
-    yield "</ul>"
+    goals = compared(model)
+    heading = "Which one?" if goals else "What it takes"
+    yield f"<section><h2>{escape(model.model if len(result.models) > 1 else heading)}</h2>"
+    yield from _goals(goals)
+
     yield from _table(model)
     yield from (f"<p>{escape(whose)}: {escape(words)}</p>" for whose, words in remarks(model))
     checks = grouped(model.checks)
@@ -78,6 +73,18 @@ def _model(model: ModelResult, result: BenchResult, samples: Samples) -> Iterato
         yield "</ul>"
     yield from _figure(model, samples)
     yield "</section>"
+
+
+def _goals(goals: Sequence[GoalResult]) -> Iterator[str]:
+    if goals:
+        yield "<ul>"
+    for goal in goals:
+        title, _, words = goal.sentence.partition(": ")
+        mark = f"<b>{escape(goal.winner)}</b> · " if goal.winner else ""
+        words = words.removeprefix(f"{goal.winner} wins; ")
+        yield f"<li>{escape(title)}: {mark}{escape(words)}</li>"
+    if goals:
+        yield "</ul>"
 
 
 def _table(model: ModelResult) -> Iterator[str]:

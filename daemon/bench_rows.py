@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .bench_result import AcceleratorResult, Check, Figure, ModelResult
+from .bench_result import AcceleratorResult, Check, Figure, GoalResult, ModelResult
 from .bench_words import joules, percent, points, rate, seconds, with_half
 
 NOTHING = "–"
@@ -26,6 +26,11 @@ def rows_of(results: Sequence[AcceleratorResult]) -> list[Row]:
     """Return the rows of a model; one of which no accelerator knows anything is left out."""
     made = [Row(label, tuple(read(one) or NOTHING for one in results)) for label, read in _ROWS]
     return [row for row in made if any(cell != NOTHING for cell in row.cells)]
+
+
+def compared(model: ModelResult) -> list[GoalResult]:
+    """Return the goals for which there were two to compare."""
+    return [goal for goal in model.goals if goal.difference is not None]
 
 
 def grouped(checks: Sequence[Check]) -> list[tuple[str, str]]:
