@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from ..collectors.base import SYSTEM_CLOCK, Clock
 from ..parsers.run_events import Phase, RunEvent
-from .bench_summary import told_flags
+from .bench_rounds import told_flags
 from .bench_words import duration, seconds
 from .run_report import Device, RunReport
 

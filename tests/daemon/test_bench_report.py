@@ -10,7 +10,8 @@ import pytest
 from tegrascope.daemon.bench_curves import thin
 from tegrascope.daemon.bench_report import report_page
 from tegrascope.daemon.bench_result import BenchResult
-from tegrascope.daemon.bench_summary import Entry, Round, summarise
+from tegrascope.daemon.bench_rounds import Round
+from tegrascope.daemon.bench_summary import Entry, summarise
 from tegrascope.daemon.cut import Cut
 
 from .bench_fakes import SECOND, report, settings
@@ -59,6 +60,7 @@ def result():
             device=device,
             backend="tensorrt",
             status="ok",
+            reason=None,
             look=reports[0],
             outputs=None,
             rounds=[Round(one, array("q", [3_000_000] * 9)) for one in reports],
@@ -69,7 +71,7 @@ def result():
     ordered = sorted(
         (one for found in rounds.values() for one in found), key=lambda r: r.started_ns
     )
-    model = summarise("<b>&net", entries, ordered, tuple(one.device for one in ordered))
+    model = summarise("<b>&net", entries, ordered)
     return BenchResult(
         tegrascope="0",
         started_wall_ns=0,

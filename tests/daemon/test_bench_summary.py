@@ -6,8 +6,9 @@ import pytest
 
 from tegrascope.daemon.bench_checks import check_all, check_machine
 from tegrascope.daemon.bench_result import AcceleratorResult, ClockRange, OutputCheck
+from tegrascope.daemon.bench_rounds import Round
 from tegrascope.daemon.bench_rows import rows_of
-from tegrascope.daemon.bench_summary import Entry, Round, summarise
+from tegrascope.daemon.bench_summary import Entry, summarise
 from tegrascope.daemon.latency import distribution
 from tegrascope.daemon.run_report import Environment
 from tegrascope.parsers.built import Built, Placement
@@ -27,6 +28,7 @@ def entry(device, reports, **changes):
         "device": device,
         "backend": "tensorrt",
         "status": "ok",
+        "reason": None,
         "look": reports[0],
         "outputs": OutputCheck(verdict="good"),
         "rounds": rounds,
@@ -38,7 +40,7 @@ def entry(device, reports, **changes):
 
 def model_of(*entries):
     reports = [one.report for found in entries for one in found.rounds]
-    return summarise("net", entries, reports, tuple(one.device for one in reports))
+    return summarise("net", entries, reports)
 
 
 @pytest.fixture
