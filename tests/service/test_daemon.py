@@ -136,9 +136,9 @@ def test_sigterm_cancels_the_run_in_flight(start):
     assert daemon.process.returncode == 0
     assert not any(is_alive(pid) for pid in children)
     again = start(short(30))
-    (run,) = again.wait_for(again.runs)
-    assert (run["run_id"], run["outcome"]) == (active, "cancelled")
-    assert run["inferences"] > 0
+    runs = {run["run_id"]: run for run in again.wait_for(again.runs)}
+    assert {run["outcome"] for run in runs.values()} == {"cancelled"}  # one more may have waited
+    assert runs[active]["inferences"] > 0
 
 
 def test_wedged_source_never_blocks_a_scrape(start):
