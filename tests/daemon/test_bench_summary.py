@@ -1,9 +1,12 @@
 """Rounds become results, results become winners and checks: on made reports with known truths."""
 
+import re
 from array import array
+from pathlib import Path
 
 import pytest
 
+from tegrascope.daemon import bench_checks, bench_rows
 from tegrascope.daemon.bench_checks import check_all, check_machine
 from tegrascope.daemon.bench_result import AcceleratorResult, ClockRange, OutputCheck
 from tegrascope.daemon.bench_rounds import Round
@@ -82,12 +85,16 @@ def test_energies_within_their_interval_have_no_winner():
     assert energy.interval.low < 0 < energy.interval.high
 
 
-def test_withheld_energy_stays_withheld():
-    """One round without energy by inference, and the bench has none of that accelerator."""
-    reports = [report("gpu", 3.0, 0, **GPU), report("gpu", 3.0, 30, gpu=0.9)]
+@pytest.mark.parametrize(("withheld", "joules"), [(1, 0.01), (2, None), (4, None)])
+def test_energy_is_that_of_most_rounds_or_of_none(withheld, joules):
+    """A round that is withheld by chance does no harm; where half of them are, so is the figure."""
+    reports = [
+        report("gpu", 3.0, 30.0 * n, **(GPU if n >= withheld else {"gpu": 0.9})) for n in range(4)
+    ]
     (found,) = model_of(entry("gpu", reports)).accelerators
-    assert found.net_joules_per_inference is None
-    assert found.utilization["gpu"].value == pytest.approx(0.91)
+    net = found.net_joules_per_inference
+    assert (net and net.value) == pytest.approx(joules)
+    assert found.utilization["gpu"].value == pytest.approx(0.92 - withheld * 0.005)
 
 
 def test_rounds_that_do_not_agree_are_flagged():
@@ -200,3 +207,13 @@ def test_table_shows_placement_and_precision():
     assert rows["placement"] == ("mixed",)
     assert rows["  its layers"] == ("2 DLA, 1 GPU",)
     assert rows["built as"] == ("int8 9, fp16 2 (int8 asked)",)
+
+
+def test_page_explains_every_row_and_check():
+    """Whoever wonders about a line of the table or a check finds it on the page."""
+    page = (Path(__file__).parents[2] / "docs/bench.md").read_text(encoding="utf-8")
+    told = " ".join(re.findall(r"^\| (.*?) \|", page, re.MULTILINE))
+    for label, _ in bench_rows._ROWS:
+        assert label.strip() in told, label
+    for name in re.findall(r'name="(\w+)"', Path(bench_checks.__file__).read_text()):
+        assert f"`{name}`" in page, name
