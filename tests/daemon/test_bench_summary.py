@@ -217,3 +217,22 @@ def test_page_explains_every_row_and_check():
         assert label.strip() in told, label
     for name in re.findall(r'name="(\w+)"', Path(bench_checks.__file__).read_text()):
         assert f"`{name}`" in page, name
+
+
+def test_second_instrument_stands_beside_the_first():
+    """Where rails count their own energy, an inference by them is told, with its edges."""
+    reports = [
+        one.model_copy(
+            update={
+                "energy": one.energy.model_copy(
+                    update={"counter_joules": 82.0, "counter_edge_joules": 2.0}
+                )
+            }
+        )
+        for one in (report("gpu", 3.0, 0, **GPU), report("gpu", 3.0, 30, **GPU))
+    ]
+    (found,) = model_of(entry("gpu", reports)).accelerators
+    assert found.counter_joules_per_inference.value == pytest.approx(82 / 4000)
+    assert found.counter_joules_per_inference.high == pytest.approx(84 / 4000)
+    rows = {row.label: row.cells for row in rows_of([found])}
+    assert rows["  the same by its own counter"] == ("20.5 mJ ± 2.4 %",)
