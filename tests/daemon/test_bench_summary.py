@@ -105,6 +105,15 @@ def test_rounds_that_do_not_agree_are_flagged():
     assert found.is_steady is False
 
 
+def test_rounds_that_warm_alike_are_steady():
+    """A board warms in every round; as long as rounds agree, that is no flag of the bench."""
+    reports = [
+        report("gpu", 3.0, at).model_copy(update={"quality": ("not_steady",)}) for at in (0, 30)
+    ]
+    (found,) = model_of(entry("gpu", reports)).accelerators
+    assert (found.is_steady, found.unsettled_rounds, found.flags) == (True, 2, {})
+
+
 def result(**changes):
     whole = distribution([1_000_000] * 2000)
     return AcceleratorResult.model_validate(
@@ -154,7 +163,8 @@ def test_sound_result_has_nothing_to_be_said():
         ),
         ({"latency": distribution([1_000_000] * 300)}, "few_inferences", "300 inferences"),
         ({"flags": {"throttled": 1}}, "throttled", "1 of 2 rounds"),
-        ({"flags": {"not_steady": 2}}, "not_steady", "every round"),
+        ({"flags": {"not_steady": 2}}, "not_steady", "the last rounds differ"),
+        ({"unsettled_rounds": 1}, "unsettled", "at the end of 1 of 2 rounds"),
         ({"flags": {"aliased": 2}}, "aliased", "kept step"),
         ({"flags": {"telemetry_gap": 2}}, "telemetry_gap", "missing in every round"),
         ({"flags": {"insufficient_samples": 2}}, "insufficient_samples", "withheld"),
