@@ -421,11 +421,12 @@ def test_a_back_end_without_layers_says_so(bench, tmp_path):
 
 
 def test_a_lost_device_ends_the_worker(bench):
-    """Its run fails with the reason, and the next order needs another process."""
+    """Its run fails with the reason; nothing of it is released, since that may hang."""
     assert not bench.runner.is_spent
     bench.prepare = lambda engine: setattr(engine, "failure", DeviceLostError("cudaErrorX: gone"))
     assert bench.run()[-1].reason == "DeviceLostError: cudaErrorX: gone"
     assert bench.runner.is_spent
+    assert bench.used == [["load"]]
 
 
 def test_outputs_are_written_where_they_are_asked_for(bench, tmp_path):
@@ -715,6 +716,19 @@ def test_a_library_cannot_disturb_the_protocol(noisy):
     assert noisy.end() == 0
     for said in (b"a library says hello", b'"python": "noise"', b"a child says hello"):
         assert said in noisy.said
+
+
+def test_without_its_device_the_worker_ends(tmp_path):
+    """The run has its ending first; the lane then starts another process for the next."""
+    lost = NOISY.replace('print("noise")', "raise Lost('cudaErrorIllegalAddress: gone')")
+    head = "from tegrascope.collectors.engines.base import DeviceLostError as Lost\n"
+    (tmp_path / "noisy_engine.py").write_text(head + lost)
+    child = Child("-c", NOISY_MAIN, PYTHONPATH=str(tmp_path))
+    finished = child.run(make_order(backend="noisy", device="0"))[-1]
+    assert (finished.ending, "cudaErrorIllegalAddress" in finished.reason) == ("failed", True)
+    assert child.process.wait(PATIENCE_SECONDS) == 1
+    assert child.end() == 1
+    assert b"bye" not in child.said
 
 
 def test_without_a_daemon_the_worker_ends(noisy):
