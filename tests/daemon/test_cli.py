@@ -25,6 +25,7 @@ LINES = (
 )
 COMMANDS = (
     "run",
+    "bench",
     "parse",
     "correlate",
     "simulate",
