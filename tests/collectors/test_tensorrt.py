@@ -149,6 +149,7 @@ def test_a_graph_that_cannot_be_captured_is_done_without(desk, model):
     assert built.has_cuda_graph is False
     assert built.why_no_graph.startswith("cudaErrorStreamCaptureUnsupported: ")
     assert "cudaGraphLaunch" not in desk.device.calls
+    assert desk.device.last_error == "cudaSuccess", "an error left behind would be taken for ours"
 
 
 def test_no_graph_unless_asked(desk, model):
@@ -182,6 +183,16 @@ def test_the_core_is_read_back(desk, model, monkeypatch):
         desk.make(model, device="dla1")
 
 
+def test_the_core_is_read_back_while_building(desk, model, monkeypatch):
+    """The count and the setter must agree before anything is built."""
+    desk.use("8.6.1", dla_cores=2)
+    config = desk.trt.IBuilderConfig
+    monkeypatch.setattr(config, "DLA_core", property(lambda _: -1, lambda *_: None))
+    with pytest.raises(EngineUnavailable, match="there is no dla0"):
+        desk.make(model, device="dla0")
+    assert desk.builds == 0
+
+
 def test_one_plan_serves_both_cores(desk, model):
     """The core is chosen when an engine is loaded, so the key has the kind of device only."""
     desk.use("8.6.1", dla_cores=2)
@@ -212,6 +223,16 @@ def test_forbidden_fallback_fails_with_the_reason(desk, tmp_path):
     model = write_chain(tmp_path / "s.onnx", "Conv", "Softmax")
     with pytest.raises(Mendable, match=r"softmax1 is not supported on DLA.*set fallback: allow"):
         desk.make(model, device="dla0", fallback="forbid")
+
+
+def test_a_log_is_of_one_build(desk, model, tmp_path):
+    """What an earlier build complained of is no part of the next one's record."""
+    desk.use("8.6.1", dla_cores=1)
+    with pytest.raises(Mendable, match="softmax1"):
+        bad = write_chain(tmp_path / "s.onnx", "Conv", "Softmax")
+        desk.make(bad, device="dla0", fallback="forbid")
+    key = desk.make(model).built().engine_key
+    assert not any("softmax1" in line for line in EngineCache(desk.engines).read(key)[1].log)
 
 
 def test_a_pure_engine_is_held_to_it(desk, tmp_path):
@@ -432,7 +453,7 @@ def test_several_inferences_are_in_flight(desk, model):
     """Each slot has a context, a stream and buffers of its own, and tells its own stages."""
     engine = desk.make(model, streams=3)
     assert isinstance(engine, Pipelined)
-    assert engine.built().streams == 3
+    assert (engine.built().streams, engine.built().has_cuda_graph) == (3, True)
     assert sum(thing.startswith("stream") for thing in desk.device.things) == 3
     for slot in range(3):
         engine.submit(slot)

@@ -214,8 +214,10 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             return None if content.startswith(b"bad") else TimingCache(content)
 
         def set_timing_cache(self, cache: TimingCache | None, _ignore: bool) -> bool:
+            if cache is None:
+                raise TypeError("incompatible function arguments")
             self.__dict__["cache"] = cache
-            return cache is not None
+            return True
 
         def get_timing_cache(self) -> TimingCache | None:
             found: TimingCache | None = self.__dict__["cache"]
@@ -350,6 +352,7 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             self.engine = engine
             self.shapes: dict[str, tuple[int, ...]] = {}
             self.addresses: dict[str, int] = {}
+            self.has_run = False
 
         def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
             wanted = self.engine.plan["batch"]
@@ -372,13 +375,15 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             if device.refuses_enqueue:
                 return False
             if device.captured is not None:
-                device.captured.append(self._work)
+                if self.has_run:  # else it would load modules, which ends a capture
+                    device.captured.append(self._work)
             else:
                 self._work()
             return True
 
         def _work(self) -> None:
             device.calls.append("execute")
+            self.has_run = True
             device.now_ns += device.compute_ns
             io = self.engine.plan["io"]
             source = next(tensor for tensor in io if tensor[3] == "INPUT")
@@ -455,7 +460,8 @@ def _problem(network: Any, config: Any, major: int) -> str | None:
         unfit = [layer.name for layer in network.layers if not config.can_run_on_DLA(layer)]
         if unfit and "GPU_FALLBACK" not in flags:
             return f"Error Code 4: {unfit[0]} is not supported on DLA and fallback is off"
-    if any(-1 in tensor.shape for tensor in network.inputs) and not config.__dict__["profiles"]:
+    shaped = {name for profile in config.__dict__["profiles"] for name in profile.shapes}
+    if any(-1 in tensor.shape and tensor.name not in shaped for tensor in network.inputs):
         return "Error Code 4: Network has dynamic inputs, but no optimization profile"
     return None
 
