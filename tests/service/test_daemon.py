@@ -5,11 +5,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
+
+import tegrascope
+from tegrascope.parsers.errors import Mendable
 
 SIMULATED = """
 telemetry: {source: simulator, interval: 103ms, simulator: {seed: 3}}
@@ -272,3 +276,44 @@ def test_taken_port_is_one_line(start, tmp_path):
     assert told.returncode == 1
     assert told.stderr.count("\n") == 1
     assert "--listen HOST:PORT" in told.stderr
+
+
+def test_application_marks_its_own_inference(start, tmp_path):
+    """A window of the Python client is a run like any other: paired, stored, counted, shown."""
+    daemon = start(
+        "telemetry: {source: simulator, interval: 103ms}\n"
+        "workloads: [{name: detector, backend: window, device: dla0}]\n"
+    )
+    daemon.wait_for(lambda: daemon.get("readyz") == "ready\n")
+    where = {"url": daemon.url, "token_file": tmp_path / "state" / "token"}
+    with tegrascope.window("detector", device="dla0", strict=True, **where) as marks:
+        daemon.wait_for(lambda: daemon.json("api/v1/runs")["active"])
+        for _ in range(20):
+            with marks.inference():
+                time.sleep(0.02)
+    (run,) = daemon.wait_for(lambda: daemon.runs(workload="detector"))
+    assert (run["outcome"], run["inferences"], run["latency"]["count"]) == ("ok", 20, 20)
+    assert run["latency"]["p50_seconds"] >= 0.02
+    assert run["energy"]["gross_joules"] > 0
+    assert daemon.metric('tegra_inferences_total{device="dla0"') == 20
+    assert daemon.metric('tegra_inference_latency_seconds_count{device="dla0"') == 20
+    with pytest.raises(Mendable, match="configured for dla0"):
+        tegrascope.window("detector", device="gpu", strict=True, **where).start()
+
+
+def test_window_of_a_dead_daemon_is_failed_and_the_next_daemon_takes_over(start, tmp_path):
+    """SIGKILL of the daemon inside a block: that window is failed, and later ones are good."""
+    config = (
+        "telemetry: {source: simulator, interval: 103ms}\n"
+        "workloads: [{name: detector, backend: window, device: dla0}]\n"
+    )
+    first = start(config)
+    where = {"url": first.url, "token_file": tmp_path / "state" / "token"}
+    with tegrascope.window("detector", period=0.3, **where) as marks:
+        active = first.wait_for(lambda: first.json("api/v1/runs")["active"])["detector"]
+        first.stop(signal.SIGKILL)
+        marks.count()
+    second = start(config)
+    (run,) = second.wait_for(lambda: second.runs(workload="detector"))
+    assert (run["run_id"], run["outcome"]) == (active, "failed")
+    assert "daemon ended" in run["reason"]
