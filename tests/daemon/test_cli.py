@@ -24,6 +24,7 @@ LINES = (
 )
 COMMANDS = (
     "run",
+    "exec",
     "parse",
     "correlate",
     "simulate",

@@ -317,3 +317,40 @@ def test_window_of_a_dead_daemon_is_failed_and_the_next_daemon_takes_over(start,
     (run,) = second.wait_for(lambda: second.runs(workload="detector"))
     assert (run["run_id"], run["outcome"]) == (active, "failed")
     assert "daemon ended" in run["reason"]
+
+
+def test_exec_is_measured_by_the_daemon(start, tmp_path):
+    """A program in front of a daemon is a run of it; one that it does not know is measured here."""
+    daemon = start(
+        "telemetry: {source: simulator, interval: 103ms}\n"
+        "workloads: [{name: job, backend: window, device: dla0, batch: 2}]\n"
+    )
+    daemon.wait_for(lambda: daemon.get("readyz") == "ready\n")
+
+    def execute(workload: str, *argv: str) -> "subprocess.CompletedProcess[str]":
+        where = ("--url", daemon.url, "--token-file", str(tmp_path / "state" / "token"))
+        command = (sys.executable, "-m", "tegrascope", "exec", "--workload", workload, *where)
+        return subprocess.run(
+            [*command, *argv], capture_output=True, text=True, check=False, timeout=60
+        )
+
+    told = execute("job", "--inferences", "7", "--", "sh", "-c", "sleep 0.5; exit 5")
+    assert told.returncode == 5
+    (run,) = daemon.runs(workload="job")
+    assert run["run_id"] in told.stderr
+    assert (run["outcome"], run["inferences"], run["batch"]) == ("failed", 7, 2)
+    assert run["energy"]["gross_joules"] > 0
+    assert "measured here" not in told.stderr
+
+    told = execute("job", "--", "no-such-program")
+    assert (told.returncode, len(told.stderr.splitlines())) == (127, 1)
+    missing = daemon.wait_for(lambda: daemon.runs(workload="job")[1:] and daemon.runs()[0])
+    assert "was not found" in missing["reason"]
+
+    told = execute("ghost", "--", "true")
+    assert told.returncode == 0
+    assert "configured are: job" in told.stderr
+
+    told = execute("job", "--", "sh", "-c", f"kill -9 {daemon.process.pid}; sleep 0.2; exit 6")
+    assert told.returncode == 6
+    assert "job is not measured: no tegrascope daemon answers" in told.stderr
