@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
-SOURCES := $(wildcard *.py) parsers collectors daemon tests
+SOURCES := $(wildcard *.py) parsers collectors daemon tests benchmarks
 
 .PHONY: run test check dev format lint types imports doctest golden bench clean
 

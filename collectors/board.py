@@ -33,6 +33,7 @@ class RailRule(Record):
     Attributes:
         name: The board or boards.
         rails: Rails by which the board is known.
+        exact: Whether it is known by having no others.
         total: Rails that make the module's total.
         excluded: Rails that are inside another one, with the reason.
         step: Smallest step of a reading in watts, by rail; ``default`` for the others.
@@ -41,6 +42,7 @@ class RailRule(Record):
 
     name: str
     rails: tuple[str, ...]
+    exact: bool = False
     total: tuple[str, ...]
     excluded: dict[str, str] = {}
     step: dict[str, PositiveFloat]
@@ -71,4 +73,12 @@ def find_rail_rule(rails: Collection[str]) -> RailRule | None:
     >>> find_rail_rule(["VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC"]).total
     ('VDD_IN',)
     """
-    return next((rule for rule in rail_rules() if set(rule.rails) <= set(rails)), None)
+    found = set(rails)
+    return next(
+        (
+            rule
+            for rule in rail_rules()
+            if set(rule.rails) <= found and not (rule.exact and set(rule.rails) != found)
+        ),
+        None,
+    )

@@ -10,10 +10,15 @@ from types import MappingProxyType
 
 from .engines.base import Engine, EngineUnavailable
 
-ENGINES: Mapping[str, str] = MappingProxyType({"onnxruntime": ".engines.onnxruntime:OnnxRuntime"})
+ENGINES: Mapping[str, str] = MappingProxyType(
+    {
+        "onnxruntime": ".engines.onnxruntime:OnnxRuntime",
+        "tensorrt": ".engines.tensorrt:TensorRt",
+    }
+)
 
 # Back-ends of a later release: asked for by name already, and refused with a reason.
-_LATER = frozenset({"command", "tensorrt", "trtexec"})
+_LATER = frozenset({"command", "trtexec"})
 
 
 def make_engine(name: str, engines: Mapping[str, str] = ENGINES) -> Engine:

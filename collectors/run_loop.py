@@ -1,9 +1,11 @@
 """One order becomes the events of one run; the engine of the last order stays loaded."""
 
 import gc
+import json
 import sys
 import traceback
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,8 +26,9 @@ from ..parsers.run_events import (
     StageName,
 )
 from .base import SYSTEM_CLOCK, Clock
-from .engines.base import Engine, EngineUnavailable
+from .engines.base import DeviceLostError, Engine, EngineUnavailable, Pipelined, Profiled
 from .models import find_model, sha256_of
+from .nvtx_ranges import Ranges
 
 # A chunk is about a second's worth. Its line stays well below the 64 KiB that a pipe takes at
 # once, so that a reader who is late does not hold up the next inference.
@@ -36,11 +39,12 @@ _WARM_UP_PATIENCE = 3
 _WINDOW_NS = 200_000_000
 _WINDOW_LENGTH = 3
 _REASON_LENGTH = 400
+_PROFILED_INFERENCES = 50
 
 # What may differ between two orders that the same loaded engine can carry out.
 _OF_THE_RUN = {
     *("run_id", "warm_up_seconds", "baseline_seconds", "duration_seconds", "count"),
-    "outputs_file",
+    *("outputs_file", "profile_file"),
 }
 
 _Identity: TypeAlias = "tuple[Path, str, str]"
@@ -51,7 +55,12 @@ class Cancelled(Exception):  # noqa: N818 - not an error: it was asked for
 
 
 class Runner:
-    """Carries out orders, one after another."""
+    """Carries out orders, one after another.
+
+    Attributes:
+        is_spent: True once this process cannot use its device any more: it should end, so that
+            another can take its place.
+    """
 
     def __init__(
         self,
@@ -75,6 +84,8 @@ class Runner:
         self._engine: Engine | None = None
         self._identity: _Identity | None = None
         self._imported: set[str] = set()
+        self._ranges = Ranges()
+        self.is_spent = False
 
     def run(self, order: Order) -> None:
         """Carry out an order and tell of it; whatever goes wrong becomes its ending."""
@@ -91,6 +102,7 @@ class Runner:
         except Exception as error:
             traceback.print_exc()
             ending, reason = "failed", _one_line(f"{type(error).__name__}: {error}")
+            self.is_spent = isinstance(error, DeviceLostError)
         self._tell(
             Finished(
                 run_id=order.run_id,
@@ -126,60 +138,62 @@ class Runner:
             raise Mendable(
                 "the order names both or neither of count and duration_seconds", "give one of them"
             )
-        engine, sha256, cold_start_ns = self._prepare(order)
-        self._warm_up(order, engine, cold_start_ns)
+        engine, sha256, cold_start = self._prepare(order)
+        self._warm_up(order, engine, cold_start)
         self._tell(
             Loaded(
                 run_id=order.run_id,
                 model_sha256=sha256,
                 versions={"python": sys.version.split()[0], **engine.versions()},
-                cold_start_seconds={part: ns / 1e9 for part, ns in cold_start_ns.items()},
+                cold_start_seconds={part: ns / 1e9 for part, ns in cold_start.parts_ns.items()},
                 built=engine.built(),
             )
         )
         self._rest(order, "baseline_before")
         self._measure(order, engine)
         self._rest(order, "baseline_after")
+        if order.profile_file is not None:
+            self._unless_stopped()
+            _write_profile(engine, Path(order.profile_file))
 
-    def _prepare(self, order: Order) -> tuple[Engine, str, dict[str, int]]:
+    def _prepare(self, order: Order) -> tuple[Engine, str, "_ColdStart"]:
         """Load the model, unless it is; return the engine, the model's digest and what was cold."""
         now = self._clock.monotonic_ns
-        cold_start_ns: dict[str, int] = {}
+        cold_start = _ColdStart()
         with self._phase(order, "load"):
             begin_ns = now()
             engine = self._make_engine(order.backend)
             if order.backend not in self._imported:
                 self._imported.add(order.backend)
-                cold_start_ns["import"] = now() - begin_ns
+                cold_start.parts_ns["import"] = now() - begin_ns
             model = find_model(order.model, Path(order.model_directory))
             sha256 = sha256_of(model)
             wanted = (model, sha256, order.model_dump_json(exclude=_OF_THE_RUN))
             if self._engine is not None and self._identity == wanted:
-                return self._engine, sha256, cold_start_ns
+                return self._engine, sha256, cold_start
             self.close()
             self._unless_stopped()
             self._engine, begin_ns = engine, now()
             engine.load(model, order)
-            cold_start_ns["load"] = now() - begin_ns
+            cold_start.add("load", now() - begin_ns, engine)
         if engine.builds:
             with self._phase(order, "build"):
                 self._unless_stopped()
                 begin_ns = now()
                 engine.build()
-                cold_start_ns["build"] = now() - begin_ns
-        cold_start_ns.update(engine.cold_start_ns())
+                cold_start.add("build", now() - begin_ns, engine)
         self._identity = wanted
-        return engine, sha256, cold_start_ns
+        return engine, sha256, cold_start
 
-    def _warm_up(self, order: Order, engine: Engine, cold_start_ns: dict[str, int]) -> None:
+    def _warm_up(self, order: Order, engine: Engine, cold_start: "_ColdStart") -> None:
         """Infer until it is steady; the first inference of a freshly loaded model is told apart."""
         now = self._clock.monotonic_ns
         with self._phase(order, "warm_up"):
             begin_ns = now()
-            if "load" in cold_start_ns:
+            if "load" in cold_start.parts_ns:
                 self._unless_stopped()
                 engine.infer()
-                cold_start_ns["first_inference"] = now() - begin_ns
+                cold_start.add("first_inference", now() - begin_ns, engine)
             if order.outputs_file is not None:
                 _write_outputs(engine, Path(order.outputs_file))
             warm_up_ns = int(order.warm_up_seconds * 1e9)
@@ -209,35 +223,80 @@ class Runner:
 
     def _measure(self, order: Order, engine: Engine) -> None:
         """Infer back to back, and tell of it about once a second, between two inferences."""
-        now, infer, stopped = self._clock.monotonic_ns, engine.infer, self._stop.is_set
-        stages = engine.stages
-        chunk = _Chunk(order.run_id, stages)
-        left = order.count or 0
+        chunk = _Chunk(order.run_id, engine.stages)
         with _quiet_collector(), self._phase(order, "steady") as span:
-            tell_ns = span.begin_ns + _CHUNK_NS
-            deadline_ns = None
-            if order.duration_seconds is not None:
-                deadline_ns = span.begin_ns + int(order.duration_seconds * 1e9)
             try:
-                while not stopped():
-                    start_ns = now()
-                    infer()
-                    end_ns = now()
-                    chunk.start_ns.append(start_ns)
-                    chunk.latency_ns.append(end_ns - start_ns)
-                    if stages:
-                        chunk.add_stages(engine.stages_ns())
-                    span.end_ns = end_ns
-                    left -= 1
-                    if left == 0 or (deadline_ns is not None and end_ns >= deadline_ns):
-                        return
-                    if end_ns >= tell_ns or len(chunk.start_ns) >= _CHUNK_LENGTH:
-                        self._tell(chunk.take())
-                        tell_ns = end_ns + _CHUNK_NS
-                raise Cancelled
+                if order.streams > 1 and isinstance(engine, Pipelined):
+                    self._several_at_once(order, engine, chunk, span)
+                else:
+                    self._one_by_one(order, engine, chunk, span)
             finally:
                 if chunk.start_ns:
                     self._tell(chunk.take())
+
+    def _one_by_one(self, order: Order, engine: Engine, chunk: "_Chunk", span: "_Span") -> None:
+        """Start each inference when the one before it is complete."""
+        now, stopped = self._clock.monotonic_ns, self._stop.is_set
+        infer = self._ranges.each("inference", engine.infer)
+        stages = engine.stages
+        left = order.count or 0
+        tell_ns, deadline_ns = span.begin_ns + _CHUNK_NS, _deadline_ns(order, span)
+        while not stopped():
+            start_ns = now()
+            infer()
+            end_ns = now()
+            chunk.start_ns.append(start_ns)
+            chunk.latency_ns.append(end_ns - start_ns)
+            if stages:
+                chunk.add_stages(engine.stages_ns())
+            span.end_ns = end_ns
+            left -= 1
+            if left == 0 or (deadline_ns is not None and end_ns >= deadline_ns):
+                return
+            if end_ns >= tell_ns or len(chunk.start_ns) >= _CHUNK_LENGTH:
+                self._tell(chunk.take())
+                tell_ns = end_ns + _CHUNK_NS
+        raise Cancelled
+
+    def _several_at_once(
+        self, order: Order, engine: Pipelined, chunk: "_Chunk", span: "_Span"
+    ) -> None:
+        """Keep every slot busy: wait for the oldest inference, then start another in its slot.
+
+        The latency of each is from its start to its completion as this loop sees it, which waits
+        for them in the order of their start.
+        """
+        now, stopped = self._clock.monotonic_ns, self._stop.is_set
+        left = order.count or 0
+        tell_ns, deadline_ns = span.begin_ns + _CHUNK_NS, _deadline_ns(order, span)
+        started_ns = [0] * order.streams
+        free, in_flight = deque(range(order.streams)), deque[int]()
+        is_over = cancelled = stopped()
+        while not is_over or in_flight:
+            while free and not is_over:
+                slot = free.popleft()
+                started_ns[slot] = now()
+                engine.submit(slot)
+                in_flight.append(slot)
+                left -= 1
+                is_over = left == 0
+            slot = in_flight.popleft()
+            engine.wait(slot)
+            end_ns = now()
+            free.append(slot)
+            chunk.start_ns.append(started_ns[slot])
+            chunk.latency_ns.append(end_ns - started_ns[slot])
+            if chunk.has_stages:
+                chunk.add_stages(engine.slot_stages_ns(slot))
+            span.end_ns = end_ns
+            if not is_over:
+                cancelled = stopped()
+                is_over = cancelled or (deadline_ns is not None and end_ns >= deadline_ns)
+            if end_ns >= tell_ns or len(chunk.start_ns) >= _CHUNK_LENGTH:
+                self._tell(chunk.take())
+                tell_ns = end_ns + _CHUNK_NS
+        if cancelled:
+            raise Cancelled
 
     def _unless_stopped(self) -> None:
         if self._stop.is_set():
@@ -249,7 +308,8 @@ class Runner:
         span = _Span(self._clock.monotonic_ns())
         self._tell(Phase(run_id=order.run_id, phase=phase, edge="begin", at_ns=span.begin_ns))
         try:
-            yield span
+            with self._ranges.range(f"{phase} {order.device} {Path(order.model).name}"):
+                yield span
         finally:
             end_ns = self._clock.monotonic_ns() if span.end_ns is None else span.end_ns
             self._tell(Phase(run_id=order.run_id, phase=phase, edge="end", at_ns=end_ns))
@@ -263,6 +323,34 @@ class _Span:
         self.end_ns: int | None = None
 
 
+class _ColdStart:
+    """What a cold start was spent on, in parts that do not overlap.
+
+    Attributes:
+        parts_ns: Name to nanoseconds.
+    """
+
+    def __init__(self) -> None:
+        self.parts_ns: dict[str, int] = {}
+        self._told: set[str] = set()
+
+    def add(self, step: str, took_ns: int, engine: Engine) -> None:
+        """Add a step, less those parts of it that the engine tells apart.
+
+        Args:
+            step: What to call the rest of it.
+            took_ns: The whole of it.
+            engine: Asked which parts there were.
+        """
+        parts = {name: ns for name, ns in engine.cold_start_ns().items() if name not in self._told}
+        self._told.update(parts)
+        self.parts_ns.update(parts)
+        # What was read from a cache was not built: its rest goes with the reading.
+        rest = "cache_load" if step == "build" and "cache_load" in parts else step
+        rest_ns = max(0, took_ns - sum(parts.values()))
+        self.parts_ns[rest] = self.parts_ns.get(rest, 0) + rest_ns
+
+
 class _Chunk:
     """Inferences that are done and not yet told."""
 
@@ -271,6 +359,10 @@ class _Chunk:
         self.start_ns = array("q")
         self.latency_ns = array("q")
         self._stages_ns: dict[StageName, array[int]] = {stage: array("q") for stage in stages}
+
+    @property
+    def has_stages(self) -> bool:
+        return bool(self._stages_ns)
 
     def add_stages(self, times_ns: Sequence[int]) -> None:
         for column, time_ns in zip(self._stages_ns.values(), times_ns, strict=True):
@@ -313,6 +405,23 @@ def _write_outputs(engine: Engine, path: Path) -> None:
     with part.open("wb") as file:
         numpy.savez(file, *(output for _, output in sorted(engine.outputs().items())))
     part.replace(path)
+
+
+def _write_profile(engine: Engine, path: Path) -> None:
+    """Write the time of each layer, from inferences that were watched and are in no figure."""
+    if not isinstance(engine, Profiled):
+        raise Mendable("this back-end cannot tell the time of a layer", "leave the profile out")
+    layers = engine.profile(_PROFILED_INFERENCES)
+    told = {"inferences": _PROFILED_INFERENCES, "layers_ns": dict(layers)}
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(told, indent=1), encoding="utf-8")
+    part.replace(path)
+
+
+def _deadline_ns(order: Order, span: _Span) -> int | None:
+    """Return when the steady phase is over; ``None`` where a count decides."""
+    seconds = order.duration_seconds
+    return None if seconds is None else span.begin_ns + int(seconds * 1e9)
 
 
 def is_settled(medians: Sequence[float]) -> bool:

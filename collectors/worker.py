@@ -19,11 +19,12 @@ from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import BinaryIO
 
-from ..parsers.errors import ParseError
+from ..parsers.errors import Mendable, ParseError
 from ..parsers.records import Record
 from ..parsers.run_events import Finished, Hello, Order, parse_order, render_event
 from .catalog import ENGINES, make_engine
 from .run_loop import Runner
+from .worker_process import read_cpus, settle
 
 _TOLD_TO_STOP = "the worker was told to stop"
 # After SIGTERM, a library that does not return is given so long before the process ends anyway.
@@ -183,7 +184,15 @@ def main(argv: list[str] | None = None, engines: Mapping[str, str] = ENGINES) ->
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--lane", required=True, help="names the worker where processes are listed")
-    parser.parse_args(argv)
+    parser.add_argument("--nice", type=int, default=0, help="added to the present niceness")
+    parser.add_argument("--cpus", type=read_cpus, default=(), help="to run on, as 4,5")
+    parser.add_argument("--mps-percentage", type=int, help="share of the GPU under NVIDIA MPS")
+    arguments = parser.parse_args(argv)
+    try:
+        settle(arguments.nice, arguments.cpus, arguments.mps_percentage)
+    except Mendable as error:
+        print(error, file=sys.stderr)
+        return 1
     signals_fd = _hear_signals()
     orders_fd, events = _claim_streams()
     _be_first_to_go()
@@ -194,6 +203,8 @@ def main(argv: list[str] | None = None, engines: Mapping[str, str] = ENGINES) ->
     outbox.tell(Hello(pid=os.getpid(), python=sys.version.split()[0]))
     while (order := inbox.orders.get()) is not None and not inbox.stop.is_set():
         runner.run(order)
+        if runner.is_spent:
+            break
     outbox.cancel_all()
     runner.close()
     return 0

@@ -12,6 +12,7 @@ from ..parsers.errors import Mendable
 from .output import discard, flush
 
 GOOD, FAILED, USAGE, CHECK_SAYS_NO = 0, 1, 2, 3
+ACCELERATORS = ("gpu", "dla0", "dla1", "cpu")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,11 +53,13 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tegrascope {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_run(commands)
+    _add_bench(commands)
     _add_exec(commands)
     _add_parse(commands)
     _add_correlate(commands)
     _add_simulate(commands)
     _add_runs(commands)
+    _add_engines(commands)
     _add_check_config(commands)
     return parser
 
@@ -138,6 +141,100 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         from .run_command import run
 
         return run(arguments)
+
+    parser.set_defaults(command=command)
+
+
+def devices(text: str) -> tuple[str, ...]:
+    """Read accelerators, each once."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    wrong = [name for name in names if name not in ACCELERATORS]
+    if wrong or not names:
+        said = f"{wrong[0]!r} is no accelerator" if wrong else "no accelerator is named"
+        raise argparse.ArgumentTypeError(f"{said}; use {', '.join(ACCELERATORS)}")
+    return names
+
+
+def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        commands,
+        "bench",
+        "compare a model across accelerators: latency, energy, GPU freed, right answers",
+        "tegrascope bench --builtin resnet50 --on gpu,dla0\n"
+        "  tegrascope bench detector.onnx --precision fp16 --fallback forbid -o detector\n"
+        "  tegrascope bench --builtin mobilenet --simulate",
+    )
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="ONNX file, or builtin:NAME")
+    parser.add_argument(
+        "--builtin", action="append", default=[], metavar="NAME", help="the same as builtin:NAME"
+    )
+    parser.add_argument(
+        "--on",
+        type=devices,
+        metavar="LIST",
+        help="of gpu,dla0,dla1,cpu (default: what this machine has of gpu,dla0, else cpu)",
+    )
+    parser.add_argument(
+        "--backend",
+        choices=("tensorrt", "trtexec", "onnxruntime"),
+        help="default: tensorrt on gpu and DLA, onnxruntime on cpu",
+    )
+    parser.add_argument(
+        "--precision", choices=("fp32", "fp16", "int8"), help="default: the back-end's"
+    )
+    parser.add_argument("--batch", type=positive, default=1, metavar="N")
+    parser.add_argument(
+        "--fallback",
+        choices=("forbid", "allow", "require-pure"),
+        default="allow",
+        help="for layers that a DLA refuses (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--duration", type=positive_seconds, metavar="S", help="of a round (default: 12)"
+    )
+    parser.add_argument(
+        "--baseline",
+        type=positive_seconds,
+        metavar="S",
+        help="idle time before and after a round, for the net energy (default: 8)",
+    )
+    parser.add_argument("--warm-up", type=positive_seconds, default=1.0, metavar="S")
+    parser.add_argument(
+        "--rounds",
+        type=positive,
+        default=4,
+        metavar="N",
+        help="of each accelerator at least, made even; more until they agree (default: 4)",
+    )
+    parser.add_argument(
+        "--telemetry",
+        choices=("tegrastats", "nvml", "simulator", "none"),
+        help="default: tegrastats, else nvml, else none",
+    )
+    parser.add_argument(
+        "-c", "--config", type=Path, metavar="FILE", help="take telemetry: and board: from it"
+    )
+    parser.add_argument(
+        "--simulate",
+        action="store_true",
+        help="a simulated board, its accelerators played by the CPU: to try the command",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="for result.json and report.html (default: tegrascope-bench-DATE-TIME)",
+    )
+    parser.add_argument("--json", action="store_true", help="print result.json, not the table")
+    _add_state_dir(parser, "where models and engines are cached")
+
+    def command(arguments: argparse.Namespace) -> int:
+        if not arguments.models and not arguments.builtin:
+            parser.error("no model is named: give an ONNX file, or --builtin resnet50")
+        from .bench_command import bench
+
+        return bench(arguments)
 
     parser.set_defaults(command=command)
 
@@ -336,6 +433,93 @@ def _runs_action(name: str) -> Callable[[argparse.Namespace], int]:
                 f"the run store in {arguments.state_dir} cannot be read ({error})",
                 "name the daemon's directory with --state-dir",
             ) from None
+
+    return command
+
+
+def _devices(text: str) -> list[str]:
+    """Read ``gpu,dla0``."""
+    devices = text.split(",")
+    for device in devices:
+        if device not in ("gpu", "dla0", "dla1"):
+            raise argparse.ArgumentTypeError(f"{device!r} is none of gpu, dla0, dla1")
+    return devices
+
+
+def _duration(text: str) -> float:
+    """Read ``30d`` as seconds."""
+    from .config import read_duration
+
+    try:
+        return float(str(read_duration(text)))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _add_engines(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        commands,
+        "engines",
+        "look at, build and remove TensorRT engines",
+        "tegrascope engines build builtin:resnet50 --on gpu,dla0 --precision fp16",
+    )
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    listing = _command(
+        actions, "list", "list the engines that are built", "tegrascope engines list"
+    )
+    building = _command(
+        actions,
+        "build",
+        "build an engine now, so that no run has to wait for it",
+        "tegrascope engines build model.onnx --on dla0 --precision int8 --fallback require-pure",
+    )
+    building.add_argument("model", metavar="MODEL", help="ONNX file, or builtin:resnet50")
+    building.add_argument(
+        "--on", type=_devices, default=["gpu"], metavar="DEVICES", help="of gpu, dla0, dla1"
+    )
+    building.add_argument("--precision", choices=("fp32", "fp16", "int8"))
+    building.add_argument(
+        "--fallback",
+        choices=("forbid", "allow", "require-pure"),
+        default="allow",
+        help="for layers that a DLA refuses (default: %(default)s)",
+    )
+    building.add_argument("--batch", type=positive, default=1, metavar="N")
+    building.add_argument(
+        "--level",
+        type=int,
+        choices=range(6),
+        help="how long to look for faster kernels; a workload finds the engine only with the same"
+        " optimization_level",
+    )
+    building.add_argument(
+        "--timeout",
+        type=positive_seconds,
+        default=3600.0,
+        metavar="SECONDS",
+        help="give up after so long (default: %(default)s)",
+    )
+    pruning = _command(
+        actions, "prune", "remove engines", "tegrascope engines prune --older-than 30d"
+    )
+    which = pruning.add_mutually_exclusive_group(required=True)
+    which.add_argument("--all", action="store_true")
+    which.add_argument(
+        "--older-than", type=_duration, metavar="TIME", help="not used for so long, like 30d"
+    )
+    which.add_argument(
+        "--keep", type=positive, metavar="N", help="all but the N that were used last"
+    )
+    for name, action in (("list", listing), ("build", building), ("prune", pruning)):
+        _add_state_dir(action, "whose engines")
+        action.set_defaults(command=_engines_action(name))
+
+
+def _engines_action(name: str) -> Callable[[argparse.Namespace], int]:
+    def command(arguments: argparse.Namespace) -> int:
+        from . import engines_command
+
+        return int(getattr(engines_command, f"{name}_engines")(arguments))
 
     return command
 

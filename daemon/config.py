@@ -22,10 +22,12 @@ from pydantic import (
 
 from ..collectors.board import RailRule
 from ..parsers.built import Fallback, Precision
+from ..parsers.run_events import Process
 from .run_report import Device
 
 Backend = Literal["command", "onnxruntime", "tensorrt", "trtexec", "window"]
 
+_GPU = re.compile(r"[0-9]+|(GPU|MIG)-[0-9A-Fa-f-]+", re.ASCII)
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?\s*", re.ASCII)
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
 
@@ -100,14 +102,28 @@ class Simulator(Section):
     seed: NonNegativeInt = 0
 
 
+class Nvml(Section):
+    """A desktop or server GPU of this machine."""
+
+    gpu: int | str = Field(0, description="index or UUID, as nvidia-smi -L lists them")
+
+    @field_validator("gpu")
+    @classmethod
+    def _names_one(cls, value: int | str) -> int | str:
+        if not _GPU.fullmatch(str(value)):
+            raise ValueError("an index like 0, or a UUID like GPU-7c1b0a52, of nvidia-smi -L")
+        return value
+
+
 class Telemetry(Section):
     """``telemetry:``, where lines come from and how often."""
 
-    source: Literal["tegrastats", "replay", "stream", "simulator"] = "tegrastats"
+    source: Literal["tegrastats", "nvml", "replay", "stream", "simulator"] = "tegrastats"
     interval: PositiveSeconds = Field(
         1.009, ge=0.01, le=60, description="prime-like, so that periodic work does not lock to it"
     )
     tegrastats: Tegrastats = Tegrastats()
+    nvml: Nvml = Nvml()
     replay: Replay = Replay()
     stream: Stream = Stream()
     simulator: Simulator = Simulator()
@@ -140,10 +156,14 @@ class Workload(Section):
     precision: Precision | None = Field(
         None, description="to build in; fp16 on tensorrt and trtexec, unless said otherwise"
     )
+    optimization_level: int | None = Field(
+        None, ge=0, le=5, description="how long TensorRT looks for faster kernels; 0 is soonest"
+    )
     fallback: Fallback = Field("allow", description="for layers that a DLA refuses")
     streams: PositiveInt = Field(1, description="inferences in flight at once")
     cuda_graph: bool = Field(True, description="launch as a CUDA graph where that can be")
     transfers: bool = Field(True, description="copy inputs and outputs with each inference")
+    process: Process = Field(Process(), description="priority, cores and share of the GPU")
     warm_up: Seconds = Field(1.0, description="at least so long before anything counts")
     baseline: Seconds = Field(8.0, description="idle time before and after, model loaded")
     duration: PositiveSeconds | None = Field(None, description="of the steady phase; or count")

@@ -106,6 +106,7 @@ def first_screen(service: Service, state_dir: os.PathLike[str]) -> list[str]:
 def _telemetry(telemetry: Telemetry) -> str:
     what = {
         "tegrastats": " ".join(telemetry.tegrastats.command),
+        "nvml": f"NVML of GPU {telemetry.nvml.gpu}",
         "replay": f"replay of {telemetry.replay.path}",
         "stream": f"lines from {telemetry.stream.path}",
         "simulator": f"simulated {telemetry.simulator.board}",

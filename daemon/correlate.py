@@ -8,9 +8,12 @@ from .energy import interval_ns
 from .energy_report import measure_energy
 from .latency import distribution, throughput
 from .phase_lock import aliased
+from .power_reading import unsure_seconds
 from .quality import (
     WITHHOLDING,
     clock_step,
+    dla_not_used,
+    fallback,
     in_order,
     insufficient_samples,
     overlapping,
@@ -21,7 +24,8 @@ from .quality import (
 from .run_report import Environment, Flag, RunReport, Span
 from .run_trace import RunTrace
 from .steadiness import not_steady
-from .utilization import telemetry
+from .throttle import in_window, trouble
+from .utilization import dla_was_on, telemetry
 
 
 def correlate(
@@ -64,17 +68,21 @@ def correlate(
         return report.model_copy(update={"quality": in_order(raised)})
     cut = cut or Cut()
     starts, latencies = trace.completed(window)
-    board = telemetry(cut, window, trace.throttle_events) if cut.times_ns else None
+    throttle = in_window(cut, window)
+    throttle_events = trouble(throttle) if trace.throttle_events is None else trace.throttle_events
+    board = telemetry(cut, window, throttle_events, throttle) if cut.times_ns else None
     together = overlapping(window, others or {})
     completed = len(starts) if trace.inference_count is None else trace.inference_count
     inferences = completed if trace.counts_inferences else None
-    raised |= _raised(trace, cut, window, starts, latencies)
+    raised |= _raised(throttle_events, cut, window, starts, latencies)
+    raised |= _displaced(trace, cut, window, environment)
     if insufficient_samples(window.seconds, board.samples if board else 0, inferences):
         raised.add("insufficient_samples")
     if together:
         raised.add("overlapped")
     shown = None if raised & WITHHOLDING else inferences
-    measured = measure_energy(cut, phases, rule, shown, trace.run_id, clock_seconds)
+    unsure = unsure_seconds(clock_seconds, environment.power_reading)
+    measured = measure_energy(cut, phases, rule, shown, trace.run_id, unsure)
     if measured is not None and measured.baseline_drifted:
         raised.add("baseline_drift")
     return report.model_copy(
@@ -97,16 +105,33 @@ def correlate(
 
 
 def _raised(
-    trace: RunTrace, cut: Cut, window: Span, starts: Sequence[int], latencies: Sequence[int]
+    throttle_events: int | None,
+    cut: Cut,
+    window: Span,
+    starts: Sequence[int],
+    latencies: Sequence[int],
 ) -> set[Flag]:
     around = cut.around(window.begin_ns, window.end_ns)
     inside = cut.times_ns[cut.inside(window.begin_ns, window.end_ns)]
     found: dict[Flag, bool] = {
         "aliased": aliased(inside, starts),
-        "not_steady": not_steady(window, starts, latencies, cut, trace.throttle_events),
-        "throttled": throttled(trace.throttle_events),
+        "not_steady": not_steady(window, starts, latencies, cut, throttle_events),
+        "throttled": throttled(throttle_events),
         "clock_step": clock_step(around.times_ns, around.wall_ns),
         "telemetry_gap": telemetry_gap(around.times_ns, window),
+    }
+    return {flag for flag, is_raised in found.items() if is_raised}
+
+
+def _displaced(trace: RunTrace, cut: Cut, window: Span, environment: Environment) -> set[Flag]:
+    """Tell whether the work went elsewhere than asked; a lane that the CPU plays has no place."""
+    if environment.simulated or trace.backend == "onnxruntime":
+        return set()
+    placement = None if trace.built is None else trace.built.placement
+    was_on = dla_was_on(cut, window, trace.device)
+    found: dict[Flag, bool] = {
+        "fallback": fallback(trace.device, placement),
+        "dla_not_used": dla_not_used(trace.device, placement, was_on),
     }
     return {flag for flag, is_raised in found.items() if is_raised}
 
@@ -131,6 +156,7 @@ def _identity(trace: RunTrace, environment: Environment, cut: Cut | None) -> Run
         lateness_seconds=trace.lateness_seconds,
         phases=trace.phases,
         batch=trace.batch,
+        process=trace.process,
         cold_start_seconds=trace.cold_start_seconds,
         process_peak_bytes=trace.process_peak_bytes,
         device_peak_bytes=trace.device_peak_bytes,

@@ -7,6 +7,7 @@ from math import hypot, isnan
 
 from ..collectors.board import RailRule
 from ..parsers.run_events import PhaseName
+from .board_counter import counted
 from .budget import Idle, around, drifted, gross_terms, largest, net_terms
 from .cut import Cut
 from .energy import (
@@ -65,7 +66,7 @@ def measure_energy(
     rails = {
         name: rail
         for name, column in columns.items()
-        if (rail := _rail(cut.times_ns, column, phases)) is not None
+        if (rail := _rail(cut, name, column, phases)) is not None
     }
     if not rails:
         return None
@@ -74,7 +75,13 @@ def measure_energy(
     summed = {name: columns[name] for name in rule.total}
     curve = total(cut.times_ns, summed.values())
     gross = integrate(curve.times_ns, curve.watts, window.begin_ns, window.end_ns)
-    named = Energy(rule=rule.name, total_rails=rule.total, rails=rails)
+    named = Energy(
+        rule=rule.name,
+        total_rails=rule.total,
+        rails=rails,
+        counter_joules=_together([rails[name].counter_joules for name in rule.total]),
+        counter_edge_joules=_together([rails[name].counter_edge_joules for name in rule.total]),
+    )
     if gross is None:
         return MeasuredEnergy(named)
     work = _spread(curve, cut.times_ns, summed, rule, window, seed)
@@ -108,10 +115,15 @@ def measure_energy(
     return MeasuredEnergy(energy, drifted(before, after, net_watts))
 
 
+def _together(joules: Sequence[float | None]) -> float | None:
+    known = [one for one in joules if one is not None]
+    return sum(known) if known and len(known) == len(joules) else None
+
+
 def _rail(
-    times_ns: Sequence[int], column: Sequence[float], phases: Mapping[PhaseName, Span]
+    cut: Cut, name: str, column: Sequence[float], phases: Mapping[PhaseName, Span]
 ) -> RailEnergy | None:
-    window = phases["steady"]
+    window, times_ns = phases["steady"], cut.times_ns
     gross = integrate(times_ns, column, window.begin_ns, window.end_ns)
     if gross is None or window.seconds <= 0:
         return None
@@ -123,11 +135,14 @@ def _rail(
         for phase in _IDLE_PHASES
     )
     baseline = interpolate_idle(before, after, window)
+    counter = counted(cut, name, window)
     return RailEnergy(
         gross_joules=gross,
         mean_watts=gross / window.seconds,
         baseline_watts=baseline,
         net_joules=None if baseline is None else gross - baseline * window.seconds,
+        counter_joules=counter and counter.joules,
+        counter_edge_joules=counter and counter.edge_joules,
     )
 
 

@@ -20,6 +20,7 @@ from .config import Config
 from .config_file import load_config
 from .exec_report import report_lines
 from .identity import boot_id, new_run_id
+from .lanes import Verdict
 from .own_telemetry import OwnTelemetry
 from .run_report import Outcome, RunReport
 from .run_trace import RunTrace
@@ -165,11 +166,10 @@ def _measure_here(
                 telemetry.load.set(device, 0.0)
         trace.begins["steady"], trace.ends["steady"] = ended.begin_ns, ended.end_ns
         trace.suspended_ns = clock.boottime_ns() - clock.monotonic_ns() - asleep_ns
-        trace.outcome, trace.reason = _outcome(ended)
         trace.ended_ns = ended.end_ns
         if ended.by_signal is None:
             _rest(trace, "baseline_after", arguments.baseline, relay, clock)
-        report = telemetry.pair(trace)
+        report = telemetry.pair(trace, Verdict(*_outcome(ended)))
     finally:
         telemetry.stop()
     if report.telemetry is None:

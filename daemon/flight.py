@@ -66,12 +66,11 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class Pairing:
-    """What every lane shares.
+class Surroundings:
+    """What a flight needs around it.
 
     Attributes:
-        store: Where runs are committed.
-        ledger: Where they are counted.
+        ledger: Where runs are counted.
         timeline: The telemetry that they are paired with.
         load: What the simulated board sees of them.
         windows: Where lanes see each other.
@@ -81,7 +80,6 @@ class Pairing:
         engine_directory: Where built engines are cached.
     """
 
-    store: Store
     ledger: Ledger
     timeline: Timeline
     load: LoadBoard
@@ -92,14 +90,25 @@ class Pairing:
     engine_directory: Path
 
 
+@dataclass(frozen=True)
+class Pairing(Surroundings):
+    """What every lane of the daemon shares.
+
+    Attributes:
+        store: Where runs are committed.
+    """
+
+    store: Store
+
+
 class Flight:
     """One run, from its order to its report; belongs to the thread of its lane."""
 
-    def __init__(self, shared: Pairing, job: Job) -> None:
+    def __init__(self, shared: Surroundings, job: Job) -> None:
         """Take note of the start.
 
         Args:
-            shared: What the lanes share.
+            shared: What is around it.
             job: What is to run.
         """
         self._shared = shared
@@ -116,6 +125,7 @@ class Flight:
             started_wall_ns=shared.clock.wall_ns(),
             model=job.workload.model,
             batch=job.workload.batch,
+            process=job.workload.process,
             lateness_seconds=late,
         )
 
@@ -156,7 +166,7 @@ class Flight:
 
 
 def await_telemetry(
-    shared: Pairing, trace: RunTrace, stopped: Callable[[], bool] = lambda: False
+    shared: Surroundings, trace: RunTrace, stopped: Callable[[], bool] = lambda: False
 ) -> None:
     """Wait for the sample after a run's window, without which its edge is a guess.
 
@@ -175,7 +185,7 @@ def await_telemetry(
         left -= _LOOK_SECONDS
 
 
-def pair(shared: Pairing, trace: RunTrace, verdict: Verdict) -> RunReport:
+def pair(shared: Surroundings, trace: RunTrace, verdict: Verdict) -> RunReport:
     """Pair a run with the telemetry of its window."""
     trace.outcome, trace.reason = verdict.outcome, verdict.reason
     window = trace.telemetry_window()
@@ -201,10 +211,12 @@ def make_order(job: Job, model_directory: Path, engine_directory: Path) -> Order
         batch=workload.batch,
         threads=workload.threads,
         precision=workload.precision,
+        optimization_level=workload.optimization_level,
         fallback=workload.fallback,
         streams=workload.streams,
         cuda_graph=workload.cuda_graph,
         transfers=workload.transfers,
+        process=workload.process,
         engine_directory=str(engine_directory.absolute()),
         warm_up_seconds=workload.warm_up,
         baseline_seconds=workload.baseline,
@@ -225,6 +237,8 @@ def describe(report: RunReport) -> str:
         parts.append(f"{report.inferences} inferences")
     if report.latency is not None:
         parts.append(f"p50 {report.latency.p50_seconds * 1e3:.3g} ms")
+    if report.built is not None and report.built.placement.verdict != "unknown":
+        parts.append(f"placement {report.built.placement.verdict}")
     energy = report.energy
     if energy is not None and energy.gross_joules_per_inference is not None:
         parts.append(f"{energy.gross_joules_per_inference:.3g} J each")

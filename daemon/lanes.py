@@ -12,12 +12,14 @@ from pathlib import Path
 
 from ..collectors.base import SYSTEM_CLOCK, Clock, Stamped
 from ..collectors.process import LineChild, Quiet
+from ..collectors.worker_process import process_arguments
 from ..parsers.errors import ParseError
 from ..parsers.run_events import (
     Finished,
     Hello,
     Order,
     Phase,
+    Process,
     RunEvent,
     parse_run_event,
     render_event,
@@ -67,6 +69,7 @@ class Lane:
         self._argv = (*argv, "--lane", device)
         self._clock = clock
         self._child: LineChild | None = None
+        self._process = Process()
         self._lock = threading.Lock()
         self._cancelled = threading.Event()
 
@@ -104,8 +107,9 @@ class Lane:
             How it ended; never an exception, whatever the worker does.
         """
         deadline_ns = self._clock.monotonic_ns() + int(deadline_seconds * 1e9)
-        if self._child is not None and self._child.exited:
+        if self._child is not None and (self._child.exited or self._process != order.process):
             self.close()
+        self._process = order.process
         if self._child is None:
             refusal = self._start(deadline_seconds)
             if refusal is not None:
@@ -146,7 +150,8 @@ class Lane:
     def _start(self, deadline_seconds: float) -> Verdict | None:
         """Start a worker and hear its first word; return what went wrong, if anything."""
         try:
-            child = LineChild(self._argv, stdin=True, cwd=self._cwd, clock=self._clock)
+            argv = (*self._argv, *process_arguments(self._process))
+            child = LineChild(argv, stdin=True, cwd=self._cwd, clock=self._clock)
         except Exception as error:  # whatever it is, it is this run's end and not the lane's
             return Verdict("failed", f"the worker does not start: {error}")
         with self._lock:

@@ -19,6 +19,14 @@ from .snapshot import Snapshot, SourceState, WorkloadState
 
 _ROWS = {family.name: family for family in TABLE}
 
+# Numbers for which a Sample has no place, as ``beside`` names them: the metric and its labels.
+_BESIDE = {
+    "gpu_memory.used_bytes": ("tegra_gpu_memory_used_bytes", {}),
+    "gpu_memory.total_bytes": ("tegra_gpu_memory_total_bytes", {}),
+    "gpu_memory.active_ratio": ("tegra_gpu_memory_active_ratio", {}),
+    "fans.gpu.speed_ratio": ("tegra_fan_speed_ratio", {"fan": "gpu"}),
+}
+
 Point = tuple[str, dict[str, str], float]
 
 
@@ -51,6 +59,8 @@ def points(snapshot: Snapshot, now_ns: int) -> Iterator[Point]:
         yield "tegra_rail_energy_joules_total", {"rail": rail}, joules
     if snapshot.module_joules is not None:
         yield "tegra_module_energy_joules_total", {}, snapshot.module_joules
+    for kind, count in snapshot.throttle_events.items():
+        yield "tegra_throttle_events_total", {"kind": kind}, count
     for state in snapshot.workloads.values():
         yield from _workload_points(state)
     yield (
@@ -107,6 +117,9 @@ def _sample_points(sample: Sample) -> Iterator[Point]:
             yield "tegra_temperature_celsius", {"zone": zone}, celsius
     for name, rail in sample.rails.items():
         yield "tegra_rail_power_watts", {"rail": name}, rail.instant_watts
+    for name, value in sample.beside().items():
+        if name in _BESIDE:
+            yield *_BESIDE[name], value
 
 
 def _engine_points(prefix: str, labels: dict[str, str], engine: Engine) -> Iterator[Point]:
@@ -167,6 +180,14 @@ def _last_run_points(labels: dict[str, str], report: RunReport) -> Iterator[Poin
         if report.telemetry.temperature:
             hottest = max(zone.max_celsius for zone in report.telemetry.temperature.values())
             yield f"{prefix}_temperature_max_celsius", labels, hottest
+    if report.built is not None and report.built.placement.verdict != "unknown":
+        placement = report.built.placement
+        for place, layers in (
+            ("dla", placement.dla_layers),
+            ("gpu", placement.gpu_layers),
+            ("reformat", placement.reformat_layers),
+        ):
+            yield "tegra_inference_layers", {**labels, "placement": place}, len(layers)
     yield f"{prefix}_timestamp_seconds", labels, report.started_wall_ns / 1e9
     for flag in report.quality:
         yield "tegra_inference_quality_flag", {**labels, "flag": flag}, 1

@@ -1,19 +1,20 @@
 """Telemetry for one command, without a daemon: read for as long as the command runs."""
 
 import time
+from pathlib import Path
 
 from ..collectors.base import Clock
 from ..collectors.load_board import LoadBoard
-from ..collectors.tegrastats import TegrastatsCollector
 from .config import Config
-from .correlate import correlate
 from .energy_counters import EnergyCounters
 from .environment import environment_of
+from .flight import Surroundings, Windows, await_telemetry, pair
+from .lanes import Verdict
 from .ledger import Ledger
 from .run_report import RunReport
 from .run_trace import RunTrace
 from .snapshot import Snapshot
-from .sources import open_source
+from .sources import open_telemetry
 from .telemetry import TelemetryFeed
 from .timeline import Timeline
 
@@ -36,16 +37,26 @@ class OwnTelemetry:
             Mendable: The recorded log or the pipe can't be read.
         """
         self.load = LoadBoard()
-        source = open_source(config.telemetry, self.load, clock)
-        self._source = source
-        self._timeline = Timeline(_SPAN_SECONDS, source=source.name)
-        self._energy = EnergyCounters()
-        self._ledger = Ledger(Snapshot(environment=environment_of(config, source.is_live)))
-        self._feed = TelemetryFeed(
-            TegrastatsCollector(source),
+        collector = open_telemetry(config.telemetry, self.load, clock)
+        self._source = collector.source
+        self._timeline = Timeline(_SPAN_SECONDS, source=self._source.name)
+        energy = EnergyCounters()
+        environment = environment_of(config, self._source.is_live)
+        self._surroundings = Surroundings(
+            ledger=Ledger(Snapshot(environment=environment)),
             timeline=self._timeline,
-            energy=self._energy,
-            ledger=self._ledger,
+            load=self.load,
+            windows=Windows(),
+            rule=lambda: energy.rule,
+            clock=clock,
+            model_directory=Path(),
+            engine_directory=Path(),
+        )
+        self._feed = TelemetryFeed(
+            collector,
+            timeline=self._timeline,
+            energy=energy,
+            ledger=self._surroundings.ledger,
             occupancy=lambda _begin_ns, _end_ns: {},
             rule=config.board,
         )
@@ -67,13 +78,8 @@ class OwnTelemetry:
         """End the source."""
         self._feed.stop()
 
-    def pair(self, trace: RunTrace) -> RunReport:
+    def pair(self, trace: RunTrace, verdict: Verdict) -> RunReport:
         """Pair a run with what was read in its window, after the sample that follows it."""
-        window = trace.telemetry_window()
-        if window is not None and self._timeline.latest_ns is not None:
-            interval = self._timeline.interval_seconds or 0.0
-            self._timeline.wait_past(window.end_ns, min(5.0, 3 * interval))
-        cut = None if window is None else self._timeline.cut(window.begin_ns, window.end_ns)
-        return correlate(
-            trace, cut, rule=self._energy.rule, environment=self._ledger.snapshot.environment
-        )
+        if self._timeline.latest_ns is not None:
+            await_telemetry(self._surroundings, trace)
+        return pair(self._surroundings, trace, verdict)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import get_args
 
+from ..parsers.built import Placement
 from .energy import interval_ns
 from .run_report import Flag, Span
 
@@ -110,6 +111,36 @@ def telemetry_gap(times_ns: Sequence[int], window: Span) -> bool:
         for a, b in pairwise(times_ns)
         if b > window.begin_ns and a < window.end_ns
     )
+
+
+def fallback(device: str, placement: Placement | None) -> bool:
+    """Layers that compute ran on the GPU although a DLA was asked for.
+
+    Args:
+        device: The lane.
+        placement: Of the engine that ran; ``None`` and ``unknown`` raise nothing.
+    """
+    if placement is None or not device.startswith("dla"):
+        return False
+    return placement.verdict in ("mixed", "gpu_only") or bool(placement.gpu_layers)
+
+
+def dla_not_used(device: str, placement: Placement | None, was_on: bool | None) -> bool:
+    """Rule 6: a run that should have used the DLA left it idle.
+
+    Either the engine holds nothing for it, or telemetry that tells of the core saw it off all
+    along: the driver keeps a core powered for half a second after each task, so one that works
+    is on in some sample.
+
+    Args:
+        device: The lane.
+        placement: Of the engine that ran; ``None`` and ``unknown`` raise nothing.
+        was_on: Whether any sample of the steady window saw the core on; ``None`` where none
+            tells of it.
+    """
+    if not device.startswith("dla"):
+        return False
+    return was_on is False or (placement is not None and placement.verdict == "gpu_only")
 
 
 def in_order(flags: Iterable[Flag]) -> tuple[Flag, ...]:

@@ -6,7 +6,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ..parsers.built import Built
 from ..parsers.records import Ratio, Record
-from ..parsers.run_events import PhaseName, StageName
+from ..parsers.run_events import PhaseName, Process, StageName
 
 Device = Literal["gpu", "dla0", "dla1", "cpu", "external"]
 Outcome = Literal["ok", "failed", "timeout", "skipped", "cancelled"]
@@ -112,6 +112,8 @@ class Telemetry(Record):
         temperature: By thermal zone.
         dla_active: Share of the window in which tegrastats called a core on, by core.
         throttle_events: Throttle and over-current events; ``None`` where nothing counts them.
+        throttle: The same by kind, with those too that are no trouble: a GPU that runs within
+            its power cap.
     """
 
     samples: NonNegativeInt
@@ -120,6 +122,7 @@ class Telemetry(Record):
     temperature: dict[str, Temperature] = {}
     dla_active: dict[str, Ratio] = {}
     throttle_events: NonNegativeInt | None = None
+    throttle: dict[str, NonNegativeInt] = {}
 
 
 class RailEnergy(Record):
@@ -130,12 +133,16 @@ class RailEnergy(Record):
         mean_watts: The same, over the length of the window.
         baseline_watts: Loaded-idle power, interpolated to the window; ``None`` if not measured.
         net_joules: Gross less baseline; may be negative within its uncertainty.
+        counter_joules: What the rail's own energy counter says of the window, where it has one.
+        counter_edge_joules: By how much that may be off either way, at the edges of the window.
     """
 
     gross_joules: NonNegativeFloat
     mean_watts: NonNegativeFloat
     baseline_watts: NonNegativeFloat | None = None
     net_joules: float | None = None
+    counter_joules: NonNegativeFloat | None = None
+    counter_edge_joules: NonNegativeFloat | None = None
 
 
 class Interval(Record):
@@ -166,6 +173,9 @@ class Energy(Record):
         net_interval: 95 % interval of ``net_joules``.
         largest_uncertainty: Largest term: ``sampling``, ``quantisation``, ``window_edges`` or
             ``baseline_drift``.
+        counter_joules: The same as ``gross_joules`` by the counters of the total rails, where
+            each has one: another instrument, to compare with.
+        counter_edge_joules: By how much that may be off either way, at the edges of the window.
     """
 
     rule: str | None = None
@@ -179,6 +189,8 @@ class Energy(Record):
     gross_interval: Interval | None = None
     net_interval: Interval | None = None
     largest_uncertainty: str | None = None
+    counter_joules: NonNegativeFloat | None = None
+    counter_edge_joules: NonNegativeFloat | None = None
 
 
 class Environment(Record):
@@ -190,6 +202,9 @@ class Environment(Record):
         l4t: Release, where known.
         jetpack: Release, where known.
         power_mode: As nvpmodel calls it.
+        gpu_uuid: Which GPU was read, where there may be several.
+        power_reading: What NVML's power is: ``instant``, or ``usage`` for a lagging mean;
+            ``None`` on a board.
         telemetry_source: Name of the line source.
         telemetry_interval_seconds: Median time between samples.
         simulated: True where the telemetry or the device is not real.
@@ -201,6 +216,8 @@ class Environment(Record):
     l4t: str | None = None
     jetpack: str | None = None
     power_mode: str | None = None
+    gpu_uuid: str | None = None
+    power_reading: str | None = None
     telemetry_source: str | None = None
     telemetry_interval_seconds: NonNegativeFloat | None = None
     simulated: bool = False
@@ -225,6 +242,7 @@ class RunReport(Record):
         lateness_seconds: Start less the time it was due.
         phases: Spans by phase, as the worker stamped them.
         batch: Inputs an inference.
+        process: How its worker shared the machine with others.
         inferences: Completed in the steady phase; of a run cut short too.
         latency: Of the steady phase, by the host clock.
         device_latency: The same by the device's own events, from the first copy to the last;
@@ -256,6 +274,7 @@ class RunReport(Record):
     lateness_seconds: NonNegativeFloat | None = None
     phases: dict[PhaseName, Span] = {}
     batch: PositiveInt = 1
+    process: Process = Process()
     inferences: NonNegativeInt = 0
     latency: Distribution | None = None
     device_latency: Distribution | None = None

@@ -15,6 +15,7 @@ from ..parsers.run_events import (
     Loaded,
     Phase,
     PhaseName,
+    Process,
     RunEvent,
     StageName,
 )
@@ -47,6 +48,7 @@ class RunTrace:
         started_wall_ns: Wall time of the same moment.
         model: As configured.
         batch: Inputs an inference.
+        process: How its worker shared the machine.
         lateness_seconds: Start less the time it was due.
         ended_ns: When its outcome was known; ``None`` while it goes on.
         outcome: How it ended. One that the lane sets (``timeout``) stands; else the worker's
@@ -67,7 +69,7 @@ class RunTrace:
             them timed; of those that were not, the latency is not known, nor whether sampling
             kept step with them.
         has_device_clock: False where the stages are of the host's clock.
-        throttle_events: Counted in the steady window; ``None`` where nothing counts them.
+        throttle_events: Counted in the steady window; ``None`` leaves that to the telemetry.
         suspended_ns: Growth of CLOCK_BOOTTIME less CLOCK_MONOTONIC from start to end.
     """
 
@@ -79,6 +81,7 @@ class RunTrace:
     started_wall_ns: int
     model: str | None = None
     batch: int = 1
+    process: Process = field(default_factory=Process)
     lateness_seconds: float | None = None
     ended_ns: int | None = None
     outcome: Outcome | None = None

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from ..collectors.base import SYSTEM_CLOCK, Clock, LineSource
+from ..collectors.base import SYSTEM_CLOCK, Clock
+from ..collectors.line_collector import LineCollector
 from ..collectors.load_board import LoadBoard
-from ..collectors.tegrastats import TegrastatsCollector
 from ..parsers.errors import Mendable
 from .config import Config
 from .energy_counters import EnergyCounters
@@ -30,7 +30,7 @@ from .secret import read_token
 from .server import serve, url_of
 from .signals import END, RELOAD, Signals
 from .snapshot import Snapshot
-from .sources import lane_occupancy, open_source
+from .sources import lane_occupancy, open_telemetry
 from .store import Store
 from .telemetry import TelemetryFeed
 from .timeline import SealedBlock, Timeline
@@ -125,7 +125,7 @@ class Service:
         """
         for run_id in self._store.recover():
             _LOG.warning("run %s was in flight when the daemon died: closed as failed", run_id)
-        self._start_telemetry(self.config, self._open_source(self.config))
+        self._start_telemetry(self.config, self._open_telemetry(self.config))
         self._plan(self.config)
         self._keeper.start()
         greet()
@@ -215,12 +215,12 @@ class Service:
         """Bring a configuration into force; whatever can be refused about it is, before that."""
         old = self.config
         other_source = (old.telemetry, old.board) != (config.telemetry, config.board)
-        source = self._open_source(config) if other_source else None
+        collector = self._open_telemetry(config) if other_source else None
         for section in ("http", "store"):
             if getattr(old, section) != getattr(config, section):
                 _LOG.warning("%s: changed; it comes into force at the next start", section)
-        if source is not None:
-            self._start_telemetry(config, source)
+        if collector is not None:
+            self._start_telemetry(config, collector)
         if old.workloads != config.workloads:
             self._plan(config)
         self.config = config
@@ -264,17 +264,17 @@ class Service:
     def _now(self) -> Now:
         return Now(self._clock.monotonic_ns(), self._clock.wall_ns())
 
-    def _open_source(self, config: Config) -> LineSource:
-        return open_source(config.telemetry, self._load, self._clock)
+    def _open_telemetry(self, config: Config) -> LineCollector:
+        return open_telemetry(config.telemetry, self._load, self._clock)
 
-    def _start_telemetry(self, config: Config, source: LineSource) -> None:
+    def _start_telemetry(self, config: Config, collector: LineCollector) -> None:
         if self._feed is not None:
             self._feed.stop()
         self._timeline.seal()
-        self._timeline.source = source.name
-        self.ledger.update(environment=environment_of(config, source.is_live))
+        self._timeline.source = collector.source.name
+        self.ledger.update(environment=environment_of(config, collector.source.is_live))
         self._feed = TelemetryFeed(
-            TegrastatsCollector(source),
+            collector,
             timeline=self._timeline,
             energy=self._energy,
             ledger=self.ledger,

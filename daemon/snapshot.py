@@ -78,6 +78,7 @@ class Snapshot:
         sources: Telemetry sources.
         rail_joules: Energy since the start, by rail.
         module_joules: Energy of the module; ``None`` where the board's rule is not known.
+        throttle_events: How often throttling began, by kind.
         dla_occupancy: Share of the last interval in which our own lane had work in flight.
         workloads: By name.
         lateness: Of the starts of scheduled runs.
@@ -91,6 +92,7 @@ class Snapshot:
     sources: tuple[SourceState, ...] = ()
     rail_joules: Mapping[str, float] = field(default_factory=dict)
     module_joules: float | None = None
+    throttle_events: Mapping[str, int] = field(default_factory=dict)
     dla_occupancy: Mapping[int, float] = field(default_factory=dict)
     workloads: Mapping[str, WorkloadState] = field(default_factory=dict)
     lateness: Histogram = field(default_factory=lambda: Histogram.empty(LATENESS_BOUNDS_SECONDS))

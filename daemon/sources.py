@@ -4,13 +4,34 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..collectors.base import Clock, LineSource
+from ..collectors.line_collector import LineCollector
 from ..collectors.load_board import LoadBoard
 from ..collectors.process_source import ProcessSource
 from ..collectors.replay import ReplaySource
 from ..collectors.simulator import SimulatorSource
 from ..collectors.stream import StreamSource
-from ..collectors.tegrastats import tegrastats_command
+from ..collectors.tegrastats import TegrastatsCollector, tegrastats_command
 from .config import Telemetry
+
+
+def open_telemetry(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineCollector:
+    """Return what makes samples of the source that ``telemetry:`` names.
+
+    Args:
+        telemetry: The settings.
+        load: Our own runs, for the simulated board.
+        clock: The time.
+
+    Raises:
+        Mendable: The recorded log or the pipe can't be read.
+    """
+    source = open_source(telemetry, load, clock)
+    if telemetry.source == "nvml":
+        # Imported only where there is one: a board has no use for its records.
+        from ..collectors.nvml import NvmlCollector
+
+        return NvmlCollector(source)
+    return TegrastatsCollector(source)
 
 
 def open_source(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineSource:
@@ -48,6 +69,10 @@ def open_source(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineSour
             most_pieces=2,  # nobody here asks the board for its truth
             clock=clock,
         )
+    if telemetry.source == "nvml":
+        from ..collectors.nvml import nvml_source
+
+        return nvml_source(telemetry.interval, telemetry.nvml.gpu, clock)
     return ProcessSource(
         tegrastats_command(telemetry.interval, telemetry.tegrastats.command),
         interval_seconds=telemetry.interval,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from ..collectors.base import Stamped
 from ..collectors.board import RailRule, find_rail_rule
-from ..collectors.tegrastats import TegrastatsCollector
+from ..collectors.line_collector import About, LineCollector
 from ..parsers.errors import Mendable
 from ..parsers.flat import flatten
 from ..parsers.records import Sample
@@ -14,6 +14,7 @@ from .energy_counters import EnergyCounters
 from .ledger import Ledger
 from .run_report import Environment
 from .snapshot import SourceState
+from .throttle import counts
 from .timeline import Timeline
 
 _LOG = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ class TelemetryFeed:
 
     def __init__(
         self,
-        collector: TegrastatsCollector,
+        collector: LineCollector,
         *,
         timeline: Timeline,
         energy: EnergyCounters,
@@ -56,6 +57,7 @@ class TelemetryFeed:
         self._ledger = ledger
         self._occupancy = occupancy
         self._latest: Stamped[Sample] | None = None
+        self._about: About | None = None
         # An older state must not be shown over a newer one.
         self._showing = threading.Lock()
         energy.rule = rule
@@ -68,7 +70,7 @@ class TelemetryFeed:
         if strange:
             reasons = self._collector.unparsed
             most = max(reasons, key=reasons.__getitem__, default="")
-            said.append(f"the last {strange} line(s) are none of tegrastats (mostly: {most})")
+            said.append(f"the last {strange} line(s) are no samples (mostly: {most})")
         return "; ".join(filter(None, said)) or None
 
     def start(self) -> None:
@@ -106,6 +108,8 @@ class TelemetryFeed:
     def _take(self, sample: Stamped[Sample]) -> None:
         self._lines_until_sample = self._collector.lines
         values = flatten(sample.value)
+        if self._collector.about is not self._about:
+            self._describe(self._collector.about)
         # The counters first: who waits on the timeline may look at them at once.
         if self._energy.rule is None and sample.value.rails:
             self._learn_board(find_rail_rule(sample.value.rails))
@@ -118,8 +122,23 @@ class TelemetryFeed:
                 sources=(self._state(),),
                 rail_joules=self._energy.rails,
                 module_joules=self._energy.module_joules,
+                throttle_events=counts(values),
                 dla_occupancy=self._occupancy(begin_ns, sample.monotonic_ns),
             )
+
+    def _describe(self, about: About | None) -> None:
+        """Take over what a source says of the machine; the configuration knows better."""
+        self._about = about
+        if about is not None:
+            known: Environment = self._ledger.snapshot.environment
+            said = {
+                "board": known.board or about.board,
+                "module": known.module or about.module,
+                "gpu_uuid": about.gpu_uuid,
+                "power_reading": about.power_reading,
+                "versions": {**known.versions, **about.versions},
+            }
+            self._ledger.update(environment=known.model_copy(update=said))
 
     def _learn_board(self, rule: RailRule | None) -> None:
         if rule is not None:

@@ -53,13 +53,19 @@ def weighted_mean(pairs: Sequence[tuple[float, float]]) -> float:
     return min(max(mean, min(values)), max(values))
 
 
-def telemetry(cut: Cut, window: Span, throttle_events: int | None = None) -> Telemetry:
+def telemetry(
+    cut: Cut,
+    window: Span,
+    throttle_events: int | None = None,
+    throttle: Mapping[str, int] | None = None,
+) -> Telemetry:
     """Describe what the machine did in a window.
 
     Args:
         cut: Samples of the window with their neighbours.
         window: The steady window.
         throttle_events: How many were counted in it; ``None`` where nothing counts them.
+        throttle: The same by kind.
     """
     weights = overlap_ns(cut.times_ns, window)
     inside = cut.inside(window.begin_ns, window.end_ns)
@@ -89,6 +95,7 @@ def telemetry(cut: Cut, window: Span, throttle_events: int | None = None) -> Tel
         },
         dla_active={name: weighted_mean(pairs) for name, pairs in gates.items() if pairs},
         throttle_events=throttle_events,
+        throttle=dict(throttle or {}),
     )
 
 
@@ -132,6 +139,29 @@ def clock_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
 def gate_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
     """Return 1 and 0 for on and off of each DLA core: ``dla0``, ``dla1``."""
     return _dla(columns, "on")
+
+
+def dla_was_on(cut: Cut, window: Span, device: str) -> bool | None:
+    """Tell whether any sample in a window saw a DLA core powered or busy.
+
+    Args:
+        cut: Samples of the window with their neighbours.
+        window: The steady window.
+        device: ``dla0`` or ``dla1``.
+
+    Returns:
+        ``None`` where no sample in the window tells of the core.
+    """
+    inside = cut.inside(window.begin_ns, window.end_ns)
+    columns = (_dla(cut.columns, field).get(device) for field in ("on", "utilization_ratio"))
+    told = [
+        value
+        for column in columns
+        if column is not None
+        for value in column[inside]
+        if not isnan(value)
+    ]
+    return any(value > 0 for value in told) if told else None
 
 
 def zone_columns(columns: Mapping[str, Column]) -> dict[str, Column]:

@@ -50,6 +50,7 @@ def flatten(sample: Sample) -> dict[str, float]:
     for name, rail in sample.rails.items():
         for field, watts in rail:
             named[f"rails.{name}.{field}"] = watts
+    named.update(sample.beside())
     return {name: value for name, value in named.items() if value is not None}
 
 

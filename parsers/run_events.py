@@ -18,6 +18,20 @@ StageName = Literal["pre", "h2d", "compute", "d2h", "post"]
 Ending = Literal["ok", "failed", "unavailable", "cancelled"]
 
 
+class Process(Record):
+    """How a worker shares the machine with others.
+
+    Attributes:
+        nice: Added to the daemon's own niceness.
+        cpus: Cores that it may run on; none leaves all of them.
+        mps_percentage: Share of the GPU's multiprocessors under NVIDIA MPS; ``None`` for all.
+    """
+
+    nice: int = Field(0, ge=0, le=19)
+    cpus: tuple[NonNegativeInt, ...] = ()
+    mps_percentage: int | None = Field(None, ge=1, le=100)
+
+
 class Order(Record):
     """What the daemon asks a worker to run.
 
@@ -30,6 +44,7 @@ class Order(Record):
         batch: Inputs an inference.
         threads: CPU threads of a CPU back-end; ``None`` leaves it to the library.
         precision: What the engine is to be built in; ``None`` leaves it to the back-end.
+        optimization_level: How long TensorRT is to look for faster kernels; ``None`` leaves it.
         fallback: What becomes of layers that a DLA refuses.
         streams: Inferences in flight at once.
         cuda_graph: Whether to launch inferences as a CUDA graph where that can be.
@@ -38,6 +53,8 @@ class Order(Record):
         program: Of a back-end that runs one: the program and its arguments.
         outputs_file: Where to write what an inference gives, as a NumPy archive with one array
             an output, in the order of their names.
+        profile_file: Where to write the time of each layer, from a pass after all else.
+        process: How its worker is to share the machine; another one needs another worker.
         warm_up_seconds: At least so long before anything counts.
         baseline_seconds: Idle time measured before and after the steady phase, model loaded.
         duration_seconds: Length of the steady phase, or
@@ -52,6 +69,7 @@ class Order(Record):
     batch: PositiveInt = 1
     threads: PositiveInt | None = None
     precision: Precision | None = None
+    optimization_level: int | None = Field(None, ge=0, le=5)
     fallback: Fallback = "allow"
     streams: PositiveInt = 1
     cuda_graph: bool = True
@@ -59,6 +77,8 @@ class Order(Record):
     engine_directory: str | None = None
     program: tuple[str, ...] = ()
     outputs_file: str | None = None
+    profile_file: str | None = None
+    process: Process = Process()
     warm_up_seconds: NonNegativeFloat = 1.0
     baseline_seconds: NonNegativeFloat = 0.0
     duration_seconds: NonNegativeFloat | None = None

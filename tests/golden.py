@@ -1,14 +1,18 @@
-"""Rewrites the reviewed record beside every capture: ``make golden``, and a person reads the diff.
+"""Rewrites the reviewed records: ``make golden``, and a person reads the diff.
 
 A capture ``tests/captures/<board>__<l4t>.txt`` holds lines as a board printed them, and the file
-beside it that ends in ``.jsonl`` the record of each, one a line, defaults left out.
+beside it that ends in ``.jsonl`` the record of each, one a line, defaults left out. What an engine
+says of its layers is in ``tests/placements``, told there.
 """
 
+import json
 from pathlib import Path
 
 from tegrascope import parse_line
+from tegrascope.parsers.placement import layer_types, placement_of
 
 CAPTURES = Path(__file__).parent / "captures"
+PLACEMENTS = Path(__file__).parent / "placements"
 
 
 def main() -> None:
@@ -19,6 +23,24 @@ def main() -> None:
         golden = capture.with_suffix(".jsonl")
         golden.write_text("".join(f"{record}\n" for record in records), encoding="utf-8")
         print(f"{golden.name}: {len(records)} records")
+    for golden in sorted(PLACEMENTS.glob("*.expected.json")):
+        device = json.loads(golden.read_text(encoding="utf-8"))["device"]
+        text = json.dumps(read_placement(golden, device), indent=1)
+        golden.write_text(f"{text}\n", encoding="utf-8")
+        print(f"{golden.name}: written")
+
+
+def read_placement(golden: Path, device: str) -> dict[str, object]:
+    """Read the build log and the inspector's text beside a reviewed placement."""
+    stem = golden.name.removesuffix(".expected.json")
+    log, inspector = (golden.with_name(stem + end) for end in (".log", ".inspector.json"))
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    text = inspector.read_text(encoding="utf-8") if inspector.exists() else None
+    return {
+        "device": device,
+        "placement": placement_of(lines, text, device).model_dump(mode="json"),
+        "layer_types": layer_types(text),
+    }
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ...parsers.built import Built
 from ...parsers.errors import Mendable
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 class EngineUnavailable(Mendable):
     """A back-end, its library or its device is not on this machine; says what to install."""
+
+
+class DeviceLostError(RuntimeError):
+    """This process cannot use its device any more; another one can."""
 
 
 class Engine(Protocol):
@@ -40,7 +44,11 @@ class Engine(Protocol):
         """Compile what was loaded."""
 
     def cold_start_ns(self) -> Mapping[str, int]:
-        """Return those parts of ``load`` and ``build`` that can be told apart, by name."""
+        """Return the parts of a cold start that can be told apart, by name.
+
+        Asked after ``load``, after ``build`` and after the first inference. Each time it returns
+        all parts so far; those that are new are taken out of the step that has just ended.
+        """
 
     def infer(self) -> None:
         """Run one inference of ``batch`` inputs; it is complete when this returns."""
@@ -62,3 +70,25 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Release the model, its memory and its threads; called once, after anything."""
+
+
+@runtime_checkable
+class Pipelined(Protocol):
+    """An engine that can have several inferences in flight, each in a slot of its own."""
+
+    def submit(self, slot: int) -> None:
+        """Start an inference in a slot that is free, and return before it is complete."""
+
+    def wait(self, slot: int) -> None:
+        """Return when the inference in a slot is complete; the slot is free then."""
+
+    def slot_stages_ns(self, slot: int) -> Sequence[int]:
+        """Return the time of each of ``stages`` in the slot's last inference."""
+
+
+@runtime_checkable
+class Profiled(Protocol):
+    """An engine that can tell the time of each layer, in a pass of its own."""
+
+    def profile(self, count: int) -> Mapping[str, int]:
+        """Run inferences that are slower for being watched; return mean nanoseconds by layer."""

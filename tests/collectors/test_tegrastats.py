@@ -5,12 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from tegrascope.collectors.base import Stamped
-from tegrascope.collectors.tegrastats import (
-    MOST_REASONS,
-    OTHER_REASON,
-    TegrastatsCollector,
-    tegrastats_command,
-)
+from tegrascope.collectors.line_collector import MOST_REASONS, OTHER_REASON
+from tegrascope.collectors.tegrastats import TegrastatsCollector, tegrastats_command
 from tegrascope.parsers.errors import ParseError
 
 

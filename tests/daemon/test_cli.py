@@ -15,6 +15,7 @@ import pytest
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.run_report import Distribution, Energy, RailEnergy, RunReport
 from tegrascope.daemon.store import Store
+from tegrascope.parsers.built import Built, Placement
 from tegrascope.parsers.tegrastats import parse_line
 
 S = 1_000_000_000
@@ -64,6 +65,10 @@ def state_dir(tmp_path):
                 total_rails=("VDD_IN",),
                 rails={"VDD_IN": RailEnergy(gross_joules=10, mean_watts=5.25)},
                 gross_joules_per_inference=0.2,
+            ),
+            built=Built(
+                layer_types={"fp16": 3},
+                placement=Placement(verdict="mixed", loadables=1, gpu_layers=("a + b",)),
             ),
             quality=("simulated", "not_steady"),
         )
@@ -283,9 +288,11 @@ def test_runs_list_is_a_table(state_dir, capsys):
 
 
 def test_runs_show_takes_part_of_an_id(state_dir, capsys):
-    """What the table prints of an id is enough to see all of the run."""
+    """What the table prints of an id is enough to see all of the run, its placement included."""
     assert main(["runs", "show", "1-good", "--state-dir", str(state_dir)]) == 0
     shown = json.loads(capsys.readouterr().out)
+    assert shown["built"]["placement"]["verdict"] == "mixed"
+    assert shown["built"]["placement"]["gpu_layers"] == ["a + b"]
     assert RunReport.model_validate(shown).quality == ("simulated", "not_steady")
     for wrong in ("0193", "none"):
         assert main(["runs", "show", wrong, "--state-dir", str(state_dir)]) == 1

@@ -57,6 +57,7 @@ def test_every_error_is_told_in_the_order_of_the_file():
         ("store:\n  path: [\n\n", 4, "expected the node content"),
         ("http:\n  listen: 1.2.3.4:1\n  listen: 1.2.3.4:2\n", 3, "given twice"),
         ("telemetry: {source: replay}\n", 1, "replay.path"),
+        ("telemetry: {source: nvml, nvml: {gpu: first}}\n", 1, "nvidia-smi -L"),
         ("workloads:\n- {name: a, model: x, every: 1s, cron: '* * * * *'}\n", 2, "not both"),
         ("workloads:\n- {name: a, model: x, cron: '61 * * * *'}\n", 2, "five fields"),
         ("workloads:\n- {name: a, model: x}\n- {name: a, model: y}\n", 1, "two workloads"),
@@ -137,3 +138,11 @@ def test_listen_takes_ipv6():
     for wrong in ("80", ":80", "host:", "host:99999", "host:٣"):
         with pytest.raises(ValueError, match="HOST:PORT"):
             split_listen(wrong)
+
+
+@pytest.mark.parametrize("gpu", [0, 3, "GPU-7c1b0a52-6f3e-11ee-b962-0242ac120002"])
+def test_gpu_is_an_index_or_a_uuid(gpu):
+    """Either names one GPU, as nvidia-smi -L lists them."""
+    config = parse_config(f"telemetry: {{source: nvml, nvml: {{gpu: {gpu}}}}}", Path("t.yaml"))
+    assert config.telemetry.nvml.gpu == gpu
+    assert config.telemetry.interval == 1.009

@@ -9,6 +9,8 @@ from tegrascope.daemon.correlate import correlate
 from tegrascope.daemon.cut import Cut
 from tegrascope.daemon.run_report import Environment, Span
 from tegrascope.daemon.run_trace import RunTrace
+from tegrascope.daemon.utilization import dla_was_on
+from tegrascope.parsers.built import Built, Placement
 from tegrascope.parsers.run_events import Finished, Hello, Inferences, Loaded, Phase
 
 SECOND = 1_000_000_000
@@ -224,6 +226,55 @@ def test_a_silent_worker_is_a_failure():
     assert (report.outcome, report.reason) == ("failed", "the worker did not say how it ended")
 
 
+ON, OFF = (lambda _: 1.0), (lambda _: 0.0)
+BEFORE = lambda t: float(t < 100)  # noqa: E731 - a column, like the two above
+UNKNOWN = lambda _: math.nan  # noqa: E731
+
+
+@pytest.mark.parametrize(
+    ("columns", "was_on"),
+    [
+        ({"dla.0.on": ON}, True),
+        ({"dla.0.on": OFF}, False),
+        ({"dla.0.on": BEFORE}, False),
+        ({"dla.0.on": OFF, "dla.0.utilization_ratio": ON}, True),
+        ({"dla.0.utilization_ratio": OFF}, False),
+        ({"dla.0.on": UNKNOWN}, None),
+        ({"dla.1.on": OFF}, None),
+        ({}, None),
+    ],
+)
+def test_a_core_that_worked_was_on_in_some_sample(columns, was_on):
+    """Samples of the steady window tell of a core; what none tells is not known."""
+    assert dla_was_on(telemetry(**columns), span(100, 130), "dla0") is was_on
+
+
+def test_work_that_went_elsewhere_is_flagged():
+    """A DLA run whose engine is the GPU's, or whose core stayed off, is told from one that ran."""
+
+    def quality(verdict, gate, **fields):
+        loaded = Loaded(
+            run_id=RUN, model_sha256="ab", built=Built(placement=Placement(verdict=verdict))
+        )
+        made = trace(*WHOLE, loaded, **{"backend": "tensorrt", "throttle_events": 0, **fields})
+        return correlate(made, telemetry(**{"dla.0.on": gate}), rule=RULE).quality
+
+    assert quality("pure_dla", ON) == ()
+    assert quality("mixed", ON) == ("fallback",)
+    assert quality("gpu_only", ON) == ("dla_not_used", "fallback")
+    assert quality("pure_dla", OFF) == ("dla_not_used",)
+    assert quality("gpu_only", OFF, device="gpu") == ()
+
+
+def test_a_lane_that_the_cpu_plays_has_no_place():
+    """A run on a simulated DLA claims nothing of a real one."""
+    off = telemetry(**{"dla.0.on": OFF})
+    assert correlate(trace(*WHOLE), off, rule=RULE).quality == ()
+    simulated = Environment(simulated=True)
+    played = correlate(trace(*WHOLE, backend="tensorrt"), off, rule=RULE, environment=simulated)
+    assert played.quality == ("simulated",)
+
+
 def test_what_happened_to_the_machine_is_flagged():
     """Throttling, sleep, a set clock and a gap each leave their flag."""
     cut = telemetry()
@@ -236,6 +287,57 @@ def test_what_happened_to_the_machine_is_flagged():
     assert report.quality == expected
     assert report.telemetry.throttle_events == 2
     assert "telemetry_gap" in correlate(trace(*WHOLE), telemetry(end=129.9)).quality
+
+
+def test_throttling_that_telemetry_counts_is_the_runs():
+    """Counters in the timeline flag the run in whose window they grew; a power cap flags none."""
+    counters = {
+        "throttle.hw_thermal.events": lambda t: 3.0 + (t > 110) + (t > 133),
+        "throttle.sw_power_cap.events": lambda t: float((t + 5) // 10),
+    }
+    report = correlate(trace(*WHOLE), telemetry(**counters))
+    assert report.quality == ("not_steady", "throttled")
+    assert report.telemetry.throttle == {"hw_thermal": 1, "sw_power_cap": 3}
+    assert report.telemetry.throttle_events == 1
+    capped = telemetry(**{"throttle.sw_power_cap.events": counters["throttle.sw_power_cap.events"]})
+    report = correlate(trace(*WHOLE), capped)
+    assert (report.quality, report.telemetry.throttle_events) == ((), 0)
+    assert correlate(trace(*WHOLE), telemetry()).telemetry.throttle_events is None
+
+
+def test_a_counter_stands_beside_the_integral():
+    """The board's own counter gives the same joules as the integral, as a figure of its own."""
+    cut = telemetry(noise=0)
+    watts = [20.0 if ns(100) <= t < ns(130) else 10.0 for t in cut.times_ns]
+    joules = [10 * t / SECOND + 10 * min(max(t / SECOND - 100, 0), 30) for t in cut.times_ns]
+    columns = {
+        "rails.GPU.instant_watts": array("d", watts),
+        "rails.GPU.counter_joules": array("d", joules),
+        "rails.GPU.counter_after_seconds": array("d", [0.0] * len(joules)),
+        "rails.GPU.counter_read_seconds": array("d", [0.004] * len(joules)),
+    }
+    gpu = Cut(cut.times_ns, cut.wall_ns, columns)
+    rule = find_rail_rule(["GPU"])
+    energy = correlate(trace(*WHOLE), gpu, rule=rule).energy
+    assert energy.gross_joules == pytest.approx(600, rel=0.01)
+    assert abs(energy.counter_joules - 600) <= energy.counter_edge_joules < 6
+    assert energy.rails["GPU"].counter_joules == energy.counter_joules
+    assert correlate(trace(*WHOLE), cut, rule=RULE).energy.counter_joules is None
+
+
+def test_lagging_power_widens_the_interval():
+    """Power that is a mean over the second before misses some of the run, and the interval it."""
+    cut = telemetry(noise=0)
+    work = [min(max(t / SECOND - 100, 0), 30) for t in cut.times_ns]
+    ago = [min(max(t / SECOND - 101, 0), 30) for t in cut.times_ns]
+    mean = array("d", (10 + 300 * (a - b) for a, b in zip(work, ago, strict=True)))
+    lagging = Cut(cut.times_ns, cut.wall_ns, {"rails.GPU.instant_watts": mean})
+    rule, truth = find_rail_rule(["GPU"]), 310 * 30
+    told = correlate(trace(*WHOLE), lagging, rule=rule).energy
+    assert told.gross_interval.high < truth
+    late = Environment(power_reading="usage")
+    told = correlate(trace(*WHOLE), lagging, rule=rule, environment=late).energy
+    assert told.gross_interval.low < truth < told.gross_interval.high
 
 
 def test_drifting_idle_power_is_flagged():

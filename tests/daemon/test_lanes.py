@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tegrascope.daemon.lanes import Lane
-from tegrascope.parsers.run_events import Order, RunEvent
+from tegrascope.parsers.run_events import Order, Process, RunEvent
 
 ORDER = Order(run_id="r1", backend="x", device="cpu", model="m", model_directory="/tmp", count=1)
 
@@ -129,3 +129,31 @@ def test_missing_worker_fails_the_run_only(tmp_path):
     verdict, _ = run(Lane("cpu", argv=(str(tmp_path / "none"),)))
     assert verdict.outcome == "failed"
     assert "does not start" in verdict.reason
+
+
+def test_other_process_settings_need_another_worker(lane_of):
+    """A worker keeps its priority and cores for life, so an order with others gets a new one."""
+    lane = lane_of(
+        'print("niceness", os.nice(0), sys.argv[1:], file=sys.stderr, flush=True)\n'
+        'tell(event="finished", ending="failed", reason=" ".join(sys.argv[3:]), **run)'
+    )
+    reasons, pids = [], set()
+    for process in (Process(), Process(nice=3, cpus=(0,)), Process(nice=3, cpus=(0,))):
+        order = ORDER.model_copy(update={"process": process})
+        reasons.append(lane.run(order, 20.0, lambda _: None).reason)
+        pids.add(lane.pid)
+    assert reasons == ["", "--nice 3 --cpus 0", "--nice 3 --cpus 0"]
+    assert len(pids) == 2
+
+
+def test_a_worker_that_cannot_have_its_cores_says_which_there_are(tmp_path):
+    """Settings that the machine cannot give are the run's failure, with what would be right."""
+    lane = Lane("cpu", cwd=tmp_path)
+    order = ORDER.model_copy(update={"process": Process(cpus=(4090,))})
+    verdict = lane.run(order, 60.0, lambda _: None)
+    assert verdict.outcome == "failed"
+    assert "4090" in verdict.reason
+    assert f"are {min(os.sched_getaffinity(0))}" in verdict.reason
+    order = ORDER.model_copy(update={"process": Process(mps_percentage=50)})
+    assert "nvidia-cuda-mps-control" in lane.run(order, 60.0, lambda _: None).reason
+    lane.close()

@@ -22,6 +22,8 @@ from tegrascope.daemon.run_report import (
     Utilization,
 )
 from tegrascope.daemon.snapshot import Snapshot, SourceState
+from tegrascope.parsers.built import Built, Placement
+from tegrascope.parsers.gpu_sample import GpuMemory, GpuSample
 from tegrascope.parsers.run_events import Inferences
 from tegrascope.parsers.tegrastats import parse_line
 
@@ -31,6 +33,12 @@ LINE = (
     "CPU [90%@2201,off] EMC_FREQ 1%@2133 GR3D_FREQ 14%@[407,0] VIC 36%@115 NVENC off "
     "NVDLA0 42%@1600 NVDLA1 off APE 174 cpu@77.281C cv0@-256C "
     "VDD_GPU_SOC 3150mW/2971mW VDD_CPU_CV 14312mW/12415mW VIN_SYS_5V0 4968mW/5048mW"
+)
+PLACEMENT = Placement(
+    verdict="mixed",
+    loadables=2,
+    dla_layers=("{ForeignNode[a...b]}", "{ForeignNode[d]}"),
+    gpu_layers=("c",),
 )
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
@@ -67,16 +75,21 @@ def report(**changes: object) -> RunReport:
             net_joules_per_inference=-0.01,
         ),
         "quality": ("simulated", "overlapped"),
+        "built": Built(placement=PLACEMENT),
     }
     return RunReport.model_validate(fields | changes)
 
 
 def full_ledger() -> Ledger:
     """Everything that can be on the page, once."""
+    memory = GpuMemory(used_bytes=1 << 30, total_bytes=8 << 30, active_ratio=0.12)
+    sample = GpuSample.model_validate(
+        {**dict(parse_line(LINE)), "at_ns": 1, "memory": memory, "fan_speed_ratio": 0.33}
+    )
     source = SourceState(
         "simulator",
         interval_seconds=1.0,
-        latest=Stamped(100 * S, 5000 * S, parse_line(LINE)),
+        latest=Stamped(100 * S, 5000 * S, sample),
         samples=7,
         restarts=1,
         lines_unparsed={"noise": 2},
@@ -86,6 +99,7 @@ def full_ledger() -> Ledger:
         Snapshot(
             environment=Environment(board="AGX Orin"),
             sources=(source,),
+            throttle_events={"hw_thermal": 2},
             rail_joules={"VDD_CPU_CV": 12.5},
             module_joules=30.0,
             dla_occupancy={0: 0.5},
@@ -142,6 +156,21 @@ def test_numbers_of_the_line_stand_under_their_names():
     assert found["tegra_rail_power_watts{rail=VDD_GPU_SOC}"] == 3.15
 
 
+def test_a_gpu_with_memory_of_its_own_has_more():
+    """What only NVML tells stands under names of its own, and a board has none of it."""
+    found = series(full_ledger().snapshot)
+    assert found["tegra_gpu_memory_used_bytes{}"] == 1 << 30
+    assert found["tegra_gpu_memory_active_ratio{}"] == 0.12
+    assert found["tegra_fan_speed_ratio{fan=gpu}"] == 0.33
+    assert found["tegra_throttle_events_total{kind=hw_thermal}"] == 2
+    line = SourceState("tegrastats", latest=Stamped(100 * S, 5000 * S, parse_line(LINE)))
+    board = series(Snapshot(sources=(line,)))
+    assert "tegra_ram_used_bytes{}" in board
+    assert not any(
+        name.startswith(("tegra_gpu_memory", "tegra_fan", "tegra_throttle")) for name in board
+    )
+
+
 def test_runs_are_counted_and_a_negative_net_never_lowers_a_counter():
     """Energy below the baseline is within its uncertainty; a counter must not fall for it."""
     ledger = full_ledger()
@@ -159,6 +188,19 @@ def test_runs_are_counted_and_a_negative_net_never_lowers_a_counter():
     ledger.run_ended(report(outcome="failed", energy=None))
     again = series(ledger.snapshot)
     assert (again[gross], again[each]) == (10, -0.01)
+
+
+def test_layers_are_told_by_where_they_run():
+    """Each place has a number, 0 too; an engine of which nothing is known has none."""
+    ledger = full_ledger()
+    name = "tegra_inference_layers{{device=dla0,placement={},workload=resnet50}}"
+    names = [name.format(place) for place in ("dla", "gpu", "reformat")]
+    found = series(ledger.snapshot)
+    assert [found[one] for one in names] == [2, 1, 0]
+    ledger.run_ended(report(built=Built(placement=Placement(gpu_layers=("c",)))))
+    assert not set(names) & set(series(ledger.snapshot))
+    ledger.run_ended(report(built=None))
+    assert not set(names) & set(series(ledger.snapshot))
 
 
 def test_stale_telemetry_has_no_series():

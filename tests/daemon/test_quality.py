@@ -8,6 +8,8 @@ from tegrascope.daemon.phase_lock import aliased, rayleigh_probability
 from tegrascope.daemon.quality import (
     baseline_drift,
     clock_step,
+    dla_not_used,
+    fallback,
     in_order,
     insufficient_samples,
     overlapping,
@@ -17,6 +19,7 @@ from tegrascope.daemon.quality import (
 )
 from tegrascope.daemon.run_report import Span
 from tegrascope.daemon.steadiness import not_steady
+from tegrascope.parsers.built import Placement
 
 SECOND = 1_000_000_000
 
@@ -225,3 +228,43 @@ def test_flags_come_in_one_order():
     """Flags are told once each, in the order in which they are documented."""
     raised = ["simulated", "aliased", "overlapped", "aliased"]
     assert in_order(raised) == ("aliased", "overlapped", "simulated")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "on_gpu", "flag"),
+    [
+        ("mixed", ("softmax",), True),
+        ("gpu_only", (), True),
+        ("unknown", ("softmax",), True),
+        ("unknown", (), False),
+        ("dla_plus_reformat", (), False),
+        ("pure_dla", (), False),
+    ],
+)
+def test_fallback(verdict, on_gpu, flag):
+    """What computes on the GPU fell back, if a DLA was asked for; reformats did not."""
+    placement = Placement(verdict=verdict, gpu_layers=on_gpu, reformat_layers=("copy",))
+    assert fallback("dla0", placement) is flag
+    assert not fallback("gpu", placement)
+    assert not fallback("dla0", None)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "was_on", "flag"),
+    [
+        ("gpu_only", None, True),
+        ("gpu_only", True, True),
+        ("pure_dla", False, True),
+        ("unknown", False, True),
+        (None, False, True),
+        ("unknown", None, False),
+        (None, None, False),
+        ("mixed", None, False),
+        ("pure_dla", True, False),
+    ],
+)
+def test_dla_not_used(verdict, was_on, flag):
+    """An engine with nothing for the DLA, or a core off all along; doubt raises nothing."""
+    placement = None if verdict is None else Placement(verdict=verdict)
+    assert dla_not_used("dla1", placement, was_on) is flag
+    assert not dla_not_used("gpu", placement, was_on)

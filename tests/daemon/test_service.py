@@ -326,7 +326,7 @@ def test_unknown_lines_are_told(service_of, tmp_path):
     settings = {"telemetry": {"source": "replay", "replay": {"path": str(log), "speed": "max"}}}
     service = service_of(settings)
     service.start()
-    wait_for(lambda: "none of tegrastats" in (service.problem() or ""))
+    wait_for(lambda: "are no samples" in (service.problem() or ""))
     assert service.problem().startswith("no fresh sample from replay: ")
 
 

@@ -1,0 +1,226 @@
+"""The few calls of the CUDA runtime that an inference needs, over cuda-python old and new.
+
+New is ``cuda.bindings.runtime`` (from 11.8.4 and 12.6.1 on), old is ``cuda.cudart``. Both answer a
+tuple whose first item is an error code and raise nothing; ``Cuda.check`` is the one place that
+turns a code into an exception.
+"""
+
+import warnings
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from .base import DeviceLostError, EngineUnavailable
+
+_MODULES = ("cuda.bindings.runtime", "cuda.cudart")
+_INSTALL = (
+    "pip install cuda-python, of the major version of your CUDA (cuda-python<13 on JetPack 6)"
+)
+_NO_DRIVER = {
+    *("cudaErrorInsufficientDriver", "cudaErrorNoDevice", "cudaErrorInitializationError"),
+    *("cudaErrorStubLibrary", "cudaErrorSystemDriverMismatch", "cudaErrorSystemNotReady"),
+    *("cudaErrorCompatNotSupportedOnDevice", "cudaErrorDevicesUnavailable"),
+}
+# After one of these the process can do nothing more with the device: only a new one can.
+_FATAL = {
+    *("cudaErrorAssert", "cudaErrorContained", "cudaErrorECCUncorrectable"),
+    *("cudaErrorExternalDevice", "cudaErrorHardwareStackError", "cudaErrorIllegalAddress"),
+    *("cudaErrorIllegalInstruction", "cudaErrorInvalidAddressSpace", "cudaErrorInvalidPc"),
+    *("cudaErrorLaunchFailure", "cudaErrorLaunchTimeout", "cudaErrorMisalignedAddress"),
+    *("cudaErrorMpsClientTerminated", "cudaErrorTensorMemoryLeak"),
+}
+
+
+class CudaError(RuntimeError):
+    """A call of the CUDA runtime failed.
+
+    Attributes:
+        name: Of the code, as ``cudaErrorMemoryAllocation``.
+    """
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(f"{name}: {text}")
+        self.name = name
+
+
+class CudaLostError(CudaError, DeviceLostError):
+    """A failure after which this process cannot use the device any more."""
+
+
+class Cuda:
+    """The CUDA runtime of this process, on its first visible device.
+
+    The methods here are for setting up and tearing down. What is called with each inference is
+    taken from ``api`` and bound once, by whoever calls it.
+
+    Attributes:
+        api: The module of cuda-python.
+        name: Its name.
+    """
+
+    def __init__(self, api: Any, name: str) -> None:
+        self.api = api
+        self.name = name
+        self.host_to_device = api.cudaMemcpyKind.cudaMemcpyHostToDevice
+        self.device_to_host = api.cudaMemcpyKind.cudaMemcpyDeviceToHost
+
+    def check(self, answer: tuple[Any, ...]) -> Any:
+        """Return what a call answered.
+
+        Args:
+            answer: The code, and what else the call returns.
+
+        Returns:
+            Nothing, the one value, or a tuple of several.
+
+        Raises:
+            CudaError: The code is one of failure; ``CudaLostError`` where it is beyond repair.
+        """
+        code, *values = answer
+        if int(code) != 0:
+            raise self.error(code)
+        return values[0] if len(values) == 1 else tuple(values) or None
+
+    def error(self, code: Any) -> CudaError:
+        """Return the exception for a code, with the name and the text that CUDA has for it."""
+        name, text = (
+            told[1].decode() if int(told[0]) == 0 and told[1] else str(code)
+            for told in (self.api.cudaGetErrorName(code), self.api.cudaGetErrorString(code))
+        )
+        return (CudaLostError if name in _FATAL else CudaError)(name, text)
+
+    def initialise(self) -> None:
+        """Make the context of this process on its first visible device.
+
+        Raises:
+            EngineUnavailable: There is no driver, it is too old, or it has no device.
+        """
+        try:
+            self.check(self.api.cudaSetDevice(0))
+            self.check(self.api.cudaFree(0))
+        except CudaError as error:
+            if error.name not in _NO_DRIVER:
+                raise
+            raise EngineUnavailable(
+                f"CUDA finds no device it can use ({error})",
+                "install an NVIDIA driver as new as your cuda-python, and look at nvidia-smi;"
+                " in a container start it with the NVIDIA runtime",
+            ) from None
+
+    def device(self) -> tuple[str, str, bool]:
+        """Return the device's name, its compute capability as ``8.7``, and if it is integrated."""
+        told = self.check(self.api.cudaGetDeviceProperties(0))
+        name = told.name.decode(errors="replace").rstrip("\0")
+        return name, f"{told.major}.{told.minor}", bool(told.integrated)
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of cuda-python, of the runtime in it and of the driver."""
+        found = {"cuda-python": _installed_version()}
+        for name, call in (
+            ("cuda-runtime", self.api.cudaRuntimeGetVersion),
+            ("cuda-driver", self.api.cudaDriverGetVersion),
+        ):
+            number = int(self.check(call()))
+            found[name] = f"{number // 1000}.{number % 1000 // 10}"
+        return {name: number for name, number in found.items() if number}
+
+    def free_bytes(self) -> int:
+        """Return how much memory of the device is free, for whoever asks for it next."""
+        free, _ = self.check(self.api.cudaMemGetInfo())
+        return int(free)
+
+    def stream(self) -> Any:
+        """Make a stream that does not wait for the default stream."""
+        return self.check(self.api.cudaStreamCreateWithFlags(self.api.cudaStreamNonBlocking))
+
+    def event(self) -> Any:
+        """Make an event that keeps its time."""
+        return self.check(self.api.cudaEventCreateWithFlags(0))
+
+    def device_buffer(self, size: int) -> int:
+        """Allocate memory of the device; return its address."""
+        return int(self.check(self.api.cudaMalloc(max(1, size))))
+
+    def pinned_buffer(self, size: int) -> int:
+        """Allocate memory of the host that the device can copy from and to; return its address."""
+        return int(self.check(self.api.cudaHostAlloc(max(1, size), 0)))
+
+    def capture(self, stream: Any, work: Any) -> Any:
+        """Make a graph of what ``work`` enqueues on a stream, ready to be launched.
+
+        Only this thread's calls are watched, so that what another thread does with CUDA meanwhile
+        neither fails nor comes into the graph.
+
+        Raises:
+            CudaError: It cannot be captured.
+        """
+        api = self.api
+        mode = api.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
+        self.check(api.cudaStreamBeginCapture(stream, mode))
+        try:
+            work()
+        finally:
+            # Also what failed has to end, or the stream stays in capture for good.
+            code, graph = api.cudaStreamEndCapture(stream)
+        self.check((code,))
+        try:
+            return self.check(api.cudaGraphInstantiateWithFlags(graph, 0))
+        finally:
+            api.cudaGraphDestroy(graph)
+
+    def release(self, *, graphs: Any, events: Any, streams: Any, device: Any, pinned: Any) -> None:
+        """Give back all of these; what cannot be given back goes with the process."""
+        api = self.api
+        for call, things in (
+            (api.cudaGraphExecDestroy, graphs),
+            (api.cudaEventDestroy, events),
+            (api.cudaStreamDestroy, streams),
+            (api.cudaFree, device),
+            (api.cudaFreeHost, pinned),
+        ):
+            for thing in things:
+                call(thing)
+
+
+def handle_of(thing: Any) -> int:
+    """Return the address behind a stream, as TensorRT wants it.
+
+    From cuda-python 13 on ``int()`` of such an object is deprecated; before 12.8 there is no
+    other way.
+    """
+    try:
+        native = import_module("cuda.bindings.utils").get_cuda_native_handle
+    except (ImportError, AttributeError):
+        return int(thing)
+    return int(native(thing))
+
+
+def load_cuda() -> Cuda:
+    """Import cuda-python under the name that it has here; touches no device.
+
+    Raises:
+        EngineUnavailable: It is not installed, or lacks a library.
+    """
+    problem: ImportError | None = None
+    for name in _MODULES:
+        try:
+            with warnings.catch_warnings():
+                # The old name says on import that there is a new one.
+                warnings.simplefilter("ignore", FutureWarning)
+                return Cuda(import_module(name), name)
+        except ModuleNotFoundError:
+            continue
+        except ImportError as error:
+            problem = problem or error
+    if problem is not None:
+        raise EngineUnavailable(f"cuda-python cannot be imported ({problem})", _INSTALL)
+    raise EngineUnavailable("cuda-python is not installed", _INSTALL)
+
+
+def _installed_version() -> str:
+    for package in ("cuda-bindings", "cuda-python"):
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            continue
+    return ""

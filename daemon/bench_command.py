@@ -1,0 +1,144 @@
+"""``tegrascope bench``."""
+
+import argparse
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from .. import __version__
+from ..collectors.base import SYSTEM_CLOCK
+from ..parsers.errors import Mendable
+from .bench_checks import check_machine
+from .bench_progress import Bar, Lines
+from .bench_result import BenchResult, ModelResult
+from .bench_run import Bench
+from .bench_settings import Asked, read_settings
+from .bench_stand import Stand
+from .output import standard_output, unwritable
+from .signals import END, RELOAD, Signals
+
+GOOD, FAILED, CHECK_SAYS_NO = 0, 1, 3
+_BACKGROUND_SECONDS = 2.0
+
+
+def bench(arguments: argparse.Namespace) -> int:
+    """Compare models across accelerators; the table on standard output, words on standard error."""
+    asked = read_settings(arguments)
+    directory = _directory(arguments.output)
+    result, stand = _measure(asked, arguments.state_dir)
+    was_measured = any(one.rounds for model in result.models for one in model.accelerators)
+    if was_measured:
+        _write(result, stand, directory)
+    if arguments.json:
+        print(result.model_dump_json(exclude_none=True), file=standard_output())
+    else:
+        from .bench_table import print_result
+
+        print_result(result)
+    if result.is_partial:
+        print("interrupted: what was measured until then is there", file=sys.stderr)
+    if was_measured:
+        print(f"written: {directory}/result.json and report.html", file=sys.stderr)
+    return _status(result)
+
+
+def _measure(asked: Asked, state_dir: Path) -> tuple[BenchResult, Stand]:
+    """Set the telemetry up, run every model, and take it down again, whatever happens."""
+    signals = Signals()
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Mendable(
+            f"{state_dir}: {error.strerror}", "name a writable place with --state-dir"
+        ) from None
+    settings, clock = asked.settings, SYSTEM_CLOCK
+    started_wall_ns = clock.wall_ns()
+    stand = Stand(
+        asked.telemetry,
+        state_dir,
+        rule=asked.rule,
+        problem=asked.why_no_telemetry,
+        is_simulated=settings.is_simulated,
+    )
+    models: list[ModelResult] = []
+    watched: AbstractContextManager[Lines] = Bar() if sys.stderr.isatty() else nullcontext(Lines())
+    with watched as teller:
+        run = Bench(settings, stand, teller, lane_cwd=state_dir)
+        # From a thread of its own: the handler interrupts the one that holds the lane's lock.
+        end = threading.Thread(target=run.cancel, daemon=True)
+        signals.call((*END, *RELOAD), lambda: None if end.ident else end.start())
+        try:
+            stand.start()
+            if stand.problem is not None:
+                teller.say(f"no telemetry: {stand.problem}")
+            background = stand.background(min(_BACKGROUND_SECONDS, settings.duration_seconds))
+            for model in settings.models:
+                if not run.was_cancelled:
+                    models.append(run.run(model))
+        finally:
+            signals.ignore()
+            run.close()
+            stand.stop()
+    environment = stand.environment
+    return (
+        BenchResult(
+            tegrascope=__version__,
+            started_wall_ns=started_wall_ns,
+            ended_wall_ns=clock.wall_ns(),
+            is_partial=run.was_cancelled,
+            is_simulated=environment.simulated,
+            settings=settings,
+            environment=environment,
+            background=background,
+            checks=check_machine(background, environment),
+            telemetry_problem=stand.problem,
+            models=tuple(models),
+        ),
+        stand,
+    )
+
+
+def _directory(given: Path | None) -> Path:
+    """Return where results go, and see now, not after minutes of measuring, that they can."""
+    directory = given or Path(time.strftime("tegrascope-bench-%Y%m%d-%H%M%S"))
+    try:
+        if given is not None:
+            directory.mkdir(parents=True, exist_ok=True)
+        elif not os.access(".", os.W_OK):
+            raise PermissionError(13, "Permission denied")
+    except OSError as error:
+        where = directory if given is not None else Path.cwd()
+        raise Mendable(
+            f"{where}: {error.strerror or error}", "name a writable directory with -o"
+        ) from None
+    return directory
+
+
+def _write(result: BenchResult, stand: Stand, directory: Path) -> None:
+    path = directory / "result.json"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        path.write_text(result.model_dump_json(exclude_none=True, indent=1), encoding="utf-8")
+    except OSError as error:
+        raise unwritable(path, error) from None
+    _ = stand
+
+
+def _status(result: BenchResult) -> int:
+    """Say how it went: 1 nothing was measured or not all, 3 what was asked for is not here."""
+    found = [one for model in result.models for one in model.accelerators]
+    if result.is_partial:
+        return FAILED
+    if any(one.status == "unavailable" for one in found) and (
+        result.settings.devices is not None or not _measured(result.models)
+    ):
+        return CHECK_SAYS_NO
+    return GOOD if _measured(result.models) else FAILED
+
+
+def _measured(models: Sequence[ModelResult]) -> bool:
+    return any(one.rounds for model in models for one in model.accelerators)

@@ -1,0 +1,139 @@
+"""How a bench goes on, on standard error: a bar where somebody watches, plain lines elsewhere."""
+
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from ..parsers.run_events import Phase, RunEvent
+from .bench_summary import told_flags
+from .bench_words import duration, seconds
+from .run_report import Device, RunReport
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+_DOING = {
+    "load": "loads",
+    "build": "builds",
+    "warm_up": "warms up",
+    "baseline_before": "idles",
+    "steady": "infers",
+    "baseline_after": "idles",
+}
+
+
+class Teller(Protocol):
+    """Who is told how a bench goes on."""
+
+    def say(self, words: str) -> None:
+        """Take a line."""
+
+    def heard(self, event: RunEvent) -> None:
+        """Take an event of the run in flight."""
+
+    def begin_round(self, device: Device, number: int, planned: int, seconds_left: float) -> None:
+        """Take note of a round that begins, and of the time that it and all others take."""
+
+    def end_round(self, report: RunReport) -> None:
+        """Take note of its end."""
+
+
+class Lines:
+    """One line for each thing that happens."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        """Write to standard error, or elsewhere."""
+        self._stream = sys.stderr if stream is None else stream
+
+    def say(self, words: str) -> None:
+        """Print a line."""
+        print(words, file=self._stream, flush=True)
+
+    def heard(self, event: RunEvent) -> None:
+        """Say when an engine is built: that may take minutes."""
+        if isinstance(event, Phase) and event.phase == "build" and event.edge == "begin":
+            self.say("  building the engine; this may take minutes")
+
+    def begin_round(self, device: Device, number: int, planned: int, seconds_left: float) -> None:
+        """Say which, and how long there is to wait."""
+        left = duration(seconds_left)
+        self.say(f"round {number} of {planned} on {device}; about {left} left")
+
+    def end_round(self, report: RunReport) -> None:
+        """Say what came of it."""
+        self.say(f"  {outcome(report)}")
+
+
+class Bar(Lines):
+    """A line that moves, under those that stay; a context manager."""
+
+    def __init__(self) -> None:
+        """Prepare the bar."""
+        super().__init__()
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        self._progress: Progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[left]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True, highlight=False),
+            transient=True,
+        )
+        self._task: TaskID = self._progress.add_task("begins", total=None, left="")
+        self._what = ""
+        self._whole: float | None = None
+
+    def __enter__(self) -> "Bar":
+        """Show it."""
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the terminal as it was found."""
+        self._progress.stop()
+
+    def say(self, words: str) -> None:
+        """Print a line above the bar."""
+        self._what = words
+        self._progress.console.print(words, markup=False)
+
+    def heard(self, event: RunEvent) -> None:
+        """Show what the worker does."""
+        if isinstance(event, Phase) and event.edge == "begin":
+            doing = f"{self._what} · {_DOING[event.phase]}"
+            self._progress.update(self._task, description=doing)
+
+    def begin_round(self, device: Device, number: int, planned: int, seconds_left: float) -> None:
+        """Show which, and how far the bench is."""
+        self._whole = max(self._whole or 0.0, seconds_left)
+        self._what = f"round {number} of {planned} on {device}"
+        self._progress.update(
+            self._task,
+            description=self._what,
+            total=self._whole,
+            completed=self._whole - seconds_left,
+            left=f"about {duration(seconds_left)} left",
+        )
+
+    def end_round(self, report: RunReport) -> None:
+        """Print what came of it above the bar."""
+        self._progress.console.print(f"{self._what}: {outcome(report)}", markup=False)
+
+
+def outcome(report: RunReport) -> str:
+    """Say in a few words what a round found."""
+    if report.latency is None or report.outcome != "ok":
+        return f"{report.outcome}: {report.reason}"
+    words = [f"{report.inferences} inferences", f"p50 {seconds(report.latency.p50_seconds)}"]
+    flags = told_flags(report)
+    if flags:
+        words.append(" ".join(flags))
+    return ", ".join(words)

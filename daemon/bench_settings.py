@@ -1,0 +1,136 @@
+"""What a bench is asked for, from its arguments and from what this machine has."""
+
+import argparse
+import shutil
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import get_args
+
+from pydantic import ValidationError
+
+from ..collectors.board import RailRule
+from ..collectors.models import BUILTIN_MODELS, BUILTIN_PREFIX
+from ..parsers.errors import Mendable
+from .bench_result import BenchSettings
+from .config import Telemetry
+from .config_file import load_config
+
+# Fast enough for a hundred samples in ten seconds, and no divisor of usual rates.
+INTERVAL_SECONDS = 0.103
+SHORTEST_SECONDS, ENOUGH_SAMPLES = 12.0, 110
+BASELINE_SECONDS, WARM_UP_SECONDS = 8.0, 1.0
+_DRIVER = Path("/proc/driver/nvidia/version")
+_NO_TELEMETRY = (
+    "neither tegrastats nor NVML is here; on a Jetson put tegrastats on PATH, with another NVIDIA"
+    " GPU pip install nvidia-ml-py"
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to measure, and with what.
+
+    Attributes:
+        settings: As they are written into the result.
+        telemetry: Where samples come from; ``None`` for nowhere.
+        rule: The board's rail rule, where the configuration has one.
+        why_no_telemetry: One line with what mends it, where there is none.
+    """
+
+    settings: BenchSettings
+    telemetry: Telemetry | None
+    rule: RailRule | None = None
+    why_no_telemetry: str | None = None
+
+
+def read_settings(arguments: argparse.Namespace) -> Asked:
+    """Complete the arguments.
+
+    Raises:
+        Mendable: They contradict each other, or name a model that is not there.
+    """
+    models = (*arguments.models, *(BUILTIN_PREFIX + name for name in arguments.builtin))
+    for model in models:
+        _must_exist(model)
+    telemetry, rule, problem = _telemetry(arguments)
+    interval = INTERVAL_SECONDS if telemetry is None else telemetry.interval
+    settings = BenchSettings(
+        models=models,
+        devices=arguments.on,
+        backend=arguments.backend,
+        precision=arguments.precision,
+        batch=arguments.batch,
+        fallback=arguments.fallback,
+        duration_seconds=arguments.duration or max(SHORTEST_SECONDS, ENOUGH_SAMPLES * interval),
+        baseline_seconds=_baseline(arguments.baseline, telemetry),
+        warm_up_seconds=arguments.warm_up,
+        rounds=arguments.rounds,
+        telemetry=None if telemetry is None else telemetry.source,
+        is_simulated=arguments.simulate,
+    )
+    played = [device for device in settings.devices or () if device != "cpu"]
+    if settings.backend == "onnxruntime" and played and not settings.is_simulated:
+        raise Mendable(
+            f"onnxruntime runs on the CPU and is no {played[0]}",
+            "say --on cpu, or --simulate to let it play one",
+        )
+    return Asked(settings, telemetry, rule, problem)
+
+
+def _baseline(given: float | None, telemetry: Telemetry | None) -> float:
+    """Return how long to idle; without telemetry nobody would look."""
+    if telemetry is None:
+        return 0.0
+    return BASELINE_SECONDS if given is None else given
+
+
+def _telemetry(
+    arguments: argparse.Namespace,
+) -> tuple[Telemetry | None, RailRule | None, str | None]:
+    """Return the source, the rail rule, and why there is no source."""
+    chosen = [arguments.simulate, arguments.config is not None, arguments.telemetry is not None]
+    if sum(chosen) > 1:
+        raise Mendable(
+            "telemetry is named more than once", "give one of --simulate, -c and --telemetry"
+        )
+    if arguments.config is not None:
+        config = load_config(arguments.config)
+        return config.telemetry, config.board, None
+    name = "simulator" if arguments.simulate else arguments.telemetry or _found()
+    if name is None:
+        return None, None, _NO_TELEMETRY
+    if name == "none":
+        return None, None, "asked for with --telemetry none"
+    try:
+        made = Telemetry.model_validate({"source": name, "interval": INTERVAL_SECONDS})
+    except ValidationError:
+        raise Mendable(
+            f"there is no telemetry source {name}", f"use one of {', '.join(_sources())}"
+        ) from None
+    return made, None, None
+
+
+def _found() -> str | None:
+    """Return the source that this machine has."""
+    if shutil.which("tegrastats") is not None:
+        return "tegrastats"
+    if "nvml" in _sources() and find_spec("pynvml") is not None and _DRIVER.exists():
+        return "nvml"
+    return None
+
+
+def _sources() -> tuple[str, ...]:
+    return get_args(Telemetry.model_fields["source"].annotation)
+
+
+def _must_exist(model: str) -> None:
+    """Refuse a model that is not there before anything else is done."""
+    known = ", ".join(BUILTIN_MODELS)
+    if model.startswith(BUILTIN_PREFIX):
+        if model.removeprefix(BUILTIN_PREFIX) not in BUILTIN_MODELS:
+            raise Mendable(f"no built-in model is named {model!r}", f"use {known}")
+    elif not Path(model).expanduser().is_file():
+        raise Mendable(
+            f"there is no model file {model}", f"give an ONNX file, or --builtin {known}"
+        )

@@ -1,0 +1,152 @@
+"""What a bench is set up on: telemetry beside the lanes, and what a flight needs around it."""
+
+import threading
+from pathlib import Path
+from platform import python_version
+
+from .. import __version__
+from ..collectors.base import SYSTEM_CLOCK, Clock
+from ..collectors.board import RailRule
+from ..collectors.host_load import cpu_busy_ratio
+from ..collectors.load_board import LoadBoard
+from ..collectors.tegrastats import TegrastatsCollector
+from ..parsers.errors import Mendable
+from .config import Telemetry
+from .cut import Cut
+from .energy_counters import EnergyCounters
+from .flight import Surroundings, Windows
+from .ledger import Ledger
+from .run_report import Environment, Span
+from .snapshot import Snapshot
+from .sources import lane_occupancy, open_source
+from .telemetry import TelemetryFeed
+from .timeline import Timeline
+from .utilization import telemetry as describe
+
+_FIRST_SAMPLE_SECONDS = 10.0
+_LOOK_SECONDS = 0.25
+# A bench may take hours, and its figure shows all of it.
+_SPAN_SECONDS = 48 * 3600.0
+
+
+class Stand:
+    """The telemetry of a bench, taken by the same parts as the daemon's.
+
+    Attributes:
+        surroundings: What every flight needs.
+        problem: Why there is no telemetry; ``None`` while there is.
+        stopping: Once set, nothing here waits any more.
+    """
+
+    def __init__(
+        self,
+        telemetry: Telemetry | None,
+        state_dir: Path,
+        *,
+        rule: RailRule | None = None,
+        problem: str | None = None,
+        is_simulated: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            telemetry: Where samples come from; ``None`` for nowhere.
+            state_dir: Where models and engines are cached.
+            rule: How the board's rails add up; ``None`` has the rails tell.
+            problem: Why ``telemetry`` is ``None``.
+            is_simulated: Whether the accelerators are played.
+            clock: The time.
+        """
+        self.problem = problem
+        self.stopping = threading.Event()
+        self._settings = telemetry
+        self._rule = rule
+        self._energy = EnergyCounters()
+        self._feed: TelemetryFeed | None = None
+        self._clock = clock
+        self._timeline = Timeline(span_seconds=_SPAN_SECONDS)
+        environment = Environment(
+            board=None if rule is None else rule.name,
+            telemetry_source=None if telemetry is None else telemetry.source,
+            simulated=is_simulated,
+            versions={"tegrascope": __version__, "python": python_version()},
+        )
+        self.surroundings = Surroundings(
+            ledger=Ledger(Snapshot(environment=environment)),
+            timeline=self._timeline,
+            load=LoadBoard(),
+            windows=Windows(),
+            rule=lambda: self._energy.rule,
+            clock=clock,
+            model_directory=state_dir / "models",
+            engine_directory=state_dir / "engines",
+        )
+
+    @property
+    def environment(self) -> Environment:
+        """Where the bench runs, as far as is known by now."""
+        return self.surroundings.ledger.snapshot.environment
+
+    def start(self) -> None:
+        """Open the source and wait for its first sample; without one, say why and do without."""
+        if self._settings is None:
+            return
+        around = self.surroundings
+        try:
+            source = open_source(self._settings, around.load, self._clock)
+        except Mendable as error:
+            self.problem = str(error)
+            return
+        self._timeline.source = source.name
+        simulated = self.environment.simulated or not source.is_live
+        known = self.environment.model_copy(update={"simulated": simulated})
+        around.ledger.update(environment=known)
+        feed = TelemetryFeed(
+            TegrastatsCollector(source),
+            timeline=self._timeline,
+            energy=self._energy,
+            ledger=around.ledger,
+            occupancy=lambda begin_ns, end_ns: lane_occupancy(
+                around.load, ("dla0", "dla1"), begin_ns, end_ns
+            ),
+            rule=self._rule,
+        )
+        feed.start()
+        if self._await_first(feed):
+            self._feed = feed
+            return
+        self.problem = feed.why() or f"{source.name}: no sample in {_FIRST_SAMPLE_SECONDS:g} s"
+        feed.stop()
+
+    def _await_first(self, feed: TelemetryFeed) -> bool:
+        for _ in range(int(_FIRST_SAMPLE_SECONDS / _LOOK_SECONDS)):
+            if self._timeline.wait_past(0, _LOOK_SECONDS):
+                return True
+            if feed.problem is not None or self.stopping.is_set():
+                return False
+        return False
+
+    def stop(self) -> None:
+        """End the source."""
+        if self._feed is not None:
+            self._feed.stop()
+
+    def background(self, seconds: float) -> dict[str, float]:
+        """Watch the machine before anything of the bench runs.
+
+        Returns:
+            Load of ``cpu``, by the kernel, and of ``gpu``, by telemetry, where they are known.
+        """
+        begin_ns = self._clock.monotonic_ns()
+        loads = {"cpu": cpu_busy_ratio(seconds, self.stopping, clock=self._clock)}
+        end_ns = self._clock.monotonic_ns()
+        cut = self.cut(begin_ns, end_ns)
+        if cut.times_ns and end_ns > begin_ns:
+            seen = describe(cut, Span(begin_ns=begin_ns, end_ns=end_ns)).utilization.get("gpu")
+            loads["gpu"] = None if seen is None else seen.mean_ratio
+        return {name: ratio for name, ratio in loads.items() if ratio is not None}
+
+    def cut(self, begin_ns: int, end_ns: int) -> Cut:
+        """Return the samples of a stretch of time."""
+        return self._timeline.cut(begin_ns, end_ns)

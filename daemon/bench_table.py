@@ -1,0 +1,63 @@
+"""What a bench found, in a terminal."""
+
+from typing import TYPE_CHECKING, TextIO
+
+from .bench_result import BenchResult, ModelResult
+from .bench_rows import grouped, is_headline, rows_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def print_result(result: BenchResult, stream: TextIO | None = None) -> None:
+    """Print a table of each model, who is best at what, and what should be known."""
+    from rich.console import Console
+
+    console = Console(file=stream, highlight=False)
+    for model in result.models:
+        console.print(_table(model, result))
+        for one in model.accelerators:
+            if one.status != "ok":
+                _say(console, f"{one.device}: {one.reason}")
+        for goal in model.goals:
+            if goal.sentence.partition(": ")[2] != "not known":
+                _say(console, goal.sentence)
+        for whose, words in grouped(model.checks):
+            _say(console, f"! {whose}: {words}")
+    for _, words in grouped(result.checks):
+        _say(console, f"! {words}")
+    if result.telemetry_problem is not None:
+        _say(console, f"no energy, no loads: {result.telemetry_problem}")
+
+
+def title(model: ModelResult, result: BenchResult) -> str:
+    """Say what a table is of; nobody shall take a simulated one for another."""
+    batch = f", batch {result.settings.batch}" if result.settings.batch > 1 else ""
+    words = f"{model.model}{batch}"
+    if result.is_simulated:
+        words += " · SIMULATED: these figures are of no real accelerator"
+    if result.is_partial:
+        words += " · interrupted"
+    return words
+
+
+def _table(model: ModelResult, result: BenchResult) -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=Text(title(model, result), style="bold"), title_justify="left", box=box.SIMPLE_HEAD
+    )
+    table.add_column("", style="dim", no_wrap=True)
+    for one in model.accelerators:
+        style = None if is_headline(one) or one.status != "ok" else "dim"
+        table.add_column(one.device, justify="right", style=style)
+    for row in rows_of(model.accelerators):
+        table.add_row(row.label, *map(Text, row.cells))
+    return table
+
+
+def _say(console: "Console", words: str) -> None:
+    console.print(words, markup=False, soft_wrap=not console.is_terminal)

@@ -1,0 +1,323 @@
+"""The NVML reader as a real child over a stand-in for the module, and what collects its lines."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tegrascope.collectors.base import Stamped
+from tegrascope.collectors.nvml import NvmlCollector, nvml_command, nvml_source
+from tegrascope.collectors.nvml_reader import GONE, UNAVAILABLE, read
+
+FAKES = Path(__file__).parents[1] / "fakes"
+CALLS = {
+    "UtilizationRates": {"gpu_percent", "memory_percent"},
+    "MemoryInfo": {"memory_used_bytes", "memory_total_bytes"},
+    "ClockInfo": {"sm_mhz", "memory_mhz"},
+    "Temperature": {"gpu_celsius"},
+    "FanSpeed": {"fan_percent"},
+    "EncoderUtilization": {"nvenc_percent"},
+    "DecoderUtilization": {"nvdec_percent"},
+    "JpgUtilization": {"nvjpg_percent"},
+    "OfaUtilization": {"ofa_percent"},
+    "PerformanceState": {"performance_state"},
+    "EnforcedPowerLimit": {"power_limit_mw"},
+    "CurrentClocksEventReasons": {"clock_events"},
+    "TotalEnergyConsumption": {"energy_mj", "energy_begin_ns", "energy_end_ns"},
+}
+
+
+def start(*arguments: str, **asked: object) -> Any:
+    """Run the reader to its end; what NVML is to do is said as the fake wants it."""
+    return subprocess.run(
+        [sys.executable, "-m", "tegrascope.collectors.nvml_reader", *arguments],
+        env={**os.environ, "PYTHONPATH": str(FAKES), "FAKE_NVML": json.dumps(asked)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def lines(*arguments: str, samples: int = 1, **asked: object) -> list[dict[str, Any]]:
+    """Return what the reader printed: the first line, then samples."""
+    told = start("--interval", "0.01", "--samples", str(samples), *arguments, **asked)
+    assert (told.returncode, told.stderr) == (0, "")
+    return [json.loads(line) for line in told.stdout.splitlines()]
+
+
+def test_first_line_is_what_does_not_change():
+    """Name, driver and limits come once, before any sample."""
+    hello, sample = lines()
+    assert hello == {
+        "event": "hello",
+        "name": "Fake GPU 0",
+        "uuid": "GPU-0",
+        "part_number": "900-00000",
+        "power_limit_mw": 350_000,
+        "memory_total_bytes": 8 << 30,
+        "power_from": "instant",
+        "versions": {"nvidia_driver": "580.1", "nvml": "13.580.1", "cuda_driver": "13.1"},
+        "refused": {},
+    }
+    assert sample["event"] == "sample"
+    assert set().union(*CALLS.values()) <= set(sample)
+
+
+def test_power_is_stamped_before_what_is_slow():
+    """The stamp of a sample is that of its power; the counter has stamps of its own around it."""
+    _, sample = lines()
+    assert sample["at_ns"] < sample["energy_begin_ns"]
+    assert sample["energy_end_ns"] - sample["energy_begin_ns"] >= 3_000_000
+
+
+@pytest.mark.parametrize("code", [3, 4, 13])
+@pytest.mark.parametrize("call", CALLS)
+def test_what_a_gpu_does_not_say_is_absent(call, code):
+    """One refused call costs its own figures, never a zero, and none of the others."""
+    _, whole = lines()
+    older = {"CurrentClocksThrottleReasons": code} if call.startswith("CurrentClocks") else {}
+    hello, sample = lines(refuse={call: code, **older})
+    assert set(whole) - set(sample) == CALLS[call]
+    assert len(hello["refused"]) >= 1
+
+
+def test_old_module_without_a_call_goes_on():
+    """A call that this nvidia-ml-py does not have is a refusal; throttling has an older name."""
+    hello, sample = lines(missing=["OfaUtilization", "CurrentClocksEventReasons"])
+    assert "does not know it" in hello["refused"]["ofa"]
+    assert "ofa_percent" not in sample
+    assert sample["clock_events"] == 0
+
+
+def test_passing_trouble_is_asked_again():
+    """An error that may pass leaves a figure out this time and is no refusal."""
+    hello, sample = lines(refuse={"UtilizationRates": 10})
+    assert hello["refused"] == {}
+    assert "gpu_percent" not in sample
+
+
+def test_without_instant_power_the_mean_stands_in_and_says_so():
+    """Older drivers know the lagging mean alone; it never passes for the instant figure."""
+    hello, sample = lines(refuse={"186": 3})
+    assert hello["power_from"] == sample["power_from"] == "usage"
+    assert sample["power_mw"] > 0
+    assert "average_mw" not in sample
+    hello, sample = lines(refuse={"186": 3, "PowerUsage": 3})
+    assert "power_from" not in hello
+    assert "power_mw" not in sample
+
+
+def test_memory_sensor_that_is_not_there_is_absent():
+    """A field value has a return code of its own."""
+    assert lines()[1]["memory_celsius"] == 61
+    assert "memory_celsius" not in lines(refuse={"82": 3})[1]
+
+
+def test_two_gpus_are_told_apart():
+    """An index and a UUID name one GPU each, and its figures are its own."""
+    for wanted in ("1", "GPU-1"):
+        hello, sample = lines("--gpu", wanted, gpus=2)
+        assert (hello["name"], sample["gpu_percent"]) == ("Fake GPU 1", 41)
+    assert lines("--gpu", "0", gpus=2)[0]["uuid"] == "GPU-0"
+
+
+@pytest.mark.parametrize(
+    ("asked", "word"),
+    [
+        ({"absent": True}, "pip install 'tegrascope[nvml]'"),
+        ({"init": 12}, "install the driver"),
+        ({"init": 9}, "modprobe nvidia"),
+        ({"init": 18}, "reboot"),
+        ({"init": 4}, "/dev/nvidiactl"),
+        ({"init": 999}, "nvidia-smi"),
+        ({"handle": 4}, "/dev/nvidiactl"),
+        ({"gpus": 0}, "no GPU 0"),
+    ],
+)
+def test_what_is_missing_is_one_line(asked, word):
+    """No module, no driver, no GPU, no permission: one line with what mends it, and status 3."""
+    told = start(**asked)
+    assert told.returncode == UNAVAILABLE
+    assert told.stdout == ""
+    assert told.stderr.count("\n") == 1
+    assert word in told.stderr
+
+
+@pytest.mark.parametrize("wanted", ["2", "GPU-none"])
+def test_no_such_gpu_is_told_with_those_there_are(wanted):
+    """Who names a wrong one is told which there are."""
+    told = start("--gpu", wanted, gpus=2)
+    assert told.returncode == UNAVAILABLE
+    assert f"no GPU {wanted}" in told.stderr
+    assert "0 to 1" in told.stderr
+
+
+def test_gpu_that_is_lost_ends_the_reader():
+    """After the loss nothing is printed any more, and the status tells it from what is missing."""
+    told = start("--interval", "0.01", lost_after=4)
+    assert told.returncode == GONE
+    assert len(told.stdout.splitlines()) == 4
+    assert told.stderr == (
+        "nvml: the GPU has fallen off the bus: look at dmesg for Xid errors; reboot\n"
+    )
+
+
+def test_reader_ends_when_nobody_reads():
+    """A daemon that was killed leaves no reader behind, and no traceback."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tegrascope.collectors.nvml_reader", "--interval", "0.01"],
+        env={**os.environ, "PYTHONPATH": str(FAKES)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as reader:
+        assert reader.stdout is not None
+        assert reader.stderr is not None
+        reader.stdout.readline()
+        reader.stdout.close()
+        assert reader.wait(10) == 0
+        assert reader.stderr.read() == ""
+
+
+class Ticking:
+    """A clock that passes when slept on, and a little with each sample."""
+
+    def __init__(self, *sample_ns: int) -> None:
+        self.now_ns = 1000
+        self._sample_ns = list(sample_ns)
+        self.begun: list[int] = []
+
+    def sample(self) -> dict[str, Any]:
+        """Take as long as is planned for it."""
+        self.begun.append(self.now_ns - 1000)
+        self.now_ns += self._sample_ns.pop(0)
+        return {}
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now_ns += round(seconds * 1e9)
+
+
+def test_deadlines_are_absolute():
+    """A slow reading delays no later one, and one that outlasts its interval is not made up for."""
+    clock = Ticking(3_000_000, 3_000_000, 250_000_000, 3_000_000, 0)
+    read(clock, 0.1, lambda _: None, 5, clock.sleep, lambda: clock.now_ns)
+    assert clock.begun == [0, 100_000_000, 200_000_000, 500_000_000, 600_000_000]
+
+
+class Lines:
+    """A source of given lines, each arriving at a given time."""
+
+    name = "nvml"
+    is_live = True
+    interval_seconds = 0.1
+    restarts = 0
+    problem = None
+
+    def __init__(self, *lines: tuple[int, object]) -> None:
+        self._lines = lines
+
+    def lines(self) -> Iterator[Stamped[str]]:
+        """Yield them."""
+        for at_ns, line in self._lines:
+            text = line if isinstance(line, str) else json.dumps(line)
+            yield Stamped(at_ns, 10**18 + at_ns, text)
+
+    def stop(self) -> None:
+        """Nothing is to be ended."""
+
+
+def sample(at_ns: int, **figures: object) -> dict[str, object]:
+    return {"event": "sample", "at_ns": at_ns, "power_mw": 1000, "power_from": "instant", **figures}
+
+
+def test_time_of_a_sample_is_that_of_its_power():
+    """The line comes when the slow readings are done; the sample is of the time before them."""
+    (found,) = NvmlCollector(Lines((20_000_000, sample(5_000_000)))).collect()
+    assert (found.monotonic_ns, found.wall_ns) == (5_000_000, 10**18 + 5_000_000)
+
+
+def test_first_line_is_no_sample_and_no_stranger():
+    """What the reader says of the GPU is kept aside and counted nowhere."""
+    hello = {"event": "hello", "name": "H", "uuid": "GPU-5", "versions": {"nvml": "13"}}
+    collector = NvmlCollector(Lines((1, {**hello, "power_from": "usage"}), (9, sample(2))))
+    assert len(list(collector.collect())) == 1
+    assert (collector.lines, collector.samples, collector.unparsed) == (1, 1, {})
+    assert collector.about is not None
+    assert (collector.about.board, collector.about.gpu_uuid) == ("H", "GPU-5")
+    assert collector.about.power_reading == "usage"
+    assert collector.about.versions == {"nvml": "13"}
+
+
+def test_strange_lines_are_counted():
+    """What a library prints, a GPU that says nothing, a stamp that lies ahead: no samples."""
+    silent = {"event": "sample", "at_ns": 1}
+    collector = NvmlCollector(Lines((1, "warning"), (2, silent), (3, sample(4)), (5, sample(5))))
+    assert len(list(collector.collect())) == 1
+    assert collector.unparsed == {"noise": 1, "empty": 1, "time": 1}
+
+
+def test_throttling_is_counted_when_it_begins():
+    """A reason that lasts is one event, and one that comes back is another."""
+    masks = [0, 4, 4, 0, 4 | 0x20, 0x20, 0]
+    collector = NvmlCollector(
+        Lines(*((i, sample(i, clock_events=mask)) for i, mask in enumerate(masks)))
+    )
+    counts = [found.value.throttle_events for found in collector.collect()]
+    assert [count["sw_power_cap"] for count in counts] == [0, 1, 1, 1, 2, 2, 2]
+    assert [count["sw_thermal"] for count in counts] == [0, 0, 0, 0, 1, 1, 1]
+    assert counts[-1]["hw_thermal"] == 0
+
+
+def test_throttling_that_is_not_told_is_not_counted():
+    """A GPU without clock events has no counts, not counts of zero."""
+    (found,) = NvmlCollector(Lines((1, sample(1)))).collect()
+    assert found.value.throttle_events == {}
+
+
+def test_lost_gpu_is_started_again_and_counts_go_on(monkeypatch):
+    """The reader that ended with its GPU is begun anew, and says meanwhile what is wrong."""
+    monkeypatch.setenv("PYTHONPATH", str(FAKES))
+    monkeypatch.setenv("FAKE_NVML", json.dumps({"lost_after": 4, "events": [0, 4]}))
+    source = nvml_source(0.02)
+    source._backoff_seconds = (0.01, 0.01)
+    collector = NvmlCollector(source)
+    found = []
+    for one in collector.collect():
+        found.append(one)
+        if len(found) == 7:
+            collector.stop()
+    assert source.restarts == 2
+    assert all(a.monotonic_ns < b.monotonic_ns for a, b in pairwise(found))
+    events = [one.value.throttle_events["sw_power_cap"] for one in found]
+    assert events == [0, 1, 1, 1, 2, 2, 2]
+
+
+def test_why_there_are_no_samples_is_told(monkeypatch):
+    """Without the module the source says what to install, for the readiness page."""
+    monkeypatch.setenv("PYTHONPATH", str(FAKES))
+    monkeypatch.setenv("FAKE_NVML", json.dumps({"absent": True}))
+    source = nvml_source(0.1)
+
+    def end(*_: object) -> bool:
+        source.stop()
+        return True
+
+    source._clock = type("Ending", (type(source._clock),), {"wait": end})()
+    assert list(source.lines()) == []
+    assert source.problem is not None
+    assert "ended with status 3" in source.problem
+    assert "pip install 'tegrascope[nvml]'" in source.problem
+
+
+def test_command_names_the_gpu():
+    """The reader is run by the same interpreter."""
+    assert nvml_command(1.009)[0] == sys.executable
+    assert nvml_command(1.009)[3:] == ["--gpu", "0", "--interval", "1.009"]

@@ -1,0 +1,125 @@
+"""A desktop GPU as telemetry of the whole daemon: real processes over a stand-in for NVML."""
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FAKES = Path(__file__).parents[1] / "fakes"
+CONFIG = """
+telemetry: {source: nvml, interval: 103ms}
+workloads:
+- {name: cpu, model: "builtin:mobilenet", device: cpu, threads: 1, warm_up: 100ms,
+   baseline: 1s, duration: 6s, every: 60s}
+"""
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Say what NVML is to do in the daemon's children."""
+    monkeypatch.setenv("PYTHONPATH", str(FAKES))
+
+    def ask(**what: object) -> None:
+        monkeypatch.setenv("FAKE_NVML", json.dumps(what))
+
+    ask()
+    return ask
+
+
+def truth_joules(begin_ns: int, end_ns: int) -> float:
+    spec = importlib.util.spec_from_file_location("fake_nvml", FAKES / "pynvml.py")
+    assert spec is not None
+    assert spec.loader is not None
+    fake = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fake)
+    return float(fake.joules(end_ns / 1e9) - fake.joules(begin_ns / 1e9))
+
+
+def test_gpu_is_shown_and_a_run_is_paired_with_it(start, asked):
+    """Metrics of the GPU, energy by integral and by its counter, throttling and its name."""
+    asked(events=([0] * 7 + [0x48] * 3) * 200)
+    daemon = start(CONFIG)
+    (run,) = daemon.wait_for(lambda: daemon.runs(outcome="ok"))
+    steady = run["phases"]["steady"]
+    truth = truth_joules(steady["begin_ns"], steady["end_ns"])
+    energy = run["energy"]
+    assert energy["rule"] == "NVIDIA GPU"
+    assert abs(energy["counter_joules"] - truth) <= energy["counter_edge_joules"]
+    assert energy["gross_joules"] == pytest.approx(truth, rel=0.03)
+    assert energy["rails"]["GPU"]["counter_joules"] == energy["counter_joules"]
+    environment = run["environment"]
+    assert environment["board"] == "Fake GPU 0"
+    assert environment["module"] == "900-00000"
+    assert environment["gpu_uuid"] == "GPU-0"
+    assert environment["power_reading"] == "instant"
+    assert environment["versions"]["nvidia_driver"] == "580.1"
+    assert not environment["simulated"]
+    assert "throttled" in run["quality"]
+    assert run["telemetry"]["throttle"]["hw_thermal"] >= 3
+    assert run["telemetry"]["throttle"]["sw_power_cap"] == 0
+    assert run["telemetry"]["throttle_events"] == run["telemetry"]["throttle"]["hw_thermal"]
+    assert run["telemetry"]["utilization"]["gpu"]["mean_ratio"] == 0.4
+    assert daemon.metric('tegra_info{board="Fake GPU 0"') == 1
+    for series, value in {
+        'tegrascope_source_up{source="nvml"}': 1,
+        "tegra_gpu_utilization_ratio": 0.4,
+        'tegra_gpu_frequency_hertz{gpc="0"}': 1.98e9,
+        "tegra_gpu_memory_used_bytes": 1 << 30,
+        "tegra_gpu_memory_total_bytes": 8 << 30,
+        "tegra_gpu_memory_active_ratio": 0.12,
+        'tegra_engine_utilization_ratio{engine="NVENC"}': 0.07,
+        'tegra_temperature_celsius{zone="memory"}': 61,
+        'tegra_fan_speed_ratio{fan="gpu"}': 0.33,
+        'tegra_throttle_events_total{kind="hw_slowdown"}': 0,
+        "tegrascope_tokens_unparsed_total": 0,
+    }.items():
+        assert daemon.metric(series) == value, series
+    assert daemon.metric("tegra_emc_utilization_ratio") is None
+    assert daemon.metric("tegra_ram_used_bytes") is None
+    assert (daemon.metric('tegra_rail_energy_joules_total{rail="GPU"}') or 0) > truth
+    assert daemon.metric('tegra_throttle_events_total{kind="hw_thermal"}') >= 3
+    assert daemon.get("readyz") == "ready\n"
+    if shutil.which("promtool"):
+        told = subprocess.run(
+            ["promtool", "check", "metrics"],
+            input=daemon.get("metrics"),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    assert daemon.stop() < 3
+
+
+def test_missing_module_is_told_and_waited_for(start, asked):
+    """Without nvidia-ml-py the daemon serves all the same and says what to install."""
+    asked(absent=True)
+    daemon = start("telemetry: {source: nvml}")
+    ready = daemon.wait_for(lambda: "tegrascope[nvml]" in (told := daemon.get("readyz")) and told)
+    assert "no fresh sample from nvml" in ready
+    assert daemon.metric('tegrascope_source_up{source="nvml"}') == 0
+    assert daemon.get("healthz") == "ok\n"
+
+
+def test_lost_gpu_is_told_and_comes_back(start, asked):
+    """A GPU that falls off the bus ends a child and never the daemon."""
+    asked(lost_after=5)
+    daemon = start("telemetry: {source: nvml, interval: 200ms}")
+    restarts = 'tegrascope_source_restarts_total{source="nvml"}'
+    daemon.wait_for(lambda: (daemon.metric(restarts) or 0) >= 2)
+    assert any("fallen off the bus" in line for line in daemon.log)
+    assert daemon.metric('tegra_info{board="Fake GPU 0"') == 1
+
+
+def test_parent_never_loads_nvml(asked):
+    """What the daemon imports to read a GPU is not what touches it."""
+    asked()
+    code = (
+        "import sys, tegrascope.daemon.service, tegrascope.collectors.nvml;"
+        "sys.exit('pynvml' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
