@@ -14,11 +14,12 @@ ENGINES: Mapping[str, str] = MappingProxyType(
     {
         "onnxruntime": ".engines.onnxruntime:OnnxRuntime",
         "tensorrt": ".engines.tensorrt:TensorRt",
+        "trtexec": ".engines.trtexec:Trtexec",
     }
 )
 
 # Back-ends of a later release: asked for by name already, and refused with a reason.
-_LATER = frozenset({"command", "trtexec"})
+_LATER = frozenset({"command"})
 
 
 def make_engine(name: str, engines: Mapping[str, str] = ENGINES) -> Engine:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..parsers.errors import Mendable
+from ..parsers.wire_format import fields
 
 # Numbers of the fields of onnx.proto that lead from a model to its tensors: where each may be
 # followed from a message, and to what kind of message.
@@ -23,8 +24,6 @@ _WAYS: dict[int, dict[int, int]] = {
     _TENSOR: {13: _ENTRY},
 }
 _KEY, _VALUE = 1, 2
-_BYTES_BY_WIRE_TYPE = {1: 8, 5: 4}
-_VARINT, _LENGTH = 0, 2
 
 
 def external_files(model: Path) -> list[Path]:
@@ -40,7 +39,7 @@ def external_files(model: Path) -> list[Path]:
             names = {
                 location.decode() for location in _locations(data, 0, len(data), _MODEL) if location
             }
-        except (IndexError, ValueError, KeyError):
+        except ValueError:
             raise Mendable(f"{model} cannot be read as ONNX", "export the model again") from None
     found = [model.parent / name for name in sorted(names)]
     for path in found:
@@ -54,41 +53,11 @@ def external_files(model: Path) -> list[Path]:
 def _locations(data: mmap.mmap, start: int, end: int, kind: int) -> Iterator[bytes]:
     """Walk a message, skipping what leads to no tensor; yield where tensors are kept."""
     ways = _WAYS[kind]
-    for number, begin, stop in _fields(data, start, end):
+    for number, _, begin, stop in fields(data, start, end):
         following = ways.get(number)
         if following == _ENTRY:
-            entry = {key: data[at:to] for key, at, to in _fields(data, begin, stop)}
+            entry = {key: data[at:to] for key, _, at, to in fields(data, begin, stop)}
             if entry.get(_KEY) == b"location":
                 yield entry.get(_VALUE, b"")
         elif following is not None:
             yield from _locations(data, begin, stop, following)
-
-
-def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield number, start and end of the fields of a message that have a length."""
-    while at < end:
-        tag, at = _varint(data, at)
-        wire_type = tag & 7
-        if wire_type == _VARINT:
-            _, at = _varint(data, at)
-        elif wire_type == _LENGTH:
-            length, at = _varint(data, at)
-            if at + length > end:
-                raise ValueError("a field that ends after its message")
-            yield tag >> 3, at, at + length
-            at += length
-        else:
-            at += _BYTES_BY_WIRE_TYPE[wire_type]
-
-
-def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number without end")

@@ -26,7 +26,14 @@ from ..parsers.run_events import (
     StageName,
 )
 from .base import SYSTEM_CLOCK, Clock
-from .engines.base import DeviceLostError, Engine, EngineUnavailable, Pipelined, Profiled
+from .engines.base import (
+    DeviceLostError,
+    Engine,
+    EngineUnavailable,
+    Pipelined,
+    Profiled,
+    SelfTimed,
+)
 from .models import find_model, sha256_of
 from .nvtx_ranges import Ranges
 
@@ -139,7 +146,25 @@ class Runner:
                 "the order names both or neither of count and duration_seconds", "give one of them"
             )
         engine, sha256, cold_start = self._prepare(order)
-        self._warm_up(order, engine, cold_start)
+        if not isinstance(engine, SelfTimed):
+            self._warm_up(order, engine, cold_start)
+        self._tell_loaded(order, engine, sha256, cold_start)
+        self._rest(order, "baseline_before")
+        if isinstance(engine, SelfTimed):
+            for event in engine.measure(order, self._stop):
+                self._tell(event)
+            self._unless_stopped()
+            self._tell_loaded(order, engine, sha256, cold_start)
+        else:
+            self._measure(order, engine)
+        self._rest(order, "baseline_after")
+        if order.profile_file is not None:
+            self._unless_stopped()
+            _write_profile(engine, Path(order.profile_file))
+
+    def _tell_loaded(
+        self, order: Order, engine: Engine, sha256: str, cold_start: "_ColdStart"
+    ) -> None:
         self._tell(
             Loaded(
                 run_id=order.run_id,
@@ -149,12 +174,6 @@ class Runner:
                 built=engine.built(),
             )
         )
-        self._rest(order, "baseline_before")
-        self._measure(order, engine)
-        self._rest(order, "baseline_after")
-        if order.profile_file is not None:
-            self._unless_stopped()
-            _write_profile(engine, Path(order.profile_file))
 
     def _prepare(self, order: Order) -> tuple[Engine, str, "_ColdStart"]:
         """Load the model, unless it is; return the engine, the model's digest and what was cold."""

@@ -142,7 +142,7 @@ class Workload(Section):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", description="a label value; must be unique"
     )
     model: str | None = Field(
-        None, description="path of an ONNX file, builtin:resnet50 or builtin:mobilenet"
+        None, description="path of an ONNX file, or builtin: and resnet50, resnet50-fp16, mobilenet"
     )
     command: tuple[str, ...] | None = Field(
         None, min_length=1, description="in place of a model: a program that infers"
@@ -163,6 +163,9 @@ class Workload(Section):
     streams: PositiveInt = Field(1, description="inferences in flight at once")
     cuda_graph: bool = Field(True, description="launch as a CUDA graph where that can be")
     transfers: bool = Field(True, description="copy inputs and outputs with each inference")
+    trtexec: str | None = Field(
+        None, description="path of trtexec; /usr/src/tensorrt/bin/trtexec, unless said otherwise"
+    )
     process: Process = Field(Process(), description="priority, cores and share of the GPU")
     warm_up: Seconds = Field(1.0, description="at least so long before anything counts")
     baseline: Seconds = Field(8.0, description="idle time before and after, model loaded")

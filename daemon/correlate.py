@@ -81,6 +81,8 @@ def correlate(
     if together:
         raised.add("overlapped")
     shown = None if raised & WITHHOLDING else inferences
+    if clock_seconds is not None:
+        clock_seconds += trace.uncertain_ns / 1e9
     unsure = unsure_seconds(clock_seconds, environment.power_reading)
     measured = measure_energy(cut, phases, rule, shown, trace.run_id, unsure)
     if measured is not None and measured.baseline_drifted:

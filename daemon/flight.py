@@ -218,6 +218,7 @@ def make_order(job: Job, model_directory: Path, engine_directory: Path) -> Order
         transfers=workload.transfers,
         process=workload.process,
         engine_directory=str(engine_directory.absolute()),
+        program=() if workload.trtexec is None else (workload.trtexec,),
         warm_up_seconds=workload.warm_up,
         baseline_seconds=workload.baseline,
         duration_seconds=workload.steady_seconds,

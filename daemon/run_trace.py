@@ -55,6 +55,7 @@ class RunTrace:
             ending is taken over, ``unavailable`` as ``failed``.
         reason: Why, for every outcome but ``ok``.
         begins: When each phase began; ``ends``: when it ended.
+        uncertain_ns: By how much the worst known edge of the steady phase may be wrong.
         start_ns: shape (n,), when each inference of the steady phase started.
         latency_ns: shape (n,), how long each took.
         stages_ns: Stage to shape (n,).
@@ -88,6 +89,7 @@ class RunTrace:
     reason: str | None = None
     begins: dict[PhaseName, int] = field(default_factory=dict)
     ends: dict[PhaseName, int] = field(default_factory=dict)
+    uncertain_ns: int = 0
     start_ns: "array[int]" = field(default_factory=_integers)
     latency_ns: "array[int]" = field(default_factory=_integers)
     stages_ns: "dict[StageName, array[int]]" = field(default_factory=dict)
@@ -134,6 +136,8 @@ class RunTrace:
         return True
 
     def _add_phase(self, event: Phase) -> bool:
+        if event.phase == "steady":
+            self.uncertain_ns = max(self.uncertain_ns, event.uncertain_ns or 0)
         if event.edge == "begin":
             self.begins[event.phase] = event.at_ns
             self.ends.pop(event.phase, None)

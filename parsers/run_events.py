@@ -104,7 +104,10 @@ class Phase(Record):
     Attributes:
         phase: Which.
         edge: Which side of it.
-        at_ns: When; the end of ``steady`` is when its last inference was complete.
+        at_ns: When; the end of ``steady`` is when its last inference was complete. An edge may be
+            told again, once it is known better.
+        uncertain_ns: By how much that may be wrong either way, where the back-end cannot stamp
+            it itself.
     """
 
     event: Literal["phase"] = "phase"
@@ -112,6 +115,7 @@ class Phase(Record):
     phase: PhaseName
     edge: Literal["begin", "end"]
     at_ns: NonNegativeInt
+    uncertain_ns: NonNegativeInt | None = None
 
 
 class Loaded(Record):

@@ -1,12 +1,13 @@
 """What the worker asks of an inference back-end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ...parsers.built import Built
 from ...parsers.errors import Mendable
-from ...parsers.run_events import Order, StageName
+from ...parsers.run_events import Inferences, Order, Phase, StageName
 
 if TYPE_CHECKING:
     import numpy
@@ -70,6 +71,23 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Release the model, its memory and its threads; called once, after anything."""
+
+
+@runtime_checkable
+class SelfTimed(Protocol):
+    """An engine whose library runs the warm-up and the steady phase by itself, whole.
+
+    ``infer`` and ``stages_ns`` of such an engine are never called, and ``built`` is asked again
+    after the run.
+    """
+
+    def measure(self, order: Order, stop: Event) -> Iterator[Phase | Inferences]:
+        """Run both phases, and yield the events that the worker is to tell of them.
+
+        Args:
+            order: The run; its model, device and settings are those of ``load``.
+            stop: Once set, the run ends soon, without a further event.
+        """
 
 
 @runtime_checkable

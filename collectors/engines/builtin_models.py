@@ -1,4 +1,4 @@
-"""The built-in models: two well-known shapes with seeded weights. Nothing is downloaded.
+"""The built-in models: well-known shapes with seeded weights. Nothing is downloaded.
 
 They cost what the real ones cost, layer by layer, and recognise nothing. ``python -m
 tegrascope.collectors.engines.builtin_models NAME DIRECTORY`` prints the path of the file.
@@ -31,17 +31,20 @@ class _Graph:
 
     Weights are uniform and scaled by He's rule, so that activations keep their size through the
     depth and fit half precision. Only operations that every IEEE 754 machine rounds alike go into
-    them: the file is the same, to the bit, on a workstation and on a Jetson.
+    them: the file is the same, to the bit, on a workstation and on a Jetson. Weights in half
+    precision are those in single precision, rounded.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, dtype: str = "<f4") -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
+        self._dtype = dtype
         self._random = numpy.random.RandomState(seed)  # its stream is frozen for good
 
     def _uniform(self, name: str, shape: tuple[int, ...], bound: float) -> str:
         drawn = (self._random.random_sample(shape) * 2.0 - 1.0) * bound
-        self.weights.append(numpy_helper.from_array(drawn.astype("<f4"), name))
+        rounded = drawn.astype("<f4").astype(self._dtype)
+        self.weights.append(numpy_helper.from_array(rounded, name))
         return name
 
     def _scaled(self, name: str, shape: tuple[int, ...], gain: float) -> list[str]:
@@ -59,7 +62,7 @@ class _Graph:
 
     def constant(self, name: str, value: float) -> str:
         """Add a number."""
-        self.weights.append(numpy_helper.from_array(numpy.array(value, dtype="<f4"), name))
+        self.weights.append(numpy_helper.from_array(numpy.array(value, dtype=self._dtype), name))
         return name
 
     def convolution(
@@ -174,10 +177,16 @@ def _mobilenet(graph: _Graph) -> None:
     graph.classifier(last, 1280)
 
 
-# Name to the side of the square image and what adds the layers.
-_SHAPES: Mapping[str, tuple[int, Callable[[_Graph], None]]] = MappingProxyType(
-    {"mobilenet": (160, _mobilenet), "resnet50": (224, _resnet50)}
+# Name to the side of the square image, the type of every tensor, and what adds the layers. In half
+# precision a model is what a strongly typed TensorRT and a DLA ask for.
+_SHAPES: Mapping[str, tuple[int, str, Callable[[_Graph], None]]] = MappingProxyType(
+    {
+        "mobilenet": (160, "<f4", _mobilenet),
+        "resnet50": (224, "<f4", _resnet50),
+        "resnet50-fp16": (224, "<f2", _resnet50),
+    }
 )
+_TYPES: Mapping[str, int] = MappingProxyType({"<f2": TensorProto.FLOAT16, "<f4": TensorProto.FLOAT})
 
 
 def make_model(name: str, seed: int = SEED) -> onnx.ModelProto:
@@ -187,11 +196,11 @@ def make_model(name: str, seed: int = SEED) -> onnx.ModelProto:
         name: One of ``BUILTIN_MODELS``.
         seed: Of the weights; one seed gives one file, wherever it is made.
     """
-    side, add_layers = _SHAPES[name]
-    graph = _Graph(seed)
+    side, dtype, add_layers = _SHAPES[name]
+    graph = _Graph(seed, dtype)
     add_layers(graph)
-    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, side, side])
-    scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", _CLASSES])
+    image = helper.make_tensor_value_info("image", _TYPES[dtype], ["batch", 3, side, side])
+    scores = helper.make_tensor_value_info("scores", _TYPES[dtype], ["batch", _CLASSES])
     return helper.make_model(
         helper.make_graph(graph.nodes, name, [image], [scores], graph.weights),
         producer_name="tegrascope",

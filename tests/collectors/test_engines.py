@@ -67,7 +67,7 @@ def test_every_engine_of_the_catalog_can_be_made(name):
         assert callable(getattr(engine, asked))
 
 
-@pytest.mark.parametrize("name", ["command", "trtexec"])
+@pytest.mark.parametrize("name", ["command"])
 def test_an_engine_of_a_later_release_says_so(name):
     """Asking for a back-end that is still to come names it, and what there is instead."""
     with pytest.raises(EngineUnavailable, match=rf"{name} back-end is not in this.*onnxruntime"):

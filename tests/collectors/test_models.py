@@ -16,10 +16,11 @@ onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 builtin_models = pytest.importorskip("tegrascope.collectors.engines.builtin_models")
 
-SIDES = {"mobilenet": 160, "resnet50": 224}
+SIDES = {"mobilenet": 160, "resnet50": 224, "resnet50-fp16": 224}
 DIGESTS = {
     "mobilenet": "d01f7e6d0c270606146bc266605dc44db5255bc9b99c9c91f83d3ec4dbeeadcd",
     "resnet50": "f3565f2cda64806ecc24fdb27c9e021d871800217d2ac5a7e8264134fffb62b0",
+    "resnet50-fp16": "8811db94202eed2bb414cf7810129060b3f06fe4e9ccc8cbd8156518c15f4070",
 }
 
 
@@ -48,7 +49,7 @@ def test_layers_are_those_of_the_original(builtin):
     graph = onnx.load(path).graph
     operations = Counter(node.op_type for node in graph.node)
     weights = sum(int(numpy.prod(weight.dims)) for weight in graph.initializer)
-    if name == "resnet50":
+    if name.startswith("resnet50"):
         assert (operations["Conv"], operations["Add"], operations["Gemm"]) == (53, 16, 1)
         assert weights == 25_530_472  # 25,557,032 less the half that folding takes from each norm
     else:
@@ -63,12 +64,37 @@ def test_scores_are_finite_and_follow_the_image(builtin):
     name, path = builtin
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     side = SIDES[name]
-    images = numpy.random.RandomState(1).uniform(-1, 1, (2, 3, side, side)).astype("float32")
+    dtype = "float16" if name.endswith("fp16") else "float32"
+    images = numpy.random.RandomState(1).uniform(-1, 1, (2, 3, side, side)).astype(dtype)
     (scores,) = session.run(None, {"image": images})
-    assert scores.shape == (2, 1000)
+    assert (scores.shape, scores.dtype) == ((2, 1000), dtype)
     assert numpy.isfinite(scores).all()
     assert 0.1 < scores.std() < 10
     assert numpy.abs(scores[0] - scores[1]).max() > 0.05
+
+
+def test_half_precision_is_the_same_network(cache):
+    """All of it is half precision; the weights are the others, rounded, and so are the scores."""
+    single, half = (
+        onnx.load(models.find_model(f"builtin:{name}", cache))
+        for name in ("resnet50", "resnet50-fp16")
+    )
+    assert {weight.data_type for weight in half.graph.initializer} == {onnx.TensorProto.FLOAT16}
+    given = (*half.graph.input, *half.graph.output)
+    assert {one.type.tensor_type.elem_type for one in given} == {onnx.TensorProto.FLOAT16}
+    assert list(half.graph.node) == list(single.graph.node)
+    for one, other in zip(single.graph.initializer, half.graph.initializer, strict=True):
+        rounded = onnx.numpy_helper.to_array(one).astype("float16")
+        assert (onnx.numpy_helper.to_array(other) == rounded).all()
+    images = numpy.random.RandomState(1).uniform(-1, 1, (1, 3, 224, 224)).astype("float16")
+    scores = []
+    for model, dtype in ((single, "float32"), (half, "float16")):
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), providers=["CPUExecutionProvider"]
+        )
+        scores.append(session.run(None, {"image": images.astype(dtype)})[0].astype("float64"))
+    error = numpy.linalg.norm(scores[1] - scores[0]) / numpy.linalg.norm(scores[0])
+    assert 0 < error < 0.05
 
 
 def test_the_bytes_are_known(builtin):
@@ -120,7 +146,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path):
 
 def test_an_unknown_built_in_model_is_named(tmp_path):
     """A misspelt model is shown with those that there are."""
-    with pytest.raises(Mendable, match=r"'resnet18': use mobilenet, resnet50"):
+    with pytest.raises(Mendable, match=r"'resnet18': use mobilenet, resnet50, resnet50-fp16"):
         models.find_model("builtin:resnet18", tmp_path)
 
 

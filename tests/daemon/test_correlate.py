@@ -394,6 +394,18 @@ def test_a_clock_that_is_off_widens_the_interval():
     assert intervals[2].largest_uncertainty is None
 
 
+def test_an_edge_that_is_uncertain_widens_the_interval():
+    """What a worker does not know of its own edges is in the interval, and told twice it counts."""
+    begin = Phase(run_id=RUN, phase="steady", edge="begin", at_ns=ns(100), uncertain_ns=ns(0.5))
+    first = phase("steady", "begin", 99.9)
+    made = trace(*WHOLE[:5], first, begin, *WHOLE[6:])
+    assert made.phases["steady"].begin_ns == ns(100)
+    energies = [correlate(one, telemetry(), rule=RULE).energy for one in (trace(*WHOLE), made)]
+    widths = [energy.gross_interval.high - energy.gross_interval.low for energy in energies]
+    assert widths[1] > widths[0] + 0.5 * 17
+    assert energies[0].gross_joules == energies[1].gross_joules
+
+
 def test_nothing_outside_the_window_changes_the_figures():
     """Samples before and after the phases have no say in any figure."""
     narrow = trace(*WHOLE)

@@ -1,0 +1,368 @@
+"""trtexec of three generations, played by a script: one run record comes of all of them."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tegrascope.collectors.engines.base import EngineUnavailable, SelfTimed
+from tegrascope.collectors.engines.trtexec import Trtexec
+from tegrascope.collectors.engines.trtexec_child import find_program, place_zero
+from tegrascope.collectors.process import LineChild
+from tegrascope.collectors.run_loop import Runner
+from tegrascope.daemon.config import Workload
+from tegrascope.daemon.flight import Job, make_order
+from tegrascope.parsers.run_events import (
+    Finished,
+    Inferences,
+    Loaded,
+    Order,
+    Phase,
+    parse_run_event,
+    render_event,
+)
+from tests.parsers.test_onnx_inputs import onnx_bytes
+
+FAKE = Path(__file__).parents[1] / "fakes" / "trtexec_fake.py"
+VERSIONS = ("8.5", "8.6", "10.3", "11.3")
+S = 1_000_000_000
+
+
+@pytest.fixture
+def model(tmp_path) -> Path:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(onnx_bytes({"image": ["batch", 3, 8, 8]}))
+    return path
+
+
+@pytest.fixture
+def order(model, tmp_path):
+    def make(version: str = "10.3", **changes: object) -> Order:
+        fields = {
+            "run_id": "r",
+            "backend": "trtexec",
+            "device": "gpu",
+            "model": str(model),
+            "model_directory": str(tmp_path / "models"),
+            "engine_directory": str(tmp_path / "engines"),
+            "program": (sys.executable, str(FAKE), version),
+            "warm_up_seconds": 0.02,
+            "duration_seconds": 0.1,
+        }
+        return Order.model_validate({**fields, **changes})
+
+    return make
+
+
+class Worker:
+    """A run loop whose engine is trtexec, and what it told."""
+
+    def __init__(self) -> None:
+        self.told: list = []
+        self.stop = threading.Event()
+        self.runner = Runner(lambda _: Trtexec(), self._tell, self.stop)
+
+    def _tell(self, event: object) -> None:
+        self.told.append(event)
+
+    def run(self, order: Order) -> Finished:
+        self.told.clear()
+        self.runner.run(order)
+        return self.told[-1]
+
+    def of(self, kind: type) -> list:
+        return [event for event in self.told if isinstance(event, kind)]
+
+    @property
+    def built(self):
+        return self.of(Loaded)[-1].built
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    made = Worker()
+    yield made
+    made.runner.close()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("device", ["gpu", "dla0"])
+def test_every_generation_gives_the_same_record(version, device, order, worker):
+    """Copies, no spinning, one inference at a time: latency and stages are the same figures."""
+    before = time.monotonic_ns()
+    assert worker.run(order(version, device=device)).ending == "ok"
+    after = time.monotonic_ns()
+    starts = [start for event in worker.of(Inferences) for start in event.start_ns]
+    assert len(starts) == 100
+    assert starts == sorted(starts)
+    for event in worker.of(Inferences):
+        assert set(event.latency_ns) == {1_000_000}
+        assert {stage: set(times) for stage, times in event.stages_ns.items()} == {
+            "h2d": {100_000},
+            "compute": {800_000},
+            "d2h": {100_000},
+        }
+    edges = {(event.phase, event.edge): event for event in worker.of(Phase)}
+    begin, end = edges["steady", "begin"], edges["steady", "end"]
+    assert before < begin.at_ns == starts[0] < end.at_ns < after
+    assert end.at_ns == pytest.approx(starts[-1] + 1_000_000, abs=10_000)
+    assert begin.uncertain_ns == end.uncertain_ns < S
+    assert edges["warm_up", "begin"].at_ns < edges["warm_up", "end"].at_ns == begin.at_ns
+    assert worker.of(Loaded)[0].versions["tensorrt"].startswith(version)
+    built = worker.built
+    assert built.has_transfers is True
+    assert built.context_bytes == 7.5 * 2**20
+    assert any("to within" in note for note in built.notes)
+    assert built.notes[-1] == "Throughput may be bound by Enqueue Time rather than GPU Compute."
+    assert built.engine_bytes > 0
+    assert built.build_seconds > 0
+    if device == "gpu":
+        assert built.placement.verdict == "gpu_only"
+        assert (built.has_cuda_graph, built.why_no_graph, built.fallback) == (True, None, None)
+    else:
+        assert (built.placement.verdict, built.placement.gpu_layers) == ("mixed", ("pool",))
+        assert (built.has_cuda_graph, built.fallback) == (False, "allow")
+        assert "can't be captured" in built.why_no_graph
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_not_wanted_is_turned_off(version, order, worker):
+    """Without copies and graph there is one stage and no graph, whatever the defaults are."""
+    asked = order(version, transfers=False, cuda_graph=False, streams=2)
+    assert worker.run(asked).ending == "ok"
+    (event,) = worker.of(Inferences)
+    assert set(event.latency_ns) == {800_000}
+    assert set(event.stages_ns) == {"compute"}
+    built = worker.built
+    assert (built.has_transfers, built.has_cuda_graph, built.streams) == (False, False, 2)
+
+
+def test_a_count_is_kept_to_the_inference(order, worker):
+    """Trtexec runs at least so many; no more of them are in the record."""
+    assert worker.run(order(count=300, duration_seconds=None)).ending == "ok"
+    assert sum(len(event.start_ns) for event in worker.of(Inferences)) == 300
+    end = worker.of(Phase)[-1]
+    last = worker.of(Inferences)[-1]
+    assert end.at_ns == last.start_ns[-1] + last.latency_ns[-1]
+
+
+def test_long_runs_are_told_in_pieces(order, worker):
+    """No event is larger than what a pipe takes at once."""
+    assert worker.run(order(count=2500, duration_seconds=None)).ending == "ok"
+    assert [len(event.start_ns) for event in worker.of(Inferences)] == [1024, 1024, 452]
+
+
+def test_exported_warm_up_does_not_count(order, worker, monkeypatch):
+    """Old versions write the warm-up into the file of times; the summary says how many count."""
+    monkeypatch.setenv("FAKE_TRTEXEC", "exports-warm-up")
+    assert worker.run(order("8.6")).ending == "ok"
+    assert sum(len(event.start_ns) for event in worker.of(Inferences)) == 100
+
+
+def test_an_engine_is_built_once(order, worker):
+    """The same model and settings find the engine; another device, type or file does not."""
+    assert worker.run(order()).ending == "ok"
+    first = worker.built
+    assert not first.is_cached
+    for again, is_cached in (
+        (order(duration_seconds=0.05), True),
+        (order(device="dla0"), False),
+        (order(device="dla1"), True),
+        (order(precision="fp32"), False),
+        (order(batch=2), False),
+        (order("11.3"), False),
+    ):
+        worker.runner.close()
+        assert worker.run(again).ending == "ok"
+        assert worker.built.is_cached is is_cached, again
+        assert (worker.built.engine_key == first.engine_key) is (again.duration_seconds == 0.05)
+    folder = Path(order().engine_directory)
+    assert {path.suffix for path in folder.iterdir()} == {".plan", ".json", ".lock"}
+
+
+def test_precision_is_what_was_built(order, worker, monkeypatch):
+    """Up to 10 types are asked for; from 11 on they are the model's, and another is refused."""
+    assert worker.run(order("10.3", precision="fp16")).ending == "ok"
+    assert (worker.built.layer_types, worker.built.is_strongly_typed) == ({"fp16": 3}, False)
+    assert worker.run(order("11.3")).ending == "ok"
+    assert (worker.built.layer_types, worker.built.is_strongly_typed) == ({"fp32": 3}, True)
+    told = worker.run(order("11.3", precision="fp16"))
+    assert told.ending == "failed"
+    assert "none of them is fp16" in told.reason
+    monkeypatch.setenv("FAKE_TRTEXEC", "typed")
+    assert worker.run(order("11.3", precision="fp16", batch=3)).ending == "ok"
+    assert worker.run(order("8.6", precision="int8")).ending == "ok"
+    assert worker.built.int8_scales == "dummy"
+
+
+def test_a_pure_engine_is_one(order, worker, monkeypatch):
+    """Where a pure engine is required, one that fell back is refused and says what fell."""
+    told = worker.run(order(device="dla0", fallback="require-pure"))
+    assert told.ending == "failed"
+    assert "mixed and a pure one is required (pool)" in told.reason
+    monkeypatch.setenv("FAKE_TRTEXEC", "pure")
+    asked = order(device="dla0", fallback="require-pure", batch=2)
+    assert worker.run(asked).ending == "ok"
+    assert worker.built.placement.verdict == "dla_plus_reformat"
+    assert worker.run(order(device="dla0", fallback="forbid")).ending == "ok"
+
+
+@pytest.mark.parametrize(
+    ("trouble", "changes", "ending", "words"),
+    [
+        ("no-dla", {"device": "dla0"}, "unavailable", "Cannot create DLA engine, 0 not available"),
+        ("no-gpu", {}, "unavailable", "install the NVIDIA driver"),
+        ("no-library", {}, "unavailable", "libnvinfer.so.8"),
+        ("garbage", {}, "unavailable", "does not answer --help"),
+        ("bad-model", {}, "failed", "In function parseGraph: [6] Invalid Node - Pad_13"),
+        ("bad-plan", {}, "failed", "set aside"),
+        ("dies", {}, "failed", "could not measure it (Cuda failure: an illegal memory access"),
+        ("no-times", {}, "failed", "can't be read"),
+        ("no-summary", {}, "failed", "no performance summary"),
+        ("", {"device": "cpu"}, "unavailable", "no device 'cpu'"),
+        ("", {"program": ("/nowhere/trtexec",)}, "unavailable", "/nowhere/trtexec: apt install"),
+    ],
+)
+def test_what_goes_wrong_is_told(trouble, changes, ending, words, order, worker, monkeypatch):
+    """Each failure has its ending and one line with the reason that trtexec gave."""
+    monkeypatch.setenv("FAKE_TRTEXEC", trouble)
+    told = worker.run(order(**changes))
+    assert told.ending == ending
+    assert words in told.reason
+    assert "\n" not in told.reason
+
+
+def test_a_spoilt_engine_is_built_anew(order, worker, monkeypatch):
+    """A plan that cannot be loaded is set aside, and the next run has a new one."""
+    assert worker.run(order()).ending == "ok"
+    monkeypatch.setenv("FAKE_TRTEXEC", "bad-plan")
+    told = worker.run(order())
+    assert (told.ending, "set aside" in told.reason) == ("failed", True)
+    monkeypatch.delenv("FAKE_TRTEXEC")
+    assert worker.run(order()).ending == "ok"
+    assert not worker.built.is_cached
+    folder = Path(order().engine_directory)
+    assert {path.suffix for path in folder.iterdir()} == {".plan", ".bad", ".json", ".lock"}
+
+
+def test_a_failed_capture_is_no_graph(order, worker, monkeypatch):
+    """Where trtexec says that it launches without a graph, the record says so too."""
+    monkeypatch.setenv("FAKE_TRTEXEC", "no-graph")
+    assert worker.run(order()).ending == "ok"
+    assert (worker.built.has_cuda_graph, worker.built.why_no_graph) == (False, "its capture failed")
+
+
+def test_engines_are_loaded_from_nobody_else(order, worker):
+    """A directory in which others may write is refused: a plan is a program."""
+    folder = Path(order().engine_directory)
+    folder.mkdir()
+    folder.chmod(0o777)
+    told = worker.run(order())
+    assert told.ending == "failed"
+    assert f"chmod go-w {folder}" in told.reason
+
+
+def test_a_run_that_is_stopped_ends_its_child(order, worker, monkeypatch):
+    """Once the worker is told to stop, trtexec is gone and the run is cancelled."""
+    monkeypatch.setenv("FAKE_TRTEXEC", "hang")
+    seen = threading.Event()
+    tell = worker._tell
+
+    def tell_and_stop(event: object) -> None:
+        tell(event)
+        if isinstance(event, Phase) and (event.phase, event.edge) == ("steady", "begin"):
+            seen.set()
+            worker.stop.set()
+
+    worker.runner = Runner(lambda _: Trtexec(), tell_and_stop, worker.stop)
+    begin = time.monotonic()
+    told = worker.run(order())
+    assert seen.is_set()
+    assert told.ending == "cancelled"
+    assert time.monotonic() - begin < 20
+    assert not worker.of(Inferences)
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    if children.exists():
+        assert not children.read_text().split()
+
+
+def test_nothing_outlives_a_worker_that_is_killed(order, monkeypatch):
+    """A worker that dies at once, as a lane's deadline has it, takes its trtexec along."""
+    monkeypatch.setenv("FAKE_TRTEXEC", "hang")
+    command = [sys.executable, "-m", "tegrascope.collectors.worker", "--lane", "gpu"]
+    with LineChild(command, stdin=True) as child:
+        assert child.send(render_event(order()))
+        while "steady" not in (line := child.read(20)).value:
+            pass
+        assert parse_run_event(line.value).edge == "begin"
+        (pid,) = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+        assert b"trtexec_fake" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        os.kill(child.pid, signal.SIGKILL)
+        until = time.monotonic() + 10
+        while is_running(pid):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
+def is_running(pid: str) -> bool:
+    """Tell whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_held_back_output_only_widens(order, worker, monkeypatch):
+    """Where lines come late, the window is as wide as what is not known of it."""
+    monkeypatch.setenv("FAKE_TRTEXEC", "held")
+    before = time.monotonic_ns()
+    assert worker.run(order()).ending == "ok"
+    begin = next(
+        event
+        for event in reversed(worker.of(Phase))
+        if (event.phase, event.edge) == ("steady", "begin")
+    )
+    assert before - begin.uncertain_ns < begin.at_ns < time.monotonic_ns()
+
+
+@pytest.mark.parametrize(
+    ("began", "done", "length", "zero", "error"),
+    [
+        (1.0, 4.0, 3.0, 1.0, 0.0),
+        (1.0, 4.2, 3.0, 1.1, 0.1),
+        (1.0, 3.9995, 3.0, 0.9995, 0.0),
+        (3.9, 4.0, 3.0, 0.5, 0.5),
+        (None, 4.0, 3.0, 0.5, 0.5),
+        (1.0, 2.0, 3.0, -0.5, 0.5),
+    ],
+)
+def test_zero_is_between_what_is_known(began, done, length, zero, error):
+    """The zero lies after the first line and before the last less the work; half is uncertain."""
+    times = [None if at is None else round(at * S) for at in (0, began, done, length)]
+    found, uncertain = place_zero(*times)
+    assert found == pytest.approx(zero * S, abs=2_000_000)
+    assert uncertain == pytest.approx(error * S + 2_005_000, abs=10_000)
+
+
+def test_default_program_is_named(monkeypatch):
+    """Without a path in the order, the one of JetPack is looked for and named."""
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(EngineUnavailable, match=r"/usr/src/tensorrt/bin/trtexec.*trtexec: in the"):
+        find_program(())
+
+
+def test_it_times_itself():
+    """The run loop takes it for an engine that measures by itself."""
+    assert isinstance(Trtexec(), SelfTimed)
+
+
+def test_a_workload_names_its_trtexec(tmp_path):
+    """The path of the configuration is the program of the order; without one there is none."""
+    for path, program in (("/opt/trtexec", ("/opt/trtexec",)), (None, ())):
+        workload = Workload(name="w", model="m.onnx", backend="trtexec", trtexec=path)
+        assert make_order(Job("r", workload, None), tmp_path, tmp_path).program == program
