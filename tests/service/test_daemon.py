@@ -132,14 +132,15 @@ def is_alive(pid: int) -> bool:
 
 def test_sigterm_cancels_the_run_in_flight(start):
     """SIGTERM ends in under three seconds; the run in flight is recorded as cancelled."""
-    daemon = start(short(30))
+    config = short(30).replace("every: 3s", "every: 1h")  # no second run waits behind it
+    daemon = start(config)
     active = daemon.wait_for(lambda: daemon.json("api/v1/runs")["active"])["cpu"]
     daemon.wait_for(lambda: daemon.metric("tegra_inferences_total"))
     children = list(daemon.children().values())
     assert daemon.stop() < 3
     assert daemon.process.returncode == 0
     assert not any(is_alive(pid) for pid in children)
-    again = start(short(30))
+    again = start(config)
     (run,) = again.wait_for(again.runs)
     assert (run["run_id"], run["outcome"]) == (active, "cancelled")
     assert run["inferences"] > 0
@@ -354,3 +355,25 @@ def test_exec_is_measured_by_the_daemon(start, tmp_path):
     told = execute("job", "--", "sh", "-c", f"kill -9 {daemon.process.pid}; sleep 0.2; exit 6")
     assert told.returncode == 6
     assert "job is not measured: no tegrascope daemon answers" in told.stderr
+
+
+def test_program_of_a_workload_is_run_and_counted(start, tmp_path):
+    """A program as a workload: run by its lane, counted by its own word, failed by its status."""
+    program = tmp_path / "infer"
+    program.write_text("#!/bin/sh\necho tegrascope: inferences=250\nsleep 0.5\nexit $1\n")
+    program.chmod(0o755)
+    daemon = start(
+        "telemetry: {source: simulator, interval: 103ms}\n"
+        "workloads:\n"
+        f"- {{name: good, command: {program} 0, device: dla0, count: 500, baseline: 0,"
+        " every: 1h}\n"
+        f"- {{name: bad, command: {program} 9, device: external, baseline: 0, every: 1h}}\n"
+    )
+    (run,) = daemon.wait_for(lambda: daemon.runs(workload="good"))
+    assert (run["outcome"], run["backend"], run["inferences"]) == ("ok", "command", 500)
+    assert "model" not in run
+    assert run["energy"]["gross_joules"] > 0
+    assert daemon.metric('tegra_inferences_total{device="dla0"') == 500
+    (run,) = daemon.wait_for(lambda: daemon.runs(workload="bad"))
+    assert (run["outcome"], run["device"]) == ("failed", "external")
+    assert "ended with status 9" in run["reason"]
