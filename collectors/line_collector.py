@@ -19,6 +19,7 @@ class About:
     Attributes:
         board: Name of the board.
         module: Its part number.
+        power_mode: The power budget in force.
         gpu_uuid: Which GPU of this machine is read.
         power_reading: What its power figures are: ``instant``, or ``usage`` for NVML's own mean.
         versions: Library to version.
@@ -26,6 +27,7 @@ class About:
 
     board: str | None = None
     module: str | None = None
+    power_mode: str | None = None
     gpu_uuid: str | None = None
     power_reading: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)

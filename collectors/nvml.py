@@ -62,9 +62,11 @@ class NvmlCollector(LineCollector):
     def _read(self, line: Stamped[str]) -> Stamped[Sample] | None:
         found = parse_nvml_line(line.value)
         if isinstance(found, GpuFacts):
+            limit = found.power_limit_watts
             self.about = About(
                 board=found.name,
                 module=found.part_number,
+                power_mode=None if limit is None else f"{limit:g} W",
                 gpu_uuid=found.uuid,
                 power_reading=found.power_reading,
                 versions=found.versions,

@@ -77,13 +77,13 @@ def find_gpu(nvml: Any, wanted: str) -> Any:
         Mendable: There is none, or it may not be used.
     """
     try:
+        count = nvml.nvmlDeviceGetCount()
         if wanted.isdecimal():
             return nvml.nvmlDeviceGetHandleByIndex(int(wanted))
         return nvml.nvmlDeviceGetHandleByUUID(wanted)
     except nvml.NVMLError as error:
         if error_name(error) not in ("INVALID_ARGUMENT", "NOT_FOUND", "GPU_NOT_FOUND"):
             raise explained(error) from error
-    count = nvml.nvmlDeviceGetCount()
     there = f"there are {count}: 0 to {count - 1}" if count > 1 else "there is one: 0"
     raise Mendable(
         f"there is no GPU {wanted}",

@@ -120,7 +120,7 @@ class Runner:
                 device_peak_bytes=self._device_peak_bytes(),
             )
         )
-        if ending != "ok":
+        if ending != "ok" and not self.is_spent:
             self.close()
 
     def close(self) -> None:

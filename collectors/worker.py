@@ -204,7 +204,9 @@ def main(argv: list[str] | None = None, engines: Mapping[str, str] = ENGINES) ->
     while (order := inbox.orders.get()) is not None and not inbox.stop.is_set():
         runner.run(order)
         if runner.is_spent:
-            break
+            # What is left of the device's libraries may hang in its own clean-up.
+            outbox.cancel_all()
+            os._exit(1)
     outbox.cancel_all()
     runner.close()
     return 0

@@ -13,8 +13,10 @@ HOST_SHARE = 0.2
 TRANSFER_SHARE = 1.0
 DEVICE_VARIATION, HOST_VARIATION = 0.01, 0.1
 BUSY_CPU, BUSY_GPU = 0.15, 0.05
+# A 99th percentile has at least ten inferences beyond it.
+FEW_INFERENCES = 1000
 
-_LOCK, _QUIET = "lock the clocks (sudo jetson_clocks)", "stop what else runs"
+_LOCK, _QUIET = "lock the clocks (jetson_clocks, nvidia-smi -lgc)", "stop what else runs"
 
 _Found: TypeAlias = Iterator[Check]
 
@@ -150,6 +152,18 @@ def _several_streams(result: AcceleratorResult) -> _Found:
         )
 
 
+def _few(result: AcceleratorResult) -> _Found:
+    """A percentile rests on few inferences."""
+    count = result.latency.count if result.latency is not None else 0
+    if count < FEW_INFERENCES:
+        yield Check(
+            name="few_inferences",
+            device=result.device,
+            sentence=f"{count} inferences are too few to tell the slowest hundredth of them",
+            mend="give a longer --duration",
+        )
+
+
 def _flags(result: AcceleratorResult) -> _Found:
     for flag, count in result.flags.items():
         if flag not in _OF_FLAGS:
@@ -177,7 +191,7 @@ def _clocks_moved(result: AcceleratorResult) -> _Found:
             )
 
 
-_LOOKS = (_host_bound, _transfer_bound, _unstable, _several_streams, _clocks_moved, _flags)
+_LOOKS = (_host_bound, _transfer_bound, _unstable, _several_streams, _clocks_moved, _few, _flags)
 
 
 def check_machine(background: Mapping[str, float], environment: Environment) -> tuple[Check, ...]:

@@ -18,7 +18,7 @@ from .bench_result import BenchResult, ModelResult
 from .bench_run import Bench
 from .bench_settings import Asked, read_settings
 from .bench_stand import Stand
-from .output import standard_output, unwritable
+from .output import standard_output
 from .signals import END, RELOAD, Signals
 
 GOOD, FAILED, CHECK_SAYS_NO = 0, 1, 3
@@ -119,13 +119,20 @@ def _directory(given: Path | None) -> Path:
 
 
 def _write(result: BenchResult, stand: Stand, directory: Path) -> None:
-    path = directory / "result.json"
+    from .bench_report import report_page
+
+    files = {
+        "result.json": result.model_dump_json(exclude_none=True, indent=1),
+        "report.html": report_page(result, stand.cut),
+    }
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        path.write_text(result.model_dump_json(exclude_none=True, indent=1), encoding="utf-8")
+        for name, text in files.items():
+            (directory / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise unwritable(path, error) from None
-    _ = stand
+        raise Mendable(
+            f"{directory}: {error.strerror or error}", "name a writable directory with -o"
+        ) from None
 
 
 def _status(result: BenchResult) -> int:

@@ -4,8 +4,9 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from ..collectors.base import SYSTEM_CLOCK, Clock
 from ..parsers.run_events import Phase, RunEvent
-from .bench_summary import told_flags
+from .bench_rounds import told_flags
 from .bench_words import duration, seconds
 from .run_report import Device, RunReport
 
@@ -65,26 +66,31 @@ class Lines:
 
 
 class Bar(Lines):
-    """A line that moves, under those that stay; a context manager."""
+    """A line that moves, under those that stay; a context manager.
 
-    def __init__(self) -> None:
+    It moves once a second: whoever draws takes time from what is being measured.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         """Prepare the bar."""
         super().__init__()
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self._progress: Progress = Progress(
-            SpinnerColumn(),
+        self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[left]}"),
             TimeElapsedColumn(),
             console=Console(stderr=True, highlight=False),
+            refresh_per_second=1,
             transient=True,
         )
         self._task: TaskID = self._progress.add_task("begins", total=None, left="")
+        self._clock = clock
         self._what = ""
-        self._whole: float | None = None
+        self._whole = 0.0
+        self._end_ns: int | None = None
 
     def __enter__(self) -> "Bar":
         """Show it."""
@@ -106,26 +112,32 @@ class Bar(Lines):
         self._progress.console.print(words, markup=False)
 
     def heard(self, event: RunEvent) -> None:
-        """Show what the worker does."""
+        """Show what the worker does, and how long there is to wait."""
         if isinstance(event, Phase) and event.edge == "begin":
             doing = f"{self._what} · {_DOING[event.phase]}"
             self._progress.update(self._task, description=doing)
+        if self._end_ns is not None:
+            self._show_left(max(0.0, (self._end_ns - self._clock.monotonic_ns()) / 1e9))
 
     def begin_round(self, device: Device, number: int, planned: int, seconds_left: float) -> None:
         """Show which, and how far the bench is."""
-        self._whole = max(self._whole or 0.0, seconds_left)
+        self._end_ns = self._clock.monotonic_ns() + round(seconds_left * 1e9)
+        self._whole = max(self._whole, seconds_left)
         self._what = f"round {number} of {planned} on {device}"
-        self._progress.update(
-            self._task,
-            description=self._what,
-            total=self._whole,
-            completed=self._whole - seconds_left,
-            left=f"about {duration(seconds_left)} left",
-        )
+        self._progress.update(self._task, description=self._what)
+        self._show_left(seconds_left)
 
     def end_round(self, report: RunReport) -> None:
         """Print what came of it above the bar."""
         self._progress.console.print(f"{self._what}: {outcome(report)}", markup=False)
+
+    def _show_left(self, seconds_left: float) -> None:
+        self._progress.update(
+            self._task,
+            total=self._whole,
+            completed=self._whole - seconds_left,
+            left=f"about {duration(seconds_left)} left",
+        )
 
 
 def outcome(report: RunReport) -> str:

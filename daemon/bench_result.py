@@ -84,6 +84,8 @@ class AcceleratorResult(Record):
         outputs: Whether its answers are right.
         built: What was made of the model.
         cold_start_seconds: Parts of the cold start.
+        process_peak_bytes: Peak resident memory of the worker.
+        device_peak_bytes: Its peak device memory, where the engine can tell.
         latency: By the host clock, of the inferences of all rounds that count.
         device_latency: By the device's own events, where the engine tells.
         stages: The same of each stage, where the engine tells.
@@ -91,6 +93,8 @@ class AcceleratorResult(Record):
         throughput_per_second: Inputs a second.
         gross_joules_per_inference: All that the module drew, by inference.
         net_joules_per_inference: The same less what it draws with the model loaded and idle.
+        counter_joules_per_inference: As gross, by the rails' own energy counters, where they
+            have them: another instrument, to compare with.
         mean_watts: Mean power of the module while it worked.
         utilization: Mean load by signal: ``gpu``, ``emc``, ``cpu``, ``dla0:tegrastats`` ….
         clocks: Range of each clock in the second halves of its rounds: ``gpu``, ``emc`` ….
@@ -112,6 +116,8 @@ class AcceleratorResult(Record):
     outputs: OutputCheck | None = None
     built: Built | None = None
     cold_start_seconds: dict[str, NonNegativeFloat] = {}
+    process_peak_bytes: NonNegativeInt | None = None
+    device_peak_bytes: NonNegativeInt | None = None
     latency: Distribution | None = None
     device_latency: Distribution | None = None
     stages: dict[StageName, Distribution] = {}
@@ -119,6 +125,7 @@ class AcceleratorResult(Record):
     throughput_per_second: Figure | None = None
     gross_joules_per_inference: Figure | None = None
     net_joules_per_inference: Figure | None = None
+    counter_joules_per_inference: Figure | None = None
     mean_watts: Figure | None = None
     utilization: dict[str, Figure] = {}
     clocks: dict[str, ClockRange] = {}
@@ -211,6 +218,10 @@ class BenchSettings(Record):
         backend: Of all accelerators; ``None`` takes what suits each.
         precision: To build in; ``None`` leaves it to the back-end.
         batch: Inputs an inference.
+        streams: Inferences in flight at once.
+        cuda_graph: Whether inferences are launched as a CUDA graph where that can be.
+        transfers: Whether inputs and outputs are copied with each inference.
+        optimization_level: How hard TensorRT tries; ``None`` leaves it to TensorRT.
         fallback: For layers that a DLA refuses.
         duration_seconds: Length of the steady phase of a round.
         baseline_seconds: Idle time before and after it.
@@ -225,6 +236,10 @@ class BenchSettings(Record):
     backend: Backend | None = None
     precision: Precision | None = None
     batch: PositiveInt = 1
+    streams: PositiveInt = 1
+    cuda_graph: bool = True
+    transfers: bool = True
+    optimization_level: NonNegativeInt | None = None
     fallback: Fallback = "allow"
     duration_seconds: NonNegativeFloat
     baseline_seconds: NonNegativeFloat

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .bench_result import AcceleratorResult, Check, Figure
+from .bench_result import AcceleratorResult, Check, Figure, GoalResult, ModelResult
 from .bench_words import joules, percent, points, rate, seconds, with_half
 
 NOTHING = "–"
@@ -28,12 +28,29 @@ def rows_of(results: Sequence[AcceleratorResult]) -> list[Row]:
     return [row for row in made if any(cell != NOTHING for cell in row.cells)]
 
 
+def compared(model: ModelResult) -> list[GoalResult]:
+    """Return the goals for which there were two to compare."""
+    return [goal for goal in model.goals if goal.difference is not None]
+
+
 def grouped(checks: Sequence[Check]) -> list[tuple[str, str]]:
     """Return whose figures and what is to be said of them, the same words only once."""
     told: dict[str, list[str]] = {}
     for check in checks:
         told.setdefault(f"{check.sentence}: {check.mend}", []).append(check.device or "")
     return [(", ".join(filter(None, whose)), words) for words, whose in told.items()]
+
+
+def remarks(model: ModelResult) -> list[tuple[str, str]]:
+    """Return whose and what: why there are no figures, and what the builds left to be said."""
+    told: list[tuple[str, str]] = []
+    told += [(one.device, one.reason) for one in model.accelerators if one.reason]
+    told += [
+        (one.device, note)
+        for one in model.accelerators
+        for note in (one.built.notes if one.built is not None else ())
+    ]
+    return told
 
 
 def is_headline(result: AcceleratorResult) -> bool:
@@ -95,6 +112,18 @@ def _hottest(result: AcceleratorResult) -> str | None:
     return f"{result.hottest_celsius:.1f} °C {result.hottest_zone}"
 
 
+def _layers(result: AcceleratorResult) -> str | None:
+    placement = None if result.built is None else result.built.placement
+    if placement is None or placement.verdict == "unknown":
+        return None
+    counts = (
+        (len(placement.dla_layers), "DLA"),
+        (len(placement.gpu_layers), "GPU"),
+        (len(placement.reformat_layers), "reformat"),
+    )
+    return ", ".join(f"{count} {name}" for count, name in counts if count) or None
+
+
 def _precision(result: AcceleratorResult) -> str | None:
     built = result.built
     if built is None:
@@ -105,6 +134,33 @@ def _precision(result: AcceleratorResult) -> str | None:
     if not made:
         return asked and f"{asked} asked"
     return made if asked is None else f"{made} ({asked} asked)"
+
+
+def _launched(result: AcceleratorResult) -> str | None:
+    """Say how an inference is started: the same engine is faster in one way than in another."""
+    built = result.built
+    if built is None or built.has_cuda_graph is None:
+        return None
+    words = ["CUDA graph" if built.has_cuda_graph else "layer by layer"]
+    if built.has_transfers is not None:
+        words.append("with copies" if built.has_transfers else "without copies")
+    return ", ".join(words)
+
+
+def _cold(result: AcceleratorResult) -> str | None:
+    parts = result.cold_start_seconds
+    if not parts:
+        return None
+    build = f", build {seconds(parts['build'])}" if "build" in parts else ""
+    return seconds(sum(parts.values())) + build
+
+
+def _memory(name: str) -> Callable[[AcceleratorResult], str | None]:
+    def cell(result: AcceleratorResult) -> str | None:
+        size = getattr(result, name)
+        return None if size is None else f"{size / (1 << 20):.0f} MiB"
+
+    return cell
 
 
 def _answers(result: AcceleratorResult) -> str | None:
@@ -149,6 +205,10 @@ _ROWS: tuple[tuple[str, Callable[[AcceleratorResult], str | None]], ...] = (
     ("device span p50", _device),
     ("throughput", _figure(lambda one: one.throughput_per_second, rate)),
     ("energy by inference, gross", _figure(lambda one: one.gross_joules_per_inference, joules)),
+    (
+        "  the same by its own counter",
+        _figure(lambda one: one.counter_joules_per_inference, joules),
+    ),
     ("energy by inference, net", _figure(lambda one: one.net_joules_per_inference, joules)),
     ("module power", _figure(lambda one: one.mean_watts, lambda watts: f"{watts:.2f} W")),
     ("GPU load", _load("gpu")),
@@ -158,7 +218,12 @@ _ROWS: tuple[tuple[str, Callable[[AcceleratorResult], str | None]], ...] = (
     ("CPU load", _load("cpu")),
     ("hottest", _hottest),
     ("placement", lambda one: one.placement),
+    ("  its layers", _layers),
     ("built as", _precision),
+    ("launched", _launched),
+    ("cold start", _cold),
+    ("memory of the worker", _memory("process_peak_bytes")),
+    ("memory of the device", _memory("device_peak_bytes")),
     ("answers", _answers),
     ("  relative error", _off),
     ("  same top class", _top1),

@@ -18,12 +18,12 @@ from .config_file import load_config
 
 # Fast enough for a hundred samples in ten seconds, and no divisor of usual rates.
 INTERVAL_SECONDS = 0.103
-SHORTEST_SECONDS, ENOUGH_SAMPLES = 12.0, 110
+SHORTEST_SECONDS, ENOUGH_SAMPLES = 15.0, 130
 BASELINE_SECONDS, WARM_UP_SECONDS = 8.0, 1.0
-_DRIVER = Path("/proc/driver/nvidia/version")
+_DRIVER = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"))
 _NO_TELEMETRY = (
     "neither tegrastats nor NVML is here; on a Jetson put tegrastats on PATH, with another NVIDIA"
-    " GPU pip install nvidia-ml-py"
+    " GPU pip install 'tegrascope[nvml]'"
 )
 
 
@@ -61,6 +61,10 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         backend=arguments.backend,
         precision=arguments.precision,
         batch=arguments.batch,
+        streams=arguments.streams,
+        cuda_graph=not arguments.no_cuda_graph,
+        transfers=not arguments.no_transfers,
+        optimization_level=arguments.optimization_level,
         fallback=arguments.fallback,
         duration_seconds=arguments.duration or max(SHORTEST_SECONDS, ENOUGH_SAMPLES * interval),
         baseline_seconds=_baseline(arguments.baseline, telemetry),
@@ -115,7 +119,7 @@ def _found() -> str | None:
     """Return the source that this machine has."""
     if shutil.which("tegrastats") is not None:
         return "tegrastats"
-    if "nvml" in _sources() and find_spec("pynvml") is not None and _DRIVER.exists():
+    if find_spec("pynvml") is not None and any(map(Path.exists, _DRIVER)):
         return "nvml"
     return None
 

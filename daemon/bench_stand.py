@@ -9,7 +9,6 @@ from ..collectors.base import SYSTEM_CLOCK, Clock
 from ..collectors.board import RailRule
 from ..collectors.host_load import cpu_busy_ratio
 from ..collectors.load_board import LoadBoard
-from ..collectors.tegrastats import TegrastatsCollector
 from ..parsers.errors import Mendable
 from .config import Telemetry
 from .cut import Cut
@@ -18,7 +17,7 @@ from .flight import Surroundings, Windows
 from .ledger import Ledger
 from .run_report import Environment, Span
 from .snapshot import Snapshot
-from .sources import lane_occupancy, open_source
+from .sources import lane_occupancy, open_telemetry
 from .telemetry import TelemetryFeed
 from .timeline import Timeline
 from .utilization import telemetry as describe
@@ -94,16 +93,17 @@ class Stand:
             return
         around = self.surroundings
         try:
-            source = open_source(self._settings, around.load, self._clock)
+            collector = open_telemetry(self._settings, around.load, self._clock)
         except Mendable as error:
             self.problem = str(error)
             return
+        source = collector.source
         self._timeline.source = source.name
         simulated = self.environment.simulated or not source.is_live
         known = self.environment.model_copy(update={"simulated": simulated})
         around.ledger.update(environment=known)
         feed = TelemetryFeed(
-            TegrastatsCollector(source),
+            collector,
             timeline=self._timeline,
             energy=self._energy,
             ledger=around.ledger,

@@ -29,10 +29,10 @@ def mean_of_rounds(
 ) -> Figure | None:
     """Return the mean of an accelerator's rounds with its 95 % interval.
 
-    Half of the interval is the larger of two: what the rounds' own intervals say of their mean,
-    and what their spread says of it, by Student's distribution. So rounds that agree by chance
-    do not seem surer than each of them is, and rounds that differ by more than their own
-    intervals allow are not taken at their word.
+    Half of the interval is the larger of two: that of a round, on average, and what the spread
+    of the rounds says of their mean, by Student's distribution. Repeating does not narrow the
+    first: a sensor that rounds and readings that come late do so alike in every round. The
+    second sees what differs from round to round, of which a single one knows nothing.
 
     Args:
         values: One a round.
@@ -44,13 +44,13 @@ def mean_of_rounds(
         does not tell its own.
 
     >>> mean_of_rounds([10.0, 10.0], [0.2, 0.2])
-    Figure(value=10.0, low=9.858578643762691, high=10.14142135623731)
+    Figure(value=10.0, low=9.8, high=10.2)
     """
     if not values:
         return None
     mean, count = statistics.fmean(values), len(values)
     known = [half for half in halves if half is not None]
-    own = sqrt(sum(half * half for half in known)) / count if len(known) == count else None
+    own = statistics.fmean(known) if len(known) == count else None
     spread = student(count - 1) * statistics.stdev(values) / sqrt(count) if count > 1 else None
     candidates = [half for half in (own, spread) if half is not None]
     if not candidates:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, TextIO
 
 from .bench_result import BenchResult, ModelResult
-from .bench_rows import grouped, is_headline, rows_of
+from .bench_rows import compared, grouped, is_headline, remarks, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,12 +17,10 @@ def print_result(result: BenchResult, stream: TextIO | None = None) -> None:
     console = Console(file=stream, highlight=False)
     for model in result.models:
         console.print(_table(model, result))
-        for one in model.accelerators:
-            if one.status != "ok":
-                _say(console, f"{one.device}: {one.reason}")
-        for goal in model.goals:
-            if goal.sentence.partition(": ")[2] != "not known":
-                _say(console, goal.sentence)
+        for whose, words in remarks(model):
+            _say(console, f"{whose}: {words}")
+        for goal in compared(model):
+            _say(console, goal.sentence)
         for whose, words in grouped(model.checks):
             _say(console, f"! {whose}: {words}")
     for _, words in grouped(result.checks):

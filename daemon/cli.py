@@ -182,7 +182,23 @@ def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--precision", choices=("fp32", "fp16", "int8"), help="default: the back-end's"
     )
+    parser.add_argument(
+        "--optimization-level",
+        type=int,
+        choices=range(6),
+        metavar="0-5",
+        help="how hard TensorRT tries: 0 builds fast (default: TensorRT's own)",
+    )
     parser.add_argument("--batch", type=positive, default=1, metavar="N")
+    parser.add_argument(
+        "--streams", type=positive, default=1, metavar="N", help="inferences in flight at once"
+    )
+    parser.add_argument(
+        "--no-cuda-graph", action="store_true", help="launch each inference layer by layer"
+    )
+    parser.add_argument(
+        "--no-transfers", action="store_true", help="leave inputs and outputs on the device"
+    )
     parser.add_argument(
         "--fallback",
         choices=("forbid", "allow", "require-pure"),
@@ -190,7 +206,7 @@ def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="for layers that a DLA refuses (default: %(default)s)",
     )
     parser.add_argument(
-        "--duration", type=positive_seconds, metavar="S", help="of a round (default: 12)"
+        "--duration", type=positive_seconds, metavar="S", help="of a round (default: 15)"
     )
     parser.add_argument(
         "--baseline",

@@ -8,7 +8,7 @@ from .energy import interval_ns
 from .energy_report import measure_energy
 from .latency import distribution, throughput
 from .phase_lock import aliased
-from .power_reading import unsure_seconds
+from .power_reading import sensor_times, unsure_seconds
 from .quality import (
     WITHHOLDING,
     clock_step,
@@ -76,6 +76,8 @@ def correlate(
     inferences = completed if trace.counts_inferences else None
     raised |= _raised(throttle_events, cut, window, starts, latencies)
     raised |= _displaced(trace, cut, window, environment)
+    if aliased(sensor_times(window, environment.power_reading), starts):
+        raised.add("aliased")
     if insufficient_samples(window.seconds, board.samples if board else 0, inferences):
         raised.add("insufficient_samples")
     if together:

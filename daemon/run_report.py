@@ -201,7 +201,7 @@ class Environment(Record):
         module: Module, where known.
         l4t: Release, where known.
         jetpack: Release, where known.
-        power_mode: As nvpmodel calls it.
+        power_mode: As nvpmodel calls it; of a desktop or server GPU its power limit.
         gpu_uuid: Which GPU was read, where there may be several.
         power_reading: What NVML's power is: ``instant``, or ``usage`` for a lagging mean;
             ``None`` on a board.

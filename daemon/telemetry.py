@@ -134,6 +134,7 @@ class TelemetryFeed:
             said = {
                 "board": known.board or about.board,
                 "module": known.module or about.module,
+                "power_mode": about.power_mode,
                 "gpu_uuid": about.gpu_uuid,
                 "power_reading": about.power_reading,
                 "versions": {**known.versions, **about.versions},

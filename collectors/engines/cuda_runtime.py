@@ -110,7 +110,7 @@ class Cuda:
     def device(self) -> tuple[str, str, bool]:
         """Return the device's name, its compute capability as ``8.7``, and if it is integrated."""
         told = self.check(self.api.cudaGetDeviceProperties(0))
-        name = told.name.decode(errors="replace").rstrip("\0")
+        name = told.name.partition(b"\0")[0].decode(errors="replace")
         return name, f"{told.major}.{told.minor}", bool(told.integrated)
 
     def versions(self) -> dict[str, str]:

@@ -5,7 +5,7 @@ test can build with a fake one, and CI with a relative that builds without a GPU
 """
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,7 +183,7 @@ class Builder:
             said = [parser.get_error(at).desc() for at in range(parser.num_errors)]
             words = " ".join((said[-1] if said else reason_in(self._lines.all())).split())
             raise Mendable(
-                f"TensorRT cannot read {model.name} ({words})",
+                f"TensorRT cannot read {model.name} ({_node_in(self._lines.all())}{words})",
                 "export it with operations and an opset that this TensorRT knows",
             )
         return network, parser
@@ -310,6 +310,19 @@ def no_dla(core: int, cores: int, device: str) -> EngineUnavailable:
         "set device: gpu, or a core that there is; Orin NX, AGX Orin and Xavier have DLAs, and not"
         " every TensorRT supports them (10.7 was the last of 10; 11 does from 11.4.1 on)",
     )
+
+
+def _node_in(lines: Sequence[str]) -> str:
+    """Return the node that the parser stumbled over, which only its log tells; or nothing.
+
+    >>> _node_in(['[E] ModelImporter.cpp:140: While parsing node number 3 [Foo -> "y"]:'])
+    'node 3 [Foo -> "y"]: '
+    """
+    for line in reversed(lines):
+        _, found, node = line.partition("While parsing node number ")
+        if found:
+            return f"node {node.rstrip(':')}: "
+    return ""
 
 
 def _own_precision(network: Any) -> Precision | None:

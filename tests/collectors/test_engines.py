@@ -13,6 +13,9 @@ from tegrascope.collectors.engines.onnxruntime import OnnxRuntime
 from tegrascope.collectors.models import find_model
 from tegrascope.parsers.errors import Mendable
 from tegrascope.parsers.run_events import Order
+from tests.fakes.fake_cuda import install_cuda
+from tests.fakes.fake_device import FakeDevice
+from tests.fakes.fake_tensorrt import install_tensorrt, make_tensorrt
 
 onnx = pytest.importorskip("onnx")
 numpy = pytest.importorskip("numpy")
@@ -55,8 +58,11 @@ def engine():
 
 
 @pytest.mark.parametrize("name", sorted(ENGINES))
-def test_every_engine_of_the_catalog_can_be_made(name):
+def test_every_engine_of_the_catalog_can_be_made(name, monkeypatch):
     """A name in the catalog leads to an engine with all that the worker asks of one."""
+    device = FakeDevice()
+    install_tensorrt(monkeypatch, make_tensorrt("8.6.1", device))
+    install_cuda(monkeypatch, device)
     engine = make_engine(name)
     assert engine.builds in (False, True)
     methods = (

@@ -186,6 +186,15 @@ def test_reader_ends_when_nobody_reads():
         assert reader.stderr.read() == ""
 
 
+def test_reader_needs_next_to_nothing():
+    """It starts in an instant and works where the interpreter has no pydantic."""
+    code = (
+        "import sys, tegrascope.collectors.nvml_reader;"
+        "sys.exit(any(name in sys.modules for name in ('pydantic', 'pynvml', 'psutil')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 class Ticking:
     """A clock that passes when slept on, and a little with each sample."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from tegrascope.collectors.engines.base import EngineUnavailable
+from tegrascope.collectors.engines.base import DeviceLostError, EngineUnavailable
 from tegrascope.collectors.run_loop import Runner, peak_bytes
 from tegrascope.parsers.built import Built
 from tegrascope.parsers.errors import Mendable
@@ -278,6 +278,155 @@ def test_stages_stand_beside_the_latencies(bench):
     bench.prepare = lambda engine: setattr(engine, "stages", ("h2d", "compute"))
     (inferences,) = (event for event in bench.run() if isinstance(event, Inferences))
     assert inferences.stages_ns == {"h2d": (1,) * 5, "compute": (2,) * 5}
+
+
+class FakeSlots(FakeEngine):
+    """A device that works at two inferences at a time, each as long as it is told to take."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self.done_ns: dict[int, int] = {}
+        self.most = 0
+
+    def submit(self, slot: int) -> None:
+        assert slot not in self.done_ns, "a slot that is not free"
+        self.clock.now_ns += 100
+        self.done_ns[slot] = self.clock.now_ns + next(self.infer_ns)
+        self.most = max(self.most, len(self.done_ns))
+
+    def wait(self, slot: int) -> None:
+        self.asked.append("wait")
+        self.clock.now_ns = max(self.clock.now_ns, self.done_ns.pop(slot))
+        done = self.asked.count("wait")
+        if done in self.after:
+            self.after[done].set()
+
+    def slot_stages_ns(self, slot: int) -> list[int]:
+        return [slot]
+
+
+def run_in_slots(bench: Bench, prepare=lambda _: None, **changes: object) -> list[RunEvent]:
+    """Run an order with an engine that has slots; latencies may overlap."""
+
+    def make(_: str) -> FakeSlots:
+        engine = FakeSlots(bench.clock)
+        prepare(engine)
+        bench.engines.append(engine)
+        return engine
+
+    bench.events = []
+    Runner(make, bench.tell, bench.stop, bench.clock).run(make_order(**changes))
+    return bench.events
+
+
+def test_several_inferences_are_in_flight(bench):
+    """Every slot is kept busy, and a latency is from its own start to its own completion."""
+    events = run_in_slots(bench, streams=3, count=7)
+    assert bench.engines[-1].most == 3
+    assert len(latencies(events)) == 7
+    # Each starts when the one before it has been enqueued, or a slot has come free.
+    assert latencies(events)[0] == 10_000_100
+    ends = [start + took for start, took in zip(starts(events), latencies(events), strict=True)]
+    assert ends == sorted(ends)
+    assert starts(events)[1] < ends[0]
+    (end,) = (e.at_ns for e in phases(events) if (e.phase, e.edge) == ("steady", "end"))
+    assert end == ends[-1]
+
+
+def test_in_slots_a_duration_ends_with_all_that_was_started(bench):
+    """Nothing is started after its end, and nothing that was started is lost."""
+    events = run_in_slots(bench, streams=2, duration_seconds=0.1)
+    (begin,) = (e.at_ns for e in phases(events) if (e.phase, e.edge) == ("steady", "begin"))
+    assert all(start < begin + 100_000_000 + 10_000_200 for start in starts(events))
+    assert bench.engines[-1].done_ns == {}
+    assert len(latencies(events)) == 20
+
+
+def test_in_slots_a_stop_drains_what_is_in_flight(bench):
+    """A cancelled run keeps what was complete, and leaves nothing on the device."""
+    events = run_in_slots(
+        bench, lambda engine: setattr(engine, "after", {4: bench.stop}), streams=2, count=100
+    )
+    assert events[-1].ending == "cancelled"
+    assert len(latencies(events)) == 5
+    assert bench.engines[-1].done_ns == {}
+
+
+def test_in_slots_stages_are_those_of_the_slot(bench):
+    """Each inference is told with the stages of its own slot."""
+    events = run_in_slots(
+        bench, lambda engine: setattr(engine, "stages", ("compute",)), streams=2, count=4
+    )
+    (inferences,) = (event for event in events if isinstance(event, Inferences))
+    assert inferences.stages_ns == {"compute": (0, 1, 0, 1)}
+
+
+def test_an_engine_without_slots_runs_one_at_a_time(bench):
+    """Asking such a back-end for more is no failure here; whoever built it knows of it."""
+    assert len(latencies(bench.run(streams=4, count=3))) == 3
+
+
+def test_what_was_not_built_is_no_build(bench):
+    """An engine from the cache has a cache_load, and all of the phase's rest is in it."""
+
+    class Cached(FakeEngine):
+        def cold_start_ns(self):
+            return {"cache_load": 4_000} if "build" in self.asked else {}
+
+    def make(_: str) -> Cached:
+        engine = Cached(bench.clock)
+        engine.builds = True
+        return engine
+
+    Runner(make, bench.tell, bench.stop, bench.clock).run(make_order())
+    (loaded,) = (event for event in bench.events if isinstance(event, Loaded))
+    assert loaded.cold_start_seconds["cache_load"] == pytest.approx(7e-6)
+    assert "build" not in loaded.cold_start_seconds
+
+
+def test_the_first_inference_is_told_without_what_follows_it(bench):
+    """A graph that is made after it is a part of its own."""
+
+    class Graphed(FakeEngine):
+        def cold_start_ns(self):
+            return {"graph": 4_000_000} if "infer" in self.asked else {}
+
+    Runner(lambda _: Graphed(bench.clock), bench.tell, bench.stop, bench.clock).run(make_order())
+    (loaded,) = (event for event in bench.events if isinstance(event, Loaded))
+    parts = loaded.cold_start_seconds
+    assert (parts["first_inference"], parts["graph"]) == pytest.approx((6e-3, 4e-3))
+
+
+def test_layers_are_timed_after_all_else(bench, tmp_path):
+    """The pass is in no phase, and the same order needs no new load."""
+    bench.run()
+    engine = bench.engines[0]
+    told = []
+
+    def profile(count: int) -> dict[str, int]:
+        told.append([edge.phase for edge in phases(bench.events)][-1])
+        return {"conv": count}
+
+    engine.profile = profile
+    bench.run(profile_file=str(tmp_path / "layers.json"))
+    assert told == ["steady"]
+    assert len(bench.used) == 1
+    assert json.loads((tmp_path / "layers.json").read_text())["layers_ns"] == {"conv": 50}
+
+
+def test_a_back_end_without_layers_says_so(bench, tmp_path):
+    """The run is told as failed, after its figures."""
+    finished = bench.run(profile_file=str(tmp_path / "layers.json"))[-1]
+    assert (finished.ending, "time of a layer" in finished.reason) == ("failed", True)
+
+
+def test_a_lost_device_ends_the_worker(bench):
+    """Its run fails with the reason; nothing of it is released, since that may hang."""
+    assert not bench.runner.is_spent
+    bench.prepare = lambda engine: setattr(engine, "failure", DeviceLostError("cudaErrorX: gone"))
+    assert bench.run()[-1].reason == "DeviceLostError: cudaErrorX: gone"
+    assert bench.runner.is_spent
+    assert bench.used == [["load"]]
 
 
 def test_outputs_are_written_where_they_are_asked_for(bench, tmp_path):
@@ -567,6 +716,19 @@ def test_a_library_cannot_disturb_the_protocol(noisy):
     assert noisy.end() == 0
     for said in (b"a library says hello", b'"python": "noise"', b"a child says hello"):
         assert said in noisy.said
+
+
+def test_without_its_device_the_worker_ends(tmp_path):
+    """The run has its ending first; the lane then starts another process for the next."""
+    lost = NOISY.replace('print("noise")', "raise Lost('cudaErrorIllegalAddress: gone')")
+    head = "from tegrascope.collectors.engines.base import DeviceLostError as Lost\n"
+    (tmp_path / "noisy_engine.py").write_text(head + lost)
+    child = Child("-c", NOISY_MAIN, PYTHONPATH=str(tmp_path))
+    finished = child.run(make_order(backend="noisy", device="0"))[-1]
+    assert (finished.ending, "cudaErrorIllegalAddress" in finished.reason) == ("failed", True)
+    assert child.process.wait(PATIENCE_SECONDS) == 1
+    assert child.end() == 1
+    assert b"bye" not in child.said
 
 
 def test_without_a_daemon_the_worker_ends(noisy):

@@ -25,6 +25,7 @@ LINES = (
 )
 COMMANDS = (
     "run",
+    "bench",
     "exec",
     "parse",
     "correlate",

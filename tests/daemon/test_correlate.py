@@ -177,6 +177,21 @@ def test_a_run_that_keeps_step_with_sampling_has_no_headline():
     assert report.energy.net_joules_per_inference is None
 
 
+@pytest.mark.parametrize(
+    ("cycle", "in_step"), [(0.1, True), (0.2, True), (1 / 30, True), (0.0213, False)]
+)
+def test_a_run_that_keeps_step_with_the_sensor_has_no_headline(cycle, in_step):
+    """NVML's power has a beat of its own, so samples off the run's beat are not enough."""
+    work = inferences(100, 130, cycle=cycle)
+    events = [e for e in WHOLE if not isinstance(e, Inferences)]
+    made = trace(*events[:6], work, *events[6:])
+    nvml = Environment(power_reading="instant")
+    report = correlate(made, telemetry(), rule=RULE, environment=nvml)
+    assert ("aliased" in report.quality) == in_step
+    assert in_step == (report.energy.gross_joules_per_inference is None)
+    assert "aliased" not in correlate(made, telemetry(), rule=RULE).quality
+
+
 def test_joint_windows_name_each_other_and_split_nothing():
     """Overlapping runs are listed; the window's energy is that of both, so none has a share."""
     others = {"before": span(80, 100), "beside": span(110, 1e6), "later": span(130, 140)}

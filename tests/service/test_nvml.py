@@ -54,6 +54,7 @@ def test_gpu_is_shown_and_a_run_is_paired_with_it(start, asked):
     environment = run["environment"]
     assert environment["board"] == "Fake GPU 0"
     assert environment["module"] == "900-00000"
+    assert environment["power_mode"] == "350 W"
     assert environment["gpu_uuid"] == "GPU-0"
     assert environment["power_reading"] == "instant"
     assert environment["versions"]["nvidia_driver"] == "580.1"

@@ -1,0 +1,567 @@
+"""The TensorRT back-end, against stand-ins with the surface of each version and of each device."""
+
+import json
+import multiprocessing
+import threading
+from collections import Counter
+from pathlib import Path
+
+import numpy
+import onnx
+import pytest
+
+from tegrascope.collectors.engine_cache import EngineCache
+from tegrascope.collectors.engines import tensorrt as adapter
+from tegrascope.collectors.engines.base import (
+    DeviceLostError,
+    EngineUnavailable,
+    Pipelined,
+    Profiled,
+)
+from tegrascope.collectors.engines.inputs import make_input
+from tegrascope.collectors.tensorrt_probe import look
+from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.run_events import Order
+from tests.fakes.fake_cuda import install_cuda
+from tests.fakes.fake_device import FakeDevice
+from tests.fakes.fake_tensorrt import install_tensorrt, make_tensorrt
+from tests.fakes.models import HALF, write_chain
+
+VERSIONS = ("8.5.2", "8.6.1", "10.3.0", "11.4.1")
+
+
+class Desk:
+    """A device, a TensorRT version, and engines on them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.folder = folder
+        self.engines = folder / "engines"
+        self.device = FakeDevice()
+        self._patch = monkeypatch
+        self._made: list[adapter.TensorRt] = []
+        self.use("8.6.1")
+
+    def use(self, version: str, *, old_cuda: bool = False, dla_cores: int = 0) -> None:
+        """Make this the version and the device of every engine from now on."""
+        self.device.dla_cores = dla_cores
+        self.trt = make_tensorrt(version, self.device)
+        install_tensorrt(self._patch, self.trt)
+        install_cuda(self._patch, self.device, old=old_cuda)
+        self._patch.setattr(adapter, "capabilities", look)
+
+    def order(self, model: Path, **changes: object) -> Order:
+        asked: dict[str, object] = {
+            "run_id": "r",
+            "backend": "tensorrt",
+            "device": "gpu",
+            "model": str(model),
+            "model_directory": str(self.folder),
+            "engine_directory": str(self.engines),
+            "count": 1,
+        }
+        return Order.model_validate({**asked, **changes})
+
+    def make(self, model: Path, **changes: object) -> adapter.TensorRt:
+        """Return an engine that is built and has run once."""
+        engine = adapter.TensorRt(machine=self.folder)
+        self._made.append(engine)
+        engine.load(model, self.order(model, **changes))
+        engine.build()
+        engine.infer()
+        return engine
+
+    def plan(self, engine: adapter.TensorRt) -> dict[str, object]:
+        """Return what the stand-in was told to build."""
+        key = engine.built().engine_key
+        return json.loads((self.engines / f"{key}.plan").read_bytes())
+
+    @property
+    def builds(self) -> int:
+        return Counter(self.device.calls)["build_serialized_network"]
+
+
+@pytest.fixture
+def desk(monkeypatch, tmp_path):
+    return Desk(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def model(tmp_path):
+    return write_chain(tmp_path / "m.onnx", "Conv", "Relu", "Conv", shape=("N", 4))
+
+
+@pytest.mark.parametrize("old_cuda", [False, True], ids=["bindings", "cudart"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_builds_and_runs(desk, model, version, old_cuda):
+    """One path serves 8.5 to 11, over cuda-python's new names and its old ones."""
+    desk.use(version, old_cuda=old_cuda)
+    engine = desk.make(model, batch=3)
+    given = make_input("given", "tensor(float)", (3, 4))
+    assert (engine.outputs()["made"] == given).all()
+    assert engine.versions()["tensorrt"] == version
+    built = engine.built()
+    assert built.layer_types == {"fp32" if version == "11.4.1" else "fp16": 3}
+    assert built.is_strongly_typed is (version == "11.4.1")
+    assert built.context_bytes == (1000 if version < "9" and version[0] == "8" else 2000)
+    assert built.placement.verdict == "gpu_only"
+    assert built.engine_bytes == (desk.engines / f"{built.engine_key}.plan").stat().st_size
+    assert (built.has_cuda_graph, built.why_no_graph, built.is_cached) == (True, None, False)
+
+
+def test_stages_are_the_devices_own_time(desk, model):
+    """Copies and computing are told apart by events, and add up to the device's span."""
+    engine = desk.make(model)
+    assert engine.stages == ("h2d", "compute", "d2h")
+    assert engine.stages_ns() == [10_000, 300_000, 10_000]
+
+
+def test_without_transfers_only_computing_is_timed(desk, model):
+    """Inputs are on the device already, and outputs are fetched only for who asks."""
+    engine = desk.make(model, transfers=False)
+    before = Counter(desk.device.calls)["cudaMemcpyAsync"]
+    engine.infer()
+    assert Counter(desk.device.calls)["cudaMemcpyAsync"] == before
+    assert engine.stages == ("compute",)
+    assert engine.stages_ns() == [300_000]
+    assert (engine.outputs()["made"] == make_input("given", "tensor(float)", (1, 4))).all()
+
+
+def test_an_inference_asks_for_no_time(desk, model):
+    """Elapsed times are computed by who wants them, not within the measured call."""
+    engine = desk.make(model)
+    desk.device.calls.clear()
+    engine.infer()
+    assert Counter(desk.device.calls) == {
+        "cudaEventRecord": 4,
+        "cudaMemcpyAsync": 2,
+        "cudaGraphLaunch": 1,
+        "execute": 1,
+        "cudaStreamSynchronize": 1,
+    }
+
+
+def test_a_graph_that_cannot_be_captured_is_done_without(desk, model):
+    """Inferences are enqueued then, and the record says why."""
+    desk.device.refuses_capture = True
+    engine = desk.make(model)
+    engine.infer()
+    built = engine.built()
+    assert built.has_cuda_graph is False
+    assert built.why_no_graph.startswith("cudaErrorStreamCaptureUnsupported: ")
+    assert "cudaGraphLaunch" not in desk.device.calls
+
+
+def test_no_graph_unless_asked(desk, model):
+    """An order without a graph gets none, and no reason, since there is nothing to explain."""
+    built = desk.make(model, cuda_graph=False).built()
+    assert (built.has_cuda_graph, built.why_no_graph) == (False, None)
+
+
+def test_no_graph_on_a_dla(desk, model):
+    """A DLA's work is never captured."""
+    desk.use("8.6.1", dla_cores=1)
+    built = desk.make(model, device="dla0").built()
+    assert (built.has_cuda_graph, "DLA" in built.why_no_graph) == (False, True)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("cores", "device"), [(0, "dla0"), (0, "dla1"), (1, "dla1")])
+def test_a_dla_that_is_not_there_is_refused(desk, model, version, cores, device):
+    """The count of cores decides: left to itself TensorRT would build a GPU engine in silence."""
+    desk.use(version, dla_cores=cores)
+    with pytest.raises(EngineUnavailable, match=rf"sees .* on Fake Orin, so there is no {device}"):
+        desk.make(model, device=device)
+    assert desk.builds == 0
+
+
+def test_the_core_is_read_back(desk, model, monkeypatch):
+    """A runtime that does not take the core it was told is not trusted with the run."""
+    desk.use("8.6.1", dla_cores=2)
+    monkeypatch.setattr(desk.trt.Runtime, "DLA_core", property(lambda _: -1, lambda *_: None))
+    with pytest.raises(EngineUnavailable, match="no dla1"):
+        desk.make(model, device="dla1")
+
+
+def test_one_plan_serves_both_cores(desk, model):
+    """The core is chosen when an engine is loaded, so the key has the kind of device only."""
+    desk.use("8.6.1", dla_cores=2)
+    first = desk.make(model, device="dla0").built()
+    second = desk.make(model, device="dla1").built()
+    assert first.engine_key == second.engine_key
+    assert (first.is_cached, second.is_cached, desk.builds) == (False, True, 1)
+    assert second.placement == first.placement
+    assert first.placement.verdict == "pure_dla"
+    assert desk.make(model).built().engine_key != first.engine_key
+
+
+@pytest.mark.parametrize(
+    ("fallback", "flags"), [("allow", ["FP16", "GPU_FALLBACK"]), ("forbid", ["DIRECT_IO", "FP16"])]
+)
+def test_the_fallback_policy_becomes_flags(desk, model, fallback, flags):
+    """Allowed: layers may move to the GPU. Forbidden: none may, nor be reformatted at its edge."""
+    desk.use("8.6.1", dla_cores=1)
+    engine = desk.make(model, device="dla0", fallback=fallback)
+    assert desk.plan(engine)["flags"] == flags
+    assert engine.built().fallback == fallback
+    assert "TensorRT finds 3 of 3 layers fit for the DLA" in engine.built().notes
+
+
+def test_forbidden_fallback_fails_with_the_reason(desk, tmp_path):
+    """What the DLA refuses is named by TensorRT, and the way out by us."""
+    desk.use("8.6.1", dla_cores=1)
+    model = write_chain(tmp_path / "s.onnx", "Conv", "Softmax")
+    with pytest.raises(Mendable, match=r"softmax1 is not supported on DLA.*set fallback: allow"):
+        desk.make(model, device="dla0", fallback="forbid")
+
+
+def test_a_pure_engine_is_held_to_it(desk, tmp_path):
+    """What computes on the GPU is named; the same engine is good where fallback is allowed."""
+    desk.use("8.6.1", dla_cores=1)
+    model = write_chain(tmp_path / "s.onnx", "Conv", "Softmax")
+    for _ in range(2):
+        with pytest.raises(Mendable, match=r"s\.onnx is not pure on the DLA.*: softmax1: set fall"):
+            desk.make(model, device="dla0", fallback="require-pure")
+    built = desk.make(model, device="dla0").built()
+    assert (built.placement.verdict, built.fallback, desk.builds) == ("mixed", "allow", 1)
+    pure = write_chain(tmp_path / "p.onnx", "Conv", "Relu")
+    built = desk.make(pure, device="dla0", fallback="require-pure").built()
+    assert (built.placement.verdict, built.fallback) == ("pure_dla", "require-pure")
+
+
+def test_a_pure_engine_without_evidence_is_refused(desk, model, monkeypatch):
+    """Where nothing says where the layers are, nobody claims that they are on the DLA."""
+    desk.use("8.6.1", dla_cores=1)
+    monkeypatch.setattr(adapter, "inspect", lambda *_: None)
+    monkeypatch.setattr(adapter, "placement_of", lambda *_: adapter.Built().placement)
+    with pytest.raises(Mendable, match="does not say where the layers"):
+        desk.make(model, device="dla0", fallback="require-pure")
+
+
+@pytest.mark.parametrize(
+    ("precision", "flags", "types"),
+    [
+        (None, ["FP16"], {"fp16": 2}),
+        ("fp16", ["FP16"], {"fp16": 2}),
+        ("fp32", [], {"fp32": 2}),
+        ("int8", ["FP16", "INT8"], {"fp16": 2}),
+    ],
+)
+@pytest.mark.parametrize("version", ["8.5.2", "8.6.1", "10.3.0"])
+def test_precision_is_a_request(desk, tmp_path, version, precision, flags, types):
+    """It becomes flags where types are free, and the record says what came of it."""
+    desk.use(version)
+    engine = desk.make(write_chain(tmp_path / "c.onnx", "Conv", "Relu"), precision=precision)
+    plan, built = desk.plan(engine), engine.built()
+    assert plan["flags"] == flags
+    assert built.layer_types == types
+    assert built.requested_precision == precision
+    assert built.int8_scales == ("dummy" if precision == "int8" else None)
+    assert plan["ranges"] == (3 if precision == "int8" else 0)
+    assert any("its answers nothing" in note for note in built.notes) == (precision == "int8")
+
+
+@pytest.mark.parametrize("precision", [None, "int8"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_quantised_model_brings_its_scales(desk, tmp_path, version, precision):
+    """Q/DQ nodes say what the scales are; nothing is made up."""
+    desk.use(version)
+    model = write_chain(tmp_path / "q.onnx", "QuantizeLinear", "DequantizeLinear", "Conv")
+    engine = desk.make(model, precision=precision)
+    assert engine.built().int8_scales == "explicit"
+    assert desk.plan(engine)["ranges"] == 0
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_model_in_half_precision_keeps_its_types(desk, tmp_path, version):
+    """From TensorRT 10 on they are obeyed to the letter; before, by the flag for fp16."""
+    desk.use(version)
+    model = write_chain(tmp_path / "h.onnx", "Conv", "Relu", kind=HALF)
+    engine = desk.make(model)
+    is_strong = version[0] != "8"
+    assert engine.built().is_strongly_typed is is_strong
+    assert desk.plan(engine)["flags"] == ([] if is_strong else ["FP16"])
+    assert engine.outputs()["made"].dtype == numpy.float16
+
+
+@pytest.mark.parametrize(
+    ("version", "operations", "kind", "precision", "says"),
+    [
+        ("8.6.1", ("Conv",), HALF, "fp32", "typed in half precision.*cannot run in fp32"),
+        ("10.3.0", ("Conv",), HALF, "int8", "typed in half precision.*Q/DQ nodes into"),
+        ("8.6.1", ("QuantizeLinear",), None, "fp16", "quantised by Q/DQ nodes.*in fp16"),
+        ("11.4.1", ("Conv",), None, "fp16", "typed fp32.*export the model in fp16"),
+        ("11.4.1", ("Conv",), None, "int8", "typed fp32.*put Q/DQ nodes"),
+    ],
+)
+def test_a_request_against_the_models_types_is_refused(
+    desk, tmp_path, version, operations, kind, precision, says
+):
+    """What the model fixes, no request changes; the answer says what is missing."""
+    desk.use(version)
+    model = write_chain(tmp_path / "t.onnx", *operations, **({"kind": kind} if kind else {}))
+    with pytest.raises(Mendable, match=says):
+        desk.make(model, precision=precision)
+
+
+@pytest.mark.parametrize(
+    ("version", "precision", "mend"),
+    [("8.6.1", "fp32", "set precision: fp16"), ("11.4.1", None, "export the model in fp16")],
+)
+def test_a_dla_has_no_fp32(desk, model, version, precision, mend):
+    """It is said before TensorRT says it in other words, or moves all layers to the GPU."""
+    desk.use(version, dla_cores=1)
+    with pytest.raises(Mendable, match=f"a DLA computes in fp16 and int8 only: {mend}"):
+        desk.make(model, device="dla0", precision=precision)
+
+
+def test_a_half_precision_model_runs_on_the_dla_of_11(desk, tmp_path):
+    """Without precision flags the model's own types do."""
+    desk.use("11.4.1", dla_cores=2)
+    model = write_chain(tmp_path / "h.onnx", "Conv", "Relu", kind=HALF)
+    built = desk.make(model, device="dla1").built()
+    assert (built.placement.verdict, built.is_strongly_typed) == ("pure_dla", True)
+
+
+@pytest.mark.parametrize(("version", "level"), [("8.5.2", None), ("8.6.1", 0), ("11.4.1", 0)])
+def test_the_optimisation_level_is_set_where_there_is_one(desk, model, version, level):
+    """8.5 has none: it builds all the same, and a note says so."""
+    desk.use(version)
+    engine = desk.make(model, optimization_level=0)
+    assert desk.plan(engine)["level"] == level
+    assert any("no optimisation levels" in note for note in engine.built().notes) == (level is None)
+
+
+def test_another_fixed_batch_is_refused(desk, tmp_path):
+    """The model's own batch stands."""
+    with pytest.raises(Mendable, match="batch of 1 for input 'given', not 2"):
+        desk.make(write_chain(tmp_path / "one.onnx", "Conv"), batch=2)
+
+
+def test_what_the_parser_refuses_is_told(desk, tmp_path):
+    """The operation is named in TensorRT's own words."""
+    with pytest.raises(Mendable, match=r"cannot read e\.onnx \(No importer registered for op"):
+        desk.make(write_chain(tmp_path / "e.onnx", "Einsum"))
+
+
+def test_a_device_that_is_no_accelerator_is_refused(desk, model):
+    """TensorRT does not run on the CPU."""
+    with pytest.raises(EngineUnavailable, match=r"no device 'cpu': use one of gpu, dla0, dla1"):
+        desk.make(model, device="cpu")
+
+
+def test_an_engine_is_found_again(desk, model):
+    """The second engine of the same kind is not built, and what is known of it is the same."""
+    first, second = desk.make(model).built(), desk.make(model).built()
+    assert (first.is_cached, second.is_cached, desk.builds) == (False, True, 1)
+    assert second == first.model_copy(update={"is_cached": True})
+
+
+def test_without_a_directory_nothing_is_kept(desk, model):
+    """An order that names none builds for itself."""
+    assert desk.make(model, engine_directory=None).built().engine_key is None
+    assert not desk.engines.exists()
+
+
+@pytest.mark.parametrize("kept", ["damaged", "foreign"])
+def test_a_plan_that_does_not_load_is_built_once_more(desk, model, kept):
+    """It is set aside for whoever wants to look, whether damaged or of another TensorRT."""
+    key = desk.make(model).built().engine_key
+    plan = desk.engines / f"{key}.plan"
+    if kept == "damaged":
+        plan.write_bytes(b"x" + plan.read_bytes()[1:])
+    else:
+        cache, sidecar = EngineCache(desk.engines), EngineCache(desk.engines).read(key)[1]
+        cache.write(key, b'{"version": "7.0"}', model="m", parts=sidecar.parts, built=sidecar.built)
+    engine = desk.make(model)
+    assert (engine.built().is_cached, desk.builds) == (False, 2)
+    assert (desk.engines / f"{key}.plan.bad").exists()
+    assert "cache_load" not in engine.cold_start_ns()
+    assert desk.make(model).built().is_cached
+
+
+def test_a_fresh_plan_that_does_not_load_is_no_loop(desk, model, monkeypatch):
+    """What was just built and does not load fails, with TensorRT's reason."""
+
+    def refuse(self, _content):
+        self.logger.log(desk.trt.ILogger.Severity.ERROR, "1: out of sorts")
+
+    monkeypatch.setattr(desk.trt.Runtime, "deserialize_cuda_engine", refuse)
+    with pytest.raises(Mendable, match=r"does not load the engine that it just built \(out of so"):
+        desk.make(model)
+    assert desk.builds == 1
+
+
+def test_the_timing_cache_is_kept_for_the_next_build(desk, model):
+    """A file for each version and architecture; one that cannot be read is no failure."""
+    desk.make(model)
+    (timing,) = desk.engines.glob("timing-*.cache")
+    assert timing.name == "timing-tensorrt-8.6.1-sm8.7.cache"
+    assert timing.read_bytes() == b"k"
+    desk.make(model, precision="fp32")
+    assert timing.read_bytes() == b"kk"
+    timing.write_bytes(b"bad")
+    desk.make(model, precision="int8")
+    assert timing.read_bytes() == b"k"
+
+
+def test_a_key_follows_all_that_an_engine_depends_on(desk, model, tmp_path):
+    """Another version, batch, precision, policy or machine makes another engine."""
+    keys = {desk.make(model).built().engine_key}
+    for change in ({"batch": 2}, {"precision": "fp32"}, {"optimization_level": 1}):
+        keys.add(desk.make(model, **change).built().engine_key)
+    desk.use("8.5.2")
+    keys.add(desk.make(model).built().engine_key)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/nv_tegra_release").write_text("# R36 (release), REVISION: 4.3, GCID: 1\n")
+    keys.add(desk.make(model).built().engine_key)
+    assert len(keys) == 6
+    # None of these is in the plan, so none makes another.
+    for change in ({"streams": 2}, {"cuda_graph": False}, {"fallback": "forbid"}):
+        keys.add(desk.make(model, **change).built().engine_key)
+    assert len(keys) == 6
+
+
+def test_parts_of_the_cold_start_are_told_apart(desk, model):
+    """A build, and what is done instead of one."""
+    built = {"probe", "cuda_init", "deserialise", "context", "buffers", "graph"}
+    assert set(desk.make(model).cold_start_ns()) == built
+    assert set(desk.make(model).cold_start_ns()) == built | {"cache_load"}
+
+
+def test_several_inferences_are_in_flight(desk, model):
+    """Each slot has a context, a stream and buffers of its own, and tells its own stages."""
+    engine = desk.make(model, streams=3)
+    assert isinstance(engine, Pipelined)
+    assert engine.built().streams == 3
+    assert sum(thing.startswith("stream") for thing in desk.device.things) == 3
+    for slot in range(3):
+        engine.submit(slot)
+    for slot in range(3):
+        engine.wait(slot)
+        assert engine.slot_stages_ns(slot) == [10_000, 300_000, 10_000]
+
+
+def test_a_refused_enqueue_is_a_failure(desk, model):
+    """TensorRT answers False, and nobody takes that for an inference."""
+    engine = desk.make(model, cuda_graph=False)
+    desk.device.refuses_enqueue = True
+    with pytest.raises(RuntimeError, match="did not enqueue"):
+        engine.infer()
+
+
+@pytest.mark.parametrize("call", ["cudaMemcpyAsync", "cudaGraphLaunch", "cudaStreamSynchronize"])
+def test_an_error_of_cuda_is_named(desk, model, call):
+    """The first call that fails is the one that is told, in CUDA's words."""
+    engine = desk.make(model)
+    desk.device.failing[call] = "cudaErrorInvalidValue"
+    with pytest.raises(RuntimeError, match="cudaErrorInvalidValue: what cuda"):
+        engine.infer()
+
+
+def test_a_lost_device_is_told_apart(desk, model):
+    """After an illegal address only another process can go on."""
+    engine = desk.make(model)
+    desk.device.failing["cudaStreamSynchronize"] = "cudaErrorIllegalAddress"
+    with pytest.raises(DeviceLostError, match="cudaErrorIllegalAddress"):
+        engine.infer()
+
+
+def test_no_memory_for_a_context_is_told(desk, model):
+    """TensorRT answers None."""
+    desk.device.failing["create_execution_context"] = "None"
+    with pytest.raises(Mendable, match=r"makes no context.*free memory"):
+        desk.make(model)
+
+
+def test_everything_is_given_back(desk, model):
+    """After close the device has its memory, its streams and its events again."""
+    for changes in ({}, {"streams": 2}, {"cuda_graph": False, "transfers": False}):
+        engine = desk.make(model, **changes)
+        assert desk.device.memory
+        engine.close()
+        assert (desk.device.memory, desk.device.things) == ({}, set())
+
+
+def test_what_could_not_be_bound_is_given_back(desk, model):
+    """A failure half-way leaves nothing behind once the engine is closed."""
+    desk.device.failing["cudaHostAlloc"] = "cudaErrorMemoryAllocation"
+    with pytest.raises(RuntimeError, match="cudaErrorMemoryAllocation"):
+        desk.make(model)
+    desk._made[-1].close()
+    assert (desk.device.memory, desk.device.things) == ({}, set())
+
+
+def test_peak_memory_is_what_went_from_the_device(desk, model):
+    """Input and output, four numbers of four bytes each."""
+    assert desk.make(model).device_peak_bytes() == 2 * 16
+
+
+def test_layers_are_timed_in_a_pass_of_their_own(desk, model):
+    """The context that is measured never has a profiler."""
+    engine = desk.make(model)
+    assert isinstance(engine, Profiled)
+    assert engine.profile(4) == {"conv0": 100_000, "relu1": 100_000, "conv2": 100_000}
+    assert engine._slots[0]._context.profiler is None
+
+
+def test_detail_is_for_the_inspector_not_for_the_run(desk, model, monkeypatch):
+    """Names of layers are told to Nsight Systems where it watches, and to nobody else."""
+    levels = desk.trt.ProfilingVerbosity
+    assert desk.make(model)._slots[0]._context.nvtx_verbosity is levels.NONE
+    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
+    assert desk.make(model)._slots[0]._context.nvtx_verbosity is levels.LAYER_NAMES_ONLY
+
+
+def test_an_output_whose_shape_depends_on_data_is_refused(desk, tmp_path):
+    """There is no buffer of a fixed size for it."""
+    model = write_chain(tmp_path / "d.onnx", "Conv", shape=(1, 4))
+    loaded = onnx.load(model)
+    loaded.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "found"
+    onnx.save(loaded, model)
+    with pytest.raises(Mendable, match="shape of output 'made' depends on the data"):
+        desk.make(model)
+
+
+def test_a_type_that_numpy_has_not_is_refused(desk, tmp_path):
+    """bfloat16 has no inputs that we could make."""
+    model = write_chain(tmp_path / "b.onnx", "Conv", kind=onnx.TensorProto.BFLOAT16)
+    with pytest.raises(Mendable, match="input 'given' is of type BF16"):
+        desk.make(model)
+
+
+def _build_elsewhere(folder: str, model: str, barrier: object, told: object) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        desk = Desk(patch, Path(folder))
+        barrier.wait()
+        told.put((desk.make(Path(model)).built().is_cached, desk.builds))
+
+
+def test_two_processes_build_an_engine_once(model, tmp_path):
+    """The one that comes second waits, and finds it."""
+    context = multiprocessing.get_context("spawn")
+    barrier, told = context.Barrier(2), context.SimpleQueue()
+    builders = [
+        context.Process(target=_build_elsewhere, args=(str(tmp_path), str(model), barrier, told))
+        for _ in range(2)
+    ]
+    for builder in builders:
+        builder.start()
+    for builder in builders:
+        builder.join(60)
+    assert sorted(told.get() for _ in builders) == [(False, 1), (True, 0)]
+
+
+def test_threads_of_the_builder_may_speak(desk):
+    """TensorRT's own threads log; nothing is lost and nothing breaks."""
+    from tegrascope.collectors.engines.tensorrt_log import logger_of
+
+    logger, lines = logger_of(desk.trt)
+    severity = desk.trt.ILogger.Severity
+    speakers = [
+        threading.Thread(target=logger.log, args=(severity.INFO, f"line {at}")) for at in range(20)
+    ]
+    for speaker in speakers:
+        speaker.start()
+    for speaker in speakers:
+        speaker.join()
+    assert sorted(lines.all()) == sorted(f"[I] line {at}" for at in range(20))

@@ -1,0 +1,133 @@
+"""What TensorRT can do is found out in a child, which may die of the question."""
+
+import json
+import sys
+
+import pytest
+
+from tegrascope.collectors import tensorrt_probe
+from tegrascope.collectors.engines.base import EngineUnavailable
+from tegrascope.collectors.tensorrt_probe import capabilities, look, main, probe
+from tests.fakes.fake_cuda import install_cuda
+from tests.fakes.fake_device import FakeDevice
+from tests.fakes.fake_tensorrt import install_tensorrt, make_tensorrt
+from tests.fakes.shims import write_shims
+
+
+@pytest.fixture
+def shims(monkeypatch, tmp_path):
+    def write(**changes: object) -> None:
+        monkeypatch.setenv("PYTHONPATH", write_shims(tmp_path, **changes))
+
+    return write
+
+
+def test_a_child_tells_what_is_there(shims):
+    """Versions, the device, its DLA cores, and the optional names that we use."""
+    shims(dla_cores=2)
+    found = probe()
+    assert found.problem is None
+    assert found.versions["tensorrt"] == "8.6.1"
+    assert found.versions["cuda-driver"] == "12.6"
+    assert (found.device, found.compute_capability) == ("Fake Orin", "8.7")
+    assert (found.is_integrated, found.dla_cores) == (True, 2)
+    assert "BuilderFlag.FP16" in found.symbols
+    found.require()
+
+
+@pytest.mark.parametrize(
+    ("version", "missing"),
+    [
+        (
+            "8.5.2",
+            {"IBuilderConfig.builder_optimization_level", "ICudaEngine.device_memory_size_v2"},
+        ),
+        ("8.6.1", {"NetworkDefinitionCreationFlag.STRONGLY_TYPED"}),
+        ("8.6.1", {"ICudaEngine.device_memory_size_v2"}),
+        ("11.4.1", {"BuilderFlag.FP16", "BuilderFlag.INT8", "ITensor.set_dynamic_range"}),
+    ],
+)
+def test_names_that_a_version_has_not(monkeypatch, version, missing):
+    """Everything that differs between versions is asked of these names."""
+    device = FakeDevice()
+    install_cuda(monkeypatch, device)
+    install_tensorrt(monkeypatch, make_tensorrt(version, device))
+    assert missing.isdisjoint(look().symbols)
+    assert "IExecutionContext.execute_async_v3" in look().symbols
+
+
+def test_a_library_that_kills_the_child_is_a_reason(shims):
+    """Without a driver a runtime of TensorRT ends the process; ours goes on and says so."""
+    shims(dies="os.kill(os.getpid(), 11)")
+    found = probe()
+    assert "tensorrt ended the process that asked what it can do, by signal 11" in found.problem
+    with pytest.raises(EngineUnavailable, match="signal 11"):
+        found.require()
+
+
+def test_last_words_are_kept(shims):
+    """What was printed before the end may be the only clue."""
+    shims(dies="os.write(2, b'undefined symbol: x\\n') and os._exit(4)")
+    assert probe().problem.endswith("by status 4; its last words: undefined symbol: x")
+
+
+def test_a_library_that_hangs_is_a_reason(shims):
+    """Nobody waits for ever."""
+    shims(dies="time.sleep(60)")
+    assert probe(seconds=1.5).problem == "tensorrt said nothing for 1.5 s when asked what it can do"
+
+
+def test_a_missing_driver_is_found_before_it_kills(shims):
+    """CUDA is asked first, since it answers with a code."""
+    shims(driver=False, dies="os.abort()")
+    found = probe()
+    assert found.problem.startswith("CUDA finds no device it can use (cudaErrorInsufficientDriver")
+    assert "nvidia-smi" in found.mend
+
+
+def test_a_runtime_that_raises_is_a_reason(shims):
+    """Some versions raise where others crash."""
+    shims(dies="raise TypeError('pybind11::init(): factory function returned nullptr')")
+    assert "TypeError: pybind11::init()" in probe().problem
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        (None, "tensorrt is not installed"),
+        ("import a_part_of_it", r"tensorrt cannot be imported \(it needs a_part_of_it\)"),
+        ("raise ImportError('libnvinfer.so.10: cannot open')", r"\(libnvinfer.so.10: cannot open"),
+        ("raise OSError('libnvinfer.so.10: no')", r"cannot be imported \(libnvinfer.so.10: no\)"),
+    ],
+)
+def test_what_is_not_installed_is_named(monkeypatch, tmp_path, source, says):
+    """And the command that installs it, or the library that is missing beside it."""
+    monkeypatch.delitem(sys.modules, "tensorrt", raising=False)
+    if source is None:
+        monkeypatch.setitem(sys.modules, "tensorrt", None)
+    else:
+        (tmp_path / "tensorrt.py").write_text(source)
+        monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(EngineUnavailable, match=says):
+        look().require()
+
+
+def test_a_success_is_remembered_and_a_failure_is_not(monkeypatch):
+    """A driver that is installed later is found without a restart."""
+    answers = [
+        tensorrt_probe.Capabilities(problem="no driver", mend="install it"),
+        tensorrt_probe.Capabilities(dla_cores=1),
+    ]
+    monkeypatch.setattr(tensorrt_probe, "probe", lambda _: answers.pop(0))
+    tensorrt_probe._remembered.cache_clear()
+    with pytest.raises(EngineUnavailable, match="no driver: install it"):
+        capabilities("some_trt")
+    assert capabilities("some_trt").dla_cores == capabilities("some_trt").dla_cores == 1
+    tensorrt_probe._remembered.cache_clear()
+
+
+def test_as_a_program_it_prints_one_object(monkeypatch, capsys):
+    """Its status says whether TensorRT can be used."""
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    assert main([]) == 3
+    assert json.loads(capsys.readouterr().out)["problem"] == "tensorrt is not installed"

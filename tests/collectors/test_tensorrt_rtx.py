@@ -1,0 +1,150 @@
+"""The real parser, builder and refusals of TensorRT's relative for PCs, which needs no GPU.
+
+``pip install tensorrt-rtx-cu13`` brings it. It is no back-end of ours: it is here because its
+builder answers as that of TensorRT 11 does, on any x86-64 machine.
+"""
+
+import json
+
+import numpy
+import onnx
+import pytest
+
+from tegrascope.collectors.engines.base import EngineUnavailable
+from tegrascope.collectors.engines.tensorrt_build import Builder, BuildSpec
+from tegrascope.collectors.engines.tensorrt_log import logger_of, reason_in
+from tegrascope.collectors.models import find_model
+from tegrascope.collectors.tensorrt_probe import probe, symbols_of
+from tegrascope.parsers.errors import Mendable
+from tests.fakes.models import HALF, write_chain
+
+trt = pytest.importorskip("tensorrt_rtx", reason="pip install tensorrt-rtx-cu13")
+
+
+@pytest.fixture
+def builder():
+    return Builder(trt, symbols_of(trt), *logger_of(trt))
+
+
+@pytest.fixture
+def network(tmp_path):
+    """A network and its builder, as our own code makes them."""
+    logger, lines = logger_of(trt)
+    lines.clear()
+    library = trt.Builder(logger)
+    ours = Builder(trt, symbols_of(trt), logger, lines)
+    model = write_chain(tmp_path / "r.onnx", "Relu", "Relu", shape=(1, 8, 4, 4))
+    network, parser = ours._parse(library, model, strongly=True)
+    yield library, network, lines
+    del parser
+
+
+def test_its_surface_is_that_of_a_strongly_typed_release():
+    """What our branches ask for is answered by real bindings as the stand-in of 11 answers."""
+    symbols = set(symbols_of(trt))
+    assert {"BuilderFlag.GPU_FALLBACK", "BuilderFlag.DIRECT_IO", "Runtime.DLA_core"} <= symbols
+    assert {"BuilderFlag.FP16", "NetworkDefinitionCreationFlag.EXPLICIT_BATCH"}.isdisjoint(symbols)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_built_in_model_is_built(builder, tmp_path, batch):
+    """The real parser takes it, and the real builder makes an engine of it, at any batch."""
+    model = find_model("builtin:mobilenet", tmp_path)
+    plan = builder.build(BuildSpec(model, "gpu", batch=batch, optimization_level=0))
+    assert len(plan.content) > 1_000_000
+    assert plan.is_strongly_typed
+    assert plan.int8_scales is None
+
+
+@pytest.mark.filterwarnings("ignore:.*Timing cache:DeprecationWarning")
+def test_a_timing_cache_is_written_and_read(builder, tmp_path):
+    """A second build reads what the first one wrote, and is built whatever it holds."""
+    model = write_chain(tmp_path / "r.onnx", "Relu", shape=(1, 8))
+    cache = tmp_path / "timing.cache"
+    for content in (None, b"no timing cache"):
+        if content is not None:
+            cache.write_bytes(content)
+        assert builder.build(BuildSpec(model, "gpu"), cache).content
+        assert len(cache.read_bytes()) > len(content or b"")
+
+
+def test_types_are_read_from_the_real_network(builder, tmp_path):
+    """Half precision and Q/DQ nodes are seen, and a request against them is refused."""
+    half = write_chain(tmp_path / "h.onnx", "Relu", shape=(1, 8), kind=HALF)
+    assert builder.build(BuildSpec(half, "gpu", precision="fp16")).content
+    with pytest.raises(Mendable, match="typed in half precision"):
+        builder.build(BuildSpec(half, "gpu", precision="int8"))
+    quantised = write_quantised(tmp_path / "q.onnx")
+    assert builder.build(BuildSpec(quantised, "gpu")).int8_scales == "explicit"
+    with pytest.raises(Mendable, match="quantised by Q/DQ nodes"):
+        builder.build(BuildSpec(quantised, "gpu", precision="fp16"))
+    single = write_chain(tmp_path / "f.onnx", "Relu", shape=(1, 8))
+    with pytest.raises(Mendable, match="typed fp32"):
+        builder.build(BuildSpec(single, "gpu", precision="fp16"))
+
+
+def test_what_its_parser_refuses_is_told(builder, tmp_path):
+    """In its own words, and in one line."""
+    with pytest.raises(Mendable, match=r"cannot read x\.onnx \(node 0 \[") as caught:
+        builder.build(BuildSpec(write_chain(tmp_path / "x.onnx", "NoSuchOperation"), "gpu"))
+    assert "NoSuchOperation" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("fallback", ["allow", "forbid", "require-pure"])
+def test_a_dla_is_refused(builder, tmp_path, fallback):
+    """The real builder counts no core, and that is enough."""
+    model = write_chain(tmp_path / "h.onnx", "Relu", kind=HALF)
+    with pytest.raises(EngineUnavailable, match="sees no DLA"):
+        builder.build(BuildSpec(model, "dla", fallback=fallback))
+
+
+def test_left_to_itself_it_builds_for_the_gpu(network):
+    """Why the count decides: asked for a DLA that is not there it says nothing at all."""
+    library, made, _ = network
+    assert library.num_DLA_cores == 0
+    config = library.create_builder_config()
+    config.default_device_type = trt.DeviceType.DLA
+    config.DLA_core = 0
+    assert config.default_device_type == trt.DeviceType.DLA
+    assert config.DLA_core == -1
+    assert not config.can_run_on_DLA(made.get_layer(0))
+    assert library.build_serialized_network(made, config) is not None
+
+
+def test_a_refused_build_is_none_and_a_line(network):
+    """No exception: the reason is in the log that we collect."""
+    library, made, lines = network
+    config = library.create_builder_config()
+    config.default_device_type = trt.DeviceType.DLA
+    config.engine_capability = trt.EngineCapability.DLA_STANDALONE
+    assert library.build_serialized_network(made, config) is None
+    assert "without DLA backend" in reason_in(lines.all())
+
+
+def test_a_machine_without_a_driver_is_told(monkeypatch):
+    """The probe asks in a child, whatever becomes of it there."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    found = probe("tensorrt_rtx")
+    assert found.problem is not None
+    assert json.loads(found.model_dump_json())["module"] == "tensorrt_rtx"
+
+
+def write_quantised(path):
+    """Write a model that quantises its input and makes it real again."""
+    scale = onnx.numpy_helper.from_array(numpy.array(0.1, dtype="f4"), "scale")
+    zero = onnx.numpy_helper.from_array(numpy.array(0, dtype="i1"), "zero")
+    graph = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("QuantizeLinear", ["given", "scale", "zero"], ["whole"]),
+            onnx.helper.make_node("DequantizeLinear", ["whole", "scale", "zero"], ["made"]),
+        ],
+        "quantised",
+        [onnx.helper.make_tensor_value_info("given", onnx.TensorProto.FLOAT, [1, 8])],
+        [onnx.helper.make_tensor_value_info("made", onnx.TensorProto.FLOAT, [1, 8])],
+        [scale, zero],
+    )
+    opset = [onnx.helper.make_opsetid("", 13)]
+    model = onnx.helper.make_model(graph, ir_version=8, opset_imports=opset)
+    path.write_bytes(model.SerializeToString())
+    return path

@@ -1,0 +1,169 @@
+"""``tegrascope bench`` as a person runs it: real children, a real model, a simulated board."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tegrascope.daemon.bench_result import BenchResult
+from tegrascope.daemon.cli import main
+
+TINY = ("--duration", "0.6", "--baseline", "0.3", "--warm-up", "0.1", "--rounds", "2")
+HAS_NVIDIA = Path("/proc/driver/nvidia").exists() or Path("/etc/nv_tegra_release").exists()
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A directory that keeps the built-in model for all of these tests."""
+    return tmp_path_factory.mktemp("bench")
+
+
+def bench(place, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "tegrascope", "bench", *arguments, "--state-dir", str(place)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=place,
+    )
+
+
+@pytest.fixture(scope="module")
+def simulated(place):
+    """The whole command on the simulated board."""
+    return bench(place, "--builtin", "mobilenet", "--simulate", *TINY, "-o", "out")
+
+
+def test_simulated_bench_runs_to_its_end(simulated, place):
+    """Good, with a table on standard output, words on standard error, and both files."""
+    assert simulated.returncode == 0, simulated.stderr
+    assert "SIMULATED" in simulated.stdout
+    assert "latency p50" in simulated.stdout
+    assert "round 1 of 2 on gpu" in simulated.stderr
+    assert sorted(path.name for path in (place / "out").iterdir()) == ["report.html", "result.json"]
+
+
+def test_simulated_result_is_marked_and_whole(simulated, place):
+    """Both accelerators, as many rounds each in mirrored order, right answers, all simulated."""
+    assert simulated.returncode == 0
+    result = BenchResult.model_validate_json((place / "out/result.json").read_text())
+    (model,) = result.models
+    assert result.is_simulated
+    assert not result.is_partial
+    assert [one.device for one in model.accelerators] == ["gpu", "dla0"]
+    assert model.order[:4] == ("gpu", "dla0", "dla0", "gpu")
+    assert len(model.order) in (4, 8)
+    for one in model.accelerators:
+        assert (one.status, one.rounds, one.outputs.verdict) == ("ok", 2, "good")
+        assert one.flags["simulated"] == 2
+    assert all(report.environment.simulated for report in model.rounds)
+    assert all(report.model_sha256 == model.model_sha256 for report in model.rounds)
+
+
+def test_simulated_board_sees_who_works(simulated, place):
+    """The board's GPU is busy while the GPU is measured, and free while the DLA is."""
+    assert simulated.returncode == 0
+    result = BenchResult.model_validate_json((place / "out/result.json").read_text())
+    gpu, dla = result.models[0].accelerators
+    assert gpu.utilization["gpu"].value > 0.6
+    assert dla.utilization["gpu"].value < 0.3
+    assert dla.gpu_freed.value > 0.4
+
+
+@pytest.mark.skipif(HAS_NVIDIA, reason="this machine has NVIDIA hardware")
+def test_machine_without_nvidia_is_told_what_to_install(place):
+    """Asked for by name and not there: one line that mends it, and status 3; no files."""
+    before = set(place.iterdir())
+    told = bench(place, "--builtin", "mobilenet", "--on", "gpu", *TINY)
+    assert told.returncode == 3, told.stderr
+    assert "unavailable" in told.stdout
+    assert "install" in told.stdout
+    assert {path.name for path in set(place.iterdir()) - before} <= {"models", "engines"}
+
+
+@pytest.mark.skipif(HAS_NVIDIA, reason="this machine has NVIDIA hardware")
+def test_cpu_still_benches_and_prints_json(place):
+    """Without --on such a machine measures its CPU: good, and the document is all there is."""
+    told = bench(
+        place, "builtin:mobilenet", *TINY, "--telemetry", "none", "--json", "-o", str(place / "cpu")
+    )
+    assert told.returncode == 0, told.stderr
+    result = BenchResult.model_validate(json.loads(told.stdout))
+    assert [one.status for one in result.models[0].accelerators][-1] == "ok"
+    assert result.models[0].accelerators[-1].outputs.verdict == "reference"
+    assert result.telemetry_problem == "asked for with --telemetry none"
+    assert not result.is_simulated
+    assert json.loads((place / "cpu/result.json").read_text()) == json.loads(told.stdout)
+
+
+def test_interrupt_keeps_what_was_measured(place):
+    """Ctrl-C ends within seconds, leaves no worker, and what was measured is written and marked."""
+    with subprocess.Popen(
+        [
+            *(sys.executable, "-m", "tegrascope", "bench", "--builtin", "mobilenet", "--simulate"),
+            *("--duration", "0.6", "--baseline", "0.3", "--warm-up", "0.1", "--rounds", "40"),
+            *("--state-dir", str(place), "-o", str(place / "cut")),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as child:
+        for line in child.stderr:
+            if "round 2 of 40 on gpu" in line:
+                os.killpg(child.pid, signal.SIGINT)
+                break
+        table, words = child.communicate(timeout=30)
+    assert child.returncode == 1
+    assert "interrupted" in table
+    assert "interrupted" in words
+    result = BenchResult.model_validate_json((place / "cut/result.json").read_text())
+    assert result.is_partial
+    assert len(result.models[0].counted) == 3
+    assert result.models[0].rounds[-1].outcome == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ((), 2, "no model is named"),
+        (("net.onnx", "--on", "tpu"), 2, "'tpu' is no accelerator; use gpu, dla0, dla1, cpu"),
+        (("net.onnx", "--on", ","), 2, "no accelerator is named"),
+        (("net.onnx", "--rounds", "0"), 2, "'0' is no number from 1 on"),
+        (("net.onnx",), 1, "there is no model file net.onnx"),
+        (("--builtin", "vgg"), 1, "no built-in model is named"),
+        (
+            ("--builtin", "mobilenet", "--simulate", "--telemetry", "tegrastats"),
+            1,
+            "telemetry is named more than once",
+        ),
+        (
+            ("--builtin", "mobilenet", "--backend", "onnxruntime", "--on", "gpu"),
+            1,
+            "onnxruntime runs on the CPU and is no gpu",
+        ),
+        (("--builtin", "mobilenet", "-c", "none.yaml"), 1, "none.yaml"),
+        (("--builtin", "mobilenet", "--simulate", "-o", "/proc/none"), 1, "/proc/none"),
+    ],
+)
+def test_bad_requests_are_one_line(arguments, status, said, capsys, monkeypatch, tmp_path):
+    """What is wrong is told before anything runs, with what mends it."""
+    monkeypatch.chdir(tmp_path)
+    try:
+        ended = main(["bench", *arguments, "--state-dir", str(tmp_path)])
+    except SystemExit as error:
+        ended = error.code
+    told = capsys.readouterr()
+    assert ended == status
+    assert said in told.err
+    assert told.err.count("\n") == 1
+    assert told.out == ""
+    assert list(tmp_path.iterdir()) == []

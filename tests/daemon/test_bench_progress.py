@@ -1,0 +1,60 @@
+"""What a person is told while a bench goes on."""
+
+import io
+import threading
+
+import pytest
+
+from tegrascope.collectors.simulator import JumpClock
+from tegrascope.daemon.bench_progress import Bar, Lines, outcome
+from tegrascope.parsers.run_events import Phase
+
+from .bench_fakes import report
+
+
+def phase(name):
+    return Phase(run_id="r", phase=name, edge="begin", at_ns=1)
+
+
+def test_lines_say_which_round_and_how_long():
+    """Elsewhere than on a terminal, a line for what begins, one for what came of it."""
+    stream = io.StringIO()
+    lines = Lines(stream)
+    lines.heard(phase("load"))
+    lines.heard(phase("build"))
+    lines.begin_round("dla0", 2, 4, 150.0)
+    lines.end_round(report("dla0", 17.0))
+    assert stream.getvalue().splitlines() == [
+        "  building the engine; this may take minutes",
+        "round 2 of 4 on dla0; about 2 min 30 s left",
+        "  706 inferences, p50 17.0 ms",
+    ]
+
+
+def test_bar_counts_down_as_events_come():
+    """On a terminal the bar names the round and its phase, and time runs out with the clock."""
+    clock = JumpClock()
+    bar = Bar(clock)
+    bar.begin_round("gpu", 1, 4, 120.0)
+    clock.wait(threading.Event(), 30_000_000_000)
+    bar.heard(phase("steady"))
+    (task,) = bar._progress.tasks
+    assert task.description == "round 1 of 4 on gpu · infers"
+    assert (task.completed, task.total) == (30.0, 120.0)
+    assert task.fields["left"] == "about 1 min 30 s left"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "4000 inferences, p50 3.00 ms"),
+        (
+            {"quality": ("not_steady", "telemetry_gap", "insufficient_samples")},
+            "4000 inferences, p50 3.00 ms, not_steady",
+        ),
+        ({"outcome": "failed", "reason": "signal 9"}, "failed: signal 9"),
+    ],
+)
+def test_outcome_is_a_few_words(changes, said):
+    """Figures of a good round with its flags; those about absent telemetry are no news."""
+    assert outcome(report().model_copy(update=changes)) == said

@@ -1,0 +1,1 @@
+"""Stand-ins for libraries that need hardware, each with the surface of a given version."""

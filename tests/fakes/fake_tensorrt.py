@@ -1,0 +1,465 @@
+"""TensorRT as far as tegrascope uses it, with the surface of a given version.
+
+What a version has not is not there: touching it raises, as the real bindings do. What it does
+with a model is play: every ONNX node becomes a layer, and an inference copies the first input.
+"""
+
+import enum
+import json
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+import onnx
+
+from .fake_device import FakeDevice
+
+KINDS = {
+    "Conv": "CONVOLUTION",
+    "QuantizeLinear": "QUANTIZE",
+    "DequantizeLinear": "DEQUANTIZE",
+    "Softmax": "SOFTMAX",
+    "Identity": "IDENTITY",
+    "Relu": "ACTIVATION",
+    "Cast": "CAST",
+}
+# What the fake's DLA does not take; in its name too, so that a test can read it.
+REFUSED_BY_DLA = {"SOFTMAX"}
+TYPES = {
+    onnx.TensorProto.FLOAT: "FLOAT",
+    onnx.TensorProto.FLOAT16: "HALF",
+    onnx.TensorProto.INT8: "INT8",
+    onnx.TensorProto.INT32: "INT32",
+    onnx.TensorProto.INT64: "INT64",
+    onnx.TensorProto.BOOL: "BOOL",
+    onnx.TensorProto.BFLOAT16: "BF16",
+}
+PRINTED = {"FLOAT": "FP32", "HALF": "FP16", "INT8": "Int8"}
+SIZES = {"FLOAT": 4, "HALF": 2, "INT8": 1, "INT32": 4, "INT64": 8, "BOOL": 1, "BF16": 2}
+
+
+def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
+    """Return a module with the surface of a version: 8.5.2, 8.6.1, 10.3.0 or 11.4.1."""
+    major, minor = (int(part) for part in version.split(".")[:2])
+    release = (major, minor)
+    module = types.ModuleType("tensorrt")
+    module.__dict__["__version__"] = version
+
+    builder_flags = ["GPU_FALLBACK", "DIRECT_IO", "TF32"]
+    if major < 11:
+        builder_flags += ["FP16", "INT8"]
+    network_flags = ["EXPLICIT_BATCH"] if major < 11 else []
+    if major >= 10:
+        network_flags.append("STRONGLY_TYPED")
+    severity = enum.Enum("Severity", ["INTERNAL_ERROR", "ERROR", "WARNING", "INFO", "VERBOSE"])
+    data_type = enum.Enum("DataType", ["FLOAT", "HALF", "INT8", "INT32", "INT64", "BOOL", "BF16"])
+    layer_type = enum.Enum("LayerType", sorted({*KINDS.values(), "OTHER"}))
+    device_type = enum.Enum("DeviceType", ["GPU", "DLA"])
+    verbosity = enum.Enum("ProfilingVerbosity", ["LAYER_NAMES_ONLY", "DETAILED", "NONE"])
+    module.__dict__.update(
+        BuilderFlag=enum.Enum("BuilderFlag", builder_flags),
+        NetworkDefinitionCreationFlag=enum.IntEnum(
+            "NetworkDefinitionCreationFlag", network_flags, start=0
+        ),
+        DataType=data_type,
+        LayerType=layer_type,
+        DeviceType=device_type,
+        ProfilingVerbosity=verbosity,
+        LayerInformationFormat=enum.Enum("LayerInformationFormat", ["ONELINE", "JSON"]),
+        TensorIOMode=enum.Enum("TensorIOMode", ["NONE", "INPUT", "OUTPUT"]),
+    )
+
+    class ILogger:
+        Severity = severity
+        ERROR = severity.ERROR
+
+    class Logger(ILogger):
+        def __init__(self, _: Any = None) -> None: ...
+        def log(self, *_: Any) -> None: ...
+
+    class IProfiler: ...
+
+    class ITensor:
+        def __init__(self, name: str, dtype: Any, shape: tuple[int, ...]) -> None:
+            self.name, self.dtype, self.shape = name, dtype, shape
+            self.dynamic_range: tuple[float, float] | None = None
+
+    if major < 11:
+
+        def set_dynamic_range(self: Any, low: float, high: float) -> bool:
+            self.dynamic_range = (low, high)
+            return True
+
+        ITensor.set_dynamic_range = set_dynamic_range  # type: ignore[attr-defined]
+
+    class Layer:
+        def __init__(self, name: str, kind: Any, outputs: list[ITensor]) -> None:
+            self.name, self.type, self.outputs = name, kind, outputs
+            self.num_outputs = len(outputs)
+
+        def get_output(self, at: int) -> ITensor:
+            return self.outputs[at]
+
+    class Network:
+        def __init__(self, flags: int) -> None:
+            known = {name: 1 << at for at, name in enumerate(network_flags)}
+            if release < (10, 0):
+                assert flags & known["EXPLICIT_BATCH"], "8.x needs an explicit batch for ONNX"
+            self.is_strong = bool(flags & known.get("STRONGLY_TYPED", 0)) or major >= 11
+            self.inputs: list[ITensor] = []
+            self.outputs: list[ITensor] = []
+            self.layers: list[Layer] = []
+
+        num_inputs = property(lambda self: len(self.inputs))
+        num_layers = property(lambda self: len(self.layers))
+
+        def get_input(self, at: int) -> ITensor:
+            return self.inputs[at]
+
+        def get_layer(self, at: int) -> Layer:
+            return self.layers[at]
+
+    class ParserError:
+        def __init__(self, text: str) -> None:
+            self.text = text
+
+        def desc(self) -> str:
+            return self.text
+
+    class OnnxParser:
+        def __init__(self, network: Network, logger: Any) -> None:
+            self.network, self.logger = network, logger
+            self.errors: list[ParserError] = []
+
+        num_errors = property(lambda self: len(self.errors))
+
+        def get_error(self, at: int) -> ParserError:
+            return self.errors[at]
+
+        def parse_from_file(self, path: str) -> bool:
+            graph = onnx.load(path).graph
+            known = {}
+            for value in (*graph.input, *graph.value_info, *graph.output):
+                given = value.type.tensor_type
+                shape = tuple(d.dim_value or -1 for d in given.shape.dim)
+                known[value.name] = ITensor(value.name, data_type[TYPES[given.elem_type]], shape)
+            for node in graph.node:
+                if node.op_type == "Einsum":
+                    self.errors.append(ParserError("No importer registered for op: Einsum"))
+                    return False
+                kind = layer_type[KINDS.get(node.op_type, "OTHER")]
+                outputs = [
+                    known.setdefault(name, ITensor(name, data_type.FLOAT, ()))
+                    for name in node.output
+                ]
+                self.network.layers.append(Layer(node.name or node.op_type, kind, outputs))
+            self.network.inputs = [known[value.name] for value in graph.input]
+            self.network.outputs = [known[value.name] for value in graph.output]
+            return True
+
+    class Profile:
+        def __init__(self) -> None:
+            self.shapes: dict[str, tuple[int, ...]] = {}
+
+        def set_shape(self, name: str, low: Any, best: Any, high: Any) -> None:
+            assert low == best == high, "a DLA takes one shape only"
+            self.shapes[name] = low
+
+    class TimingCache:
+        def __init__(self, content: bytes) -> None:
+            self.content = content
+
+        def serialize(self) -> bytearray:
+            return bytearray(self.content + b"k")
+
+    class IBuilderConfig:
+        _settable = {"profiling_verbosity", "default_device_type", "DLA_core"}
+
+        def __init__(self) -> None:
+            put = super().__setattr__
+            put("flags_set", set())
+            put("profiles", [])
+            put("cache", None)
+            put("core", -1)
+            put("default_device_type", device_type.GPU)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name not in self._settable:
+                raise AttributeError(name)
+            super().__setattr__(name, value)
+
+        @property
+        def DLA_core(self) -> int:
+            return int(self.__dict__["core"])
+
+        @DLA_core.setter
+        def DLA_core(self, core: int) -> None:
+            if core < device.dla_cores:  # else nothing happens, without a word
+                self.__dict__["core"] = core
+
+        def set_flag(self, flag: Any) -> None:
+            assert isinstance(flag, module.__dict__["BuilderFlag"])
+            self.__dict__["flags_set"].add(flag.name)
+
+        def add_optimization_profile(self, profile: Profile) -> int:
+            self.__dict__["profiles"].append(profile)
+            return 0
+
+        def can_run_on_DLA(self, layer: Layer) -> bool:
+            return device.dla_cores > 0 and layer.type.name not in REFUSED_BY_DLA
+
+        def create_timing_cache(self, content: bytes) -> TimingCache | None:
+            return None if content.startswith(b"bad") else TimingCache(content)
+
+        def set_timing_cache(self, cache: TimingCache | None, _ignore: bool) -> bool:
+            self.__dict__["cache"] = cache
+            return cache is not None
+
+        def get_timing_cache(self) -> TimingCache | None:
+            found: TimingCache | None = self.__dict__["cache"]
+            return found
+
+    if release >= (8, 6):
+        IBuilderConfig._settable = {*IBuilderConfig._settable, "builder_optimization_level"}
+        IBuilderConfig.builder_optimization_level = 3  # type: ignore[attr-defined]
+
+    class Builder:
+        max_DLA_batch_size = 268435456  # it says so without a DLA too
+
+        def __init__(self, logger: Any) -> None:
+            self.logger = logger
+
+        num_DLA_cores = property(lambda _: device.dla_cores)
+
+        def create_network(self, flags: int = 0) -> Network:
+            return Network(flags)
+
+        def create_builder_config(self) -> IBuilderConfig:
+            return IBuilderConfig()
+
+        def create_optimization_profile(self) -> Profile:
+            return Profile()
+
+        def build_serialized_network(
+            self, network: Network, config: IBuilderConfig
+        ) -> bytearray | None:
+            device.calls.append("build_serialized_network")
+            problem = _problem(network, config, major)
+            if problem:
+                self.logger.log(severity.ERROR, f"4: [network.cpp::validate::3062] {problem}")
+                return None
+            has_dla = config.DLA_core >= 0 and config.default_device_type is device_type.DLA
+            on_dla = [x for x in network.layers if has_dla and config.can_run_on_DLA(x)]
+            on_gpu = [x for x in network.layers if x not in on_dla]
+            layers = []
+            if has_dla:
+                self.logger.log(severity.INFO, "---------- Layers Running on DLA ----------")
+                if on_dla:
+                    name = f"{{ForeignNode[{on_dla[0].name}...{on_dla[-1].name}]}}"
+                    layers.append((name, "DLA", "HALF"))
+                    self.logger.log(severity.INFO, f"[DlaLayer] {name}")
+                self.logger.log(severity.INFO, "---------- Layers Running on GPU ----------")
+                for layer in on_gpu:
+                    self.logger.log(severity.INFO, f"[GpuLayer] {layer.type.name}: {layer.name}")
+            self.logger.log(severity.VERBOSE, "a line that nobody needs")
+            kind = "HALF" if "FP16" in config.__dict__["flags_set"] else None
+            for layer in on_gpu:
+                printed = kind or layer.outputs[0].dtype.name
+                layers.append((layer.name, "CaskConvolution", printed))
+            fixed = config.__dict__["profiles"][0].shapes if config.__dict__["profiles"] else {}
+            batch = next(iter(fixed.values()))[0] if fixed else None
+            io = [
+                (tensor.name, tensor.dtype.name, tensor.shape, mode)
+                for mode, tensors in (("INPUT", network.inputs), ("OUTPUT", network.outputs))
+                for tensor in tensors
+            ]
+            plan = {
+                "version": version,
+                "flags": sorted(config.__dict__["flags_set"]),
+                "level": getattr(config, "builder_optimization_level", None),
+                "strong": network.is_strong,
+                "ranges": sum(_has_range(tensor) for tensor in _tensors(network)),
+                "batch": batch,
+                "io": io,
+                "layers": layers,
+            }
+            return bytearray(json.dumps(plan).encode())
+
+    class Inspector:
+        def __init__(self, engine: "ICudaEngine") -> None:
+            self.engine = engine
+
+        def get_engine_information(self, form: Any) -> str:
+            assert form.name == "JSON"
+            layers = []
+            for name, kind, dtype in self.engine.plan["layers"]:
+                told: dict[str, Any] = {"Name": name, "LayerType": kind, "Metadata": ""}
+                if major < 11:
+                    place = f"Channel major {PRINTED.get(dtype, dtype)} format"
+                    told["Outputs"] = [{"Name": f"{name}:0", "Format/Datatype": place}]
+                    told["Metadata"] = f"[ONNX Layer: {name}]\x1e[ONNX Layer: other]"
+                else:
+                    word = {"FLOAT": "Float", "HALF": "Half"}.get(dtype, dtype)
+                    told["Outputs"] = [{"Name": f"{name}:0", "Format": "Linear", "DataType": word}]
+                layers.append(told)
+            edges = "Bindings" if major < 11 else "I/O Tensors"
+            text = json.dumps({"Layers": layers, edges: []}, indent=1)
+            return text.replace("\\u001e", "\x1e")  # 8.6 prints it raw, which is no JSON
+
+    class ICudaEngine:
+        def __init__(self, plan: dict[str, Any]) -> None:
+            self.plan = plan
+
+        num_io_tensors = property(lambda self: len(self.plan["io"]))
+
+        def get_tensor_name(self, at: int) -> str:
+            return str(self.plan["io"][at][0])
+
+        def _io(self, name: str) -> Any:
+            return next(tensor for tensor in self.plan["io"] if tensor[0] == name)
+
+        def get_tensor_dtype(self, name: str) -> Any:
+            return data_type[self._io(name)[1]]
+
+        def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+            return tuple(self._io(name)[2])
+
+        def get_tensor_mode(self, name: str) -> Any:
+            return module.__dict__["TensorIOMode"][self._io(name)[3]]
+
+        def create_engine_inspector(self) -> Inspector:
+            return Inspector(self)
+
+        def create_execution_context(self) -> "IExecutionContext | None":
+            if "create_execution_context" in device.failing:
+                return None
+            return IExecutionContext(self)
+
+    if major < 11:
+        ICudaEngine.device_memory_size = 1000  # type: ignore[attr-defined]
+    if release >= (10, 3):
+        ICudaEngine.device_memory_size_v2 = 2000  # type: ignore[attr-defined]
+
+    class IExecutionContext:
+        profiler: Any = None
+        nvtx_verbosity: Any = verbosity.LAYER_NAMES_ONLY
+
+        def __init__(self, engine: ICudaEngine) -> None:
+            self.engine = engine
+            self.shapes: dict[str, tuple[int, ...]] = {}
+            self.addresses: dict[str, int] = {}
+
+        def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
+            wanted = self.engine.plan["batch"]
+            if wanted is not None and shape[0] != wanted:
+                return False
+            self.shapes[name] = shape
+            return True
+
+        def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+            batch = next((s[0] for s in self.shapes.values() if s), 1)
+            shape = self.shapes.get(name, self.engine.get_tensor_shape(name))
+            return tuple(batch if n == -1 and not at else n for at, n in enumerate(shape))
+
+        def set_tensor_address(self, name: str, address: int) -> bool:
+            self.addresses[name] = address
+            return True
+
+        def execute_async_v3(self, handle: int) -> bool:
+            assert isinstance(handle, int)
+            if device.refuses_enqueue:
+                return False
+            if device.captured is not None:
+                device.captured.append(self._work)
+            else:
+                self._work()
+            return True
+
+        def _work(self) -> None:
+            device.calls.append("execute")
+            device.now_ns += device.compute_ns
+            io = self.engine.plan["io"]
+            source = next(tensor for tensor in io if tensor[3] == "INPUT")
+            for name, dtype, _, mode in io:
+                if mode == "OUTPUT":
+                    size = int(numpy.prod(self.get_tensor_shape(name))) * SIZES[dtype]
+                    device.move(self.addresses[name], self.addresses[source[0]], size)
+                    device.now_ns -= device.copy_ns
+            if self.profiler is not None:
+                for name, _, _ in self.engine.plan["layers"]:
+                    self.profiler.report_layer_time(name, 0.1)
+
+    class Runtime:
+        def __init__(self, logger: Any) -> None:
+            self.logger = logger
+            self._core = -1
+
+        num_DLA_cores = property(lambda _: device.dla_cores)
+
+        @property
+        def DLA_core(self) -> int:
+            return self._core
+
+        @DLA_core.setter
+        def DLA_core(self, core: int) -> None:
+            if core < device.dla_cores:
+                self._core = core
+
+        def deserialize_cuda_engine(self, content: bytes) -> ICudaEngine | None:
+            device.calls.append("deserialize_cuda_engine")
+            try:
+                plan = json.loads(bytes(content))
+            except ValueError:
+                plan = {"version": "none"}
+            if plan["version"] != version:
+                self.logger.log(severity.ERROR, "1: Version tag does not match")
+                return None
+            return ICudaEngine(plan)
+
+    for made in (
+        *(ILogger, Logger, IProfiler, ITensor, OnnxParser, IBuilderConfig, Builder),
+        *(ICudaEngine, IExecutionContext, Runtime),
+    ):
+        setattr(module, made.__name__, made)
+    return module
+
+
+def _tensors(network: Any) -> Iterator[Any]:
+    yield from network.inputs
+    for layer in network.layers:
+        yield from layer.outputs
+
+
+def _has_range(tensor: Any) -> bool:
+    return tensor.dynamic_range is not None
+
+
+def _problem(network: Any, config: Any, major: int) -> str | None:
+    """Return why the real library would build nothing, in words like its own."""
+    flags = config.__dict__["flags_set"]
+    if network.is_strong and flags & {"FP16", "INT8"}:
+        return "Error Code 4: precision flags and a strongly typed network"
+    is_quantised = any(layer.type.name == "QUANTIZE" for layer in network.layers)
+    if "INT8" in flags and not is_quantised and not all(map(_has_range, _tensors(network))):
+        return "Error Code 4: Calibrator is not set, and a tensor has no scale"
+    if is_quantised and "INT8" not in flags and major < 11:
+        return "Error Code 4: Q/DQ layers need the INT8 flag"
+    has_half = any(tensor.dtype.name == "HALF" for tensor in _tensors(network))
+    if has_half and not network.is_strong and "FP16" not in flags:
+        return "Error Code 4: half precision needs the FP16 flag"
+    if config.DLA_core >= 0 and config.default_device_type.name == "DLA":
+        if major < 11 and not flags & {"FP16", "INT8"}:
+            return "Error Code 4: a DLA needs FP16 or INT8"
+        unfit = [layer.name for layer in network.layers if not config.can_run_on_DLA(layer)]
+        if unfit and "GPU_FALLBACK" not in flags:
+            return f"Error Code 4: {unfit[0]} is not supported on DLA and fallback is off"
+    if any(-1 in tensor.shape for tensor in network.inputs) and not config.__dict__["profiles"]:
+        return "Error Code 4: Network has dynamic inputs, but no optimization profile"
+    return None
+
+
+def install_tensorrt(modules: Any, module: types.ModuleType) -> None:
+    """Put the fake where an import finds it."""
+    modules.setitem(sys.modules, "tensorrt", module)
