@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from ..parsers.columns import BLOCK_BYTES, Batch, ColumnParser, Log, cut_blocks, numbered
+from ..parsers.columns import BLOCK_BYTES, ColumnParser, Log, cut_blocks, numbered
+from ..parsers.sheet import Batch
 
 SLOTS = 3
 SLOT_BYTES = 8 << 20
