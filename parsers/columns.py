@@ -24,7 +24,7 @@ from .digits import CHARACTERS, Integers, Runs, find_runs
 from .errors import ParseError
 from .lexer import split_prefix
 from .recorded_time import ABSENT
-from .sheet import Batch, Sheet
+from .sheet import Batch, Empty, Sheet
 from .tegrastats import LineParser
 from .tokenizer import LONGEST_LINE
 from .vocabulary import Vocabulary
@@ -35,6 +35,9 @@ MOST_LAYOUTS_ALIKE: Final = 8
 MOST_FAILURES: Final = 8
 MOST_LAYOUTS: Final = 4096
 MOST_SKELETONS: Final = 4096
+
+# The largest piece that it ever keeps is 32 MiB.
+_KEPT_BYTES = 31 << 20
 
 _FAMILIES = (
     *("ram", "swap", "iram", "cpu", "edp_limit_hertz", "emc", "gpu", "engines", "dla"),
@@ -97,12 +100,14 @@ class ColumnParser:
         self._vocabulary = Vocabulary()
         self._layouts = 0
         self._lines = LineParser()
+        _keep_memory()
 
-    def parse(self, block: bytes) -> Batch:
+    def parse(self, block: bytes, empty: Empty = np.empty) -> Batch:
         """Read a block.
 
         Args:
             block: Whole lines, each with its newline, none longer than ``LONGEST_LINE``.
+            empty: Makes the memory for the values.
         """
         runs = find_runs(block)
         sheet = Sheet(block, runs, len(self._numbering))
@@ -115,7 +120,7 @@ class ColumnParser:
                 sheet.add(at, self._lines.parse(text), _received_ns(text))
             except ParseError as error:
                 skipped[error.reason] += 1
-        return sheet.finish(skipped)
+        return sheet.finish(skipped, empty)
 
     def _alike(self, block: bytes) -> Iterator[tuple[_Look, Integers]]:
         """Yield the lines that look alike together."""
@@ -218,6 +223,15 @@ def _received_ns(text: str) -> int:
     if epoch is None:
         return ABSENT
     return epoch_ns(text[: len(text) - len(rest)].strip().removesuffix("::"))
+
+
+def _keep_memory() -> None:
+    """Let glibc keep memory of the size of a block's columns when it is freed.
+
+    It gives large pieces back to the system at once, until it has seen one of their size freed;
+    and to have them filled with zeros anew for each block takes longer than to read it.
+    """
+    np.empty(_KEPT_BYTES, np.uint8)
 
 
 def _line(block: bytes, runs: Runs, at: int) -> bytes:

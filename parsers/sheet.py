@@ -5,7 +5,7 @@ a sheet are in the order of their lines only when it is finished.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,9 @@ from .lexer import GATED_CELSIUS
 from .recorded_time import ABSENT
 from .records import Sample
 from .token_runs import RESERVED_COLUMNS, TIME_COLUMNS
+
+Empty = Callable[[tuple[int, int]], Floats]
+"""Makes an array of some shape, whatever is in it."""
 
 _SECONDS_A_DAY = 86_400
 _TIME = slice(len(RESERVED_COLUMNS) - len(TIME_COLUMNS), len(RESERVED_COLUMNS))
@@ -169,15 +172,16 @@ class Sheet:
         self._unparsed_words[self.rows] = len(sample.unparsed)
         self.rows += 1
 
-    def finish(self, skipped: Counter[str]) -> Batch:
+    def finish(self, skipped: Counter[str], empty: Empty = np.empty) -> Batch:
         """Return the rows in the order of their lines.
 
         Args:
             skipped: Lines that are no record, by reason.
+            empty: Makes the memory for the values.
         """
         line = self._line[: self.rows]
         order = np.argsort(line)
-        values = np.empty((len(self._used), self.rows))
+        values = empty((len(self._used), self.rows))
         for number, column in zip(self._used.values(), values, strict=True):
             # By the mode that has no need to look first whether all places are there.
             self._values[number].take(order, out=column, mode="clip")
