@@ -27,7 +27,7 @@ from ..parsers.columns import BLOCK_BYTES, ColumnParser, Log, cut_blocks, number
 from ..parsers.digits import Floats
 from ..parsers.sheet import Batch
 
-SLOTS = 6
+SLOTS = 5
 _MOST_GIVEN = 3
 SLOT_BYTES = 8 << 20
 _LONGEST_BLOCK = 2 * BLOCK_BYTES

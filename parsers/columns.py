@@ -36,8 +36,8 @@ MOST_FAILURES: Final = 8
 MOST_LAYOUTS: Final = 4096
 MOST_SKELETONS: Final = 4096
 
-# The largest piece that it ever keeps is 32 MiB.
-_KEPT_BYTES = 31 << 20
+# Arrays of a block are smaller, as a rule.
+_KEPT_BYTES = 16 << 20
 
 _FAMILIES = (
     *("ram", "swap", "iram", "cpu", "edp_limit_hertz", "emc", "gpu", "engines", "dla"),
