@@ -11,9 +11,11 @@ import pickle
 import signal
 import subprocess
 import sys
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from types import TracebackType
@@ -21,9 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from ..parsers.columns import BLOCK_BYTES, Batch, ColumnParser, Log, cut_blocks, numbered
+from ..parsers.columns import BLOCK_BYTES, ColumnParser, Log, cut_blocks, numbered
+from ..parsers.digits import Floats
+from ..parsers.sheet import Batch
 
-SLOTS = 3
+SLOTS = 5
+_MOST_GIVEN = 3
 SLOT_BYTES = 8 << 20
 _LONGEST_BLOCK = 2 * BLOCK_BYTES
 _MEMORY_BYTES = SLOTS * (_LONGEST_BLOCK + SLOT_BYTES)
@@ -73,15 +78,19 @@ def _parsed(parser: ColumnParser, helper: "Helper", blocks: Iterator[bytes]) -> 
             yield done.pop(due)
             due += 1
             continue
-        for finished, batch in helper.finished(wait=True):
-            done[finished] = batch
-            del given[finished]
-        if due in given and not helper.is_alive:
-            done[due] = parser.parse(given.pop(due))
+        if len(given) > 1 or not helper.is_alive:
+            # Rather than wait for it, take back what it has not come to.
+            last = max(given)
+            done[last] = parser.parse(given.pop(last))
+        for finished, batch in helper.finished(wait=due in given):
+            if given.pop(finished, None) is not None:
+                done[finished] = batch
 
 
 class Helper:
-    """The other process, which has room for three blocks; use it as a context manager.
+    """The other process, which has three blocks at most to read; use it as a context manager.
+
+    The columns of a block stay in shared memory until nobody has them any more.
 
     Attributes:
         is_alive: False once it is not there any more.
@@ -92,6 +101,7 @@ class Helper:
         self.is_alive = False
         self._is_ready = False
         self._free = deque(range(SLOTS))
+        self._given = 0
         self._memory: mmap.mmap | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe, theirs = Pipe()
@@ -128,8 +138,7 @@ class Helper:
     ) -> None:
         self._pipe.close()
         self.kill()
-        if self._memory is not None:
-            self._memory.close()
+        self._memory = None  # it goes with the last columns that are in it
 
     @property
     def is_running(self) -> bool:
@@ -153,7 +162,8 @@ class Helper:
         Returns:
             Whether it took it.
         """
-        if not (self._is_ready and self._free and len(block) <= _LONGEST_BLOCK):
+        has_room = self._free and self._given < _MOST_GIVEN and len(block) <= _LONGEST_BLOCK
+        if not (self._is_ready and has_room):
             return False
         assert self._memory is not None
         slot = self._free[0]
@@ -165,6 +175,7 @@ class Helper:
             self.is_alive = self._is_ready = False
             return False
         self._free.popleft()
+        self._given += 1
         return True
 
     def finished(self, *, wait: bool = False) -> Iterator[tuple[int, Batch]]:
@@ -177,8 +188,10 @@ class Helper:
             told = self._hear()
             if told is not None:
                 number, slot, batch, shape = told
-                self._free.append(slot)
-                if shape is not None:
+                self._given -= 1
+                if shape is None:
+                    self._free.append(slot)
+                else:
                     batch = replace(batch, values=self._values(slot, shape))
                 yield number, batch
                 wait = False
@@ -193,12 +206,12 @@ class Helper:
         self._is_ready = True
         return told
 
-    def _values(
-        self, slot: int, shape: tuple[int, int]
-    ) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
+    def _values(self, slot: int, shape: tuple[int, int]) -> Floats:
         assert self._memory is not None
         begin = slot * (_LONGEST_BLOCK + SLOT_BYTES) + _LONGEST_BLOCK
-        return np.ndarray(shape, np.float64, self._memory, begin).copy()
+        values = _in_slot(self._memory, begin, shape)
+        weakref.finalize(values, self._free.append, slot)
+        return values
 
 
 def serve(pipe: Connection, shared: int) -> None:
@@ -216,10 +229,17 @@ def serve(pipe: Connection, shared: int) -> None:
         while True:
             number, slot, size = pipe.recv()
             begin = slot * (_LONGEST_BLOCK + SLOT_BYTES)
-            batch = parser.parse(memory[begin : begin + size])
+            block = memory[begin : begin + size]
+            batch = parser.parse(block, partial(_in_slot, memory, begin + _LONGEST_BLOCK))
             shape = None
             if batch.values.nbytes <= SLOT_BYTES:
                 shape = batch.values.shape
-                np.ndarray(shape, np.float64, memory, begin + _LONGEST_BLOCK)[:] = batch.values
                 batch = replace(batch, values=np.empty((0, 0)))
             pipe.send((number, slot, batch, shape))
+
+
+def _in_slot(memory: mmap.mmap, begin: int, shape: tuple[int, int]) -> Floats:
+    """Return an array in shared memory, or elsewhere if it does not fit."""
+    if shape[0] * shape[1] * np.dtype(np.float64).itemsize > SLOT_BYTES:
+        return np.empty(shape)
+    return np.ndarray(shape, np.float64, memory, begin)

@@ -24,9 +24,10 @@ except ImportError:
     raise Mendable("pandas is not installed", "pip install 'tegrascope[frames]'") from None
 
 from ..collectors.column_helper import read_batches_together
-from ..parsers.columns import Batch, ColumnParser, column_order, column_type, read_batches
+from ..parsers.columns import ColumnParser, column_order, column_type, read_batches
 from ..parsers.digits import Flags, Floats
 from ..parsers.recorded_time import RecordedClock, Restarts, Times
+from ..parsers.sheet import Batch
 
 SMALL_LOG_BYTES = 64 << 20
 """Logs up to this size are read by one process: a second one would hardly have begun."""

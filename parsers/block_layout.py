@@ -3,139 +3,152 @@
 Lines that are the same but for their digits are read together. Which number means what is told
 by the tokens of one of them. For all others every gap between two numbers has to be as long as
 there, every digit of a name has to be the same, and every number has to be one that the general
-path would take; ``layout_table.py`` looks at that.
+path would take; ``sheet.py`` looks at that.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 
 import numpy as np
-import numpy.typing as npt
 
-from .digits import (
-    GAP_BITS,
-    LENGTH_BITS,
-    LONG_BIT,
-    POINT_BIT,
-    VALUE_BITS,
-    WIDE_BIT,
-    Integers,
-)
+from .digits import LONG_BIT, MOST_RUNS, POINT_BIT, WIDE_BIT, WRONG_BIT, Floats, Integers
 from .errors import ParseError
-from .lexer import read_activity, split_prefix
-from .names import dla_core, engine_name
+from .lexer import split_prefix
 from .recorded_time import ABSENT
 from .records import Sample
-from .tokenizer import Reading, Token, tokenize
+from .token_runs import EPOCH_BITS, LITERAL_BITS, RESERVED_COLUMNS, TokenRuns
+from .tokenizer import cut_line, tokenize
+from .vocabulary import Vocabulary
 
-NOTHING, PERCENTAGE, NUMBER, KILOBYTES, MEGABYTES, DECIMAL, NEGATIVE = range(7)
-"""What a run is: a digit of a name or of a time, or a number of some kind."""
+MOST_COLUMNS = 1024
 
-# What must be as in the line that was learnt from: of a number, and of a digit of a name.
-_NUMBER_BITS = GAP_BITS | POINT_BIT | LONG_BIT
-_PERCENTAGE_BITS = _NUMBER_BITS | WIDE_BIT
-_DECIMAL_BITS = GAP_BITS | LONG_BIT
-_WIDTH_BITS = _NUMBER_BITS | LENGTH_BITS
-_LITERAL_BITS = _WIDTH_BITS | VALUE_BITS
-_EPOCH_BITS = GAP_BITS
+# No number of a layout has these, whatever the line has that it is learnt from.
+_NEVER = POINT_BIT | LONG_BIT | WIDE_BIT | WRONG_BIT
 
-_RUN = re.compile("[0-9.]+")
 _EPOCH = re.compile("[0-9]{1,12}([.][0-9]{1,12})?")
 _NANOSECONDS = 9
 _SECOND_NS = 1_000_000_000
 _LATEST_EPOCH = 9_000_000_000
 
-_SIZES = {"kB": KILOBYTES, "MB": MEGABYTES}
-_MEMORY_FIELDS = {
-    "RAM": ("largest_free_block_count", "largest_free_block_bytes"),
-    "SWAP": ("cached_bytes",),
-    "IRAM": ("largest_free_block_bytes",),
-}
-_POWERS = ("instant_watts", "average_watts", "maximum_watts")
-
-
-@dataclass(slots=True)
-class _Plan:
-    """What each run of a line is for, and what the line says without a number."""
-
-    bits: list[int] = field(default_factory=list)
-    kinds: list[int] = field(default_factory=list)
-    names: list[str | None] = field(default_factory=list)
-    copies: list[tuple[int, str, bool]] = field(default_factory=list)
-    constants: dict[str, float] = field(default_factory=dict)
-    time_at: int = -1
-    epoch_at: int = -1
-
 
 @dataclass(frozen=True, slots=True)
 class BlockLayout:
-    """One layout of lines with m runs.
+    """One layout of lines with m runs; columns are numbers of a ``Numbering``.
 
     Attributes:
-        sample: The record of the line that it was learnt from.
+        sample: The record of the line that it was learnt from, if that was read word by word.
         like: shape (m,), the runs of that line, as ``Runs.packed`` has them.
         bits: shape (m,), what of each must be the same in all lines.
-        kinds: shape (m,), what each is.
-        names: shape (m,), the column of each; ``None`` where it has none.
-        copies: Further columns: a run, its name, and whether it says that a clock is on.
-        constants: Columns that are the same in all lines.
-        time_at: First of the six runs of the printed time; -1 where there is none.
-        epoch_at: The run of the epoch prefix; -1 where there is none.
+        columns: shape (m,), the column of each.
+        factors: shape (m,), by what the printed number is multiplied,
+        divisors: shape (m,), and then divided, to be in base units.
+        negative: The runs with a minus before them.
+        copied: Runs that are in further columns too,
+        copies: and these.
+        clocks: Runs that are a clock of something that may be off,
+        gates: and the columns that say whether it is on.
+        constant_columns: Columns that are the same in all lines,
+        constants: shape (c, 1), and their numbers.
+        used: All columns but the reserved ones, by name.
+        unparsed_words: Words that are not understood.
+        has_epoch: Whether the first run is an epoch prefix.
     """
 
-    sample: Sample
+    sample: Sample | None
     like: Integers
     bits: Integers
-    kinds: npt.NDArray[np.uint8]
-    names: tuple[str | None, ...]
-    copies: tuple[tuple[int, str, bool], ...]
-    constants: dict[str, float]
-    time_at: int
-    epoch_at: int
+    columns: Integers
+    factors: Floats
+    divisors: Floats
+    negative: list[int]
+    copied: list[int]
+    copies: list[int]
+    clocks: list[int]
+    gates: list[int]
+    constant_columns: list[int]
+    constants: Floats
+    used: dict[str, int]
+    unparsed_words: int
+    has_epoch: bool
 
 
-def learn_layout(line: str, packed: Integers) -> BlockLayout:
+class Numbering(dict[str, int]):
+    """Names of columns and their numbers, in the order in which they came up."""
+
+    def __init__(self) -> None:
+        """Begin with the reserved ones."""
+        super().__init__((name, number) for number, name in enumerate(RESERVED_COLUMNS))
+
+    def __missing__(self, name: str) -> int:
+        """Number a new name."""
+        return self.setdefault(name, len(self))
+
+
+def learn_layout(
+    line: str, packed: Integers, numbering: Numbering, vocabulary: Vocabulary
+) -> BlockLayout:
     r"""Learn a layout from one line of it.
 
     Args:
         line: Without newline.
         packed: shape (m,), its runs.
+        numbering: Columns so far; those that are new are noted there.
+        vocabulary: Tokens so far; so are they.
 
     Raises:
         ParseError: The line is no record, or one that has to be looked at by itself.
 
     >>> from .digits import find_runs
-    >>> layout = learn_layout("RAM 1/2MB NVDLA0 off", find_runs(b"RAM 1/2MB NVDLA0 off\n").packed)
-    >>> layout.names, layout.constants
-    (('ram.used_bytes', 'ram.total_bytes', None), {'dla.0.on': 0.0})
+    >>> line = "RAM 1/2MB NVDLA0 off"
+    >>> runs = find_runs(f"{line}\n".encode())
+    >>> layout = learn_layout(line, runs.packed[:3], Numbering(), Vocabulary())
+    >>> list(layout.used), layout.constants.tolist()
+    (['ram.used_bytes', 'ram.total_bytes', 'dla.0.on'], [[0.0]])
     """
-    reading = tokenize(line)
-    if reading.tokens is None or not line.isascii():
+    if not line.isascii():
         raise ParseError("noise", line)
-    plan = _make_plan(line, reading)
-    bits = np.array(plan.bits, np.int64)
-    if len(bits) != len(packed):
+    runs = TokenRuns()
+    has_epoch = "::" in line and split_prefix(line)[0] is not None
+    if has_epoch:
+        runs.put(EPOCH_BITS)
+    sample = None
+    tokens = vocabulary.compose(cut_line(line)[1])
+    if tokens is None:
+        reading = tokenize(line)
+        if reading.tokens is None:
+            raise ParseError("noise", line)
+        sample = reading.sample
+        tokens = vocabulary.learn(reading)
+    runs.extend(tokens)
+    if len(runs.bits) != len(packed) or not 0 < len(packed) <= MOST_RUNS:
         raise ParseError("noise", line)
+    bits = np.array(runs.bits)
     # Of a run that is no number of eight digits the value says nothing.
-    if (packed[bits == _LITERAL_BITS] & (POINT_BIT | LONG_BIT)).any():
+    if (packed[bits == LITERAL_BITS] & (POINT_BIT | LONG_BIT)).any():
         raise ParseError("noise", line)
-    columns = [name for name in plan.names if name is not None]
-    columns += [name for _, name, _ in plan.copies]
-    columns += plan.constants
-    if len(set(columns)) != len(columns):
+    names = [name for name in runs.names if name not in RESERVED_COLUMNS]
+    names += [*runs.copies, *runs.gates, *runs.constants]
+    has_room = len(numbering) + len(names) <= MOST_COLUMNS or numbering.keys() >= set(names)
+    if len(set(names)) != len(names) or not has_room:
         raise ParseError("noise", line)
     return BlockLayout(
-        reading.sample,
-        # No number of a layout has these, whatever the line has that it is learnt from.
-        packed & ~(POINT_BIT | LONG_BIT | WIDE_BIT),
-        bits,
-        np.array(plan.kinds, np.uint8),
-        tuple(plan.names),
-        tuple(plan.copies),
-        plan.constants,
-        plan.time_at,
-        plan.epoch_at,
+        sample=sample,
+        like=packed & ~_NEVER,
+        bits=bits,
+        columns=np.array([numbering[name] for name in runs.names]),
+        factors=np.array(runs.factors),
+        divisors=np.array(runs.divisors),
+        negative=runs.negative,
+        copied=list(runs.copies.values()),
+        copies=[numbering[name] for name in runs.copies],
+        clocks=list(runs.gates.values()),
+        gates=[numbering[name] for name in runs.gates],
+        constant_columns=[numbering[name] for name in runs.constants],
+        constants=np.array(list(runs.constants.values()))[:, None],
+        used={name: numbering[name] for name in names},
+        unparsed_words=0 if sample is None else len(sample.unparsed),
+        has_epoch=has_epoch,
     )
 
 
@@ -164,146 +177,3 @@ def epoch_ns(text: str) -> int:
     if seconds > _LATEST_EPOCH:
         return ABSENT
     return seconds * _SECOND_NS + int(fraction[:_NANOSECONDS].ljust(_NANOSECONDS, "0"))
-
-
-def _make_plan(line: str, reading: Reading) -> _Plan:
-    plan = _Plan()
-    entry = _Entry(plan)
-    if "::" in line and split_prefix(line)[0] is not None:
-        plan.epoch_at = entry.put(_EPOCH_BITS)
-    for token in reading.tokens or ():
-        entry.enter(token, reading.words[token.at : token.at + token.words])
-    return plan
-
-
-class _Entry:
-    """Enters the runs of tokens into a plan, from left to right."""
-
-    def __init__(self, plan: _Plan) -> None:
-        self.plan = plan
-
-    def enter(self, token: Token, words: tuple[str, ...]) -> None:
-        """Enter all runs of all words of a token."""
-        getattr(self, f"_{token.kind}")(*words)
-
-    def put(self, bits: int, kind: int = NOTHING, name: str | None = None) -> int:
-        """Enter one run, and return its place."""
-        self.plan.bits.append(bits)
-        self.plan.kinds.append(kind)
-        self.plan.names.append(name)
-        return len(self.plan.bits) - 1
-
-    def _literal(self, word: str) -> None:
-        for _ in _RUN.findall(word):
-            self.put(_LITERAL_BITS)
-
-    def _number(self, kind: int, name: str | None = None) -> int:
-        return self.put(_PERCENTAGE_BITS if kind == PERCENTAGE else _NUMBER_BITS, kind, name)
-
-    def _decimal(self, name: str, text: str) -> None:
-        self.put(_DECIMAL_BITS, NEGATIVE if text.startswith("-") else DECIMAL, name)
-
-    def _unparsed(self, word: str) -> None:
-        self._literal(word)
-
-    def _time(self, *_: str) -> None:
-        self.plan.time_at = len(self.plan.bits)
-        for _run in range(6):
-            self.put(_WIDTH_BITS)
-
-    def _memory(self, label: str, sizes: str, *note: str) -> None:
-        unit = _SIZES[sizes[-2:]]
-        path = label.lower()
-        self._number(unit, f"{path}.used_bytes")
-        self._number(unit, f"{path}.total_bytes")
-        if note:
-            size = note[1].removesuffix(")")
-            *counts, block_bytes = _MEMORY_FIELDS[label]
-            if "x" in size:
-                self._number(NUMBER, f"{path}.{counts[0]}")
-            self._number(_SIZES[size[-2:]], f"{path}.{block_bytes}")
-
-    def _cores(self, _: str, text: str) -> None:
-        inner, _, shared = text[1:].partition("]")
-        online = []
-        for number, entry in enumerate(inner.split(",")):
-            path = f"cpu.{number}"
-            load, _, clock = entry.partition("@")
-            self.plan.constants[f"{path}.online"] = float(load.endswith("%"))
-            if load.endswith("%"):
-                online.append(f"{path}.frequency_hertz")
-                self._number(PERCENTAGE, f"{path}.utilization_ratio")
-            if clock:
-                self._number(NUMBER, online[-1])
-        if shared:
-            at = self._number(NUMBER, online[0] if online else None)
-            self.plan.copies += [(at, name, False) for name in online[1:]]
-
-    def _temperature(self, word: str) -> None:
-        zone, _, text = word.partition("@")
-        self._literal(zone)
-        now, _, maximum = text.partition("/")
-        self._decimal(f"temperatures_celsius.{zone}", now)
-        if maximum:
-            self._decimal(f"temperatures_max_celsius.{zone}", maximum)
-
-    def _rail(self, label: str, text: str) -> None:
-        self._literal(label)
-        for power, _ in zip(_POWERS, text.split("/"), strict=False):
-            self._number(NUMBER, f"rails.{label}.{power}")
-
-    def _unconnected(self, label: str, text: str) -> None:
-        self._literal(label)
-        for _ in text.split("/"):
-            self._number(NOTHING)
-
-    def _emc(self, label: str, text: str) -> None:
-        self._literal(label)
-        activity = read_activity(text)
-        if activity.ratios:
-            self._number(PERCENTAGE, "emc.utilization_ratio" if activity.hertz else None)
-        if activity.hertz:
-            self._number(NUMBER, "emc.frequency_hertz")
-
-    def _first_cluster(self, label: str, text: str) -> None:
-        self._literal(label)
-        activity = read_activity(text)
-        if activity.ratios:
-            self._number(PERCENTAGE, "gpu.utilization_ratio")
-        for cluster in range(len(activity.hertz)):
-            self._number(NUMBER, f"gpu.frequency_hertz.{cluster}")
-
-    def _second_cluster(self, label: str, text: str) -> None:
-        # What the first cluster prints is the figure of the GPU, and its own as well.
-        self._literal(label)
-        activity = read_activity(text)
-        if activity.ratios:
-            first = self.plan.names.index("gpu.utilization_ratio")
-            self.plan.copies.append((first, "gpu.cluster_utilization_ratio.0", False))
-            self._number(PERCENTAGE, "gpu.cluster_utilization_ratio.1")
-        if activity.hertz:
-            self._number(NUMBER, "gpu.frequency_hertz.1")
-
-    def _mts(self, *_: str) -> None:
-        self._number(PERCENTAGE, "engines.MTS_FG.utilization_ratio")
-        self._number(PERCENTAGE, "engines.MTS_BG.utilization_ratio")
-
-    def _edp(self, *_: str) -> None:
-        self._number(NUMBER, "edp_limit_hertz")
-
-    def _engine(self, label: str, text: str) -> None:
-        self._literal(label)
-        name = engine_name(label)
-        core = dla_core(name)
-        path = f"engines.{name}" if core is None else f"dla.{core}"
-        activity = read_activity(text)
-        if activity.off:
-            self.plan.constants[f"{path}.on"] = 0.0
-        if activity.listed:
-            for unit in range(len(activity.ratios)):
-                self._number(PERCENTAGE, f"engines.{name}_VPU{unit}.utilization_ratio")
-        elif activity.ratios:
-            self._number(PERCENTAGE, f"{path}.utilization_ratio")
-        if activity.hertz:
-            at = self._number(NUMBER, f"{path}.frequency_hertz")
-            self.plan.copies.append((at, f"{path}.on", True))

@@ -15,20 +15,19 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Final, Protocol
 
 import numpy as np
 
-from .block_layout import BlockLayout, epoch_ns, learn_layout, seconds_of
-from .digits import CHARACTERS, Floats, Integers, Runs, find_runs
+from .block_layout import BlockLayout, Numbering, epoch_ns, learn_layout
+from .digits import CHARACTERS, Integers, Runs, find_runs
 from .errors import ParseError
-from .flat import flatten
-from .layout_table import Decoded, LayoutTable
 from .lexer import split_prefix
 from .recorded_time import ABSENT
+from .sheet import Batch, Empty, Sheet
 from .tegrastats import LineParser
 from .tokenizer import LONGEST_LINE
+from .vocabulary import Vocabulary
 
 BLOCK_BYTES: Final = 1 << 21
 LEARN_AFTER: Final = 3
@@ -36,6 +35,9 @@ MOST_LAYOUTS_ALIKE: Final = 8
 MOST_FAILURES: Final = 8
 MOST_LAYOUTS: Final = 4096
 MOST_SKELETONS: Final = 4096
+
+# Arrays of a block are smaller, as a rule.
+_KEPT_BYTES = 16 << 20
 
 _FAMILIES = (
     *("ram", "swap", "iram", "cpu", "edp_limit_hertz", "emc", "gpu", "engines", "dla"),
@@ -51,59 +53,36 @@ class Log(Protocol):
         """Return some of the next bytes, none at the end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The records of some lines in a row, as columns.
-
-    Attributes:
-        names: Of the columns, as ``flatten`` names them.
-        values: shape (columns, n), base units; NaN where a line does not say it.
-        line: shape (n,), number of the line in its log, from 1 on.
-        printed_seconds: shape (n,), local time as printed, as if it were UTC, since 1970;
-            ``ABSENT`` where none is.
-        received_ns: shape (n,), epoch prefix; ``ABSENT`` where none is.
-        lines: How many lines there were.
-        skipped: How many of them were no record, by reason.
-        unparsed_words: Words in records that were not understood.
-        size_bytes: Size of the block.
-    """
-
-    names: tuple[str, ...]
-    values: Floats
-    line: Integers
-    printed_seconds: Integers
-    received_ns: Integers
-    lines: int
-    skipped: Counter[str]
-    unparsed_words: int
-    size_bytes: int
-
-
 @dataclass(slots=True)
-class _Part:
-    """Records of one layout in a block, or one that was read by itself."""
-
-    names: tuple[str, ...]
-    at: Integers
-    values: Floats
-    printed_seconds: Integers
-    received_ns: Integers
-    unparsed_words: int
-
-
-@dataclass(slots=True)
-class _Alike:
+class _Look:
     """Lines that are the same without their digits.
 
     Attributes:
         seen: How many there were.
-        layouts: Which layouts they had, by number.
+        layouts: Those that they had, in the order in which they are tried.
         failures: How many of them gave no layout.
     """
 
     seen: int = 0
-    layouts: list[int] = field(default_factory=list)
+    layouts: list[BlockLayout] = field(default_factory=list)
     failures: int = 0
+
+
+class _Looks(dict[bytes, int]):
+    """Lines without their digits, numbered; ``all`` has one entry a number."""
+
+    def __init__(self, some: Iterable[tuple[bytes, _Look]] = ()) -> None:
+        both = list(some)
+        super().__init__((skeleton, number) for number, (skeleton, _) in enumerate(both))
+        self.all = [look for _, look in both]
+
+    def __missing__(self, skeleton: bytes) -> int:
+        self.all.append(_Look())
+        return self.setdefault(skeleton, len(self))
+
+    def kept(self) -> "_Looks":
+        """Return those that have a layout; others of many are garbage."""
+        return _Looks((one, self.all[at]) for one, at in self.items() if self.all[at].layouts)
 
 
 class ColumnParser:
@@ -116,116 +95,77 @@ class ColumnParser:
             learn_after: How many lines must look alike before their layout is learnt.
         """
         self._learn_after = learn_after
-        self._alike: dict[bytes, _Alike] = {}
-        self._table = LayoutTable()
+        self._looks = _Looks()
+        self._numbering = Numbering()
+        self._vocabulary = Vocabulary()
+        self._layouts = 0
         self._lines = LineParser()
+        _keep_memory()
 
-    def parse(self, block: bytes) -> Batch:
+    def parse(self, block: bytes, empty: Empty = np.empty) -> Batch:
         """Read a block.
 
         Args:
-            block: Whole lines, each with its newline.
+            block: Whole lines, each with its newline, none longer than ``LONGEST_LINE``.
+            empty: Makes the memory for the values.
         """
         runs = find_runs(block)
-        alike, kinds = self._sort(block.translate(None, CHARACTERS).split(b"\n")[:-1])
-        parts: list[_Part] = []
-        alone: list[Integers] = []
-        lines = np.arange(len(kinds))
-        tried = 0
-        while len(lines):
-            table, layouts = self._layouts(alike, kinds[lines], tried, lines, block, runs)
-            known = layouts >= 0
-            alone.append(lines[~known])
-            lines, layouts = lines[known], layouts[known]
-            if len(lines):
-                decoded = table.decode(block, runs, lines, layouts)
-                parts.append(_part(lines[decoded.good], decoded))
-                lines = lines[~decoded.good]
-            tried += 1
+        sheet = Sheet(block, runs, len(self._numbering))
+        alone = [self._read(sheet, look, lines, block, runs) for look, lines in self._alike(block)]
+        alone.append(sheet.read_times())
         skipped: Counter[str] = Counter()
-        for at in sorted(np.concatenate(alone).tolist()) if alone else []:
+        for at in sorted(np.concatenate(alone).tolist()):
+            text = _line(block, runs, at).decode("utf-8", "backslashreplace")
             try:
-                parts.append(self._read_alone(_line(block, runs, at), at))
+                sheet.add(at, self._lines.parse(text), _received_ns(text))
             except ParseError as error:
                 skipped[error.reason] += 1
-        return _join(parts, len(runs.line_ends), skipped, len(block))
+        return sheet.finish(skipped, empty)
 
-    def _sort(self, skeletons: list[bytes]) -> tuple[list[_Alike], Integers]:
-        """Tell which lines look alike.
+    def _alike(self, block: bytes) -> Iterator[tuple[_Look, Integers]]:
+        """Yield the lines that look alike together."""
+        if len(self._looks) > MOST_SKELETONS:
+            self._looks = self._looks.kept()
+        skeletons = block.translate(None, CHARACTERS).split(b"\n")[:-1]
+        looks = np.array(list(map(self._looks.__getitem__, skeletons)))
+        order = np.argsort(looks, kind="stable")
+        looks = looks[order]
+        edges = np.flatnonzero(looks[1:] != looks[:-1]) + 1
+        for look, lines in zip(
+            looks[np.append(0, edges)].tolist(), np.split(order, edges), strict=True
+        ):
+            yield self._looks.all[look], lines
+
+    def _read(
+        self, sheet: Sheet, look: _Look, lines: Integers, block: bytes, runs: Runs
+    ) -> Integers:
+        """Read lines that look alike by the layouts that such lines had, or learn one more.
 
         Returns:
-            All kinds of lines of the block, and the number of that of each line.
+            Those that have to be read by themselves.
         """
-        numbers: dict[bytes, int] = {}
-        kinds = np.array([numbers.setdefault(one, len(numbers)) for one in skeletons], np.int64)
-        counts = np.bincount(kinds).tolist()
-        if len(self._alike) > MOST_SKELETONS:  # most of them garbage
-            self._alike = {look: one for look, one in self._alike.items() if one.layouts}
-        alike = [self._alike.setdefault(one, _Alike()) for one in numbers]
-        for one, count in zip(alike, counts, strict=True):
-            one.seen += count
-        return alike, kinds
-
-    def _layouts(
-        self,
-        alike: list[_Alike],
-        kinds: Integers,
-        tried: int,
-        lines: Integers,
-        block: bytes,
-        runs: Runs,
-    ) -> tuple[LayoutTable, Integers]:
-        """Return the layout by which each line is to be read next, -1 for none; learn new ones."""
-        wanted, firsts = np.unique(kinds, return_index=True)
-        order = np.argsort(firsts)
-        new = [
-            (alike[kind], line)
-            for kind, line in zip(
-                wanted[order].tolist(), lines[firsts[order]].tolist(), strict=True
-            )
-            if len(alike[kind].layouts) == tried
-        ]
-        self._learn(new, block, runs)
-        numbers = [one.layouts[tried] if tried < len(one.layouts) else -1 for one in alike]
-        return self._table, np.array(numbers, np.int64)[kinds]
-
-    def _learn(self, shown: list[tuple[_Alike, int]], block: bytes, runs: Runs) -> None:
-        """Learn further layouts from lines, given in order, where there may be one."""
-        new: list[tuple[_Alike, BlockLayout, int]] = []
-        for one, at in shown:
-            has_room = len(one.layouts) < MOST_LAYOUTS_ALIKE and len(self._table) < MOST_LAYOUTS
-            if one.seen < self._learn_after or one.failures >= MOST_FAILURES or not has_room:
-                continue
+        look.seen += len(lines)
+        for layout in look.layouts:
+            lines = sheet.read(layout, lines)
+            if not len(lines):
+                return lines
+        while len(lines) and self._may_learn(look):
+            at = lines[0]
             packed = runs.packed[runs.first[at] : runs.first[at + 1]]
             try:
-                line = _line(block, runs, at).decode("ascii")
-                new.append((one, learn_layout(line, packed), at))
+                text = _line(block, runs, at).decode("ascii")
+                layout = learn_layout(text, packed, self._numbering, self._vocabulary)
+                lines = sheet.read(layout, lines, is_new=True)
             except (ParseError, UnicodeDecodeError):
-                one.failures += 1
-        if not new:
-            return
-        numbers = np.arange(len(self._table), len(self._table) + len(new))
-        self._table = self._table.grown(layout for _, layout, _ in new)
-        lines = np.array([at for _, _, at in new])
-        right = self._table.gives_back(block, runs, lines, numbers)
-        for (one, _, _), number, is_right in zip(new, numbers.tolist(), right, strict=True):
-            if is_right:
-                one.layouts.append(number)
-            else:
-                one.failures += 1
+                look.failures += 1
+                break
+            look.layouts.append(layout)
+            self._layouts += 1
+        return lines
 
-    def _read_alone(self, line: bytes, at: int) -> _Part:
-        text = line.decode("utf-8", "backslashreplace")
-        sample = self._lines.parse(text)
-        named = flatten(sample)
-        return _Part(
-            tuple(named),
-            np.array([at]),
-            np.array(list(named.values()), np.float64)[:, None],
-            np.array([seconds_of(sample.time)]),
-            np.array([_received_ns(text)]),
-            len(sample.unparsed),
-        )
+    def _may_learn(self, look: _Look) -> bool:
+        has_room = len(look.layouts) < MOST_LAYOUTS_ALIKE and self._layouts < MOST_LAYOUTS
+        return look.seen >= self._learn_after and look.failures < MOST_FAILURES and has_room
 
 
 def read_batches(
@@ -285,68 +225,18 @@ def _received_ns(text: str) -> int:
     return epoch_ns(text[: len(text) - len(rest)].strip().removesuffix("::"))
 
 
+def _keep_memory() -> None:
+    """Let glibc keep memory of the size of a block's columns when it is freed.
+
+    It gives large pieces back to the system at once, until it has seen one of their size freed;
+    and to have them filled with zeros anew for each block takes longer than to read it.
+    """
+    np.empty(_KEPT_BYTES, np.uint8)
+
+
 def _line(block: bytes, runs: Runs, at: int) -> bytes:
     begin = runs.line_ends[at - 1] + 1 if at else 0
     return block[begin : runs.line_ends[at]]
-
-
-def _part(at: Integers, decoded: Decoded) -> _Part:
-    return _Part(
-        decoded.names,
-        at,
-        decoded.values,
-        decoded.printed_seconds,
-        decoded.received_ns,
-        decoded.unparsed_words,
-    )
-
-
-def _join(parts: list[_Part], lines: int, skipped: Counter[str], size_bytes: int) -> Batch:
-    """Put the records of a block in the order of their lines."""
-    unparsed_words = sum(part.unparsed_words for part in parts)
-    if len(parts) == 1:
-        [one] = parts
-        return Batch(
-            one.names,
-            one.values,
-            one.at + 1,
-            one.printed_seconds,
-            one.received_ns,
-            lines,
-            skipped,
-            unparsed_words,
-            size_bytes,
-        )
-    places = {name: at for at, name in enumerate(dict.fromkeys(_all_names(parts)))}
-    is_record = np.zeros(lines, np.bool_)
-    for part in parts:
-        is_record[part.at] = True
-    row_of_line = np.cumsum(is_record) - 1
-    records = int(is_record.sum())
-    values = np.full((len(places), records), np.nan)
-    printed_seconds, received_ns = np.full(records, ABSENT), np.full(records, ABSENT)
-    for part in parts:
-        rows = row_of_line[part.at]
-        printed_seconds[rows] = part.printed_seconds
-        received_ns[rows] = part.received_ns
-        for name, column in zip(part.names, part.values, strict=True):
-            values[places[name], rows] = column
-    line = np.flatnonzero(is_record) + 1
-    return Batch(
-        tuple(places),
-        values,
-        line,
-        printed_seconds,
-        received_ns,
-        lines,
-        skipped,
-        unparsed_words,
-        size_bytes,
-    )
-
-
-def _all_names(parts: Iterable[_Part]) -> Iterator[str]:
-    return chain.from_iterable(part.names for part in parts)
 
 
 def cut_blocks(log: Log, size: int) -> Iterator[bytes]:

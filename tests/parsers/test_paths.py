@@ -174,7 +174,7 @@ CHANGES = {
     },
     EARLY: {
         "GR3D2_FREQ 67%@0": (
-            "GR3D2_FREQ 67%|GR3D2_FREQ @0|GR3D2_FREQ 67%@[0]|GR3D2_FREQ off|"
+            "VDE 5 GR3D2_FREQ 67%@0|GR3D2_FREQ 67%|GR3D2_FREQ @0|GR3D2_FREQ 67%@[0]|GR3D2_FREQ off|"
             "GR3D2_FREQ 67%@[0,1]|GR3D2_FREQ 167%@0|GR3D2_FREQ|GR3D2 6%@0 GR3D2 6%@0|"
         ),
         "GR3D_FREQ 67%@407": (

@@ -1,0 +1,257 @@
+"""The records of one block of lines, as they become columns.
+
+Lines of one layout are read together and become rows below those that are there; so the rows of
+a sheet are in the order of their lines only when it is finished.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .block_layout import BlockLayout, epoch_ns, seconds_of
+from .digits import LENGTH_BITS, LENGTH_SHIFT, Flags, Floats, Integers, Runs
+from .errors import ParseError
+from .flat import flatten
+from .lexer import GATED_CELSIUS
+from .recorded_time import ABSENT
+from .records import Sample
+from .token_runs import RESERVED_COLUMNS, TIME_COLUMNS
+
+Empty = Callable[[tuple[int, int]], Floats]
+"""Makes an array of some shape, whatever is in it."""
+
+_SECONDS_A_DAY = 86_400
+_TIME = slice(len(RESERVED_COLUMNS) - len(TIME_COLUMNS), len(RESERVED_COLUMNS))
+_NO_LINES: Integers = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The records of some lines in a row, as columns.
+
+    Attributes:
+        names: Of the columns, as ``flatten`` names them.
+        values: shape (columns, n), base units; NaN where a line does not say it.
+        line: shape (n,), number of the line in its log, from 1 on.
+        printed_seconds: shape (n,), local time as printed, as if it were UTC, since 1970;
+            ``ABSENT`` where none is.
+        received_ns: shape (n,), epoch prefix; ``ABSENT`` where none is.
+        lines: How many lines there were.
+        skipped: How many of them were no record, by reason.
+        unparsed_words: Words in records that were not understood.
+        size_bytes: Size of the block.
+    """
+
+    names: tuple[str, ...]
+    values: Floats
+    line: Integers
+    printed_seconds: Integers
+    received_ns: Integers
+    lines: int
+    skipped: Counter[str]
+    unparsed_words: int
+    size_bytes: int
+
+
+class Sheet:
+    """Rows of a block of n lines, one a line at most.
+
+    Attributes:
+        rows: How many there are.
+    """
+
+    def __init__(self, block: bytes, runs: Runs, columns: int) -> None:
+        """Begin without rows.
+
+        Args:
+            block: The lines.
+            runs: Their numbers.
+            columns: How many there are so far, with the reserved ones.
+        """
+        self.rows = 0
+        self._block = block
+        self._runs = runs
+        lines = len(runs.line_ends)
+        self._values: Floats = np.full((columns, lines), np.nan)
+        self._line = np.empty(lines, np.int64)
+        self._printed_seconds = np.full(lines, ABSENT)
+        self._received_ns = np.full(lines, ABSENT)
+        self._used: dict[str, int] = {}
+        self._next_column = columns
+        self._unparsed_words = np.zeros(lines, np.int64)
+
+    def read(self, layout: BlockLayout, lines: Integers, *, is_new: bool = False) -> Integers:
+        """Make rows of lines that are the same as that of a layout, but for its numbers.
+
+        Args:
+            layout: What they are held against.
+            lines: shape (m,), which lines, rising.
+            is_new: Whether the layout was learnt from the first of them and is to be doubted.
+
+        Returns:
+            The other lines.
+
+        Raises:
+            ParseError: The new layout makes of its own line what the general path does not.
+        """
+        runs, count = self._runs, len(layout.like)
+        firsts = runs.first[lines]
+        # A line that has fewer or more runs tells by where its last one is.
+        apart: Integers = _windows(runs.packed, count)[firsts]
+        apart ^= layout.like
+        apart &= layout.bits
+        others: Integers = _NO_LINES
+        received_ns: Integers | int = ABSENT
+        if np.count_nonzero(apart) or layout.has_epoch:
+            same: Flags = ~np.any(apart, axis=1)
+            if layout.has_epoch:
+                received_ns = self._read_epochs(firsts, same)[same]
+            others = lines[~same]
+            lines, firsts = lines[same], firsts[same]
+            if not len(lines) and not is_new:
+                return others
+        numbers: Floats = _windows(runs.numbers, count)[firsts]
+        numbers *= layout.factors
+        numbers /= layout.divisors
+        if layout.negative:
+            below = numbers[:, layout.negative]
+            below[below == GATED_CELSIUS] = np.nan
+            numbers[:, layout.negative] = below
+        begin, end = self.rows, self.rows + len(lines)
+        rows = self._wide(layout.used.values())[:, begin:end]
+        rows[layout.columns] = numbers.T
+        if layout.constant_columns:
+            rows[layout.constant_columns] = layout.constants
+        if layout.copies:
+            rows[layout.copies] = numbers[:, layout.copied].T
+        if layout.gates:
+            rows[layout.gates] = numbers[:, layout.clocks].T > 0
+        if is_new and not (len(lines) and _is_right(rows[:, 0].tolist(), layout)):
+            rows[:] = np.nan
+            raise ParseError("noise", "")
+        self._received_ns[begin:end] = received_ns
+        self._line[begin:end] = lines
+        self._used |= layout.used
+        self._unparsed_words[begin:end] = layout.unparsed_words
+        self.rows = end
+        return others
+
+    def read_times(self) -> Integers:
+        """Read the printed times of all rows.
+
+        Returns:
+            The lines of rows that print one that there is not; they are rows no more.
+        """
+        self._next_column = max(self._used.values(), default=len(RESERVED_COLUMNS) - 1) + 1
+        rows = np.flatnonzero(self._values[_TIME.start, : self.rows] >= 0)
+        self._printed_seconds[rows], valid = _seconds(self._values[_TIME, rows].astype(np.int64))
+        if valid.all():
+            return _NO_LINES
+        refused = self._line[rows[~valid]]
+        kept = np.delete(np.arange(self.rows), rows[~valid])
+        notes = (self._line, self._printed_seconds, self._received_ns, self._unparsed_words)
+        for column in (*self._values, *notes):
+            column[: len(kept)] = column[kept]
+        self._values[:, len(kept) : self.rows] = np.nan
+        self.rows = len(kept)
+        return refused
+
+    def add(self, line: int, sample: Sample, received_ns: int) -> None:
+        """Make a row of one line that was read by itself, when the times of all others are read."""
+        for name, value in flatten(sample).items():
+            # Its names are nobody else's: a damaged log may have any number of them.
+            number = self._used.setdefault(name, self._next_column)
+            self._next_column = max(self._next_column, number + 1)
+            self._wide([number])[number, self.rows] = value
+        self._line[self.rows] = line
+        self._printed_seconds[self.rows] = seconds_of(sample.time)
+        self._received_ns[self.rows] = received_ns
+        self._unparsed_words[self.rows] = len(sample.unparsed)
+        self.rows += 1
+
+    def finish(self, skipped: Counter[str], empty: Empty = np.empty) -> Batch:
+        """Return the rows in the order of their lines.
+
+        Args:
+            skipped: Lines that are no record, by reason.
+            empty: Makes the memory for the values.
+        """
+        line = self._line[: self.rows]
+        order = np.argsort(line)
+        values = empty((len(self._used), self.rows))
+        for number, column in zip(self._used.values(), values, strict=True):
+            # By the mode that has no need to look first whether all places are there.
+            self._values[number].take(order, out=column, mode="clip")
+        return Batch(
+            tuple(self._used),
+            values,
+            line[order] + 1,
+            self._printed_seconds[order],
+            self._received_ns[order],
+            len(self._line),
+            skipped,
+            int(self._unparsed_words[: self.rows].sum()),
+            len(self._block),
+        )
+
+    def _wide(self, columns: Iterable[int]) -> Floats:
+        """Return the values, with room for some columns."""
+        missing = max(columns, default=0) + 1 - len(self._values)
+        if missing > 0:
+            more = max(missing, len(self._values) // 2)
+            room = np.full((more, len(self._line)), np.nan)
+            self._values = np.concatenate((self._values, room))
+        return self._values
+
+    def _read_epochs(self, runs: Integers, same: Flags) -> Integers:
+        """Read an epoch prefix a line; unmark lines that have none such."""
+        received_ns = np.full(len(runs), ABSENT)
+        ends = self._runs.ends[runs]
+        lengths = (self._runs.packed[runs] & LENGTH_BITS) >> LENGTH_SHIFT
+        for line, end, length in zip(
+            range(len(runs)), ends.tolist(), lengths.tolist(), strict=True
+        ):
+            try:
+                received_ns[line] = epoch_ns(self._block[end - length : end].decode())
+            except ParseError:
+                same[line] = False
+        return received_ns
+
+
+def _is_right(row: list[float], layout: BlockLayout) -> bool:
+    """Tell whether a row says what the general path made of the line of its layout."""
+    sample = layout.sample
+    if sample is None:
+        return True
+    time = sample.time
+    printed = [number for number in row[_TIME] if number == number]
+    if printed != ([] if time is None else [getattr(time, unit) for unit in TIME_COLUMNS]):
+        return False
+    said = {name: row[number] for name, number in layout.used.items()}
+    return {name: number for name, number in said.items() if number == number} == flatten(sample)
+
+
+def _windows(runs: Any, count: int) -> Any:
+    """Return all stretches of so many runs, without copying them."""
+    return np.ndarray((len(runs) - count + 1, count), runs.dtype, runs, strides=(8, 8))
+
+
+def _seconds(times: Integers) -> tuple[Integers, Flags]:
+    """Return the time of month, day, year, hour, minute, second, and where there is such one."""
+    month, day, year, hour, minute, second = times
+    valid = (month >= 1) & (month <= 12) & (day >= 1) & (year >= 1)
+    valid &= (hour <= 23) & (minute <= 59) & (second <= 59)
+    months = ((year - 1970) * 12 + np.where(valid, month, 1) - 1).astype("datetime64[M]")
+    first_day = months.astype("datetime64[D]").astype(np.int64)
+    late = np.flatnonzero(day > 28)
+    if len(late):
+        next_month = (
+            (months[late] + np.timedelta64(1, "M")).astype("datetime64[D]").astype(np.int64)
+        )
+        valid[late] &= first_day[late] + day[late] <= next_month
+    days = first_day + day - 1
+    seconds: Integers = days * _SECONDS_A_DAY + hour * 3600 + minute * 60 + second
+    return seconds, valid
