@@ -248,7 +248,7 @@ def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     def command(arguments: argparse.Namespace) -> int:
         if not arguments.models and not arguments.builtin:
             parser.error("no model is named: give an ONNX file, or --builtin resnet50")
-        from .bench_command import bench
+        from .bench.command import bench
 
         return bench(arguments)
 

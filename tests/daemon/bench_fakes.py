@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from tegrascope.daemon.bench_result import BenchSettings
+from tegrascope.daemon.bench.result import BenchSettings
 from tegrascope.daemon.lanes import Lane
 from tegrascope.daemon.latency import distribution
 from tegrascope.daemon.run_report import (

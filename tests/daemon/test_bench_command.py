@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.bench_result import BenchResult
+from tegrascope.daemon.bench.result import BenchResult
 from tegrascope.daemon.cli import main
 
 TINY = ("--duration", "0.6", "--baseline", "0.3", "--warm-up", "0.1", "--rounds", "2")

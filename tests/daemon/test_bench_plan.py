@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tegrascope.daemon.bench_plan import Plan, agree, passes
+from tegrascope.daemon.bench.plan import Plan, agree, passes
 
 from .bench_fakes import report
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from tegrascope.collectors.simulator import JumpClock
-from tegrascope.daemon.bench_progress import Bar, Lines, outcome
+from tegrascope.daemon.bench.progress import Bar, Lines, outcome
 from tegrascope.parsers.run_events import Phase
 
 from .bench_fakes import report

@@ -7,11 +7,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from tegrascope.daemon.bench_curves import thin
-from tegrascope.daemon.bench_report import report_page
-from tegrascope.daemon.bench_result import BenchResult
-from tegrascope.daemon.bench_rounds import Round
-from tegrascope.daemon.bench_summary import Entry, summarise
+from tegrascope.daemon.bench.curves import thin
+from tegrascope.daemon.bench.report import report_page
+from tegrascope.daemon.bench.result import BenchResult
+from tegrascope.daemon.bench.rounds import Round
+from tegrascope.daemon.bench.summary import Entry, summarise
 from tegrascope.daemon.cut import Cut
 
 from .bench_fakes import SECOND, report, settings

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from tegrascope.daemon.bench_run import Bench
-from tegrascope.daemon.bench_stand import Stand
+from tegrascope.daemon.bench.run import Bench
+from tegrascope.daemon.bench.stand import Stand
 
 from .bench_fakes import FakeLanes, Silence, settings
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon import bench_settings, bench_stand
-from tegrascope.daemon.bench_settings import read_settings
-from tegrascope.daemon.bench_stand import Stand
+from tegrascope.daemon.bench import settings as bench_settings
+from tegrascope.daemon.bench import stand as bench_stand
+from tegrascope.daemon.bench.settings import read_settings
+from tegrascope.daemon.bench.stand import Stand
 from tegrascope.daemon.cli import make_parser
 from tegrascope.daemon.config import Telemetry
 
@@ -100,7 +101,7 @@ def test_simulated_board_tells_of_the_machine_before_the_bench(tmp_path):
 
 def test_paths_of_models_are_those_of_the_caller(tmp_path, monkeypatch):
     """A worker runs elsewhere, so a relative path is made whole; a built-in one stays a name."""
-    from tegrascope.daemon.bench_workload import found_at
+    from tegrascope.daemon.bench.workload import found_at
 
     monkeypatch.chdir(tmp_path)
     assert found_at("nets/a.onnx") == str(Path.cwd() / "nets/a.onnx")

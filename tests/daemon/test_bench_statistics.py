@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from tegrascope.daemon.bench_statistics import (
+from tegrascope.daemon.bench.statistics import (
     difference,
     interval_half,
     mean_of_rounds,

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon import bench_checks, bench_rows
-from tegrascope.daemon.bench_checks import check_all, check_machine
-from tegrascope.daemon.bench_result import AcceleratorResult, ClockRange, OutputCheck
-from tegrascope.daemon.bench_rounds import Round
-from tegrascope.daemon.bench_rows import rows_of
-from tegrascope.daemon.bench_summary import Entry, summarise
+from tegrascope.daemon.bench import checks as bench_checks
+from tegrascope.daemon.bench import rows as bench_rows
+from tegrascope.daemon.bench.checks import check_all, check_machine
+from tegrascope.daemon.bench.result import AcceleratorResult, ClockRange, OutputCheck
+from tegrascope.daemon.bench.rounds import Round
+from tegrascope.daemon.bench.rows import rows_of
+from tegrascope.daemon.bench.summary import Entry, summarise
 from tegrascope.daemon.latency import distribution
 from tegrascope.daemon.run_report import Environment
 from tegrascope.parsers.built import Built, Placement

@@ -7,13 +7,13 @@ from itertools import chain
 from math import isnan
 from typing import Literal, TypeVar
 
-from ..parsers.run_events import StageName
-from .bench_result import ClockRange, Figure
-from .bench_statistics import interval_half, mean_of_rounds, median_half_width
-from .cut import Cut
-from .latency import distribution
-from .run_report import Distribution, Flag, Interval, RunReport, Span
-from .utilization import clock_columns
+from ...parsers.run_events import StageName
+from ..cut import Cut
+from ..latency import distribution
+from ..run_report import Distribution, Flag, Interval, RunReport, Span
+from ..utilization import clock_columns
+from .result import ClockRange, Figure
+from .statistics import interval_half, mean_of_rounds, median_half_width
 
 # Flags that only say that there was no telemetry, where there was none to be had.
 _WITHOUT_TELEMETRY: frozenset[Flag] = frozenset({"telemetry_gap", "insufficient_samples"})

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..parsers.run_events import RunEvent
-from .bench_result import Status
-from .config import Workload
-from .flight import Flight, Job, Surroundings, make_order
-from .identity import new_run_id
-from .lanes import Lane, Verdict
-from .run_report import RunReport
-from .run_trace import RunTrace
+from ...parsers.run_events import RunEvent
+from ..config import Workload
+from ..flight import Flight, Job, Surroundings, make_order
+from ..identity import new_run_id
+from ..lanes import Lane, Verdict
+from ..run_report import RunReport
+from ..run_trace import RunTrace
+from .result import Status
 
 _INTERRUPTED = Verdict("cancelled", "the bench was interrupted")
 

@@ -4,23 +4,23 @@ import threading
 from pathlib import Path
 from platform import python_version
 
-from .. import __version__
-from ..collectors.base import SYSTEM_CLOCK, Clock
-from ..collectors.board import RailRule
-from ..collectors.host_load import cpu_busy_ratio
-from ..collectors.load_board import LoadBoard
-from ..parsers.errors import Mendable
-from .config import Telemetry
-from .cut import Cut
-from .energy_counters import EnergyCounters
-from .flight import Surroundings, Windows
-from .ledger import Ledger
-from .run_report import Environment, Span
-from .snapshot import Snapshot
-from .sources import lane_occupancy, open_telemetry
-from .telemetry import TelemetryFeed
-from .timeline import Timeline
-from .utilization import telemetry as describe
+from ... import __version__
+from ...collectors.base import SYSTEM_CLOCK, Clock
+from ...collectors.board import RailRule
+from ...collectors.host_load import cpu_busy_ratio
+from ...collectors.load_board import LoadBoard
+from ...parsers.errors import Mendable
+from ..config import Telemetry
+from ..cut import Cut
+from ..energy_counters import EnergyCounters
+from ..flight import Surroundings, Windows
+from ..ledger import Ledger
+from ..run_report import Environment, Span
+from ..snapshot import Snapshot
+from ..sources import lane_occupancy, open_telemetry
+from ..telemetry import TelemetryFeed
+from ..timeline import Timeline
+from ..utilization import telemetry as describe
 
 _FIRST_SAMPLE_SECONDS = 20.0
 _LOOK_SECONDS = 0.25

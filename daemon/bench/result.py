@@ -4,11 +4,11 @@ from typing import Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from ..parsers.built import Built, Fallback, PlacementVerdict, Precision
-from ..parsers.records import Ratio, Record
-from ..parsers.run_events import StageName
-from .config import Backend
-from .run_report import (
+from ...parsers.built import Built, Fallback, PlacementVerdict, Precision
+from ...parsers.records import Ratio, Record
+from ...parsers.run_events import StageName
+from ..config import Backend
+from ..run_report import (
     Device,
     Distribution,
     Environment,

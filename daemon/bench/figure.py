@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
-from .bench_curves import Band, Curve, Panel, Piece, nice_step
+from .curves import Band, Curve, Panel, Piece, nice_step
 
 WIDTH, LEFT, RIGHT = 960, 48, 168
 TOP, TITLE, GAP = 44, 22, 14

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, TextIO
 
-from .bench_result import BenchResult, ModelResult
-from .bench_rows import compared, grouped, is_headline, remarks, rows_of
+from .result import BenchResult, ModelResult
+from .rows import compared, grouped, is_headline, remarks, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console

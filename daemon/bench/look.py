@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .bench_lanes import Lanes
-from .bench_outputs import check_outputs
-from .bench_result import BenchSettings, OutputCheck, Status
-from .bench_workload import LOOK_SECONDS, look, reference_of, workload_of
-from .config import Workload
-from .run_report import Device, RunReport
+from ..config import Workload
+from ..run_report import Device, RunReport
+from .lanes import Lanes
+from .outputs import check_outputs
+from .result import BenchSettings, OutputCheck, Status
+from .workload import LOOK_SECONDS, look, reference_of, workload_of
 
 # Where the machine is to tell, these are tried, and the CPU where it has neither.
 TRIED: tuple[Device, ...] = ("gpu", "dla0")

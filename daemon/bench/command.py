@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from .. import __version__
-from ..collectors.base import SYSTEM_CLOCK
-from ..parsers.errors import Mendable
-from .bench_checks import check_machine
-from .bench_progress import Bar, Lines
-from .bench_result import BenchResult, ModelResult
-from .bench_run import Bench
-from .bench_settings import Asked, read_settings
-from .bench_stand import Stand
-from .output import standard_output
-from .signals import END, RELOAD, Signals
+from ... import __version__
+from ...collectors.base import SYSTEM_CLOCK
+from ...parsers.errors import Mendable
+from ..output import standard_output
+from ..signals import END, RELOAD, Signals
+from .checks import check_machine
+from .progress import Bar, Lines
+from .result import BenchResult, ModelResult
+from .run import Bench
+from .settings import Asked, read_settings
+from .stand import Stand
 
 GOOD, FAILED, CHECK_SAYS_NO = 0, 1, 3
 _BACKGROUND_SECONDS = 2.0
@@ -36,7 +36,7 @@ def bench(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(result.model_dump_json(exclude_none=True), file=standard_output())
     else:
-        from .bench_table import print_result
+        from .table import print_result
 
         print_result(result)
     if result.is_partial:
@@ -119,7 +119,7 @@ def _directory(given: Path | None) -> Path:
 
 
 def _write(result: BenchResult, stand: Stand, directory: Path) -> None:
-    from .bench_report import report_page
+    from .report import report_page
 
     files = {
         "result.json": result.model_dump_json(exclude_none=True, indent=1),

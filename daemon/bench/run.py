@@ -3,16 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from .bench_lanes import Flown, Lanes
-from .bench_look import Look, look_at
-from .bench_plan import Plan, agree, passes
-from .bench_progress import Teller
-from .bench_result import BenchSettings, ModelResult
-from .bench_rounds import Round, clock_ranges
-from .bench_stand import Stand
-from .bench_summary import Entry, summarise
-from .lanes import Lane
-from .run_report import Device
+from ..lanes import Lane
+from ..run_report import Device
+from .lanes import Flown, Lanes
+from .look import Look, look_at
+from .plan import Plan, agree, passes
+from .progress import Teller
+from .result import BenchSettings, ModelResult
+from .rounds import Round, clock_ranges
+from .stand import Stand
+from .summary import Entry, summarise
 
 
 class Bench:

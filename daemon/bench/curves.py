@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from math import floor, isnan, log10, nan
 from typing import TypeAlias
 
-from .bench_result import ModelResult
-from .cut import Cut
-from .energy import rail_columns, total
-from .utilization import gate_columns, load_columns, zone_columns
+from ..cut import Cut
+from ..energy import rail_columns, total
+from ..utilization import gate_columns, load_columns, zone_columns
+from .result import ModelResult
 
 MOST_POINTS = 480
 MOST_ZONES = 4

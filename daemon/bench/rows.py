@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .bench_result import AcceleratorResult, Check, Figure, GoalResult, ModelResult
-from .bench_words import joules, percent, points, rate, seconds, with_half
+from .result import AcceleratorResult, Check, Figure, GoalResult, ModelResult
+from .words import joules, percent, points, rate, seconds, with_half
 
 NOTHING = "–"
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from .bench_result import AcceleratorResult, BenchFlag, Check
-from .bench_words import percent, seconds
-from .run_report import Environment
-from .steadiness import CLOCK_RATIO
+from ..run_report import Environment
+from ..steadiness import CLOCK_RATIO
+from .result import AcceleratorResult, BenchFlag, Check
+from .words import percent, seconds
 
 # The four of trtexec, by its own limits where there are any.
 HOST_SHARE = 0.2

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import hypot, sqrt
 
-from .bench_result import Figure
-from .run_report import Interval
-from .uncertainty import student_95
+from ..run_report import Interval
+from ..uncertainty import student_95
+from .result import Figure
 
 # Where the series of ``student_95`` is too short.
 _FEW = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764}

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .bench_result import AcceleratorResult, Figure, GoalName, GoalResult
-from .bench_statistics import difference
-from .bench_words import joules, percent, points, rate, seconds
-from .run_report import Interval
+from ..run_report import Interval
+from .result import AcceleratorResult, Figure, GoalName, GoalResult
+from .statistics import difference
+from .words import joules, percent, points, rate, seconds
 
 
 @dataclass(frozen=True)

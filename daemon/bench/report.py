@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from html import escape
 
-from .bench_curves import bands_of, panels_of
-from .bench_figure import figure
-from .bench_result import BenchResult, GoalResult, ModelResult
-from .bench_rows import NOTHING, compared, grouped, is_headline, remarks, rows_of
-from .bench_style import STYLE
-from .bench_words import duration
-from .cut import Cut
+from ..cut import Cut
+from .curves import bands_of, panels_of
+from .figure import figure
+from .result import BenchResult, GoalResult, ModelResult
+from .rows import NOTHING, compared, grouped, is_headline, remarks, rows_of
+from .style import STYLE
+from .words import duration
 
 Samples = Callable[[int, int], Cut]
 # What a browser is to refuse, should anything on the page ever ask for it.

@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-from ..collectors.models import BUILTIN_PREFIX
-from .bench_result import BenchSettings
-from .config import Backend, Workload
-from .run_report import Device
+from ...collectors.models import BUILTIN_PREFIX
+from ..config import Backend, Workload
+from ..run_report import Device
+from .result import BenchSettings
 
 REFERENCE: Backend = "onnxruntime"
 # A first look builds the engine; on a small board that takes its time.

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from .bench_checks import check_all
-from .bench_goals import GOALS, decide
-from .bench_result import (
+from ..config import Backend
+from ..latency import distribution
+from ..run_report import Device, RunReport
+from .checks import check_all
+from .goals import GOALS, decide
+from .result import (
     AcceleratorResult,
     BenchFlag,
     Figure,
@@ -16,7 +19,7 @@ from .bench_result import (
     OutputCheck,
     Status,
 )
-from .bench_rounds import (
+from .rounds import (
     Round,
     clocks_of,
     gates_of,
@@ -29,10 +32,7 @@ from .bench_rounds import (
     told_flags,
     watts_of,
 )
-from .bench_statistics import difference, mean_of_rounds, variation
-from .config import Backend
-from .latency import distribution
-from .run_report import Device, RunReport
+from .statistics import difference, mean_of_rounds, variation
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from ..collectors.base import SYSTEM_CLOCK, Clock
-from ..parsers.run_events import Phase, RunEvent
-from .bench_rounds import told_flags
-from .bench_words import duration, seconds
-from .run_report import Device, RunReport
+from ...collectors.base import SYSTEM_CLOCK, Clock
+from ...parsers.run_events import Phase, RunEvent
+from ..run_report import Device, RunReport
+from .rounds import told_flags
+from .words import duration, seconds
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

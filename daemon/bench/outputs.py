@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
-from ..parsers.built import Built, Precision
-from .bench_result import OutputCheck
+from ...parsers.built import Built, Precision
+from .result import OutputCheck
 
 if TYPE_CHECKING:
     import numpy

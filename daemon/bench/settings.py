@@ -9,12 +9,12 @@ from typing import get_args
 
 from pydantic import ValidationError
 
-from ..collectors.board import RailRule
-from ..collectors.models import BUILTIN_MODELS, BUILTIN_PREFIX
-from ..parsers.errors import Mendable
-from .bench_result import BenchSettings
-from .config import Telemetry
-from .config_file import load_config
+from ...collectors.board import RailRule
+from ...collectors.models import BUILTIN_MODELS, BUILTIN_PREFIX
+from ...parsers.errors import Mendable
+from ..config import Telemetry
+from ..config_file import load_config
+from .result import BenchSettings
 
 # Fast enough for a hundred samples in ten seconds, and no divisor of usual rates.
 INTERVAL_SECONDS = 0.103

@@ -1,0 +1,1 @@
+"""``tegrascope bench``: one model on each accelerator, in turns, and what that says."""
