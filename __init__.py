@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .collectors.window import window as window
     from .daemon import frames as frames
     from .daemon.run_report import RunReport as RunReport
     from .parsers.errors import ParseError as ParseError
@@ -23,12 +24,13 @@ _HOMES = {
     "RunReport": ".daemon.run_report",
     "Sample": ".parsers.records",
     "parse_line": ".parsers.tegrastats",
+    "window": ".collectors.window",
 }
 
 # Modules too. Not in ``__all__``: who imports everything does not ask for pandas.
 _MODULES = {"frames": ".daemon.frames"}
 
-__all__ = ["ParseError", "RunReport", "Sample", "parse_line"]
+__all__ = ["ParseError", "RunReport", "Sample", "parse_line", "window"]
 
 
 def __getattr__(name: str) -> Any:

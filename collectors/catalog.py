@@ -12,14 +12,12 @@ from .engines.base import Engine, EngineUnavailable
 
 ENGINES: Mapping[str, str] = MappingProxyType(
     {
+        "command": ".engines.command:Command",
         "onnxruntime": ".engines.onnxruntime:OnnxRuntime",
         "tensorrt": ".engines.tensorrt:TensorRt",
         "trtexec": ".engines.trtexec:Trtexec",
     }
 )
-
-# Back-ends of a later release: asked for by name already, and refused with a reason.
-_LATER = frozenset({"command"})
 
 
 def make_engine(name: str, engines: Mapping[str, str] = ENGINES) -> Engine:
@@ -37,8 +35,6 @@ def make_engine(name: str, engines: Mapping[str, str] = ENGINES) -> Engine:
     """
     if name not in engines:
         what = f"no back-end is named {name!r}"
-        if name in _LATER:
-            what = f"the {name} back-end is not in this release of tegrascope"
         raise EngineUnavailable(what, f"use {', '.join(sorted(engines)) or 'another release'}")
     module, _, factory = engines[name].partition(":")
     engine: Engine = getattr(import_module(module, __package__), factory)()

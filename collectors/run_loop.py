@@ -36,6 +36,7 @@ from .engines.base import (
 )
 from .models import find_model, sha256_of
 from .nvtx_ranges import Ranges
+from .tied_child import find_executable
 
 # A chunk is about a second's worth. Its line stays well below the 64 KiB that a pipe takes at
 # once, so that a reader who is late does not hold up the next inference.
@@ -185,7 +186,10 @@ class Runner:
             if order.backend not in self._imported:
                 self._imported.add(order.backend)
                 cold_start.parts_ns["import"] = now() - begin_ns
-            model = find_model(order.model, Path(order.model_directory))
+            if order.model:
+                model = find_model(order.model, Path(order.model_directory))
+            else:
+                model = find_executable(next(iter(order.program), ""))
             sha256 = sha256_of(model)
             wanted = (model, sha256, order.model_dump_json(exclude=_OF_THE_RUN))
             if self._engine is not None and self._identity == wanted:

@@ -26,8 +26,8 @@ _OF_FLAGS: Mapping[BenchFlag, tuple[str, str]] = {
         "cool it, or choose a power mode that it can hold, and bench again",
     ),
     "not_steady": (
-        "rate, latency, clocks or temperature still moved in {}",
-        f"{_LOCK}, or give it more --rounds or a longer --duration to settle",
+        "rates, medians or temperatures of the last rounds differ, and waiting did not help",
+        f"{_LOCK}, {_QUIET}, or give it more --rounds to settle",
     ),
     "aliased": (
         "sampling kept step with the inferences in {}, so energy is withheld",
@@ -164,14 +164,31 @@ def _few(result: AcceleratorResult) -> _Found:
         )
 
 
+def _unsettled(result: AcceleratorResult) -> _Found:
+    """Something still moved at the end of a round, though rounds may agree."""
+    if result.unsettled_rounds:
+        yield Check(
+            name="unsettled",
+            device=result.device,
+            sentence=(
+                f"rate, latency, a clock or a temperature still moved at the end of"
+                f" {_rounds(result.unsettled_rounds, result)}"
+            ),
+            mend="a longer --duration lets a round settle; that rounds agree weighs more",
+        )
+
+
+def _rounds(count: int, result: AcceleratorResult) -> str:
+    return f"{count} of {result.rounds} rounds" if count < result.rounds else "every round"
+
+
 def _flags(result: AcceleratorResult) -> _Found:
     for flag, count in result.flags.items():
         if flag not in _OF_FLAGS:
             continue
         said, mend = _OF_FLAGS[flag]
-        where = f"{count} of {result.rounds} rounds" if count < result.rounds else "every round"
         reason = (result.outputs.reason if result.outputs else None) or "not known why"
-        sentence = said.format(where, reason=reason)
+        sentence = said.format(_rounds(count, result), reason=reason)
         yield Check(name=flag, device=result.device, sentence=sentence, mend=mend)
 
 
@@ -191,7 +208,16 @@ def _clocks_moved(result: AcceleratorResult) -> _Found:
             )
 
 
-_LOOKS = (_host_bound, _transfer_bound, _unstable, _several_streams, _clocks_moved, _few, _flags)
+_LOOKS = (
+    _host_bound,
+    _transfer_bound,
+    _unstable,
+    _several_streams,
+    _clocks_moved,
+    _few,
+    _unsettled,
+    _flags,
+)
 
 
 def check_machine(background: Mapping[str, float], environment: Environment) -> tuple[Check, ...]:

@@ -1,5 +1,6 @@
 """``report.html``: what a bench found, on one page that needs no other file and no network."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from html import escape
@@ -92,11 +93,16 @@ def _table(model: ModelResult) -> Iterator[str]:
     yield f'<div class="wide" tabindex="0"><table><thead><tr><td></td>{heads}</tr></thead><tbody>'
     for row in rows_of(model.accelerators):
         cells = (
-            f"<td{_doubt(row.label, cell, headline=is_headline(one))}>{escape(cell)}</td>"
+            f"<td{_doubt(row.label, cell, headline=is_headline(one))}>{_whole(cell)}</td>"
             for cell, one in zip(row.cells, model.accelerators, strict=True)
         )
         yield f'<tr><th scope="row">{escape(row.label)}</th>{"".join(cells)}</tr>'
     yield "</tbody></table></div>"
+
+
+def _whole(cell: str) -> str:
+    """Keep a number and its unit on one line."""
+    return re.sub(r"(?<=[\d±]) (?=\S)", "&nbsp;", escape(cell))
 
 
 def _doubt(label: str, cell: str, *, headline: bool) -> str:

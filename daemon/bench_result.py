@@ -106,7 +106,10 @@ class AcceleratorResult(Record):
             device's time where the engine tells it, else by the host clock.
         rounds: How many count.
         is_steady: Whether the rounds that count agree.
-        flags: Flag to the number of counted rounds that bear it.
+        unsettled_rounds: Of these, how many had not settled at their end by the rule for runs: a
+            board warms in every round, so that is no flag of the bench.
+        flags: Flag to the number of counted rounds that bear it; ``not_steady`` is that the
+            rounds do not agree.
     """
 
     device: Device
@@ -136,6 +139,7 @@ class AcceleratorResult(Record):
     variation: NonNegativeFloat | None = None
     rounds: NonNegativeInt = 0
     is_steady: bool | None = None
+    unsettled_rounds: NonNegativeInt = 0
     flags: dict[BenchFlag, PositiveInt] = {}
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import isnan
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from ..parsers.run_events import StageName
 from .bench_result import ClockRange, Figure
@@ -91,35 +91,45 @@ def clocks_of(rounds: Sequence[Round]) -> dict[str, ClockRange]:
     }
 
 
-def joules_of(reports: Sequence[RunReport], kind: str) -> Figure | None:
-    """Return the energy of an inference; ``None`` unless every round that counts has one."""
-    values: list[float] = []
-    halves: list[float | None] = []
+def joules_of(reports: Sequence[RunReport], kind: Literal["gross", "net"]) -> Figure | None:
+    """Return the energy of an inference, of the rounds in which it is not withheld.
+
+    One round in a hundred keeps step with its samples by chance, and is withheld for it; so more
+    than half of the rounds are enough, and fewer show that something is the matter.
+    """
+    known = []
     for report in reports:
         energy = report.energy
         value = None if energy is None else getattr(energy, f"{kind}_joules_per_inference")
-        if energy is None or value is None:
-            return None
-        interval: Interval | None = getattr(energy, f"{kind}_interval")
-        values.append(value)
-        halves.append(interval_half(interval, report.inferences))
-    return mean_of_rounds(values, halves)
+        if energy is not None and value is not None:
+            interval: Interval | None = getattr(energy, f"{kind}_interval")
+            known.append((value, interval_half(interval, report.inferences)))
+    return _of_most(known, reports)
 
 
 def joules_by_counter(reports: Sequence[RunReport]) -> Figure | None:
-    """Return the energy of an inference by the rails' own counters, where they have them."""
-    values: list[float] = []
-    halves: list[float | None] = []
-    for report in reports:
-        energy = report.energy
-        if energy is None or energy.gross_joules_per_inference is None:
-            return None
-        if energy.counter_joules is None:
-            return None
-        values.append(energy.counter_joules / report.inferences)
-        edge = energy.counter_edge_joules
-        halves.append(None if edge is None else edge / report.inferences)
-    return mean_of_rounds(values, halves)
+    """Return the same by the rails' own counters, where they have them."""
+    known = [
+        (
+            energy.counter_joules / report.inferences,
+            None
+            if energy.counter_edge_joules is None
+            else energy.counter_edge_joules / report.inferences,
+        )
+        for report in reports
+        if (energy := report.energy) is not None
+        and energy.gross_joules_per_inference is not None
+        and energy.counter_joules is not None
+    ]
+    return _of_most(known, reports)
+
+
+def _of_most(
+    known: Sequence[tuple[float, float | None]], reports: Sequence[RunReport]
+) -> Figure | None:
+    if 2 * len(known) <= len(reports):
+        return None
+    return mean_of_rounds([value for value, _ in known], [half for _, half in known])
 
 
 def watts_of(report: RunReport) -> float | None:

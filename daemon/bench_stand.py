@@ -22,7 +22,7 @@ from .telemetry import TelemetryFeed
 from .timeline import Timeline
 from .utilization import telemetry as describe
 
-_FIRST_SAMPLE_SECONDS = 10.0
+_FIRST_SAMPLE_SECONDS = 20.0
 _LOOK_SECONDS = 0.25
 # A bench may take hours, and its figure shows all of it.
 _SPAN_SECONDS = 48 * 3600.0

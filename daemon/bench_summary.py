@@ -131,6 +131,7 @@ def summarise_accelerator(entry: Entry) -> AcceleratorResult:
         variation=max(present(variations), default=None),
         rounds=len(reports),
         is_steady=entry.is_steady if len(reports) > 1 else None,
+        unsettled_rounds=sum("not_steady" in report.quality for report in reports),
         flags=_flags(entry, reports),
     )
 
@@ -154,7 +155,7 @@ def with_gpu_freed(result: AcceleratorResult, gpu: AcceleratorResult | None) -> 
 def _flags(entry: Entry, reports: Sequence[RunReport]) -> dict[BenchFlag, int]:
     told: Counter[BenchFlag] = Counter()
     for report in reports:
-        told.update(told_flags(report))
+        told.update(flag for flag in told_flags(report) if flag != "not_steady")
     if len(reports) > 1 and not entry.is_steady:
         told["not_steady"] = len(reports)
     if entry.outputs is not None and entry.status == "ok":

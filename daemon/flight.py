@@ -8,7 +8,7 @@ from pathlib import Path
 from ..collectors.base import Clock
 from ..collectors.board import RailRule
 from ..collectors.load_board import LoadBoard
-from ..parsers.run_events import Inferences, Order, Phase, RunEvent
+from ..parsers.run_events import Counted, Inferences, Order, Phase, RunEvent
 from .config import Workload
 from .correlate import correlate
 from .lanes import Verdict
@@ -141,6 +141,11 @@ class Flight:
         elif isinstance(event, Inferences):
             wall_seconds = self._shared.clock.wall_ns() / 1e9
             self._shared.ledger.inferred(self.trace.workload, event, wall_seconds)
+        elif isinstance(event, Counted) and event.inferences:
+            wall_seconds = self._shared.clock.wall_ns() / 1e9
+            self._shared.ledger.counted(
+                self.trace.workload, event.run_id, event.inferences, (), wall_seconds
+            )
 
     def land(self) -> None:
         """Take note of the end, however it came about: nothing of it draws power any more."""
@@ -206,7 +211,7 @@ def make_order(job: Job, model_directory: Path, engine_directory: Path) -> Order
         run_id=job.run_id,
         backend=workload.engine,
         device=workload.device,
-        model=workload.model,
+        model=workload.model or "",
         model_directory=str(model_directory.absolute()),
         batch=workload.batch,
         threads=workload.threads,
@@ -218,7 +223,7 @@ def make_order(job: Job, model_directory: Path, engine_directory: Path) -> Order
         transfers=workload.transfers,
         process=workload.process,
         engine_directory=str(engine_directory.absolute()),
-        program=() if workload.trtexec is None else (workload.trtexec,),
+        program=workload.command or (() if workload.trtexec is None else (workload.trtexec,)),
         warm_up_seconds=workload.warm_up,
         baseline_seconds=workload.baseline,
         duration_seconds=workload.steady_seconds,

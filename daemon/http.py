@@ -37,6 +37,8 @@ _SAMPLES_AT_MOST = 36_000
 _BODY_AT_MOST = 16 * 1024
 _BODY_SECONDS = 10.0
 _STREAMS_AT_MOST = 8
+# Each may be a mebibyte, and several of that as numbers.
+_MARKS_AT_MOST = 4
 # The year 2255; SQLite's integers end a little later.
 _LATEST_SECONDS = 9e9
 
@@ -73,6 +75,7 @@ def make_app(serving: Serving) -> Starlette:
     """Return the ASGI application."""
     page = Page(lambda: serving.ledger.snapshot, serving.clock.monotonic_ns)
     streams = asyncio.Semaphore(_STREAMS_AT_MOST)
+    marks = asyncio.Semaphore(_MARKS_AT_MOST)
 
     async def metrics(request: Request) -> Response:
         body, content_type = page.render(request.headers.get("accept", ""))
@@ -126,9 +129,12 @@ def make_app(serving: Serving) -> Starlette:
 
     async def mark_window(request: Request) -> Response:
         _check_token(request, serving.token)
-        body = await _body(request, BODY_AT_MOST)
+        if marks.locked():
+            raise HTTPException(503, "enough others mark windows now", {"retry-after": "1"})
         try:
-            answer = await asyncio.to_thread(serving.mark_window, body)
+            async with marks:
+                body = await _body(request, BODY_AT_MOST)
+                answer = await asyncio.to_thread(serving.mark_window, body)
         except Refusal as error:
             later = {"retry-after": "1"} if error.status == 503 else None
             raise HTTPException(error.status, str(error), later) from None

@@ -28,6 +28,7 @@ from .run_report import Outcome
 
 _LOG = logging.getLogger(__name__)
 _START_SECONDS = 60.0
+WORKER = (sys.executable, "-m", "tegrascope.collectors.worker")
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Lane:
         self,
         device: str,
         *,
-        argv: tuple[str, ...] = (sys.executable, "-m", "tegrascope.collectors.worker"),
+        argv: tuple[str, ...] = WORKER,
         cwd: Path | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -92,6 +93,22 @@ class Lane:
             child, self._child = self._child, None
         if child is not None:
             child.end()
+
+    def finish(self, seconds: float) -> None:
+        """Let the worker end by itself, since no more orders come.
+
+        A profiler that watches it writes its report then.
+
+        Args:
+            seconds: It is ended after so long.
+        """
+        child = self._child
+        if child is not None:
+            child.close_input()
+            until_ns = self._clock.monotonic_ns() + int(seconds * 1e9)
+            while isinstance(child.read((until_ns - self._clock.monotonic_ns()) / 1e9), Stamped):
+                pass
+        self.close()
 
     def run(
         self, order: Order, deadline_seconds: float, on_event: Callable[[RunEvent], None]

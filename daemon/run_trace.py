@@ -8,6 +8,7 @@ from operator import add
 
 from ..parsers.built import Built
 from ..parsers.run_events import (
+    Counted,
     Ending,
     Finished,
     Hello,
@@ -128,6 +129,9 @@ class RunTrace:
             self.latency_ns.extend(event.latency_ns)
             for stage, durations in event.stages_ns.items():
                 self.stages_ns.setdefault(stage, array("q")).extend(durations)
+        elif isinstance(event, Counted):
+            self.inference_count = event.inferences
+            self.counts_inferences = event.inferences is not None
         elif isinstance(event, Finished):
             self.outcome = self.outcome or _OUTCOMES[event.ending]
             self.reason = self.reason or event.reason

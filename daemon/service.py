@@ -7,15 +7,14 @@ import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from platform import python_version
 
-from .. import __version__
 from ..collectors.base import SYSTEM_CLOCK, Clock
 from ..collectors.line_collector import LineCollector
 from ..collectors.load_board import LoadBoard
 from ..parsers.errors import Mendable
 from .config import Config
 from .energy_counters import EnergyCounters
+from .environment import environment_of
 from .flight import Job, Pairing, Windows
 from .history import History
 from .http import Serving, make_app
@@ -25,7 +24,6 @@ from .ledger import Ledger
 from .memory import give_back
 from .notify import tell_systemd
 from .owner import Owner
-from .run_report import Environment
 from .runs import LaneRunner
 from .scheduler import Due, Now, Scheduler
 from .secret import read_token
@@ -274,7 +272,7 @@ class Service:
             self._feed.stop()
         self._timeline.seal()
         self._timeline.source = collector.source.name
-        self.ledger.update(environment=_environment(config, collector.source.is_live))
+        self.ledger.update(environment=environment_of(config, collector.source.is_live))
         self._feed = TelemetryFeed(
             collector,
             timeline=self._timeline,
@@ -358,17 +356,3 @@ class Service:
         self._store.prune(
             now_ns - int(store.samples_retention * 1e9), now_ns - int(store.runs_retention * 1e9)
         )
-
-
-def _environment(config: Config, is_live: bool) -> Environment:
-    board = None  # told by the rails, once there are any
-    if config.board is not None:
-        board = config.board.name
-    elif config.telemetry.source == "simulator":
-        board = config.telemetry.simulator.board
-    return Environment(
-        board=board,
-        telemetry_source=config.telemetry.source,
-        simulated=not is_live,
-        versions={"tegrascope": __version__, "python": python_version()},
-    )

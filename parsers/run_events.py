@@ -39,7 +39,8 @@ class Order(Record):
         run_id: UUIDv7, given by the daemon.
         backend: Name of an engine in ``collectors/engines``.
         device: The lane, as the engine is to understand it.
-        model: A path to an ONNX file, or ``builtin:resnet50`` and the like.
+        model: A path to an ONNX file, or ``builtin:resnet50`` and the like; empty where a
+            program brings its own.
         model_directory: Where built-in models are cached.
         batch: Inputs an inference.
         threads: CPU threads of a CPU back-end; ``None`` leaves it to the library.
@@ -64,7 +65,7 @@ class Order(Record):
     run_id: str
     backend: str
     device: str
-    model: str
+    model: str = ""
     model_directory: str
     batch: PositiveInt = 1
     threads: PositiveInt | None = None
@@ -153,6 +154,18 @@ class Inferences(Record):
     stages_ns: dict[StageName, tuple[NonNegativeInt, ...]] = {}
 
 
+class Counted(Record):
+    """How many inferences the steady phase held, of a program that does not tell their times.
+
+    Attributes:
+        inferences: The number; ``None`` where nobody counted.
+    """
+
+    event: Literal["counted"] = "counted"
+    run_id: str
+    inferences: NonNegativeInt | None = None
+
+
 class Finished(Record):
     """The run is over.
 
@@ -172,7 +185,7 @@ class Finished(Record):
 
 
 RunEvent = Annotated[
-    Hello | Phase | Loaded | Inferences | Finished,
+    Hello | Phase | Loaded | Inferences | Counted | Finished,
     Field(discriminator="event"),
 ]
 _RUN_EVENT: TypeAdapter[RunEvent] = TypeAdapter(RunEvent)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ...parsers.built import Built
 from ...parsers.errors import Mendable
-from ...parsers.run_events import Inferences, Order, Phase, StageName
+from ...parsers.run_events import Counted, Inferences, Order, Phase, StageName
 
 if TYPE_CHECKING:
     import numpy
@@ -81,7 +81,7 @@ class SelfTimed(Protocol):
     after the run.
     """
 
-    def measure(self, order: Order, stop: Event) -> Iterator[Phase | Inferences]:
+    def measure(self, order: Order, stop: Event) -> Iterator[Phase | Inferences | Counted]:
         """Run both phases, and yield the events that the worker is to tell of them.
 
         Args:

@@ -1,8 +1,6 @@
 """trtexec as a child: heard line by line, and gone when the worker is."""
 
-import os
 import shutil
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +10,8 @@ from threading import Event
 from ...parsers.errors import Mendable
 from ...parsers.trtexec import message_of, reason_in
 from ..base import SYSTEM_CLOCK, Clock, Stamped
-from ..process import LineChild, Quiet
+from ..process import Quiet
+from ..tied_child import start_tied
 from .base import EngineUnavailable
 
 DEFAULT_PROGRAM = Path("/usr/src/tensorrt/bin/trtexec")
@@ -22,15 +21,6 @@ _POLL_SECONDS = 0.1
 _AVERAGE = "] Average on "
 # What the delay between the print of a line and its stamp may amount to.
 _PIPE_NS = 2_000_000
-# A build lasts minutes, and the worker may be killed meanwhile: Linux is asked to end the child
-# with it (PR_SET_PDEATHSIG, SIGKILL), which a process can only ask for itself.
-_GOES_WITH_US = (
-    "import ctypes, os, sys\n"
-    "ctypes.CDLL(None).prctl(1, 9)\n"
-    "if os.getppid() != int(sys.argv[1]):\n"
-    "    sys.exit(1)\n"
-    "os.execv(sys.argv[2], sys.argv[2:])\n"
-)
 _MEND_CUDA = "install the NVIDIA driver, and let this user open the devices of the GPU"
 _NO_CUDA = (
     "cuda driver version is insufficient",
@@ -85,15 +75,6 @@ def find_program(program: Sequence[str]) -> tuple[str, ...]:
     return (str(Path(found).absolute()), *program[1:])
 
 
-def start(argv: Sequence[str]) -> LineChild:
-    """Start a program that ends with this thread, whatever ends it.
-
-    Args:
-        argv: Full path and arguments.
-    """
-    return LineChild([sys.executable, "-I", "-S", "-c", _GOES_WITH_US, str(os.getpid()), *argv])
-
-
 def run(argv: Sequence[str], heard: Callable[[str], bool] = lambda _: True) -> Said:
     """Run a program to its end.
 
@@ -102,7 +83,7 @@ def run(argv: Sequence[str], heard: Callable[[str], bool] = lambda _: True) -> S
         heard: Takes each line of its output; keeps it where it returns True.
     """
     lines: deque[str] = deque(maxlen=_LINES_AT_MOST)
-    with start(argv) as child:
+    with start_tied(argv) as child:
         while (line := child.read()) is not Quiet.END:
             if isinstance(line, Stamped) and heard(line.value):
                 lines.append(line.value)
@@ -137,7 +118,7 @@ class Measuring:
         """
         lines: deque[str] = deque(maxlen=_LINES_AT_MOST)
         is_told = False
-        with start(self.argv) as child:
+        with start_tied(self.argv) as child:
             while (line := child.read(_POLL_SECONDS)) is not Quiet.END:
                 if stop.is_set():
                     return

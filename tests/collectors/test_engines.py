@@ -73,16 +73,9 @@ def test_every_engine_of_the_catalog_can_be_made(name, monkeypatch):
         assert callable(getattr(engine, asked))
 
 
-@pytest.mark.parametrize("name", ["command"])
-def test_an_engine_of_a_later_release_says_so(name):
-    """Asking for a back-end that is still to come names it, and what there is instead."""
-    with pytest.raises(EngineUnavailable, match=rf"{name} back-end is not in this.*onnxruntime"):
-        make_engine(name)
-
-
 def test_an_unknown_engine_is_named():
     """A misspelt back-end is shown as it was written."""
-    with pytest.raises(EngineUnavailable, match=r"'onnxrntime'.*use onnxruntime"):
+    with pytest.raises(EngineUnavailable, match=r"'onnxrntime'.*use .*onnxruntime"):
         make_engine("onnxrntime")
 
 

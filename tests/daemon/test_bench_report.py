@@ -154,7 +154,7 @@ def test_wrong_speed_is_struck_through(result):
     models = (model.model_copy(update={"accelerators": (wrong, model.accelerators[1])}),)
     text = report_page(result.model_copy(update={"models": models}), samples)
     struck = re.findall(r'class="doubtful">([^<]+)<', text)
-    assert any("3.00 ms" in cell for cell in struck)
+    assert any("3.00&nbsp;ms" in cell for cell in struck)
     assert not any("17" in cell for cell in struck)
 
 

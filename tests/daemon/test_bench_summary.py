@@ -1,9 +1,12 @@
 """Rounds become results, results become winners and checks: on made reports with known truths."""
 
+import re
 from array import array
+from pathlib import Path
 
 import pytest
 
+from tegrascope.daemon import bench_checks, bench_rows
 from tegrascope.daemon.bench_checks import check_all, check_machine
 from tegrascope.daemon.bench_result import AcceleratorResult, ClockRange, OutputCheck
 from tegrascope.daemon.bench_rounds import Round
@@ -82,12 +85,16 @@ def test_energies_within_their_interval_have_no_winner():
     assert energy.interval.low < 0 < energy.interval.high
 
 
-def test_withheld_energy_stays_withheld():
-    """One round without energy by inference, and the bench has none of that accelerator."""
-    reports = [report("gpu", 3.0, 0, **GPU), report("gpu", 3.0, 30, gpu=0.9)]
+@pytest.mark.parametrize(("withheld", "joules"), [(1, 0.01), (2, None), (4, None)])
+def test_energy_is_that_of_most_rounds_or_of_none(withheld, joules):
+    """A round that is withheld by chance does no harm; where half of them are, so is the figure."""
+    reports = [
+        report("gpu", 3.0, 30.0 * n, **(GPU if n >= withheld else {"gpu": 0.9})) for n in range(4)
+    ]
     (found,) = model_of(entry("gpu", reports)).accelerators
-    assert found.net_joules_per_inference is None
-    assert found.utilization["gpu"].value == pytest.approx(0.91)
+    net = found.net_joules_per_inference
+    assert (net and net.value) == pytest.approx(joules)
+    assert found.utilization["gpu"].value == pytest.approx(0.92 - withheld * 0.005)
 
 
 def test_rounds_that_do_not_agree_are_flagged():
@@ -96,6 +103,15 @@ def test_rounds_that_do_not_agree_are_flagged():
     (found,) = model_of(entry("gpu", reports, is_steady=False)).accelerators
     assert found.flags == {"not_steady": 2}
     assert found.is_steady is False
+
+
+def test_rounds_that_warm_alike_are_steady():
+    """A board warms in every round; as long as rounds agree, that is no flag of the bench."""
+    reports = [
+        report("gpu", 3.0, at).model_copy(update={"quality": ("not_steady",)}) for at in (0, 30)
+    ]
+    (found,) = model_of(entry("gpu", reports)).accelerators
+    assert (found.is_steady, found.unsettled_rounds, found.flags) == (True, 2, {})
 
 
 def result(**changes):
@@ -147,7 +163,8 @@ def test_sound_result_has_nothing_to_be_said():
         ),
         ({"latency": distribution([1_000_000] * 300)}, "few_inferences", "300 inferences"),
         ({"flags": {"throttled": 1}}, "throttled", "1 of 2 rounds"),
-        ({"flags": {"not_steady": 2}}, "not_steady", "every round"),
+        ({"flags": {"not_steady": 2}}, "not_steady", "the last rounds differ"),
+        ({"unsettled_rounds": 1}, "unsettled", "at the end of 1 of 2 rounds"),
         ({"flags": {"aliased": 2}}, "aliased", "kept step"),
         ({"flags": {"telemetry_gap": 2}}, "telemetry_gap", "missing in every round"),
         ({"flags": {"insufficient_samples": 2}}, "insufficient_samples", "withheld"),
@@ -200,3 +217,32 @@ def test_table_shows_placement_and_precision():
     assert rows["placement"] == ("mixed",)
     assert rows["  its layers"] == ("2 DLA, 1 GPU",)
     assert rows["built as"] == ("int8 9, fp16 2 (int8 asked)",)
+
+
+def test_page_explains_every_row_and_check():
+    """Whoever wonders about a line of the table or a check finds it on the page."""
+    page = (Path(__file__).parents[2] / "docs/bench.md").read_text(encoding="utf-8")
+    told = " ".join(re.findall(r"^\| (.*?) \|", page, re.MULTILINE))
+    for label, _ in bench_rows._ROWS:
+        assert label.strip() in told, label
+    for name in re.findall(r'name="(\w+)"', Path(bench_checks.__file__).read_text()):
+        assert f"`{name}`" in page, name
+
+
+def test_second_instrument_stands_beside_the_first():
+    """Where rails count their own energy, an inference by them is told, with its edges."""
+    reports = [
+        one.model_copy(
+            update={
+                "energy": one.energy.model_copy(
+                    update={"counter_joules": 82.0, "counter_edge_joules": 2.0}
+                )
+            }
+        )
+        for one in (report("gpu", 3.0, 0, **GPU), report("gpu", 3.0, 30, **GPU))
+    ]
+    (found,) = model_of(entry("gpu", reports)).accelerators
+    assert found.counter_joules_per_inference.value == pytest.approx(82 / 4000)
+    assert found.counter_joules_per_inference.high == pytest.approx(84 / 4000)
+    rows = {row.label: row.cells for row in rows_of([found])}
+    assert rows["  the same by its own counter"] == ("20.5 mJ ± 2.4 %",)

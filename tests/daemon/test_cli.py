@@ -26,6 +26,7 @@ LINES = (
 COMMANDS = (
     "run",
     "bench",
+    "exec",
     "parse",
     "correlate",
     "simulate",

@@ -298,6 +298,17 @@ def test_windows_are_taken_or_refused_by_status(server, body, status):
     scrapes(server)
 
 
+def test_marks_are_few_at_a_time(server):
+    """Four may send a mark at once; the fifth is told to wait, and scrapes go on."""
+    head = b"POST /api/v1/windows HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+    peers = [server.connect(head + b"Content-Length: 100\r\n\r\n{") for _ in range(4)]
+    wait_for(lambda: server.post(b"{}", "/api/v1/windows")[0] == 503)
+    scrapes(server)
+    for peer in peers:
+        peer.close()
+    wait_for(lambda: server.post(b"{}", "/api/v1/windows")[0] == 202)
+
+
 def test_dawdling_body_is_given_up(server, monkeypatch):
     """A body that does not come holds its connection for a while, not for ever."""
     monkeypatch.setattr(served, "_BODY_SECONDS", 0.2)

@@ -157,3 +157,20 @@ def test_a_worker_that_cannot_have_its_cores_says_which_there_are(tmp_path):
     order = ORDER.model_copy(update={"process": Process(mps_percentage=50)})
     assert "nvidia-cuda-mps-control" in lane.run(order, 60.0, lambda _: None).reason
     lane.close()
+
+
+def test_a_finished_worker_ends_by_itself(tmp_path, lane_of):
+    """Without further orders a worker has the time it takes to put things away; not for ever."""
+    lane = lane_of('tell(event="finished", ending="ok", **run)')
+    script = tmp_path / "worker.py"
+    done = tmp_path / "done"
+    script.write_text(script.read_text() + f"time.sleep(0.8)\nopen({str(done)!r}, 'w').close()\n")
+    assert run(lane)[0].outcome == "ok"
+    lane.finish(20.0)
+    assert done.exists()
+    assert lane.pid is None
+    script.write_text(script.read_text() + "time.sleep(1000)\n")
+    assert run(lane)[0].outcome == "ok"
+    lane.finish(0.2)
+    assert lane.pid is None
+    lane.finish(1.0)

@@ -5,11 +5,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
+
+import tegrascope
+from tegrascope.parsers.errors import Mendable
 
 SIMULATED = """
 telemetry: {source: simulator, interval: 103ms, simulator: {seed: 3}}
@@ -128,14 +132,15 @@ def is_alive(pid: int) -> bool:
 
 def test_sigterm_cancels_the_run_in_flight(start):
     """SIGTERM ends in under three seconds; the run in flight is recorded as cancelled."""
-    daemon = start(short(30))
+    config = short(30).replace("every: 3s", "every: 1h")  # no second run waits behind it
+    daemon = start(config)
     active = daemon.wait_for(lambda: daemon.json("api/v1/runs")["active"])["cpu"]
     daemon.wait_for(lambda: daemon.metric("tegra_inferences_total"))
     children = list(daemon.children().values())
     assert daemon.stop() < 3
     assert daemon.process.returncode == 0
     assert not any(is_alive(pid) for pid in children)
-    again = start(short(30))
+    again = start(config)
     (run,) = again.wait_for(again.runs)
     assert (run["run_id"], run["outcome"]) == (active, "cancelled")
     assert run["inferences"] > 0
@@ -272,3 +277,103 @@ def test_taken_port_is_one_line(start, tmp_path):
     assert told.returncode == 1
     assert told.stderr.count("\n") == 1
     assert "--listen HOST:PORT" in told.stderr
+
+
+def test_application_marks_its_own_inference(start, tmp_path):
+    """A window of the Python client is a run like any other: paired, stored, counted, shown."""
+    daemon = start(
+        "telemetry: {source: simulator, interval: 103ms}\n"
+        "workloads: [{name: detector, backend: window, device: dla0}]\n"
+    )
+    daemon.wait_for(lambda: daemon.get("readyz") == "ready\n")
+    where = {"url": daemon.url, "token_file": tmp_path / "state" / "token"}
+    with tegrascope.window("detector", device="dla0", strict=True, **where) as marks:
+        daemon.wait_for(lambda: daemon.json("api/v1/runs")["active"])
+        for _ in range(20):
+            with marks.inference():
+                time.sleep(0.02)
+    (run,) = daemon.wait_for(lambda: daemon.runs(workload="detector"))
+    assert (run["outcome"], run["inferences"], run["latency"]["count"]) == ("ok", 20, 20)
+    assert run["latency"]["p50_seconds"] >= 0.02
+    assert run["energy"]["gross_joules"] > 0
+    assert daemon.metric('tegra_inferences_total{device="dla0"') == 20
+    assert daemon.metric('tegra_inference_latency_seconds_count{device="dla0"') == 20
+    with pytest.raises(Mendable, match="configured for dla0"):
+        tegrascope.window("detector", device="gpu", strict=True, **where).start()
+
+
+def test_window_of_a_dead_daemon_is_failed_and_the_next_daemon_takes_over(start, tmp_path):
+    """SIGKILL of the daemon inside a block: that window is failed, and later ones are good."""
+    config = (
+        "telemetry: {source: simulator, interval: 103ms}\n"
+        "workloads: [{name: detector, backend: window, device: dla0}]\n"
+    )
+    first = start(config)
+    where = {"url": first.url, "token_file": tmp_path / "state" / "token"}
+    with tegrascope.window("detector", period=0.3, **where) as marks:
+        active = first.wait_for(lambda: first.json("api/v1/runs")["active"])["detector"]
+        first.stop(signal.SIGKILL)
+        marks.count()
+    second = start(config)
+    (run,) = second.wait_for(lambda: second.runs(workload="detector"))
+    assert (run["run_id"], run["outcome"]) == (active, "failed")
+    assert "daemon ended" in run["reason"]
+
+
+def test_exec_is_measured_by_the_daemon(start, tmp_path):
+    """A program in front of a daemon is a run of it; one that it does not know is measured here."""
+    daemon = start(
+        "telemetry: {source: simulator, interval: 103ms}\n"
+        "workloads: [{name: job, backend: window, device: dla0, batch: 2}]\n"
+    )
+    daemon.wait_for(lambda: daemon.get("readyz") == "ready\n")
+
+    def execute(workload: str, *argv: str) -> "subprocess.CompletedProcess[str]":
+        where = ("--url", daemon.url, "--token-file", str(tmp_path / "state" / "token"))
+        command = (sys.executable, "-m", "tegrascope", "exec", "--workload", workload, *where)
+        return subprocess.run(
+            [*command, *argv], capture_output=True, text=True, check=False, timeout=60
+        )
+
+    told = execute("job", "--inferences", "7", "--", "sh", "-c", "sleep 0.5; exit 5")
+    assert told.returncode == 5
+    (run,) = daemon.runs(workload="job")
+    assert run["run_id"] in told.stderr
+    assert (run["outcome"], run["inferences"], run["batch"]) == ("failed", 7, 2)
+    assert run["energy"]["gross_joules"] > 0
+    assert "measured here" not in told.stderr
+
+    told = execute("job", "--", "no-such-program")
+    assert (told.returncode, len(told.stderr.splitlines())) == (127, 1)
+    missing = daemon.wait_for(lambda: daemon.runs(workload="job")[1:] and daemon.runs()[0])
+    assert "was not found" in missing["reason"]
+
+    told = execute("ghost", "--", "true")
+    assert told.returncode == 0
+    assert "configured are: job" in told.stderr
+
+    told = execute("job", "--", "sh", "-c", f"kill -9 {daemon.process.pid}; sleep 0.2; exit 6")
+    assert told.returncode == 6
+    assert "job is not measured: no tegrascope daemon answers" in told.stderr
+
+
+def test_program_of_a_workload_is_run_and_counted(start, tmp_path):
+    """A program as a workload: run by its lane, counted by its own word, failed by its status."""
+    program = tmp_path / "infer"
+    program.write_text("#!/bin/sh\necho tegrascope: inferences=250\nsleep 0.5\nexit $1\n")
+    program.chmod(0o755)
+    daemon = start(
+        "telemetry: {source: simulator, interval: 103ms}\n"
+        "workloads:\n"
+        f"- {{name: good, command: {program} 0, device: dla0, count: 500, baseline: 0,"
+        " every: 1h}\n"
+        f"- {{name: bad, command: {program} 9, device: external, baseline: 0, every: 1h}}\n"
+    )
+    (run,) = daemon.wait_for(lambda: daemon.runs(workload="good"))
+    assert (run["outcome"], run["backend"], run["inferences"]) == ("ok", "command", 500)
+    assert "model" not in run
+    assert run["energy"]["gross_joules"] > 0
+    assert daemon.metric('tegra_inferences_total{device="dla0"') == 500
+    (run,) = daemon.wait_for(lambda: daemon.runs(workload="bad"))
+    assert (run["outcome"], run["device"]) == ("failed", "external")
+    assert "ended with status 9" in run["reason"]

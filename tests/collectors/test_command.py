@@ -1,0 +1,229 @@
+"""A program as a back-end: run until there is enough, heard, and gone when it should be."""
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tegrascope.collectors.catalog import make_engine
+from tegrascope.collectors.run_loop import Runner
+from tegrascope.parsers.records import Record
+from tegrascope.parsers.run_events import (
+    Counted,
+    Finished,
+    Loaded,
+    Order,
+    Phase,
+    parse_run_event,
+    render_event,
+)
+
+
+class Bench:
+    """A runner in this process, and what it told."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.stop = threading.Event()
+        self.events: list[Record] = []
+
+    def order(self, script: str, **changes: object) -> Order:
+        path = self.directory / "infer"
+        path.write_text("#!/bin/sh\n" + script)
+        path.chmod(0o755)
+        asked: dict[str, object] = {
+            "run_id": "r1",
+            "backend": "command",
+            "device": "dla0",
+            "model_directory": str(self.directory),
+            "program": [str(path), "one word", "--loop"],
+        }
+        if "count" not in changes:
+            asked["duration_seconds"] = 0.05
+        return Order.model_validate({**asked, **changes})
+
+    def run(self, script: str, **changes: object) -> Finished:
+        runner = Runner(make_engine, self.events.append, self.stop)
+        runner.run(self.order(script, **changes))
+        runner.close()
+        finished = self.events[-1]
+        assert isinstance(finished, Finished)
+        return finished
+
+    def counted(self) -> "list[int | None]":
+        return [event.inferences for event in self.events if isinstance(event, Counted)]
+
+    def steady(self) -> "dict[str, int]":
+        return {
+            event.edge: event.at_ns
+            for event in self.events
+            if isinstance(event, Phase) and event.phase == "steady"
+        }
+
+    def lines(self, name: str) -> "list[str]":
+        return (self.directory / name).read_text().splitlines()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_long_program_is_run_once_to_its_own_end(bench):
+    """A program with a loop of its own is not cut short, and what it says adds up."""
+    script = f"""echo started >> {bench.directory}/log
+echo tegrascope: inferences=1200
+echo "tegrascope: inferences=1 or so"
+sleep 0.3
+echo tegrascope: inferences=34
+"""
+    assert bench.run(script).ending == "ok"
+    assert bench.counted() == [1234]
+    assert bench.lines("log") == ["started"]
+    steady = bench.steady()
+    assert steady["end"] - steady["begin"] >= 300_000_000
+
+
+def test_short_program_is_run_until_there_is_enough(bench):
+    """A program that ends early is started again until the time, or the count, is reached."""
+    script = f"echo again >> {bench.directory}/log; echo tegrascope: inferences=10"
+    assert bench.run(script, count=35).ending == "ok"
+    assert (bench.counted(), len(bench.lines("log"))) == ([40], 4)
+    bench.events.clear()
+    assert bench.run(script, duration_seconds=0.4).ending == "ok"
+    (count,) = bench.counted()
+    assert count == 10 * (len(bench.lines("log")) - 4) > 10
+    assert bench.steady()["end"] - bench.steady()["begin"] >= 400_000_000
+
+
+def test_program_that_counts_nothing_is_a_window_nobody_counted(bench):
+    """Silence is no zero; and a count that is asked for can then never be reached."""
+    assert bench.run("true").ending == "ok"
+    assert bench.counted() == [None]
+    told = bench.run("true", count=5)
+    assert told.ending == "failed"
+    assert "let it print tegrascope: inferences=N" in str(told.reason)
+
+
+def test_program_is_told_what_it_is_run_for(bench):
+    """Its arguments are as configured, and device and run are in its environment."""
+    script = f'echo "$1|$2|$TEGRASCOPE_DEVICE|$TEGRASCOPE_RUN_ID" > {bench.directory}/told'
+    bench.run(script)
+    assert bench.lines("told") == ["one word|--loop|dla0|r1"]
+    (loaded, *_) = (event for event in bench.events if isinstance(event, Loaded))
+    assert len(loaded.model_sha256) == 64
+
+
+def test_failure_is_told_with_its_last_words(bench):
+    """A status is the run's reason, with the last line that the program wrote about it."""
+    told = bench.run("echo tegrascope: inferences=5; echo out of memory >&2; exit 3")
+    assert (told.ending, told.reason) == (
+        "failed",
+        "the program ended with status 3: out of memory",
+    )
+    assert bench.counted() == []
+    assert "end" not in bench.steady()
+    told = bench.run("kill -SEGV $$")
+    assert told.reason == "the program was ended by signal 11: run it by hand to see why"
+
+
+def test_failure_after_good_runs_keeps_those(bench):
+    """What was complete before the failure is measured; what failed is no part of it."""
+    script = f"""echo x >> {bench.directory}/log
+echo tegrascope: inferences=10
+[ $(wc -l < {bench.directory}/log) -lt 3 ]"""
+    assert bench.run(script, count=100).ending == "failed"
+    assert bench.counted() == [20]
+    assert set(bench.steady()) == {"begin", "end"}
+
+
+def test_missing_program_is_unavailable(bench):
+    """What is not on this machine is told as such, with what to do."""
+    told = bench.run("true", program=["/no/such/program"])
+    assert told.ending == "unavailable"
+    assert "there is no program /no/such/program" in str(told.reason)
+    told = bench.run("true", program=[])
+    assert told.ending == "unavailable"
+
+
+def left_over(path: Path, seconds: float = 10.0) -> "list[int]":
+    """Return which of the processes in a file are still alive after a while of waiting."""
+    until = time.monotonic() + seconds
+    pids = [int(line) for line in path.read_text().split()]
+    while (alive := [pid for pid in pids if is_running(pid)]) and time.monotonic() < until:
+        time.sleep(0.02)
+    return alive
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_what_a_program_leaves_behind_is_ended(bench):
+    """Children in the background go with the program, so that the next run is alone."""
+    script = f"sleep 60 & echo $! > {bench.directory}/pids; echo tegrascope: inferences=1"
+    assert bench.run(script).ending == "ok"
+    assert left_over(bench.directory / "pids") == []
+
+
+def test_cancelling_ends_the_whole_group(bench):
+    """Told to stop, the runner ends the program and its children, however deaf they are."""
+    pids = bench.directory / "pids"
+    script = f"trap '' TERM INT; sleep 60 & echo $$ $! > {pids}.part; mv {pids}.part {pids}; wait"
+
+    def stop() -> None:
+        while not pids.exists():
+            time.sleep(0.01)
+        bench.stop.set()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    told = bench.run(script)
+    thread.join()
+    assert told.ending == "cancelled"
+    assert left_over(pids) == []
+    assert bench.counted() == []
+
+
+@pytest.mark.parametrize("end", ["close", "terminate", "kill"])
+def test_no_program_outlives_its_worker(bench, end):
+    """Whether the daemon dies, the worker is told to stop or is killed, the program goes too."""
+    pids = bench.directory / "pids"
+    order = bench.order(f"echo $$ > {pids}.part; mv {pids}.part {pids}; exec sleep 60")
+    with subprocess.Popen(
+        [sys.executable, "-m", "tegrascope.collectors.worker", "--lane", "dla0"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=bench.directory,
+    ) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write(render_event(order) + "\n")
+        worker.stdin.flush()
+        while not pids.exists():
+            time.sleep(0.01)
+        if end == "close":
+            worker.stdin.close()
+        else:
+            getattr(worker, end)()
+        told = [parse_run_event(line) for line in worker.stdout]
+    assert left_over(pids) == []
+    if end == "terminate":
+        assert isinstance(told[-1], Finished)
+        assert told[-1].ending == "cancelled"
+
+
+def test_worker_reads_standard_output_only(bench):
+    """A flood on standard error neither blocks the program nor counts."""
+    script = "yes 'tegrascope: inferences=9' | head -c 3000000 >&2; echo tegrascope: inferences=2"
+    assert bench.run(script, count=2).ending == "ok"
+    assert bench.counted() == [2]

@@ -1,0 +1,408 @@
+"""``tegrascope.window``: what it tells the daemon, and that it never gets in the way."""
+
+import http.server
+import json
+import logging
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tegrascope
+from tegrascope.collectors.window_marks import TIMES_AT_MOST, Notebook
+from tegrascope.daemon.window_marks import TIMES_AT_MOST as TAKEN_AT_MOST
+from tegrascope.daemon.window_marks import Begin, End, read_mark
+from tegrascope.parsers.errors import Mendable
+
+
+class Answers:
+    """A daemon that takes marks as the real one does, and may be told to refuse."""
+
+    def __init__(self, directory: Path) -> None:
+        self.marks: list[Begin | End] = []
+        self.refusals: list[int] = []
+        self.enough: dict[str, float] = {"seconds": 0.05, "inferences": 1}
+        self.timeout_seconds = 600.0
+        self.changed = threading.Condition()
+        self.token_file = directory / "token"
+        self.token_file.write_text("secret\n")
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.where = {"url": self.url, "token_file": self.token_file}
+        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def _handler(self) -> "type[http.server.BaseHTTPRequestHandler]":
+        def answer(body: bytes, token: "str | None") -> "tuple[int, dict[str, Any]]":
+            with self.changed:
+                self.changed.notify_all()
+                if token != "Bearer secret":
+                    return 401, {"error": "token"}
+                if self.refusals:
+                    return self.refusals.pop(), {"error": "no"}
+                mark = read_mark(body)
+                assert isinstance(mark, Begin | End)
+                self.marks.append(mark)
+            told = {"timeout_seconds": self.timeout_seconds, "enough": self.enough}
+            return 202, {"run_id": f"run-{len(self.marks)}", **told}
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                status, document = answer(body, self.headers["authorization"])
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(json.dumps(document).encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
+
+    def begins(self) -> "list[Begin]":
+        return [mark for mark in self.marks if isinstance(mark, Begin)]
+
+    def ends(self) -> "list[End]":
+        return [mark for mark in self.marks if isinstance(mark, End)]
+
+    def wait_for(self, what: Callable[[], object], seconds: float = 10.0) -> None:
+        with self.changed:
+            assert self.changed.wait_for(what, seconds), self.marks
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self._thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def answers(tmp_path: Path) -> Iterator[Answers]:
+    made = Answers(tmp_path)
+    yield made
+    made.stop()
+
+
+def infer(marks: "tegrascope.collectors.window.Window", count: int) -> None:
+    for _ in range(count):
+        with marks.inference():
+            pass
+
+
+def test_block_is_told_as_one_window(answers):
+    """Count, times, stages, device and batch of a block arrive as they took place."""
+    answers.enough = {"seconds": 60, "inferences": 200}
+    before = time.monotonic_ns()
+    with tegrascope.window("detector", "dla0", batch=4, **answers.where) as marks:
+        answers.wait_for(answers.begins)
+        for _ in range(3):
+            with marks.stage("pre"):
+                pass
+            with marks.inference(), marks.stage("inference"):
+                pass
+            with marks.stage("post"):
+                pass
+        marks.count(2)
+    (begin,), (end,) = answers.begins(), answers.ends()
+    assert (begin.workload, begin.device, begin.batch) == ("detector", "dla0", 4)
+    assert (end.run_id, end.outcome, end.inferences) == ("run-1", "ok", 5)
+    assert len(end.start_ns) == len(end.latency_ns) == 3
+    stages = {stage: len(each) for stage, each in end.stages_ns.items()}
+    assert stages == {"pre": 3, "compute": 3, "post": 3}
+    assert before <= begin.begin_ns < end.begin_ns == end.start_ns[0]
+    assert end.start_ns[-1] + end.latency_ns[-1] <= end.end_ns <= time.monotonic_ns()
+
+
+def test_block_without_marks_is_a_window_nobody_counted(answers):
+    """Who marks nothing inside gets the energy of the whole block, and no count."""
+    with tegrascope.window("detector", **answers.where):
+        answers.wait_for(answers.begins)
+    (begin,), (end,) = answers.begins(), answers.ends()
+    assert end.inferences is None
+    assert end.begin_ns == begin.begin_ns < end.end_ns
+
+
+def test_service_that_never_ends_is_told_window_by_window(answers):
+    """Windows follow each other without a gap, and each inference is in exactly one of them."""
+    with tegrascope.window("detector", **answers.where) as marks:
+        while len(answers.ends()) < 3:
+            infer(marks, 1)
+    ends = answers.ends()
+    assert sum(end.inferences for end in ends) == marks.inferences
+    starts = [start for end in ends for start in end.start_ns]
+    assert starts == sorted(set(starts))
+    for earlier, later in pairwise(ends):
+        assert later.begin_ns == earlier.end_ns
+    for end in ends:
+        assert all(
+            end.begin_ns <= start and start + latency <= end.end_ns
+            for start, latency in zip(end.start_ns, end.latency_ns, strict=True)
+        )
+
+
+def test_pause_opens_no_window(answers):
+    """While nothing infers nothing is open; the next inference begins a window at its own start."""
+    with tegrascope.window("detector", period=0.05, **answers.where) as marks:
+        infer(marks, 1)
+        answers.wait_for(answers.ends)
+        paused_ns = time.monotonic_ns()
+        while time.monotonic_ns() < paused_ns + 200_000_000:
+            assert len(answers.begins()) == 1
+            time.sleep(0.02)
+        infer(marks, 1)
+    first, second = answers.ends()
+    assert second.begin_ns == second.start_ns[0] > paused_ns
+    assert first.inferences == second.inferences == 1
+
+
+def test_window_waits_for_enough_inferences_but_not_for_ever(answers):
+    """Few inferences make a window longer, until the daemon would take it for dead."""
+    answers.enough, answers.timeout_seconds = {"seconds": 0.01, "inferences": 200}, 0.5
+    with tegrascope.window("detector", **answers.where) as marks:
+        infer(marks, 1)
+        answers.wait_for(answers.ends)
+    (end, *_) = answers.ends()
+    assert end.inferences == 1
+
+
+def test_threads_lose_no_inference(answers):
+    """Eight threads that mark at once: all is counted, and no time lies outside its window."""
+    with tegrascope.window("detector", **answers.where) as marks:
+        threads = [threading.Thread(target=infer, args=(marks, 3000)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    ends = answers.ends()
+    assert sum(end.inferences for end in ends) == 24_000
+    for end in ends:
+        assert min(end.start_ns) >= end.begin_ns
+        assert max(map(sum, zip(end.start_ns, end.latency_ns, strict=True))) <= end.end_ns
+
+
+def test_function_is_marked_by_a_decorator(answers):
+    """A decorated function keeps its name and its result, and every call counts."""
+    marks = tegrascope.window("detector", **answers.where)
+
+    @marks.inference()
+    def detect(image: int, scale: int = 1) -> int:
+        """Say."""
+        return image * scale
+
+    marks.start()
+    assert [detect(3, scale=n) for n in range(4)] == [0, 3, 6, 9]
+    assert (detect.__name__, detect.__doc__) == ("detect", "Say.")
+    marks.stop()
+    assert sum(end.inferences for end in answers.ends()) == 4
+
+
+def test_inference_that_raises_does_not_count(answers):
+    """What did not complete is no inference; the error is the application's own."""
+    with (
+        pytest.raises(KeyError, match="gone"),
+        tegrascope.window("detector", **answers.where) as marks,
+    ):
+        infer(marks, 2)
+        with marks.inference():
+            raise KeyError("gone")
+    end = answers.ends()[-1]
+    assert (end.outcome, end.reason) == ("failed", "KeyError: 'gone'")
+    assert sum(one.inferences for one in answers.ends()) == 2
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_being_told_to_end_is_no_failure(answers, kind):
+    """Ctrl-C is how many a service ends; its last window is as good as the others."""
+    with pytest.raises(kind), tegrascope.window("detector", **answers.where):
+        raise kind
+    assert answers.ends()[-1].outcome == "ok"
+
+
+def test_unknown_stage_is_a_slip_of_the_pen():
+    """A stage that there is not is told at once, with those that there are."""
+    with pytest.raises(ValueError, match="pre, compute or post"):
+        tegrascope.window("detector").stage("warp")
+
+
+def test_without_a_daemon_it_goes_on_with_one_warning(tmp_path, caplog):
+    """No daemon, no token, no address: the application hears one warning and no exception."""
+    token = tmp_path / "token"
+    token.write_text("secret")
+    for url, token_file in (
+        ("http://127.0.0.1:9", token),
+        ("http://127.0.0.1:9", tmp_path / "none"),
+        ("ftp://nowhere", token),
+        ("http://[::1", token),
+    ):
+        caplog.clear()
+        with tegrascope.window("d", url=url, token_file=token_file, period=0.01) as marks:
+            infer(marks, 5)
+        assert marks.inferences == 5
+        assert [record.levelno for record in caplog.records] == [logging.WARNING]
+        assert caplog.records[0].name == "tegrascope.window"
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 409, 500])
+def test_refusal_is_one_warning_and_strict_an_error(answers, status, caplog):
+    """What the daemon refuses is said once; who is strict gets it as an exception at the start."""
+    answers.refusals = [status] * 9
+    with tegrascope.window("detector", **answers.where) as marks:
+        infer(marks, 1)
+    assert len(caplog.records) == 1
+    with (
+        pytest.raises(Mendable, match=str(status) if status != 401 else "token"),
+        tegrascope.window("detector", strict=True, **answers.where),
+    ):
+        raise AssertionError("the block must not begin")
+
+
+def test_strict_hears_of_an_end_that_is_refused(answers):
+    """A window that the daemon lost is an error of who wants to know."""
+    marks = tegrascope.window("detector", strict=True, **answers.where).start()
+    answers.refusals = [404] * 9
+    with pytest.raises(Mendable, match="404"):
+        marks.stop()
+
+
+def test_busy_daemon_is_asked_again(answers, monkeypatch):
+    """503 means a moment later, not never."""
+    monkeypatch.setattr("tegrascope.collectors.window_teller._BUSY_SECONDS", 0.01)
+    answers.refusals = [503, 503]
+    with tegrascope.window("detector", strict=True, **answers.where) as marks:
+        infer(marks, 1)
+    assert [end.inferences for end in answers.ends()] == [1]
+
+
+def test_daemon_that_comes_later_is_found(answers, monkeypatch, tmp_path):
+    """A service that starts before the daemon is measured once the daemon is there."""
+    monkeypatch.setattr("tegrascope.collectors.window_teller._RETRY_SECONDS", 0.05)
+    answers.token_file.rename(tmp_path / "later")
+    with tegrascope.window("detector", period=0.01, **answers.where) as marks:
+        infer(marks, 1)
+        (tmp_path / "later").rename(answers.token_file)
+        until = time.monotonic() + 10
+        while not answers.ends() and time.monotonic() < until:
+            infer(marks, 1)
+    assert answers.ends()
+
+
+def test_environment_names_the_daemon(answers, monkeypatch):
+    """Address and token may come from the environment of a service."""
+    monkeypatch.setenv("TEGRASCOPE_URL", answers.url + "/")
+    monkeypatch.setenv("TEGRASCOPE_TOKEN_FILE", str(answers.token_file))
+    with tegrascope.window("detector", strict=True):
+        pass
+    assert answers.ends()
+
+
+def test_fast_loop_is_thinned_evenly():
+    """However many inferences there are, memory is bounded, all count, and times are spread."""
+    book = Notebook()
+    for number in range(45_000):
+        book.inference(number * 1000, number * 1000 + 500)
+        book.stage("pre", number)
+    marks = book.take()
+    assert TIMES_AT_MOST == TAKEN_AT_MOST
+    end = read_mark(marks.render(0, event="end", run_id="r", inferences=marks.count))
+    assert isinstance(end, End)
+    assert end.inferences == book.total == 45_000
+    steps = {later - earlier for earlier, later in pairwise(end.start_ns)}
+    assert (len(end.start_ns), steps) == (5625, {8000})
+    assert len(end.stages_ns["pre"]) == 5625
+
+
+def test_largest_window_fits_the_body():
+    """All times that may be told, at the end of a long uptime, are less than the daemon takes."""
+    from tegrascope.daemon.window_marks import BODY_AT_MOST
+
+    book = Notebook()
+    year_ns = 365 * 86_400 * 10**9
+    for number in range(TIMES_AT_MOST):
+        start_ns = year_ns + number * 30 * 10**9
+        book.inference(start_ns, start_ns + 29 * 10**9)
+        for stage in ("pre", "h2d", "compute", "d2h", "post"):
+            book.stage(stage, 10**10)
+    assert len(book.take().render(year_ns)) < BODY_AT_MOST
+
+
+KILLED = """
+import os, signal, sys, tegrascope
+marks = tegrascope.window("detector", period=0.05, url=sys.argv[1], token_file=sys.argv[2])
+with marks:
+    while True:
+        with marks.inference():
+            print("infers", flush=True)
+        END
+"""
+
+
+def run(code: str, answers: Answers) -> "subprocess.CompletedProcess[str]":
+    argv = [sys.executable, "-c", code, answers.url, str(answers.token_file)]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+
+
+def test_killed_application_takes_nothing_along(answers):
+    """SIGKILL inside the block: what was told before stands, and nobody waits for the rest."""
+    argv = [sys.executable, "-c", KILLED.replace("END", ""), answers.url, str(answers.token_file)]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
+        answers.wait_for(answers.ends)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert answers.ends()[0].inferences > 0
+
+
+def test_exit_without_a_stop_tells_the_rest(answers):
+    """A service that never calls ``stop`` tells its last window at the interpreter's exit."""
+    code = KILLED.replace("with marks:", "marks.start()\nif True:").replace("END", "sys.exit(3)")
+    answers.enough = {"seconds": 60, "inferences": 200}
+    assert run(code.replace("period=0.05", "period=60"), answers).returncode == 3
+    assert [end.inferences for end in answers.ends()] == [1]
+
+
+def test_forked_child_says_nothing(answers):
+    """A child process that leaves the block by itself does not end its parent's window."""
+    code = """
+import os, sys, tegrascope
+with tegrascope.window("detector", url=sys.argv[1], token_file=sys.argv[2], strict=True) as marks:
+    child = os.fork()
+    marks.count(1 if child else 1000)
+    if child:
+        assert os.waitpid(child, 0)[1] == 0
+"""
+    told = run(code, answers)
+    assert told.returncode == 0, told.stderr
+    assert [end.inferences for end in answers.ends()] == [1]
+
+
+def test_silent_daemon_does_not_hold_up_the_inference(tmp_path):
+    """A port that takes a connection and never answers costs the loop nothing."""
+    import socket
+
+    token = tmp_path / "token"
+    token.write_text("secret")
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        marks = tegrascope.window("d", url=url, token_file=token).start()
+        begin = time.monotonic()
+        infer(marks, 1000)
+        assert time.monotonic() - begin < 1.0
+        marks._teller._client._timeout_seconds = 0.1
+    marks.stop()
+    assert marks.inferences == 1000
+
+
+def test_import_is_light():
+    """The client costs a process that infers no library, and none of our own heavy modules."""
+    code = "import sys, tegrascope\ntegrascope.window\nprint(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = told.stdout.split()
+    assert "tegrascope.collectors.window" in modules
+    assert not {"pydantic", "numpy", "asyncio", "urllib.request"} & set(modules)
+    ours = {name for name in modules if name.startswith("tegrascope.")}
+    assert not any(name.startswith("tegrascope.daemon") for name in ours)
