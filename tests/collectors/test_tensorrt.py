@@ -1,7 +1,8 @@
 """The TensorRT back-end, against stand-ins with the surface of each version and of each device."""
 
 import json
-import multiprocessing
+import subprocess
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -550,26 +551,38 @@ def test_a_type_that_numpy_has_not_is_refused(desk, tmp_path):
         desk.make(model)
 
 
-def _build_elsewhere(folder: str, model: str, barrier: object, told: object) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        desk = Desk(patch, Path(folder))
-        barrier.wait()
-        told.put((desk.make(Path(model)).built().is_cached, desk.builds))
+BUILDER = """
+import sys
+from pathlib import Path
+import pytest
+from tests.collectors.test_tensorrt import Desk
+with pytest.MonkeyPatch.context() as patch:
+    desk = Desk(patch, Path(sys.argv[1]))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(desk.make(Path(sys.argv[2])).built().is_cached, desk.builds)
+"""
 
 
 def test_two_processes_build_an_engine_once(model, tmp_path):
     """The one that comes second waits, and finds it."""
-    context = multiprocessing.get_context("spawn")
-    barrier, told = context.Barrier(2), context.SimpleQueue()
     builders = [
-        context.Process(target=_build_elsewhere, args=(str(tmp_path), str(model), barrier, told))
+        subprocess.Popen(
+            [sys.executable, "-c", BUILDER, str(tmp_path), str(model)],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         for _ in range(2)
     ]
     for builder in builders:
-        builder.start()
-    for builder in builders:
-        builder.join(60)
-    assert sorted(told.get() for _ in builders) == [(False, 1), (True, 0)]
+        assert builder.stdout.readline() == "ready\n"
+    for builder in builders:  # both are let go at once
+        builder.stdin.write("go\n")
+        builder.stdin.flush()
+    told = [builder.communicate(timeout=60)[0].strip() for builder in builders]
+    assert sorted(told) == ["False 1", "True 0"]
 
 
 def test_threads_of_the_builder_may_speak(desk):
