@@ -87,6 +87,14 @@ def positive(text: str) -> int:
     return number
 
 
+def cpus(text: str) -> tuple[int, ...]:
+    """Read ``4,5``."""
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of cores, like 4,5")
+    return tuple(map(int, parts))
+
+
 def positive_seconds(text: str) -> float:
     """Read a stretch of time that is longer than nothing."""
     try:
@@ -243,6 +251,23 @@ def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="for result.json and report.html (default: tegrascope-bench-DATE-TIME)",
     )
     parser.add_argument("--json", action="store_true", help="print result.json, not the table")
+    parser.add_argument(
+        "--nsys",
+        action="store_true",
+        help="one more pass of each under Nsight Systems, its report beside the results",
+    )
+    sharing = parser.add_argument_group("how the workers share the machine")
+    sharing.add_argument("--nice", type=int, choices=range(20), default=0, metavar="0-19")
+    sharing.add_argument(
+        "--cpus", type=cpus, default=(), metavar="LIST", help="cores to run on, as 4,5"
+    )
+    sharing.add_argument(
+        "--mps-percentage",
+        type=int,
+        choices=range(1, 101),
+        metavar="1-100",
+        help="share of the GPU's multiprocessors, under NVIDIA MPS",
+    )
     _add_state_dir(parser, "where models and engines are cached")
 
     def command(arguments: argparse.Namespace) -> int:

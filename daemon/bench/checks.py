@@ -239,7 +239,8 @@ def _of_machine(background: Mapping[str, float], environment: Environment) -> _F
                 sentence=f"the {name.upper()} was {percent(load)} busy before the bench began",
                 mend=f"{_QUIET}, and bench again",
             )
-    mode = environment.power_mode
+    # Of a GPU of its own it is the limit of its power, which nvpmodel knows nothing of.
+    mode = None if environment.gpu_uuid is not None else environment.power_mode
     if mode is not None and not mode.upper().startswith("MAXN"):
         yield Check(
             name="power_mode",

@@ -12,6 +12,7 @@ from pathlib import Path
 from ... import __version__
 from ...collectors.base import SYSTEM_CLOCK
 from ...parsers.errors import Mendable
+from ..nsys import find_nsys
 from ..output import standard_output
 from ..signals import END, RELOAD, Signals
 from .checks import check_machine
@@ -20,6 +21,7 @@ from .result import BenchResult, ModelResult
 from .run import Bench
 from .settings import Asked, read_settings
 from .stand import Stand
+from .watch import Watcher
 
 GOOD, FAILED, CHECK_SAYS_NO = 0, 1, 3
 _BACKGROUND_SECONDS = 2.0
@@ -29,7 +31,8 @@ def bench(arguments: argparse.Namespace) -> int:
     """Compare models across accelerators; the table on standard output, words on standard error."""
     asked = read_settings(arguments)
     directory = _directory(arguments.output)
-    result, stand = _measure(asked, arguments.state_dir)
+    watcher = Watcher(find_nsys(), _made(directory)) if asked.settings.nsys else None
+    result, stand = _measure(asked, arguments.state_dir, watcher)
     was_measured = any(one.rounds for model in result.models for one in model.accelerators)
     if was_measured:
         _write(result, stand, directory)
@@ -46,7 +49,7 @@ def bench(arguments: argparse.Namespace) -> int:
     return _status(result)
 
 
-def _measure(asked: Asked, state_dir: Path) -> tuple[BenchResult, Stand]:
+def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[BenchResult, Stand]:
     """Set the telemetry up, run every model, and take it down again, whatever happens."""
     signals = Signals()
     try:
@@ -67,7 +70,7 @@ def _measure(asked: Asked, state_dir: Path) -> tuple[BenchResult, Stand]:
     models: list[ModelResult] = []
     watched: AbstractContextManager[Lines] = Bar() if sys.stderr.isatty() else nullcontext(Lines())
     with watched as teller:
-        run = Bench(settings, stand, teller, lane_cwd=state_dir)
+        run = Bench(settings, stand, teller, lane_cwd=state_dir, watcher=watcher)
         # From a thread of its own: the handler interrupts the one that holds the lane's lock.
         end = threading.Thread(target=run.cancel, daemon=True)
         signals.call((*END, *RELOAD), lambda: None if end.ident else end.start())
@@ -116,6 +119,17 @@ def _directory(given: Path | None) -> Path:
             f"{where}: {error.strerror or error}", "name a writable directory with -o"
         ) from None
     return directory
+
+
+def _made(directory: Path) -> Path:
+    """Return the directory as others find it, made: a watched worker runs elsewhere."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Mendable(
+            f"{directory}: {error.strerror}", "name a writable directory with -o"
+        ) from None
+    return directory.absolute()
 
 
 def _write(result: BenchResult, stand: Stand, directory: Path) -> None:

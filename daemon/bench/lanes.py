@@ -75,12 +75,22 @@ class Lanes:
         for lane in lanes:
             lane.cancel()
 
-    def end(self, name: str) -> None:
-        """End one worker, if there is one."""
+    def end(self, name: str, patience_seconds: float = 0.0) -> None:
+        """End one worker, if there is one.
+
+        Args:
+            name: Of the worker.
+            patience_seconds: How long it may take to end by itself; 0 ends it at once.
+        """
         with self._lock:
-            lane = self._lanes.pop(name, None)
-        if lane is not None:
-            lane.close()
+            lane = self._lanes.get(name)
+        if lane is None:
+            return
+        if patience_seconds > 0:
+            lane.finish(patience_seconds)
+        lane.close()
+        with self._lock:
+            self._lanes.pop(name, None)
 
     def close(self) -> None:
         """End all workers."""
@@ -88,7 +98,13 @@ class Lanes:
             self.end(name)
 
     def fly(
-        self, workload: Workload, lane_name: str, deadline_seconds: float, outputs: Path | None
+        self,
+        workload: Workload,
+        lane_name: str,
+        deadline_seconds: float,
+        outputs: Path | None = None,
+        *,
+        program: tuple[str, ...] | None = None,
     ) -> Flown:
         """Carry out one run, from its order to its report.
 
@@ -98,6 +114,7 @@ class Lanes:
             deadline_seconds: The worker is killed after it.
             outputs: Where it is to write what it answers; such a run is not worth waiting for
                 its last sample.
+            program: Of the worker, where it has to be started and is not the usual one.
         """
         around = self._around
         job = Job(new_run_id(), workload, None)
@@ -110,7 +127,7 @@ class Lanes:
             flight.take(event)
             self._heard(event)
 
-        lane = self._lane(lane_name)
+        lane = self._lane(lane_name, program)
         verdict = _INTERRUPTED if lane is None else lane.run(order, deadline_seconds, take)
         flight.land()
         if verdict.outcome == "cancelled":
@@ -119,14 +136,15 @@ class Lanes:
             flight.await_telemetry()
         return Flown(flight.report(verdict), flight.trace, _status(verdict))
 
-    def _lane(self, name: str) -> Lane | None:
+    def _lane(self, name: str, program: tuple[str, ...] | None) -> Lane | None:
         """Return a worker's lane; ``None`` where the bench is over."""
         with self._lock:
             if self._cancelled:
                 return None
             if name not in self._lanes:
-                clock = self._around.clock
-                self._lanes[name] = self._make_lane(name, cwd=self._cwd, clock=clock)
+                usual = {"cwd": self._cwd, "clock": self._around.clock}
+                given = usual if program is None else {**usual, "argv": program}
+                self._lanes[name] = self._make_lane(name, **given)
             return self._lanes[name]
 
 

@@ -28,6 +28,8 @@ class Look:
         status: Whether it can be measured; a round that fails changes it.
         reason: Why not.
         outputs: Whether its answers are right.
+        nsys_report: Name of the report of the pass that Nsight Systems watched.
+        nsys_problem: Why there is none.
     """
 
     workload: Workload
@@ -35,6 +37,8 @@ class Look:
     status: Status
     reason: str | None
     outputs: OutputCheck | None = None
+    nsys_report: str | None = None
+    nsys_problem: str | None = None
 
 
 def look_at(

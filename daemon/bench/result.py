@@ -6,7 +6,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ...parsers.built import Built, Fallback, PlacementVerdict, Precision
 from ...parsers.records import Ratio, Record
-from ...parsers.run_events import StageName
+from ...parsers.run_events import Process, StageName
 from ..config import Backend
 from ..run_report import (
     Device,
@@ -82,6 +82,9 @@ class AcceleratorResult(Record):
         status: ``ok``, or why there are no figures.
         reason: One line, for every status but ``ok``.
         outputs: Whether its answers are right.
+        nsys_report: File of Nsight Systems beside this result: of a pass of its own, of which
+            no figure is taken.
+        nsys_problem: Why there is none, where one was asked for.
         built: What was made of the model.
         cold_start_seconds: Parts of the cold start.
         process_peak_bytes: Peak resident memory of the worker.
@@ -117,6 +120,8 @@ class AcceleratorResult(Record):
     status: Status
     reason: str | None = None
     outputs: OutputCheck | None = None
+    nsys_report: str | None = None
+    nsys_problem: str | None = None
     built: Built | None = None
     cold_start_seconds: dict[str, NonNegativeFloat] = {}
     process_peak_bytes: NonNegativeInt | None = None
@@ -227,6 +232,8 @@ class BenchSettings(Record):
         transfers: Whether inputs and outputs are copied with each inference.
         optimization_level: How hard TensorRT tries; ``None`` leaves it to TensorRT.
         fallback: For layers that a DLA refuses.
+        process: How workers share the machine with others.
+        nsys: Whether a further pass is watched by Nsight Systems.
         duration_seconds: Length of the steady phase of a round.
         baseline_seconds: Idle time before and after it.
         warm_up_seconds: Before anything counts.
@@ -245,6 +252,8 @@ class BenchSettings(Record):
     transfers: bool = True
     optimization_level: NonNegativeInt | None = None
     fallback: Fallback = "allow"
+    process: Process = Process()
+    nsys: bool = False
     duration_seconds: NonNegativeFloat
     baseline_seconds: NonNegativeFloat
     warm_up_seconds: NonNegativeFloat

@@ -50,6 +50,7 @@ def remarks(model: ModelResult) -> list[tuple[str, str]]:
         for one in model.accelerators
         for note in (one.built.notes if one.built is not None else ())
     ]
+    told += [(one.device, one.nsys_problem) for one in model.accelerators if one.nsys_problem]
     return told
 
 
@@ -229,4 +230,5 @@ _ROWS: tuple[tuple[str, Callable[[AcceleratorResult], str | None]], ...] = (
     ("  same top class", _top1),
     ("rounds", lambda one: str(one.rounds) if one.rounds else None),
     ("flags", _flags),
+    ("timeline", lambda one: one.nsys_report),
 )

@@ -13,6 +13,7 @@ from .result import BenchSettings, ModelResult
 from .rounds import Round, clock_ranges
 from .stand import Stand
 from .summary import Entry, summarise
+from .watch import Watcher
 
 
 class Bench:
@@ -26,6 +27,7 @@ class Bench:
         *,
         lane_cwd: Path | None = None,
         make_lane: Callable[..., Lane] = Lane,
+        watcher: Watcher | None = None,
     ) -> None:
         """Prepare.
 
@@ -35,10 +37,12 @@ class Bench:
             teller: Who is told how it goes on.
             lane_cwd: Where workers run.
             make_lane: Device to the lane of its worker.
+            watcher: Makes a further pass of each accelerator, after all that is measured.
         """
         self._settings = settings
         self._plan = Plan.of(settings.rounds)
         self._stand = stand
+        self._watcher = watcher
         self._teller = teller
         self._lanes = Lanes(stand.surroundings, teller.heard, cwd=lane_cwd, make_lane=make_lane)
 
@@ -60,6 +64,9 @@ class Bench:
         """Look at a model on every accelerator, and measure where it runs."""
         looks = look_at(model, self._settings, self._lanes, self._teller.say)
         rounds = self._measure(looks)
+        if self._watcher is not None:
+            self._teller.say(f"{model}: once more under Nsight Systems, for its timeline alone")
+            self._watcher.watch(looks, self._lanes)
         entries = [self._entry(device, seen, rounds) for device, seen in looks.items()]
         return summarise(model, entries, [one.report for one in rounds])
 
@@ -122,6 +129,8 @@ class Bench:
             outputs=seen.outputs,
             rounds=counted,
             is_steady=agree([one.report for one in counted]),
+            nsys_report=seen.nsys_report,
+            nsys_problem=seen.nsys_problem,
         )
 
 

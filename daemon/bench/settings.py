@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from ...collectors.board import RailRule
 from ...collectors.models import BUILTIN_MODELS, BUILTIN_PREFIX
 from ...parsers.errors import Mendable
+from ...parsers.run_events import Process
 from ..config import Telemetry
 from ..config_file import load_config
 from .result import BenchSettings
@@ -66,6 +67,10 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         transfers=not arguments.no_transfers,
         optimization_level=arguments.optimization_level,
         fallback=arguments.fallback,
+        process=Process(
+            nice=arguments.nice, cpus=arguments.cpus, mps_percentage=arguments.mps_percentage
+        ),
+        nsys=arguments.nsys,
         duration_seconds=arguments.duration or max(SHORTEST_SECONDS, ENOUGH_SAMPLES * interval),
         baseline_seconds=_baseline(arguments.baseline, telemetry),
         warm_up_seconds=arguments.warm_up,

@@ -48,6 +48,8 @@ class Entry:
         outputs: Whether its answers are right.
         rounds: Those that count.
         is_steady: Whether they agree.
+        nsys_report: Name of the report of Nsight Systems.
+        nsys_problem: Why there is none.
     """
 
     device: Device
@@ -58,6 +60,8 @@ class Entry:
     outputs: OutputCheck | None
     rounds: Sequence[Round]
     is_steady: bool
+    nsys_report: str | None = None
+    nsys_problem: str | None = None
 
 
 def summarise(
@@ -108,6 +112,8 @@ def summarise_accelerator(entry: Entry) -> AcceleratorResult:
         backend=entry.backend,
         status=entry.status,
         reason=entry.reason,
+        nsys_report=entry.nsys_report,
+        nsys_problem=entry.nsys_problem,
         outputs=entry.outputs,
         # Some back-ends know only after a run how they launched it.
         built=next((one.built for one in reversed(reports) if one.built), entry.look.built),

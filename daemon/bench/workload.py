@@ -29,6 +29,7 @@ def workload_of(settings: BenchSettings, model: str, device: Device) -> Workload
             "precision": settings.precision,
             "optimization_level": settings.optimization_level,
             "fallback": settings.fallback,
+            "process": settings.process,
             "warm_up": settings.warm_up_seconds,
             "baseline": settings.baseline_seconds,
             "duration": settings.duration_seconds,
