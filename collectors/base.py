@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -96,3 +96,30 @@ class LineSource(Protocol):
 
     def stop(self) -> None:
         """End ``lines`` soon; called from another thread, and more than once."""
+
+
+class Companion(Protocol):
+    """What is read beside the lines of telemetry, at the time of each: further columns of it.
+
+    What is counted (time, energy, events) is told as the count until now, so that a window's share
+    is a difference, however the samples fall.
+
+    Attributes:
+        name: A label value: ``sysfs``, ``ftrace`` ….
+        problem: Why it gives nothing, and what mends it; ``None`` where nothing is known to be
+            wrong.
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def problem(self) -> str | None: ...  # noqa: D102
+
+    def start(self) -> None:
+        """Begin; whatever takes time goes on in a thread or a child of its own."""
+
+    def columns(self) -> Mapping[str, float]:
+        """Return what is so now, by column; in a few milliseconds, and without raising."""
+
+    def stop(self) -> None:
+        """End; called from another thread, and more than once."""

@@ -79,6 +79,7 @@ class Snapshot:
         rail_joules: Energy since the start, by rail.
         module_joules: Energy of the module; ``None`` where the board's rule is not known.
         throttle_events: How often throttling began, by kind.
+        beside: What companions of the telemetry told with the newest sample, by column.
         dla_occupancy: Share of the last interval in which our own lane had work in flight.
         workloads: By name.
         lateness: Of the starts of scheduled runs.
@@ -93,6 +94,7 @@ class Snapshot:
     rail_joules: Mapping[str, float] = field(default_factory=dict)
     module_joules: float | None = None
     throttle_events: Mapping[str, int] = field(default_factory=dict)
+    beside: Mapping[str, float] = field(default_factory=dict)
     dla_occupancy: Mapping[int, float] = field(default_factory=dict)
     workloads: Mapping[str, WorkloadState] = field(default_factory=dict)
     lateness: Histogram = field(default_factory=lambda: Histogram.empty(LATENESS_BOUNDS_SECONDS))

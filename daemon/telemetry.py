@@ -2,9 +2,9 @@
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from ..collectors.base import Stamped
+from ..collectors.base import Companion, Stamped
 from ..collectors.board import RailRule, find_rail_rule
 from ..collectors.line_collector import About, LineCollector
 from ..parsers.errors import Mendable
@@ -36,6 +36,7 @@ class TelemetryFeed:
         ledger: Ledger,
         occupancy: Callable[[int, int], Mapping[int, float]],
         rule: RailRule | None = None,
+        companions: Sequence[Companion] = (),
     ) -> None:
         """Prepare.
 
@@ -47,11 +48,13 @@ class TelemetryFeed:
             occupancy: Share of a stretch of time in which our own DLA lanes were busy, by core.
             rule: The board's rail rule; ``None`` has it told by the rails of the first sample
                 that has any.
+            companions: What is read beside each sample.
         """
         self.problem: str | None = None
         self._stopping = False
         self._lines_until_sample = 0
         self._collector = collector
+        self._companions = companions
         self._timeline = timeline
         self._energy = energy
         self._ledger = ledger
@@ -76,12 +79,16 @@ class TelemetryFeed:
     def start(self) -> None:
         """Begin."""
         self.refresh()
+        for companion in self._companions:
+            companion.start()
         self._thread.start()
 
     def stop(self) -> None:
         """End the source and wait for the thread."""
         self._stopping = True
         self._collector.stop()
+        for companion in self._companions:
+            companion.stop()
         self._thread.join(timeout=2.0)
 
     def refresh(self) -> None:
@@ -108,6 +115,8 @@ class TelemetryFeed:
     def _take(self, sample: Stamped[Sample]) -> None:
         self._lines_until_sample = self._collector.lines
         values = flatten(sample.value)
+        beside = self._read_companions()
+        values.update({name: value for name, value in beside.items() if name not in values})
         if self._collector.about is not self._about:
             self._describe(self._collector.about)
         # The counters first: who waits on the timeline may look at them at once.
@@ -123,8 +132,16 @@ class TelemetryFeed:
                 rail_joules=self._energy.rails,
                 module_joules=self._energy.module_joules,
                 throttle_events=counts(values),
+                beside=beside,
                 dla_occupancy=self._occupancy(begin_ns, sample.monotonic_ns),
             )
+
+    def _read_companions(self) -> dict[str, float]:
+        """Return the columns of all companions; the line itself knows better, and then the first."""
+        found: dict[str, float] = {}
+        for companion in reversed(self._companions):
+            found.update(companion.columns())
+        return found
 
     def _describe(self, about: About | None) -> None:
         """Take over what a source says of the machine; the configuration knows better."""
