@@ -137,7 +137,7 @@ class TelemetryFeed:
             )
 
     def _read_companions(self) -> dict[str, float]:
-        """Return the columns of all companions; the line itself knows better, and then the first."""
+        """Return the columns of all companions; of two that tell the same, the first."""
         found: dict[str, float] = {}
         for companion in reversed(self._companions):
             found.update(companion.columns())
