@@ -29,9 +29,6 @@ _TEMPERATURE = re.compile(
     f"([A-Za-z][A-Za-z0-9_]*)@({_CELSIUS})C(?:/({_CELSIUS})C)?",
 )
 _PLAIN_POWER = re.compile(f"({_NUMBER})/({_NUMBER})(?:/({_NUMBER}))?")
-# The usual forms of a rail, from R34 on and before.
-PAIR_WITH_UNIT = re.compile(f"({_NUMBER})mW/({_NUMBER})mW")
-PAIR = re.compile(f"({_NUMBER})/({_NUMBER})")
 # After the numbers that carry their unit there may be one that lost it: a record was cut there,
 # so from that number on nothing is certain.
 _UNIT_POWER = re.compile(

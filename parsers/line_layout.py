@@ -23,6 +23,10 @@ Words = Sequence[str]
 
 MOST_SETS = 64
 
+# Between zones that are put together to be cut at "@". No word has a blank, so that it is certain
+# which part a word began with.
+_NEXT_WORD = "@ "
+
 
 class LineLayout:
     """One layout; equal ones read the same lines."""
@@ -37,22 +41,26 @@ class LineLayout:
         Raises:
             UnreadableError: The line has something that must be looked at each time.
         """
-        words = reading.words
+        words = list(reading.words)
         plan = _Plan(words, reading.tokens or (), memories)
-        self._literals = _getter(plan.literals)
+        self._literals = itemgetter(*_stretches(plan.literals))
         self._texts = self._literals(words)
-        self._single = [(field, memory, _getter(at)) for field, memory, at in plan.single]
+        self._single = [(field, memory, at[0]) for field, memory, at in plan.single if not at[1:]]
+        self._double = [
+            (field, memory, at[0], at[1]) for field, memory, at in plan.single if at[1:]
+        ]
         self._cores_at, self._cores = plan.cores_at, plan.cores
         memories_of_engines, engines_at = _columns(plan.engines.values())
         self._engine_sets = _sets(tuple(plan.engines), memories_of_engines)
-        self._engines = _getter_of_many(engines_at)
+        self._engines = _getter_of_key(engines_at)
         self._dla_memories, dla_at = _columns(plan.dla[core] for core in sorted(plan.dla))
         self._dla = _getter_of_many(dla_at)
         self._time_at = plan.time_at
-        self._zone = memories.zone(has_peak=plan.prints_peak).__getitem__
-        self._peak = memories.peak.__getitem__ if plan.prints_peak else None
         self._zones = _getter_of_many(plan.zones)
-        self._zone_count = len(plan.zones)
+        self._zone_names = plan.zone_names
+        self._zone_heads = _NEXT_WORD.join(self._zone_names).split("@")
+        self._celsius = memories.celsius(has_peak=plan.prints_peak).__getitem__
+        self._peak = memories.peak.__getitem__ if plan.prints_peak else None
         self._rail, self._rail_names = plan.rail.__getitem__, tuple(plan.rails)
         self._rails = _getter_of_many(plan.rails.values())
         self._unconnected = _getter_of_many(plan.unconnected)
@@ -63,7 +71,7 @@ class LineLayout:
             "dla": (),
             "unparsed": self._unparsed,
         }
-        self.key = (tuple(plan.literals), self._texts, plan.shape)
+        self.key = (tuple(plan.literals), tuple(words[at] for at in plan.literals), plan.shape)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LineLayout) and self.key == other.key
@@ -87,8 +95,10 @@ class LineLayout:
         try:
             if self._time_at is not None:
                 fields["time"] = read_time(words[self._time_at], words[self._time_at + 1])
-            for name, memory, key in self._single:
-                fields[name] = memory[key(words)]
+            for name, memory, at in self._single:
+                fields[name] = memory[words[at]]
+            for name, memory, at, behind in self._double:
+                fields[name] = memory[words[at], words[behind]]
             if self._cores:
                 text = words[self._cores_at]
                 entries = text[1:-1].split(",")
@@ -98,16 +108,16 @@ class LineLayout:
             fields["engines"] = self._engine_sets[self._engines(words)].copy()
             if self._dla_memories:
                 fields["dla"] = tuple(map(getitem, self._dla_memories, self._dla(words)))
-            zones = self._zones(words)
-            celsius = dict(map(self._zone, zones))
-            if len(celsius) != self._zone_count:
+            parts = _NEXT_WORD.join(self._zones(words)).split("@")
+            if parts[::2] != self._zone_heads:
                 return None
-            fields["temperatures_celsius"] = celsius
+            # Names and places are made together, so there are as many of both.
+            names, texts = self._zone_names, parts[1::2]
+            fields["temperatures_celsius"] = dict(zip(names, map(self._celsius, texts)))  # noqa: B905
             fields["temperatures_max_celsius"] = (
-                {} if self._peak is None else dict(map(self._peak, zones))
+                {} if self._peak is None else dict(zip(names, map(self._peak, texts)))  # noqa: B905
             )
             fields["rails"] = dict(
-                # Names and places are made together, so they are as many.
                 zip(self._rail_names, map(self._rail, self._rails(words)))  # noqa: B905
             )
             for text in self._unconnected(words):
@@ -159,7 +169,8 @@ class _Plan:
         self._choose_rail()
         self._choose_zone()
         has_unit = self.rail is memories.rail(has_unit=True)
-        self.shape = (self.prints_peak, has_unit, len(self.cores))
+        self.zone_names = [self._words[at].partition("@")[0] for at in self.zones]
+        self.shape = (tuple(self.zone_names), self.prints_peak, has_unit, len(self.cores))
 
     def _time(self, at: int, _: int) -> None:
         self.time_at = at
@@ -250,17 +261,39 @@ class _Plan:
         self.prints_peak = peaks == {False}
 
 
-def _getter(places: list[int]) -> Callable[[Words], Any]:
-    """Return what takes one word, or a tuple of several, out of a line."""
-    return itemgetter(*places)
-
-
-def _getter_of_many(places: Iterable[int]) -> Callable[[Words], tuple[str, ...]]:
-    """Return what takes a tuple of words out of a line, however few."""
+def _getter_of_many(places: Iterable[int]) -> Callable[[Words], Sequence[str]]:
+    """Return what takes words out of a line, however few."""
+    stretches = _stretches(places)
+    if len(stretches) == 1:
+        return itemgetter(*stretches)
     at = list(places)
-    if len(at) > 1:
-        return itemgetter(*at)
-    return (lambda words: (words[at[0]],)) if at else (lambda _: ())
+    return itemgetter(*at) if at else lambda _: ()
+
+
+def _getter_of_key(places: Sequence[int]) -> Callable[[Words], tuple[str, ...]]:
+    """Return what takes words out of a line as a tuple, however few."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda words: tuple(words[at] for at in places)
+
+
+def _stretches(places: Iterable[int]) -> list[slice]:
+    """Return places as slices, by which words are taken faster than one by one.
+
+    >>> _stretches([2, 4, 6, 7, 8, 3])
+    [slice(2, 7, 2), slice(7, 9, 1), slice(3, 4, 1)]
+    """
+    stretches: list[slice] = []
+    start, step, last = 0, 0, -1
+    for at in places:
+        if stretches and at > last and step in (0, at - last):
+            step = at - last
+            stretches[-1] = slice(start, at + 1, step)
+        else:
+            start, step = at, 0
+            stretches.append(slice(at, at + 1, 1))
+        last = at
+    return stretches
 
 
 def _sets(

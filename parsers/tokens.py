@@ -43,17 +43,10 @@ def make_memory(label: str, sizes: Memory, note: FreeBlock | None) -> Ram | Swap
     used, total = sizes
     size, count = (None, None) if note is None else (note.size_bytes, note.blocks)
     if label == "SWAP":
-        return _swap({"used_bytes": used, "total_bytes": total, "cached_bytes": size})
+        return _swap(used, total, size)
     if label == "IRAM":
-        return _iram({"used_bytes": used, "total_bytes": total, "largest_free_block_bytes": size})
-    return _ram(
-        {
-            "used_bytes": used,
-            "total_bytes": total,
-            "largest_free_block_bytes": size,
-            "largest_free_block_count": count,
-        }
-    )
+        return _iram(used, total, size)
+    return _ram(used, total, size, count)
 
 
 def make_cores(text: str) -> tuple[Core, ...]:
@@ -72,9 +65,7 @@ def make_core(number: int, reading: CoreReading) -> Core:
     False
     """
     online, ratio, hertz = reading
-    return _core(
-        {"core": number, "online": online, "utilization_ratio": ratio, "frequency_hertz": hertz}
-    )
+    return _core(number, online, ratio, hertz)
 
 
 def make_emc(text: str) -> Emc:
@@ -93,7 +84,7 @@ Emc(utilization_ratio=None, frequency_hertz=None))
 
 def emc_of(ratio: float | None, hertz: int | None) -> Emc:
     """Make a memory controller of its numbers."""
-    return _emc({"utilization_ratio": ratio, "frequency_hertz": hertz})
+    return _emc(ratio, hertz)
 
 
 def make_gpu(text: str) -> Gpu:
@@ -112,13 +103,7 @@ def gpu_of(
     ratio: float | None, hertz: tuple[int, ...], cluster_ratios: tuple[float, ...] = ()
 ) -> Gpu:
     """Make a GPU of its numbers."""
-    return _gpu(
-        {
-            "utilization_ratio": ratio,
-            "frequency_hertz": hertz,
-            "cluster_utilization_ratio": cluster_ratios,
-        }
-    )
+    return _gpu(ratio, hertz, cluster_ratios)
 
 
 def make_clusters(first_text: str, second_text: str) -> Gpu:
@@ -155,7 +140,7 @@ def engine_of(ratio: float | None, hertz: int | None, *, is_off: bool = False) -
     state: GateState | None = None
     if is_off or hertz is not None:
         state = "on" if hertz else "off"
-    return _engine({"state": state, "utilization_ratio": ratio, "frequency_hertz": hertz})
+    return _engine(state, ratio, hertz)
 
 
 def make_dla(core: int, engine: Engine) -> Dla:
@@ -164,7 +149,7 @@ def make_dla(core: int, engine: Engine) -> Dla:
     >>> make_dla(1, make_engine(read_activity("off")))
     Dla(state='off', utilization_ratio=None, frequency_hertz=None, core=1)
     """
-    return _dla({**engine.__dict__, "core": core})
+    return _dla(engine.state, engine.utilization_ratio, engine.frequency_hertz, core)
 
 
 def make_load(text: str) -> Engine:
@@ -182,7 +167,7 @@ def make_rail(now: float, mean: float | None = None, maximum: float | None = Non
     >>> make_rail(5.139, 4.89).average_watts
     4.89
     """
-    return _rail({"instant_watts": now, "average_watts": mean, "maximum_watts": maximum})
+    return _rail(now, mean, maximum)
 
 
 _core, _dla, _emc, _engine, _gpu = maker(Core), maker(Dla), maker(Emc), maker(Engine), maker(Gpu)

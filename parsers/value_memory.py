@@ -10,10 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from .errors import UnreadableError
 from .lexer import (
-    PAIR,
-    PAIR_WITH_UNIT,
     CoreReading,
-    is_label,
     read_activity,
     read_core,
     read_megahertz,
@@ -41,7 +38,7 @@ from .tokens import (
 )
 
 # Pairs of numbers, one of which moves all the time: what is remembered is a board at rest.
-MOST_PAIRS = 256
+MOST_PAIRS = 64
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -81,7 +78,7 @@ class Memories:
         edp: CPU clock limits.
         load: Engines that print a percentage and nothing else.
         cores: Lists of cores with one clock for all.
-        peak: Zone and its maximum, by the word of both temperatures.
+        peak: The maximum of a zone, by the text of both temperatures.
     """
 
     def __init__(self, most: int) -> None:
@@ -98,7 +95,7 @@ class Memories:
         self.load = self._memory("load", make_load)
         self.cores = self._memory("cores", make_cores)
         self._celsius = self._memory("celsius", _read_celsius)
-        self.peak = self._memory("peak", self._read_peak, 4 * most)
+        self.peak = self._memory("peak", self._read_peak)
 
     def memory(self, label: str, *, has_note: bool) -> Memory[Any, Any]:
         """Return the values of ``RAM``, ``SWAP`` or ``IRAM``, by sizes, or sizes and note."""
@@ -106,10 +103,11 @@ class Memories:
             return self._memory(
                 (label, False), lambda text: make_memory(label, read_memory(text), None)
             )
+        sizes = self._memory("sizes", read_memory)
         notes = self._memory(("note", label), lambda text: read_note(label, text))
         return self._memory(
             (label, True),
-            lambda words: make_memory(label, read_memory(words[0]), notes[words[1]]),
+            lambda words: make_memory(label, sizes[words[0]], notes[words[1]]),
             min(self._most, MOST_PAIRS),
         )
 
@@ -126,21 +124,24 @@ class Memories:
         """Return what one DLA core prints."""
         return self._memory(("dla", core), lambda text: make_dla(core, self.engine[text]))
 
-    def zone(self, *, has_peak: bool) -> Memory[str, tuple[str, float | None]]:
-        """Return zones and their temperatures, printed with their maximum or without it."""
-        # One Memory for all zones of the board.
-        read = self._read_both if has_peak else self._read_zone
-        return self._memory(("zone", has_peak), read, 4 * self._most)
+    def celsius(self, *, has_peak: bool) -> Memory[str, float | None]:
+        """Return temperatures by what stands behind the ``@``, with a maximum or without."""
+        if not has_peak:
+            return self._celsius
+        return self._memory("celsius before a maximum", self._read_before_peak)
 
     def rail(self, *, has_unit: bool) -> Memory[str, Rail]:
         """Return the powers of rails, with or without a unit behind each number."""
-        pair = PAIR_WITH_UNIT if has_unit else PAIR
+        unit = "mW" if has_unit else ""
+        between, digits_end = f"{unit}/", -len(unit) or None
+        watts = self._memory("watts", _read_watts)
 
         def read(text: str) -> Rail:
-            found = pair.fullmatch(text)
-            if found is not None:
-                now, mean = found.groups()
-                return make_rail(int(now) / 1000, int(mean) / 1000)
+            # The usual form. The power of the moment goes in steps, the mean takes any value.
+            now, _, mean = text[:digits_end].partition(between)
+            mean, slash, maximum = mean.partition(between)
+            if mean.isdecimal() and len(mean) < 10 and text.isascii() and text.endswith(unit):
+                return make_rail(watts[now], int(mean) / 1000, watts[maximum] if slash else None)
             power = read_power(text)
             if power.cut or power.has_unit != has_unit:
                 raise UnreadableError(text)
@@ -162,24 +163,18 @@ class Memories:
             return None
         return self._ratio[load], self._clocks[clock][0]
 
-    def _read_zone(self, word: str) -> tuple[str, float | None]:
-        zone, _, text = word.partition("@")
-        if not is_label(zone):
-            raise UnreadableError(word)
-        return zone, self._celsius[text]
-
-    def _read_both(self, word: str) -> tuple[str, float | None]:
-        now, slash, _ = word.partition("/")
+    def _read_before_peak(self, text: str) -> float | None:
+        now, slash, _ = text.partition("/")
         if not slash:
-            raise UnreadableError(word)
-        return self._read_zone(now)
+            raise UnreadableError(text)
+        celsius: float | None = self._celsius[now]
+        return celsius
 
-    def _read_peak(self, word: str) -> tuple[str, float]:
-        zone, _, texts = word.partition("@")
-        maximum = self._celsius[texts.partition("/")[2]]
+    def _read_peak(self, text: str) -> float:
+        maximum: float | None = self._celsius[text.partition("/")[2]]
         if maximum is None:
-            raise UnreadableError(word)
-        return zone, maximum
+            raise UnreadableError(text)
+        return maximum
 
     def _read_emc(self, text: str) -> Emc:
         usual = self._load_and_clock(text)
@@ -199,6 +194,14 @@ class Memories:
         if activity.listed:
             raise UnreadableError(text)
         return make_engine(activity)
+
+
+def _read_watts(text: str) -> float:
+    """Read one number of milliwatts, without its unit."""
+    watts, _, cut = read_power(f"{text}mW")
+    if cut or len(watts) > 1:
+        raise UnreadableError(text)
+    return watts[0]
 
 
 def _read_celsius(text: str) -> float | None:

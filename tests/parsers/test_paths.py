@@ -157,7 +157,8 @@ CHANGES = {
         "50.718C/51C": "50.718C|-256C/51C|50.718C/-256C|50.718C/051C|50C/51.5C/52C",
         "49C/52.5C": "49C|49C/52.5|049.0C/52.500C|49C/1234567890C",
         "2265mW/2265mW/2301mW": "2265mW/2265mW|2265mW|2265mW/2265mW/2301|1/2/3|1mW/2/3",
-        "4722mW/4722mW/4722mW": "4722mW/4722mW/47|4722mW/4722mW|4722mW/4722mW/4722mW/1mW",
+        "4722mW/4722mW/4722mW": "4722mW/4722mW/47|4722mW/4722mW|4722mW/4722mW/4722mW/1mW|"
+        "4722mW/4722mW/4722mW//mW|4722mW/4722mW/mW|4722mW/4722mW/1234567890mW",
         "NVJPG0": "NVJPG|NVJPG1",
     },
     R32: {
@@ -437,6 +438,24 @@ def test_nearly_a_known_layout(base):
             parser = LineParser()
             for shown in (base, line, base, line, f"{line} ", line, base):
                 check(shown, parser.parse)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(BASE, R39, R32, EARLY),
+        "RAM 1/2MB NVDLA1 off NVDLA0 7%@1369",
+        "RAM 1/2MB",
+        "RAM 1/2MB (lfb 3x4MB) tj@1C FOO cpu@2C APE 1 soc@3C VDD_IN 1mW/2mW NC 1mW/2mW VDD 3mW",
+    ],
+)
+def test_a_layout_is_learnt_from_its_first_line(line, monkeypatch):
+    """The next line of a layout is not left to the general path, whatever numbers it holds."""
+    parser = LineParser()
+    parser.parse(line)
+    monkeypatch.delattr(tegrastats, "tokenize")
+    check(line, parser.parse)
+    check(line.replace("RAM ", "RAM 1").replace("mW", "1mW"), parser.parse)
 
 
 @given(garbled() | soup)
