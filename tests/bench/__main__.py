@@ -4,6 +4,7 @@ import argparse
 import gc
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -132,6 +133,12 @@ def _speed(
     one_core = bulk(log, count, 1, "bulk: a DataFrame, one core")
     one = bulk(large, _LARGE * count, 1, f"bulk, {_LARGE} times the lines, one core")
     two = bulk(large, _LARGE * count, 2, f"bulk, {_LARGE} times the lines, two cores")
+    apart = Contender(
+        "two readers apart, one core each",
+        lambda: _apart(large, _LARGE * count),
+        2 * _LARGE * count,
+        2 * _LARGE * count,
+    )
     contenders = [
         over(floors.split, texts, "str.split"),
         floor,
@@ -145,12 +152,13 @@ def _speed(
         bulk(mixed_log, count, 1, "bulk, boards interleaved, one core"),
         one,
         two,
+        apart,
     ]
     play(contenders, options.rounds)
     print(f"\nLines a second of one core's time, {options.rounds} rounds")
     print(f"  {'':36}{'best':>10}{'median':>11}   x floor (worst to best round)")
     for contender in contenders:
-        if contender is two or contender is one:
+        if contender in (one, two, apart):
             continue
         rates = contender.rates()
         print(
@@ -158,7 +166,7 @@ def _speed(
             f"   {_shown(ratio(contender, floor))}"
         )
     print("\nLines a second by the clock on the wall")
-    for contender in (one, two):
+    for contender in (one, two, apart):
         rates = contender.rates(wall=True)
         print(f"  {contender.name:36}{max(rates):>10,.0f}{median(rates):>11,.0f}")
     print("\nRequired")
@@ -168,6 +176,10 @@ def _speed(
         ("bulk on two cores, of one", ratio(two, one, wall=True), TWO_CORES_LEAST),
     ):
         verdicts.tell(found.middle >= least, f"{words}: {_shown(found)}, at least {least}")
+    print(
+        "         two readers that know nothing of each other, of one: "
+        f"{_shown(ratio(apart, one, wall=True))}, which is what this machine gives"
+    )
 
 
 def _shown(found: Ratio) -> str:
@@ -179,6 +191,17 @@ def _live(lines: Sequence[str]) -> int:
     for line in lines:
         parse(line)
     return len(lines)
+
+
+def _apart(log: Path, lines: int) -> int:
+    """Read a log twice at once, in two processes that share nothing."""
+    code = (
+        "import sys; from pathlib import Path; from tegrascope import frames; "
+        "sys.exit(len(frames.read_log([Path(sys.argv[1])], cores=1)) != int(sys.argv[2]))"
+    )
+    argv = [sys.executable, "-c", code, str(log), str(lines)]
+    readers = [subprocess.Popen(argv) for _ in range(2)]
+    return sum(lines for reader in readers if reader.wait() == 0)
 
 
 def _record(lines: Sequence[str]) -> int:
