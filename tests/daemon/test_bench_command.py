@@ -167,3 +167,13 @@ def test_bad_requests_are_one_line(arguments, status, said, capsys, monkeypatch,
     assert told.err.count("\n") == 1
     assert told.out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_workers_share_the_machine_as_asked(place):
+    """Niceness and cores of the workers are in each round's record."""
+    core = min(os.sched_getaffinity(0))
+    arguments = ("--on", "cpu", "--telemetry", "none", "--nice", "3", "--cpus", str(core))
+    done = bench(place, "--builtin", "mobilenet", *arguments, *TINY, "-o", "shared", "--json")
+    assert done.returncode == 0, done.stderr
+    (model,) = BenchResult.model_validate_json(done.stdout).models
+    assert {(one.process.nice, one.process.cpus) for one in model.rounds} == {(3, (core,))}

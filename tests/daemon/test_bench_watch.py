@@ -1,7 +1,5 @@
 """The pass under Nsight Systems: last of all, in a worker of its own, its report kept."""
 
-import json
-import os
 import sys
 from pathlib import Path
 
@@ -101,18 +99,3 @@ def test_without_nsys_nothing_is_measured_in_vain(tmp_path, monkeypatch, capsys)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["bench", "--builtin", "mobilenet", "--simulate", "--nsys"]) == 1
     assert "nsys was not found: install Nsight Systems" in capsys.readouterr().err
-
-
-def test_workers_share_the_machine_as_asked(tmp_path, capsys):
-    """Niceness and cores of the workers are in each round's record."""
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
-    core = str(min(os.sched_getaffinity(0)))
-    arguments = ["--on", "cpu", "--telemetry", "none", "--duration", "0.3", "--rounds", "2"]
-    where = ["--state-dir", str(tmp_path), "-o", str(tmp_path / "out"), "--json"]
-    sharing = ["--nice", "3", "--cpus", core]
-    assert main(["bench", "--builtin", "mobilenet", *arguments, *sharing, *where]) == 0
-    result = json.loads(capsys.readouterr().out)
-    rounds = result["models"][0]["rounds"]
-    assert {one["process"]["nice"] for one in rounds} == {3}
-    assert {tuple(one["process"]["cpus"]) for one in rounds} == {(int(core),)}
