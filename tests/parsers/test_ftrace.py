@@ -1,0 +1,112 @@
+"""Lines of the DLA trace. Their forms are the driver's and the kernel's; no board printed these."""
+
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tegrascope.parsers.errors import ParseError
+from tegrascope.parsers.ftrace import (
+    Alive,
+    Ended,
+    Fence,
+    Firmware,
+    Hello,
+    Lost,
+    Submitted,
+    parse_trace_line,
+)
+
+SUBMIT = (
+    "         trtexec-4711    [005] .....  1234.567891: job_submit: "
+    "158c0000.nvdla1 class=f4 id=131073 fences=2 ts=38580246594"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (SUBMIT, Submitted(1_234_567_891_000, 131073, 1, 38580246594)),
+        # Flags have four columns on 5.10 and 5.15, five later; a thread group may stand between.
+        (
+            "  a b-1 (  77) [000] d..1 7.000001: job_submit: 15880000.nvdla0 class=f3 id=0 "
+            "fences=0 ts=0",
+            Submitted(7_000_001_000, 0, 0, 0),
+        ),
+        # A kernel that does not trust the pointer to the name prints none; the class is enough.
+        (
+            "x-1 [000] .... 7.000001: job_submit: (efault) class=f3 id=9 fences=0 ts=5",
+            Submitted(7_000_001_000, 9, 0, 5),
+        ),
+        (
+            "x-1 [000] .... 7.000001: job_submit: other class=aa id=9 fences=0 ts=5",
+            Submitted(7_000_001_000, 9, None, 5),
+        ),
+        (
+            "<idle>-0 [001] ..s1. 0.000000: job_timestamps: job_id=4294967295 begin=1 "
+            "end=18446744073709551615",
+            Ended(0, 4294967295, 1, 18446744073709551615),
+        ),
+        (
+            "x-1 [0] .... 5.5: job_prefence: job_id=1 syncpt_id=2 threshold=3",
+            Fence(5_500_000_000, 1, "pre", 2, 3),
+        ),
+        (
+            "x-1 [0] .... 5.5: job_postfence: job_id=1 syncpt_id=2 threshold=3",
+            Fence(5_500_000_000, 1, "post", 2, 3),
+        ),
+        ("CPU:11 [LOST 12 EVENTS]", Lost(11, 12)),
+        ("CPU:0 [LOST EVENTS]", Lost(0, None)),
+        ("# tegrascope-dla hello cores=0,1", Hello((0, 1))),
+        ("# tegrascope-dla hello cores=", Hello(())),
+        ("# tegrascope-dla alive at=12.000000500", Alive(12_000_000_500)),
+        (
+            "# tegrascope-dla firmware core=1 percent=12.3456 at=12.5",
+            Firmware(12_500_000_000, 1, 0.123456),
+        ),
+    ],
+)
+def test_line_is_read(line, expected):
+    """Each form that is documented reads as what it says."""
+    assert parse_trace_line(line) == expected
+
+
+def test_name_of_a_program_deceives_nobody():
+    """A program chooses its name; it cannot pass for an event, nor hide one."""
+    named = SUBMIT.replace("trtexec", ": job_submit: ")
+    assert parse_trace_line(named) == parse_trace_line(SUBMIT)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("", "empty"),
+        ("   ", "empty"),
+        ("# tracer: nop", "noise"),
+        ("job_timestamps", "noise"),
+        (": job_timestamps: job_id=1 begin=1 end=2", "noise"),
+        ("x-1 [0] .... 5.5: sched_switch: prev_comm=a", "event"),
+        ("x-1 [0] .... 5.5: job_timestamps: job_id=-1 begin=1 end=2", "fields"),
+        ("x-1 [0] .... 5.5: job_timestamps: job_id=1 begin=1", "fields"),
+        ("x-1 [0] .... 5.5: job_submit: dev class=f3 id=1", "fields"),
+        ("x-1 [0] .... 5.5: job_prefence: job_id=1", "fields"),
+        ("# tegrascope-dla alive at=1.2.3", "noise"),
+        ("# tegrascope-dla firmware core=0 percent=100.5 at=1.5", "fields"),
+        ("# tegrascope-dla greetings", "fields"),
+    ],
+)
+def test_what_is_no_event_has_a_reason(line, reason):
+    """A line that is not understood is one of a few kinds, fit to be counted."""
+    with pytest.raises(ParseError) as told:
+        parse_trace_line(line)
+    assert told.value.reason == reason
+
+
+@given(st.text(max_size=200) | st.text(string.printable, max_size=60).map(SUBMIT.__add__))
+def test_no_text_is_fatal(text):
+    """Whatever is printed is an event or a counted line."""
+    try:
+        assert parse_trace_line(text) is not None
+    except ParseError as error:
+        assert error.reason in {"empty", "noise", "event", "fields"}
