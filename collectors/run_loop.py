@@ -4,8 +4,6 @@ import gc
 import json
 import sys
 import traceback
-from array import array
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,30 +16,26 @@ from ..parsers.records import Record
 from ..parsers.run_events import (
     Ending,
     Finished,
-    Inferences,
     Loaded,
     Order,
     Phase,
     PhaseName,
-    StageName,
 )
 from .base import SYSTEM_CLOCK, Clock
+from .cold_start import ColdStart
 from .engines.base import (
     DeviceLostError,
     Engine,
     EngineUnavailable,
-    Pipelined,
+    Inferring,
     Profiled,
     SelfTimed,
 )
 from .models import find_model, sha256_of
 from .nvtx_ranges import Ranges
+from .steady import Steady, quiet_collector
 from .tied_child import find_executable
 
-# A chunk is about a second's worth. Its line stays well below the 64 KiB that a pipe takes at
-# once, so that a reader who is late does not hold up the next inference.
-_CHUNK_NS = 1_000_000_000
-_CHUNK_LENGTH = 1024
 # The warm-up goes on until it is steady, for at most so many times the time it was given.
 _WARM_UP_PATIENCE = 3
 _WINDOW_NS = 200_000_000
@@ -147,24 +141,26 @@ class Runner:
                 "the order names both or neither of count and duration_seconds", "give one of them"
             )
         engine, sha256, cold_start = self._prepare(order)
-        if not isinstance(engine, SelfTimed):
+        if isinstance(engine, Inferring):
             self._warm_up(order, engine, cold_start)
         self._tell_loaded(order, engine, sha256, cold_start)
         self._rest(order, "baseline_before")
-        if isinstance(engine, SelfTimed):
+        if isinstance(engine, Inferring):
+            self._measure(order, engine)
+        elif isinstance(engine, SelfTimed):
             for event in engine.measure(order, self._stop):
                 self._tell(event)
             self._unless_stopped()
             self._tell_loaded(order, engine, sha256, cold_start)
         else:
-            self._measure(order, engine)
+            raise TypeError(f"{order.backend} neither infers nor measures by itself")
         self._rest(order, "baseline_after")
         if order.profile_file is not None:
             self._unless_stopped()
             _write_profile(engine, Path(order.profile_file))
 
     def _tell_loaded(
-        self, order: Order, engine: Engine, sha256: str, cold_start: "_ColdStart"
+        self, order: Order, engine: Engine, sha256: str, cold_start: ColdStart
     ) -> None:
         self._tell(
             Loaded(
@@ -176,10 +172,10 @@ class Runner:
             )
         )
 
-    def _prepare(self, order: Order) -> tuple[Engine, str, "_ColdStart"]:
+    def _prepare(self, order: Order) -> tuple[Engine, str, ColdStart]:
         """Load the model, unless it is; return the engine, the model's digest and what was cold."""
         now = self._clock.monotonic_ns
-        cold_start = _ColdStart()
+        cold_start = ColdStart()
         with self._phase(order, "load"):
             begin_ns = now()
             engine = self._make_engine(order.backend)
@@ -208,7 +204,7 @@ class Runner:
         self._identity = wanted
         return engine, sha256, cold_start
 
-    def _warm_up(self, order: Order, engine: Engine, cold_start: "_ColdStart") -> None:
+    def _warm_up(self, order: Order, engine: Inferring, cold_start: ColdStart) -> None:
         """Infer until it is steady; the first inference of a freshly loaded model is told apart."""
         now = self._clock.monotonic_ns
         with self._phase(order, "warm_up"):
@@ -244,82 +240,17 @@ class Runner:
                 if self._clock.wait(self._stop, until_ns):
                     raise Cancelled
 
-    def _measure(self, order: Order, engine: Engine) -> None:
+    def _measure(self, order: Order, engine: Inferring) -> None:
         """Infer back to back, and tell of it about once a second, between two inferences."""
-        chunk = _Chunk(order.run_id, engine.stages)
-        with _quiet_collector(), self._phase(order, "steady") as span:
-            try:
-                if order.streams > 1 and isinstance(engine, Pipelined):
-                    self._several_at_once(order, engine, chunk, span)
-                else:
-                    self._one_by_one(order, engine, chunk, span)
-            finally:
-                if chunk.start_ns:
-                    self._tell(chunk.take())
-
-    def _one_by_one(self, order: Order, engine: Engine, chunk: "_Chunk", span: "_Span") -> None:
-        """Start each inference when the one before it is complete."""
-        now, stopped = self._clock.monotonic_ns, self._stop.is_set
         infer = self._ranges.each("inference", engine.infer)
-        stages = engine.stages
-        left = order.count or 0
-        tell_ns, deadline_ns = span.begin_ns + _CHUNK_NS, _deadline_ns(order, span)
-        while not stopped():
-            start_ns = now()
-            infer()
-            end_ns = now()
-            chunk.start_ns.append(start_ns)
-            chunk.latency_ns.append(end_ns - start_ns)
-            if stages:
-                chunk.add_stages(engine.stages_ns())
-            span.end_ns = end_ns
-            left -= 1
-            if left == 0 or (deadline_ns is not None and end_ns >= deadline_ns):
-                return
-            if end_ns >= tell_ns or len(chunk.start_ns) >= _CHUNK_LENGTH:
-                self._tell(chunk.take())
-                tell_ns = end_ns + _CHUNK_NS
-        raise Cancelled
-
-    def _several_at_once(
-        self, order: Order, engine: Pipelined, chunk: "_Chunk", span: "_Span"
-    ) -> None:
-        """Keep every slot busy: wait for the oldest inference, then start another in its slot.
-
-        The latency of each is from its start to its completion as this loop sees it, which waits
-        for them in the order of their start.
-        """
-        now, stopped = self._clock.monotonic_ns, self._stop.is_set
-        left = order.count or 0
-        tell_ns, deadline_ns = span.begin_ns + _CHUNK_NS, _deadline_ns(order, span)
-        started_ns = [0] * order.streams
-        free, in_flight = deque(range(order.streams)), deque[int]()
-        is_over = cancelled = stopped()
-        while not is_over or in_flight:
-            while free and not is_over:
-                slot = free.popleft()
-                started_ns[slot] = now()
-                engine.submit(slot)
-                in_flight.append(slot)
-                left -= 1
-                is_over = left == 0
-            slot = in_flight.popleft()
-            engine.wait(slot)
-            end_ns = now()
-            free.append(slot)
-            chunk.start_ns.append(started_ns[slot])
-            chunk.latency_ns.append(end_ns - started_ns[slot])
-            if chunk.has_stages:
-                chunk.add_stages(engine.slot_stages_ns(slot))
-            span.end_ns = end_ns
-            if not is_over:
-                cancelled = stopped()
-                is_over = cancelled or (deadline_ns is not None and end_ns >= deadline_ns)
-            if end_ns >= tell_ns or len(chunk.start_ns) >= _CHUNK_LENGTH:
-                self._tell(chunk.take())
-                tell_ns = end_ns + _CHUNK_NS
-        if cancelled:
-            raise Cancelled
+        with quiet_collector(), self._phase(order, "steady") as span:
+            steady = Steady(order, self._tell, self._stop, self._clock, span.begin_ns)
+            try:
+                is_whole = steady.run(engine, infer)
+            finally:
+                span.end_ns = steady.end_ns
+            if not is_whole:
+                raise Cancelled
 
     def _unless_stopped(self) -> None:
         if self._stop.is_set():
@@ -346,80 +277,7 @@ class _Span:
         self.end_ns: int | None = None
 
 
-class _ColdStart:
-    """What a cold start was spent on, in parts that do not overlap.
-
-    Attributes:
-        parts_ns: Name to nanoseconds.
-    """
-
-    def __init__(self) -> None:
-        self.parts_ns: dict[str, int] = {}
-        self._told: set[str] = set()
-
-    def add(self, step: str, took_ns: int, engine: Engine) -> None:
-        """Add a step, less those parts of it that the engine tells apart.
-
-        Args:
-            step: What to call the rest of it.
-            took_ns: The whole of it.
-            engine: Asked which parts there were.
-        """
-        parts = {name: ns for name, ns in engine.cold_start_ns().items() if name not in self._told}
-        self._told.update(parts)
-        self.parts_ns.update(parts)
-        # What was read from a cache was not built: its rest goes with the reading.
-        rest = "cache_load" if step == "build" and "cache_load" in parts else step
-        rest_ns = max(0, took_ns - sum(parts.values()))
-        self.parts_ns[rest] = self.parts_ns.get(rest, 0) + rest_ns
-
-
-class _Chunk:
-    """Inferences that are done and not yet told."""
-
-    def __init__(self, run_id: str, stages: Sequence[StageName]) -> None:
-        self._run_id = run_id
-        self.start_ns = array("q")
-        self.latency_ns = array("q")
-        self._stages_ns: dict[StageName, array[int]] = {stage: array("q") for stage in stages}
-
-    @property
-    def has_stages(self) -> bool:
-        return bool(self._stages_ns)
-
-    def add_stages(self, times_ns: Sequence[int]) -> None:
-        for column, time_ns in zip(self._stages_ns.values(), times_ns, strict=True):
-            column.append(time_ns)
-
-    def take(self) -> Inferences:
-        """Return what has gathered, and begin anew."""
-        columns = [self.start_ns, self.latency_ns, *self._stages_ns.values()]
-        start_ns, latency_ns, *stages_ns = (tuple(column) for column in columns)
-        for column in columns:
-            del column[:]
-        # These numbers were made a few lines above: checking each would only cost time here.
-        return Inferences.model_construct(
-            run_id=self._run_id,
-            start_ns=start_ns,
-            latency_ns=latency_ns,
-            stages_ns=dict(zip(self._stages_ns, stages_ns, strict=True)),
-        )
-
-
-@contextmanager
-def _quiet_collector() -> Iterator[None]:
-    """Keep Python's garbage collector out of the measured latencies."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.unfreeze()
-
-
-def _write_outputs(engine: Engine, path: Path) -> None:
+def _write_outputs(engine: Inferring, path: Path) -> None:
     """Write what the engine gives for its inputs, whole or not at all."""
     import numpy
 
@@ -439,12 +297,6 @@ def _write_profile(engine: Engine, path: Path) -> None:
     part = path.with_suffix(".part")
     part.write_text(json.dumps(told, indent=1), encoding="utf-8")
     part.replace(path)
-
-
-def _deadline_ns(order: Order, span: _Span) -> int | None:
-    """Return when the steady phase is over; ``None`` where a count decides."""
-    seconds = order.duration_seconds
-    return None if seconds is None else span.begin_ns + int(seconds * 1e9)
 
 
 def is_settled(medians: Sequence[float]) -> bool:

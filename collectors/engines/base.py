@@ -27,16 +27,15 @@ class Engine(Protocol):
     Any method may raise: ``EngineUnavailable`` for what this machine lacks, ``Mendable`` for what
     a person can change in the order or the model, and whatever the library raises.
 
+    It is either ``Inferring`` or ``SelfTimed``.
+
     Attributes:
         builds: True where the back-end compiles the model: ``build`` is then called after
             ``load``, and is a phase of its own.
-        stages: The stages that ``stages_ns`` tells apart; empty where the back-end cannot.
     """
 
     @property
     def builds(self) -> bool: ...  # noqa: D102
-    @property
-    def stages(self) -> tuple[StageName, ...]: ...  # noqa: D102
 
     def load(self, model: Path, order: Order) -> None:
         """Read the model for the order's device, batch and threads, and prepare its inputs."""
@@ -50,15 +49,6 @@ class Engine(Protocol):
         Asked after ``load``, after ``build`` and after the first inference. Each time it returns
         all parts so far; those that are new are taken out of the step that has just ended.
         """
-
-    def infer(self) -> None:
-        """Run one inference of ``batch`` inputs; it is complete when this returns."""
-
-    def stages_ns(self) -> Sequence[int]:
-        """Return the time of each of ``stages`` in the last inference."""
-
-    def outputs(self) -> "Mapping[str, numpy.ndarray]":
-        """Return what the last inference gave, by the name of the output."""
 
     def built(self) -> Built | None:
         """Return what was made of the model; ``None`` where nothing is built."""
@@ -74,11 +64,31 @@ class Engine(Protocol):
 
 
 @runtime_checkable
-class SelfTimed(Protocol):
+class Inferring(Engine, Protocol):
+    """An engine that is told each inference.
+
+    Attributes:
+        stages: The stages that ``stages_ns`` tells apart; empty where the back-end cannot.
+    """
+
+    @property
+    def stages(self) -> tuple[StageName, ...]: ...  # noqa: D102
+
+    def infer(self) -> None:
+        """Run one inference of ``batch`` inputs; it is complete when this returns."""
+
+    def stages_ns(self) -> Sequence[int]:
+        """Return the time of each of ``stages`` in the last inference."""
+
+    def outputs(self) -> "Mapping[str, numpy.ndarray]":
+        """Return what the last inference gave, by the name of the output."""
+
+
+@runtime_checkable
+class SelfTimed(Engine, Protocol):
     """An engine whose library runs the warm-up and the steady phase by itself, whole.
 
-    ``infer`` and ``stages_ns`` of such an engine are never called, and ``built`` is asked again
-    after the run.
+    ``built`` of such an engine is asked again after the run.
     """
 
     def measure(self, order: Order, stop: Event) -> Iterator[Phase | Inferences | Counted]:

@@ -1,20 +1,16 @@
 """Any program as a back-end: it infers by itself, and may say how often."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
 
 from ...parsers.built import Built
 from ...parsers.errors import Mendable
 from ...parsers.program_marks import inferences_in
-from ...parsers.run_events import Counted, Inferences, Order, Phase, StageName
+from ...parsers.run_events import Counted, Inferences, Order, Phase
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..process import LineChild, Quiet
 from ..tied_child import start_tied
-
-if TYPE_CHECKING:
-    import numpy
 
 _POLL_SECONDS = 0.1
 
@@ -27,7 +23,6 @@ class Command:
     """
 
     builds = False
-    stages: tuple[StageName, ...] = ()
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
@@ -85,18 +80,6 @@ class Command:
                     count = inferences_in(line.value)
                     told = told if count is None else (told or 0) + count
         return told, None if child.returncode == 0 or stop.is_set() else _failure(child)
-
-    def infer(self) -> None:
-        """Never called: a program infers by itself."""
-        raise NotImplementedError
-
-    def stages_ns(self) -> Sequence[int]:
-        """Never called: a program infers by itself."""
-        raise NotImplementedError
-
-    def outputs(self) -> "Mapping[str, numpy.ndarray]":
-        """Return nothing: a program keeps them to itself."""
-        return {}
 
     def built(self) -> Built | None:
         """Return nothing: nothing is built."""

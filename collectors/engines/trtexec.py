@@ -5,12 +5,12 @@ our clock is in ``place_zero``.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from operator import add
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ...parsers.built import Built
 from ...parsers.errors import Mendable, UnreadableError
@@ -22,9 +22,6 @@ from ..engine_cache import EngineCache, engine_key
 from .base import EngineUnavailable
 from .trtexec_build import Builder
 from .trtexec_child import Measuring, Said, failure, find_program, help_of, place_zero
-
-if TYPE_CHECKING:
-    import numpy
 
 _LANES = ("gpu", "dla0", "dla1")
 _CHUNK = 1024
@@ -54,7 +51,7 @@ class Trtexec:
         self._tensorrt: str | None = None
 
     @property
-    def stages(self) -> tuple[StageName, ...]:
+    def _stages(self) -> tuple[StageName, ...]:
         """The copies and the compute, or the compute alone where nothing is copied."""
         return ("h2d", "compute", "d2h") if self._order.transfers else ("compute",)
 
@@ -127,18 +124,6 @@ class Trtexec:
         zero_ns, error_ns = place_zero(child.started_ns, child.began_ns, done_ns, length_ns)
         self._learn(child.said, wanted, error_ns)
         yield from self._events(times, zero_ns, error_ns, length_ns)
-
-    def infer(self) -> None:
-        """Never called: trtexec measures by itself."""
-        raise NotImplementedError
-
-    def stages_ns(self) -> Sequence[int]:
-        """Never called: trtexec measures by itself."""
-        raise NotImplementedError
-
-    def outputs(self) -> "Mapping[str, numpy.ndarray]":
-        """Return nothing: trtexec keeps them to itself."""
-        return {}
 
     def built(self) -> Built | None:
         """Return what was built, and after the run whether it was a CUDA graph."""
@@ -240,7 +225,7 @@ class Trtexec:
                 run_id=self._order.run_id,
                 start_ns=tuple(zero_ns + start for start in times.start_ns[chunk]),
                 latency_ns=tuple(times.latency_ns[chunk]),
-                stages_ns={stage: tuple(times.stages_ns[stage][chunk]) for stage in self.stages},
+                stages_ns={stage: tuple(times.stages_ns[stage][chunk]) for stage in self._stages},
             )
         yield self._edge("steady", "end", zero_ns + length_ns, error_ns)
 

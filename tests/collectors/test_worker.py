@@ -536,6 +536,9 @@ class Noisy:
     def infer(self):
         print("noise")
         time.sleep(self.seconds)
+    def build(self): pass
+    def stages_ns(self): return ()
+    def outputs(self): return {}
     def versions(self): return {}
     def cold_start_ns(self): return {}
     def built(self): return None
