@@ -6,12 +6,12 @@ from pathlib import Path
 
 from ..config import Workload
 from ..nsys import REPORT_SECONDS, watched_worker
-from ..run_report import Device
+from ..run_report import Device, RunReport
 from .lanes import Lanes
 from .look import Look
 
-# Long enough to see a rhythm, short enough for a report that opens at once.
-WATCHED_SECONDS = 3.0
+# Enough to see a rhythm, and few enough for a report that opens at once.
+WATCHED_INFERENCES = 200
 _WARM_UP_SECONDS = 0.5
 
 
@@ -47,16 +47,21 @@ class Watcher:
         if report.exists():
             seen.nsys_report = report.name
         else:
-            why = flown.report.reason or "it ended well"
-            seen.nsys_problem = f"nsys wrote no {report.name}; of the run it is known: {why}"
+            seen.nsys_problem = f"nsys wrote no {report.name}: {self._why(report, flown.report)}"
+
+    def _why(self, report: Path, run: RunReport) -> str:
+        raw = report.with_suffix(".qdstrm")
+        if raw.exists():
+            return f"it left {raw.name}, so the importer of Nsight Systems is not installed here"
+        return run.reason or "the run ended well, and nsys did not say why"
 
 
 def short(workload: Workload) -> Workload:
-    """Return the same for a few seconds: to be looked at, not to be measured."""
+    """Return the same for some inferences: to be looked at, not to be measured."""
     changes = {
         "warm_up": _WARM_UP_SECONDS,
         "baseline": 0.0,
-        "duration": WATCHED_SECONDS,
-        "count": None,
+        "duration": None,
+        "count": WATCHED_INFERENCES,
     }
     return workload.model_copy(update=changes)
