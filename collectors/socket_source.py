@@ -19,16 +19,22 @@ _LOG = logging.getLogger(__name__)
 class _Stopgap(LineChild):
     """Our own tegrastats, until the socket gives lines.
 
-    Attributes:
-        relief: The connection that has a line; none of its lines has been read.
+    ``reliefs`` is where it puts the connection that has a line, of which none has been read.
     """
 
-    def __init__(self, argv: Sequence[str], path: Path, due_ns: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        path: Path,
+        due_ns: int,
+        reliefs: list[LineSocket],
+        clock: Clock,
+    ) -> None:
         super().__init__(argv, clock=clock)
-        self.relief: LineSocket | None = None
         self._path = path
         self._look_clock = clock
         self._due_ns = due_ns
+        self._reliefs = reliefs
         self._candidate: LineSocket | None = None
 
     def read(self, timeout_seconds: float | None = None) -> Stamped[str] | Quiet:
@@ -36,7 +42,7 @@ class _Stopgap(LineChild):
         found = super().read(timeout_seconds)
         if isinstance(found, Stamped):
             self._look()
-            if self.relief is not None:
+            if self._reliefs:
                 return Quiet.END
         return found
 
@@ -50,7 +56,8 @@ class _Stopgap(LineChild):
         now_ns = self._look_clock.monotonic_ns()
         try:
             if self._candidate is not None and self._candidate.has_line():
-                self.relief, self._candidate = self._candidate, None
+                self._reliefs.append(self._candidate)
+                self._candidate = None
             elif now_ns >= self._due_ns:
                 self._drop()
                 self._due_ns = now_ns + round(LOOK_AGAIN_SECONDS * 1e9)
@@ -114,20 +121,19 @@ class SocketSource(ProcessSource):
         self._intervals = (interval_seconds, socket_interval_seconds)
         self._not_before_ns = clock.monotonic_ns()
         self._said: str | None = None
-        self._relief: LineSocket | None = None
+        self._reliefs: list[LineSocket] = []
 
     def lines(self) -> Iterator[Stamped[str]]:
         """Yield lines as they arrive, from whichever of the two, until ``stop``."""
         try:
             yield from super().lines()
         finally:
-            if self._relief is not None:
-                self._relief.end()
+            for peer in self._reliefs:
+                peer.end()
 
     def _open(self) -> Peer:
-        if self._relief is not None:
-            peer, self._relief = self._relief, None
-            return self._take_over(peer)
+        if self._reliefs:
+            return self._take_over(self._reliefs.pop())
         if self._clock.monotonic_ns() >= self._not_before_ns:
             try:
                 peer = LineSocket(self._path, clock=self._clock)
@@ -138,7 +144,7 @@ class SocketSource(ProcessSource):
                 return self._take_over(peer)
         self.is_privileged = False
         self.interval_seconds = self._intervals[0]
-        return _Stopgap(self._argv, self._path, self._not_before_ns, self._clock)
+        return _Stopgap(self._argv, self._path, self._not_before_ns, self._reliefs, self._clock)
 
     def _take_over(self, peer: LineSocket) -> LineSocket:
         self.is_privileged, self._said = True, None
@@ -147,17 +153,17 @@ class SocketSource(ProcessSource):
 
     def _obituary(self, why: Quiet, child: Peer) -> str:
         if isinstance(child, _Stopgap):
-            if child.relief is not None:
-                self._relief = child.relief
+            if self._reliefs:
                 return f"{self._path} gives lines: they are used from now on"
             return super()._obituary(why, child)
         assert isinstance(child, LineSocket)
-        if child.lines == 0:
-            self._leave_alone()
         silent = f"gave nothing for {self._silence_seconds:g} s"
         found = silent if why is Quiet.TIMEOUT else "was closed by the other end"
-        unit = "journalctl -u 'tegrascope-tegrastats@*' may say why"
-        return f"{self._path} {found}: it is being connected again ({unit})"
+        then = "it is being connected again"
+        if child.lines == 0:
+            self._leave_alone()
+            then = "tegrastats runs without root meanwhile, and shows less"
+        return f"{self._path} {found}: {then} (journalctl -u 'tegrascope-tegrastats@*')"
 
     def _leave_alone(self) -> None:
         self._not_before_ns = self._clock.monotonic_ns() + round(LOOK_AGAIN_SECONDS * 1e9)

@@ -191,12 +191,13 @@ def test_without_the_socket_the_program_runs_and_it_is_said(tmp_path, source, ca
     lines.close()
 
 
-def test_connection_without_a_line_is_not_tried_over_and_over(serving, source):
+def test_connection_without_a_line_is_not_tried_over_and_over(serving, source, caplog):
     """Root's unit has no tegrastats: one try, and then our own for half a minute."""
     server = serving(lambda peer, _: peer.close())
     lines = source.lines()
     assert {next(lines).value for _ in range(20)} == {"own"}
     assert server.accepted == 1
+    assert "runs without root meanwhile, and shows less" in caplog.text
     lines.close()
 
 
