@@ -300,6 +300,7 @@ def test_full_disk_keeps_runs_and_samples(service_of):
     service._timeline.seal()
     wait_for(lambda: service._store._blocks)
     wait_for(lambda: service.ledger.snapshot.store_write_errors > 1)
+    assert not service._store.wants_restart  # it would lose what waits in memory
     writer.execute("PRAGMA max_page_count=1000000")
     wait_for(lambda: History(service._store.path).run(run_id) is not None, 5)
     wait_for(lambda: service.problem() is None)
@@ -317,6 +318,45 @@ def test_deleted_database_is_noticed(service_of, tmp_path, how):
     service.start_run("a")
     wait_for(lambda: service.problem() is not None)
     assert f"{path} was {how}: restart" in service.problem()
+    assert service._store.wants_restart
+
+
+class Notified:
+    """systemd's end of the notification socket."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(str(path))
+        self.socket.settimeout(0.01)
+
+    def words(self, seconds: float) -> "list[str]":
+        """Return what was said within a time."""
+        heard: list[str] = []
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            try:
+                heard += self.socket.recv(4096).decode().splitlines()
+            except TimeoutError:
+                continue
+        return heard
+
+
+def test_watchdog_is_fed_until_a_restart_would_help(service_of, tmp_path, monkeypatch):
+    """The word goes to systemd while all is well; a store that needs a new process ends it."""
+    manager = Notified(tmp_path / "notify")
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    monkeypatch.setenv("WATCHDOG_USEC", "200000")
+    monkeypatch.delenv("WATCHDOG_PID", raising=False)
+    with closing(manager.socket):
+        service = running(service_of(SIMULATED | {"workloads": [workload("a")]}))
+        assert manager.words(1).count("WATCHDOG=1") > 3
+        service._store.path.rename(tmp_path / "away.db")
+        service.start_run("a")
+        wait_for(lambda: service._store.wants_restart)
+        manager.words(0.3)
+        heard = manager.words(0.5)
+        assert "WATCHDOG=1" not in heard
+        service.stop()
 
 
 def test_unknown_lines_are_told(service_of, tmp_path):
