@@ -101,7 +101,8 @@ class DlaTasks:
     Attributes:
         clock: Ticks to time.
         troubles: What did not go by the book, by reason: ``lost`` events, ends ``unmatched`` by a
-            submission, submissions ``unended``, ``ambiguous`` ones, ``odd`` stamps, ``late`` ends.
+            submission, submissions ``unended``, ``ambiguous`` ones, ``odd`` stamps, ``late`` ends, and each
+            ``gap`` in the trace.
     """
 
     def __init__(self, counter_hertz: float = COUNTER_HERTZ) -> None:
@@ -131,6 +132,11 @@ class DlaTasks:
         elif isinstance(event, Lost):
             # Where the kernel does not know how many, it was one at least.
             self.troubles["lost"] += 1 if event.events is None else event.events
+
+    def skip(self) -> None:
+        """Take note that events are missing here: those of tasks in flight will not be joined."""
+        self._pending.clear()
+        self.troubles["gap"] += 1
 
     def in_flight(self, core: int, now_ns: int) -> bool:
         """Say whether a core has a task that has not ended, as far as is known."""
