@@ -101,8 +101,8 @@ class DlaTasks:
     Attributes:
         clock: Ticks to time.
         troubles: What did not go by the book, by reason: ``lost`` events, ends ``unmatched`` by a
-            submission, submissions ``unended``, ``ambiguous`` ones, ``odd`` stamps, ``late`` ends, and each
-            ``gap`` in the trace.
+            submission, submissions ``unended``, ``ambiguous`` ones, ``odd`` stamps, ``late`` ends,
+            and each ``gap`` in the trace.
     """
 
     def __init__(self, counter_hertz: float = COUNTER_HERTZ) -> None:

@@ -107,13 +107,18 @@ class Telemetry(Record):
     Attributes:
         samples: Samples whose time lies in the window.
         utilization: By signal: ``gpu``, ``emc``, ``cpu`` (mean of the online cores),
-            ``dla0:tegrastats`` … one signal a source, never mixed.
+            ``dla0:ftrace``, ``dla0:firmware``, ``dla0:tegrastats`` … one signal a source, never
+            mixed.
         frequency: By signal: ``gpu``, ``emc``, ``cpu``, ``dla0`` ….
         temperature: By thermal zone.
         dla_active: Share of the window in which tegrastats called a core on, by core.
         throttle_events: Throttle and over-current events; ``None`` where nothing counts them.
         throttle: The same by kind, with those too that are no trouble: a GPU that runs within
             its power cap.
+        dla_trace_troubles: What did not go by the book in the trace of the DLA, by reason. Where
+            events were ``lost``, ``dla0:ftrace`` is the least that it can have been.
+        dla_beyond_powered_seconds: By how much a core was busy beyond the time for which it was
+            powered, which can't be; empty where trace and power management agree.
     """
 
     samples: NonNegativeInt
@@ -123,6 +128,8 @@ class Telemetry(Record):
     dla_active: dict[str, Ratio] = {}
     throttle_events: NonNegativeInt | None = None
     throttle: dict[str, NonNegativeInt] = {}
+    dla_trace_troubles: dict[str, NonNegativeInt] = {}
+    dla_beyond_powered_seconds: dict[str, NonNegativeFloat] = {}
 
 
 class RailEnergy(Record):

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import fsum, isnan, nan
 
 from .cut import Cut
+from .dla_truth import beyond_powered, busy, troubles, was_busy
 from .energy import interval_ns
 from .run_report import Frequency, Span, Telemetry, Temperature, Utilization
 
 Column = Sequence[float]
 _CORE = re.compile(r"cpu\.\d+\.(utilization_ratio|frequency_hertz)")
-_DLA = re.compile(r"dla\.(\d+)\.(on|utilization_ratio|frequency_hertz)")
+_DLA = re.compile(r"dla\.(\d+)\.(on|utilization_ratio|frequency_hertz|firmware_ratio)")
 _ZONE = "temperatures_celsius."
 _CLUSTER = "gpu.frequency_hertz."
 
@@ -82,7 +83,8 @@ def telemetry(
             name: Utilization(mean_ratio=weighted_mean(pairs), max_ratio=max(pairs)[0])
             for name, pairs in loads.items()
             if pairs
-        },
+        }
+        | busy(cut, window),
         frequency={
             name: Frequency(min_hertz=min(pairs)[0], mean_hertz=weighted_mean(pairs))
             for name, pairs in clocks.items()
@@ -96,6 +98,8 @@ def telemetry(
         dla_active={name: weighted_mean(pairs) for name, pairs in gates.items() if pairs},
         throttle_events=throttle_events,
         throttle=dict(throttle or {}),
+        dla_trace_troubles=troubles(cut, window),
+        dla_beyond_powered_seconds=beyond_powered(cut, window),
     )
 
 
@@ -110,6 +114,7 @@ def load_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
         "emc": columns.get("emc.utilization_ratio"),
         "cpu": [mean_present(at) for at in zip(*cores, strict=True)] if cores else None,
         **{f"{n}:tegrastats": c for n, c in _dla(columns, "utilization_ratio").items()},
+        **{f"{n}:firmware": c for n, c in _dla(columns, "firmware_ratio").items()},
     }
     return {name: column for name, column in named.items() if column is not None}
 
@@ -142,7 +147,9 @@ def gate_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
 
 
 def dla_was_on(cut: Cut, window: Span, device: str) -> bool | None:
-    """Tell whether any sample in a window saw a DLA core powered or busy.
+    """Tell whether a DLA core was busy in a window or, where no trace tells, powered.
+
+    A trace of its tasks knows best, for whatever reason the core may have been powered.
 
     Args:
         cut: Samples of the window with their neighbours.
@@ -150,8 +157,11 @@ def dla_was_on(cut: Cut, window: Span, device: str) -> bool | None:
         device: ``dla0`` or ``dla1``.
 
     Returns:
-        ``None`` where no sample in the window tells of the core.
+        ``None`` where nothing in the window tells of the core.
     """
+    traced = was_busy(cut, window, device)
+    if traced is not None:
+        return traced
     inside = cut.inside(window.begin_ns, window.end_ns)
     columns = (_dla(cut.columns, field).get(device) for field in ("on", "utilization_ratio"))
     told = [
