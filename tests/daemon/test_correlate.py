@@ -312,7 +312,7 @@ def test_trace_of_the_dla_knows_best():
 
 
 def test_work_of_others_on_a_dla_is_flagged():
-    """A core that works in a baseline, or with no run of ours in flight, works for somebody else."""
+    """A core that works in a baseline, or while no run of ours has it, works for others."""
     made = trace(*WHOLE, throttle_events=0)
     ours = telemetry(**{"dla.0.busy_seconds": counted(100, 130)})
     assert correlate(made, ours, rule=RULE).quality == ()
