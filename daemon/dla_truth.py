@@ -12,6 +12,9 @@ from .run_report import Span, Utilization
 TRACED = "ftrace"
 """The source of busy time that is counted task by task."""
 
+SOURCES = (TRACED, "tegrastats", "firmware")
+"""Sources of a DLA load, the truest first; the firmware tells of busy moments alone."""
+
 InFlight = Callable[[str, int, int], float]
 """Seconds of a stretch in which our own runs were in flight on a device."""
 

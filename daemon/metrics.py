@@ -12,6 +12,7 @@ from prometheus_client.samples import Exemplar
 
 from .. import __version__
 from ..parsers.records import Engine, Sample
+from .dla_points import dla_points
 from .histogram import Histogram
 from .metric_table import TABLE
 from .run_report import RunReport
@@ -55,6 +56,7 @@ def points(snapshot: Snapshot, now_ns: int) -> Iterator[Point]:
             yield from _sample_points(source.latest.value)
             for core, ratio in snapshot.dla_occupancy.items():
                 yield "tegra_dla_lane_occupancy_ratio", {"core": str(core)}, ratio
+            yield from dla_points(snapshot.beside)
     for rail, joules in snapshot.rail_joules.items():
         yield "tegra_rail_energy_joules_total", {"rail": rail}, joules
     if snapshot.module_joules is not None:

@@ -30,7 +30,7 @@ from .secret import read_token
 from .server import serve, url_of
 from .signals import END, RELOAD, Signals
 from .snapshot import Snapshot
-from .sources import lane_occupancy, open_telemetry
+from .sources import lane_occupancy, open_companions, open_telemetry
 from .store import Store
 from .telemetry import TelemetryFeed
 from .timeline import SealedBlock, Timeline
@@ -282,6 +282,7 @@ class Service:
                 self._load, self._runners, begin_ns, end_ns
             ),
             rule=config.board,
+            companions=open_companions(config.telemetry, self._clock),
         )
         self._feed.start()
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..collectors.base import Clock, LineSource
+from ..collectors.base import Clock, Companion, LineSource
+from ..collectors.dla_trace import PATIENCE_SECONDS, DlaTrace
 from ..collectors.line_collector import LineCollector
 from ..collectors.load_board import LoadBoard
 from ..collectors.process_source import ProcessSource
@@ -11,6 +12,7 @@ from ..collectors.replay import ReplaySource
 from ..collectors.simulator import SimulatorSource
 from ..collectors.stream import StreamSource
 from ..collectors.tegrastats import TegrastatsCollector, tegrastats_command
+from . import config
 from .config import Telemetry
 
 
@@ -77,6 +79,35 @@ def open_source(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineSour
         tegrastats_command(telemetry.interval, telemetry.tegrastats.command),
         interval_seconds=telemetry.interval,
         clock=clock,
+    )
+
+
+def open_companions(telemetry: Telemetry, clock: Clock) -> list[Companion]:
+    """Return what is read beside each line.
+
+    Args:
+        telemetry: The settings.
+        clock: The time.
+    """
+    trace = telemetry.dla_trace
+    # Lines of another machine would be put beside the trace of this one.
+    if telemetry.source not in ("tegrastats", "stream"):
+        return []
+    source = _trace_source(trace, clock)
+    if source is None:
+        return []
+    return [DlaTrace(source, counter_hertz=trace.counter_hertz, clock=clock)]
+
+
+def _trace_source(settings: config.DlaTrace, clock: Clock) -> LineSource | None:
+    if settings.command is None:
+        return None
+    return ProcessSource(
+        settings.command,
+        interval_seconds=PATIENCE_SECONDS / 5,
+        name=DlaTrace.name,
+        clock=clock,
+        silence_seconds=4 * PATIENCE_SECONDS,
     )
 
 

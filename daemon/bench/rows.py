@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..dla_truth import SOURCES
 from .result import AcceleratorResult, Check, Figure, GoalResult, ModelResult
 from .words import joules, percent, points, rate, seconds, with_half
 
@@ -91,12 +92,15 @@ def _load(signal: str) -> Callable[[AcceleratorResult], str | None]:
 
 
 def _dla(result: AcceleratorResult) -> str | None:
-    """Say what is known of the DLA cores: a load with its source, else whether one was on."""
-    told = []
-    for name, figure in result.utilization.items():
-        core, _, source = name.partition(":")
-        if source and (core == result.device or not result.device.startswith("dla")):
-            told.append(f"{core} {percent(figure.value)}")
+    """Say what is known of the DLA cores: a load by its truest source, else whether one was on."""
+    loads = {}
+    for source in reversed(SOURCES):
+        for name, figure in result.utilization.items():
+            core, _, said_by = name.partition(":")
+            ours = core == result.device or not result.device.startswith("dla")
+            if said_by == source and ours:
+                loads[core] = f"{core} {percent(figure.value)}"
+    told = [loads[core] for core in sorted(loads)]
     if told or not result.device.startswith("dla"):
         return ", ".join(told) or None
     gate = result.dla_active.get(result.device)

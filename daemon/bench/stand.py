@@ -17,7 +17,7 @@ from ..flight import Surroundings, Windows
 from ..ledger import Ledger
 from ..run_report import Environment, Span
 from ..snapshot import Snapshot
-from ..sources import lane_occupancy, open_telemetry
+from ..sources import lane_occupancy, open_companions, open_telemetry
 from ..telemetry import TelemetryFeed
 from ..timeline import Timeline
 from ..utilization import telemetry as describe
@@ -111,6 +111,7 @@ class Stand:
                 around.load, ("dla0", "dla1"), begin_ns, end_ns
             ),
             rule=self._rule,
+            companions=open_companions(self._settings, self._clock),
         )
         feed.start()
         if self._await_first(feed):

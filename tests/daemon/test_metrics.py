@@ -40,6 +40,14 @@ PLACEMENT = Placement(
     dla_layers=("{ForeignNode[a...b]}", "{ForeignNode[d]}"),
     gpu_layers=("c",),
 )
+TRACED = {
+    "dla.0.busy_seconds": 12.5,
+    "dla.0.busy_ratio": 0.25,
+    "dla.0.firmware_ratio": 0.75,
+    "dla.0.tasks": 900.0,
+    "dla.trace.lost": 3.0,
+    "throttle.oc1.events": 1.0,
+}
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
 
@@ -103,6 +111,7 @@ def full_ledger() -> Ledger:
             rail_joules={"VDD_CPU_CV": 12.5},
             module_joules=30.0,
             dla_occupancy={0: 0.5},
+            beside=TRACED,
         )
     )
     ledger.set_workloads({"resnet50": "dla0"})
@@ -154,6 +163,20 @@ def test_numbers_of_the_line_stand_under_their_names():
     assert found["tegra_engine_active{engine=NVENC}"] == 0
     assert "tegra_temperature_celsius{zone=cv0}" not in found
     assert found["tegra_rail_power_watts{rail=VDD_GPU_SOC}"] == 3.15
+
+
+def test_trace_of_the_dla_stands_beside_what_tegrastats_says():
+    """One metric a meaning, labelled with its source; what is stale is taken off with the rest."""
+    ledger = full_ledger()
+    found = series(ledger.snapshot)
+    assert found["tegra_dla_busy_ratio{core=0,source=ftrace}"] == 0.25
+    assert found["tegra_dla_busy_ratio{core=0,source=firmware}"] == 0.75
+    assert found["tegra_dla_busy_ratio{core=0,source=tegrastats}"] == 0.42
+    assert found["tegra_dla_busy_seconds_total{core=0,source=ftrace}"] == 12.5
+    assert found["tegra_dla_tasks_total{core=0}"] == 900
+    assert found["tegrascope_dla_trace_troubles_total{reason=lost}"] == 3
+    later = series(ledger.snapshot, now_ns=200 * S)
+    assert not any("ftrace" in name or "dla_tasks" in name for name in later)
 
 
 def test_a_gpu_with_memory_of_its_own_has_more():
