@@ -3,12 +3,26 @@
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 from ..parsers.errors import Mendable
 from .base import SYSTEM_CLOCK, Clock, Stamped
 from .process import LineChild, Quiet
 
 _LOG = logging.getLogger(__name__)
+
+
+class Peer(Protocol):
+    """What prints for one start: read by one thread, woken from any."""
+
+    def read(self, timeout_seconds: float | None = None) -> Stamped[str] | Quiet:
+        """Return the next line, or why there is none."""
+
+    def wake(self) -> None:
+        """End the present ``read``, or the next one."""
+
+    def end(self) -> None:
+        """Let go of it and of every descriptor."""
 
 
 class ProcessSource:
@@ -65,7 +79,7 @@ class ProcessSource:
         self._steady_ns = round(steady_seconds * 1e9)
         self._silence_seconds = silence_seconds or max(5 * interval_seconds, 2.0)
         self._stopping = threading.Event()
-        self._child: LineChild | None = None
+        self._child: Peer | None = None
         self._child_lock = threading.Lock()
 
     def lines(self) -> Iterator[Stamped[str]]:
@@ -75,7 +89,7 @@ class ProcessSource:
         started_before = False
         while not self._stopping.is_set():
             try:
-                child = LineChild(self._argv, env=self._env, clock=self._clock)
+                child = self._open()
             except Mendable as error:
                 self._tell(str(error))
             else:
@@ -111,7 +125,16 @@ class ProcessSource:
             if self._child is not None:
                 self._child.wake()
 
-    def _obituary(self, why: Quiet, child: LineChild) -> str:
+    def _open(self) -> Peer:
+        """Start what prints.
+
+        Raises:
+            Mendable: That can't be done now; it is tried again after a pause.
+        """
+        return LineChild(self._argv, env=self._env, clock=self._clock)
+
+    def _obituary(self, why: Quiet, child: Peer) -> str:
+        assert isinstance(child, LineChild)
         if why is Quiet.TIMEOUT:
             found = f"printed nothing for {self._silence_seconds:g} s"
         elif child.returncode is not None and child.returncode < 0:

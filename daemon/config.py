@@ -75,11 +75,21 @@ class Tegrastats(Section):
     command: tuple[str, ...] = Field(
         ("tegrastats",), min_length=1, description="program and arguments; --interval is added"
     )
+    socket: Path | None = Field(
+        Path("/run/tegrascope/tegrastats.sock"),
+        description="where a privileged unit prints tegrastats; null never asks it",
+    )
 
     @field_validator("command", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(value.split()) if isinstance(value, str) else value
+
+    @property
+    def asks_socket(self) -> bool:
+        """Whether the socket comes first; a command of one's own alone says that it does not."""
+        named = self.model_fields_set
+        return self.socket is not None and ("socket" in named or "command" not in named)
 
 
 class Replay(Section):

@@ -59,6 +59,7 @@ class Serving:
         mark_window: Takes what an application says of its own inference; returns the answer, or
             raises ``Refusal``.
         token: Secret for calls that change state.
+        note: What is less than it could be though the daemon is ready; ``None`` for nothing.
     """
 
     ledger: Ledger
@@ -69,6 +70,7 @@ class Serving:
     start_run: Callable[[str], str]
     mark_window: Callable[[bytes], dict[str, object]]
     token: str
+    note: Callable[[], str | None] = lambda: None
 
 
 def make_app(serving: Serving) -> Starlette:
@@ -86,7 +88,8 @@ def make_app(serving: Serving) -> Starlette:
 
     async def readyz(_: Request) -> Response:
         problem = serving.problem()
-        text = "ready\n" if problem is None else f"{problem}\n"
+        said = (problem or "ready", serving.note())
+        text = "".join(f"{line}\n" for line in said if line)
         return Response(text, 200 if problem is None else 503, media_type="text/plain")
 
     async def index(_: Request) -> Response:

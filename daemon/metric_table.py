@@ -75,6 +75,7 @@ TABLE = (
     Family("tegrascope_source_restarts_total", "counter", "Times a source was started again."),
     Family("tegrascope_samples_total", "counter", "Samples of a source."),
     Family("tegrascope_sample_timestamp_seconds", "gauge", "When the newest sample of a source arrived."),
+    Family("tegrascope_root_fields_missing", "gauge", "1 where tegrastats shows nothing of what only root may see (DLA, EMC, engines); their series are absent then."),
     Family("tegrascope_dla_trace_troubles_total", "counter", "What did not go by the book in the trace of the DLA, by reason."),
     Family("tegrascope_lines_unparsed_total", "counter", "Lines that were no record, by reason."),
     Family("tegrascope_tokens_unparsed_total", "counter", "Words of records that were not understood."),

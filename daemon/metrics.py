@@ -203,6 +203,8 @@ def _source_points(source: SourceState, now_ns: int) -> Iterator[Point]:
     if source.latest is not None:
         seconds = source.latest.wall_ns / 1e9
         yield "tegrascope_sample_timestamp_seconds", labels, seconds
+    if source.lacks_root is not None and source.is_fresh(now_ns):
+        yield "tegrascope_root_fields_missing", labels, int(source.lacks_root)
     for reason, count in source.lines_unparsed.items():
         yield "tegrascope_lines_unparsed_total", {"reason": reason}, count
     yield "tegrascope_tokens_unparsed_total", {}, source.tokens_unparsed

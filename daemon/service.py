@@ -34,6 +34,7 @@ from .sources import lane_occupancy, open_companions, open_telemetry
 from .store import Store
 from .telemetry import TelemetryFeed
 from .timeline import SealedBlock, Timeline
+from .watchdog import Watchdog, watchdog_seconds
 from .window_keeper import WindowKeeper
 
 _LOG = logging.getLogger(__name__)
@@ -43,6 +44,8 @@ _TRIM_NS = 15 * 1_000_000_000
 _RETRY_NS = 5 * 1_000_000_000
 # A wall clock may be set at any time, so cron is looked at this often at least.
 _LOOK_NS = 10 * 1_000_000_000
+# Sources that are kept alive; any other may end by itself, and nothing is wrong then.
+_KEPT_ALIVE = ("tegrastats", "nvml")
 
 
 class Service:
@@ -112,6 +115,8 @@ class Service:
         self._runners: dict[str, LaneRunner] = {}
         self._feed: TelemetryFeed | None = None
         self._scheduler = Scheduler((), self._now())
+        self._watchdog = Watchdog(watchdog_seconds())
+        self._reloaded = ""
         self._threads: list[threading.Thread] = []
 
     def start(self, greet: Callable[[], None] = lambda: None) -> None:
@@ -152,6 +157,7 @@ class Service:
             history=History(self._store.path),
             clock=self._clock,
             problem=self.problem,
+            note=self.note,
             start_run=self.start_run,
             mark_window=self._keeper.take,
             token=self._token,
@@ -160,7 +166,7 @@ class Service:
         async def until_stopped() -> None:
             await stopped.wait()
 
-        tell_systemd("READY=1", f"STATUS=serving {self.url}")
+        tell_systemd("READY=1", f"STATUS={self.status()}")
         try:
             await serve(make_app(serving), self._listener, until_stopped)
         finally:
@@ -202,14 +208,14 @@ class Service:
             except Mendable as error:
                 problems = getattr(error, "problems", (str(error),))
                 _LOG.error("reload refused, the old configuration stays: %s", "; ".join(problems))
-                status = "reload refused"
+                self._reloaded = "the last reload was refused"
             except Exception:
                 _LOG.exception("reload failed")
-                status = "reload failed; see the log"
+                self._reloaded = "the last reload failed; see the log"
             else:
                 _LOG.info("reloaded: %d workload(s)", len(self.config.workloads))
-                status = f"serving {self.url}"
-            tell_systemd("READY=1", f"STATUS={status}")
+                self._reloaded = ""
+            tell_systemd("READY=1", f"STATUS={self.status()}")
 
     def _take(self, config: Config) -> None:
         """Bring a configuration into force; whatever can be refused about it is, before that."""
@@ -248,14 +254,43 @@ class Service:
 
     def problem(self) -> str | None:
         """Say why the daemon is not ready: telemetry first, then the store."""
-        snapshot, now_ns = self.ledger.snapshot, self._clock.monotonic_ns()
-        for source in snapshot.sources:
-            if not source.is_fresh(now_ns):
-                why = self._feed.why() if self._feed is not None else None
-                return f"no fresh sample from {source.name}" + (f": {why}" if why else "")
+        telemetry = self._telemetry_problem()
+        if telemetry is not None:
+            return telemetry
         if self._store.problem is not None:
             return f"the store does not write: {self._store.problem}"
         return None
+
+    def note(self) -> str | None:
+        """Say what is less than it could be, though the daemon is ready."""
+        if any(source.lacks_root for source in self.ledger.snapshot.sources):
+            return (
+                "tegrastats shows no DLA, EMC and engines, as without root: "
+                "systemctl enable --now tegrascope-tegrastats.socket"
+            )
+        return None
+
+    def status(self) -> str:
+        """Say in one line how things are, for ``systemctl status``."""
+        parts = (self.problem(), self.note(), self._reloaded)
+        return "; ".join((f"serving {self.url}", *filter(None, parts)))
+
+    def _telemetry_problem(self) -> str | None:
+        now_ns = self._clock.monotonic_ns()
+        for source in self.ledger.snapshot.sources:
+            if not source.is_fresh(now_ns):
+                why = self._feed.why() if self._feed is not None else None
+                return f"no fresh sample from {source.name}" + (f": {why}" if why else "")
+        return None
+
+    def _look_after_watchdog(self) -> None:
+        kept_alive = self.config.telemetry.source in _KEPT_ALIVE
+        self._watchdog.look(
+            self._clock.monotonic_ns(),
+            telemetry=self._telemetry_problem() if kept_alive else None,
+            store_wants_restart=self._store.wants_restart,
+            status=self.status(),
+        )
 
     def planned(self) -> list[Due]:
         """Return the next run of each workload that runs by the clock."""
@@ -344,6 +379,7 @@ class Service:
             if now_ns - trimmed_ns > _TRIM_NS:
                 trimmed_ns = now_ns
                 give_back()
+            self._look_after_watchdog()
 
     def _write_blocks(self) -> None:
         while True:

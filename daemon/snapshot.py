@@ -21,6 +21,8 @@ class SourceState:
         restarts: Times the source was started again.
         lines_unparsed: Lines that were no record, by reason.
         tokens_unparsed: Words of records that were not understood.
+        lacks_root: Whether the newest sample has nothing of what only root is shown; ``None``
+            for a source that knows no such thing.
     """
 
     name: str
@@ -30,6 +32,7 @@ class SourceState:
     restarts: int = 0
     lines_unparsed: Mapping[str, int] = field(default_factory=dict)
     tokens_unparsed: int = 0
+    lacks_root: bool | None = None
 
     def is_fresh(self, now_ns: int) -> bool:
         """Say whether the newest sample still describes the machine."""

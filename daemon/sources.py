@@ -1,5 +1,7 @@
 """From settings to a source of lines."""
 
+import logging
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,10 +12,13 @@ from ..collectors.load_board import LoadBoard
 from ..collectors.process_source import ProcessSource
 from ..collectors.replay import ReplaySource
 from ..collectors.simulator import SimulatorSource
+from ..collectors.socket_source import SocketSource
 from ..collectors.stream import StreamSource
 from ..collectors.tegrastats import TegrastatsCollector, tegrastats_command
 from . import config
 from .config import Telemetry
+
+_LOG = logging.getLogger(__name__)
 
 
 def open_telemetry(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineCollector:
@@ -75,11 +80,33 @@ def open_source(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineSour
         from ..collectors.nvml import nvml_source
 
         return nvml_source(telemetry.interval, telemetry.nvml.gpu, clock)
-    return ProcessSource(
-        tegrastats_command(telemetry.interval, telemetry.tegrastats.command),
-        interval_seconds=telemetry.interval,
-        clock=clock,
-    )
+    command = tegrastats_command(telemetry.interval, telemetry.tegrastats.command)
+    socket = telemetry.tegrastats.socket
+    if socket is not None and telemetry.tegrastats.asks_socket and os.geteuid() != 0:
+        return SocketSource(
+            socket,
+            command,
+            interval_seconds=telemetry.interval,
+            socket_interval_seconds=_unit_interval(telemetry),
+            clock=clock,
+        )
+    return ProcessSource(command, interval_seconds=telemetry.interval, clock=clock)
+
+
+def _unit_interval(telemetry: Telemetry) -> float:
+    """Return the interval that the privileged unit has from the same environment file as we."""
+    text = os.environ.get("TEGRASTATS_INTERVAL_MS", "")
+    if not (text.isascii() and text.isdigit() and int(text)):
+        return telemetry.interval
+    seconds = int(text) / 1000
+    if "interval" in telemetry.model_fields_set and telemetry.interval != seconds:
+        _LOG.warning(
+            "telemetry.interval is %g s, but root's tegrastats prints every %g s: that is set by "
+            "TEGRASTATS_INTERVAL_MS in /etc/default/tegrascope",
+            telemetry.interval,
+            seconds,
+        )
+    return seconds
 
 
 def open_companions(telemetry: Telemetry, clock: Clock) -> list[Companion]:

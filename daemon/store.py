@@ -55,6 +55,8 @@ class Store:
     Attributes:
         write_errors: Writes that failed since the start.
         problem: Why the last write failed; ``None`` once one succeeds.
+        wants_restart: Whether the database is another file than the one that was opened, which
+            no further try can mend.
     """
 
     def __init__(self, path: Path, boot_id: str = "") -> None:
@@ -70,6 +72,7 @@ class Store:
         self.path = path
         self.write_errors = 0
         self.problem: str | None = None
+        self.wants_restart = False
         self._boot_id = boot_id
         self._lock = threading.Lock()
         self._pending: deque[tuple[object, ...]] = deque(maxlen=_PENDING_RUNS)
@@ -188,7 +191,13 @@ class Store:
 
     def _check_is_there(self) -> None:
         """Find out whether the file is still ours: SQLite goes on writing to a deleted one."""
-        if self.path.stat().st_ino != self._inode:
+        try:
+            is_ours = self.path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            self.wants_restart = True
+            raise
+        self.wants_restart = not is_ours
+        if not is_ours:
             raise OSError(f"{self.path} was replaced: restart the daemon")
 
     def prune(self, samples_before_wall_ns: int, runs_before_wall_ns: int) -> None:

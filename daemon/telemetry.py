@@ -9,6 +9,7 @@ from ..collectors.board import RailRule, find_rail_rule
 from ..collectors.line_collector import About, LineCollector
 from ..parsers.errors import Mendable
 from ..parsers.flat import flatten
+from ..parsers.privilege import has_root_fields
 from ..parsers.records import Sample
 from .energy_counters import EnergyCounters
 from .ledger import Ledger
@@ -175,4 +176,10 @@ class TelemetryFeed:
             restarts=collector.source.restarts,
             lines_unparsed=dict(collector.unparsed),
             tokens_unparsed=collector.tokens_unparsed,
+            lacks_root=self._lacks_root(),
         )
+
+    def _lacks_root(self) -> bool | None:
+        if self._latest is None or self._collector.source.name != "tegrastats":
+            return None
+        return not has_root_fields(self._latest.value)

@@ -102,6 +102,7 @@ def full_ledger() -> Ledger:
         restarts=1,
         lines_unparsed={"noise": 2},
         tokens_unparsed=3,
+        lacks_root=False,
     )
     ledger = Ledger(
         Snapshot(
@@ -304,3 +305,13 @@ def test_promtool_has_no_complaint():
         check=False,
     )
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("lacks", [True, False, None])
+def test_missing_root_fields_are_a_metric_of_their_own(lacks):
+    """1 or 0 for tegrastats, and no series for a source that knows no root, or is not fresh."""
+    line = Stamped(100 * S, 5000 * S, parse_line(LINE))
+    snapshot = Snapshot(sources=(SourceState("x", latest=line, lacks_root=lacks),))
+    name = "tegrascope_root_fields_missing{source=x}"
+    assert series(snapshot).get(name) == (None if lacks is None else float(lacks))
+    assert name not in series(snapshot, now_ns=200 * S)

@@ -377,3 +377,14 @@ def test_program_of_a_workload_is_run_and_counted(start, tmp_path):
     (run,) = daemon.wait_for(lambda: daemon.runs(workload="bad"))
     assert (run["outcome"], run["device"]) == ("failed", "external")
     assert "ended with status 9" in run["reason"]
+
+
+def test_less_than_root_sees_is_said_and_never_zero(start):
+    """Tegrastats without root: ready, with a note and a metric, and no series for what is lost."""
+    program = f'["{sys.executable}", "-m", "tegrascope", "simulate", "--unprivileged"]'
+    daemon = start(f"telemetry: {{interval: 100ms, tegrastats: {{command: {program}}}}}")
+    told = daemon.wait_for(lambda: (said := daemon.get("readyz")).startswith("ready") and said)
+    assert "tegrastats shows no DLA, EMC and engines" in told
+    page = daemon.get("metrics")
+    assert 'tegrascope_root_fields_missing{source="tegrastats"} 1.0' in page
+    assert not any(name in page for name in ("tegra_dla_active{", "tegra_emc_frequency_hertz{"))

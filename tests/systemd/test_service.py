@@ -1,0 +1,158 @@
+"""The service under a real systemd: started, killed, frozen, confined, stopped."""
+
+import time
+
+import pytest
+
+from .conftest import INTERPRETER
+
+UNIT = "tegrascope.service"
+DAEMON_USER = "tegrascope"
+CONFIG = """
+workloads:
+- {name: quick, model: "builtin:mobilenet", device: cpu, threads: 1, warm_up: 0s, baseline: 0s,
+   count: 5, every: 1s}
+- {name: long, command: sleep 3600, device: external, baseline: 0s, every: 1h, timeout: 2h}
+"""
+WATCHDOG_SECONDS = 4
+HASTE = f"""
+[Unit]
+StartLimitIntervalSec=0
+[Service]
+WatchdogSec={WATCHDOG_SECONDS}
+RestartSec=200ms
+"""
+
+
+@pytest.fixture(scope="module")
+def service(board):
+    """The service, started; it reads ten times a second, so that less time is waited."""
+    board.write("/etc/tegrascope.yaml", CONFIG)
+    board.write("/etc/default/tegrascope", "TEGRASTATS_INTERVAL_MS=103\n")
+    board.write(f"/etc/systemd/system/{UNIT}.d/haste.conf", HASTE)
+    board.systemctl("daemon-reload")
+    board.systemctl("start", "tegrascope")
+    board.wait_for(lambda: ready(board))
+    return board
+
+
+def ready(board) -> bool:
+    return board.get("readyz").startswith("ready")
+
+
+def pid(board) -> int:
+    return int(board.show(UNIT, "MainPID"))
+
+
+def runs(board) -> "dict[str, str]":
+    """Return the outcome of each run on record."""
+    found = board.json("api/v1/runs?limit=1000").get("runs", [])
+    return {run["run_id"]: run["outcome"] for run in found}
+
+
+def in_flight(board) -> str:
+    """Return the id of the run that never ends by itself."""
+    return board.wait_for(lambda: board.json("api/v1/runs").get("active", {}).get("long"))
+
+
+def restarted(board, before: int) -> bool:
+    return int(board.show(UNIT, "NRestarts")) > before and ready(board)
+
+
+def test_it_is_ready_and_says_how_it_does(service):
+    """Started means serving; the status line says where, and the user is its own."""
+    assert service.show(UNIT, "ActiveState") == "active"
+    service.wait_for(lambda: service.show(UNIT, "StatusText") == "serving http://127.0.0.1:9754/")
+    assert service.run("stat", "-c", "%U %a", "/var/lib/tegrascope").stdout == "tegrascope 750\n"
+    assert service.run("ps", "-o", "user=", "-p", str(pid(service))).stdout.strip() == DAEMON_USER
+
+
+def test_unprivileged_daemon_has_what_root_sees(service):
+    """DLA, EMC and engines come through the socket, at the interval of the environment file."""
+    page = service.get("metrics")
+    for series in (
+        'tegra_dla_active{core="0"}',
+        'tegra_engine_active{engine="NVENC"}',
+        "tegra_emc_frequency_hertz",
+        'tegra_rail_power_watts{rail="VDD_CPU_CV"}',
+        'tegrascope_root_fields_missing{source="tegrastats"} 0.0',
+    ):
+        assert series in page
+    assert service.get("readyz") == "ready\n"
+    told = service.run("ps", "-C", "tegrastats,tegrascope", "-o", "args=").stdout
+    helpers = service.run("pgrep", "-u", "root", "-f", "simulate --interval 103")
+    assert len(helpers.stdout.split()) == 1, told
+    assert service.run("pgrep", "-u", DAEMON_USER, "-f", "simulate").stdout == ""
+
+
+def test_strangers_do_not_reach_the_socket(service):
+    """Another user gets no line from root."""
+    ask = "import socket; socket.socket(socket.AF_UNIX).connect('/run/tegrascope/tegrastats.sock')"
+    for user, status in (("nobody", 1), (DAEMON_USER, 0)):
+        group = service.run("id", "-gn", user).stdout.strip()
+        who = (f"--reuid={user}", f"--regid={group}", "--clear-groups")
+        told = service.run("setpriv", *who, INTERPRETER, "-c", ask)
+        assert told.returncode == status, told.stderr
+        assert ("PermissionError" in told.stderr) == (status == 1)
+
+
+def test_killed_daemon_comes_back_with_all_runs(service):
+    """After kill -9 a new process has every run, that in flight as failed, and goes on."""
+    service.wait_for(lambda: "ok" in runs(service).values())
+    before, restarts = runs(service), int(service.show(UNIT, "NRestarts"))
+    cut_off = in_flight(service)
+    service.systemctl("kill", "-s", "KILL", "--kill-who=main", UNIT)
+    service.wait_for(lambda: restarted(service, restarts))
+    after = service.wait_for(lambda: len(found := runs(service)) > len(before) and found)
+    assert before.items() <= after.items()
+    assert after[cut_off] == "failed"
+
+
+def test_killed_tegrastats_comes_back(service):
+    """The root helper dies: the daemon stays, asks for another one, and counts it."""
+    daemon = pid(service)
+    restarts = service.metric("tegrascope_source_restarts_total")
+    service.run("pkill", "-KILL", "-u", "root", "-f", "simulate --interval 103", check=True)
+    service.wait_for(lambda: service.metric("tegrascope_source_restarts_total") == restarts + 1)
+    samples = service.metric("tegrascope_samples_total")
+    service.wait_for(lambda: service.metric("tegrascope_samples_total") > samples)
+    assert pid(service) == daemon
+    assert 'tegrascope_root_fields_missing{source="tegrastats"} 0.0' in service.get("metrics")
+
+
+def test_frozen_daemon_is_restarted_and_loses_no_run(service):
+    """SIGSTOP: the watchdog ends it in good order with its run on record, and starts another."""
+    before, restarts = runs(service), int(service.show(UNIT, "NRestarts"))
+    frozen, cut_off = pid(service), in_flight(service)
+    service.systemctl("kill", "-s", "STOP", "--kill-who=main", UNIT)
+    service.wait_for(lambda: restarted(service, restarts))
+    assert "Watchdog timeout" in service.journal(UNIT)
+    assert pid(service) != frozen
+    after = runs(service)
+    assert before.items() <= after.items()
+    assert after[cut_off] == "cancelled"
+
+
+def test_stop_takes_less_than_three_seconds(service):
+    """Nothing of it runs any more, root's helper neither, and the socket is still there."""
+    begin = time.monotonic()
+    service.systemctl("stop", "tegrascope")
+    assert time.monotonic() - begin < 3
+    assert service.show(UNIT, "Result") == "success"
+    service.wait_for(lambda: service.run("pgrep", "-f", "tegrascope run|simulate").stdout == "")
+    assert service.run("test", "-S", "/run/tegrascope/tegrastats.sock").returncode == 0
+    service.systemctl("start", "tegrascope")
+    service.wait_for(lambda: ready(service))
+
+
+def test_board_without_tegrastats_is_restarted_once_and_then_left_in_peace(service):
+    """Telemetry that was there and is gone costs one restart; after it the status says why."""
+    restarts = int(service.show(UNIT, "NRestarts"))
+    service.run("rm", "/usr/bin/tegrastats", check=True)
+    service.run("pkill", "-KILL", "-u", "root", "-f", "simulate --interval 103", check=True)
+    service.wait_for(lambda: int(service.show(UNIT, "NRestarts")) == restarts + 1)
+    service.wait_for(lambda: "tegrastats was not found" in service.show(UNIT, "StatusText"))
+    time.sleep(WATCHDOG_SECONDS + 1)  # it would have been starved by now
+    assert int(service.show(UNIT, "NRestarts")) == restarts + 1
+    assert service.show(UNIT, "ActiveState") == "active"
+    assert service.get("healthz") == "ok\n"

@@ -1,0 +1,75 @@
+"""The units as they ship: understood word for word, and as tight as they claim."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SYSTEMD = Path(__file__).parents[2] / "systemd"
+UNITS = sorted(path.name for path in SYSTEMD.iterdir() if path.suffix in (".service", ".socket"))
+# In tenths, as the program wants it; the helper is root's, with nothing that root could do.
+MOST_EXPOSED = {"tegrascope.service": 20}
+
+needs_analyze = pytest.mark.skipif(
+    not shutil.which("systemd-analyze"), reason="systemd is not installed: apt install systemd"
+)
+
+
+@pytest.fixture
+def units(tmp_path):
+    """All units, whose programs are there as far as systemd looks."""
+    for name in UNITS:
+        text = (SYSTEMD / name).read_text(encoding="utf-8")
+        text = re.sub(r"^(ExecStart=)/usr/bin/\S+", r"\1/bin/true", text, flags=re.MULTILINE)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+@needs_analyze
+def test_nothing_in_a_unit_is_ignored(units):
+    """There is no complaint: systemd, at most mistakes, says a word, goes on and exits with 0."""
+    told = subprocess.run(
+        ["systemd-analyze", "verify", *(str(units / name) for name in UNITS)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (told.returncode, told.stdout + told.stderr) == (0, "")
+
+
+@needs_analyze
+@pytest.mark.parametrize("name", [name for name in UNITS if name.endswith(".service")])
+def test_exposure(units, name):
+    """The sandbox of each unit is at 2.0 or better by systemd's own count."""
+    told = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", str(units / name)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", told.stdout)
+    assert found, told.stderr
+    print(found[0])
+    assert float(found[1]) <= 2.0
+
+
+def test_no_option_is_newer_than_jetpack_6():
+    """Its systemd 249 would ignore what it does not know, and the defence would not be there."""
+    newer = (
+        "RestrictFileSystems|RestrictNetworkInterfaces|OpenFile|MemoryZSwapMax|PollLimit|"
+        "RestartSteps|RestartMaxDelaySec|NFTSet|PrivatePIDs|ProtectControlGroups=(private|strict)|"
+        "Upholds|ExecCondition.*--json|ConfigurationDirectoryMode.*%d|LogFilterPatterns|"
+        "StartupMemory|ImportCredential|SetCredentialEncrypted|MemoryKSM|ManagedOOMRules"
+    )
+    for name in UNITS:
+        text = (SYSTEMD / name).read_text(encoding="utf-8")
+        assert re.findall(rf"^({newer})", text, re.MULTILINE) == [], name
+
+
+def test_one_interval_for_both_sides():
+    """What the helper prints and what the daemon expects has one default and one file."""
+    for name in ("tegrascope.service", "tegrascope-tegrastats@.service"):
+        text = (SYSTEMD / name).read_text(encoding="utf-8")
+        assert "Environment=TEGRASTATS_INTERVAL_MS=1009\nEnvironmentFile=-/etc/default/" in text
