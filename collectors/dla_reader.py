@@ -1,9 +1,9 @@
 """The DLA trace reader: a small program for root that prints what the DLA's driver traces.
 
 ``python -m tegrascope.collectors.dla_reader``. It prints the lines of the kernel as they are, and
-three kinds of its own, which begin with ``# tegrascope-dla``: which cores there are, that it is
-alive and until when all has been told, and on demand the firmware's own figure. The standard
-library alone; whoever reads the lines needs no right at all.
+some of its own, which begin with ``# tegrascope-dla``: which cores there are or why nothing can be
+read, that it is alive and until when all has been told, and on demand the firmware's own figure.
+The standard library alone; whoever reads the lines needs no right at all.
 """
 
 import argparse
@@ -176,6 +176,8 @@ def main(argv: list[str] | None = None) -> int:
                 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                     signal.signal(number, signal.SIG_IGN)
     except Mendable as error:
+        with contextlib.suppress(OSError):  # whoever asked knows as well as the journal
+            _print(out, [f"{OWN_PREFIX}unavailable {error}"])
         print(f"dla trace: {error}", file=sys.stderr)
         return UNAVAILABLE
     except (BrokenPipeError, ConnectionResetError, KeyboardInterrupt):

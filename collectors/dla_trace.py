@@ -5,7 +5,7 @@ import threading
 from collections.abc import Mapping
 
 from ..parsers.errors import ParseError
-from ..parsers.ftrace import Firmware, Hello, parse_trace_line
+from ..parsers.ftrace import Firmware, Hello, Unavailable, parse_trace_line
 from .base import SYSTEM_CLOCK, Clock, LineSource
 from .dla_tasks import COUNTER_HERTZ, DlaTasks
 
@@ -51,6 +51,7 @@ class DlaTrace:
         self._lock = threading.Lock()
         self._alive_ns: int | None = None
         self._has_begun = False
+        self._unavailable: str | None = None
         self._firmware: dict[int, float] = {}
         self._looked: tuple[int, dict[int, float]] | None = None
         self._thread = threading.Thread(target=self._run, name="dla-trace", daemon=True)
@@ -58,8 +59,8 @@ class DlaTrace:
     @property
     def problem(self) -> str | None:
         """Why it gives nothing, and what mends it."""
-        if self._source.problem is not None:
-            return self._source.problem
+        if self._unavailable is not None or self._source.problem is not None:
+            return self._unavailable or self._source.problem
         clock = self._tasks.clock
         if clock.is_wrong and clock.measured_hertz is not None:
             return (
@@ -112,12 +113,15 @@ class DlaTrace:
             at_ns: CLOCK_MONOTONIC when it arrived.
         """
         with self._lock:
-            self._alive_ns = at_ns
             try:
                 event = parse_trace_line(line)
             except ParseError:
                 self._tasks.troubles["unparsed"] += 1
                 return
+            self._unavailable = event.why if isinstance(event, Unavailable) else None
+            if self._unavailable is not None:
+                return
+            self._alive_ns = at_ns
             if isinstance(event, Hello):
                 if self._has_begun:
                     self._tasks.skip()

@@ -12,6 +12,7 @@ from ..collectors.load_board import LoadBoard
 from ..collectors.process_source import ProcessSource
 from ..collectors.replay import ReplaySource
 from ..collectors.simulator import SimulatorSource
+from ..collectors.socket_lines import SocketLines
 from ..collectors.socket_source import SocketSource
 from ..collectors.stream import StreamSource
 from ..collectors.tegrastats import TegrastatsCollector, tegrastats_command
@@ -127,14 +128,17 @@ def open_companions(telemetry: Telemetry, clock: Clock) -> list[Companion]:
 
 
 def _trace_source(settings: config.DlaTrace, clock: Clock) -> LineSource | None:
+    name, silence_seconds = DlaTrace.name, 4 * PATIENCE_SECONDS
+    if settings.socket is not None:
+        return SocketLines(settings.socket, name=name, silence_seconds=silence_seconds, clock=clock)
     if settings.command is None:
         return None
     return ProcessSource(
         settings.command,
-        interval_seconds=PATIENCE_SECONDS / 5,
-        name=DlaTrace.name,
+        interval_seconds=silence_seconds / 5,
+        name=name,
         clock=clock,
-        silence_seconds=4 * PATIENCE_SECONDS,
+        silence_seconds=silence_seconds,
     )
 
 

@@ -240,7 +240,7 @@ def test_program_ends_when_nobody_reads(tracefs, started):
 
 
 def test_program_without_a_trace_says_why_in_one_line(tmp_path):
-    """What is missing is one line on standard error, and a status of its own."""
+    """What is missing is one line for the journal and for who asked, and a status of its own."""
     told = subprocess.run(
         [sys.executable, "-m", "tegrascope.collectors.dla_reader", "--root", str(tmp_path)],
         capture_output=True,
@@ -248,8 +248,10 @@ def test_program_without_a_trace_says_why_in_one_line(tmp_path):
         check=False,
         timeout=30,
     )
-    assert (told.returncode, told.stdout) == (UNAVAILABLE, "")
-    assert len(told.stderr.splitlines()) == 1
+    assert told.returncode == UNAVAILABLE
+    (said,) = told.stderr.splitlines()
+    (line,) = told.stdout.splitlines()
+    assert said == f"dla trace: {parse_trace_line(line).why}"
 
 
 def test_program_for_root_imports_little():

@@ -1,5 +1,6 @@
 """The companion: what the reader prints becomes columns, and silence becomes absence."""
 
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 from tegrascope.collectors.base import Stamped
 from tegrascope.collectors.dla_trace import DlaTrace
 from tegrascope.collectors.process_source import ProcessSource
+from tegrascope.collectors.socket_lines import SocketLines
 from tests.fakes.tracefs import make_instance, make_kernel
 
 HERTZ = 31_250_000
@@ -153,6 +155,41 @@ def test_real_reader_feeds_it(tmp_path: Path):
         trace.stop()
     assert seen["dla.0.busy_seconds"] == pytest.approx(0.25)
     assert seen["dla.1.tasks"] == 0
+
+
+def test_reader_without_a_trace_is_heard(trace, clock):
+    """What the reader says of itself stands on the page, until it has begun after all."""
+    trace.take("# tegrascope-dla unavailable no tracefs: mount it", clock.now_ns)
+    assert (trace.problem, trace.columns()) == ("no tracefs: mount it", {})
+    trace.take(HELLO, clock.now_ns)
+    assert trace.problem is None
+
+
+def test_privileged_unit_is_heard_by_its_socket(tmp_path: Path):
+    """Lines come from whoever answers the socket; without one it is said which unit to start."""
+    path = tmp_path / "dla-trace.sock"
+    trace = DlaTrace(
+        SocketLines(path, name="ftrace", silence_seconds=20, backoff_seconds=(0.01, 0.05))
+    )
+    trace.start()
+    tick = threading.Event()
+    for _ in range(400):
+        if trace.problem is not None:
+            break
+        tick.wait(0.05)
+    assert "systemctl enable --now tegrascope-dla-trace.socket" in (trace.problem or "")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        with listener.accept()[0] as unit:
+            unit.sendall(f"{HELLO}\n".encode())
+            for _ in range(400):
+                if trace.columns():
+                    break
+                tick.wait(0.05)
+            assert trace.columns()["dla.1.tasks"] == 0
+            assert trace.problem is None
+            trace.stop()
 
 
 def test_missing_reader_is_a_problem_and_no_crash():
