@@ -60,6 +60,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_simulate(commands)
     _add_runs(commands)
     _add_engines(commands)
+    _add_service(commands)
     _add_check_config(commands)
     return parser
 
@@ -561,6 +562,52 @@ def _engines_action(name: str) -> Callable[[argparse.Namespace], int]:
         from . import engines_command
 
         return int(getattr(engines_command, f"{name}_engines")(arguments))
+
+    return command
+
+
+def _add_service(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        commands,
+        "service",
+        "put the systemd units in place, or take them away",
+        "tegrascope service install --dry-run\n  sudo tegrascope service install",
+    )
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    installing = _command(
+        actions,
+        "install",
+        "write units, user and settings; nothing is started or enabled",
+        "tegrascope service install --dry-run\n"
+        "  sudo tegrascope service install && sudo systemctl enable --now tegrascope",
+    )
+    installing.add_argument(
+        "--program", metavar="COMMAND", help="what the unit runs (default: this installation)"
+    )
+    removing = _command(
+        actions,
+        "remove",
+        "stop the service and take its units away; runs and settings stay",
+        "tegrascope service remove --dry-run\n  sudo tegrascope service remove --purge",
+    )
+    removing.add_argument(
+        "--purge", action="store_true", help="delete settings, runs and the user as well"
+    )
+    for name, action in (("install", installing), ("remove", removing)):
+        action.add_argument(
+            "--root", type=Path, default=Path("/"), metavar="DIR", help="of an image (default: /)"
+        )
+        action.add_argument(
+            "--dry-run", action="store_true", help="say what would be done, and do nothing"
+        )
+        action.set_defaults(command=_service_action(name), action=name)
+
+
+def _service_action(name: str) -> Callable[[argparse.Namespace], int]:
+    def command(arguments: argparse.Namespace) -> int:
+        from . import service_command
+
+        return int(getattr(service_command, name)(arguments))
 
     return command
 

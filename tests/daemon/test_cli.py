@@ -34,6 +34,9 @@ COMMANDS = (
     "runs list",
     "runs show",
     "runs export",
+    "service",
+    "service install",
+    "service remove",
     "check-config",
 )
 

@@ -217,17 +217,24 @@ def boot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Rig
 
 
 @pytest.fixture(scope="module")
-def board(boot: Callable[..., Rig]) -> Rig:
-    """A system with tegrascope installed for all, its units in place, and a played tegrastats."""
+def machine(boot: Callable[..., Rig]) -> Rig:
+    """A system on which tegrascope is installed for all, with a played tegrastats and no unit."""
     import pydantic
 
     site = Path(pydantic.__file__).parents[1]
     rig = boot(**{sys.base_prefix: PYTHON, str(site): SITE, str(ROOT): CHECKOUT})
     rig.write("/usr/bin/tegrascope", TEGRASCOPE, 0o755)
     rig.write("/usr/bin/tegrastats", TEGRASTATS, 0o755)
-    for unit in UNITS:
-        rig.write(f"/etc/systemd/system/{unit.name}", unit.read_text())
-    rig.write("/usr/lib/sysusers.d/tegrascope.conf", (SYSTEMD / "tegrascope.sysusers").read_text())
-    rig.run("systemd-sysusers", check=True)
-    rig.systemctl("daemon-reload")
     return rig
+
+
+@pytest.fixture(scope="module")
+def board(machine: Rig) -> Rig:
+    """The same, with our units and user in place."""
+    for unit in UNITS:
+        machine.write(f"/etc/systemd/system/{unit.name}", unit.read_text())
+    users = (SYSTEMD / "tegrascope.sysusers").read_text()
+    machine.write("/usr/lib/sysusers.d/tegrascope.conf", users)
+    machine.run("systemd-sysusers", check=True)
+    machine.systemctl("daemon-reload")
+    return machine
