@@ -28,6 +28,8 @@ UNAVAILABLE = 3
 
 # Events that are this close come with one reading: it is a bound of their delay, and of our work.
 _GATHER_SECONDS = 0.02
+# A task takes milliseconds; one whose end was lost must not keep the DLA powered.
+_IN_FLIGHT_NS = 2_000_000_000
 
 
 class FirmwareReader:
@@ -63,7 +65,7 @@ class FirmwareReader:
         for core, file in self._files.items():
             begin_ns = now_ns()
             due = begin_ns - self._read_ns.get(core, -self._every_ns) >= self._every_ns
-            if not due or not self._tasks.in_flight(core, begin_ns):
+            if not due or not self._tasks.in_flight(core, begin_ns, _IN_FLIGHT_NS):
                 continue
             self._read_ns[core] = begin_ns
             with contextlib.suppress(OSError, UnicodeDecodeError):

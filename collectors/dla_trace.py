@@ -61,13 +61,14 @@ class DlaTrace:
         """Why it gives nothing, and what mends it."""
         if self._unavailable is not None or self._source.problem is not None:
             return self._unavailable or self._source.problem
-        clock = self._tasks.clock
-        if clock.is_wrong and clock.measured_hertz is not None:
+        with self._lock:
+            counter, has_cores = self._tasks.counter, bool(self._tasks.busy_seconds())
+        if counter.is_wrong and counter.measured_hertz is not None:
             return (
-                f"the counter runs at {clock.measured_hertz / 1e6:.4g} MHz and not at "
-                f"{clock.counter_hertz / 1e6:.4g}: set telemetry.dla_trace.counter_hertz"
+                f"the counter runs at {counter.measured_hertz / 1e6:.4g} MHz and not at "
+                f"{counter.counter_hertz / 1e6:.4g}: set telemetry.dla_trace.counter_hertz"
             )
-        if self._has_begun and not self._tasks.busy_seconds():
+        if self._has_begun and not has_cores:
             return "this machine has no DLA: telemetry.dla_trace is of no use here"
         return None
 
@@ -81,7 +82,7 @@ class DlaTrace:
         with self._lock:
             alive_ns, firmware, self._firmware = self._alive_ns, self._firmware, {}
             is_silent = alive_ns is None or now_ns - alive_ns > PATIENCE_SECONDS * 1e9
-            if is_silent or self._tasks.clock.is_wrong:
+            if is_silent or self._tasks.counter.is_wrong:
                 self._looked = None
                 return {}
             busy, tasks = self._tasks.busy_seconds(), self._tasks.tasks()

@@ -79,7 +79,7 @@ class Windows:
             for on, span in self._flights.values():
                 if on == device:
                     busy.add(max(span.begin_ns, begin_ns), min(span.end_ns, end_ns))
-        return busy.total_ns / 1e9
+        return busy.total / 1e9
 
     def others(self, run_id: str) -> dict[str, Span]:
         """Return the windows of all other runs."""
