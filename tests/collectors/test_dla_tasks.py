@@ -204,7 +204,7 @@ def test_wrong_counter_is_found_out():
 
 
 def test_suspend_is_no_wrong_counter():
-    """The counter goes on in suspend and the counter does not; one such leap says nothing."""
+    """The counter goes on in suspend and the clock does not; one such leap says nothing."""
     counter = CounterCheck(HERTZ)
     for second in range(60):
         asleep = 3600 if second > 30 else 0
