@@ -13,8 +13,8 @@ _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 class KernelFile:
     """A file that may not be there, may not be readable, and may go away.
 
-    It stays open between readings, which is a third of the cost of opening it each time: the
-    kernel makes the text anew for every read from the start.
+    It stays open between readings, which costs a seventh of opening it each time: the kernel makes
+    the text anew for every read from the start.
 
     Attributes:
         path: Where it is.

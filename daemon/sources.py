@@ -3,13 +3,15 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..collectors.base import Clock, LineSource
+from ..collectors.base import Clock, Companion, LineSource
+from ..collectors.board_facts import is_tegra
 from ..collectors.line_collector import LineCollector
 from ..collectors.load_board import LoadBoard
 from ..collectors.process_source import ProcessSource
 from ..collectors.replay import ReplaySource
 from ..collectors.simulator import SimulatorSource
 from ..collectors.stream import StreamSource
+from ..collectors.sysfs import SysfsCompanion
 from ..collectors.tegrastats import TegrastatsCollector, tegrastats_command
 from .config import Telemetry
 
@@ -78,6 +80,34 @@ def open_source(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineSour
         interval_seconds=telemetry.interval,
         clock=clock,
     )
+
+
+def board_root(telemetry: Telemetry) -> Path | None:
+    """Return what stands for ``/`` where the kernel tells of the board whose lines are read.
+
+    Args:
+        telemetry: The settings.
+
+    Returns:
+        ``None`` where the lines are of another machine, where this is no Jetson and nobody says
+        otherwise, and where nothing is to be read.
+    """
+    if telemetry.source not in ("tegrastats", "stream") or telemetry.sysfs is False:
+        return None
+    if telemetry.sysfs == "auto":
+        return Path("/") if is_tegra() else None
+    return Path("/") if telemetry.sysfs is True else Path(telemetry.sysfs)
+
+
+def open_companions(telemetry: Telemetry, clock: Clock) -> list[Companion]:
+    """Return what is read beside each line.
+
+    Args:
+        telemetry: The settings.
+        clock: The time.
+    """
+    root = board_root(telemetry)
+    return [] if root is None else [SysfsCompanion(root, clock=clock)]
 
 
 def lane_occupancy(

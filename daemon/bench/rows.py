@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..powered_time import POWERED
 from .result import AcceleratorResult, Check, Figure, GoalResult, ModelResult
 from .words import joules, percent, points, rate, seconds, with_half
 
@@ -95,12 +96,16 @@ def _dla(result: AcceleratorResult) -> str | None:
     told = []
     for name, figure in result.utilization.items():
         core, _, source = name.partition(":")
-        if source and (core == result.device or not result.device.startswith("dla")):
+        is_load = source not in ("", POWERED)
+        if is_load and (core == result.device or not result.device.startswith("dla")):
             told.append(f"{core} {percent(figure.value)}")
     if told or not result.device.startswith("dla"):
         return ", ".join(told) or None
     gate = result.dla_active.get(result.device)
-    return None if gate is None else f"on {percent(gate)} of the time"
+    if gate is not None:
+        return f"on {percent(gate)} of the time"
+    time = result.utilization.get(f"{result.device}:{POWERED}")
+    return None if time is None else f"powered {percent(time.value)} of the time"
 
 
 def _freed(result: AcceleratorResult) -> str | None:

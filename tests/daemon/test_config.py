@@ -146,3 +146,17 @@ def test_gpu_is_an_index_or_a_uuid(gpu):
     config = parse_config(f"telemetry: {{source: nvml, nvml: {{gpu: {gpu}}}}}", Path("t.yaml"))
     assert config.telemetry.nvml.gpu == gpu
     assert config.telemetry.interval == 1.009
+
+
+@pytest.mark.parametrize("value", ["auto", True, False, "/", "/srv/board"])
+def test_sysfs_is_a_switch_or_a_root(value):
+    """It is left to the machine, switched, or read under another root."""
+    telemetry = Config.model_validate({"telemetry": {"sysfs": value}}).telemetry
+    assert telemetry.sysfs == value
+
+
+@pytest.mark.parametrize("value", ["off-and-on", "relative/root", "3", "[/]"])
+def test_sysfs_of_another_form_is_refused(value):
+    """A root that would depend on where the daemon was started is none."""
+    (told,) = problems(f"telemetry:\n  sysfs: {value}\n")
+    assert told.startswith("t.yaml:2: telemetry.sysfs: auto, true, false, or a directory")
