@@ -162,6 +162,19 @@ class Telemetry(Section):
     stream: Stream = Stream()
     simulator: Simulator = Simulator()
     dla_trace: DlaTrace = DlaTrace()
+    sysfs: bool | str = Field(
+        "auto",
+        description="read what the kernel says beside each line: auto (on a Jetson), true, false, "
+        "or the directory that stands for /",
+    )
+
+    @field_validator("sysfs", mode="before")
+    @classmethod
+    def _is_switch_or_root(cls, value: object) -> object:
+        is_text = isinstance(value, str) and (value == "auto" or value.startswith("/"))
+        if not is_text and not isinstance(value, bool):
+            raise ValueError("auto, true, false, or a directory in place of /, from / on")
+        return value
 
     @model_validator(mode="after")
     def _has_its_path(self) -> "Telemetry":

@@ -75,6 +75,8 @@ def correlate(
     throttle = in_window(cut, window)
     throttle_events = trouble(throttle) if trace.throttle_events is None else trace.throttle_events
     board = telemetry(cut, window, throttle_events, throttle) if cut.times_ns else None
+    if board is not None and board.power_mode_changes:
+        raised.add("not_steady")
     together = overlapping(window, others or {})
     completed = len(starts) if trace.inference_count is None else trace.inference_count
     inferences = completed if trace.counts_inferences else None

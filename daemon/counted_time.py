@@ -60,7 +60,7 @@ def share(counted: Sequence[Step], window: Span) -> Utilization | None:
     Returns:
         ``None`` where there is no step, or where the counter began anew.
     """
-    if not counted or any(seconds < 0 for _, _, seconds in counted):
+    if window.seconds <= 0 or not counted or any(seconds < 0 for _, _, seconds in counted):
         return None
     inside = [min(end, window.end_ns) - max(begin, window.begin_ns) for begin, end, _ in counted]
     ratios = [seconds / (end - begin) * 1e9 for begin, end, seconds in counted]

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from math import fsum, isnan, nan
 
 from .cut import Cut
 from .dla_truth import beyond_powered, busy, troubles, was_busy
 from .energy import interval_ns
+from .powered_time import powered, was_powered
 from .run_report import Frequency, Span, Telemetry, Temperature, Utilization
 
 Column = Sequence[float]
@@ -84,7 +86,8 @@ def telemetry(
             for name, pairs in loads.items()
             if pairs
         }
-        | busy(cut, window),
+        | busy(cut, window)
+        | powered(cut, window),
         frequency={
             name: Frequency(min_hertz=min(pairs)[0], mean_hertz=weighted_mean(pairs))
             for name, pairs in clocks.items()
@@ -100,6 +103,7 @@ def telemetry(
         throttle=dict(throttle or {}),
         dla_trace_troubles=troubles(cut, window),
         dla_beyond_powered_seconds=beyond_powered(cut, window),
+        power_mode_changes=power_mode_changes(cut, window),
     )
 
 
@@ -149,7 +153,9 @@ def gate_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
 def dla_was_on(cut: Cut, window: Span, device: str) -> bool | None:
     """Tell whether a DLA core was busy in a window or, where no trace tells, powered.
 
-    A trace of its tasks knows best, for whatever reason the core may have been powered.
+    A trace of its tasks knows best, for whatever reason the core may have been powered. A sample
+    sees the gate at its own time only; the kernel's count of powered time misses nothing between
+    two, and needs no root.
 
     Args:
         cut: Samples of the window with their neighbours.
@@ -171,7 +177,26 @@ def dla_was_on(cut: Cut, window: Span, device: str) -> bool | None:
         for value in column[inside]
         if not isnan(value)
     ]
-    return any(value > 0 for value in told) if told else None
+    if any(value > 0 for value in told):
+        return True
+    counted = was_powered(cut, window, device)
+    return counted if counted is not None or not told else False
+
+
+def power_mode_changes(cut: Cut, window: Span) -> int | None:
+    """Count how often the board's power mode changed in a window.
+
+    Args:
+        cut: Samples of the window with a neighbour on each side.
+        window: The steady window.
+
+    Returns:
+        From the last sample at or before the window to the first at or after it; ``None`` where
+        nothing tells the mode.
+    """
+    column = cut.around(window.begin_ns, window.end_ns).columns.get("power_mode.number", ())
+    known = [number for number in column if not isnan(number)]
+    return sum(a != b for a, b in pairwise(known)) if known else None
 
 
 def zone_columns(columns: Mapping[str, Column]) -> dict[str, Column]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..dla_truth import SOURCES
+from ..powered_time import POWERED
 from .result import AcceleratorResult, Check, Figure, GoalResult, ModelResult
 from .words import joules, percent, points, rate, seconds, with_half
 
@@ -104,7 +105,10 @@ def _dla(result: AcceleratorResult) -> str | None:
     if told or not result.device.startswith("dla"):
         return ", ".join(told) or None
     gate = result.dla_active.get(result.device)
-    return None if gate is None else f"on {percent(gate)} of the time"
+    if gate is not None:
+        return f"on {percent(gate)} of the time"
+    time = result.utilization.get(f"{result.device}:{POWERED}")
+    return None if time is None else f"powered {percent(time.value)} of the time"
 
 
 def _freed(result: AcceleratorResult) -> str | None:

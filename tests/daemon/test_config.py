@@ -163,3 +163,17 @@ def test_dla_trace_is_off_unless_it_is_told_where():
     assert open_companions(played, SYSTEM_CLOCK) == []
     (told,) = problems("telemetry: {dla_trace: {command: a, socket: /b}}\n")
     assert "give command or socket, not both" in told
+
+
+@pytest.mark.parametrize("value", ["auto", True, False, "/", "/srv/board"])
+def test_sysfs_is_a_switch_or_a_root(value):
+    """It is left to the machine, switched, or read under another root."""
+    telemetry = Config.model_validate({"telemetry": {"sysfs": value}}).telemetry
+    assert telemetry.sysfs == value
+
+
+@pytest.mark.parametrize("value", ["off-and-on", "relative/root", "3", "[/]"])
+def test_sysfs_of_another_form_is_refused(value):
+    """A root that would depend on where the daemon was started is none."""
+    (told,) = problems(f"telemetry:\n  sysfs: {value}\n")
+    assert told.startswith("t.yaml:2: telemetry.sysfs: auto, true, false, or a directory")

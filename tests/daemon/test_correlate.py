@@ -364,6 +364,30 @@ def test_what_happened_to_the_machine_is_flagged():
     assert "telemetry_gap" in correlate(trace(*WHOLE), telemetry(end=129.9)).quality
 
 
+def test_a_power_mode_that_changed_is_no_steady_run():
+    """A change in the window is counted and flagged; one after it, or none, is not."""
+    mode = "power_mode.number"
+    changed = correlate(trace(*WHOLE), telemetry(**{mode: lambda t: 2.0 if t < 110 else 0.0}))
+    assert changed.quality == ("not_steady",)
+    assert changed.telemetry.power_mode_changes == 1
+    after = correlate(trace(*WHOLE), telemetry(**{mode: lambda t: 2.0 if t < 132 else 0.0}))
+    assert (after.quality, after.telemetry.power_mode_changes) == ((), 0)
+    assert correlate(trace(*WHOLE), telemetry()).telemetry.power_mode_changes is None
+
+
+def test_powered_time_tells_without_root_whether_the_dla_was_used():
+    """A core that was never powered in the window was not used; one that was raises no flag."""
+    made = trace(*WHOLE, backend="tensorrt")
+    idle = telemetry(**{"dla.0.powered_seconds": lambda t: 17.25})  # noqa: ARG005
+    assert correlate(made, idle).quality == ("dla_not_used",)
+    used = telemetry(**{"dla.0.powered_seconds": lambda t: 17.25 + max(t - 100, 0) / 2})
+    report = correlate(made, used)
+    assert report.quality == ()
+    assert report.telemetry.utilization["dla0:powered"].mean_ratio == pytest.approx(0.5, rel=0.01)
+    other = telemetry(**{"dla.1.powered_seconds": lambda t: 17.25})  # noqa: ARG005
+    assert correlate(made, other).quality == ()
+
+
 def test_throttling_that_telemetry_counts_is_the_runs():
     """Counters in the timeline flag the run in whose window they grew; a power cap flags none."""
     counters = {

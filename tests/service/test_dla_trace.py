@@ -70,6 +70,7 @@ def test_run_has_its_busy_time_and_strangers_are_told(start, kernel):
     tasks = daemon.metric('tegra_dla_tasks_total{core="0"')
     assert seconds == pytest.approx((tasks or 0) * BUSY_SECONDS, rel=0.01)
     assert daemon.metric('tegra_dla_busy_ratio{core="1",source="ftrace"') == 0
+    assert daemon.metric('tegrascope_source_up{source="ftrace"') == 1
     assert daemon.stop() < 3
 
 
