@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
-SOURCES := $(wildcard *.py) parsers collectors daemon tests benchmarks
+SOURCES := $(wildcard *.py) parsers collectors daemon tests benchmarks debian
 
-.PHONY: run test check dev format lint types imports doctest golden bench clean
+.PHONY: run test check dev format lint types imports doctest golden bench deb clean
 
 run: $(VENV)/.run
 	$(BIN)/tegrascope run --demo --state-dir .state
@@ -41,8 +41,12 @@ golden: dev
 bench: dev
 	$(BIN)/python -m tests.bench $(BENCH)
 
+# For both architectures, in dist/: `make deb DEB='--arch arm64 --python 3.10'` for one JetPack.
+deb: dev
+	$(BIN)/python debian/build.py $(DEB)
+
 clean:
-	rm -rf $(VENV) .dev build *.egg-info
+	rm -rf $(VENV) .dev build dist *.egg-info
 
 # Pip is the last thing that comes into a new environment: where it is, the rest is too.
 $(BIN)/pip:
