@@ -1,9 +1,9 @@
 """The DLA trace reader: a small program for root that prints what the DLA's driver traces.
 
 ``python -m tegrascope.collectors.dla_reader``. It prints the lines of the kernel as they are, and
-three kinds of its own, which begin with ``# tegrascope-dla``: which cores there are, that it is
-alive and until when all has been told, and on demand the firmware's own figure. The standard
-library alone; whoever reads the lines needs no right at all.
+some of its own, which begin with ``# tegrascope-dla``: which cores there are or why nothing can be
+read, that it is alive and until when all has been told, and on demand the firmware's own figure.
+The standard library alone; whoever reads the lines needs no right at all.
 """
 
 import argparse
@@ -28,6 +28,8 @@ UNAVAILABLE = 3
 
 # Events that are this close come with one reading: it is a bound of their delay, and of our work.
 _GATHER_SECONDS = 0.02
+# A task takes milliseconds; one whose end was lost must not keep the DLA powered.
+_IN_FLIGHT_NS = 2_000_000_000
 
 
 class FirmwareReader:
@@ -63,7 +65,7 @@ class FirmwareReader:
         for core, file in self._files.items():
             begin_ns = now_ns()
             due = begin_ns - self._read_ns.get(core, -self._every_ns) >= self._every_ns
-            if not due or not self._tasks.in_flight(core, begin_ns):
+            if not due or not self._tasks.in_flight(core, begin_ns, _IN_FLIGHT_NS):
                 continue
             self._read_ns[core] = begin_ns
             with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -176,6 +178,8 @@ def main(argv: list[str] | None = None) -> int:
                 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                     signal.signal(number, signal.SIG_IGN)
     except Mendable as error:
+        with contextlib.suppress(OSError):  # whoever asked knows as well as the journal
+            _print(out, [f"{OWN_PREFIX}unavailable {error}"])
         print(f"dla trace: {error}", file=sys.stderr)
         return UNAVAILABLE
     except (BrokenPipeError, ConnectionResetError, KeyboardInterrupt):

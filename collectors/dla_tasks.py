@@ -11,55 +11,30 @@ COUNTER_HERTZ = 31_250_000.0
 
 MOST_PENDING = 4096
 LONGEST_TASK_NS = 60_000_000_000
-_BUCKET_NS = 10_000_000_000
 # Two ends so far apart tell the rate of the counter, though each is written a little late.
 _CHECK_NS = (5_000_000_000, 30_000_000_000)
 _CHECKS = 5
 _WRONG_BY = 0.01
 
 
-class TickClock:
-    """Ticks of the architectural counter on CLOCK_MONOTONIC.
-
-    Each event bears a count and, a moment later, the time at which it was written. So the least
-    difference of the two over the last seconds is the offset; time daemons and suspend move it.
+class CounterCheck:
+    """Measures the architectural counter by events that bear a count and, a moment later, a time.
 
     Attributes:
         counter_hertz: What the counter is taken to run at.
-        measured_hertz: What it seems to run at; ``None`` until some seconds of events are known.
+        measured_hertz: What it seems to run at; ``None`` until a while of events is known.
     """
 
     def __init__(self, counter_hertz: float) -> None:
-        """Begin without an offset.
+        """Begin without a measurement.
 
         Args:
             counter_hertz: Ticks a second.
         """
         self.counter_hertz = counter_hertz
         self.measured_hertz: float | None = None
-        self._ns_a_tick = 1e9 / counter_hertz
-        self._bucket_ns = 0
-        self._least: int | None = None
-        self._least_before: int | None = None
         self._anchor: tuple[int, int] | None = None
         self._rates: deque[float] = deque(maxlen=_CHECKS)
-
-    def learn(self, ticks: int, at_ns: int) -> None:
-        """Take an event's count and the time at which it was written."""
-        offset_ns = at_ns - self.length_ns(ticks)
-        if at_ns - self._bucket_ns >= _BUCKET_NS:
-            self._least_before, self._least = self._least, None
-            self._bucket_ns = at_ns
-        self._least = offset_ns if self._least is None else min(self._least, offset_ns)
-
-    def monotonic_ns(self, ticks: int) -> int:
-        """Return the time of a count; something must have been learnt."""
-        offsets = [one for one in (self._least, self._least_before) if one is not None]
-        return self.length_ns(ticks) + min(offsets)
-
-    def length_ns(self, ticks: int) -> int:
-        """Return how long so many ticks take."""
-        return round(ticks * self._ns_a_tick)
 
     @property
     def is_wrong(self) -> bool:
@@ -67,8 +42,8 @@ class TickClock:
         measured = self.measured_hertz
         return measured is not None and abs(measured / self.counter_hertz - 1) > _WRONG_BY
 
-    def check(self, ticks: int, at_ns: int) -> None:
-        """Measure the rate of the counter by an event that is written soon after its count."""
+    def see(self, ticks: int, at_ns: int) -> None:
+        """Take an event's count and the time at which it was written, soon after."""
         if self._anchor is None:
             self._anchor = ticks, at_ns
         elapsed_ns = at_ns - self._anchor[1]
@@ -96,12 +71,14 @@ class DlaTasks:
     and one core has one task at a time. Where that leaves both, the earlier submission is taken
     and the doubt counted as ``ambiguous``.
 
-    A task counts when it has ended: one that is running is not in the figures yet.
+    A task counts when it has ended: one that is running is not in the figures yet. Time is that of
+    the counter itself, in which neighbours neither overlap nor lie apart by some conversion.
 
     Attributes:
-        clock: Ticks to time.
+        counter: Whether it runs as it is said to.
         troubles: What did not go by the book, by reason: ``lost`` events, ends ``unmatched`` by a
-            submission, submissions ``unended``, ``ambiguous`` ones, ``odd`` stamps, ``late`` ends.
+            submission, submissions ``unended``, ``ambiguous`` ones, ``odd`` stamps, ``late`` ends,
+            and each ``gap`` in the trace.
     """
 
     def __init__(self, counter_hertz: float = COUNTER_HERTZ) -> None:
@@ -110,7 +87,7 @@ class DlaTasks:
         Args:
             counter_hertz: Of the architectural counter.
         """
-        self.clock = TickClock(counter_hertz)
+        self.counter = CounterCheck(counter_hertz)
         self.troubles: Counter[str] = Counter()
         self._busy: dict[int, BusyTime] = {}
         self._tasks: dict[int, int] = {}
@@ -132,23 +109,33 @@ class DlaTasks:
             # Where the kernel does not know how many, it was one at least.
             self.troubles["lost"] += 1 if event.events is None else event.events
 
-    def in_flight(self, core: int, now_ns: int) -> bool:
-        """Say whether a core has a task that has not ended, as far as is known."""
+    def skip(self) -> None:
+        """Take note that events are missing here: those of tasks in flight will not be joined."""
+        self._pending.clear()
+        self.troubles["gap"] += 1
+
+    def in_flight(self, core: int, now_ns: int, within_ns: int = LONGEST_TASK_NS) -> bool:
+        """Say whether a core has a task that has not ended, as far as is known.
+
+        Args:
+            core: Which.
+            now_ns: CLOCK_MONOTONIC.
+            within_ns: One that was submitted longer ago has ended unseen.
+        """
         return any(
-            one.core == core and now_ns - one.at_ns < LONGEST_TASK_NS
-            for one in self._pending.values()
+            one.core == core and now_ns - one.at_ns < within_ns for one in self._pending.values()
         )
 
     def busy_seconds(self) -> dict[int, float]:
         """Return how long each core was busy until now."""
-        return {core: busy.total_ns / 1e9 for core, busy in self._busy.items()}
+        hertz = self.counter.counter_hertz
+        return {core: busy.total / hertz for core, busy in self._busy.items()}
 
     def tasks(self) -> dict[int, int]:
         """Return how many tasks of each core have ended until now."""
         return dict(self._tasks)
 
     def _submit(self, event: Submitted) -> None:
-        self.clock.learn(event.ticks, event.at_ns)
         if event.core is None:
             self.troubles["odd"] += 1
             return
@@ -166,30 +153,29 @@ class DlaTasks:
         waiting = [
             one for core in self._busy if (one := self._pending.get((event.task, core))) is not None
         ]
-        length_ns = self.clock.length_ns(event.end_ticks - event.begin_ticks)
-        if not event.end_ticks or not 0 <= length_ns <= LONGEST_TASK_NS:
+        begin, end = event.begin_ticks, event.end_ticks
+        longest = LONGEST_TASK_NS / 1e9 * self.counter.counter_hertz
+        if not end or not 0 <= end - begin <= longest:
             self.troubles["odd"] += 1
             if len(waiting) == 1:  # without stamps, but it has ended
                 self._finish(waiting[0])
             return
-        self.clock.learn(event.end_ticks, event.at_ns)
-        self.clock.check(event.end_ticks, event.at_ns)
-        begin_ns = self.clock.monotonic_ns(event.begin_ticks)
-        started = [one for one in waiting if one.ticks <= event.begin_ticks] or waiting
+        self.counter.see(end, event.at_ns)
+        started = [one for one in waiting if one.ticks <= begin] or waiting
         if not started:
             self.troubles["unmatched"] += 1
             return
         # Its begin is told to the microsecond only, so that neighbours may seem to overlap.
-        middle_ns = begin_ns + length_ns // 2
-        free = [one for one in started if not self._busy[one.core].is_busy_at(middle_ns)] or started
+        middle = begin + (end - begin) // 2
+        free = [one for one in started if not self._busy[one.core].is_busy_at(middle)] or started
         if len(free) > 1:
             self.troubles["ambiguous"] += 1
         task = min(free, key=lambda one: one.ticks)
         self._finish(task)
         busy = self._busy[task.core]
-        late_ns = busy.late_ns
-        busy.add(begin_ns, begin_ns + length_ns)
-        if busy.late_ns > late_ns:
+        late = busy.late
+        busy.add(begin, end)
+        if busy.late > late:
             self.troubles["late"] += 1
 
     def _finish(self, task: _Task) -> None:

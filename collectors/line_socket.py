@@ -113,12 +113,10 @@ def _connect(path: Path) -> socket.socket:
 
 
 def _trouble(path: Path, error: OSError) -> tuple[str, str]:
+    unit = f"tegrascope-{path.stem}.socket"
     if isinstance(error, FileNotFoundError):
-        return f"{path} is not there", "systemctl enable --now tegrascope-tegrastats.socket"
+        return f"{path} is not there", f"systemctl enable --now {unit}"
     if isinstance(error, PermissionError):
         return f"{path} is not for this user", "run as the user tegrascope, or as root"
     why = error.strerror or str(error)
-    return (
-        f"{path} takes no connection ({why})",
-        "systemctl restart tegrascope-tegrastats.socket",
-    )
+    return f"{path} takes no connection ({why})", f"systemctl restart {unit}"

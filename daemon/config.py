@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from ..collectors.board import RailRule
+from ..collectors.dla_tasks import COUNTER_HERTZ
 from ..parsers.built import Fallback, Precision
 from ..parsers.run_events import Process
 from .run_report import Device
@@ -125,6 +126,29 @@ class Nvml(Section):
         return value
 
 
+class DlaTrace(Section):
+    """Lines of the DLA trace reader; off unless one of the two is given."""
+
+    command: tuple[str, ...] | None = Field(
+        None, min_length=1, description="program and arguments that print them, as root"
+    )
+    socket: Path | None = Field(None, description="where a privileged unit prints them")
+    counter_hertz: float = Field(
+        COUNTER_HERTZ, ge=1e6, le=1e10, description="rate of the architectural counter"
+    )
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(shlex.split(value)) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> "DlaTrace":
+        if self.command is not None and self.socket is not None:
+            raise ValueError("give command or socket, not both; with neither it is off")
+        return self
+
+
 class Telemetry(Section):
     """``telemetry:``, where lines come from and how often."""
 
@@ -137,6 +161,20 @@ class Telemetry(Section):
     replay: Replay = Replay()
     stream: Stream = Stream()
     simulator: Simulator = Simulator()
+    dla_trace: DlaTrace = DlaTrace()
+    sysfs: bool | str = Field(
+        "auto",
+        description="read what the kernel says beside each line: auto (on a Jetson), true, false, "
+        "or the directory that stands for /",
+    )
+
+    @field_validator("sysfs", mode="before")
+    @classmethod
+    def _is_switch_or_root(cls, value: object) -> object:
+        is_text = isinstance(value, str) and (value == "auto" or value.startswith("/"))
+        if not is_text and not isinstance(value, bool):
+            raise ValueError("auto, true, false, or a directory in place of /, from / on")
+        return value
 
     @model_validator(mode="after")
     def _has_its_path(self) -> "Telemetry":

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..collectors.board import RailRule
 from .cut import Cut
+from .dla_truth import InFlight, foreign_dla_activity
 from .energy import interval_ns
 from .energy_report import measure_energy
 from .latency import distribution, throughput
@@ -37,6 +38,7 @@ def correlate(
     environment: Environment = Environment(),  # noqa: B008 - immutable
     flags: Iterable[Flag] = (),
     clock_seconds: float | None = 0.0,
+    in_flight: InFlight | None = None,
 ) -> RunReport:
     """Pair a run with the telemetry of its own window.
 
@@ -55,6 +57,8 @@ def correlate(
         flags: What else was found out about the run.
         clock_seconds: By how much the times of samples and run may differ beyond the lag of an
             arrival, either way; ``None`` where that is not known, and then no interval is given.
+        in_flight: What our own runs account for on each device; ``None`` where that is not known,
+            and then only the run's own core is looked at for work of others.
     """
     phases = trace.phases
     window = phases.get("steady")
@@ -71,11 +75,15 @@ def correlate(
     throttle = in_window(cut, window)
     throttle_events = trouble(throttle) if trace.throttle_events is None else trace.throttle_events
     board = telemetry(cut, window, throttle_events, throttle) if cut.times_ns else None
+    if board is not None and board.power_mode_changes:
+        raised.add("not_steady")
     together = overlapping(window, others or {})
     completed = len(starts) if trace.inference_count is None else trace.inference_count
     inferences = completed if trace.counts_inferences else None
     raised |= _raised(throttle_events, cut, window, starts, latencies)
     raised |= _displaced(trace, cut, window, environment)
+    if _has_company(trace, cut, in_flight):
+        raised.add("foreign_dla_activity")
     if aliased(sensor_times(window, environment.power_reading), starts):
         raised.add("aliased")
     if insufficient_samples(window.seconds, board.samples if board else 0, inferences):
@@ -138,6 +146,18 @@ def _displaced(trace: RunTrace, cut: Cut, window: Span, environment: Environment
         "dla_not_used": dla_not_used(trace.device, placement, was_on),
     }
     return {flag for flag, is_raised in found.items() if is_raised}
+
+
+def _has_company(trace: RunTrace, cut: Cut, in_flight: InFlight | None) -> bool:
+    """Tell whether others used a DLA core in the time of the run and its baselines."""
+    whole = trace.telemetry_window()
+    if whole is None:
+        return False
+    idle = [
+        span for name, span in trace.phases.items() if name in ("baseline_before", "baseline_after")
+    ]
+    ours = in_flight or (lambda _device, begin_ns, end_ns: (end_ns - begin_ns) / 1e9)
+    return foreign_dla_activity(cut, whole, trace.device, idle, ours)
 
 
 def _identity(trace: RunTrace, environment: Environment, cut: Cut | None) -> RunReport:

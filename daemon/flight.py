@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..collectors.base import Clock
 from ..collectors.board import RailRule
+from ..collectors.busy_time import BusyTime
 from ..collectors.load_board import LoadBoard
 from ..parsers.run_events import Counted, Inferences, Order, Phase, RunEvent
 from .config import Workload
@@ -40,11 +41,15 @@ class Job:
 
 
 class Windows:
-    """Steady windows of the runs of all lanes in the last hours, so that overlaps are seen."""
+    """Steady windows of the runs of all lanes in the last hours, so that overlaps are seen.
+
+    Beside them, when each run was in flight on its device, from its order to its end.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._spans: dict[str, Span] = {}
+        self._flights: dict[str, tuple[str, Span]] = {}
 
     def put(self, run_id: str, begin_ns: int, end_ns: int) -> None:
         """Note a window; one that is still open ends far in the future."""
@@ -58,6 +63,23 @@ class Windows:
         """Forget a run that had no steady phase."""
         with self._lock:
             self._spans.pop(run_id, None)
+
+    def fly(self, run_id: str, device: str, begin_ns: int, end_ns: int = FAR_OFF_NS) -> None:
+        """Note when a run is in flight; one that has not ended ends far in the future."""
+        with self._lock:
+            self._flights[run_id] = device, Span(begin_ns=begin_ns, end_ns=end_ns)
+            if len(self._flights) > _WINDOWS_AT_MOST:
+                ended = (one for one, (_, s) in self._flights.items() if s.end_ns != FAR_OFF_NS)
+                del self._flights[next(ended, next(iter(self._flights)))]
+
+    def in_flight_seconds(self, device: str, begin_ns: int, end_ns: int) -> float:
+        """Return for how long of a stretch any run was in flight on a device."""
+        busy = BusyTime()
+        with self._lock:
+            for on, span in self._flights.values():
+                if on == device:
+                    busy.add(max(span.begin_ns, begin_ns), min(span.end_ns, end_ns))
+        return busy.total / 1e9
 
     def others(self, run_id: str) -> dict[str, Span]:
         """Return the windows of all other runs."""
@@ -128,6 +150,7 @@ class Flight:
             process=job.workload.process,
             lateness_seconds=late,
         )
+        shared.windows.fly(job.run_id, self._device, started_ns)
 
     def take(self, event: RunEvent) -> None:
         """Fold one event of the worker in."""
@@ -152,6 +175,9 @@ class Flight:
         self.trace.ended_ns = self._shared.clock.monotonic_ns()
         self.trace.suspended_ns = self._suspended() - self._suspended_ns
         self._shared.load.set(self._device, 0.0, self.trace.ended_ns)
+        self._shared.windows.fly(
+            self.trace.run_id, self._device, self.trace.started_ns, self.trace.ended_ns
+        )
         steady = self.trace.phases.get("steady")
         if steady is not None:
             self._shared.windows.put(self.trace.run_id, steady.begin_ns, steady.end_ns)
@@ -201,6 +227,7 @@ def pair(shared: Surroundings, trace: RunTrace, verdict: Verdict) -> RunReport:
         rule=shared.rule(),
         others=shared.windows.others(trace.run_id),
         environment=shared.ledger.snapshot.environment,
+        in_flight=shared.windows.in_flight_seconds,
     )
 
 

@@ -26,6 +26,17 @@ class Ledger:
                 **changes,  # type: ignore[arg-type]
             )
 
+    def describe(self, **changes: object) -> None:
+        """Replace parts of the environment, where they are other than what is known."""
+        with self._lock:
+            known = self.snapshot.environment
+            if any(getattr(known, name) != value for name, value in changes.items()):
+                self.snapshot = replace(
+                    self.snapshot,
+                    version=self.snapshot.version + 1,
+                    environment=known.model_copy(update=changes),
+                )
+
     def _update_workload(self, name: str, state: WorkloadState, **changes: object) -> None:
         self.snapshot = replace(
             self.snapshot,

@@ -12,8 +12,10 @@ from prometheus_client.samples import Exemplar
 
 from .. import __version__
 from ..parsers.records import Engine, Sample
+from .beside_points import Point, beside_points
 from .histogram import Histogram
 from .metric_table import TABLE
+from .powered_time import POWERED
 from .run_report import RunReport
 from .snapshot import Snapshot, SourceState, WorkloadState
 
@@ -26,8 +28,6 @@ _BESIDE = {
     "gpu_memory.active_ratio": ("tegra_gpu_memory_active_ratio", {}),
     "fans.gpu.speed_ratio": ("tegra_fan_speed_ratio", {"fan": "gpu"}),
 }
-
-Point = tuple[str, dict[str, str], float]
 
 
 def points(snapshot: Snapshot, now_ns: int) -> Iterator[Point]:
@@ -55,6 +55,9 @@ def points(snapshot: Snapshot, now_ns: int) -> Iterator[Point]:
             yield from _sample_points(source.latest.value)
             for core, ratio in snapshot.dla_occupancy.items():
                 yield "tegra_dla_lane_occupancy_ratio", {"core": str(core)}, ratio
+            yield from beside_points(snapshot.beside)
+    for (zone, kind), celsius in snapshot.trips_celsius.items():
+        yield "tegra_temperature_trip_celsius", {"zone": zone, "kind": kind}, celsius
     for rail, joules in snapshot.rail_joules.items():
         yield "tegra_rail_energy_joules_total", {"rail": rail}, joules
     if snapshot.module_joules is not None:
@@ -70,9 +73,14 @@ def points(snapshot: Snapshot, now_ns: int) -> Iterator[Point]:
     )
     for source in snapshot.sources:
         yield from _source_points(source, now_ns)
+    is_fresh = any(source.is_fresh(now_ns) for source in snapshot.sources)
+    for name, up in snapshot.companions_up.items():
+        yield "tegrascope_source_up", {"source": name}, int(up and is_fresh)
     for reason, count in snapshot.skipped.items():
         yield "tegrascope_runs_skipped_total", {"reason": reason}, count
     yield "tegrascope_store_write_errors_total", {}, snapshot.store_write_errors
+    if snapshot.store_free_bytes is not None:
+        yield "tegrascope_store_free_bytes", {}, snapshot.store_free_bytes
 
 
 def _sample_points(sample: Sample) -> Iterator[Point]:
@@ -176,7 +184,8 @@ def _last_run_points(labels: dict[str, str], report: RunReport) -> Iterator[Poin
             elif signal.startswith("dla"):
                 core, _, source = signal.removeprefix("dla").partition(":")
                 where = {**labels, "core": core, "source": source}
-                yield f"{prefix}_dla_busy_ratio", where, utilization.mean_ratio
+                if source != POWERED:
+                    yield f"{prefix}_dla_busy_ratio", where, utilization.mean_ratio
         if report.telemetry.temperature:
             hottest = max(zone.max_celsius for zone in report.telemetry.temperature.values())
             yield f"{prefix}_temperature_max_celsius", labels, hottest

@@ -14,7 +14,7 @@ from .ledger import Ledger
 from .run_report import RunReport
 from .run_trace import RunTrace
 from .snapshot import Snapshot
-from .sources import open_telemetry
+from .sources import open_companions, open_telemetry
 from .telemetry import TelemetryFeed
 from .timeline import Timeline
 
@@ -59,6 +59,7 @@ class OwnTelemetry:
             ledger=self._surroundings.ledger,
             occupancy=lambda _begin_ns, _end_ns: {},
             rule=config.board,
+            companions=open_companions(config.telemetry, clock),
         )
 
     def start(self) -> None:

@@ -130,13 +130,13 @@ def dla_not_used(device: str, placement: Placement | None, was_on: bool | None) 
 
     Either the engine holds nothing for it, or telemetry that tells of the core saw it off all
     along: the driver keeps a core powered for half a second after each task, so one that works
-    is on in some sample.
+    is on in some sample, and its powered time grows.
 
     Args:
         device: The lane.
         placement: Of the engine that ran; ``None`` and ``unknown`` raise nothing.
-        was_on: Whether any sample of the steady window saw the core on; ``None`` where none
-            tells of it.
+        was_on: Whether the core was seen on in the steady window; ``None`` where nothing tells of
+            it.
     """
     if not device.startswith("dla"):
         return False

@@ -107,13 +107,19 @@ class Telemetry(Record):
     Attributes:
         samples: Samples whose time lies in the window.
         utilization: By signal: ``gpu``, ``emc``, ``cpu`` (mean of the online cores),
-            ``dla0:tegrastats`` … one signal a source, never mixed.
+            ``dla0:ftrace``, ``dla0:firmware``, ``dla0:tegrastats`` … one signal a source, never
+            mixed. ``dla0:powered`` is no load: the share of time in which the core was powered.
         frequency: By signal: ``gpu``, ``emc``, ``cpu``, ``dla0`` ….
         temperature: By thermal zone.
         dla_active: Share of the window in which tegrastats called a core on, by core.
         throttle_events: Throttle and over-current events; ``None`` where nothing counts them.
         throttle: The same by kind, with those too that are no trouble: a GPU that runs within
             its power cap.
+        dla_trace_troubles: What did not go by the book in the trace of the DLA, by reason. Where
+            events were ``lost``, ``dla0:ftrace`` is the least that it can have been.
+        dla_beyond_powered_seconds: By how much a core was busy beyond the time for which it was
+            powered, which can't be; empty where trace and power management agree.
+        power_mode_changes: How often the power mode changed; ``None`` where nothing tells of it.
     """
 
     samples: NonNegativeInt
@@ -123,6 +129,9 @@ class Telemetry(Record):
     dla_active: dict[str, Ratio] = {}
     throttle_events: NonNegativeInt | None = None
     throttle: dict[str, NonNegativeInt] = {}
+    dla_trace_troubles: dict[str, NonNegativeInt] = {}
+    dla_beyond_powered_seconds: dict[str, NonNegativeFloat] = {}
+    power_mode_changes: NonNegativeInt | None = None
 
 
 class RailEnergy(Record):
@@ -202,6 +211,10 @@ class Environment(Record):
         l4t: Release, where known.
         jetpack: Release, where known.
         power_mode: As nvpmodel calls it; of a desktop or server GPU its power limit.
+        clocks_locked: Whether the clocks of CPU and GPU were held at one value, as
+            ``jetson_clocks`` does; ``None`` where nothing tells.
+        rail_sensors: How the sensors of a board's rails are set, as the kernel's files say:
+            samples that one reading is the mean of, milliseconds between readings, micro-ohms.
         gpu_uuid: Which GPU was read, where there may be several.
         power_reading: What NVML's power is: ``instant``, or ``usage`` for a lagging mean;
             ``None`` on a board.
@@ -216,6 +229,8 @@ class Environment(Record):
     l4t: str | None = None
     jetpack: str | None = None
     power_mode: str | None = None
+    clocks_locked: bool | None = None
+    rail_sensors: dict[str, float] = {}
     gpu_uuid: str | None = None
     power_reading: str | None = None
     telemetry_source: str | None = None

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import queue
 import socket
 import threading
@@ -9,8 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..collectors.base import SYSTEM_CLOCK, Clock
+from ..collectors.devfreq import clocks_locked
 from ..collectors.line_collector import LineCollector
 from ..collectors.load_board import LoadBoard
+from ..collectors.power_mode import read_power_mode
+from ..collectors.thermal import read_trips
 from ..parsers.errors import Mendable
 from .config import Config
 from .energy_counters import EnergyCounters
@@ -30,7 +34,7 @@ from .secret import read_token
 from .server import serve, url_of
 from .signals import END, RELOAD, Signals
 from .snapshot import Snapshot
-from .sources import lane_occupancy, open_telemetry
+from .sources import board_root, lane_occupancy, open_companions, open_telemetry
 from .store import Store
 from .telemetry import TelemetryFeed
 from .timeline import SealedBlock, Timeline
@@ -42,6 +46,8 @@ _TICK_NS = 1_000_000_000
 _PRUNE_NS = 3600 * 1_000_000_000
 _TRIM_NS = 15 * 1_000_000_000
 _RETRY_NS = 5 * 1_000_000_000
+# The power mode of a board can be changed at any time.
+_FACTS_NS = 10 * 1_000_000_000
 # A wall clock may be set at any time, so cron is looked at this often at least.
 _LOOK_NS = 10 * 1_000_000_000
 # Sources that are kept alive; any other may end by itself, and nothing is wrong then.
@@ -114,6 +120,7 @@ class Service:
         self._keeper = WindowKeeper(self._pairing, lambda: self.config.workloads)
         self._runners: dict[str, LaneRunner] = {}
         self._feed: TelemetryFeed | None = None
+        self._board_root: Path | None = None
         self._scheduler = Scheduler((), self._now())
         self._watchdog = Watchdog(watchdog_seconds())
         self._reloaded = ""
@@ -307,7 +314,13 @@ class Service:
             self._feed.stop()
         self._timeline.seal()
         self._timeline.source = collector.source.name
-        self.ledger.update(environment=environment_of(config, collector.source.is_live))
+        self._board_root = board_root(config.telemetry)
+        self.ledger.update(
+            environment=environment_of(config, collector.source.is_live),
+            trips_celsius={} if self._board_root is None else read_trips(self._board_root),
+            beside={},
+            companions_up={},
+        )
         self._feed = TelemetryFeed(
             collector,
             timeline=self._timeline,
@@ -317,6 +330,7 @@ class Service:
                 self._load, self._runners, begin_ns, end_ns
             ),
             rule=config.board,
+            companions=open_companions(config.telemetry, self._clock),
         )
         self._feed.start()
 
@@ -357,7 +371,7 @@ class Service:
         self._scheduler.missed.clear()
 
     def _keep_house(self) -> None:
-        next_ns = pruned_ns = retried_ns = trimmed_ns = self._clock.monotonic_ns()
+        next_ns = pruned_ns = retried_ns = trimmed_ns = facts_ns = self._clock.monotonic_ns()
         self._prune()
         while not self._clock.wait(self._stopping, next_ns):
             now_ns = self._clock.monotonic_ns()
@@ -367,8 +381,13 @@ class Service:
             if self._feed is not None:
                 self._feed.refresh()
             self.ledger.update(
-                store_write_errors=self._store.write_errors, store_problem=self._store.problem
+                store_write_errors=self._store.write_errors,
+                store_problem=self._store.problem,
+                store_free_bytes=_free_bytes(self._store.path.parent),
             )
+            if now_ns - facts_ns > _FACTS_NS:
+                facts_ns = now_ns
+                self._look_at_board()
             if now_ns - pruned_ns > _PRUNE_NS:
                 pruned_ns = now_ns
                 self._prune()
@@ -379,6 +398,13 @@ class Service:
                 trimmed_ns = now_ns
                 give_back()
             self._look_after_watchdog()
+
+    def _look_at_board(self) -> None:
+        root = self._board_root
+        if root is not None:
+            self.ledger.describe(
+                power_mode=read_power_mode(root), clocks_locked=clocks_locked(root)
+            )
 
     def _write_blocks(self) -> None:
         while True:
@@ -392,3 +418,12 @@ class Service:
         self._store.prune(
             now_ns - int(store.samples_retention * 1e9), now_ns - int(store.runs_retention * 1e9)
         )
+
+
+def _free_bytes(directory: Path) -> int | None:
+    """Return what a user without privileges may still write there."""
+    try:
+        disk = os.statvfs(directory)
+    except OSError:
+        return None
+    return disk.f_bavail * disk.f_frsize

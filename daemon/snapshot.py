@@ -82,13 +82,17 @@ class Snapshot:
         rail_joules: Energy since the start, by rail.
         module_joules: Energy of the module; ``None`` where the board's rule is not known.
         throttle_events: How often throttling began, by kind.
-        beside: What companions of the telemetry told with the newest sample, by column.
+        beside: What companions of the telemetry told with the newest sample, by column, where
+            its line did not.
+        companions_up: Whether each companion gave what it should with the newest sample, by name.
+        trips_celsius: Lowest trip point of the board, by zone and kind.
         dla_occupancy: Share of the last interval in which our own lane had work in flight.
         workloads: By name.
         lateness: Of the starts of scheduled runs.
         skipped: Scheduled runs that did not start, by reason.
         store_write_errors: Since the start.
         store_problem: Why the store does not write now.
+        store_free_bytes: Room where the store is; ``None`` where that can't be told.
     """
 
     version: int = 0
@@ -98,9 +102,12 @@ class Snapshot:
     module_joules: float | None = None
     throttle_events: Mapping[str, int] = field(default_factory=dict)
     beside: Mapping[str, float] = field(default_factory=dict)
+    companions_up: Mapping[str, bool] = field(default_factory=dict)
+    trips_celsius: Mapping[tuple[str, str], float] = field(default_factory=dict)
     dla_occupancy: Mapping[int, float] = field(default_factory=dict)
     workloads: Mapping[str, WorkloadState] = field(default_factory=dict)
     lateness: Histogram = field(default_factory=lambda: Histogram.empty(LATENESS_BOUNDS_SECONDS))
     skipped: Mapping[str, int] = field(default_factory=dict)
     store_write_errors: int = 0
     store_problem: str | None = None
+    store_free_bytes: int | None = None

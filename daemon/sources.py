@@ -5,14 +5,18 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..collectors.base import Clock, LineSource
+from ..collectors.base import Clock, Companion, LineSource
+from ..collectors.board_facts import is_tegra
+from ..collectors.dla_trace import PATIENCE_SECONDS, DlaTrace
 from ..collectors.line_collector import LineCollector
 from ..collectors.load_board import LoadBoard
 from ..collectors.process_source import ProcessSource
 from ..collectors.replay import ReplaySource
 from ..collectors.simulator import SimulatorSource
+from ..collectors.socket_lines import SocketLines
 from ..collectors.socket_source import SocketSource
 from ..collectors.stream import StreamSource
+from ..collectors.sysfs import SysfsCompanion
 from ..collectors.tegrastats import TegrastatsCollector, tegrastats_command
 from .config import Telemetry
 
@@ -105,6 +109,59 @@ def _unit_interval(telemetry: Telemetry) -> float:
             seconds,
         )
     return seconds
+
+
+def board_root(telemetry: Telemetry) -> Path | None:
+    """Return what stands for ``/`` where the kernel tells of the board whose lines are read.
+
+    Args:
+        telemetry: The settings.
+
+    Returns:
+        ``None`` where the lines are of another machine, where this is no Jetson and nobody says
+        otherwise, and where nothing is to be read.
+    """
+    if telemetry.source not in ("tegrastats", "stream") or telemetry.sysfs is False:
+        return None
+    if telemetry.sysfs == "auto":
+        return Path("/") if is_tegra() else None
+    return Path("/") if telemetry.sysfs is True else Path(telemetry.sysfs)
+
+
+def open_companions(telemetry: Telemetry, clock: Clock) -> list[Companion]:
+    """Return what is read beside each line.
+
+    Args:
+        telemetry: The settings.
+        clock: The time.
+    """
+    companions: list[Companion] = []
+    root = board_root(telemetry)
+    if root is not None:
+        companions.append(SysfsCompanion(root, clock=clock))
+    trace = _trace_source(telemetry, clock)
+    if trace is not None:
+        hertz = telemetry.dla_trace.counter_hertz
+        companions.append(DlaTrace(trace, counter_hertz=hertz, clock=clock))
+    return companions
+
+
+def _trace_source(telemetry: Telemetry, clock: Clock) -> LineSource | None:
+    settings = telemetry.dla_trace
+    name, silence_seconds = DlaTrace.name, 4 * PATIENCE_SECONDS
+    if telemetry.source not in ("tegrastats", "stream"):
+        return None  # lines of another machine, beside the trace of this one
+    if settings.socket is not None:
+        return SocketLines(settings.socket, name=name, silence_seconds=silence_seconds, clock=clock)
+    if settings.command is None:
+        return None
+    return ProcessSource(
+        settings.command,
+        interval_seconds=silence_seconds / 5,
+        name=name,
+        clock=clock,
+        silence_seconds=silence_seconds,
+    )
 
 
 def lane_occupancy(

@@ -62,6 +62,7 @@ class TelemetryFeed:
         self._occupancy = occupancy
         self._latest: Stamped[Sample] | None = None
         self._about: About | None = None
+        self._told: set[str] = set()
         # An older state must not be shown over a newer one.
         self._showing = threading.Lock()
         energy.rule = rule
@@ -116,8 +117,9 @@ class TelemetryFeed:
     def _take(self, sample: Stamped[Sample]) -> None:
         self._lines_until_sample = self._collector.lines
         values = flatten(sample.value)
-        beside = self._read_companions()
-        values.update({name: value for name, value in beside.items() if name not in values})
+        told, companions_up = self._read_companions()
+        beside = {name: value for name, value in told.items() if name not in values}
+        values.update(beside)
         if self._collector.about is not self._about:
             self._describe(self._collector.about)
         # The counters first: who waits on the timeline may look at them at once.
@@ -134,15 +136,26 @@ class TelemetryFeed:
                 module_joules=self._energy.module_joules,
                 throttle_events=counts(values),
                 beside=beside,
+                companions_up=companions_up,
                 dla_occupancy=self._occupancy(begin_ns, sample.monotonic_ns),
             )
 
-    def _read_companions(self) -> dict[str, float]:
-        """Return the columns of all companions; of two that tell the same, the first."""
+    def _read_companions(self) -> tuple[dict[str, float], dict[str, bool]]:
+        """Return the columns of all companions, and which of them are well.
+
+        Of two that tell the same, the first is heard.
+        """
         found: dict[str, float] = {}
+        well: dict[str, bool] = {}
         for companion in reversed(self._companions):
-            found.update(companion.columns())
-        return found
+            columns = companion.columns()
+            found.update(columns)
+            problem = companion.problem
+            well[companion.name] = bool(columns) and problem is None
+            if problem is not None and problem not in self._told:
+                self._told.add(problem)
+                _LOG.warning("%s: %s", companion.name, problem)
+        return found, well
 
     def _describe(self, about: About | None) -> None:
         """Take over what a source says of the machine; the configuration knows better."""

@@ -77,13 +77,24 @@ def installed_files(program: str, tegrastats: str | None = None) -> list[File]:
         if not entry.name.endswith((".service", ".socket")):
             continue
         text = entry.read_text(encoding="utf-8")
-        text = re.sub(r"^(Exec\w+=)/usr/bin/tegrascope\b", rf"\1{program}", text, flags=re.M)
-        text = re.sub(r"^(Exec\w+=)/usr/bin/tegrastats\b", rf"\1{tegrastats}", text, flags=re.M)
+        for name, path in (
+            ("tegrascope-dla-trace", _reader_of(program)),
+            ("tegrascope", program),
+            ("tegrastats", tegrastats),
+        ):
+            text = re.sub(rf"^(Exec\w+=)/usr/bin/{name}(?![\w-])", rf"\1{path}", text, flags=re.M)
         found.append(File(f"{_UNITS}/{entry.name}", MARK + text))
     found.append(File(_SYSUSERS, MARK + (source / "tegrascope.sysusers").read_text("utf-8")))
     for path, name in zip(SETTINGS, ("tegrascope.yaml", "tegrascope.default"), strict=True):
         found.append(File(path, (source / name).read_text("utf-8"), is_setting=True))
     return found
+
+
+def _reader_of(program: str) -> str:
+    """Return what starts the DLA trace reader of an installation."""
+    if program.endswith(" -m tegrascope"):
+        return f"{program}.collectors.dla_reader"
+    return str(Path(program).with_name("tegrascope-dla-trace"))
 
 
 def units_present(root: Path) -> list[Path]:

@@ -2,15 +2,18 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from math import fsum, isnan, nan
 
 from .cut import Cut
+from .dla_truth import beyond_powered, busy, troubles, was_busy
 from .energy import interval_ns
+from .powered_time import powered, was_powered
 from .run_report import Frequency, Span, Telemetry, Temperature, Utilization
 
 Column = Sequence[float]
 _CORE = re.compile(r"cpu\.\d+\.(utilization_ratio|frequency_hertz)")
-_DLA = re.compile(r"dla\.(\d+)\.(on|utilization_ratio|frequency_hertz)")
+_DLA = re.compile(r"dla\.(\d+)\.(on|utilization_ratio|frequency_hertz|firmware_ratio)")
 _ZONE = "temperatures_celsius."
 _CLUSTER = "gpu.frequency_hertz."
 
@@ -82,7 +85,9 @@ def telemetry(
             name: Utilization(mean_ratio=weighted_mean(pairs), max_ratio=max(pairs)[0])
             for name, pairs in loads.items()
             if pairs
-        },
+        }
+        | busy(cut, window)
+        | powered(cut, window),
         frequency={
             name: Frequency(min_hertz=min(pairs)[0], mean_hertz=weighted_mean(pairs))
             for name, pairs in clocks.items()
@@ -96,6 +101,9 @@ def telemetry(
         dla_active={name: weighted_mean(pairs) for name, pairs in gates.items() if pairs},
         throttle_events=throttle_events,
         throttle=dict(throttle or {}),
+        dla_trace_troubles=troubles(cut, window),
+        dla_beyond_powered_seconds=beyond_powered(cut, window),
+        power_mode_changes=power_mode_changes(cut, window),
     )
 
 
@@ -110,6 +118,7 @@ def load_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
         "emc": columns.get("emc.utilization_ratio"),
         "cpu": [mean_present(at) for at in zip(*cores, strict=True)] if cores else None,
         **{f"{n}:tegrastats": c for n, c in _dla(columns, "utilization_ratio").items()},
+        **{f"{n}:firmware": c for n, c in _dla(columns, "firmware_ratio").items()},
     }
     return {name: column for name, column in named.items() if column is not None}
 
@@ -142,7 +151,11 @@ def gate_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
 
 
 def dla_was_on(cut: Cut, window: Span, device: str) -> bool | None:
-    """Tell whether any sample in a window saw a DLA core powered or busy.
+    """Tell whether a DLA core was busy in a window or, where no trace tells, powered.
+
+    A trace of its tasks knows best, for whatever reason the core may have been powered. A sample
+    sees the gate at its own time only; the kernel's count of powered time misses nothing between
+    two, and needs no root.
 
     Args:
         cut: Samples of the window with their neighbours.
@@ -150,8 +163,11 @@ def dla_was_on(cut: Cut, window: Span, device: str) -> bool | None:
         device: ``dla0`` or ``dla1``.
 
     Returns:
-        ``None`` where no sample in the window tells of the core.
+        ``None`` where nothing in the window tells of the core.
     """
+    traced = was_busy(cut, window, device)
+    if traced is not None:
+        return traced
     inside = cut.inside(window.begin_ns, window.end_ns)
     columns = (_dla(cut.columns, field).get(device) for field in ("on", "utilization_ratio"))
     told = [
@@ -161,7 +177,26 @@ def dla_was_on(cut: Cut, window: Span, device: str) -> bool | None:
         for value in column[inside]
         if not isnan(value)
     ]
-    return any(value > 0 for value in told) if told else None
+    if any(value > 0 for value in told):
+        return True
+    counted = was_powered(cut, window, device)
+    return counted if counted is not None or not told else False
+
+
+def power_mode_changes(cut: Cut, window: Span) -> int | None:
+    """Count how often the board's power mode changed in a window.
+
+    Args:
+        cut: Samples of the window with a neighbour on each side.
+        window: The steady window.
+
+    Returns:
+        From the last sample at or before the window to the first at or after it; ``None`` where
+        nothing tells the mode.
+    """
+    column = cut.around(window.begin_ns, window.end_ns).columns.get("power_mode.number", ())
+    known = [number for number in column if not isnan(number)]
+    return sum(a != b for a, b in pairwise(known)) if known else None
 
 
 def zone_columns(columns: Mapping[str, Column]) -> dict[str, Column]:

@@ -120,6 +120,7 @@ class WindowKeeper:
             shared.store.begin(pair(shared, trace, Verdict("failed", "the daemon ended during it")))
             self._open[trace.run_id] = window
             shared.windows.put(trace.run_id, begin_ns, FAR_OFF_NS)
+            shared.windows.fly(trace.run_id, trace.device, begin_ns)
         shared.ledger.run_began(workload.name, trace.run_id, None, shared.clock.wall_ns() / 1e9)
         interval = shared.timeline.interval_seconds or 0.0
         return {
@@ -215,6 +216,7 @@ class WindowKeeper:
         trace.inference_count = content.inferences
         trace.counts_inferences = content.inferences is not None or bool(content.start_ns)
         self._shared.windows.put(trace.run_id, begin_ns, end_ns)
+        self._shared.windows.fly(trace.run_id, trace.device, begin_ns, end_ns)
         reason = content.reason or "the application gave no reason"
         self._ended.put(
             (trace, Verdict(content.outcome, None if content.outcome == "ok" else reason))
@@ -224,6 +226,12 @@ class WindowKeeper:
         """Close a window of which nothing more is known than that it began."""
         window.trace.ended_ns = self._shared.clock.monotonic_ns()
         self._shared.windows.drop(window.trace.run_id)
+        self._shared.windows.fly(
+            window.trace.run_id,
+            window.trace.device,
+            window.trace.begins["steady"],
+            window.trace.ended_ns,
+        )
         with self._lock:
             self._waiting += 1
         self._ended.put((window.trace, verdict))

@@ -125,7 +125,8 @@ def lay_out(tree: Path, version: str, arch: str) -> None:
         (tree / where).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "systemd" / name, tree / where)
     (tree / "usr/bin").mkdir(parents=True)
-    (tree / "usr/bin/tegrascope").symlink_to("../lib/tegrascope/venv/bin/tegrascope")
+    for name in ("tegrascope", "tegrascope-dla-trace"):
+        (tree / "usr/bin" / name).symlink_to(f"../lib/tegrascope/venv/bin/{name}")
     words = tree / "usr/share/doc/tegrascope"
     words.mkdir(parents=True)
     shutil.copy(ROOT / "LICENSE", words / "copyright")

@@ -110,6 +110,16 @@ class Hello(NamedTuple):
     cores: tuple[int, ...]
 
 
+class Unavailable(NamedTuple):
+    """The reader has nothing to read.
+
+    Attributes:
+        why: What is wrong, and what mends it.
+    """
+
+    why: str
+
+
 class Alive(NamedTuple):
     """All events until this time have been printed.
 
@@ -134,7 +144,7 @@ class Firmware(NamedTuple):
     busy_ratio: float
 
 
-TraceEvent = Submitted | Ended | Fence | Lost | Hello | Alive | Firmware
+TraceEvent = Submitted | Ended | Fence | Lost | Hello | Unavailable | Alive | Firmware
 
 
 def parse_trace_line(line: str) -> TraceEvent:
@@ -213,6 +223,8 @@ def _event(event: str, at_ns: int, fields: str, line: str) -> TraceEvent:
 
 
 def _own(text: str, line: str) -> TraceEvent:
+    if text.startswith("unavailable "):
+        return Unavailable(text.removeprefix("unavailable "))
     hello = _HELLO.fullmatch(text)
     if hello is not None:
         return Hello(tuple(int(core) for core in hello["cores"].split(",") if core))

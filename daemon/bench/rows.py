@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..dla_truth import SOURCES
+from ..powered_time import POWERED
 from .result import AcceleratorResult, Check, Figure, GoalResult, ModelResult
 from .words import joules, percent, points, rate, seconds, with_half
 
@@ -91,16 +93,22 @@ def _load(signal: str) -> Callable[[AcceleratorResult], str | None]:
 
 
 def _dla(result: AcceleratorResult) -> str | None:
-    """Say what is known of the DLA cores: a load with its source, else whether one was on."""
-    told = []
-    for name, figure in result.utilization.items():
-        core, _, source = name.partition(":")
-        if source and (core == result.device or not result.device.startswith("dla")):
-            told.append(f"{core} {percent(figure.value)}")
+    """Say what is known of the DLA cores: a load by its truest source, else whether one was on."""
+    loads = {}
+    for source in reversed(SOURCES):
+        for name, figure in result.utilization.items():
+            core, _, said_by = name.partition(":")
+            ours = core == result.device or not result.device.startswith("dla")
+            if said_by == source and ours:
+                loads[core] = f"{core} {percent(figure.value)}"
+    told = [loads[core] for core in sorted(loads)]
     if told or not result.device.startswith("dla"):
         return ", ".join(told) or None
     gate = result.dla_active.get(result.device)
-    return None if gate is None else f"on {percent(gate)} of the time"
+    if gate is not None:
+        return f"on {percent(gate)} of the time"
+    time = result.utilization.get(f"{result.device}:{POWERED}")
+    return None if time is None else f"powered {percent(time.value)} of the time"
 
 
 def _freed(result: AcceleratorResult) -> str | None:

@@ -13,11 +13,12 @@ from ...parsers.errors import Mendable
 from ..config import Telemetry
 from ..cut import Cut
 from ..energy_counters import EnergyCounters
+from ..environment import with_facts
 from ..flight import Surroundings, Windows
 from ..ledger import Ledger
 from ..run_report import Environment, Span
 from ..snapshot import Snapshot
-from ..sources import lane_occupancy, open_telemetry
+from ..sources import board_root, lane_occupancy, open_companions, open_telemetry
 from ..telemetry import TelemetryFeed
 from ..timeline import Timeline
 from ..utilization import telemetry as describe
@@ -71,6 +72,9 @@ class Stand:
             simulated=is_simulated,
             versions={"tegrascope": __version__, "python": python_version()},
         )
+        root = None if telemetry is None else board_root(telemetry)
+        if root is not None:
+            environment = with_facts(environment, root)
         self.surroundings = Surroundings(
             ledger=Ledger(Snapshot(environment=environment)),
             timeline=self._timeline,
@@ -111,6 +115,7 @@ class Stand:
                 around.load, ("dla0", "dla1"), begin_ns, end_ns
             ),
             rule=self._rule,
+            companions=open_companions(self._settings, self._clock),
         )
         feed.start()
         if self._await_first(feed):

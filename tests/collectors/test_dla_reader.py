@@ -171,9 +171,11 @@ def test_firmware_is_asked_only_while_a_task_is_in_flight(tmp_path):
     assert isinstance(told, Firmware)
     assert (told.core, told.busy_ratio) == (0, pytest.approx(0.123456))
     assert firmware.read(clock) == []  # not due again
-    clock.ns += 2_000_000_000
+    clock.ns += 1_500_000_000
     assert len(firmware.read(clock)) == 1
-    clock.ns += 2_000_000_000
+    clock.ns += 1_500_000_000
+    assert firmware.read(clock) == []  # no task takes so long: its end was lost
+    firmware.take([SUBMIT.format(at=clock.ns / 1e9)])
     firmware.take([END.format(at=clock.ns / 1e9)])
     assert firmware.read(clock) == []
 
@@ -240,7 +242,7 @@ def test_program_ends_when_nobody_reads(tracefs, started):
 
 
 def test_program_without_a_trace_says_why_in_one_line(tmp_path):
-    """What is missing is one line on standard error, and a status of its own."""
+    """What is missing is one line for the journal and for who asked, and a status of its own."""
     told = subprocess.run(
         [sys.executable, "-m", "tegrascope.collectors.dla_reader", "--root", str(tmp_path)],
         capture_output=True,
@@ -248,8 +250,10 @@ def test_program_without_a_trace_says_why_in_one_line(tmp_path):
         check=False,
         timeout=30,
     )
-    assert (told.returncode, told.stdout) == (UNAVAILABLE, "")
-    assert len(told.stderr.splitlines()) == 1
+    assert told.returncode == UNAVAILABLE
+    (said,) = told.stderr.splitlines()
+    (line,) = told.stdout.splitlines()
+    assert said == f"dla trace: {parse_trace_line(line).why}"
 
 
 def test_program_for_root_imports_little():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tegrascope.collectors.busy_time import BusyTime
-from tegrascope.collectors.dla_tasks import MOST_PENDING, DlaTasks, TickClock
+from tegrascope.collectors.dla_tasks import MOST_PENDING, CounterCheck, DlaTasks
 from tegrascope.parsers.ftrace import Ended, Lost, Submitted
 
 HERTZ = 31_250_000
@@ -48,9 +48,9 @@ def test_union_is_what_is_covered(stretches):
     busy = BusyTime()
     gained = [busy.add(*one) for one in stretches]
     covered = {moment for begin, finish in stretches for moment in range(begin, finish)}
-    assert busy.total_ns == sum(gained) == len(covered)
+    assert busy.total == sum(gained) == len(covered)
     assert min(gained, default=0) >= 0
-    assert busy.late_ns == 0
+    assert busy.late == 0
     for moment in range(0, 1300, 7):
         assert busy.is_busy_at(moment) == (moment in covered)
 
@@ -63,7 +63,7 @@ def test_cutting_time_neither_makes_nor_loses(stretches, cut):
         whole.add(begin, finish)
         halves.add(begin, max(begin, min(cut, finish)))
         halves.add(min(finish, max(cut, begin)), finish)
-    assert halves.total_ns == whole.total_ns
+    assert halves.total == whole.total
 
 
 @given(STRETCHES)
@@ -73,7 +73,7 @@ def test_little_memory_never_counts_twice(stretches):
     for one in stretches:
         busy.add(*one)
     covered = {moment for begin, finish in stretches for moment in range(begin, finish)}
-    assert busy.total_ns <= len(covered) <= busy.total_ns + busy.late_ns
+    assert busy.total <= len(covered) <= busy.total + busy.late
 
 
 def test_tasks_are_joined_to_their_core():
@@ -128,6 +128,38 @@ def test_doubt_is_counted_and_no_time_is_lost():
     assert sum(tasks.busy_seconds().values()) == pytest.approx(0.0028)
 
 
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0, 1]), st.integers(1, 40), st.integers(0, 20)),
+        min_size=1,
+        max_size=60,
+    ),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_busy_time_is_the_time_of_the_tasks(made, shares_ids, random):
+    """One core does one task after the other; whatever the ids and delays, no time is made."""
+    events, free, numbers, worked = [], {0: 10.0, 1: 10.0}, {0: 0, 1: 0}, {0: 0, 1: 0}
+    for core, length, pause in made:
+        begin = free[core] + pause
+        free[core] = begin + length
+        worked[core] += length
+        numbers[core] += 1
+        task = numbers[core] if shares_ids else numbers[core] * 2 + core
+        events.append(submit(task, core, begin - random.uniform(0.1, 9), random.uniform(0, 0.05)))
+        events.append(end(task, begin, free[core], random.uniform(0, 3)))
+    tasks = counted(*sorted(events, key=lambda event: event.at_ns))
+    busy = tasks.busy_seconds()
+    assert sum(tasks.tasks().values()) == len(made)
+    assert sum(busy.values()) <= sum(worked.values()) / 1000 + 1e-6
+    for core, seconds in busy.items():
+        assert seconds <= max(free.values()) / 1000
+        if not shares_ids:
+            assert seconds == pytest.approx(worked[core] / 1000)
+    if not tasks.troubles:
+        assert sum(busy.values()) == pytest.approx(sum(worked.values()) / 1000)
+
+
 def test_what_is_missing_is_counted():
     """An end without a submission has no core; a submission without an end no length."""
     tasks = counted(end(3, 1, 2), submit(4, 0, 3), submit(4, 0, 900), end(4, 901, 902), Lost(0, 12))
@@ -160,32 +192,12 @@ def test_device_that_is_none_is_left_out():
     assert counted(submit(1, None, 1), end(1, 2, 3)).troubles == {"odd": 1, "unmatched": 1}
 
 
-def test_ticks_are_told_on_the_monotonic_clock():
-    """The least delay of the last events is the offset; a suspend moves it at once."""
-    clock = TickClock(HERTZ)
-    for ms, delay_ms in ((1, 3), (2, 0.5), (3, 9)):
-        clock.learn(ticks(ms), written(ms + delay_ms))
-    assert clock.monotonic_ns(ticks(4)) == written(4.5)
-    clock.learn(ticks(60_000), written(10.2))
-    assert clock.monotonic_ns(ticks(60_001)) == written(11.2)
-    assert not clock.is_wrong
-
-
-def test_offset_follows_a_clock_that_is_steered():
-    """An old minimum does not hold for ever: time daemons make the clock run faster or slower."""
-    clock = TickClock(HERTZ)
-    for second in range(100):
-        ms = second * 1000
-        clock.learn(ticks(ms), written(ms * 1.0005 + 0.1))
-    assert abs(clock.monotonic_ns(ticks(99_000)) - written(99_000 * 1.0005)) < 11 * MS
-
-
 def test_wrong_counter_is_found_out():
     """A board whose counter is another would have all its busy times wrong by a factor."""
-    right, wrong = TickClock(HERTZ), TickClock(24_000_000)
+    right, wrong = CounterCheck(HERTZ), CounterCheck(24_000_000)
     for second in range(60):
-        for clock in (right, wrong):
-            clock.check(HERTZ * second, written(second * 1000 + second % 3 * 0.1))
+        for counter in (right, wrong):
+            counter.see(HERTZ * second, written(second * 1000 + second % 3 * 0.1))
     assert not right.is_wrong
     assert wrong.is_wrong
     assert wrong.measured_hertz == pytest.approx(HERTZ, rel=1e-3)
@@ -193,8 +205,8 @@ def test_wrong_counter_is_found_out():
 
 def test_suspend_is_no_wrong_counter():
     """The counter goes on in suspend and the clock does not; one such leap says nothing."""
-    clock = TickClock(HERTZ)
+    counter = CounterCheck(HERTZ)
     for second in range(60):
         asleep = 3600 if second > 30 else 0
-        clock.check(HERTZ * (second + asleep), written(second * 1000))
-    assert not clock.is_wrong
+        counter.see(HERTZ * (second + asleep), written(second * 1000))
+    assert not counter.is_wrong

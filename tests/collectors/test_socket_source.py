@@ -233,4 +233,4 @@ def test_stop_ends_both(serving, source):
 def test_refusal_says_what_to_do(tmp_path):
     """No socket: the error has the command that makes one."""
     with pytest.raises(Mendable, match=r"enable --now tegrascope-tegrastats\.socket"):
-        LineSocket(tmp_path / "none.sock")
+        LineSocket(tmp_path / "tegrastats.sock")

@@ -220,6 +220,19 @@ def test_table_shows_placement_and_precision():
     assert rows["built as"] == ("int8 9, fp16 2 (int8 asked)",)
 
 
+def test_load_of_a_dla_is_that_of_the_truest_source():
+    """One figure a core: what tegrastats or the firmware say stands in where there is no trace."""
+
+    def cell(device, **loads):
+        told = {name.replace("_", ":"): {"value": value} for name, value in loads.items()}
+        rows = rows_of([result(device=device, utilization=told)])
+        return {row.label: row.cells for row in rows}["DLA load"]
+
+    assert cell("dla0", dla0_firmware=0.9, dla0_ftrace=0.5, dla0_tegrastats=0.7) == ("dla0 50.0 %",)
+    assert cell("dla0", dla0_firmware=0.9, dla0_tegrastats=0.7) == ("dla0 70.0 %",)
+    assert cell("gpu", dla1_ftrace=0.2, dla0_firmware=0.9) == ("dla0 90.0 %, dla1 20.0 %",)
+
+
 def test_page_explains_every_row_and_check():
     """Whoever wonders about a line of the table or a check finds it on the page."""
     page = (Path(__file__).parents[2] / "docs/bench.md").read_text(encoding="utf-8")

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tegrascope.collectors.base import SYSTEM_CLOCK
 from tegrascope.daemon.config import Config, Workload, read_duration, split_listen
 from tegrascope.daemon.config_file import ConfigError, load_config, parse_config
+from tegrascope.daemon.sources import open_companions
 
 
 def problems(text: str) -> list[str]:
@@ -146,3 +148,32 @@ def test_gpu_is_an_index_or_a_uuid(gpu):
     config = parse_config(f"telemetry: {{source: nvml, nvml: {{gpu: {gpu}}}}}", Path("t.yaml"))
     assert config.telemetry.nvml.gpu == gpu
     assert config.telemetry.interval == 1.009
+
+
+def test_dla_trace_is_off_unless_it_is_told_where():
+    """Nothing is started for it by default, and one of two ways is a choice to be made."""
+    assert open_companions(Config().telemetry, SYSTEM_CLOCK) == []
+    text = "telemetry: {source: %s, dla_trace: {command: sudo -n reader}}"
+    here = parse_config(text % "tegrastats", Path("t.yaml")).telemetry
+    (companion,) = open_companions(here, SYSTEM_CLOCK)
+    assert (companion.name, companion.problem) == ("ftrace", None)
+    assert here.dla_trace.command == ("sudo", "-n", "reader")
+    # Lines of another machine are not put beside the trace of this one.
+    played = parse_config(text % "simulator", Path("t.yaml")).telemetry
+    assert open_companions(played, SYSTEM_CLOCK) == []
+    (told,) = problems("telemetry: {dla_trace: {command: a, socket: /b}}\n")
+    assert "give command or socket, not both" in told
+
+
+@pytest.mark.parametrize("value", ["auto", True, False, "/", "/srv/board"])
+def test_sysfs_is_a_switch_or_a_root(value):
+    """It is left to the machine, switched, or read under another root."""
+    telemetry = Config.model_validate({"telemetry": {"sysfs": value}}).telemetry
+    assert telemetry.sysfs == value
+
+
+@pytest.mark.parametrize("value", ["off-and-on", "relative/root", "3", "[/]"])
+def test_sysfs_of_another_form_is_refused(value):
+    """A root that would depend on where the daemon was started is none."""
+    (told,) = problems(f"telemetry:\n  sysfs: {value}\n")
+    assert told.startswith("t.yaml:2: telemetry.sysfs: auto, true, false, or a directory")

@@ -7,6 +7,7 @@ import pytest
 from tegrascope.collectors.board import find_rail_rule
 from tegrascope.daemon.correlate import correlate
 from tegrascope.daemon.cut import Cut
+from tegrascope.daemon.flight import Windows
 from tegrascope.daemon.run_report import Environment, Span
 from tegrascope.daemon.run_trace import RunTrace
 from tegrascope.daemon.utilization import dla_was_on
@@ -281,6 +282,65 @@ def test_work_that_went_elsewhere_is_flagged():
     assert quality("gpu_only", OFF, device="gpu") == ()
 
 
+def counted(begin, end, ratio=0.8):
+    """Return a counter of busy seconds that grows by so much a second, from begin to end."""
+    return lambda t: 5 + ratio * (min(max(t, begin), end) - begin)
+
+
+def test_trace_of_the_dla_knows_best():
+    """Its busy time is the run's; a core that was powered and did nothing was not used."""
+    cut = telemetry(
+        **{
+            "dla.0.busy_seconds": counted(98, 130),
+            "dla.0.tasks": lambda t: float(round(t * 50)),
+            "dla.0.firmware_ratio": lambda t: 0.7 if 100 < t < 130 else math.nan,
+            "dla.0.on": OFF,
+        }
+    )
+    report = correlate(trace(*WHOLE, backend="tensorrt", throttle_events=0), cut, rule=RULE)
+    assert report.telemetry.utilization["dla0:ftrace"].mean_ratio == pytest.approx(0.8, abs=0.01)
+    assert report.telemetry.utilization["dla0:firmware"].mean_ratio == pytest.approx(0.7)
+    assert report.telemetry.dla_trace_troubles == {}
+    assert "dla_not_used" not in report.quality
+    idle = {"dla.0.busy_seconds": lambda _: 5.0, "dla.0.tasks": lambda _: 9.0, "dla.0.on": ON}
+    made = trace(*WHOLE, backend="tensorrt", throttle_events=0)
+    assert correlate(made, telemetry(**idle), rule=RULE).quality == ("dla_not_used",)
+    lost = {**idle, "dla.trace.lost": lambda t: math.nan if t < 110 else 40.0}
+    report = correlate(made, telemetry(**lost), rule=RULE)
+    assert report.quality == ()
+    assert report.telemetry.dla_trace_troubles == {"lost": 40}
+
+
+def test_work_of_others_on_a_dla_is_flagged():
+    """A core that works in a baseline, or while no run of ours has it, works for others."""
+    made = trace(*WHOLE, throttle_events=0)
+    ours = telemetry(**{"dla.0.busy_seconds": counted(100, 130)})
+    assert correlate(made, ours, rule=RULE).quality == ()
+    theirs = telemetry(**{"dla.0.busy_seconds": counted(90, 140, 0.3)})
+    assert correlate(made, theirs, rule=RULE).quality == ("foreign_dla_activity",)
+    other = telemetry(**{"dla.1.busy_seconds": counted(90, 140, 0.3)})
+    assert correlate(made, other, rule=RULE).quality == ()
+    alone = correlate(made, other, rule=RULE, in_flight=lambda *_: 0.0)
+    assert alone.quality == ("foreign_dla_activity",)
+    flights = Windows()
+    flights.fly("other", "dla1", ns(80))
+    accounted = correlate(made, other, rule=RULE, in_flight=flights.in_flight_seconds)
+    assert accounted.quality == ()
+
+
+def test_runs_in_flight_are_counted_once():
+    """Runs of one device that overlap account for the time in which any of them was in flight."""
+    flights = Windows()
+    flights.fly("a", "dla0", ns(10), ns(20))
+    flights.fly("b", "dla0", ns(15), ns(25))
+    flights.fly("c", "dla1", ns(0), ns(99))
+    flights.fly("d", "dla0", ns(40))
+    assert flights.in_flight_seconds("dla0", ns(12), ns(50)) == pytest.approx(13 + 10)
+    flights.fly("d", "dla0", ns(40), ns(41))
+    assert flights.in_flight_seconds("dla0", ns(12), ns(50)) == pytest.approx(13 + 1)
+    assert flights.in_flight_seconds("gpu", ns(12), ns(50)) == 0
+
+
 def test_a_lane_that_the_cpu_plays_has_no_place():
     """A run on a simulated DLA claims nothing of a real one."""
     off = telemetry(**{"dla.0.on": OFF})
@@ -302,6 +362,30 @@ def test_what_happened_to_the_machine_is_flagged():
     assert report.quality == expected
     assert report.telemetry.throttle_events == 2
     assert "telemetry_gap" in correlate(trace(*WHOLE), telemetry(end=129.9)).quality
+
+
+def test_a_power_mode_that_changed_is_no_steady_run():
+    """A change in the window is counted and flagged; one after it, or none, is not."""
+    mode = "power_mode.number"
+    changed = correlate(trace(*WHOLE), telemetry(**{mode: lambda t: 2.0 if t < 110 else 0.0}))
+    assert changed.quality == ("not_steady",)
+    assert changed.telemetry.power_mode_changes == 1
+    after = correlate(trace(*WHOLE), telemetry(**{mode: lambda t: 2.0 if t < 132 else 0.0}))
+    assert (after.quality, after.telemetry.power_mode_changes) == ((), 0)
+    assert correlate(trace(*WHOLE), telemetry()).telemetry.power_mode_changes is None
+
+
+def test_powered_time_tells_without_root_whether_the_dla_was_used():
+    """A core that was never powered in the window was not used; one that was raises no flag."""
+    made = trace(*WHOLE, backend="tensorrt")
+    idle = telemetry(**{"dla.0.powered_seconds": lambda t: 17.25})  # noqa: ARG005
+    assert correlate(made, idle).quality == ("dla_not_used",)
+    used = telemetry(**{"dla.0.powered_seconds": lambda t: 17.25 + max(t - 100, 0) / 2})
+    report = correlate(made, used)
+    assert report.quality == ()
+    assert report.telemetry.utilization["dla0:powered"].mean_ratio == pytest.approx(0.5, rel=0.01)
+    other = telemetry(**{"dla.1.powered_seconds": lambda t: 17.25})  # noqa: ARG005
+    assert correlate(made, other).quality == ()
 
 
 def test_throttling_that_telemetry_counts_is_the_runs():

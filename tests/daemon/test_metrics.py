@@ -40,6 +40,14 @@ PLACEMENT = Placement(
     dla_layers=("{ForeignNode[a...b]}", "{ForeignNode[d]}"),
     gpu_layers=("c",),
 )
+TRACED = {
+    "dla.0.busy_seconds": 12.5,
+    "dla.0.busy_ratio": 0.25,
+    "dla.0.firmware_ratio": 0.75,
+    "dla.0.tasks": 900.0,
+    "dla.trace.lost": 3.0,
+    "throttle.oc1.events": 1.0,
+}
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
 
@@ -104,6 +112,18 @@ def full_ledger() -> Ledger:
             rail_joules={"VDD_CPU_CV": 12.5},
             module_joules=30.0,
             dla_occupancy={0: 0.5},
+            beside={
+                **TRACED,
+                "dla.0.powered_seconds": 12.5,
+                "dla.0.powered_ratio": 0.75,
+                "cooling.pwm-fan.state_ratio": 0.5,
+                "fans.pwmfan.speed_ratio": 0.2,
+                "ram.available_bytes": 1 << 30,
+                "throttle.oc1.events": 4.0,
+            },
+            companions_up={"sysfs": True},
+            trips_celsius={("cpu", "passive"): 99.0},
+            store_free_bytes=5 << 30,
         )
     )
     ledger.set_workloads({"resnet50": "dla0"})
@@ -157,6 +177,20 @@ def test_numbers_of_the_line_stand_under_their_names():
     assert found["tegra_rail_power_watts{rail=VDD_GPU_SOC}"] == 3.15
 
 
+def test_trace_of_the_dla_stands_beside_what_tegrastats_says():
+    """One metric a meaning, labelled with its source; what is stale is taken off with the rest."""
+    ledger = full_ledger()
+    found = series(ledger.snapshot)
+    assert found["tegra_dla_busy_ratio{core=0,source=ftrace}"] == 0.25
+    assert found["tegra_dla_busy_ratio{core=0,source=firmware}"] == 0.75
+    assert found["tegra_dla_busy_ratio{core=0,source=tegrastats}"] == 0.42
+    assert found["tegra_dla_busy_seconds_total{core=0,source=ftrace}"] == 12.5
+    assert found["tegra_dla_tasks_total{core=0}"] == 900
+    assert found["tegrascope_dla_trace_troubles_total{reason=lost}"] == 3
+    later = series(ledger.snapshot, now_ns=200 * S)
+    assert not any("ftrace" in name or "dla_tasks" in name for name in later)
+
+
 def test_a_gpu_with_memory_of_its_own_has_more():
     """What only NVML tells stands under names of its own, and a board has none of it."""
     found = series(full_ledger().snapshot)
@@ -170,6 +204,41 @@ def test_a_gpu_with_memory_of_its_own_has_more():
     assert not any(
         name.startswith(("tegra_gpu_memory", "tegra_fan", "tegra_throttle")) for name in board
     )
+
+
+def test_what_is_read_beside_the_line_stands_under_the_same_names():
+    """Files of the kernel fill what the line does not say; powered is a metric of its own."""
+    found = series(full_ledger().snapshot)
+    assert found["tegra_dla_powered_ratio{core=0}"] == 0.75
+    assert found["tegra_dla_powered_seconds_total{core=0}"] == 12.5
+    assert found["tegra_fan_speed_ratio{fan=pwmfan}"] == 0.2
+    assert found["tegra_cooling_state_ratio{device=pwm-fan}"] == 0.5
+    assert found["tegra_ram_available_bytes{}"] == 1 << 30
+    assert found["tegra_temperature_trip_celsius{kind=passive,zone=cpu}"] == 99
+    assert found["tegrascope_source_up{source=sysfs}"] == 1
+    assert found["tegrascope_store_free_bytes{}"] == 5 << 30
+    stale = series(full_ledger().snapshot, now_ns=106 * S)
+    assert stale["tegrascope_source_up{source=sysfs}"] == 0
+    assert not any(name.startswith(("tegra_dla_powered", "tegra_cooling")) for name in stale)
+
+
+def test_powered_is_no_load_of_the_last_run():
+    """The share of time in which a core was powered never stands among those that it was busy."""
+    ledger = full_ledger()
+    told = Telemetry(
+        samples=100,
+        utilization={
+            "dla0:powered": Utilization(mean_ratio=1, max_ratio=1),
+            "dla0:ftrace": Utilization(mean_ratio=0.25, max_ratio=0.5),
+        },
+    )
+    ledger.run_ended(report(telemetry=told))
+    found = series(ledger.snapshot)
+    busy = {name: value for name, value in found.items() if "last_run_dla_busy_ratio" in name}
+    assert busy == {
+        "tegra_inference_last_run_dla_busy_ratio"
+        "{core=0,device=dla0,source=ftrace,workload=resnet50}": 0.25
+    }
 
 
 def test_runs_are_counted_and_a_negative_net_never_lowers_a_counter():

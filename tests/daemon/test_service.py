@@ -2,6 +2,7 @@
 
 import socket
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -10,14 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.config import Config
+from tegrascope.collectors.base import SYSTEM_CLOCK
+from tegrascope.daemon.config import Config, Telemetry
 from tegrascope.daemon.config_file import load_config
 from tegrascope.daemon.history import History
 from tegrascope.daemon.server import bind
 from tegrascope.daemon.service import Service
+from tegrascope.daemon.sources import board_root, open_companions
 from tegrascope.daemon.store import Store
 from tegrascope.parsers.errors import Mendable
+from tests.fakes.board_tree import set_powered, write_board
 
+BOARD = {"name": "mine", "rails": ["VDD_IN"], "total": ["VDD_IN"], "step": {"default": 0.04}}
 SIMULATED = {"telemetry": {"source": "simulator", "interval": 0.05}}
 
 
@@ -386,3 +391,54 @@ def test_board_of_the_configuration_names_itself(service_of):
     service = running(service_of({**SIMULATED, "board": rule}))
     assert service.ledger.snapshot.environment.board == "my carrier"
     assert service.ledger.snapshot.module_joules is None
+
+
+def test_files_of_a_board_stand_beside_its_lines(service_of, tmp_path, monkeypatch):
+    """Facts, powered time and trips are there; a power mode that is changed shows by itself."""
+    monkeypatch.setattr("tegrascope.daemon.service._FACTS_NS", 0)
+    root = write_board(tmp_path / "board")
+    command = [sys.executable, "-m", "tegrascope", "simulate"]
+    telemetry = {"tegrastats": {"command": command}, "interval": 0.05, "sysfs": str(root)}
+    service = running(service_of({"telemetry": telemetry}))
+    snapshot = service.ledger.snapshot
+    environment = snapshot.environment
+    assert environment.board == "NVIDIA Jetson AGX Orin Developer Kit"
+    assert (environment.l4t, environment.jetpack) == ("36.4.3", "6.2")
+    assert environment.rail_sensors["1-0040.samples"] == 1
+    assert environment.versions["kernel"] == "5.15.148-tegra"
+    assert snapshot.trips_celsius["cpu", "passive"] == 70
+    wait_for(lambda: service.ledger.snapshot.companions_up == {"sysfs": True})
+    set_powered(root, 1, 2500)
+    wait_for(lambda: service.ledger.snapshot.beside["dla.1.powered_seconds"] == 2.5)
+    assert service.ledger.snapshot.throttle_events["oc3"] == 27390
+    wait_for(lambda: (service.ledger.snapshot.store_free_bytes or 0) > 0)
+    assert environment.power_mode == "MODE_30W"
+    (root / "var/lib/nvpmodel/status").write_text("pmode:0000 fmode:quiet")
+    wait_for(lambda: service.ledger.snapshot.environment.power_mode == "MAXN")
+    reload(service, {"telemetry": {**telemetry, "sysfs": False}, "board": BOARD})
+    wait_for(lambda: service.problem() is None)
+    left = service.ledger.snapshot
+    assert (left.environment.board, left.environment.l4t) == ("mine", None)
+    assert (left.beside, left.companions_up, left.trips_celsius) == ({}, {}, {})
+
+
+def test_the_configurations_board_wins(service_of, tmp_path):
+    """A name that somebody wrote down is not overwritten by what the device tree says."""
+    root = write_board(tmp_path / "board")
+    command = [sys.executable, "-m", "tegrascope", "simulate"]
+    telemetry = {"tegrastats": {"command": command}, "interval": 0.05, "sysfs": str(root)}
+    service = running(service_of({"telemetry": telemetry, "board": BOARD}))
+    environment = service.ledger.snapshot.environment
+    assert (environment.board, environment.module) == ("mine", "p3701-0005")
+
+
+@pytest.mark.parametrize("source", ["simulator", "nvml", "replay"])
+def test_another_machines_lines_get_no_files_of_this_one(source):
+    """Only lines of this board are read beside its files, whatever the settings say."""
+    telemetry = Telemetry.model_validate(
+        {"source": source, "sysfs": True, "replay": {"path": "/x.log"}}
+    )
+    assert board_root(telemetry) is None
+    assert open_companions(telemetry, SYSTEM_CLOCK) == []
+    live = telemetry.model_copy(update={"source": "stream"})
+    assert board_root(live) == Path("/")

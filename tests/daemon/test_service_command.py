@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tegrascope.daemon.cli import main
-from tegrascope.daemon.unit_files import check_visible
+from tegrascope.daemon.unit_files import check_visible, installed_files
 from tegrascope.parsers.errors import Mendable
 
 PROGRAM = "/opt/t/bin/tegrascope"
@@ -37,6 +37,20 @@ def test_install_writes_all_that_the_service_needs(tmp_path, capsys):
     assert "u tegrascope" in found["etc/sysusers.d/tegrascope.conf"]
     assert not list(tmp_path.rglob("*.wants"))
     assert "next: systemctl enable --now tegrascope" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("program", "reader"),
+    [
+        ("/opt/t/bin/tegrascope", "/opt/t/bin/tegrascope-dla-trace"),
+        ("/opt/py -m tegrascope", "/opt/py -m tegrascope.collectors.dla_reader"),
+    ],
+)
+def test_reader_of_the_dla_trace_is_that_of_this_installation(program, reader):
+    """Each unit starts its own program, although one name begins like the other."""
+    found = {Path(file.path).name: file.text for file in installed_files(program)}
+    assert f"\nExecStart={reader}\n" in found["tegrascope-dla-trace@.service"]
+    assert f"\nExecStart={program} run " in found["tegrascope.service"]
 
 
 def test_settings_that_it_writes_are_good(tmp_path):

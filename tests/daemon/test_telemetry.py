@@ -1,6 +1,6 @@
 """The feed: samples and what is read beside them come into the timeline together."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tegrascope.collectors.simulator import JumpClock, SimulatorSource
 from tegrascope.collectors.tegrastats import TegrastatsCollector
@@ -14,10 +14,9 @@ from tegrascope.daemon.timeline import Timeline
 class Beside:
     """Counts how often it is asked, and says what it is told to say."""
 
-    problem: str | None = None
-
-    def __init__(self, name: str, **said: float) -> None:
+    def __init__(self, name: str, problem: str | None = None, **said: float) -> None:
         self.name = name
+        self.problem = problem
         self.said = {column.replace("__", "."): value for column, value in said.items()}
         self.asked = self.started = self.stopped = 0
 
@@ -32,12 +31,10 @@ class Beside:
         self.stopped += 1
 
 
-def test_companions_are_read_with_each_sample():
-    """Their columns bear the time of the line; the line itself knows better, then the first."""
+def take(companions: Sequence[Beside], seconds: int = 5) -> tuple[Timeline, Ledger]:
+    """Feed some seconds of the simulated board, with companions beside it."""
     clock = JumpClock()
     timeline, ledger = Timeline(), Ledger(Snapshot())
-    first = Beside("one", fan__speed_ratio=0.25, gpu__utilization_ratio=9.0)
-    second = Beside("two", fan__speed_ratio=0.75)
     source = SimulatorSource(clock=clock, interval_seconds=1.0)
     feed = TelemetryFeed(
         TegrastatsCollector(source),
@@ -45,15 +42,32 @@ def test_companions_are_read_with_each_sample():
         energy=EnergyCounters(),
         ledger=ledger,
         occupancy=lambda *_: {},
-        companions=(first, second),
+        companions=companions,
     )
     feed.start()
-    assert timeline.wait_past(5_000_000_000, 20)
+    assert timeline.wait_past(seconds * 1_000_000_000, 20)
     feed.stop()
+    return timeline, ledger
+
+
+def test_companions_are_read_with_each_sample():
+    """Their columns bear the time of the line; the line itself knows better, then the first."""
+    first = Beside("one", fan__speed_ratio=0.25, gpu__utilization_ratio=9.0)
+    second = Beside("two", fan__speed_ratio=0.75)
+    timeline, ledger = take((first, second))
     cut = timeline.cut(0, 5_000_000_000)
     assert set(cut.columns["fan.speed_ratio"]) == {0.25}
     assert max(cut.columns["gpu.utilization_ratio"]) <= 1.0
     assert list(cut.columns["one.asked"])[:3] == [1.0, 2.0, 3.0]
     assert ledger.snapshot.beside["two.asked"] >= 5
+    assert "gpu.utilization_ratio" not in ledger.snapshot.beside
     assert (first.started, second.started) == (1, 1)
     assert min(first.stopped, second.stopped) >= 1
+
+
+def test_a_companion_in_trouble_is_down_and_told_once(caplog):
+    """Each has its own health; what is wrong stands in the log once, not with each sample."""
+    _, ledger = take((Beside("well"), Beside("ill", "no answer: look at dmesg")))
+    assert ledger.snapshot.companions_up == {"well": True, "ill": False}
+    told = [record.message for record in caplog.records if "dmesg" in record.message]
+    assert told == ["ill: no answer: look at dmesg"]

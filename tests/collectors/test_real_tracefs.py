@@ -1,0 +1,92 @@
+"""The reader's instance on a real kernel's tracer; only the DLA's events are played by others."""
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tegrascope.collectors import trace_instance
+from tegrascope.collectors.dla_reader import follow
+from tegrascope.collectors.trace_instance import TraceInstance, find_tracefs
+from tegrascope.parsers.errors import Mendable, ParseError
+from tegrascope.parsers.ftrace import OWN_PREFIX, parse_trace_line
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Iterator[Path]":
+    """Mount tracefs where a directory stands for ``/``, and have programs that start traced."""
+    mount = tmp_path / "sys/kernel/tracing"
+    mount.mkdir(parents=True)
+    if os.geteuid() != 0:
+        pytest.skip("a trace of the kernel takes root")
+    told = subprocess.run(["mount", "-t", "tracefs", "tracefs", str(mount)], check=False)
+    if told.returncode != 0:
+        pytest.skip("tracefs can't be mounted here")
+    monkeypatch.setattr(trace_instance, "_SYSTEM", "sched")
+    monkeypatch.setattr(trace_instance, "EVENTS", ("sched_process_exec",))
+    yield tmp_path
+    subprocess.run(["umount", str(mount)], check=True)
+
+
+def of_all(tracefs: Path) -> "list[str]":
+    """Return what whoever else traces would notice."""
+    names = ("trace_clock", "buffer_size_kb", "tracing_on", "set_event", "current_tracer")
+    return [(tracefs / name).read_text() for name in names]
+
+
+def test_kernel_makes_fills_and_removes_the_instance(root):
+    """Made, set up, read and gone; what belongs to all is as it was, and a second is refused."""
+    tracefs = find_tracefs(root)
+    before = of_all(tracefs)
+    path = tracefs / "instances/tegrascope"
+    with TraceInstance(tracefs) as instance:
+        assert "[mono]" in (path / "trace_clock").read_text()
+        assert 128 <= int((path / "buffer_size_kb").read_text()) < 160  # in whole pages
+        with pytest.raises(Mendable, match="another program reads"):
+            TraceInstance(tracefs)
+        with pytest.raises(BlockingIOError):
+            os.read(instance.pipe, 1)
+        begin_ns = time.monotonic_ns()
+        subprocess.run(["true"], check=True)
+        assert of_all(tracefs) == before
+        printed = follow_until(instance.pipe, "sched_process_exec")
+        (line,) = [line for line in printed if "filename=" in line and "true" in line][:1]
+        with pytest.raises(ParseError) as told:
+            parse_trace_line(line)
+        assert told.value.reason == "event"
+        # Its column is the clock that our samples have; to the microsecond.
+        seconds = float(line.split(": sched_process_exec:")[0].rpartition(" ")[2])
+        assert begin_ns / 1e9 - 1e-5 <= seconds <= time.monotonic_ns() / 1e9
+    assert not path.exists()
+
+
+def follow_until(pipe: int, word: str) -> "list[str]":
+    """Return what the reader prints, up to the sign of life after a word was in it."""
+    reader, out = os.pipe()
+    thread = threading.Thread(target=follow, args=(pipe, out), kwargs={"every_seconds": 0.05})
+    thread.start()
+    lines = []
+    with os.fdopen(reader) as printed:
+        for line in printed:
+            lines.append(line.rstrip("\n"))
+            if line.startswith(OWN_PREFIX) and any(word in one for one in lines):
+                break
+    thread.join(10)  # it ends when nobody reads
+    assert not thread.is_alive()
+    os.close(out)
+    return lines
+
+
+def test_kernel_lets_what_a_crash_left_be_taken_over(root):
+    """An instance that nobody removed is begun anew, with nothing of before in it."""
+    path = find_tracefs(root) / "instances/tegrascope"
+    path.mkdir()
+    (path / "events/sched/sched_process_exec/enable").write_text("1")
+    subprocess.run(["true"], check=True)
+    with TraceInstance(find_tracefs(root)) as instance, pytest.raises(BlockingIOError):
+        os.read(instance.pipe, 1)
+    assert not path.exists()

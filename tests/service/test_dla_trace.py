@@ -1,0 +1,87 @@
+"""The DLA's trace in the whole daemon: a tree of files stands for the kernel, all else is real."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.tracefs import make_instance, make_kernel
+
+HERTZ = 31_250_000
+EVERY_SECONDS, BUSY_SECONDS = 0.1, 0.06
+CONFIG = """
+telemetry:
+  interval: 103ms
+  tegrastats: {{command: [{python}, -m, tegrascope, simulate]}}
+  dla_trace: {{command: [{python}, -m, tegrascope.collectors.dla_reader, --root, {root}]}}
+workloads:
+- {{name: ours, command: sleep 4, device: dla0, baseline: 2s, every: 60s}}
+"""
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> "Iterator[Path]":
+    """Trace a task on core 0 ten times a second, 60 ms long, until the test ends."""
+    root = tmp_path / "board"
+    tracefs = make_kernel(root)
+    make_instance(tracefs / "instances/tegrascope")
+    pipe = os.open(tracefs / "instances/tegrascope/trace_pipe", os.O_RDWR)
+    ended = threading.Event()
+
+    def trace() -> None:
+        begin, number = time.monotonic(), 0
+        while not ended.wait(max(0.0, begin + number * EVERY_SECONDS - time.monotonic())):
+            end = begin + number * EVERY_SECONDS
+            ticks = [round((end - back) * HERTZ) for back in (0.07, BUSY_SECONDS, 0)]
+            os.write(
+                pipe,
+                f"app-9 [000] ..... {end - 0.065:.6f}: job_submit: 15880000.nvdla0 class=f3 "
+                f"id={number} fences=0 ts={ticks[0]}\n"
+                f"kworker-2 [001] ..... {end:.6f}: job_timestamps: job_id={number} "
+                f"begin={ticks[1]} end={ticks[2]}\n".encode(),
+            )
+            number += 1
+
+    thread = threading.Thread(target=trace, daemon=True)
+    thread.start()
+    yield root
+    ended.set()
+    thread.join(5)
+    os.close(pipe)
+
+
+def test_run_has_its_busy_time_and_strangers_are_told(start, kernel):
+    """Busy time of the trace is that of the run; a core that works in a baseline has company."""
+    daemon = start(CONFIG.format(python=sys.executable, root=kernel))
+    (run,) = daemon.wait_for(lambda: daemon.runs(outcome="ok"))
+    busy = run["telemetry"]["utilization"]["dla0:ftrace"]
+    assert busy["mean_ratio"] == pytest.approx(BUSY_SECONDS / EVERY_SECONDS, abs=0.05)
+    assert run["telemetry"]["utilization"]["dla1:ftrace"]["mean_ratio"] == 0
+    assert run["telemetry"]["dla_trace_troubles"] == {}
+    assert "foreign_dla_activity" in run["quality"]
+    assert "dla_not_used" not in run["quality"]
+    last_run = 'tegra_inference_last_run_dla_busy_ratio{core="0",device="dla0",source="ftrace"'
+    assert daemon.metric(last_run) == busy["mean_ratio"]
+    seconds = daemon.metric('tegra_dla_busy_seconds_total{core="0",source="ftrace"')
+    tasks = daemon.metric('tegra_dla_tasks_total{core="0"')
+    assert seconds == pytest.approx((tasks or 0) * BUSY_SECONDS, rel=0.01)
+    assert daemon.metric('tegra_dla_busy_ratio{core="1",source="ftrace"') == 0
+    assert daemon.metric('tegrascope_source_up{source="ftrace"') == 1
+    assert daemon.stop() < 3
+
+
+def test_dead_reader_takes_its_figures_along(start, kernel):
+    """A reader that is killed is started again, and the gap is counted; nothing passes for idle."""
+    daemon = start(CONFIG.format(python=sys.executable, root=kernel))
+    series = 'tegra_dla_tasks_total{core="0"'
+    before = daemon.wait_for(lambda: daemon.metric(series))
+    reader = daemon.child("dla_reader")
+    assert reader is not None
+    os.kill(reader, 9)
+    gap = 'tegrascope_dla_trace_troubles_total{reason="gap"'
+    assert daemon.wait_for(lambda: daemon.metric(gap)) == 1
+    assert daemon.wait_for(lambda: (daemon.metric(series) or 0) > before + 5)
