@@ -52,11 +52,10 @@ class PatientReader:
         self._thread = threading.Thread(target=self._run, name="sysfs", daemon=True)
 
     @property
-    def is_stuck_at(self) -> Path | None:
-        """The file that does not answer; ``None`` where none is late."""
+    def late_at(self) -> tuple[Path, int] | None:
+        """The file that should have answered by now, and when; ``None`` where none is late."""
         at = self._late_at
-        late = at is not None and self._clock.monotonic_ns() > at[1]
-        return at[0] if at is not None and late else None
+        return at if at is not None and self._clock.monotonic_ns() > at[1] else None
 
     def start(self) -> None:
         """Begin."""

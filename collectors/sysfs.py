@@ -33,6 +33,7 @@ and tegrastats reads them already."""
 # A driver that is loaded late, or anew, is there after so long.
 _LOOK_AGAIN_NS = 60 * 1_000_000_000
 _PATIENCE_SECONDS = 0.05
+_GRACE_NS = 1_000_000_000
 _STUCK_AT_MOST = 4
 
 
@@ -70,6 +71,8 @@ class SysfsCompanion:
         self._patience_seconds = patience_seconds
         self._reader: PatientReader | None = None
         self._stuck: set[Path] = set()
+        self._late: tuple[Path, int] | None = None
+        self._late_since_ns = 0
         self._stopped = threading.Event()
         self._found_any: bool | None = None
 
@@ -94,10 +97,7 @@ class SysfsCompanion:
             return {}
         columns = reader.ask(self._patience_seconds)
         if columns is None:
-            # The first round looks for the files, which takes longer; it is no sign of trouble.
-            if reader.is_stuck_at is not None and len(self._stuck) < _STUCK_AT_MOST:
-                self._stuck.add(reader.is_stuck_at)
-                self._begin(reader)
+            self._judge(reader)
             return {}
         self._found_any = any(name != _OF_ANY_HOST for name in columns)
         return columns
@@ -107,6 +107,18 @@ class SysfsCompanion:
         self._stopped.set()
         if self._reader is not None:
             self._reader.stop()
+
+    def _judge(self, reader: PatientReader) -> None:
+        """Leave a reader behind whose file is late, and late still when it was looked at again.
+
+        Late once may be the whole process, which was stopped for a while.
+        """
+        late, now_ns = reader.late_at, self._clock.monotonic_ns()
+        if late is None or late != self._late:
+            self._late, self._late_since_ns = late, now_ns
+        elif now_ns - self._late_since_ns >= _GRACE_NS and len(self._stuck) < _STUCK_AT_MOST:
+            self._stuck.add(late[0])
+            self._begin(reader)
 
     def _begin(self, left: PatientReader | None = None) -> None:
         """Read in a new thread, with what the one that is left behind had noted of other files."""

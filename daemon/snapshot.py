@@ -84,7 +84,7 @@ class Snapshot:
         throttle_events: How often throttling began, by kind.
         beside: What companions of the telemetry told with the newest sample, by column, where
             its line did not.
-        companions_up: Whether each companion gave what it should with the newest sample, by name.
+        companions_up: Whether each companion knew of no problem at the newest sample, by name.
         trips_celsius: Lowest trip point of the board, by zone and kind.
         dla_occupancy: Share of the last interval in which our own lane had work in flight.
         workloads: By name.

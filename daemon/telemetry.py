@@ -148,10 +148,9 @@ class TelemetryFeed:
         found: dict[str, float] = {}
         well: dict[str, bool] = {}
         for companion in reversed(self._companions):
-            columns = companion.columns()
-            found.update(columns)
+            found.update(companion.columns())
             problem = companion.problem
-            well[companion.name] = bool(columns) and problem is None
+            well[companion.name] = problem is None
             if problem is not None and problem not in self._told:
                 self._told.add(problem)
                 _LOG.warning("%s: %s", companion.name, problem)

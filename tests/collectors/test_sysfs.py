@@ -284,6 +284,9 @@ def test_a_file_that_hangs_is_left_behind(tmp_path, started):
     assert companion.problem is None
     jump(clock, 1.1)
     assert companion.columns() == {}
+    assert companion.problem is None
+    jump(clock, 1.1)
+    assert companion.columns() == {}
     assert companion.problem is not None
     assert str(hanging.path) in companion.problem
     told: object = {}
@@ -294,6 +297,26 @@ def test_a_file_that_hangs_is_left_behind(tmp_path, started):
     hanging.let.set()
     assert companion.columns() == {"healthy": 3.0}
     assert hanging.reads == 1
+
+
+def test_a_process_that_was_stopped_loses_no_file(tmp_path, started):
+    """Of a file that is late once, because nobody ran for a while, nothing is lost."""
+    late = Hanging(tmp_path / "late")
+
+    def find(root: Path) -> Iterator[Reading]:  # noqa: ARG001
+        yield Scaled(late, "late")
+
+    clock = JumpClock()
+    companion = started(tmp_path, clock, finders=(find,), patience_seconds=0.2)
+    assert companion.columns() == {}
+    jump(clock, 60.0)
+    assert companion.columns() == {}
+    late.let.set()
+    told: object = {}
+    until = time.monotonic() + 10
+    while not told and time.monotonic() < until:
+        told = companion.columns()
+    assert (told, companion.problem) == ({"late": 5.0}, None)
 
 
 def test_nothing_stays_open(tmp_path):

@@ -4,7 +4,7 @@ import threading
 
 from tegrascope.daemon.energy_counters import EnergyCounters
 from tegrascope.daemon.ledger import Ledger
-from tegrascope.daemon.run_report import RunReport
+from tegrascope.daemon.run_report import Environment, RunReport
 from tegrascope.daemon.snapshot import Snapshot, WorkloadState
 from tegrascope.parsers.run_events import Inferences
 
@@ -86,3 +86,14 @@ def test_garbled_rails_do_not_pile_up():
         counters.feed(second * 1_000_000_000, values)
     assert len(counters.rails) <= 64
     assert counters.rails["VDD_IN"] == 2.0 * 499
+
+
+def test_a_description_that_says_nothing_new_changes_nothing():
+    """Facts that are looked at again and again make a new page only when they changed."""
+    ledger = Ledger(Snapshot(environment=Environment(board="b", power_mode="MAXN")))
+    before = ledger.snapshot
+    ledger.describe(power_mode="MAXN", clocks_locked=None)
+    assert ledger.snapshot is before
+    ledger.describe(power_mode="15W", clocks_locked=None)
+    assert ledger.snapshot.environment == Environment(board="b", power_mode="15W")
+    assert ledger.snapshot.version == before.version + 1

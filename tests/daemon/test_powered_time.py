@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tegrascope.daemon.bench.result import AcceleratorResult, Figure
+from tegrascope.daemon.bench.rows import _ROWS
 from tegrascope.daemon.cut import Cut
 from tegrascope.daemon.powered_time import powered, was_powered
 from tegrascope.daemon.run_report import Span
@@ -101,3 +103,23 @@ def test_report_has_it_beside_the_loads():
     told = telemetry(samples, span(0.5, 2.5)).utilization
     assert told["dla0:tegrastats"].mean_ratio == 0.25
     assert told["dla0:powered"].mean_ratio == 1.0
+
+
+@pytest.mark.parametrize(
+    ("signals", "gate", "word"),
+    [
+        ({"dla0:tegrastats": 0.5, "dla0:powered": 1.0}, 1.0, "dla0 50.0 %"),
+        ({"dla0:powered": 1.0}, 0.25, "on 25.0 % of the time"),
+        ({"dla0:powered": 0.75}, None, "powered 75.0 % of the time"),
+        ({}, None, None),
+    ],
+)
+def test_a_bench_calls_it_no_load(signals, gate, word):
+    """Its table names a load, else the gate, else the powered time; each in its own words."""
+    result = AcceleratorResult.model_construct(
+        device="dla0",
+        utilization={name: Figure(value=value) for name, value in signals.items()},
+        dla_active={} if gate is None else {"dla0": gate},
+    )
+    (read,) = (read for label, read in _ROWS if label == "DLA load")
+    assert read(result) == word
