@@ -12,6 +12,7 @@ from collections import deque
 from pathlib import Path
 
 from ..parsers.errors import Mendable
+from .retention import prune
 from .run_report import RunReport
 from .timeline import SealedBlock
 
@@ -21,6 +22,8 @@ _PENDING_RUNS = 1000
 _PENDING_BLOCKS = 360
 # Who holds the database longer than this holds up a lane; what was not written is tried again.
 _BUSY_MS = 1000
+_BELIEVED = "the wall clock is believed: retention goes by age"
+_NOT_BELIEVED = "the wall clock may be wrong: for now nothing is deleted for its age"
 _MIGRATIONS = (
     """
     CREATE TABLE runs (
@@ -71,6 +74,7 @@ class Store:
         self.write_errors = 0
         self.problem: str | None = None
         self._boot_id = boot_id
+        self._believed = True
         self._lock = threading.Lock()
         self._pending: deque[tuple[object, ...]] = deque(maxlen=_PENDING_RUNS)
         self._blocks: deque[SealedBlock] = deque(maxlen=_PENDING_BLOCKS)
@@ -191,18 +195,21 @@ class Store:
         if self.path.stat().st_ino != self._inode:
             raise OSError(f"{self.path} was replaced: restart the daemon")
 
-    def prune(self, samples_before_wall_ns: int, runs_before_wall_ns: int) -> None:
-        """Delete what is older than its retention."""
+    def prune(self, now_wall_ns: int, samples_ns: int, runs_ns: int) -> None:
+        """Delete what is older than its retention; a wall clock that can't be right deletes none.
+
+        Args:
+            now_wall_ns: Wall time now.
+            samples_ns: How long telemetry is kept.
+            runs_ns: How long runs are kept.
+        """
         with self._lock:
             try:
                 with self._writer:
-                    self._writer.execute(
-                        "DELETE FROM blocks WHERE end_wall_ns < ?", (samples_before_wall_ns,)
-                    )
-                    self._writer.execute(
-                        "DELETE FROM runs WHERE started_wall_ns < ? AND NOT in_flight",
-                        (runs_before_wall_ns,),
-                    )
+                    believed = prune(self._writer, now_wall_ns, samples_ns, runs_ns)
+                if believed != self._believed:
+                    _LOG.warning(_BELIEVED if believed else _NOT_BELIEVED)
+                self._believed = believed
             except sqlite3.Error as error:
                 self._note(error)
 

@@ -11,6 +11,8 @@ from tegrascope.daemon.timeline import SealedBlock
 from tegrascope.parsers.errors import Mendable
 
 S = 1_000_000_000
+NOW = 1_767_225_600
+FAR = 1 << 62
 
 
 def report(run_id: str = "r1", **changes: object) -> RunReport:
@@ -27,8 +29,11 @@ def report(run_id: str = "r1", **changes: object) -> RunReport:
     return RunReport.model_validate(fields | changes)
 
 
-def block(end: int) -> SealedBlock:
-    return SealedBlock("tegrastats", end - 1, end, (end - 1) * S, end * S, 2, b"data%d" % end)
+def block(end: int, wall: int = 0) -> SealedBlock:
+    """Return a block that ended at a wall time, in seconds; they count from ``wall``."""
+    return SealedBlock(
+        "tegrastats", end - 1, end, (wall + end - 1) * S, (wall + end) * S, 2, b"data%d" % end
+    )
 
 
 @pytest.fixture
@@ -105,13 +110,13 @@ def test_failing_disk_keeps_the_run_and_counts(store):
 def test_blocks_are_found_by_wall_time_and_pruned(store):
     """Telemetry comes back in order, and what is older than its retention goes."""
     for end in (10, 20, 30):
-        store.add_block(block(end))
+        store.add_block(block(end, NOW))
     history = History(store.path)
-    assert list(history.blocks(15 * S, 29 * S)) == [b"data20", b"data30"]
-    store.finish(report("old", started_wall_ns=1))
-    store.finish(report("new", started_wall_ns=9 * S))
-    store.prune(15 * S, 5 * S)
-    assert list(history.blocks(0, 99 * S)) == [b"data20", b"data30"]
+    assert list(history.blocks((NOW + 15) * S, (NOW + 29) * S)) == [b"data20", b"data30"]
+    store.finish(report("old", started_wall_ns=NOW * S))
+    store.finish(report("new", started_wall_ns=(NOW + 9) * S))
+    store.prune((NOW + 30) * S, 15 * S, 25 * S)
+    assert list(history.blocks(0, FAR)) == [b"data20", b"data30"]
     assert [run["run_id"] for run in history.runs()] == ["new"]
 
 
