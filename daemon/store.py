@@ -58,6 +58,7 @@ class Store:
     Attributes:
         write_errors: Writes that failed since the start.
         problem: Why the last write failed; ``None`` once one succeeds.
+        runs_lost: Runs that were given up, the oldest first, since too many waited to be written.
     """
 
     def __init__(self, path: Path, boot_id: str = "") -> None:
@@ -73,10 +74,11 @@ class Store:
         self.path = path
         self.write_errors = 0
         self.problem: str | None = None
+        self.runs_lost = 0
         self._boot_id = boot_id
         self._believed = True
         self._lock = threading.Lock()
-        self._pending: deque[tuple[object, ...]] = deque(maxlen=_PENDING_RUNS)
+        self._pending: dict[str, tuple[object, ...]] = {}
         self._blocks: deque[SealedBlock] = deque(maxlen=_PENDING_BLOCKS)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -140,8 +142,10 @@ class Store:
             report.model_dump_json(exclude_none=True),
         )
         with self._lock:
-            self._pending.append(row)
+            self._pending.pop(report.run_id, None)  # its end stands for its begin
+            self._pending[report.run_id] = row
             self._flush()
+            self._keep_bound()
 
     def add_block(self, block: SealedBlock) -> None:
         """Commit a few seconds of samples; kept and tried again where the disk refuses."""
@@ -162,9 +166,9 @@ class Store:
                 with self._writer:
                     self._writer.execute(
                         "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)",
-                        self._pending[0],
+                        next(iter(self._pending.values())),
                     )
-                self._pending.popleft()
+                del self._pending[next(iter(self._pending))]
             while self._blocks:
                 block = self._blocks[0]
                 with self._writer:
@@ -189,6 +193,14 @@ class Store:
             if self.problem is not None:
                 _LOG.info("the store writes again")
             self.problem = None
+
+    def _keep_bound(self) -> None:
+        """Give up the oldest run where the disk refused so many that memory would not hold them."""
+        if len(self._pending) > _PENDING_RUNS:
+            lost = next(iter(self._pending))
+            del self._pending[lost]
+            self.runs_lost += 1
+            _LOG.error("run %s is lost: %d others wait to be written", lost, _PENDING_RUNS)
 
     def _check_is_there(self) -> None:
         """Find out whether the file is still ours: SQLite goes on writing to a deleted one."""

@@ -24,7 +24,7 @@ class SealedBlock:
         source: Where its samples came from.
         begin_ns: CLOCK_MONOTONIC of its first sample.
         end_ns: That of its last.
-        wall_begin_ns: Least wall time of a sample in it: of the first one, unless the clock was set.
+        wall_begin_ns: Least wall time of a sample in it: of the first, unless the clock was set.
         wall_end_ns: Greatest wall time of a sample in it.
         count: Samples in it, at least one.
         data: What ``blocks.encode`` made of it.

@@ -107,6 +107,27 @@ def test_failing_disk_keeps_the_run_and_counts(store):
     assert store.problem is None
 
 
+def test_runs_wait_up_to_a_bound_and_those_beyond_it_are_counted(store, monkeypatch, caplog):
+    """A run waits once, however it is written; the oldest is given up first, by name."""
+    monkeypatch.setattr("tegrascope.daemon.store._PENDING_RUNS", 3)
+    (pages,) = store._writer.execute("PRAGMA page_count").fetchone()
+    store._writer.execute(f"PRAGMA max_page_count={pages}")
+    while store.problem is None:  # there may be room in a page
+        store.finish(report(f"kept-{store._writer.total_changes}", reason="x" * 500))
+    store.finish(report("last", reason="x" * 500))
+    waiting = [*store._pending]
+    for run_id in ("new-1", "new-2"):
+        store.begin(report(run_id, outcome="failed", reason="x" * 500))
+        store.finish(report(run_id, reason="x" * 500))
+    assert [*store._pending] == [*waiting, "new-1", "new-2"][-3:]
+    assert store.runs_lost == len(waiting) - 1
+    assert f"run {waiting[0]} is lost" in caplog.text
+    store._writer.execute("PRAGMA max_page_count=1000000")
+    store.flush()
+    assert {"last", "new-1", "new-2"} <= {run["run_id"] for run in History(store.path).runs()}
+    assert {run["outcome"] for run in History(store.path).runs()} == {"ok"}
+
+
 def test_blocks_are_found_by_wall_time_and_pruned(store):
     """Telemetry comes back in order, and what is older than its retention goes."""
     for end in (10, 20, 30):
