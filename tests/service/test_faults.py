@@ -135,6 +135,26 @@ def test_start_without_a_place_to_write_is_one_line(tmp_path, mount, said):
     assert "--state-dir" in told.stderr
 
 
+def test_start_on_a_full_disk_spoils_no_later_start(start, tmp_path):
+    """What a start without room left behind, half a token or database, stops no start with room."""
+    state, config = tmp_path / "state", tmp_path / "tegrascope.yaml"
+    need(*mounting('mount -t tmpfs none "$0"', state), "true")
+    run = (
+        f"{sys.executable} -m tegrascope run -c {config} --listen 127.0.0.1:0"
+        f" --state-dir {state} 2> {tmp_path}/said"
+    )
+    for room in (0, 4096, 8192, 16384, 32768):
+        spoiled = (
+            'mount -t tmpfs -o size=64k none "$0" && '
+            f'{{ head -c {65536 - room} /dev/zero > "$0/filler" || true; }} && '
+            f'! {run} && rm "$0/filler" && mount -o remount,size=8m "$0"'
+        )
+        daemon = start(RUNNING, within=mounting(spoiled, state))
+        daemon.wait_for(lambda one=daemon: one.get("readyz") == "ready\n")
+        assert "No space left" in (tmp_path / "said").read_text() or room
+        assert daemon.stop() < 3
+
+
 def test_disk_that_turns_read_only_is_told_and_survived(start, tmp_path):
     """ext4 finds an error and goes read-only under the daemon: it says so and measures on."""
     if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
