@@ -235,8 +235,11 @@ class Store:
         self.problem = said
 
     def close(self) -> None:
-        """Write what is left and close."""
+        """Write what is left and close; what cannot be written even now is told."""
         with self._lock:
             if self._pending or self._blocks:
                 self._flush()
+            if self._pending or self._blocks:
+                waited = (len(self._pending), len(self._blocks))
+                _LOG.error("%d run(s) and %d block(s) of samples could not be written", *waited)
             self._writer.close()

@@ -97,6 +97,9 @@ def test_full_disk_does_not_hold_up_the_end(start, tmp_path):
     daemon.wait_for(lambda: "full" in daemon.get("readyz"))
     assert daemon.stop() < 3
     assert daemon.process.returncode == 0
+    assert re.search(
+        r"[1-9]\d* run\(s\) and \d+ block\(s\) of samples could not be", str(daemon.log)
+    )
     assert not any("Traceback" in line for line in daemon.log)
 
 
