@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from ...collectors.machine import Machine
 from .finding import Finding, Patient
+from .sockets import DLA_TRACE, enable, look_at_socket
 
 NODES = ("/dev/nvhost-ctrl-nvdla*", "/dev/nvhost-nvdla*", "/dev/nvdla*")
 _POWER = tuple(f"/sys/devices/platform/{deep}*.nvdla*/power" for deep in ("", "*/", "*/*/"))
@@ -35,6 +36,7 @@ def check_dla(patient: Patient) -> Iterator[Finding]:
     yield judge_messages(machine.kernel_log())
     yield judge_runtime_power(machine, machine.find(*_POWER))
     yield judge_events(machine)
+    yield look_at_socket(machine, DLA_TRACE, check="dla_trace")
     yield judge_firmware(machine)
 
 
@@ -142,8 +144,8 @@ def judge_events(machine: Machine) -> Finding:
         return Finding(
             check="dla_events",
             level="note",
-            said="only root may say whether the DLA has trace events",
-            mend="sudo tegrascope doctor",
+            said="only root may read the trace events of the DLA",
+            mend=enable(DLA_TRACE),
         )
     if "tracefs" not in (machine.text("/proc/mounts") or ""):
         return Finding(

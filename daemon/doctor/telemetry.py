@@ -10,9 +10,8 @@ from ...parsers.errors import ParseError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
 from .finding import Finding, Patient
+from .sockets import TEGRASTATS, enable, look_at_socket
 
-SOCKET = "/run/tegrascope/tegrastats.sock"
-_SOCKET_UNIT = "tegrascope-tegrastats.socket"
 _LINES, _SECONDS, _INTERVAL_SECONDS = 3, 5.0, 0.1
 _NVML_SECONDS = 15.0
 
@@ -49,10 +48,9 @@ def _check_tegrastats(patient: Patient) -> Iterator[Finding]:
     yield told
     if told.stops:
         return
-    socket = judge_socket(
-        machine.there(SOCKET), machine.may(SOCKET, os.W_OK), machine.listens(SOCKET)
-    )
-    yield judge_fields(samples[-1], machine.uid, socket.level == "good", board.dla_cores)
+    socket = look_at_socket(machine, TEGRASTATS, check="socket")
+    has_socket = bool(socket.facts["listens"])
+    yield judge_fields(samples[-1], machine.uid, has_socket, board.dla_cores)
     yield socket
     yield judge_rails(samples[-1], patient.config.board)
 
@@ -118,7 +116,7 @@ def judge_fields(sample: Sample, uid: int, has_socket: bool, dla_cores: int | No
     Args:
         sample: The latest.
         uid: Who ran tegrastats; 0 is root.
-        has_socket: Whether the service's socket gives this user what root sees.
+        has_socket: Whether the service gets from a socket what root sees.
         dla_cores: Of the module; ``None`` where not known.
     """
     seen = {"EMC": sample.emc is not None, "engines": bool(sample.engines)}
@@ -146,53 +144,16 @@ def judge_fields(sample: Sample, uid: int, has_socket: bool, dla_cores: int | No
         return Finding(
             check="root_fields",
             level="good",
-            said=f"{said}; the service's socket gives the rest",
+            said=f"{said}; the service gets the rest from its socket",
             facts=facts,
         )
     return Finding(
         check="root_fields",
         level="missing",
         said=f"{said}: absent, not 0",
-        mend=f"sudo systemctl enable --now {_SOCKET_UNIT}",
+        mend=enable(TEGRASTATS),
         facts=facts,
     )
-
-
-def judge_socket(there: str, is_writable: bool, listens: bool) -> Finding:
-    """Say whether this user may have root's tegrastats from the service's socket.
-
-    Args:
-        there: ``there``, ``absent`` or ``hidden``.
-        is_writable: Whether this user may connect.
-        listens: Whether somebody listens on it.
-    """
-    enable = f"sudo systemctl enable --now {_SOCKET_UNIT}"
-    facts = {"path": SOCKET, "there": there == "there", "listens": listens}
-    if there == "absent":
-        return Finding(
-            check="socket",
-            level="note",
-            said="no socket for what only root sees",
-            mend=enable,
-            facts=facts,
-        )
-    if there == "there" and not listens:
-        return Finding(
-            check="socket",
-            level="broken",
-            said=f"nobody listens on {SOCKET}",
-            mend=f"sudo systemctl restart {_SOCKET_UNIT}",
-            facts=facts,
-        )
-    if there == "hidden" or not is_writable:
-        return Finding(
-            check="socket",
-            level="note",
-            said=f"{SOCKET} is not for this user",
-            mend='sudo usermod -aG tegrascope "$USER", and log in again',
-            facts=facts,
-        )
-    return Finding(check="socket", level="good", said=f"{SOCKET} is open to us", facts=facts)
 
 
 def judge_rails(sample: Sample, configured: RailRule | None) -> Finding:

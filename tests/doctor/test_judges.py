@@ -13,7 +13,8 @@ from tegrascope.daemon.doctor.inference import judge_cuda, judge_cuda_python, ju
 from tegrascope.daemon.doctor.modules import Board, identify, jetpack_of, read_release
 from tegrascope.daemon.doctor.room import judge_disk, judge_memory
 from tegrascope.daemon.doctor.service import judge_daemon, judge_unit, read_properties
-from tegrascope.daemon.doctor.telemetry import judge_fields, judge_rails, judge_socket
+from tegrascope.daemon.doctor.sockets import TEGRASTATS, judge_socket
+from tegrascope.daemon.doctor.telemetry import judge_fields, judge_rails
 from tegrascope.daemon.doctor.tensorrt_versions import explain_dla
 from tegrascope.parsers.tegrastats import parse_line
 
@@ -130,7 +131,10 @@ def test_unknown_rails_name_themselves():
 )
 def test_socket_is_open_shut_or_dead(there, writable, listens, level):
     """A socket that nobody listens on is broken; one that is for others is a matter of groups."""
-    assert judge_socket(there, writable, listens).level == level
+    found = judge_socket("socket", TEGRASTATS, there, writable, listens)
+    assert found.level == level
+    if there != "there" or not writable:
+        assert found.mend
 
 
 def test_driver_messages():
