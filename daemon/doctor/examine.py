@@ -1,11 +1,11 @@
 """All checks, one group after another: none may hang, and none may end the others."""
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ...parsers.records import Record
 from .board import check_board
+from .bounded import finishes
 from .clocks import check_clocks
 from .dla import check_dla
 from .finding import TENSORRT_SECONDS, Finding, Patient
@@ -73,12 +73,9 @@ def _watch(patient: Patient, name: str, check: Check, seconds: float) -> list[Fi
         except Exception as error:
             state.problem = f"the check failed in itself ({type(error).__name__}: {error})"
 
-    # A daemon thread: what the kernel never gives back must not keep us from ending.
-    thread = threading.Thread(target=work, name=f"doctor-{name}", daemon=True)
-    thread.start()
-    thread.join(seconds)
+    in_time = finishes(work, seconds, name)
     found, problem = list(state.found), state.problem
-    if thread.is_alive():
+    if not in_time:
         problem = f"no answer within {seconds:g} s after {len(found)} finding(s)"
     if problem is not None:
         found.append(

@@ -10,12 +10,14 @@ from ...collectors.machine import Machine
 from ...collectors.tensorrt_probe import Capabilities, probe
 from ...parsers.records import Record
 from ..config import Config
+from .bounded import finishes
 from .modules import Board, read_board
 
 Level = Literal["good", "note", "missing", "broken"]
 Fact = str | int | float | bool | None | list[str]
 
 TENSORRT_SECONDS = 60.0
+_BOARD_SECONDS = 5.0
 
 
 class Finding(Record):
@@ -61,8 +63,13 @@ class Patient:
 
     @cached_property
     def board(self) -> Board:
-        """Which board this is, by its device tree and release file."""
-        return read_board(self.machine)
+        """Which board this is, by its device tree and release file; unknown if they do not answer.
+
+        Every group asks, so one that waited for ever would have all of them wait.
+        """
+        found: list[Board] = []
+        finishes(lambda: found.append(read_board(self.machine)), _BOARD_SECONDS, "board")
+        return found[0] if found else Board(is_jetson=False)
 
     @cached_property
     def tensorrt(self) -> Capabilities:

@@ -31,7 +31,7 @@ def check_inference(patient: Patient) -> Iterator[Finding]:
     """Look at each library that a back-end of ours uses."""
     machine = patient.machine
     needed = patient.wants_tensorrt or patient.board.is_jetson
-    told = machine.run((sys.executable, "-c", _ASK_CUDA), _CUDA_SECONDS)
+    told = machine.run((sys.executable, "-I", "-c", _ASK_CUDA), _CUDA_SECONDS)
     yield judge_cuda(told.status, told.out, told.said, needed)
     found = patient.tensorrt
     yield judge_tensorrt(found, needed)

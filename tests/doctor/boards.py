@@ -54,7 +54,7 @@ class Played(Machine):
 
     def run(self, argv, seconds: float = 5.0) -> Answer:
         """Play the child that asks CUDA; run everything else."""
-        return self.cuda if argv[:2] == (sys.executable, "-c") else super().run(argv, seconds)
+        return self.cuda if argv[:2] == (sys.executable, "-I") else super().run(argv, seconds)
 
 
 class Tree:

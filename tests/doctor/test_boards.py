@@ -1,5 +1,7 @@
 """Whole examinations, of boards that are played."""
 
+import os
+import shutil
 import threading
 import time
 
@@ -149,6 +151,24 @@ def test_check_that_hangs_or_fails_ends_none_of_the_others():
     assert "no answer within 0.2 s" in found[1].finding.said
     assert "RuntimeError: boom" in found[3].finding.said
     released.set()
+
+
+@pytest.mark.parametrize("path", ["/proc/device-tree/model", "/proc/meminfo", "/proc/mounts"])
+def test_file_that_never_answers_costs_its_own_group(tmp_path, monkeypatch, path):
+    """A read that blocks, as of a driver that hangs: all other groups are told as ever."""
+    monkeypatch.setattr("tegrascope.daemon.doctor.finding._BOARD_SECONDS", 0.2)
+    tree = orin(tmp_path)
+    (tmp_path / path.lstrip("/")).unlink()
+    os.mkfifo(tmp_path / path.lstrip("/"))  # whose opening waits for a writer that never comes
+    shutil.rmtree(tmp_path / "sys/kernel")
+    begin = time.monotonic()
+    found = list(examine(patient(tree.machine()), tuple((n, c, 4.0) for n, c, _ in GROUPS)))
+    assert time.monotonic() - begin < 20
+    assert {one.group for one in found} == {name for name, _, _ in GROUPS}
+    assert len([one for one in found if "no answer within" in one.finding.said]) <= 1
+    for node in tmp_path.rglob("*"):  # let the threads go that wait there
+        if node.is_fifo():
+            os.close(os.open(node, os.O_RDWR | os.O_NONBLOCK))
 
 
 def test_nothing_is_changed(tmp_path):
