@@ -33,6 +33,15 @@ def _check_tegrastats(patient: Patient) -> Iterator[Finding]:
     machine, board = patient.machine, patient.board
     program = patient.config.telemetry.tegrastats.command
     path = machine.which(program[0])
+    socket = look_at_socket(machine, TEGRASTATS, check="socket")
+    if path is None and socket.level == "good":
+        yield Finding(
+            check="tegrastats",
+            level="note",
+            said=f"{program[0]} is not there; lines come from the service's socket",
+        )
+        yield socket
+        return
     if path is None:
         yield Finding(
             check="tegrastats",
@@ -48,7 +57,6 @@ def _check_tegrastats(patient: Patient) -> Iterator[Finding]:
     yield told
     if told.stops:
         return
-    socket = look_at_socket(machine, TEGRASTATS, check="socket")
     has_socket = bool(socket.facts["listens"])
     yield judge_fields(samples[-1], machine.uid, has_socket, board.dla_cores)
     yield socket
@@ -95,6 +103,14 @@ def judge_lines(
             said=said or f"{path} {problem}",
             mend=f"{path} --interval 1000, and see what it says",
             stops=True,
+            facts=facts,
+        )
+    if problem:
+        return Finding(
+            check="tegrastats",
+            level="note",
+            said=f"{path} {problem}",
+            mend=f"{path} --interval 100, and see why it does not go on",
             facts=facts,
         )
     if unread:
