@@ -56,9 +56,9 @@ class Store:
     """The database of one daemon; every method may be called from any thread.
 
     Attributes:
+        runs_lost: Runs that were given up, the oldest first, since too many waited to be written.
         write_errors: Writes that failed since the start.
         problem: Why the last write failed; ``None`` once one succeeds.
-        runs_lost: Runs that were given up, the oldest first, since too many waited to be written.
     """
 
     def __init__(self, path: Path, boot_id: str = "") -> None:
@@ -71,15 +71,15 @@ class Store:
         Raises:
             Mendable: The directory can't be written, or the file is no database of ours.
         """
+        self.runs_lost = 0
         self.path = path
         self.write_errors = 0
         self.problem: str | None = None
-        self.runs_lost = 0
         self._boot_id = boot_id
-        self._believed = True
         self._lock = threading.Lock()
         self._pending: dict[str, tuple[object, ...]] = {}
         self._blocks: deque[SealedBlock] = deque(maxlen=_PENDING_BLOCKS)
+        self._believed = True
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = sqlite3.connect(path, check_same_thread=False, timeout=5)
