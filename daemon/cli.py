@@ -62,6 +62,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_engines(commands)
     _add_service(commands)
     _add_check_config(commands)
+    _add_doctor(commands)
     return parser
 
 
@@ -633,6 +634,27 @@ def _add_check_config(commands: "argparse._SubParsersAction[argparse.ArgumentPar
         for line in config.advice():
             print(f"note: {line}")
         return GOOD
+
+    parser.set_defaults(command=command)
+
+
+def _add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        commands,
+        "doctor",
+        "say what this machine has, what is missing, and what mends it",
+        "tegrascope doctor\n  sudo tegrascope doctor -c /etc/tegrascope.yaml --json",
+    )
+    parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="what is to run here")
+    parser.add_argument(
+        "--state-dir", type=Path, metavar="DIR", help="where runs are kept (default: as of run)"
+    )
+    parser.add_argument("--json", action="store_true", help="for programs; see docs/doctor.md")
+
+    def command(arguments: argparse.Namespace) -> int:
+        from .doctor.command import doctor
+
+        return doctor(arguments)
 
     parser.set_defaults(command=command)
 

@@ -1,5 +1,7 @@
 """The secret for calls that change state."""
 
+import contextlib
+import os
 import secrets
 from pathlib import Path
 
@@ -11,13 +13,29 @@ def read_token(path: Path) -> str:
     try:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch(mode=0o600)
-            path.write_text(secrets.token_urlsafe(32) + "\n", encoding="ascii")
+            _make(path)
         token = path.read_text(encoding="ascii").strip()
     except OSError as error:
         raise Mendable(f"{path}: {error.strerror}", "name a writable --state-dir") from None
     except UnicodeDecodeError:
         token = ""
-    if not token:  # it would let everybody in: a disk that was full, or a power cut, leaves this
+    if not token:  # it would let everybody in
         raise Mendable(f"{path}: holds no token", f"rm {path}, and another one is made")
     return token
+
+
+def _make(path: Path) -> None:
+    """Write a new secret whole or not at all, whatever the disk or the power does meanwhile."""
+    half = path.with_name(f"{path.name}.half")
+    try:
+        half.unlink(missing_ok=True)
+        half.touch(mode=0o600)
+        with half.open("w", encoding="ascii") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        half.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            half.unlink(missing_ok=True)
+        raise

@@ -414,9 +414,11 @@ class Service:
                 return
 
     def _prune(self) -> None:
-        now_ns, store = self._clock.wall_ns(), self.config.store
+        store = self.config.store
         self._store.prune(
-            now_ns - int(store.samples_retention * 1e9), now_ns - int(store.runs_retention * 1e9)
+            self._clock.wall_ns(),
+            int(store.samples_retention * 1e9),
+            int(store.runs_retention * 1e9),
         )
 
 

@@ -12,6 +12,7 @@ from collections import deque
 from pathlib import Path
 
 from ..parsers.errors import Mendable
+from .retention import prune
 from .run_report import RunReport
 from .timeline import SealedBlock
 
@@ -21,6 +22,8 @@ _PENDING_RUNS = 1000
 _PENDING_BLOCKS = 360
 # Who holds the database longer than this holds up a lane; what was not written is tried again.
 _BUSY_MS = 1000
+_BELIEVED = "the wall clock is believed: retention goes by age"
+_NOT_BELIEVED = "the wall clock may be wrong: for now nothing is deleted for its age"
 _MIGRATIONS = (
     """
     CREATE TABLE runs (
@@ -53,6 +56,7 @@ class Store:
     """The database of one daemon; every method may be called from any thread.
 
     Attributes:
+        runs_lost: Runs that were given up, the oldest first, since too many waited to be written.
         write_errors: Writes that failed since the start.
         problem: Why the last write failed; ``None`` once one succeeds.
         wants_restart: Whether the database is another file than the one that was opened, which
@@ -69,14 +73,16 @@ class Store:
         Raises:
             Mendable: The directory can't be written, or the file is no database of ours.
         """
+        self.runs_lost = 0
         self.path = path
         self.write_errors = 0
         self.problem: str | None = None
         self.wants_restart = False
         self._boot_id = boot_id
         self._lock = threading.Lock()
-        self._pending: deque[tuple[object, ...]] = deque(maxlen=_PENDING_RUNS)
+        self._pending: dict[str, tuple[object, ...]] = {}
         self._blocks: deque[SealedBlock] = deque(maxlen=_PENDING_BLOCKS)
+        self._believed = True
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = sqlite3.connect(path, check_same_thread=False, timeout=5)
@@ -139,8 +145,10 @@ class Store:
             report.model_dump_json(exclude_none=True),
         )
         with self._lock:
-            self._pending.append(row)
+            self._pending.pop(report.run_id, None)  # its end stands for its begin
+            self._pending[report.run_id] = row
             self._flush()
+            self._keep_bound()
 
     def add_block(self, block: SealedBlock) -> None:
         """Commit a few seconds of samples; kept and tried again where the disk refuses."""
@@ -161,9 +169,9 @@ class Store:
                 with self._writer:
                     self._writer.execute(
                         "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)",
-                        self._pending[0],
+                        next(iter(self._pending.values())),
                     )
-                self._pending.popleft()
+                del self._pending[next(iter(self._pending))]
             while self._blocks:
                 block = self._blocks[0]
                 with self._writer:
@@ -189,6 +197,14 @@ class Store:
                 _LOG.info("the store writes again")
             self.problem = None
 
+    def _keep_bound(self) -> None:
+        """Give up the oldest run where the disk refused so many that memory would not hold them."""
+        if len(self._pending) > _PENDING_RUNS:
+            lost = next(iter(self._pending))
+            del self._pending[lost]
+            self.runs_lost += 1
+            _LOG.error("run %s is lost: %d others wait to be written", lost, _PENDING_RUNS)
+
     def _check_is_there(self) -> None:
         """Find out whether the file is still ours: SQLite goes on writing to a deleted one."""
         try:
@@ -200,18 +216,21 @@ class Store:
         if not is_ours:
             raise OSError(f"{self.path} was replaced: restart the daemon")
 
-    def prune(self, samples_before_wall_ns: int, runs_before_wall_ns: int) -> None:
-        """Delete what is older than its retention."""
+    def prune(self, now_wall_ns: int, samples_ns: int, runs_ns: int) -> None:
+        """Delete what is older than its retention; a wall clock that can't be right deletes none.
+
+        Args:
+            now_wall_ns: Wall time now.
+            samples_ns: How long telemetry is kept.
+            runs_ns: How long runs are kept.
+        """
         with self._lock:
             try:
                 with self._writer:
-                    self._writer.execute(
-                        "DELETE FROM blocks WHERE end_wall_ns < ?", (samples_before_wall_ns,)
-                    )
-                    self._writer.execute(
-                        "DELETE FROM runs WHERE started_wall_ns < ? AND NOT in_flight",
-                        (runs_before_wall_ns,),
-                    )
+                    believed = prune(self._writer, now_wall_ns, samples_ns, runs_ns)
+                if believed != self._believed:
+                    _LOG.warning(_BELIEVED if believed else _NOT_BELIEVED)
+                self._believed = believed
             except sqlite3.Error as error:
                 self._note(error)
 
@@ -225,8 +244,11 @@ class Store:
         self.problem = said
 
     def close(self) -> None:
-        """Write what is left and close."""
+        """Write what is left and close; what cannot be written even now is told."""
         with self._lock:
             if self._pending or self._blocks:
                 self._flush()
+            if self._pending or self._blocks:
+                waited = (len(self._pending), len(self._blocks))
+                _LOG.error("%d run(s) and %d block(s) of samples could not be written", *waited)
             self._writer.close()

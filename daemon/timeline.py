@@ -24,8 +24,8 @@ class SealedBlock:
         source: Where its samples came from.
         begin_ns: CLOCK_MONOTONIC of its first sample.
         end_ns: That of its last.
-        wall_begin_ns: Wall time of its first sample.
-        wall_end_ns: That of its last.
+        wall_begin_ns: Least wall time of a sample in it: of the first, unless the clock was set.
+        wall_end_ns: Greatest wall time of a sample in it.
         count: Samples in it, at least one.
         data: What ``blocks.encode`` made of it.
     """
@@ -125,7 +125,7 @@ class Timeline:
         block, self._open = self._open, _empty(self.source)
         times, wall = block.times_ns, block.wall_ns
         sealed = SealedBlock(
-            self.source, times[0], times[-1], wall[0], wall[-1], len(times), encode(block)
+            self.source, times[0], times[-1], min(wall), max(wall), len(times), encode(block)
         )
         self._sealed.append(sealed)
         return sealed
@@ -156,7 +156,7 @@ class Timeline:
             sealed = [block.data for block in self._sealed if block.wall_end_ns > wall_ns]
             now = self._copy_open()
         yield from map(decode, sealed)
-        if now.wall_ns and now.wall_ns[-1] > wall_ns:
+        if max(now.wall_ns, default=wall_ns) > wall_ns:
             yield now
 
     def _copy_open(self, wanted: Callable[[str], bool] | None = None) -> Block:

@@ -70,6 +70,24 @@ def test_clock_that_is_set_back_hides_nothing(telemetry, stored):
     assert telemetry.numbers() == list(range(1, 60))
 
 
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("step", [-3600, 3600 * 24 * 365 * 50])
+def test_clock_that_is_set_inside_a_block_hides_none_of_it(telemetry, stored, step):
+    """Of a block across the step, the samples before and after it are found by their own times."""
+    for number in range(1, 25):
+        telemetry.append(number, number)
+    for number in range(25, 28):
+        telemetry.append(number, number + step)
+    if stored:
+        telemetry.timeline.seal()
+        telemetry.write()
+        telemetry.timeline = Timeline()
+    later = [one["values"]["n"] for one in telemetry.since(WALL / S + 22)]
+    assert later == ([23, 24] if step < 0 else [23, 24, 25, 26, 27])
+    all_of_it = [one["values"]["n"] for one in telemetry.since(WALL / S - 7200)]
+    assert sorted(all_of_it) == list(range(1, 28))
+
+
 def test_block_that_is_stored_during_the_answer_comes_once(telemetry):
     """A block may move from memory to the store while an answer is read."""
     for number in range(1, 25):

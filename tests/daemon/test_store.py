@@ -11,6 +11,8 @@ from tegrascope.daemon.timeline import SealedBlock
 from tegrascope.parsers.errors import Mendable
 
 S = 1_000_000_000
+NOW = 1_767_225_600
+FAR = 1 << 62
 
 
 def report(run_id: str = "r1", **changes: object) -> RunReport:
@@ -27,8 +29,11 @@ def report(run_id: str = "r1", **changes: object) -> RunReport:
     return RunReport.model_validate(fields | changes)
 
 
-def block(end: int) -> SealedBlock:
-    return SealedBlock("tegrastats", end - 1, end, (end - 1) * S, end * S, 2, b"data%d" % end)
+def block(end: int, wall: int = 0) -> SealedBlock:
+    """Return a block that ended at a wall time, in seconds; they count from ``wall``."""
+    return SealedBlock(
+        "tegrastats", end - 1, end, (wall + end - 1) * S, (wall + end) * S, 2, b"data%d" % end
+    )
 
 
 @pytest.fixture
@@ -102,16 +107,37 @@ def test_failing_disk_keeps_the_run_and_counts(store):
     assert store.problem is None
 
 
+def test_runs_wait_up_to_a_bound_and_those_beyond_it_are_counted(store, monkeypatch, caplog):
+    """A run waits once, however it is written; the oldest is given up first, by name."""
+    monkeypatch.setattr("tegrascope.daemon.store._PENDING_RUNS", 3)
+    (pages,) = store._writer.execute("PRAGMA page_count").fetchone()
+    store._writer.execute(f"PRAGMA max_page_count={pages}")
+    while store.problem is None:  # there may be room in a page
+        store.finish(report(f"kept-{store._writer.total_changes}", reason="x" * 500))
+    store.finish(report("last", reason="x" * 500))
+    waiting = [*store._pending]
+    for run_id in ("new-1", "new-2"):
+        store.begin(report(run_id, outcome="failed", reason="x" * 500))
+        store.finish(report(run_id, reason="x" * 500))
+    assert [*store._pending] == [*waiting, "new-1", "new-2"][-3:]
+    assert store.runs_lost == len(waiting) - 1
+    assert f"run {waiting[0]} is lost" in caplog.text
+    store._writer.execute("PRAGMA max_page_count=1000000")
+    store.flush()
+    assert {"last", "new-1", "new-2"} <= {run["run_id"] for run in History(store.path).runs()}
+    assert {run["outcome"] for run in History(store.path).runs()} == {"ok"}
+
+
 def test_blocks_are_found_by_wall_time_and_pruned(store):
     """Telemetry comes back in order, and what is older than its retention goes."""
     for end in (10, 20, 30):
-        store.add_block(block(end))
+        store.add_block(block(end, NOW))
     history = History(store.path)
-    assert list(history.blocks(15 * S, 29 * S)) == [b"data20", b"data30"]
-    store.finish(report("old", started_wall_ns=1))
-    store.finish(report("new", started_wall_ns=9 * S))
-    store.prune(15 * S, 5 * S)
-    assert list(history.blocks(0, 99 * S)) == [b"data20", b"data30"]
+    assert list(history.blocks((NOW + 15) * S, (NOW + 29) * S)) == [b"data20", b"data30"]
+    store.finish(report("old", started_wall_ns=NOW * S))
+    store.finish(report("new", started_wall_ns=(NOW + 9) * S))
+    store.prune((NOW + 30) * S, 15 * S, 25 * S)
+    assert list(history.blocks(0, FAR)) == [b"data20", b"data30"]
     assert [run["run_id"] for run in history.runs()] == ["new"]
 
 

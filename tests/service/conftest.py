@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,14 @@ import pytest
 class Daemon:
     """``tegrascope run`` on a free port; its log is in ``log``."""
 
-    def __init__(self, config: Path, state_dir: Path, *arguments: str) -> None:
+    def __init__(
+        self, config: Path, state_dir: Path, *arguments: str, within: Sequence[str] = ()
+    ) -> None:
         self.config = config
         self.log: list[str] = []
         self.process = subprocess.Popen(
             [
+                *within,
                 *(sys.executable, "-m", "tegrascope", "run", "-c", str(config)),
                 *("--listen", "127.0.0.1:0", "--state-dir", str(state_dir), *arguments),
             ],
@@ -123,15 +126,18 @@ class Daemon:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
-    """Start daemons from the text of a configuration; they share one state directory."""
+    """Start daemons from the text of a configuration; they share one state directory.
+
+    ``within`` is a program that runs the daemon, as ``unshare`` does.
+    """
     state = tmp_path / "state"
     state.mkdir()
     started: list[Daemon] = []
 
-    def begin(config: str, *arguments: str) -> Daemon:
+    def begin(config: str, *arguments: str, within: Sequence[str] = ()) -> Daemon:
         path = tmp_path / "tegrascope.yaml"
         path.write_text(config)
-        started.append(Daemon(path, state, *arguments))
+        started.append(Daemon(path, state, *arguments, within=within))
         return started[-1]
 
     yield begin

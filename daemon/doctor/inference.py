@@ -1,0 +1,212 @@
+"""What inference needs: the CUDA driver, TensorRT and its DLA cores, trtexec, ONNX Runtime."""
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+
+from ...collectors.tensorrt_probe import Capabilities
+from .finding import Finding, Patient
+from .modules import Board
+from .tensorrt_versions import explain_dla, mend_dla
+
+TRTEXEC = "/usr/src/tensorrt/bin/trtexec"
+_CUDA_SECONDS = 20.0
+# In a child: a driver that is broken may take its process with it.
+_ASK_CUDA = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+version, count = ctypes.c_int(), ctypes.c_int()
+status = cuda.cuInit(0) or cuda.cuDriverGetVersion(ctypes.byref(version))
+status = status or cuda.cuDeviceGetCount(ctypes.byref(count))
+print("cuda", status, version.value, count.value)
+"""
+_TOLD = re.compile(r"^cuda (\d+) (\d+) (\d+)$", re.MULTILINE)
+_CUDA_PYTHON = ("cuda-bindings", "cuda-python")
+_FREES_THE_GIL = (12, 9)
+# The newest that installs on the Python 3.8 of JetPack 5.
+_OLD_CUDA_PYTHON = "cuda-python==11.8.2"
+
+
+def check_inference(patient: Patient) -> Iterator[Finding]:
+    """Look at each library that a back-end of ours uses."""
+    machine = patient.machine
+    needed = patient.wants_tensorrt or patient.board.is_jetson
+    told = machine.run((sys.executable, "-I", "-c", _ASK_CUDA), _CUDA_SECONDS)
+    yield judge_cuda(told.status, told.out, told.said, needed)
+    found = patient.tensorrt
+    yield judge_tensorrt(found, needed)
+    if found.problem is None:
+        yield judge_dla_cores(found, patient.board)
+    versions = {name: machine.package(name) for name in _CUDA_PYTHON}
+    yield judge_cuda_python(versions, patient.board.l4t, needed)
+    path = next((one for one in (TRTEXEC, "trtexec") if machine.which(one)), None)
+    yield judge_trtexec(path, needed)
+    yield judge_onnxruntime(
+        next(filter(None, map(machine.package, ("onnxruntime", "onnxruntime-gpu"))), None)
+    )
+
+
+def judge_cuda(status: int | None, out: str, said: str, needed: bool) -> Finding:
+    """Say whether the CUDA driver answers.
+
+    Args:
+        status: Exit status of the child that asked; negative where it died of it.
+        out: What it printed.
+        said: Its last words.
+        needed: Whether something here is meant to use it.
+    """
+    told = _TOLD.search(out)
+    level = "missing" if needed else "note"
+    mend = "see that nvidia-smi works, or tegrastats on a Jetson; in a container --runtime nvidia"
+    if told is None:
+        absent = "libcuda.so.1" in said
+        words = "no CUDA driver" if absent else f"the CUDA driver does not answer: {said or status}"
+        return Finding.model_validate(
+            {
+                "check": "cuda_driver",
+                "level": level if absent else "broken",
+                "said": words,
+                "mend": mend if needed or not absent else None,
+            }
+        )
+    error, version, count = int(told[1]), int(told[2]), int(told[3])
+    facts = {"error": error, "version": version, "devices": count}
+    if error or not count:
+        said = f"the CUDA driver is there and fails with error {error}"
+        if not error:
+            said = "the CUDA driver sees no device"
+        return Finding(check="cuda_driver", level="broken", said=said, mend=mend, facts=facts)
+    return Finding(
+        check="cuda_driver",
+        level="good",
+        said=f"CUDA driver for CUDA {version // 1000}.{version % 1000 // 10}, {count} device(s)",
+        facts=facts,
+    )
+
+
+def judge_tensorrt(found: Capabilities, needed: bool) -> Finding:
+    """Say whether TensorRT can be used from this Python."""
+    version = found.versions.get("tensorrt")
+    facts = {"version": version, "device": found.device, "dla_cores": found.dla_cores}
+    if found.problem is None:
+        on = f" on {found.device}" if found.device else ""
+        return Finding(check="tensorrt", level="good", said=f"TensorRT {version}{on}", facts=facts)
+    return Finding.model_validate(
+        {
+            "check": "tensorrt",
+            "level": "note" if not needed else "missing" if version is None else "broken",
+            "said": f"no TensorRT: {found.problem}",
+            "mend": found.mend if needed else None,
+            "facts": facts,
+        }
+    )
+
+
+def judge_dla_cores(found: Capabilities, board: Board) -> Finding:
+    """Say whether this TensorRT has the cores of this module, and why not."""
+    version = found.versions.get("tensorrt", "")
+    can, words = explain_dla(version)
+    facts = {"cores": found.dla_cores, "module_cores": board.dla_cores, "documented": can}
+    if found.dla_cores:
+        return Finding(
+            check="tensorrt_dla",
+            level="good",
+            said=f"TensorRT {version} sees {found.dla_cores} DLA core(s)",
+            facts=facts,
+        )
+    if board.dla_cores == 0 or not board.is_jetson:
+        return Finding(
+            check="tensorrt_dla",
+            level="note",
+            said="TensorRT sees no DLA, as this machine has none",
+            facts=facts,
+        )
+    if not can:
+        return Finding(
+            check="tensorrt_dla",
+            level="missing",
+            said=f"TensorRT {version} sees no DLA: {words}",
+            mend=mend_dla(board.module),
+            facts=facts,
+        )
+    return Finding(
+        check="tensorrt_dla",
+        level="missing",
+        said=f"TensorRT {version} sees no DLA, though: {words}",
+        mend="look at dla_nodes above: the driver or its device nodes are missing",
+        facts=facts,
+    )
+
+
+def judge_cuda_python(versions: Mapping[str, str | None], l4t: str | None, needed: bool) -> Finding:
+    """Say which binding of CUDA there is, and whether it lets other threads run while it waits.
+
+    Args:
+        versions: Distribution to version; ``None`` where it is not installed.
+        l4t: Release of Jetson Linux, which decides on the CUDA and so on the binding to take.
+        needed: Whether something here is meant to use it.
+    """
+    name, version = next(((n, v) for n, v in versions.items() if v), (None, None))
+    if name is None or version is None:
+        return Finding.model_validate(
+            {
+                "check": "cuda_python",
+                "level": "missing" if needed else "note",
+                "said": "no cuda-python",
+                "mend": f"pip install '{_binding_of(l4t)}'" if needed else None,
+            }
+        )
+    numbers = tuple(int(one) for one in re.findall(r"\d+", version)[:2])
+    facts = {"distribution": name, "version": version, "frees_gil": numbers >= _FREES_THE_GIL}
+    if numbers < _FREES_THE_GIL:
+        return Finding(
+            check="cuda_python",
+            level="note",
+            said=f"{name} {version} keeps Python's lock while it waits (12.9 and later do not);"
+            " our lanes are processes, so none waits for another",
+            facts=facts,
+        )
+    return Finding(check="cuda_python", level="good", said=f"{name} {version}", facts=facts)
+
+
+def _binding_of(l4t: str | None) -> str:
+    """Return the requirement that fits the CUDA of a release.
+
+    >>> _binding_of("36.4.3"), _binding_of("35.6.0"), _binding_of("39.2")
+    ('cuda-python<13', 'cuda-python==11.8.2', 'cuda-python>=13')
+    """
+    major = 0 if l4t is None else int(l4t.split(".")[0])
+    if not major:
+        return "cuda-python"
+    return (
+        "cuda-python>=13" if major >= 38 else "cuda-python<13" if major == 36 else _OLD_CUDA_PYTHON
+    )
+
+
+def judge_trtexec(path: str | None, needed: bool) -> Finding:
+    """Say whether trtexec is there, the back-end without Python."""
+    if path is not None:
+        return Finding(check="trtexec", level="good", said=path, facts={"path": path})
+    return Finding(
+        check="trtexec",
+        level="note",
+        said="no trtexec (only backend: trtexec needs it)",
+        mend="sudo apt install libnvinfer-bin" if needed else None,
+    )
+
+
+def judge_onnxruntime(version: str | None) -> Finding:
+    """Say whether ONNX Runtime is there, for lanes of the CPU."""
+    if version is not None:
+        return Finding(
+            check="onnxruntime",
+            level="good",
+            said=f"ONNX Runtime {version}",
+            facts={"version": version},
+        )
+    return Finding(
+        check="onnxruntime",
+        level="note",
+        said="no ONNX Runtime (only workloads on the CPU need it)",
+        mend="pip install 'tegrascope[onnx]'",
+    )

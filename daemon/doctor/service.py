@@ -1,0 +1,126 @@
+"""The service: its unit, its port, and the daemon behind it."""
+
+from collections.abc import Iterator
+
+from ...collectors.machine import Answer
+from ..config import split_listen
+from .finding import Finding, Patient
+
+UNIT = "tegrascope.service"
+_PROPERTIES = ("LoadState", "ActiveState", "SubState", "UnitFileState", "NRestarts", "Result")
+_MANY_RESTARTS = 3
+
+
+def check_service(patient: Patient) -> Iterator[Finding]:
+    """Ask systemd about the unit, and the configured address for the daemon."""
+    machine = patient.machine
+    told = None
+    if machine.there("/run/systemd/system") == "there" and machine.which("systemctl"):
+        asked = ",".join(_PROPERTIES)
+        told = machine.run(("systemctl", "show", UNIT, f"--property={asked}", "--no-pager"))
+    unit = None if told is None or told.status != 0 else read_properties(told.out)
+    yield judge_unit(unit, told)
+    host, port = split_listen(patient.config.http.listen)
+    if port:
+        local = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        health = machine.get(local, port, "/healthz")
+        ready = machine.get(local, port, "/readyz") if health.status == 200 else health
+        yield judge_daemon(patient.config.http.listen, health, ready)
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """Read what ``systemctl show`` prints: a name, an equals sign and a value on each line."""
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def judge_unit(unit: dict[str, str] | None, told: Answer | None) -> Finding:
+    """Say how the unit is.
+
+    Args:
+        unit: Its properties; ``None`` where systemd did not tell.
+        told: What systemctl answered; ``None`` where there is no systemd.
+    """
+    if unit is None:
+        said = "no systemd here" if told is None else f"systemd does not answer: {told.said}"
+        return Finding(check="service", level="note", said=said)
+    state, enabled = unit.get("ActiveState", "unknown"), unit.get("UnitFileState", "")
+    try:
+        restarts = int(unit.get("NRestarts", "0"))
+    except ValueError:
+        restarts = 0
+    facts = {"state": state, "enabled": enabled, "restarts": restarts}
+    if unit.get("LoadState") == "not-found":
+        return Finding(
+            check="service",
+            level="note",
+            said="the service is not installed",
+            mend="sudo tegrascope service install",
+            facts=facts,
+        )
+    if state == "failed" or restarts >= _MANY_RESTARTS:
+        why = f"{state} ({unit.get('Result', 'unknown')}), restarted {restarts} time(s)"
+        return Finding(
+            check="service",
+            level="broken",
+            said=f"the service is {why}",
+            mend=f"journalctl -u {UNIT} -n 50",
+            facts=facts,
+        )
+    if state != "active":
+        return Finding(
+            check="service",
+            level="note",
+            said=f"the service is {state}",
+            mend=f"sudo systemctl enable --now {UNIT}",
+            facts=facts,
+        )
+    if enabled not in ("enabled", "enabled-runtime", "alias", "static"):
+        return Finding(
+            check="service",
+            level="note",
+            said="the service runs, and will not after a reboot",
+            mend=f"sudo systemctl enable {UNIT}",
+            facts=facts,
+        )
+    return Finding(
+        check="service", level="good", said=f"the service runs, {restarts} restart(s)", facts=facts
+    )
+
+
+def judge_daemon(listen: str, health: Answer, ready: Answer) -> Finding:
+    """Say whether a daemon answers on the configured address, and whether it is ready.
+
+    Args:
+        listen: The address.
+        health: What ``/healthz`` answered.
+        ready: What ``/readyz`` answered.
+    """
+    facts = {"listen": listen, "answers": health.status is not None}
+    if health.status is None and health.said == "refused":
+        return Finding(
+            check="daemon",
+            level="note",
+            said=f"no daemon on {listen}; the port is free",
+            facts=facts,
+        )
+    if health.status != 200 or health.out != "ok\n":
+        return Finding(
+            check="daemon",
+            level="broken",
+            said=f"{listen} is taken by something else ({health.said or health.status})",
+            mend="name another port under http.listen, or --listen",
+            stops=True,
+            facts=facts,
+        )
+    if ready.status != 200:
+        said = (ready.out.strip() or ready.said).splitlines()[0][:200]
+        return Finding(
+            check="daemon",
+            level="broken",
+            said=f"the daemon on {listen} is not ready: {said}",
+            mend=f"curl http://{listen}/readyz, and the findings above",
+            facts=facts,
+        )
+    return Finding(
+        check="daemon", level="good", said=f"a daemon serves {listen} and is ready", facts=facts
+    )

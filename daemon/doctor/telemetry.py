@@ -1,0 +1,241 @@
+"""Telemetry: whether the configured source gives samples, and how much of them this user sees."""
+
+import os
+from collections.abc import Iterator, Sequence
+
+from ...collectors.board import RailRule, find_rail_rule
+from ...collectors.machine import Machine
+from ...collectors.tegrastats import tegrastats_command
+from ...parsers.errors import ParseError
+from ...parsers.records import Sample
+from ...parsers.tegrastats import parse_line
+from .finding import Finding, Patient
+from .sockets import TEGRASTATS, enable, look_at_socket
+
+_LINES, _SECONDS, _INTERVAL_SECONDS = 3, 5.0, 0.1
+_NVML_SECONDS = 15.0
+
+
+def check_telemetry(patient: Patient) -> Iterator[Finding]:
+    """Look at what ``telemetry.source`` names; tegrastats is run for a moment."""
+    source = patient.config.telemetry.source
+    if source == "tegrastats":
+        yield from _check_tegrastats(patient)
+    elif source == "nvml":
+        yield _check_nvml(patient)
+    elif source == "simulator":
+        yield Finding(check="telemetry", level="note", said="telemetry is simulated, as configured")
+    else:
+        yield _check_file(patient)
+
+
+def _check_tegrastats(patient: Patient) -> Iterator[Finding]:
+    machine, board = patient.machine, patient.board
+    program = patient.config.telemetry.tegrastats.command
+    path = machine.which(program[0])
+    socket = look_at_socket(machine, TEGRASTATS, check="socket")
+    if path is None and socket.level == "good":
+        yield Finding(
+            check="tegrastats",
+            level="note",
+            said=f"{program[0]} is not there; lines come from the service's socket",
+        )
+        yield socket
+        return
+    if path is None:
+        yield Finding(
+            check="tegrastats",
+            level="missing",
+            said=f"{program[0]} is not there: no telemetry",
+            mend=_mend_absent(board.is_jetson, board.container is not None),
+            stops=True,
+        )
+        return
+    lines, problem = machine.lines(tegrastats_command(_INTERVAL_SECONDS, program), _LINES, _SECONDS)
+    samples, unread = read_samples(lines)
+    told = judge_lines(path, lines, samples, unread, problem)
+    yield told
+    if told.stops:
+        return
+    has_socket = bool(socket.facts["listens"])
+    yield judge_fields(samples[-1], machine.uid, has_socket, board.dla_cores)
+    yield socket
+    yield judge_rails(samples[-1], patient.config.board)
+
+
+def _mend_absent(is_jetson: bool, is_container: bool) -> str:
+    if is_jetson and is_container:
+        return "docker run … -v /usr/bin/tegrastats:/usr/bin/tegrastats:ro (of the host)"
+    if is_jetson:
+        return "sudo apt install nvidia-l4t-tools"
+    return "tegrascope run --demo, or telemetry: {source: nvml} for a desktop GPU"
+
+
+def read_samples(lines: Sequence[str]) -> tuple[list[Sample], int]:
+    """Read lines; returns what is a sample, and how many words of them were not understood."""
+    samples = []
+    for line in lines:
+        try:
+            samples.append(parse_line(line))
+        except ParseError:
+            continue
+    return samples, sum(len(sample.unparsed) for sample in samples)
+
+
+def judge_lines(
+    path: str, lines: Sequence[str], samples: Sequence[Sample], unread: int, problem: str
+) -> Finding:
+    """Say whether tegrastats prints what can be read.
+
+    Args:
+        path: The program.
+        lines: What it printed.
+        samples: What could be read of that.
+        unread: Words in them that were not understood.
+        problem: Why there are no more lines; empty where there are enough.
+    """
+    facts = {"path": path, "lines": len(lines), "samples": len(samples), "unread_words": unread}
+    if not samples:
+        said = f"{path} printed nothing that is a sample: {lines[0][:60]!r}" if lines else ""
+        return Finding(
+            check="tegrastats",
+            level="broken",
+            said=said or f"{path} {problem}",
+            mend=f"{path} --interval 1000, and see what it says",
+            stops=True,
+            facts=facts,
+        )
+    if problem:
+        return Finding(
+            check="tegrastats",
+            level="note",
+            said=f"{path} {problem}",
+            mend=f"{path} --interval 100, and see why it does not go on",
+            facts=facts,
+        )
+    if unread:
+        return Finding(
+            check="tegrastats",
+            level="note",
+            said=f"{path} runs; {unread} word(s) of it are not understood",
+            mend=f"timeout 5 {path} | tegrascope parse -, and send us what is in unparsed",
+            facts=facts,
+        )
+    return Finding(
+        check="tegrastats", level="good", said=f"{path} runs, all of it read", facts=facts
+    )
+
+
+def judge_fields(sample: Sample, uid: int, has_socket: bool, dla_cores: int | None) -> Finding:
+    """Tell root's output from that of others: EMC, engines, DLA and rails.
+
+    Args:
+        sample: The latest.
+        uid: Who ran tegrastats; 0 is root.
+        has_socket: Whether the service gets from a socket what root sees.
+        dla_cores: Of the module; ``None`` where not known.
+    """
+    seen = {"EMC": sample.emc is not None, "engines": bool(sample.engines)}
+    if dla_cores != 0:
+        seen["DLA"] = bool(sample.dla)
+    seen["rails"] = bool(sample.rails)
+    lacks = [name for name, is_there in seen.items() if not is_there]
+    facts = {"root": uid == 0, "lacks": lacks}
+    if not lacks:
+        return Finding(
+            check="root_fields",
+            level="good",
+            said="it prints all that root sees: " + ", ".join(seen),
+            facts=facts,
+        )
+    said = "without root it does not print " + ", ".join(lacks)
+    if uid == 0:
+        return Finding(
+            check="root_fields",
+            level="note",
+            said=f"even as root it does not print {', '.join(lacks)}: absent, not 0",
+            facts=facts,
+        )
+    if has_socket:
+        return Finding(
+            check="root_fields",
+            level="good",
+            said=f"{said}; the service gets the rest from its socket",
+            facts=facts,
+        )
+    return Finding(
+        check="root_fields",
+        level="missing",
+        said=f"{said}: absent, not 0",
+        mend=enable(TEGRASTATS),
+        facts=facts,
+    )
+
+
+def judge_rails(sample: Sample, configured: RailRule | None) -> Finding:
+    """Say whether the rails add up to a module by a rule that is known."""
+    names = sorted(sample.rails)
+    if not names:
+        return Finding(
+            check="rails",
+            level="missing",
+            said="no rail is printed: no power, no energy",
+            mend="as root, or by the socket; some carrier boards have no sensor",
+        )
+    rule = configured or find_rail_rule(names)
+    if rule is None:
+        return Finding(
+            check="rails",
+            level="missing",
+            said=f"rails of no known board ({', '.join(names)}): no module total",
+            mend="name the board's rails under board: in the configuration",
+            facts={"rails": names},
+        )
+    return Finding(
+        check="rails",
+        level="good",
+        said=f"rails of {rule.name}; the module is {' + '.join(rule.total)}",
+        facts={"rails": names, "rule": rule.name},
+    )
+
+
+def _check_nvml(patient: Patient) -> Finding:
+    import sys
+
+    gpu = str(patient.config.telemetry.nvml.gpu)
+    told = patient.machine.run(
+        (
+            *(sys.executable, "-m", "tegrascope.collectors.nvml_reader"),
+            *("--gpu", gpu, "--interval", "0.1", "--samples", "1"),
+        ),
+        _NVML_SECONDS,
+    )
+    if told.status == 0 and told.out.strip():
+        return Finding(check="telemetry", level="good", said=f"NVML tells of GPU {gpu}")
+    return Finding(
+        check="telemetry",
+        level="missing",
+        said=f"NVML tells nothing of GPU {gpu}: {told.said or 'no sample'}",
+        mend="pip install 'tegrascope[nvml]', and see that nvidia-smi works",
+        stops=True,
+    )
+
+
+def _check_file(patient: Patient) -> Finding:
+    telemetry = patient.config.telemetry
+    path = str(telemetry.replay.path if telemetry.source == "replay" else telemetry.stream.path)
+    if path == "-":
+        return Finding(check="telemetry", level="note", said="telemetry is standard input")
+    if not _may_read(patient.machine, path):
+        return Finding(
+            check="telemetry",
+            level="missing",
+            said=f"{path} cannot be read",
+            mend=f"ls -l {path}, or name another under telemetry.{telemetry.source}.path",
+            stops=True,
+        )
+    return Finding(check="telemetry", level="good", said=f"telemetry is {path}")
+
+
+def _may_read(machine: Machine, path: str) -> bool:
+    return machine.there(path) == "there" and machine.may(path, os.R_OK)

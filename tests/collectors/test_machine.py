@@ -1,0 +1,133 @@
+"""What checks ask of the machine: bounded in time, never an exception."""
+
+import http.server
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tegrascope.collectors.machine import Machine
+
+
+@pytest.fixture
+def machine(tmp_path):
+    (tmp_path / "bin").mkdir()
+    return Machine(root=tmp_path, environ={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"})
+
+
+def test_text_is_read_or_not(machine, tmp_path):
+    """The device tree's NULs are gone; what is absent or a directory is None."""
+    (tmp_path / "model").write_bytes(b"NVIDIA Jetson\0")
+    assert machine.text("/model") == "NVIDIA Jetson"
+    assert machine.text("/none") is machine.text("/bin") is None
+    assert (machine.there("/model"), machine.there("/none")) == ("there", "absent")
+
+
+def test_program_that_hangs_is_ended_with_its_family(machine, tmp_path):
+    """A program over its time has no status, and what it started does not outlive it."""
+    begin = time.monotonic()
+    told = machine.run(("sh", "-c", f"sleep 60 & echo $! > {tmp_path}/pid; wait"), 0.5)
+    assert time.monotonic() - begin < 5
+    assert told.status is None
+    assert "did not end within 0.5 s" in told.said
+    pid = int((tmp_path / "pid").read_text())
+    until = time.monotonic() + 5
+    while not is_gone(pid):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        with Path(f"/proc/{pid}/stat").open() as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_program_that_escapes_its_group_does_not_hold_us_up(machine):
+    """A grandchild in a session of its own keeps the pipe open; we go on without it."""
+    begin = time.monotonic()
+    told = machine.run(("sh", "-c", "setsid sleep 8 & sleep 60"), 0.5)
+    assert time.monotonic() - begin < 5
+    assert told.status is None
+
+
+def test_program_tells_its_status_and_last_word(machine):
+    """Output, status and the last line of standard error; one that is not there says so."""
+    told = machine.run(("sh", "-c", "echo out; echo first >&2; echo last >&2; exit 3"))
+    assert (told.status, told.out, told.said) == (3, "out\n", "last")
+    assert machine.run(("/nonexistent/program",)).status is None
+
+
+def test_lines_of_a_program_that_goes_on(machine):
+    """As many lines as were asked for, at once; fewer, with the reason."""
+    begin = time.monotonic()
+    lines, problem = machine.lines(("sh", "-c", "while :; do echo x; sleep 0.01; done"), 3, 30.0)
+    assert (lines, problem) == (["x"] * 3, "")
+    assert time.monotonic() - begin < 5
+    lines, problem = machine.lines(("sh", "-c", "echo x; sleep 60"), 3, 0.3)
+    assert (lines, problem) == (["x"], "printed 1 line(s) in 0.3 s")
+    assert machine.lines(("sh", "-c", "echo no >&2; exit 2"), 3, 5.0)[1] == (
+        "ended with status 2 (no)"
+    )
+    assert machine.lines(("/nonexistent/program",), 3, 5.0)[0] == []
+
+
+def test_listening_socket_is_told_from_a_dead_one(machine, tmp_path, monkeypatch):
+    """By the kernel's own list: nobody is connected to for it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "proc/net").mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{tmp_path}/s")
+        assert not Machine().listens(f"{tmp_path}/s")
+        server.listen()
+        server.settimeout(0)
+        assert Machine().listens(f"{tmp_path}/s")
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert not Machine().listens(f"{tmp_path}/s")
+    made = machine.socket_made_seconds(["/s", "/none"])
+    assert made == pytest.approx(time.time(), abs=60)
+    assert machine.socket_made_seconds(["/proc"]) is None
+
+
+def test_page_is_got_or_the_reason(machine):
+    """A page, nobody there, a peer that says nothing, and one that talks nonsense."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"ok\n")
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        told = machine.get("127.0.0.1", server.server_port, "/healthz")
+        assert (told.status, told.out) == (200, "ok\n")
+        thread.join()
+        port = server.server_port
+    assert machine.get("127.0.0.1", port, "/").said == "refused"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        told = machine.get("127.0.0.1", silent.getsockname()[1], "/", 0.2)
+        assert (told.status, told.said) == (None, "timed out")
+
+
+def test_what_only_a_kernel_tells_is_told_or_none(machine, tmp_path):
+    """The clock's state, the kernel's ring, free space, packages: an answer or None, no error."""
+    assert machine.is_synchronised() in (True, False, None)
+    assert machine.kernel_log() is None
+    assert Machine().kernel_log() is None or isinstance(Machine().kernel_log(), list)
+    assert (machine.free_bytes(tmp_path / "not" / "there") or 0) > 0
+    assert machine.package("pydantic")
+    assert machine.package("no-such-distribution") is None
+    assert machine.which("sh")
+    assert machine.which("no-such-program") is None
+    assert machine.find("/b*", "/none/*") == ["/bin"]

@@ -1,0 +1,244 @@
+"""Each judgement by itself: what was found goes in, a finding comes out."""
+
+from pathlib import Path
+
+import pytest
+
+from tegrascope.collectors.machine import Answer
+from tegrascope.collectors.tensorrt_probe import Capabilities
+from tegrascope.daemon.doctor.board import judge_power_mode
+from tegrascope.daemon.doctor.clocks import judge_step, judge_synchronised, judge_wall
+from tegrascope.daemon.doctor.dla import judge_messages
+from tegrascope.daemon.doctor.inference import judge_cuda, judge_cuda_python, judge_dla_cores
+from tegrascope.daemon.doctor.modules import Board, identify, jetpack_of, read_release
+from tegrascope.daemon.doctor.room import judge_disk, judge_memory
+from tegrascope.daemon.doctor.service import judge_daemon, judge_unit, read_properties
+from tegrascope.daemon.doctor.sockets import TEGRASTATS, judge_socket
+from tegrascope.daemon.doctor.telemetry import judge_fields, judge_rails
+from tegrascope.daemon.doctor.tensorrt_versions import explain_dla
+from tegrascope.parsers.tegrastats import parse_line
+
+GIB = 1 << 30
+NOW = 1.79e9
+ORIN = Board(is_jetson=True, module="AGX Orin", dla_cores=2)
+
+
+@pytest.mark.parametrize(
+    ("version", "has"),
+    [
+        ("8.5.2", True),
+        ("8.6.2", True),
+        ("10.3.0", True),
+        ("10.7.0", True),
+        ("10.13.3", False),
+        ("10.16.2", False),
+        ("11.0.0", False),
+        ("11.3.1", False),
+        ("11.4.0", False),
+        ("11.4.1", True),
+        ("11.5", True),
+    ],
+)
+def test_matrix_of_tensorrt_and_the_dla(version, has):
+    """Which release has a DLA is what its own documentation says."""
+    assert explain_dla(version)[0] is has
+
+
+def test_tensorrt_without_a_dla_names_the_one_that_has_it():
+    """JetPack 7.2 on an AGX Orin: none in 10.16, there again in 11.4.1."""
+    found = judge_dla_cores(Capabilities(versions={"tensorrt": "10.16.2"}, dla_cores=0), ORIN)
+    assert found.level == "missing"
+    assert "10.16 have no DLA" in found.said
+    assert "11.4.1" in (found.mend or "")
+
+
+def test_tensorrt_that_should_see_the_dla_points_at_the_driver():
+    """TensorRT 10.3 that sees no core is no matter of its release."""
+    found = judge_dla_cores(Capabilities(versions={"tensorrt": "10.3.0"}, dla_cores=0), ORIN)
+    assert found.level == "missing"
+    assert "dla_nodes" in (found.mend or "")
+
+
+@pytest.mark.parametrize(
+    ("compatible", "model", "expected"),
+    [
+        ("nvidia,p3737-0000+p3701-0000\nnvidia,tegra234", "", ("AGX Orin", 2)),
+        ("nvidia,p3768-0000+p3767-0000", "", ("Orin NX 16GB", 2)),
+        ("nvidia,p3768-0000+p3767-0001", "", ("Orin NX 8GB", 1)),
+        ("nvidia,p3768-0000+p3767-0005-super", "", ("Orin Nano", 0)),
+        ("nvidia,p2972-0000\nnvidia,p2888", "", ("AGX Xavier", 2)),
+        ("", "NVIDIA Jetson Xavier NX Developer Kit", ("Xavier NX", 2)),
+        ("", "NVIDIA Jetson Orin NX", ("Orin NX", None)),
+        ("nvidia,tegra264", "", ("Thor", 0)),
+        ("acme,board", "ACME", (None, None)),
+    ],
+)
+def test_modules_are_known_by_their_part(compatible, model, expected):
+    """The part number decides, the model's words where there is none; Orin Nano has no DLA."""
+    assert identify(compatible, model) == expected
+
+
+def test_release_file_is_read_in_each_form():
+    """R32 to R39, and what is no release."""
+    assert read_release("# R32 (release), REVISION: 7.4, GCID: 33514132") == "32.7.4"
+    assert read_release("# R39 (release), REVISION: 2.0, GCID: 1") == "39.2.0"
+    assert read_release("Ubuntu 22.04") is None
+    assert jetpack_of("36.3.0") == "6.0"
+    assert jetpack_of("36.4.4") == "6.1 or 6.2"
+    assert jetpack_of("99.1") is None
+
+
+def test_power_mode_is_named():
+    """A mode that limits is a note by its name; MAXN is good; nothing to read is told."""
+    conf = "< POWER_MODEL ID=0 NAME=MAXN >\n<POWER_MODEL ID=2 NAME=MODE_30W >"
+    assert judge_power_mode("pmode:0000", conf).level == "good"
+    assert "MODE_30W" in judge_power_mode("pmode:0002", conf).said
+    assert "mode 7" in judge_power_mode("pmode:0007", conf).said
+    assert judge_power_mode(None, conf).level == "note"
+
+
+def test_fields_of_root_and_of_others_are_told_apart():
+    """What root's tegrastats adds is looked for in the line itself; rails need none of it."""
+    plain = parse_line("RAM 1/2MB (lfb 1x4MB) CPU [1%@729] GR3D_FREQ 0% VDD_IN 1mW/1mW")
+    full = parse_line(
+        "RAM 1/2MB (lfb 1x4MB) CPU [1%@729] EMC_FREQ 0%@2133 GR3D_FREQ 0% NVENC off NVDLA0 off"
+        " VDD_IN 1mW/1mW"
+    )
+    assert judge_fields(full, 1000, False, 1).level == "good"
+    found = judge_fields(plain, 1000, False, 1)
+    assert (found.level, found.facts["lacks"]) == ("missing", ["EMC", "engines", "DLA"])
+    assert judge_fields(plain, 1000, True, 1).level == "good"
+    assert judge_fields(plain, 0, False, 0).level == "note"
+    assert judge_fields(plain, 1000, False, 0).facts["lacks"] == ["EMC", "engines"]
+
+
+def test_unknown_rails_name_themselves():
+    """Rails of no rule have no total, and the finding says which they are."""
+    found = judge_rails(parse_line("RAM 1/2MB (lfb 1x4MB) CPU [1%@729] ODD 5mW/5mW"), None)
+    assert found.level == "missing"
+    assert "ODD" in found.said
+
+
+@pytest.mark.parametrize(
+    ("there", "writable", "listens", "level"),
+    [
+        ("absent", False, False, "note"),
+        ("there", True, True, "good"),
+        ("there", True, False, "broken"),
+        ("there", False, True, "note"),
+        ("hidden", False, False, "note"),
+    ],
+)
+def test_socket_is_open_shut_or_dead(there, writable, listens, level):
+    """A socket that nobody listens on is broken; one that is for others is a matter of groups."""
+    found = judge_socket("socket", TEGRASTATS, there, writable, listens)
+    assert found.level == level
+    if there != "there" or not writable:
+        assert found.mend
+
+
+def test_driver_messages():
+    """Unreadable is told as such; a complaint is quoted without its header."""
+    assert "may not read" in judge_messages(None).said
+    assert judge_messages(["6,1,2,-;usb error"]).level == "good"
+    found = judge_messages(["3,9,9,-;nvdla 15880000.nvdla0: task timeout"])
+    assert found.facts == {"messages": 1, "complaints": 1}
+    assert found.said.endswith("nvdla 15880000.nvdla0: task timeout")
+
+
+def test_cuda_driver_in_each_state():
+    """There, absent, there without a device, and one that killed who asked."""
+    assert judge_cuda(0, "cuda 0 12060 1\n", "", True).said.startswith("CUDA driver for CUDA 12.6")
+    absent = "OSError: libcuda.so.1: cannot open shared object file"
+    assert judge_cuda(1, "", absent, False).level == "note"
+    assert judge_cuda(1, "", absent, True).level == "missing"
+    assert judge_cuda(0, "cuda 100 0 0\n", "", True).level == "broken"
+    assert judge_cuda(-11, "", "", True).level == "broken"
+
+
+def test_old_cuda_python_is_a_note():
+    """Below 12.9 a wait keeps Python's lock; where none is installed the mend fits the release."""
+    assert judge_cuda_python(
+        {"cuda-bindings": None, "cuda-python": "12.2.1"}, None, True
+    ).level == ("note")
+    assert judge_cuda_python({"cuda-bindings": "12.9.4"}, None, True).level == "good"
+    assert "<13" in (judge_cuda_python({}, "36.4.3", True).mend or "")
+
+
+def test_clock_of_1970_is_broken():
+    """A board without a battery that nobody told the time says so."""
+    assert judge_wall(120.0).level == "broken"
+    assert judge_wall(NOW).level == "good"
+    assert judge_wall(-5.0).level == "broken"
+    assert judge_synchronised(False).level == judge_synchronised(None).level == "note"
+
+
+def test_step_since_boot_is_told_by_how_much():
+    """Sockets of the first seconds bear the wall time of then, whichever way the clock was set."""
+    assert judge_step(NOW - 1000, NOW, 1005).level == "good"
+    forward = judge_step(12.0, NOW, 1000.0)
+    assert "forward by 57 years" in forward.said
+    assert forward.facts["step_seconds"] == round(NOW - 1012)
+    assert "back by 1 hour since" in judge_step(NOW + 3600, NOW, 10).said
+    assert judge_step(None, NOW, 10).level == "note"
+
+
+def test_memory_to_build_counts_swap_and_model():
+    """Three GiB and four times the model, in memory and swap together; the mend adds the rest."""
+    tight = {"MemAvailable": 2 * GIB, "SwapFree": GIB // 2}
+    found = judge_memory(tight, 0, True)
+    assert found.level == "missing"
+    assert "fallocate -l 1G" in (found.mend or "")
+    assert judge_memory(tight | {"SwapFree": 2 * GIB}, 0, True).level == "good"
+    assert judge_memory(tight | {"SwapFree": 2 * GIB}, GIB, True).level == "missing"
+    assert judge_memory(tight, 0, False).level == "good"
+    assert judge_memory({}, 0, True).level == "note"
+
+
+def test_disk_that_is_full_stops():
+    """A little room is a note; none at all stops the main job."""
+    assert judge_disk(2 * GIB, Path("/s")).level == "good"
+    assert (judge_disk(GIB // 2, Path("/s")).level, judge_disk(0, Path("/s")).stops) == (
+        "note",
+        True,
+    )
+    assert judge_disk(None, Path("/s")).level == "note"
+
+
+@pytest.mark.parametrize(
+    ("text", "level", "word"),
+    [
+        ("LoadState=not-found\nActiveState=inactive", "note", "not installed"),
+        ("LoadState=loaded\nActiveState=inactive\nUnitFileState=disabled", "note", "inactive"),
+        ("LoadState=loaded\nActiveState=active\nUnitFileState=disabled", "note", "reboot"),
+        ("ActiveState=active\nUnitFileState=enabled\nNRestarts=0", "good", "runs"),
+        ("ActiveState=active\nUnitFileState=enabled\nNRestarts=9", "broken", "restarted 9"),
+        ("ActiveState=failed\nResult=watchdog\nNRestarts=[not set]", "broken", "watchdog"),
+    ],
+)
+def test_states_of_the_unit(text, level, word):
+    """Each state of the unit is told with what mends it."""
+    found = judge_unit(read_properties(text), Answer(0, text, ""))
+    assert (found.level, word in found.said) == (level, True)
+
+
+def test_no_systemd_is_no_fault():
+    """In a container there is no systemd, and one that is ill is quoted."""
+    assert judge_unit(None, None).level == "note"
+    assert "Failed to connect" in judge_unit(None, Answer(1, "", "Failed to connect to bus")).said
+
+
+def test_port_that_another_program_has_stops():
+    """Nobody there, a daemon, one that is not ready, and a stranger are four things."""
+    ok, gone = Answer(200, "ok\n", "OK"), Answer(None, "", "refused")
+    assert judge_daemon("h:1", gone, gone).level == "note"
+    assert judge_daemon("h:1", ok, Answer(200, "ready\n", "OK")).level == "good"
+    ill = judge_daemon("h:1", ok, Answer(503, "no fresh sample\n", ""))
+    assert (ill.level, ill.stops) == ("broken", False)
+    assert "no fresh sample" in ill.said
+    for stranger in (
+        Answer(404, "", "Not Found"),
+        Answer(200, "<html>", "OK"),
+        Answer(None, "", "x"),
+    ):
+        assert judge_daemon("h:1", stranger, stranger).stops

@@ -1,0 +1,246 @@
+"""The whole daemon on ill ground: a full disk, one that turns read-only, far-off clocks, moods.
+
+Each fault is the real thing, in namespaces of its own: nothing of it is seen outside.
+"""
+
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TELEMETRY = "telemetry: {source: simulator, interval: 100ms}\n"
+RUNNING = TELEMETRY + (
+    "workloads: [{name: w, command: sleep 0.3, device: cpu, baseline: 0s, warm_up: 0s,"
+    " duration: 300ms, every: 700ms}]\n"
+)
+# Ours as root; as an ordinary user, where such may have a namespace of their own.
+UNSHARE = ("unshare", "--mount", *(() if os.geteuid() == 0 else ("--map-root-user",)))
+
+
+def mounting(command: str, place: Path) -> "tuple[str, ...]":
+    """Return what runs a program where a file system is mounted, seen by that program alone.
+
+    Args:
+        command: Mounts it at ``$0``.
+        place: Where.
+    """
+    return (*UNSHARE, "sh", "-c", f'{command} && exec "$@"', str(place))
+
+
+def need(*command: str) -> None:
+    """Skip where this machine does not let us do what the test is about."""
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    if told.returncode != 0:
+        pytest.skip(f"{' '.join(command[:3])} …: {told.stderr.strip()[:200]}")
+
+
+def fill(path: Path) -> int:
+    """Write until there is no room; return how much went in."""
+    written = 0
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 16, 1):
+            try:
+                while True:
+                    written += file.write(bytes(size))
+            except OSError:
+                continue
+    return written
+
+
+def good_runs(daemon) -> float:
+    return daemon.metric('tegra_inference_runs_total{device="cpu",outcome="ok"') or 0.0
+
+
+def test_full_disk_costs_no_run(start, tmp_path):
+    """A real disk fills up: the daemon stays, measures on, tells it, and writes all of it later."""
+    state = tmp_path / "state"
+    mount = 'mount -t tmpfs -o size=8m none "$0"'
+    need(*mounting(mount, state), "true")
+    daemon = start(RUNNING, within=mounting(mount, state))
+    daemon.wait_for(lambda: good_runs(daemon) >= 2)
+    filler = Path(f"/proc/{daemon.process.pid}/root{state}/filler")
+    assert fill(filler) > 1 << 20
+
+    daemon.wait_for(lambda: "full" in daemon.get("readyz"))
+    before = good_runs(daemon)
+    daemon.wait_for(lambda: good_runs(daemon) >= before + 4)
+    assert "the store does not write" in daemon.get("readyz")
+    assert (daemon.metric("tegrascope_store_write_errors_total") or 0) >= 4
+    assert daemon.metric("tegrascope_source_up") == 1
+    assert len(daemon.runs(outcome="ok")) < good_runs(daemon)
+
+    filler.unlink()
+    daemon.wait_for(lambda: daemon.get("readyz") == "ready\n")
+    counted = good_runs(daemon)
+    daemon.wait_for(lambda: len(daemon.runs(outcome="ok")) >= counted)
+    assert {run["outcome"] for run in daemon.runs()} == {"ok"}
+    assert any("the store writes again" in line for line in daemon.log)
+    assert not any("Traceback" in line for line in daemon.log)
+    assert daemon.stop() < 3
+
+
+def test_full_disk_does_not_hold_up_the_end(start, tmp_path):
+    """Asked to end while nothing can be written, it ends in time and cleanly all the same."""
+    state = tmp_path / "state"
+    mount = 'mount -t tmpfs -o size=8m none "$0"'
+    need(*mounting(mount, state), "true")
+    daemon = start(RUNNING, within=mounting(mount, state))
+    daemon.wait_for(lambda: good_runs(daemon) >= 1)
+    fill(Path(f"/proc/{daemon.process.pid}/root{state}/filler"))
+    daemon.wait_for(lambda: "full" in daemon.get("readyz"))
+    assert daemon.stop() < 3
+    assert daemon.process.returncode == 0
+    assert re.search(
+        r"[1-9]\d* run\(s\) and \d+ block\(s\) of samples could not be", str(daemon.log)
+    )
+    assert not any("Traceback" in line for line in daemon.log)
+
+
+@pytest.mark.parametrize(
+    ("mount", "said"),
+    [
+        ('mount -t tmpfs -o ro none "$0"', "Read-only file system"),
+        (
+            'mount -t tmpfs -o size=64k none "$0" && '
+            '{ head -c 65536 /dev/zero > "$0/filler" || true; }',
+            "No space left on device",
+        ),
+    ],
+    ids=["read-only", "full"],
+)
+def test_start_without_a_place_to_write_is_one_line(tmp_path, mount, said):
+    """Read-only or full from the beginning: one line that says so and what to do, status 1."""
+    state, config = tmp_path / "state", tmp_path / "tegrascope.yaml"
+    state.mkdir()
+    config.write_text(RUNNING)
+    need(*mounting(mount, state), "true")
+    told = subprocess.run(
+        [
+            *mounting(mount, state),
+            *(sys.executable, "-m", "tegrascope", "run", "-c", str(config)),
+            *("--listen", "127.0.0.1:0", "--state-dir", str(state)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert told.returncode == 1
+    assert told.stderr.count("\n") == 1, told.stderr
+    assert said in told.stderr
+    assert "--state-dir" in told.stderr
+
+
+def test_start_on_a_full_disk_spoils_no_later_start(start, tmp_path):
+    """What a start without room left behind, half a token or database, stops no start with room."""
+    state, config = tmp_path / "state", tmp_path / "tegrascope.yaml"
+    need(*mounting('mount -t tmpfs none "$0"', state), "true")
+    run = (
+        f"{sys.executable} -m tegrascope run -c {config} --listen 127.0.0.1:0"
+        f" --state-dir {state} 2> {tmp_path}/said"
+    )
+    for room in (0, 4096, 8192, 16384, 32768):
+        spoiled = (
+            'mount -t tmpfs -o size=64k none "$0" && '
+            f'{{ head -c {65536 - room} /dev/zero > "$0/filler" || true; }} && '
+            f'! {run} && rm "$0/filler" && mount -o remount,size=8m "$0"'
+        )
+        daemon = start(RUNNING, within=mounting(spoiled, state))
+        daemon.wait_for(lambda one=daemon: one.get("readyz") == "ready\n")
+        assert "No space left" in (tmp_path / "said").read_text() or room
+        assert daemon.stop() < 3
+
+
+def test_disk_that_turns_read_only_is_told_and_survived(start, tmp_path):
+    """ext4 finds an error and goes read-only under the daemon: it says so and measures on."""
+    if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
+        pytest.skip("needs root and mkfs.ext4")
+    state, image = tmp_path / "state", tmp_path / "disk.img"
+    with image.open("wb") as file:
+        file.truncate(32 << 20)
+    subprocess.run(("mkfs.ext4", "-q", str(image)), check=True)
+    mount = f"mount -o loop,errors=remount-ro {image} $0"
+    need(*mounting(mount, state), "true")
+    daemon = start(RUNNING, within=mounting(mount, state))
+    daemon.wait_for(lambda: good_runs(daemon) >= 1)
+    mounts = Path(f"/proc/{daemon.process.pid}/mounts").read_text()
+    loop = re.search(rf"^/dev/(loop\d+) {re.escape(str(state))} ext4 ", mounts, re.MULTILINE)
+    assert loop is not None, mounts
+    trigger = Path(f"/sys/fs/ext4/{loop[1]}/trigger_fs_error")
+    if not trigger.exists():
+        pytest.skip("this kernel has no trigger_fs_error")
+    trigger.write_text("1")
+
+    daemon.wait_for(lambda: "the store does not write" in daemon.get("readyz"))
+    before = good_runs(daemon)
+    daemon.wait_for(lambda: good_runs(daemon) >= before + 3)
+    assert daemon.metric("tegrascope_source_up") == 1
+    assert (daemon.metric("tegrascope_store_write_errors_total") or 0) >= 3
+    assert daemon.stop() < 3
+    assert daemon.process.returncode == 0
+    assert not any("Traceback" in line for line in daemon.log)
+
+
+def test_board_that_ran_and_slept_for_years_is_like_any_other(start):
+    """CLOCK_MONOTONIC after 400 days, CLOCK_BOOTTIME after 800: no sleep in a run, and no step."""
+    days = 86_400
+    within = (
+        *("unshare", *(() if os.geteuid() == 0 else ("--map-root-user",)), "--time", "--fork"),
+        *("--kill-child", "--monotonic", str(400 * days), "--boottime", str(800 * days)),
+    )
+    look = "import time; print(time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME))"
+    need(*within, sys.executable, "-c", look)
+    told = subprocess.run(
+        [*within, sys.executable, "-c", look], capture_output=True, text=True, check=True
+    )
+    monotonic, boottime = map(float, told.stdout.split())
+    assert boottime - monotonic > 399 * days
+    daemon = start(RUNNING, within=within)
+    runs = daemon.wait_for(lambda: [*daemon.runs(outcome="ok")][1:])
+    for run in runs:
+        assert not {"suspended", "clock_step"} & set(run["quality"])
+        assert run["started_ns"] > 400 * days * 10**9
+        assert abs(run["started_wall_ns"] / 1e9 - time.time()) < 120
+    assert daemon.get("readyz") == "ready\n"
+
+
+MOODS = """#!/bin/sh
+# Each start has its own mood, and the last one is good.
+echo x >> {directory}/starts
+case $(wc -l < {directory}/starts) in
+1) echo "tegrastats: command line is not understood"; echo "RAM what/everMB"; exit 0 ;;
+2) printf 'RAM 100/7607MB (lfb 61x4MB) CPU [0%%@1728,0'; exit 0 ;;
+3) printf '\\377\\376\\000garbage\\n'; kill -SEGV $$ ;;
+4) sleep 600 ;;
+*) exec {python} -m tegrascope simulate "$@" ;;
+esac
+"""
+
+
+def test_tegrastats_with_moods_is_brought_round(start, tmp_path):
+    """Garbage, half a line, a crash, silence: each is told and none a sample; the fifth is good."""
+    program = tmp_path / "tegrastats"
+    program.write_text(MOODS.format(directory=tmp_path, python=sys.executable))
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    daemon = start(
+        f"telemetry: {{source: tegrastats, interval: 100ms, tegrastats: {{command: {program}}}}}\n"
+        + RUNNING.removeprefix(TELEMETRY)
+    )
+    daemon.wait_for(lambda: daemon.metric("tegrascope_source_up") == 1)
+    assert daemon.get("readyz") == "ready\n"
+    assert daemon.metric("tegrascope_source_restarts_total") == 4
+    lost = daemon.get("metrics")
+    lines = re.findall(r"^tegrascope_lines_unparsed_total\{.*\} (\S+)$", lost, re.MULTILINE)
+    assert sum(map(float, lines)) == 3
+    log = "\n".join(daemon.log)
+    for words in ("ended with status 0", "signal 11", "printed nothing for 2 s"):
+        assert words in log
+    assert {run["outcome"] for run in daemon.runs()} == {"ok"}
+    assert daemon.stop(signal.SIGTERM) < 3
