@@ -4,10 +4,8 @@ from collections import Counter, deque
 from typing import NamedTuple
 
 from ..parsers.ftrace import Ended, Lost, Submitted, TraceEvent
+from .arch_counter import COUNTER_HERTZ
 from .busy_time import BusyTime
-
-COUNTER_HERTZ = 31_250_000.0
-"""The architectural counter of Orin and Xavier."""
 
 MOST_PENDING = 4096
 LONGEST_TASK_NS = 60_000_000_000

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from ..parsers.errors import ParseError
 from ..parsers.ftrace import Firmware, Hello, Unavailable, parse_trace_line
+from .arch_counter import COUNTER_HERTZ
 from .base import SYSTEM_CLOCK, Clock, LineSource
-from .dla_tasks import COUNTER_HERTZ, DlaTasks
+from .dla_tasks import DlaTasks
 
 # The reader says every second that it is alive, however idle the DLA.
 PATIENCE_SECONDS = 5.0

@@ -20,8 +20,8 @@ from pydantic import (
     model_validator,
 )
 
+from ..collectors.arch_counter import COUNTER_HERTZ
 from ..collectors.board import RailRule
-from ..collectors.dla_tasks import COUNTER_HERTZ
 from ..parsers.built import Fallback, Precision
 from ..parsers.run_events import Process
 from .run_report import Device
@@ -136,6 +136,11 @@ class DlaTrace(Section):
     counter_hertz: float = Field(
         COUNTER_HERTZ, ge=1e6, le=1e10, description="rate of the architectural counter"
     )
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether there is one."""
+        return self.command is not None or self.socket is not None
 
     @field_validator("command", mode="before")
     @classmethod

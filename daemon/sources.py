@@ -1,4 +1,8 @@
-"""From settings to a source of lines."""
+"""From settings to a source of lines.
+
+Each kind of source is imported where it is asked for: a daemon has one of them, and its memory is
+counted.
+"""
 
 import logging
 import os
@@ -7,16 +11,9 @@ from pathlib import Path
 
 from ..collectors.base import Clock, Companion, LineSource
 from ..collectors.board_facts import is_tegra
-from ..collectors.dla_trace import PATIENCE_SECONDS, DlaTrace
 from ..collectors.line_collector import LineCollector
 from ..collectors.load_board import LoadBoard
 from ..collectors.process_source import ProcessSource
-from ..collectors.replay import ReplaySource
-from ..collectors.simulator import SimulatorSource
-from ..collectors.socket_lines import SocketLines
-from ..collectors.socket_source import SocketSource
-from ..collectors.stream import StreamSource
-from ..collectors.sysfs import SysfsCompanion
 from ..collectors.tegrastats import TegrastatsCollector, tegrastats_command
 from .config import Telemetry
 
@@ -36,7 +33,6 @@ def open_telemetry(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineC
     """
     source = open_source(telemetry, load, clock)
     if telemetry.source == "nvml":
-        # Imported only where there is one: a board has no use for its records.
         from ..collectors.nvml import NvmlCollector
 
         return NvmlCollector(source)
@@ -55,6 +51,8 @@ def open_source(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineSour
         Mendable: The recorded log or the pipe can't be read.
     """
     if telemetry.source == "replay":
+        from ..collectors.replay import ReplaySource
+
         assert telemetry.replay.path is not None  # the settings see to it
         speed = telemetry.replay.speed
         return ReplaySource(
@@ -64,11 +62,15 @@ def open_source(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineSour
             clock=clock,
         )
     if telemetry.source == "stream":
+        from ..collectors.stream import StreamSource
+
         path = telemetry.stream.path
         return StreamSource(
             None if path == "-" else Path(path), interval_seconds=telemetry.interval, clock=clock
         )
     if telemetry.source == "simulator":
+        from ..collectors.simulator import SimulatorSource
+
         return SimulatorSource(
             telemetry.simulator.board,
             load=load,
@@ -85,6 +87,8 @@ def open_source(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineSour
     command = tegrastats_command(telemetry.interval, telemetry.tegrastats.command)
     socket = telemetry.tegrastats.socket
     if socket is not None and telemetry.tegrastats.asks_socket and os.geteuid() != 0:
+        from ..collectors.socket_source import SocketSource
+
         return SocketSource(
             socket,
             command,
@@ -138,30 +142,37 @@ def open_companions(telemetry: Telemetry, clock: Clock) -> list[Companion]:
     companions: list[Companion] = []
     root = board_root(telemetry)
     if root is not None:
+        from ..collectors.sysfs import SysfsCompanion
+
         companions.append(SysfsCompanion(root, clock=clock))
-    trace = _trace_source(telemetry, clock)
-    if trace is not None:
-        hertz = telemetry.dla_trace.counter_hertz
-        companions.append(DlaTrace(trace, counter_hertz=hertz, clock=clock))
+    # Beside the lines of another machine the trace of this one says nothing.
+    if telemetry.source in ("tegrastats", "stream") and telemetry.dla_trace.is_asked_for:
+        companions.append(_dla_trace(telemetry, clock))
     return companions
 
 
-def _trace_source(telemetry: Telemetry, clock: Clock) -> LineSource | None:
+def _dla_trace(telemetry: Telemetry, clock: Clock) -> Companion:
+    from ..collectors.dla_trace import PATIENCE_SECONDS, DlaTrace
+
     settings = telemetry.dla_trace
     name, silence_seconds = DlaTrace.name, 4 * PATIENCE_SECONDS
-    if telemetry.source not in ("tegrastats", "stream"):
-        return None  # lines of another machine, beside the trace of this one
+    source: LineSource
     if settings.socket is not None:
-        return SocketLines(settings.socket, name=name, silence_seconds=silence_seconds, clock=clock)
-    if settings.command is None:
-        return None
-    return ProcessSource(
+        from ..collectors.socket_lines import SocketLines
+
+        source = SocketLines(
+            settings.socket, name=name, silence_seconds=silence_seconds, clock=clock
+        )
+        return DlaTrace(source, counter_hertz=settings.counter_hertz, clock=clock)
+    assert settings.command is not None
+    source = ProcessSource(
         settings.command,
         interval_seconds=silence_seconds / 5,
         name=name,
         clock=clock,
         silence_seconds=silence_seconds,
     )
+    return DlaTrace(source, counter_hertz=settings.counter_hertz, clock=clock)
 
 
 def lane_occupancy(
