@@ -71,7 +71,10 @@ class SignalRelay:
 
     def __enter__(self) -> "SignalRelay":
         self._mask_before = set(signal.pthread_sigmask(signal.SIG_BLOCK, _OF_A_TERMINAL))
-        self._handler_before = signal.signal(signal.SIGTERM, self._terminate)
+        self._handler_before = signal.getsignal(signal.SIGTERM)
+        # What is ignored here is ignored by the program, as it would be without us.
+        if self._handler_before != signal.SIG_IGN:
+            signal.signal(signal.SIGTERM, self._terminate)
         self._thread.start()
         return self
 

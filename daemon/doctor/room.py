@@ -8,7 +8,7 @@ from pathlib import Path
 from .finding import Finding, Patient
 
 _GIB = 1 << 30
-# A rule of thumb, from builds on server GPUs: CUDA and TensorRT themselves, and for the model its
+# A rule of thumb that no board has confirmed: CUDA and TensorRT themselves, and for the model its
 # weights as read, as converted, and in the tactics that are tried.
 BUILD_BYTES, BUILD_TIMES_MODEL = 3 * _GIB, 4
 # A year of runs, a week of telemetry, and a log that grows while somebody reads.

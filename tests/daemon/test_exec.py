@@ -73,8 +73,17 @@ def test_streams_are_the_programs_byte_by_byte():
     assert told.stderr.startswith(b"\0endtegrascope: job on gpu: ok")
 
 
-def test_signal_state_is_as_if_started_by_hand():
-    """No signal is blocked or ignored that would not be without us."""
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])
+def test_signal_state_is_as_if_started_by_hand(handler):
+    """No signal is blocked or ignored that would not be without us, and no other one."""
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        hold_signal_state_against_a_shell()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def hold_signal_state_against_a_shell():
     state = ("grep", "Sig[BI]", "/proc/self/status")
 
     def words(told: bytes) -> "list[tuple[str, int]]":
