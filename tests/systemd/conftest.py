@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -221,6 +222,9 @@ def machine(boot: Callable[..., Rig]) -> Rig:
     """A system on which tegrascope is installed for all, with a played tegrastats and no unit."""
     import pydantic
 
+    in_a_home = sys.base_prefix.startswith(("/root/", "/home/"))
+    if in_a_home and sysconfig.get_config_var("Py_ENABLE_SHARED"):
+        pytest.skip(f"the library of this Python is in {sys.base_prefix}, which the sandbox hides")
     site = Path(pydantic.__file__).parents[1]
     rig = boot(**{sys.base_prefix: PYTHON, str(site): SITE, str(ROOT): CHECKOUT})
     rig.write("/usr/bin/tegrascope", TEGRASCOPE, 0o755)
