@@ -40,7 +40,9 @@ class SimulatedDevice:
 
     Attributes:
         plan: What it is.
-        page: Its metric page.
+        clock: Up to when it has lived.
+        ledger: What its page shows.
+        page: The page.
         due_ns: Monotonic time from which on ``step`` may be called again.
     """
 
@@ -56,7 +58,7 @@ class SimulatedDevice:
             privileged: Whether its tegrastats runs as root.
         """
         self.plan = plan
-        self._clock = DeviceClock(begin_ns)
+        self.clock = DeviceClock(begin_ns)
         self._idle = threading.Event()  # never set: waiting is how a device's time goes on
         self._interval_ns = round(interval_seconds * 1e9)
         self._begin_ns = begin_ns
@@ -64,7 +66,7 @@ class SimulatedDevice:
         self._kernel = SimulatedKernel()
         model = board_model(plan.board)
         source = SimulatorSource(
-            plan.board, interval_seconds=interval_seconds, seed=0, clock=self._clock
+            plan.board, interval_seconds=interval_seconds, seed=0, clock=self.clock
         )
         source.board = SimulatedBoard(
             model.model_copy(update={"ambient_celsius": plan.ambient_celsius}),
@@ -76,7 +78,7 @@ class SimulatedDevice:
         )
         collector = TegrastatsCollector(source)
         self._samples = collector.collect()
-        self._ledger = Ledger(
+        self.ledger = Ledger(
             Snapshot(
                 environment=Environment(
                     board=plan.board,
@@ -88,7 +90,7 @@ class SimulatedDevice:
                 trips_celsius=trips(),
             )
         )
-        self._ledger.set_workloads({one.workload.name: one.workload.device for one in plan.tasks})
+        self.ledger.set_workloads({one.workload.name: one.workload.device for one in plan.tasks})
         energy = EnergyCounters()
         timeline = Timeline(span_seconds=_SPAN_INTERVALS * interval_seconds, source=source.name)
         lanes = [lane for lane in model.lanes if lane.startswith("dla")]
@@ -96,32 +98,32 @@ class SimulatedDevice:
             collector,
             timeline=timeline,
             energy=energy,
-            ledger=self._ledger,
+            ledger=self.ledger,
             occupancy=lambda begin, end: lane_occupancy(self._load, lanes, begin, end),
             companions=(self._kernel,),
         )
         around = Surroundings(
-            ledger=self._ledger,
+            ledger=self.ledger,
             timeline=timeline,
             load=self._load,
             windows=Windows(),
             rule=lambda: energy.rule,
-            clock=self._clock,
+            clock=self.clock,
             model_directory=Path(),
             engine_directory=Path(),
         )
         self._work = Work(plan, around, begin_ns + self._interval_ns)
-        self.page = Page(lambda: self._ledger.snapshot, time.monotonic_ns)
+        self.page = Page(lambda: self.ledger.snapshot, time.monotonic_ns)
         self.due_ns = 0
         self._set_due()
 
     def step(self) -> None:
         """Live up to the next sample, with all that runs in between."""
-        until_ns = self._clock.monotonic_ns() + self._interval_ns
+        until_ns = self.clock.monotonic_ns() + self._interval_ns
         self._set_host_load(until_ns)
         self._work.go_on(until_ns)
         if self.plan.fault == "dark" and self._is_troubled(until_ns):
-            self._clock.wait(self._idle, until_ns)
+            self.clock.wait(self._idle, until_ns)
         else:
             sample = next(self._samples)
             self._kernel.see(sample.monotonic_ns, sample.value)
@@ -131,7 +133,7 @@ class SimulatedDevice:
 
     def is_gone(self) -> bool:
         """Say whether nobody can reach it just now."""
-        return self.plan.fault == "gone" and self._is_troubled(self._clock.monotonic_ns())
+        return self.plan.fault == "gone" and self._is_troubled(self.clock.monotonic_ns())
 
     def _is_troubled(self, at_ns: int) -> bool:
         seconds = (at_ns - self._begin_ns) / 1e9 + 30 * (self.plan.number // SCORE)
@@ -139,7 +141,7 @@ class SimulatedDevice:
 
     def _set_due(self) -> None:
         reading_ns = round(READ_SECONDS[1] * 1e9)
-        self.due_ns = self._clock.monotonic_ns() + self._interval_ns + reading_ns
+        self.due_ns = self.clock.monotonic_ns() + self._interval_ns + reading_ns
 
     def _set_host_load(self, at_ns: int) -> None:
         """Have the rest of the machine work in waves."""

@@ -25,7 +25,7 @@ class SimulatedFleet:
         url: Where it is, with a slash at its end.
     """
 
-    def __init__(self, count: int, log: Path) -> None:
+    def __init__(self, count: int, log: Path, seconds: float = 60.0) -> None:
         self.log = log
         with log.open("w") as told:
             self.process = subprocess.Popen(
@@ -37,7 +37,7 @@ class SimulatedFleet:
                 env={**os.environ, "PYTHONWARNINGS": "error"},
             )
         try:
-            wait_for(lambda: f"all {count} devices" in self._told(), told=log)
+            wait_for(lambda: f"all {count} devices" in self._told(), seconds, log)
         except BaseException:
             self.stop()
             raise
