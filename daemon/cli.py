@@ -18,6 +18,7 @@ from .arguments import (
     runs,
     service,
     simulate,
+    top,
 )
 from .arguments import (
     exec as execute,
@@ -33,6 +34,7 @@ COMMANDS = (
     parse,
     correlate,
     simulate,
+    top,
     runs,
     engines,
     service,

@@ -23,9 +23,15 @@ class Asker:
         url: Where it is.
     """
 
-    def __init__(self, client: ApiClient) -> None:
-        """Name the daemon."""
+    def __init__(self, client: ApiClient, interval_seconds: float = 1.0) -> None:
+        """Name the daemon.
+
+        Args:
+            client: Who speaks to it.
+            interval_seconds: How often it will be asked: a column of the history is so long.
+        """
         self.url = client.url
+        self._interval_seconds = interval_seconds
         self._client = client
         self._history: deque[float | None] = deque(maxlen=_HISTORY)
         self._runs: Sequence[Mapping[str, Any]] = ()
@@ -87,8 +93,12 @@ class Asker:
             return
         since = view.sample_seconds - _PAST_SECONDS
         names = [f"rails.{rail}.instant_watts" for rail in rule.total]
+        looks: dict[int, list[float]] = {}
         for sample in self._client.get(f"/api/v1/samples?since={since:.3f}")["samples"]:
             values = sample["values"]
             if all(name in values for name in names):
-                self._watts = sum(values[name] for name in names)
-                self._history.append(self._watts)
+                look = int(sample["time"] // self._interval_seconds)
+                looks.setdefault(look, []).append(sum(values[name] for name in names))
+        for watts in looks.values():
+            self._watts = sum(watts) / len(watts)
+            self._history.append(self._watts)

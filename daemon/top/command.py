@@ -8,8 +8,9 @@ import time
 from types import FrameType
 from typing import NoReturn
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from ...collectors.api_client import ApiClient
 from ...parsers.errors import Mendable
@@ -25,7 +26,7 @@ _FOOT = "q quits"
 
 def top(arguments: argparse.Namespace) -> int:
     """Show one daemon until told to end, or once."""
-    asker = Asker(ApiClient(arguments.url))
+    asker = Asker(ApiClient(arguments.url), arguments.interval)
     console = Console(highlight=False, emoji=False, markup=False)
     marks = marks_of(console.encoding)
     if not arguments.once and not sys.stdout.isatty():
@@ -90,7 +91,7 @@ def _watch(
                 if now != shown:
                     shown = now
                     lines = draw(looker.moment, console.width, console.height, marks, _FOOT)
-                    live.update(Group(*lines), refresh=True)
+                    live.update(Text("\n").join(lines), refresh=True)
                 typed = wait(_LOOK_SECONDS)
     except KeyboardInterrupt:
         pass  # it is how a person ends what has no other end

@@ -38,7 +38,7 @@ _COLUMNS = (
     Column("J net", 7, 4),
     Column("good", 8, 1),
 )
-_NAME_CELLS = (14, 40)
+_NAME_CELLS = (18, 40)
 
 
 def runs(
