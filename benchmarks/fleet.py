@@ -84,6 +84,7 @@ def scrapes(fleet: SimulatedFleet, devices: int, seconds: float, monitoring: Mon
     before = cpu_seconds(fleet.process.pid), cpu_seconds(central.process.pid)
     pushed = metric(agent, "prometheus_remote_storage_bytes_total")
     samples = metric(agent, "prometheus_remote_storage_samples_total")
+    kept = log_bytes(agent)
     time.sleep(seconds)
     elapsed = time.monotonic() - begin
     after = cpu_seconds(fleet.process.pid), cpu_seconds(central.process.pid)
@@ -100,8 +101,7 @@ def scrapes(fleet: SimulatedFleet, devices: int, seconds: float, monitoring: Mon
     tell("pushed by an agent", f"{wire / samples:.1f}", "B a sample")
     tell("pushed by an agent", f"{wire / elapsed * 86400 / 2**20:.0f}", "MiB a day")
     tell("agent, resident", f"{resident(agent.process.pid) / 2**20:.0f}", "MiB")
-    kept = sum(one.stat().st_size for one in agent.log.parent.glob("data/wal/0*"))
-    tell("agent, log on disk", f"{kept / 2**20:.1f}", f"MiB after {elapsed:.0f} s")
+    tell("agent, log on disk", f"{(log_bytes(agent) - kept) / samples:.1f}", "B a sample")
 
 
 def disk(directory: Path) -> None:
@@ -168,6 +168,11 @@ def metric(server: Prometheus, name: str) -> float:
     """Return the sum of a metric of a server's own page."""
     found = re.findall(rf"^{name}(?:{{.*}})? (\S+)$", server.get("metrics"), re.MULTILINE)
     return sum(map(float, found))
+
+
+def log_bytes(agent: Prometheus) -> int:
+    """Return the size of an agent's write-ahead log."""
+    return sum(one.stat().st_size for one in agent.log.parent.glob("data/wal/0*"))
 
 
 def quantiles(server: Prometheus) -> str:

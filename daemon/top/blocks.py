@@ -67,27 +67,26 @@ def load(view: View, width: int, marks: Marks) -> list[Text]:
         else:
             told = f"{percent(gauge.ratio, marks)} {clock(gauge.hertz)}"
         ratio = None if gauge.is_off else gauge.ratio
-        lines.append(_row(gauge.name, bar(ratio, cells, marks), ratio, told, width))
+        lines.append(_row(gauge.name, bar(ratio, cells, marks), told, width))
     online = [core for core in view.cores if core is not None]
     mean = sum(online) / len(online) if online else None
-    shown = "".join("x" if core is None else column(core, marks) for core in view.cores)
+    # A core that idles is there: only one that is offline has no column.
+    shown = "".join("x" if core is None else column(core or 1e-9, marks) for core in view.cores)
     told = f"{percent(mean, marks)} {clock(view.cpu_hertz)}"
-    lines.append(_row("CPU", set_cell_size(shown, cells), mean, told, width))
+    lines.append(_row("CPU", set_cell_size(shown, cells), told, width))
     for name, part in (("RAM", view.memory), ("swap", view.swap)):
         if part is None:
-            lines.append(_row(name, " " * cells, None, percent(None, marks), width))
+            lines.append(_row(name, " " * cells, percent(None, marks), width))
         else:
             used, total = part
             ratio = used / total if total else 0.0
             told = f"{used / _GIBI:5.1f} / {total / _GIBI:.1f} G"
-            lines.append(_row(name, bar(ratio, cells, marks), ratio, told, width))
+            style = "green" if ratio < _HIGH else "yellow" if ratio < _HIGHEST else "red"
+            lines.append(_row(name, bar(ratio, cells, marks), told, width, style))
     return lines
 
 
-def _row(name: str, shown: str, ratio: float | None, told: str, width: int) -> Text:
-    style = "green"
-    if ratio is not None and ratio >= _HIGH:
-        style = "yellow" if ratio < _HIGHEST else "red"
+def _row(name: str, shown: str, told: str, width: int, style: str = "green") -> Text:
     return line(width, f"{name:5} ", (shown, style), " ", told)
 
 

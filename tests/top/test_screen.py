@@ -28,8 +28,8 @@ tegra_inference_run_active{workload="w",device="dla0"} 0
 def pages() -> list[str]:
     """Pages of simulated devices: with two DLA cores and none, hot, and failing."""
     made = []
-    for number_ in (1, 3, 4, 6, 18):
-        begin_ns = time.monotonic_ns() - 200_000_000_000
+    for number_ in (1, 3, 6, 18):
+        begin_ns = time.monotonic_ns() - 150_000_000_000
         device = SimulatedDevice(
             plan_device(number_, 0, 1.0), begin_ns=begin_ns, interval_seconds=1
         )
@@ -45,8 +45,8 @@ def shown(page: str, width: int, height: int | None = None, **more: object) -> l
     return [text.plain for text in draw(moment, width, height, Marks(), "q quits")]
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 6), st.integers(20, 220), st.integers(3, 70), st.text(max_size=90))
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 5), st.integers(20, 220), st.integers(3, 70), st.text(max_size=90))
 def test_nothing_overflows(pages, which, width, height, problem):
     """No line is wider than the window, and all lines fit into it; the last says how to end."""
     view = make_view(Series(pages[which]))
@@ -67,7 +67,7 @@ def test_absent_is_not_zero():
     assert rows["RAM"].split() == ["RAM", "–"]
     assert rows["DLA0"].split() == ["DLA0", "off"]
     assert rows["DLA1"].split()[-3:] == ["25", "%", "powered"]
-    assert " x" in rows["CPU"]
+    assert "▁x" in rows["CPU"]
     assert lines[0].startswith("tegrascope  board not known yet")
     assert "module                 –" in "\n".join(lines)
     assert "no zone is told" in lines
