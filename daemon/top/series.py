@@ -28,7 +28,7 @@ class Series:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 labels = {name: clean(value) for name, value in sample.labels.items()}
-                self._found.setdefault(sample.name, []).append((labels, sample.value))
+                self._found.setdefault(sample.name, []).append((labels, float(sample.value)))
 
     def all(self, name: str, **wanted: str) -> Iterator[tuple[Labels, float]]:
         """Yield the series of a metric that have these labels: labels and value."""

@@ -1,5 +1,6 @@
 """``tegrascope top`` in a real terminal, on a real daemon."""
 
+import os
 import re
 import signal
 import subprocess
@@ -18,7 +19,8 @@ workloads:
 
 def once(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "tegrascope", "top", "--once", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    plain = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=plain)
 
 
 def test_window_of_80_by_24(start):
