@@ -94,7 +94,7 @@ class ApiClient:
             connection.request(method, before + path, body, headers)
             answer = connection.getresponse()
             status, text = answer.status, answer.read()
-            document = read(text)
+            document = (read if status < 400 else json.loads)(text)
         except (OSError, HTTPException, ValueError) as error:
             raise UnreachableError(
                 f"no tegrascope daemon answers at {self.url} ({error or type(error).__name__})",

@@ -43,6 +43,8 @@ class SimulatedDevice:
         clock: Up to when it has lived.
         ledger: What its page shows.
         page: The page.
+        timeline: Its samples of the last minutes.
+        work: Its runs.
         due_ns: Monotonic time from which on ``step`` may be called again.
     """
 
@@ -92,11 +94,13 @@ class SimulatedDevice:
         )
         self.ledger.set_workloads({one.workload.name: one.workload.device for one in plan.tasks})
         energy = EnergyCounters()
-        timeline = Timeline(span_seconds=_SPAN_INTERVALS * interval_seconds, source=source.name)
+        self.timeline = Timeline(
+            span_seconds=_SPAN_INTERVALS * interval_seconds, source=source.name
+        )
         lanes = [lane for lane in model.lanes if lane.startswith("dla")]
         self._feed = TelemetryFeed(
             collector,
-            timeline=timeline,
+            timeline=self.timeline,
             energy=energy,
             ledger=self.ledger,
             occupancy=lambda begin, end: lane_occupancy(self._load, lanes, begin, end),
@@ -104,7 +108,7 @@ class SimulatedDevice:
         )
         around = Surroundings(
             ledger=self.ledger,
-            timeline=timeline,
+            timeline=self.timeline,
             load=self._load,
             windows=Windows(),
             rule=lambda: energy.rule,
@@ -112,7 +116,7 @@ class SimulatedDevice:
             model_directory=Path(),
             engine_directory=Path(),
         )
-        self._work = Work(plan, around, begin_ns + self._interval_ns)
+        self.work = Work(plan, around, begin_ns + self._interval_ns)
         self.page = Page(lambda: self.ledger.snapshot, time.monotonic_ns)
         self.due_ns = 0
         self._set_due()
@@ -121,14 +125,14 @@ class SimulatedDevice:
         """Live up to the next sample, with all that runs in between."""
         until_ns = self.clock.monotonic_ns() + self._interval_ns
         self._set_host_load(until_ns)
-        self._work.go_on(until_ns)
+        self.work.go_on(until_ns)
         if self.plan.fault == "dark" and self._is_troubled(until_ns):
             self.clock.wait(self._idle, until_ns)
         else:
             sample = next(self._samples)
             self._kernel.see(sample.monotonic_ns, sample.value)
             self._feed.take(sample)
-            self._work.report()
+            self.work.report()
         self._set_due()
 
     def is_gone(self) -> bool:

@@ -2,21 +2,28 @@
 
 import random
 import threading
+from collections import deque
 from collections.abc import Iterator
 
 from ...parsers.run_events import Phase, RunEvent
 from ..flight import Flight, Job, Surroundings
 from ..identity import new_run_id
 from ..lanes import Verdict
+from ..run_report import RunReport
 from .plan import DevicePlan
 from .worker import Conduct, events
 
 _SLOWER_A_RUN, _SLOWEST = 0.02, 1.6
+_KEPT = 20
 _WORKING = ("warm_up", "steady")
 
 
 class Work:
-    """What a lane's thread does, without a thread: it goes on when it is told the time."""
+    """What a lane's thread does, without a thread: it goes on when it is told the time.
+
+    Attributes:
+        reports: The last runs, newest first.
+    """
 
     def __init__(self, plan: DevicePlan, around: Surroundings, begin_ns: int) -> None:
         """Prepare.
@@ -26,6 +33,7 @@ class Work:
             around: What its runs need around them; its clock is moved on.
             begin_ns: Monotonic time of the first run.
         """
+        self.reports: deque[RunReport] = deque(maxlen=_KEPT)
         self._plan = plan
         self._around = around
         self._chance = random.Random(f"{plan.seed} runs")
@@ -62,7 +70,9 @@ class Work:
         if window is not None and not self._around.timeline.wait_past(window.end_ns, 0):
             return
         outcome = flight.trace.outcome or "failed"
-        self._around.ledger.run_ended(flight.report(Verdict(outcome, flight.trace.reason)))
+        report = flight.report(Verdict(outcome, flight.trace.reason))
+        self._around.ledger.run_ended(report)
+        self.reports.appendleft(report)
         self._landed = None
         pause_ns = round(self._plan.pause_seconds * 1e9)
         self._start_ns = self._around.clock.monotonic_ns() + pause_ns
