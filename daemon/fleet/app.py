@@ -59,6 +59,10 @@ def make_app(fleet: Fleet) -> Starlette:
             raise HTTPException(400, "since is a number of seconds") from None
         return JSONResponse({"samples": list(found)})
 
+    async def refused(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return JSONResponse({"error": error.detail}, error.status_code)
+
     return Starlette(
         routes=[
             Route("/", index),
@@ -67,6 +71,7 @@ def make_app(fleet: Fleet) -> Starlette:
             Route("/device/{number:int}/api/v1/runs", runs),
             Route("/device/{number:int}/api/v1/samples", samples),
         ],
+        exception_handlers={HTTPException: refused},
         middleware=[Middleware(GZipMiddleware, minimum_size=1000, compresslevel=1)],
     )
 
