@@ -141,6 +141,8 @@ def _engine_points(prefix: str, labels: dict[str, str], engine: Engine) -> Itera
 
 def _workload_points(state: WorkloadState) -> Iterator[Point]:
     labels = {"workload": state.workload, "device": state.device}
+    if state.settings:
+        yield "tegra_inference_workload_info", {**labels, **state.settings}, 1
     for outcome, count in state.runs.items():
         yield "tegra_inference_runs_total", {**labels, "outcome": outcome}, count
     yield "tegra_inferences_total", labels, state.inferences
