@@ -16,7 +16,7 @@ from .queries import (
     rate,
     run_bands,
 )
-from .reasons import NO_JETSON, NO_SYSFS, NO_TRACE, ONLY_GPU
+from .reasons import NO_JETSON, NO_RUN, NO_SYSFS, NO_THROTTLING, NO_TRACE, ONLY_GPU
 
 # A rail that holds others is drawn as a line above the stack: what is in it must not count twice.
 _HOLDS_OTHERS = "VDD_IN|VIN|POM_5V_IN"
@@ -101,7 +101,7 @@ AT_A_GLANCE = Row(
             "stat",
             "Runs in flight",
             "Scheduled runs and marked windows that run at this moment.",
-            (Query(f"sum(tegra_inference_run_active{{{SEL}}})", "runs", "it has no workload"),),
+            (Query(f"sum(tegra_inference_run_active{{{SEL}}})", "runs", NO_RUN),),
             width=6,
             height=4,
         ),
@@ -238,7 +238,7 @@ HEAT = Row(
                 Query(
                     f"increase(tegra_throttle_events_total{{{SEL}}}[1m])",
                     "{{kind}}",
-                    "the simulator throttles nothing",
+                    NO_THROTTLING,
                 ),
             ),
             low=0,

@@ -3,7 +3,7 @@
 from .fleet_duty import DUTY
 from .parts import GREEN, ORANGE, RED, Column, Dashboard, Panel, Query, Row, Step, Word
 from .queries import DEVICES, FRESH, HEADROOM, HOT, JOB, NO_TROUBLE, SEL, last_run
-from .reasons import NO_DLA, NO_SYSFS
+from .reasons import NO_DLA, NO_SYSFS, NO_THROTTLING
 
 # A device that was never reached has no tegra_info, so what counts targets asks for the job alone.
 _TARGETS = 'job=~"$job"'
@@ -190,6 +190,7 @@ OUTLIERS = Row(
                     "sum by (instance) "
                     f"(increase(tegra_throttle_events_total{{{SEL},{NO_TROUBLE}}}[1h]))",
                     "{{instance}}",
+                    NO_THROTTLING,
                 ),
             ),
             low=0,
