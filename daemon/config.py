@@ -24,6 +24,7 @@ from ..collectors.arch_counter import COUNTER_HERTZ
 from ..collectors.board import RailRule
 from ..parsers.built import Fallback, Precision
 from ..parsers.run_events import Process
+from .limits import Limits
 from .run_report import Device
 
 Backend = Literal["command", "onnxruntime", "tensorrt", "trtexec", "window"]
@@ -363,6 +364,7 @@ class Config(Section):
     workloads: tuple[Workload, ...] = ()
     store: Store = Store()
     http: Http = Http()
+    limits: Limits = Limits()
     board: RailRule | None = Field(None, description="overrides the board's rail rule")
 
     @field_validator("workloads")

@@ -122,6 +122,7 @@ class Ledger:
                 return
             runs = {**state.runs, report.outcome: state.runs.get(report.outcome, 0) + 1}
             energy = report.energy
+            failures = state.failures + (report.outcome in ("failed", "timeout"))
             gross = None if energy is None else energy.gross_joules
             net = None if energy is None else energy.net_joules
             self._update_workload(
@@ -129,6 +130,7 @@ class Ledger:
                 replace(
                     state,
                     runs=MappingProxyType(runs),
+                    failures=0 if report.outcome == "ok" else failures,
                     active_run=None if state.active_run == report.run_id else state.active_run,
                     gross_joules=_sum(state.gross_joules, gross),
                     # A counter must not fall: a net energy below zero is within its uncertainty.

@@ -134,6 +134,20 @@ def test_short_runs_are_advised_against():
     assert parse_config(text % ("103ms", "15s"), Path("t.yaml")).advice() == []
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{power_watts: 0}", "greater than 0"),
+        ("{dla_busy_ratio: {dla0: 1.5}}", "dla0: a share of time is above 0 and at most 1"),
+        ("{dla_busy_ratio: {gpu: 0.5}}", "dla0"),
+    ],
+)
+def test_limits_that_cannot_be_are_refused(text, words):
+    """A budget of nothing, a share beyond all of the time, a core that is none."""
+    (told,) = problems(f"limits: {text}\n")
+    assert words in told
+
+
 def test_listen_takes_ipv6():
     """An IPv6 address stands in brackets."""
     assert split_listen("[::1]:80") == ("::1", 80)

@@ -59,7 +59,9 @@ def said(path: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def tracing(root: Path, every_seconds: float, busy_seconds: float, hertz: int) -> Iterator[Path]:
+def tracing(
+    root: Path, every_seconds: float, busy_seconds: float, hertz: int, loses: bool = False
+) -> Iterator[Path]:
     """Trace a task on core 0 again and again, as a kernel does, for as long as it is held.
 
     Args:
@@ -67,6 +69,7 @@ def tracing(root: Path, every_seconds: float, busy_seconds: float, hertz: int) -
         every_seconds: From one task to the next.
         busy_seconds: How long each is; at most 0.065.
         hertz: Of the counter that its times are told in.
+        loses: Whether the kernel tells of events that it lost, once.
     """
     tracefs = make_kernel(root)
     make_instance(tracefs / "instances/tegrascope")
@@ -84,6 +87,8 @@ def tracing(root: Path, every_seconds: float, busy_seconds: float, hertz: int) -
                 f"kworker-2 [001] ..... {end:.6f}: job_timestamps: job_id={number} "
                 f"begin={ticks[1]} end={ticks[2]}\n"
             )
+            if number == 0 and loses:
+                lines += "CPU:0 [LOST 3 EVENTS]\n"
             with contextlib.suppress(BlockingIOError):  # nobody reads, and the pipe is full
                 os.write(pipe, lines.encode())
             number += 1

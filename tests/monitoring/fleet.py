@@ -81,8 +81,9 @@ def _equipped(folder: Path, traced: Path) -> str:
             "sysfs": str(tree),
             "dla_trace": {"command": reader},
         },
+        "limits": {"power_watts": 40, "dla_busy_ratio": {"dla0": 0.2}},
         "workloads": [
-            {"name": "placed-gpu", "device": "gpu", **placed},
+            {"name": "placed-gpu", "device": "gpu", "precision": "fp16", **placed},
             {"name": "placed-dla0", "device": "dla0", **placed},
             {"name": "crowded", "device": "dla0", "overlap": "skip", **placed, "offset": "100ms"},
             {"name": "fails", "command": "false", "device": "cpu", "baseline": "0s", "every": "5s"},
@@ -145,7 +146,7 @@ def fleet(folder: Path) -> Iterator[Fleet]:
             held.callback(made.stop, 9)
             return made
 
-        traced = held.enter_context(tracing(folder / "traced", 0.1, 0.06, HERTZ))
+        traced = held.enter_context(tracing(folder / "traced", 0.1, 0.06, HERTZ, loses=True))
         (folder / "equipped").mkdir()
         config = _equipped(folder / "equipped", traced)
         held.enter_context(_living(folder / "equipped/board"))

@@ -16,7 +16,7 @@ from .queries import (
     rate,
     run_bands,
 )
-from .reasons import NO_JETSON, NO_RUN, NO_SYSFS, NO_THROTTLING, NO_TRACE, ONLY_GPU
+from .reasons import NO_JETSON, NO_LIMIT, NO_RUN, NO_SYSFS, NO_THROTTLING, NO_TRACE, ONLY_GPU
 
 # A rail that holds others is drawn as a line above the stack: what is in it must not count twice.
 _HOLDS_OTHERS = "VDD_IN|VIN|POM_5V_IN"
@@ -116,7 +116,7 @@ POWER = Row(
             "Power by rail",
             "Mean power between scrapes, from energy counters: right however slow the scrape. "
             "Rails that stand beside each other are stacked; a rail that holds others (VDD_IN, "
-            "VIN, POM_5V_IN) and the module's total are dashed lines.",
+            "VIN, POM_5V_IN), the module's total and its budget are dashed lines.",
             (
                 Query(
                     rate(
@@ -133,12 +133,13 @@ POWER = Row(
                     "not added: {{rail}}",
                 ),
                 Query(rate("tegra_module_energy_joules_total"), "module"),
+                Query(f"tegrascope_module_power_budget_watts{{{SEL}}}", "budget", NO_LIMIT),
             ),
             unit="watt",
             width=24,
             height=10,
             is_stacked=True,
-            apart="/^(module|not added)/",
+            apart="/^(module|not added|budget)/",
             low=0,
         ),
         Panel(

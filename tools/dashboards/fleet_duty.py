@@ -2,7 +2,7 @@
 
 from .parts import Panel, Query, Row
 from .queries import HEADROOM, HOT, SEL
-from .reasons import NO_DLA, NO_SYSFS
+from .reasons import NO_DLA, NO_LIMIT, NO_SYSFS, NO_TRACE
 
 DUTY = Row(
     "DLA duty, power and heat",
@@ -14,16 +14,22 @@ DUTY = Row(
             "is hardware that is paid for and not used; near 100 % is a queue.",
             (
                 Query(
-                    f'avg_over_time(tegra_dla_busy_ratio{{{SEL},source=~"ftrace|tegrastats"}}[5m])',
+                    f"rate(tegra_dla_busy_seconds_total{{{SEL}}}[5m])",
+                    "{{instance}} core {{core}} ({{source}})",
+                    NO_TRACE,
+                ),
+                Query(
+                    f'avg_over_time(tegra_dla_busy_ratio{{{SEL},source="tegrastats"}}[5m])',
                     "{{instance}} core {{core}} ({{source}})",
                     NO_DLA,
                 ),
                 Query(
-                    f"rate(tegra_dla_busy_seconds_total{{{SEL}}}[5m])",
-                    "{{instance}} core {{core}} counted ({{source}})",
-                    "the trace of the DLA's driver is opt-in",
+                    f"tegrascope_dla_expected_busy_ratio{{{SEL}}}",
+                    "{{instance}} core {{core}} expected",
+                    NO_LIMIT,
                 ),
             ),
+            apart="/expected$/",
             unit="percentunit",
             low=0,
             high=1,

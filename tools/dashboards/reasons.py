@@ -7,5 +7,6 @@ NO_DLA_LOAD = "without the DLA's trace, a load of it is not known on most boards
 NO_TRACE = "the trace of the DLA's driver is opt-in"
 NO_PLACEMENT = "only TensorRT says where layers run"
 NO_THROTTLING = "the simulator throttles nothing"
+NO_LIMIT = "limits of the configuration are no default"
 NO_RUN = "it has no workload"
 ONLY_GPU = "a Jetson's GPU uses the board's memory"

@@ -21,10 +21,18 @@ RUNS = Row(
             low=0,
         ),
         Panel(
+            "timeseries",
+            "Failures in a row",
+            "Runs that failed or timed out since the last good one.",
+            (Query(f"tegra_inference_consecutive_failures{{{RUN}}}", HERE),),
+            low=0,
+        ),
+        Panel(
             "timeline",
             "In flight",
             "When each workload ran.",
             (Query(f"tegra_inference_run_active{{{RUN}}}", HERE),),
+            width=24,
             words=(Word(0, "idle", GREY), Word(1, "runs", GREEN)),
         ),
         Panel(
