@@ -151,7 +151,8 @@ def _dress_timeline(made: statetimeline.Panel, _: Panel) -> None:
 
 
 def _dress_heatmap(made: heatmap.Panel, panel: Panel) -> None:
-    made.calculate(False).y_axis(heatmap.YAxisConfig().unit(panel.unit))
+    linear = common.ScaleDistributionConfig().type(shapes.ScaleDistribution.LINEAR)
+    made.scale_distribution(linear).calculate(False).y_axis(heatmap.YAxisConfig().unit(panel.unit))
     made.color(
         heatmap.HeatmapColorOptions()
         .mode(heat.HeatmapColorMode.SCHEME)
@@ -176,7 +177,7 @@ def _dress_table(made: table.Panel, panel: Panel) -> None:
             name: column.title for name, column in zip(sources, panel.columns, strict=True)
         },
     }
-    made.transformations(
+    made.align(shapes.FieldTextAlignment.AUTO).transformations(
         [
             models.DataTransformerConfig(id_val="merge", options={}),
             models.DataTransformerConfig(id_val="organize", options=organized),
