@@ -206,7 +206,11 @@ def _cell(column: Column) -> list[models.DynamicConfigValue]:
         colored = {"type": "color-background", "mode": "basic"}
         properties.append(models.DynamicConfigValue(id_val="custom.cellOptions", value=colored))
     if column.link:
-        link = {"title": f"Open {column.title.lower()}", "url": column.link}
+        link = {
+            "title": f"Open {column.title.lower()}",
+            "url": column.link,
+            "targetBlank": column.link.startswith("http:"),
+        }
         properties.append(models.DynamicConfigValue(id_val="links", value=[link]))
     return properties
 

@@ -109,8 +109,8 @@ RUNS = Row(
         Panel(
             "table",
             "Settings",
-            "What each workload is configured to run. Change one of these, and figures before and "
-            "after are of two things.",
+            "What each workload is configured to run. Change one of these, and figures before "
+            "and after are of two things. A click opens its runs, as JSON.",
             (
                 Query(
                     "max by (instance, workload, device, model, backend, precision, batch) "
@@ -118,7 +118,11 @@ RUNS = Row(
                 ),
             ),
             columns=(
-                Column("workload", "Workload"),
+                Column(
+                    "workload",
+                    "Workload",
+                    link="http://${__data.fields.instance}/api/v1/runs?workload=${__value.raw}",
+                ),
                 Column("device", "On"),
                 Column("model", "Model"),
                 Column("backend", "Back-end"),
