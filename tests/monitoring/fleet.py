@@ -33,7 +33,7 @@ HERTZ = 31_250_000
 
 # Long enough for an energy of one inference: 10 s, 100 samples, 200 inferences.
 SIMULATED = """
-telemetry: {source: simulator, interval: 80ms, simulator: {board: agx-orin-64gb, seed: 1}}
+telemetry: {source: simulator, interval: 60ms, simulator: {board: agx-orin-64gb, seed: 1}}
 workloads:
 - &run {name: mobilenet-gpu, model: "builtin:mobilenet", backend: onnxruntime, device: gpu,
    threads: 1, warm_up: 100ms, baseline: 300ms, duration: 10500ms}
@@ -116,8 +116,18 @@ def _living(tree: Path) -> Iterator[None]:
         thread.join(5)
 
 
-def _run_now(daemon: Daemon, state: Path, workload: str) -> dict[str, Any]:
-    """Run a workload, and return its record."""
+def _run_with_energy(daemon: Daemon, state: Path, workload: str) -> None:
+    """Run a workload until its energy is told; a machine that is too busy has it withheld."""
+    for number in range(1, 4):
+        run = _run_now(daemon, state, workload, number)
+        assert run["outcome"] == "ok", run
+        if run["energy"]["gross_joules_per_inference"] is not None:
+            return
+    raise AssertionError(run["quality"])
+
+
+def _run_now(daemon: Daemon, state: Path, workload: str, number: int) -> dict[str, Any]:
+    """Run a workload, and return the record of its so many-th run."""
     token = wait_for(lambda: (state / "token").exists() and (state / "token").read_text().strip())
     request = urllib.request.Request(
         daemon.url + "api/v1/runs",
@@ -126,8 +136,10 @@ def _run_now(daemon: Daemon, state: Path, workload: str) -> dict[str, Any]:
     )
     with urllib.request.urlopen(request, timeout=10) as answer:
         assert answer.status == 202
-    (run,) = daemon.wait_for(lambda: daemon.runs(workload=workload), 120)
-    return dict(run)
+    done = daemon.wait_for(
+        lambda: (found := daemon.runs(workload=workload))[number - 1 :] and found, 120
+    )
+    return dict(done[0])
 
 
 @contextlib.contextmanager
@@ -170,10 +182,8 @@ def fleet(folder: Path) -> Iterator[Fleet]:
             *(daemon.address for daemon in daemons), lost, rules=_hasty(folder)
         )
         state = folder / "simulated/state"
-        runs = [_run_now(simulated, state, f"mobilenet-{name}") for name in ("gpu", "dla0")]
-        for run in runs:
-            assert run["outcome"] == "ok", run
-            assert run["energy"]["gross_joules_per_inference"] is not None, run["quality"]
+        for name in ("gpu", "dla0"):
+            _run_with_energy(simulated, state, f"mobilenet-{name}")
         for name in ("placed-gpu", "placed-dla0"):
             equipped.wait_for(lambda name=name: equipped.runs(workload=name, outcome="ok"), 90)
         wait_for(lambda: _has_seen_all(prometheus))
