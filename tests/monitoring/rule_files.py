@@ -1,0 +1,79 @@
+"""The rules as they are shipped, and the cases that promtool runs on them."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = ROOT / "grafana" / "prometheus"
+RULES = sorted((SHIPPED / "rules").glob("*.yml"))
+CASES = sorted((Path(__file__).parent / "cases").glob("*.yml"))
+
+_CASE = re.compile(r"(?P<alert>\w+) (?P<kind>fires|does not fire|resolves): \S.*")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test of promtool that is of one alert.
+
+    Attributes:
+        alert: Its name.
+        kind: ``fires``, ``does not fire`` or ``resolves``, as its name says.
+        counts: How many such alerts it expects, from moment to moment.
+    """
+
+    alert: str
+    kind: str
+    counts: tuple[int, ...]
+
+    @property
+    def is_what_it_says(self) -> bool:
+        """Whether it expects what its kind means."""
+        return {
+            "fires": any(self.counts),
+            "does not fire": bool(self.counts) and not any(self.counts),
+            "resolves": len(self.counts) > 1 and self.counts[0] > 0 and self.counts[-1] == 0,
+        }[self.kind]
+
+
+def read_rules(path: Path) -> list[dict[str, Any]]:
+    """Return the rules of a file, of all its groups."""
+    groups = yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+@cache
+def alerts() -> dict[str, dict[str, Any]]:
+    """Return every shipped alert, by name."""
+    found = [rule for path in RULES for rule in read_rules(path) if "alert" in rule]
+    return {rule["alert"]: rule for rule in found}
+
+
+@cache
+def cases() -> list[Case]:
+    """Return every case whose name says that it is of an alert."""
+    found = []
+    for path in CASES:
+        for test in yaml.safe_load(path.read_text(encoding="utf-8"))["tests"]:
+            match = _CASE.fullmatch(test["name"])
+            if match is not None:
+                moments = sorted(
+                    (seconds(one["eval_time"]), len(one.get("exp_alerts") or ()))
+                    for one in test["alert_rule_test"]
+                    if one["alertname"] == match["alert"]
+                )
+                counts = tuple(count for _, count in moments)
+                found.append(Case(match["alert"], match["kind"], counts))
+    return found
+
+
+def seconds(duration: str) -> int:
+    """Read a duration of Prometheus, as ``1h30m``."""
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+    parts = re.findall(r"(\d+)([smhdw])", duration)
+    assert "".join(map("".join, parts)) == duration, duration
+    return sum(int(number) * units[unit] for number, unit in parts)
