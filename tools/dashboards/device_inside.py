@@ -50,6 +50,7 @@ CLOCKS = Row(
             ),
             unit="bytes",
             apart="/total$/",
+            width=8,
             low=0,
         ),
         Panel(
@@ -64,6 +65,7 @@ CLOCKS = Row(
             ),
             unit="bytes",
             apart="/total$/",
+            width=8,
             low=0,
         ),
         Panel(
@@ -71,6 +73,7 @@ CLOCKS = Row(
             "Cores online",
             "CPU cores that are plugged in; a power mode with fewer watts unplugs some.",
             (Query(f"sum by (instance) (tegra_cpu_online{{{SEL}}})", "online", NO_JETSON),),
+            width=8,
             low=0,
         ),
     ),

@@ -1,20 +1,7 @@
 """DLA or GPU: the same model on both, side by side, answered at one look."""
 
 from .parts import GREY, ORANGE, Column, Dashboard, Panel, Query, Row, Step
-from .queries import (
-    DEVICES,
-    HERE,
-    JOB,
-    MODELS,
-    SEL,
-    TRUTH,
-    TRUTH_QUERY,
-    TRUTH_TEXT,
-    by_workload,
-    last_run,
-    rate,
-    run_bands,
-)
+from .queries import DEVICES, HERE, JOB, MODELS, SEL, by_workload, last_run, rate, run_bands
 from .reasons import NO_DLA_LOAD, NO_PLACEMENT
 from .verdict import ANSWER
 
@@ -197,15 +184,6 @@ LIVE = Row(
             ),
             unit="joule",
             low=0,
-        ),
-        Panel(
-            "stat",
-            "Telemetry is of",
-            TRUTH_TEXT,
-            (TRUTH_QUERY,),
-            width=24,
-            height=4,
-            words=TRUTH,
         ),
     ),
 )

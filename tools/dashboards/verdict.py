@@ -1,7 +1,7 @@
 """The answer to "DLA or GPU?": four numbers of the last good runs, and a word for them."""
 
 from .parts import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Panel, Query, Row, Step, Word
-from .queries import SEL, at_best, dla_by_gpu, of_model
+from .queries import SEL, TRUTH, TRUTH_QUERY, TRUTH_TEXT, at_best, dla_by_gpu, of_model
 from .reasons import NO_PLACEMENT
 
 _ENERGY = dla_by_gpu("energy_joules_per_inference", ',kind="gross"')
@@ -9,7 +9,7 @@ _MEDIAN = dla_by_gpu("latency_seconds", ',quantile="0.5"')
 _PAIR = "{{model}}, batch {{batch}}, {{instance}}"
 _WHICH = "Each side is the best of its workloads with this model and batch."
 
-# Less than this apart is even: the intervals of single runs are about so wide.
+# Less than this apart is called even; whether it differs at all is for `bench` to say.
 _EVEN = (0.95, 1.05)
 
 
@@ -58,9 +58,18 @@ ANSWER = Row(
             "By energy per inference and median latency of the last good runs; within 5 % is even. "
             f"{_WHICH} The GPU freed stands below and is worth something of its own.",
             (Query(_verdict(), _PAIR),),
-            width=24,
+            width=18,
             height=6,
             words=_ANSWERS,
+        ),
+        Panel(
+            "stat",
+            "Telemetry is of",
+            TRUTH_TEXT,
+            (TRUTH_QUERY,),
+            width=6,
+            height=6,
+            words=TRUTH,
         ),
         Panel(
             "stat",
