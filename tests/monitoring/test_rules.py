@@ -116,6 +116,25 @@ def test_no_group_is_evaluated_so_rarely_that_its_series_go_stale():
 
 
 @needs_prometheus
+def test_prometheus_reads_the_queries_of_every_page(tmp_path):
+    """What a page says to ask can be asked, one query a line or a line and what is indented."""
+    rules = []
+    for path in sorted(ROOT.glob("docs/runbooks/*.md")):
+        for block in re.findall(r"^```promql\n(.*?)^```", path.read_text("utf-8"), re.M | re.S):
+            for query in re.split(r"\n(?! )", block.strip()):
+                rules.append({"record": f"query:{path.stem}:{len(rules)}", "expr": query})
+                names = set(
+                    re.findall(r"(?:\w+:)?\btegra\w+(?::\w+)?", re.sub('"[^"]*"', "", query))
+                )
+                assert names <= EXPORTED | RECORDED, query
+    assert len(rules) > len(alerts())
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "pages", "rules": rules}]}))
+    status, told = run("promtool", "check", "rules", "--lint=none", file)
+    assert status == 0, told
+
+
+@needs_prometheus
 @each_rule_file
 def test_prometheus_reads_the_rules(path):
     """Prometheus' own lint has no complaint."""
