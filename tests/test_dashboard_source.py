@@ -213,9 +213,9 @@ def test_what_the_dla_leaves_is_told(tmp_path):
     bench.run("board", "gpu", 0.2, 0.01, 0.875)
     bench.run("board", "dla0", 0.15, 0.02, 0.125)
     bench.asks(tmp_path, answered("GPU freed"), {"board": 0.75})
-    bench.asks(tmp_path, answered("Latency on the DLA, share of the GPU's"), {"board": 2.0})
-    energy = answered("Energy on the DLA, share of the GPU's")
+    bench.asks(tmp_path, answered("Latency: DLA / GPU"), {"board": 2.0})
+    energy = answered("Energy: DLA / GPU")
     bench.asks(tmp_path, f"round({energy}, 0.01)", {"board": 0.75})
     for place, layers in (("dla", 3), ("gpu", 1), ("reformat", 2)):
         bench.add("tegra_inference_layers", "board", "dla0", layers, placement=place)
-    bench.asks(tmp_path, answered("Layers that stayed on the DLA"), {"board": 0.75})
+    bench.asks(tmp_path, answered("Layers on the DLA"), {"board": 0.75})

@@ -172,7 +172,7 @@ OUTLIERS = Row(
             (
                 Query(
                     "sum by (instance, workload, outcome) (increase("
-                    f'tegra_inference_runs_total{{{SEL},outcome=~"failed|timeout"}}[1h]))',
+                    f'tegra_inference_runs_total{{{SEL},outcome=~"failed|timeout"}}[1h])) > 0',
                     "{{instance}}: {{workload}} {{outcome}}",
                     "no run failed",
                 ),

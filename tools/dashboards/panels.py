@@ -131,6 +131,7 @@ def _tooltip() -> common.VizTooltipOptions:
 def _dress_timeseries(made: timeseries.Panel, panel: Panel) -> None:
     made.legend(_legend()).tooltip(_tooltip()).show_points(shapes.VisibilityMode.NEVER)
     made.fill_opacity(50 if panel.is_stacked else 8).line_width(1)
+    made.color_scheme(builders.FieldColor().mode(models.FieldColorModeId.PALETTE_CLASSIC))
     if panel.is_stacked:
         made.stacking(common.StackingConfig().mode(shapes.StackingMode.NORMAL).group("A"))
     if panel.apart:

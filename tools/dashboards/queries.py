@@ -107,7 +107,7 @@ THROTTLED = Band(
     ("kind",),
 )
 
-TRUTH = (Word(0, "this board", GREEN), Word(1, "SIMULATED", ORANGE))
+TRUTH = (Word(0, "this machine", GREEN), Word(1, "SIMULATED", ORANGE))
 TRUTH_QUERY = Query(
     f'max by (instance) (tegra_info{{{SEL},simulated="true"}})'
     f' or 0 * max by (instance) (tegra_info{{{SEL},simulated="false"}})',

@@ -73,10 +73,9 @@ ANSWER = Row(
         ),
         Panel(
             "stat",
-            "Energy on the DLA, share of the GPU's",
-            "Module energy of one inference, gross: below 100 % the DLA takes less. Withheld "
-            "where a "
-            f"run is too short or overlapped another. {_WHICH}",
+            "Energy: DLA / GPU",
+            "Module energy of one inference, gross: below 100 % the DLA takes less. Withheld where "
+            f"a run is too short or overlapped another. {_WHICH}",
             (Query(_ENERGY, _PAIR),),
             unit="percentunit",
             width=6,
@@ -85,7 +84,7 @@ ANSWER = Row(
         ),
         Panel(
             "stat",
-            "Latency on the DLA, share of the GPU's",
+            "Latency: DLA / GPU",
             f"Median of the last good run: above 100 % the DLA is slower. {_WHICH}",
             (Query(_MEDIAN, _PAIR),),
             unit="percentunit",
@@ -113,7 +112,7 @@ ANSWER = Row(
         ),
         Panel(
             "stat",
-            "Layers that stayed on the DLA",
+            "Layers on the DLA",
             "Of the layers that compute, by the build's own words; what fell back runs on the GPU "
             "and takes of it.",
             (

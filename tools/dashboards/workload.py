@@ -94,7 +94,7 @@ LATENCY = Row(
             (
                 Query(
                     last_run("latency_seconds"),
-                    "p{{quantile}} {{workload}} on {{device}}, {{instance}}",
+                    "quantile {{quantile}}: {{workload}} on {{device}}, {{instance}}",
                 ),
             ),
             unit="s",

@@ -13,7 +13,7 @@ RUNS = Row(
             (
                 Query(
                     "sum by (workload, outcome) "
-                    f"(increase(tegra_inference_runs_total{{{RUN}}}[1h]))",
+                    f"(increase(tegra_inference_runs_total{{{RUN}}}[1h])) > 0",
                     "{{workload}}: {{outcome}}",
                 ),
             ),
