@@ -13,6 +13,9 @@ SHIPPED = ROOT / "grafana" / "prometheus"
 RULES = sorted((SHIPPED / "rules").glob("*.yml"))
 CASES = sorted((Path(__file__).parent / "cases").glob("*.yml"))
 
+_DURATIONS = {
+    "for", "group_interval", "group_wait", "interval", "keep_firing_for", "repeat_interval",
+}  # fmt: skip
 _CASE = re.compile(r"(?P<alert>\w+) (?P<kind>fires|does not fire|resolves): \S.*")
 
 
@@ -77,3 +80,31 @@ def seconds(duration: str) -> int:
     parts = re.findall(r"(\d+)([smhdw])", duration)
     assert "".join(map("".join, parts)) == duration, duration
     return sum(int(number) * units[unit] for number, unit in parts)
+
+
+def shortened(document: Any, by: int) -> Any:
+    """Return a file of rules, or of Alertmanager, with every duration a fraction of what it was.
+
+    Args:
+        document: As YAML has it.
+        by: What divides pauses, holding times, and the ranges in expressions.
+    """
+    if isinstance(document, list):
+        return [shortened(one, by) for one in document]
+    if not isinstance(document, dict):
+        return document
+    made = {}
+    for key, value in document.items():
+        if key in _DURATIONS:
+            made[key] = _fraction(value, by)
+        elif key == "expr":
+            made[key] = re.sub(
+                r"\[(\w+)\]", lambda found: f"[{_fraction(found[1], by)}]", str(value)
+            )
+        else:
+            made[key] = shortened(value, by)
+    return made
+
+
+def _fraction(duration: str, by: int) -> str:
+    return f"{seconds(duration) * 1000 // by}ms"
