@@ -74,6 +74,49 @@ def cases() -> list[Case]:
     return found
 
 
+def of_a_simulated_fleet(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the firing cases of a file with labels of a target, and of a simulated board, added.
+
+    Every series and every alert that is expected has them: what an alert says of a device must not
+    depend on what else its target is labelled with.
+    """
+    kept = []
+    for test in document["tests"]:
+        match = _CASE.fullmatch(test["name"])
+        if match is None or match["kind"] != "fires":
+            continue
+        series = [
+            {**one, "series": _with(one["series"], _added(one["series"]))}
+            for one in test["input_series"]
+        ]
+        moments = [
+            {
+                **moment,
+                "exp_alerts": [
+                    {**alert, "exp_labels": {**alert["exp_labels"], **_added(moment["alertname"])}}
+                    for alert in moment["exp_alerts"]
+                ],
+            }
+            for moment in test["alert_rule_test"]
+        ]
+        name = f"{test['name']}, simulated"
+        kept.append({**test, "name": name, "input_series": series, "alert_rule_test": moments})
+    rule_files = [str((CASES[0].parent / path).resolve()) for path in document["rule_files"]]
+    return {**document, "rule_files": rule_files, "tests": kept}
+
+
+def _added(name: str) -> dict[str, str]:
+    # What is said of the daemon itself is not simulated.
+    of_the_board = re.match("tegra(?!scope)", name.lower()) is not None
+    return {"site": "x", **({"simulated": "true"} if of_the_board else {})}
+
+
+def _with(series: str, labels: dict[str, str]) -> str:
+    name, _, rest = series.partition("{")
+    kept = rest.replace(',simulated="true"', "")
+    return f"{name}{{{','.join(f'{key}={value!r}' for key, value in labels.items())},{kept}"
+
+
 def seconds(duration: str) -> int:
     """Read a duration of Prometheus, as ``1h30m``."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
