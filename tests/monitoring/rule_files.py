@@ -13,6 +13,9 @@ SHIPPED = ROOT / "grafana" / "prometheus"
 RULES = sorted((SHIPPED / "rules").glob("*.yml"))
 CASES = sorted((Path(__file__).parent / "cases").glob("*.yml"))
 
+_DURATIONS = {
+    "for", "group_interval", "group_wait", "interval", "keep_firing_for", "repeat_interval",
+}  # fmt: skip
 _CASE = re.compile(r"(?P<alert>\w+) (?P<kind>fires|does not fire|resolves): \S.*")
 
 
@@ -71,9 +74,80 @@ def cases() -> list[Case]:
     return found
 
 
+def of_a_simulated_fleet(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the firing cases of a file with labels of a target, and of a simulated board, added.
+
+    Every series and every alert that is expected has them: what an alert says of a device must not
+    depend on what else its target is labelled with.
+    """
+    kept = []
+    for test in document["tests"]:
+        match = _CASE.fullmatch(test["name"])
+        if match is None or match["kind"] != "fires":
+            continue
+        series = [
+            {**one, "series": _with(one["series"], _added(one["series"]))}
+            for one in test["input_series"]
+        ]
+        moments = [
+            {
+                **moment,
+                "exp_alerts": [
+                    {**alert, "exp_labels": {**alert["exp_labels"], **_added(moment["alertname"])}}
+                    for alert in moment["exp_alerts"]
+                ],
+            }
+            for moment in test["alert_rule_test"]
+        ]
+        name = f"{test['name']}, simulated"
+        kept.append({**test, "name": name, "input_series": series, "alert_rule_test": moments})
+    rule_files = [str((CASES[0].parent / path).resolve()) for path in document["rule_files"]]
+    return {**document, "rule_files": rule_files, "tests": kept}
+
+
+def _added(name: str) -> dict[str, str]:
+    # What is said of the daemon itself is not simulated.
+    of_the_board = re.match("tegra(?!scope)", name.lower()) is not None
+    return {"site": "x", **({"simulated": "true"} if of_the_board else {})}
+
+
+def _with(series: str, labels: dict[str, str]) -> str:
+    name, _, rest = series.partition("{")
+    kept = rest.replace(',simulated="true"', "")
+    return f"{name}{{{','.join(f'{key}={value!r}' for key, value in labels.items())},{kept}"
+
+
 def seconds(duration: str) -> int:
     """Read a duration of Prometheus, as ``1h30m``."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
     parts = re.findall(r"(\d+)([smhdw])", duration)
     assert "".join(map("".join, parts)) == duration, duration
     return sum(int(number) * units[unit] for number, unit in parts)
+
+
+def shortened(document: Any, by: int) -> Any:
+    """Return a file of rules, or of Alertmanager, with every duration a fraction of what it was.
+
+    Args:
+        document: As YAML has it.
+        by: What divides pauses, holding times, and the ranges in expressions.
+    """
+    if isinstance(document, list):
+        return [shortened(one, by) for one in document]
+    if not isinstance(document, dict):
+        return document
+    made = {}
+    for key, value in document.items():
+        if key in _DURATIONS:
+            made[key] = _fraction(value, by)
+        elif key == "expr":
+            made[key] = re.sub(
+                r"\[(\w+)\]", lambda found: f"[{_fraction(found[1], by)}]", str(value)
+            )
+        else:
+            made[key] = shortened(value, by)
+    return made
+
+
+def _fraction(duration: str, by: int) -> str:
+    return f"{seconds(duration) * 1000 // by}ms"

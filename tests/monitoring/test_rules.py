@@ -7,7 +7,16 @@ import pytest
 import yaml
 
 from tegrascope.daemon.metric_table import TABLE
-from tests.monitoring.rule_files import CASES, ROOT, RULES, SHIPPED, alerts, cases, read_rules
+from tests.monitoring.rule_files import (
+    CASES,
+    ROOT,
+    RULES,
+    SHIPPED,
+    alerts,
+    cases,
+    of_a_simulated_fleet,
+    read_rules,
+)
 from tests.monitoring.servers import needs_alertmanager, needs_prometheus
 
 KINDS = ("fires", "does not fire", "resolves")
@@ -15,6 +24,7 @@ SECTIONS = ("Meaning", "Impact", "Diagnosis", "Mitigation")
 SERIES = {"histogram": ("_bucket", "_count", "_sum")}
 EXPORTED = {family.name + suffix for family in TABLE for suffix in SERIES.get(family.kind, ("",))}
 RECORDED = {rule["record"] for path in RULES for rule in read_rules(path) if "record" in rule}
+OF_ALERTS = [path for path in CASES if path.stem != "recording"]
 
 each_alert = pytest.mark.parametrize("name", sorted(alerts()))
 each_rule_file = pytest.mark.parametrize("path", RULES, ids=lambda path: path.stem)
@@ -46,6 +56,7 @@ def test_an_alert_has_all_that_makes_one(name):
     assert "{{" not in notes["summary"]
     assert notes["summary"].endswith(".")
     assert "{{ $labels.instance }}" in notes["description"]
+    assert "absent" not in rule["expr"]
 
 
 @each_alert
@@ -147,6 +158,18 @@ def test_prometheus_reads_the_rules(path):
 def test_rules_do_what_the_cases_say(path):
     """``promtool test rules`` finds every case as it is written."""
     status, told = run("promtool", "test", "rules", path)
+    assert status == 0, told
+
+
+@needs_prometheus
+@pytest.mark.parametrize("path", OF_ALERTS, ids=lambda path: path.stem)
+def test_alerts_keep_the_labels_of_their_target(path, tmp_path):
+    """What fires for a device fires for a simulated one of a site too, and says so."""
+    document = of_a_simulated_fleet(yaml.safe_load(path.read_text(encoding="utf-8")))
+    assert document["tests"]
+    file = tmp_path / "cases.yml"
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    status, told = run("promtool", "test", "rules", file)
     assert status == 0, told
 
 
