@@ -24,6 +24,7 @@ class Daemon:
         self, config: Path, state_dir: Path, *arguments: str, within: Sequence[str] = ()
     ) -> None:
         self.config = config
+        self.state_dir = state_dir
         self.log: list[str] = []
         self.process = subprocess.Popen(
             [
