@@ -296,6 +296,13 @@ class Workload(Section):
         return self.backend == "window"
 
     @property
+    def labels(self) -> dict[str, str]:
+        """What it runs, as the metric page labels it: no paths, and nothing that is not set."""
+        model = self.model and self.model.rpartition("/")[2]
+        given = {"model": model, "backend": self.engine, "precision": self.precision}
+        return {name: text for name, text in given.items() if text} | {"batch": str(self.batch)}
+
+    @property
     def steady_seconds(self) -> float | None:
         """Length of the steady phase; ``None`` where a count decides."""
         return None if self.count is not None else self.duration or 10.0

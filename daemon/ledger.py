@@ -45,14 +45,26 @@ class Ledger:
             **changes,  # type: ignore[arg-type]
         )
 
-    def set_workloads(self, devices: Mapping[str, str]) -> None:
-        """Know exactly these workloads (name to device); those known before keep their counts."""
+    def set_workloads(
+        self,
+        devices: Mapping[str, str],
+        settings: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    ) -> None:
+        """Know exactly these workloads; those known before keep their counts.
+
+        Args:
+            devices: By name.
+            settings: What each runs, by name and label.
+        """
         with self._lock:
             known = self.snapshot.workloads
             kept = {
-                name: known[name]
-                if name in known and known[name].device == device
-                else WorkloadState(name, device)
+                name: replace(
+                    known[name]
+                    if name in known and known[name].device == device
+                    else WorkloadState(name, device),
+                    settings=settings.get(name, {}),
+                )
                 for name, device in devices.items()
             }
             self.snapshot = replace(

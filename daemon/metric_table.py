@@ -59,6 +59,7 @@ TABLE = (
     Family("tegra_module_energy_joules_total", "counter", "Energy of the module, by the board's rail rule, integrated from every sample."),
     Family("tegra_throttle_events_total", "counter", "Times that a clock began to be held down, by kind, as far as samples show it."),
     Family("tegra_fan_speed_ratio", "gauge", "Speed of a fan as a share of its full speed."),
+    Family("tegra_inference_workload_info", "info", "What a workload is configured to run: model (the file's name), back-end, precision, batch."),
     Family("tegra_inference_runs_total", "counter", "Runs that ended, by outcome."),
     Family("tegra_inference_consecutive_failures", "gauge", "Runs that failed or timed out since the last good one."),
     Family("tegra_inferences_total", "counter", "Inferences completed in steady phases."),

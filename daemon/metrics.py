@@ -145,6 +145,8 @@ def _engine_points(prefix: str, labels: dict[str, str], engine: Engine) -> Itera
 
 def _workload_points(state: WorkloadState, has_total: bool) -> Iterator[Point]:
     labels = {"workload": state.workload, "device": state.device}
+    if state.settings:
+        yield "tegra_inference_workload_info", {**labels, **state.settings}, 1
     # Counters begin at 0, so that the first run is an increase too.
     for outcome, count in {"ok": 0, "failed": 0, "timeout": 0, **state.runs}.items():
         yield "tegra_inference_runs_total", {**labels, "outcome": outcome}, count

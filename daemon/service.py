@@ -343,7 +343,10 @@ class Service:
                 runner = LaneRunner(lane, self._pairing)
                 runner.start()
                 self._runners[workload.device] = runner
-        self.ledger.set_workloads({one.name: one.device for one in config.workloads})
+        self.ledger.set_workloads(
+            {one.name: one.device for one in config.workloads},
+            {one.name: one.labels for one in config.workloads},
+        )
         with self._planning:
             self._scheduler.replan(workloads, self._now())
         for runner in self._runners.values():

@@ -50,6 +50,7 @@ class WorkloadState:
     Attributes:
         workload: Label value.
         device: Label value.
+        settings: What it is configured to run, by label; what is not set is not in it.
         runs: Finished runs by outcome.
         inferences: Completed, of runs that failed later too.
         latency: Of each of them.
@@ -63,6 +64,7 @@ class WorkloadState:
 
     workload: str
     device: str
+    settings: Mapping[str, str] = field(default_factory=dict)
     runs: Mapping[str, int] = field(default_factory=dict)
     inferences: int = 0
     latency: Histogram = field(default_factory=lambda: Histogram.empty(LATENCY_BOUNDS_SECONDS))

@@ -191,3 +191,17 @@ def test_sysfs_of_another_form_is_refused(value):
     """A root that would depend on where the daemon was started is none."""
     (told,) = problems(f"telemetry:\n  sysfs: {value}\n")
     assert told.startswith("t.yaml:2: telemetry.sysfs: auto, true, false, or a directory")
+
+
+def test_labels_tell_what_runs_and_no_path():
+    """Two boards that keep one model in different places have the same label."""
+    text = "workloads: [{name: a, model: %s/net.onnx, precision: int8, batch: 4}]"
+    (here,), (there,) = (
+        parse_config(text % folder, Path("c.yaml")).workloads for folder in ("/opt/a", "/srv/b/c")
+    )
+    labels = {"model": "net.onnx", "backend": "tensorrt", "precision": "int8", "batch": "4"}
+    assert here.labels == there.labels == labels
+    (window,) = parse_config(
+        "workloads: [{name: w, backend: window, device: dla0}]", Path("c.yaml")
+    ).workloads
+    assert window.labels == {"backend": "window", "batch": "1"}

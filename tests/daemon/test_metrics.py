@@ -128,7 +128,8 @@ def full_ledger() -> Ledger:
             store_free_bytes=5 << 30,
         )
     )
-    ledger.set_workloads({"resnet50": "dla0"})
+    settings = {"model": "resnet50.onnx", "backend": "tensorrt", "precision": "fp16", "batch": "1"}
+    ledger.set_workloads({"resnet50": "dla0"}, {"resnet50": settings})
     ledger.run_began("resnet50", "0193", 0.02, 1000.0)
     chunk = Inferences(run_id="0193", start_ns=(0, 1, 2), latency_ns=(16_000_000,) * 3)
     ledger.inferred("resnet50", chunk, 1001.0)
@@ -260,6 +261,18 @@ def test_runs_are_counted_and_a_negative_net_never_lowers_a_counter():
     ledger.run_ended(report(outcome="failed", energy=None))
     again = series(ledger.snapshot)
     assert (again[gross], again[each]) == (10, -0.01)
+
+
+def test_settings_pair_workloads_of_one_model():
+    """What a workload runs is one series of labels; what is not set has no label."""
+    name = "tegra_inference_workload_info"
+    full = "backend=tensorrt,batch=1,device=dla0,model=resnet50.onnx,precision=fp16"
+    ledger = full_ledger()
+    assert series(ledger.snapshot)[f"{name}{{{full},workload=resnet50}}"] == 1
+    ledger.set_workloads({"resnet50": "dla0"}, {"resnet50": {"backend": "window", "batch": "1"}})
+    found = series(ledger.snapshot)
+    assert found[f"{name}{{backend=window,batch=1,device=dla0,workload=resnet50}}"] == 1
+    assert found["tegra_inferences_total{device=dla0,workload=resnet50}"] == 3
 
 
 def test_layers_are_told_by_where_they_run():

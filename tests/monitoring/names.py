@@ -28,9 +28,9 @@ COUNTED = frozenset(
 STATES = frozenset({"active", "flag", "missing", "online", "up"})
 
 LABELS = frozenset(
-    {"board", "core", "device", "engine", "fan", "flag", "gpc", "jetpack", "kind", "l4t", "module",
-     "outcome", "part", "placement", "power_mode", "python", "rail", "reason", "simulated",
-     "source", "version", "workload", "zone"}
+    {"backend", "batch", "board", "core", "device", "engine", "fan", "flag", "gpc", "jetpack",
+     "kind", "l4t", "model", "module", "outcome", "part", "placement", "power_mode", "precision",
+     "python", "rail", "reason", "simulated", "source", "version", "workload", "zone"}
 )  # fmt: skip
 """Every label of docs/metrics.md; ``le`` and ``quantile`` are the format's own."""
 
