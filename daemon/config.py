@@ -334,6 +334,9 @@ class Http(Section):
     token_file: Path | None = Field(
         None, description="secret for calls that change state; made in the state directory"
     )
+    web_config_file: Path | None = Field(
+        None, description="TLS, users and headers, in the format of Prometheus' exporters"
+    )
 
     @field_validator("listen")
     @classmethod
