@@ -100,7 +100,7 @@ def flops(graph: Graph, node: Node) -> int | None:
         each = len(node.inputs) - (node.op == "Sum")
     else:
         each = 1 if node.op in _ELEMENTWISE else _PER_OUTPUT.get(node.op)
-    return None if made is None or each is None else made * each
+    return 0 if each == 0 else _times(made, each)
 
 
 def _convolution(graph: Graph, node: Node) -> int | None:
@@ -145,7 +145,7 @@ def _interpolations(graph: Graph, node: Node) -> int | None:
     if mode != "linear" or given is None or made is None or not (given.shape and made.shape):
         return None
     axes = sum(before != after for before, after in zip(given.shape, made.shape, strict=False))
-    return _INTERPOLATION * (2**axes - 1)
+    return _INTERPOLATION * ((1 << axes) - 1)
 
 
 def _elements(tensor: Tensor | None) -> int | None:
