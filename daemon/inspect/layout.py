@@ -7,16 +7,17 @@ least squares that keep the order.
 
 from bisect import bisect_right, insort
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 Point = tuple[float, float]
 
 _ORDER_SWEEPS = 8
-_PLACE_SWEEPS = 12
-# What bends an edge's inside is pulled straight harder than what only moves a box.
-_STRAIGHTNESS = 4.0
+_PLACE_SWEEPS = 24
+# How hard an edge pulls its ends under each other: between two boxes, at one, and inside it, where
+# a bend is ugliest.
+_STRAIGHTNESS = (1.0, 2.0, 8.0)
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,20 @@ class Layout:
     height: float
 
 
-def lay_out(count: int, edges: Sequence[tuple[int, int]], spacing: Spacing | None = None) -> Layout:
+def lay_out(
+    count: int,
+    edges: Sequence[tuple[int, int]],
+    spacing: Spacing | None = None,
+    lanes: Sequence[Hashable] | None = None,
+) -> Layout:
     """Place boxes.
 
     Args:
         count: How many boxes there are.
         edges: From a box to a later one.
         spacing: How far apart.
+        lanes: Of each edge, what it carries: edges that leave a box with the same go together as
+            long as they can.
 
     Raises:
         ValueError: An edge does not lead to a later box.
@@ -71,7 +79,7 @@ def lay_out(count: int, edges: Sequence[tuple[int, int]], spacing: Spacing | Non
         raise ValueError("an edge does not lead to a later box")
     spacing = spacing or Spacing()
     rows = _rows(count, edges)
-    chains = _chains(count, rows, edges)
+    chains = _chains(rows, edges, lanes or range(len(edges)))
     levels, upper, lower = _levels(rows, chains)
     _put_in_order(levels, upper, lower)
     widths = [spacing.box] * count + [spacing.lane] * (len(rows) - count)
@@ -107,15 +115,19 @@ def _rows(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
     return rows
 
 
-def _chains(count: int, rows: list[int], edges: Sequence[tuple[int, int]]) -> list[list[int]]:
+def _chains(
+    rows: list[int], edges: Sequence[tuple[int, int]], lanes: Sequence[Hashable]
+) -> list[list[int]]:
     """Cut each edge at every row that it passes; the pieces get numbers after the boxes."""
     chains = []
-    number = count
-    for source, target in edges:
-        between = range(rows[source] + 1, rows[target])
-        chains.append([source, *range(number, number + len(between)), target])
-        rows.extend(between)
-        number += len(between)
+    cut: dict[tuple[int, Hashable], list[int]] = {}
+    for (source, target), lane in zip(edges, lanes, strict=True):
+        pieces = cut.setdefault((source, lane), [])
+        between = rows[target] - rows[source] - 1
+        while len(pieces) < between:
+            pieces.append(len(rows))
+            rows.append(rows[source] + len(pieces))
+        chains.append([source, *pieces[:between], target])
     return chains
 
 
@@ -125,10 +137,9 @@ def _levels(
     """Return each row's members as they are met on the way down, and everyone's neighbours."""
     upper: list[list[int]] = [[] for _ in rows]
     lower: list[list[int]] = [[] for _ in rows]
-    for chain in chains:
-        for one, other in pairwise(chain):
-            lower[one].append(other)
-            upper[other].append(one)
+    for one, other in dict.fromkeys(step for chain in chains for step in pairwise(chain)):
+        lower[one].append(other)
+        upper[other].append(one)
     levels: list[list[int]] = [[] for _ in range(max(rows, default=-1) + 1)]
     seen = [False] * len(rows)
     for first in range(len(rows)):
@@ -195,16 +206,18 @@ def _places(
         for one in level:
             places[one] = at + widths[one] / 2
             at += widths[one] + gap
+    # Where each row begins at the left, most chains are straight; what follows only relaxes that.
     for sweep in range(_PLACE_SWEEPS):
-        down = sweep % 2 == 0
-        near = upper if down else lower
-        for level in levels if down else reversed(levels):
+        for level in levels if sweep % 2 == 0 else reversed(levels):
             wanted, weights = [], []
             for one in level:
-                others = near[one] or [one]
-                wanted.append(sum(places[other] for other in others) / len(others))
-                is_inside = one >= count and all(other >= count for other in others)
-                weights.append(_STRAIGHTNESS if is_inside else 1.0)
+                pulls = [
+                    (_STRAIGHTNESS[(one >= count) + (other >= count)], places[other])
+                    for other in upper[one] + lower[one]
+                ] or [(1.0, places[one])]
+                weight = sum(pull for pull, _ in pulls)
+                wanted.append(sum(pull * place for pull, place in pulls) / weight)
+                weights.append(weight)
             _keep_apart(level, wanted, weights, widths, gap, places)
     return places
 

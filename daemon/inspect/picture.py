@@ -42,7 +42,8 @@ def picture(graph: Graph, inspection: Inspection, costs: Costs | None = None) ->
         The text of an SVG file.
     """
     boxes = _Boxes(graph, inspection)
-    layout = lay_out(len(boxes.names), [edge[:2] for edge in boxes.edges], _SPACING)
+    ends, tensors = [edge[:2] for edge in boxes.edges], [edge[2] for edge in boxes.edges]
+    layout = lay_out(len(boxes.names), ends, _SPACING, tensors)
     legend = _legend(inspection)
     width = max(layout.width, min(len(legend), 4) * _SWATCH) + 2 * _MARGIN
     rows = -(-len(legend) // max(1, int((width - 2 * _MARGIN) // _SWATCH)))

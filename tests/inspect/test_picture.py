@@ -41,6 +41,18 @@ def test_edges_lead_down_and_boxes_do_not_touch(given_graph):
         assert 0 <= y <= layout.height
 
 
+def test_one_tensor_that_many_read_goes_along_one_lane():
+    """A mask that each of a hundred layers reads is no band of a hundred lines."""
+    count = 102
+    chain = [(at, at + 1) for at in range(1, count - 1)]
+    mask = [(0, at) for at in range(2, count)]
+    lanes = ["chain"] * len(chain) + ["mask"] * len(mask)
+    layout = lay_out(count, chain + mask, SMALL, lanes)
+    assert layout.width < 4 * SMALL.box
+    points = {point for route in layout.routes[len(chain) :] for point in route[1:-1]}
+    assert len(points) <= count
+
+
 @given(acyclic())
 def test_routes_pass_every_row_once_and_no_box(given_graph):
     """A long edge goes round the boxes of the rows that it passes."""
