@@ -111,6 +111,7 @@ class AlignmentHint(Record):
         channels: Which are uneven: ``input`` or ``output``.
         count: How many there are, of a group.
         multiple: Of what they should be a multiple.
+        unit: Whose: the DLA's memory format, or the GPU's tensor cores.
         waste_ratio: Share of the padded channels that is empty.
     """
 
@@ -119,6 +120,7 @@ class AlignmentHint(Record):
     channels: Literal["input", "output"]
     count: PositiveInt
     multiple: PositiveInt
+    unit: Literal["dla", "tensor_core"]
     waste_ratio: Ratio
 
 

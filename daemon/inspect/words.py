@@ -1,0 +1,78 @@
+"""What is said of an inspection, in words."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...parsers.readiness.records import ConvolutionShare, Finding, Inspection, Judged
+
+_VERDICTS = {
+    "dla": "wholly on the DLA",
+    "gpu": "nothing on the DLA",
+    "mixed": "on the DLA and the GPU",
+    "unknown": "no rule is broken, and not all can be told",
+}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes of one operator that break one rule in one way.
+
+    Attributes:
+        op: The operator.
+        finding: What each of them has.
+        nodes: In the order of the model.
+    """
+
+    op: str
+    finding: Finding
+    nodes: tuple[Judged, ...]
+
+
+def grouped(nodes: Iterable[Judged]) -> list[Group]:
+    """Put nodes together that have the same finding; what is broken comes before what is open."""
+    found: dict[tuple[str, Finding], list[Judged]] = {}
+    for one in nodes:
+        for finding in one.findings:
+            found.setdefault((one.op, finding), []).append(one)
+    groups = [Group(op, finding, tuple(members)) for (op, finding), members in found.items()]
+    return sorted(groups, key=lambda group: (group.finding.is_open, group.nodes[0].index))
+
+
+def heading(inspection: Inspection) -> str:
+    """Name the model and the verdict."""
+    return f"{inspection.model} · {inspection.precision} · {_VERDICTS[inspection.verdict]}"
+
+
+def summary(inspection: Inspection) -> str:
+    """Count nodes by where they run, and the loadables."""
+    places = [one.placement for one in inspection.nodes]
+    parts = [
+        f"{places.count('dla')} of {len(places)} nodes on the DLA",
+        f"{places.count('gpu')} on the GPU",
+        f"{places.count('unknown')} unknown",
+        f"{places.count('folded')} folded",
+        f"{places.count('constant')} constant",
+    ]
+    told = [one for one in parts if not one.startswith("0 ") or one is parts[0]]
+    limit = inspection.loadable_limit
+    return f"{', '.join(told)}; {len(inspection.loadables)} of {limit} loadables"
+
+
+def share_words(share: ConvolutionShare) -> str:
+    """Say of what kinds the convolutions are.
+
+    >>> share_words(ConvolutionShare(total=4, pointwise=2, depthwise=1))
+    'convolutions: 4, of which 2 (50 %) are 1 × 1, 1 (25 %) depthwise'
+    """
+    kinds = {
+        "are 1 × 1": share.pointwise,
+        "depthwise": share.depthwise,
+        "grouped": share.grouped,
+        "dilated": share.dilated,
+    }
+    told = [
+        f"{count} ({100 * count / share.total:.0f} %) {kind}"
+        for kind, count in kinds.items()
+        if count
+    ]
+    return f"convolutions: {share.total}" + (f", of which {', '.join(told)}" if told else "")

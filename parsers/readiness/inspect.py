@@ -1,0 +1,87 @@
+"""A model and the rules of one TensorRT become an inspection."""
+
+from collections.abc import Iterator, Sequence
+
+from ..graph import Graph
+from .channels import alignment, convolutions
+from .judge import judge
+from .measures import Built
+from .parts import number_parts
+from .records import Inspection, InspectVerdict, Judged, Part
+from .rules import Precision, RuleSet
+from .types import is_quantised, type_readiness
+
+_MANY_UNKNOWN = "could not be told; loadables are counted as if these ran on the GPU"
+
+
+def inspect_graph(
+    graph: Graph,
+    rules: RuleSet,
+    *,
+    model: str,
+    reason: str,
+    precision: Precision | None = None,
+) -> Inspection:
+    """Judge a model for the DLA.
+
+    Args:
+        graph: The model.
+        rules: Of the TensorRT that would build it.
+        model: The file as given.
+        reason: Why this TensorRT.
+        precision: What it would be built for, FP32 taken as converted to it; by default INT8 for a
+            model that is quantised, else FP16, and the types as they are.
+
+    Returns:
+        Where each node would run and why, what runs together, and what to do about types.
+    """
+    built = Built(
+        precision=precision or ("int8" if is_quantised(graph) else "fp16"),
+        is_converted=precision is not None,
+    )
+    nodes, loadables, islands = number_parts(graph, judge(graph, rules, built))
+    verdict = _verdict(nodes)
+    return Inspection(
+        model=model,
+        tensorrt=rules.line.name,
+        tensorrt_reason=reason,
+        precision=built.precision,
+        verdict=verdict,
+        is_ready=verdict == "dla",
+        loadable_limit=rules.loadable_limit,
+        nodes=nodes,
+        loadables=loadables,
+        islands=islands,
+        types=type_readiness(graph, rules.line),
+        alignment=alignment(graph, nodes, built.precision),
+        convolutions=convolutions(graph),
+        notes=(*graph.notes, *_notes(nodes, loadables, rules)),
+    )
+
+
+def _verdict(nodes: Sequence[Judged]) -> InspectVerdict:
+    places = {one.placement for one in nodes}
+    if "gpu" in places:
+        return "mixed" if "dla" in places else "gpu"
+    if "unknown" in places:
+        return "unknown"
+    return "dla" if "dla" in places else "gpu"
+
+
+def _notes(nodes: Sequence[Judged], loadables: Sequence[Part], rules: RuleSet) -> Iterator[str]:
+    unknown = sum(one.placement == "unknown" for one in nodes)
+    if unknown:
+        yield f"{unknown} node(s) {_MANY_UNKNOWN}"
+    if len(loadables) > rules.loadable_limit:
+        yield (
+            f"{len(loadables)} loadables: a core takes {rules.loadable_limit} at once, "
+            "of all models on it; the rest goes to the GPU"
+        )
+    reshaped = [
+        one.name for one in nodes if one.placement == "dla" and one.layer == "fully_connected"
+    ]
+    if reshaped:
+        yield (
+            f"behind {', '.join(reshaped[:3])}{' …' if len(reshaped) > 3 else ''} TensorRT puts a "
+            "reshape on the GPU, which computes nothing; a convolution of 1 × 1 needs none"
+        )
