@@ -1,6 +1,7 @@
 """Arguments of ``tegrascope inspect``."""
 
 import argparse
+from pathlib import Path
 
 from .common import Commands, add_command, add_state_dir
 
@@ -39,6 +40,9 @@ def add(commands: Commands) -> None:
         help="fixes an input's open dimensions; may be given more than once",
     )
     parser.add_argument("--all", action="store_true", help="a line for each node")
+    parser.add_argument(
+        "--svg", type=Path, metavar="FILE", help="also draw the model, coloured by placement"
+    )
     parser.add_argument("--json", action="store_true", help="for programs; see docs/inspect.md")
     add_state_dir(parser, "where built-in models are cached")
 

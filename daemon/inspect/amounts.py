@@ -18,3 +18,12 @@ def amount(count: int | None, unit: str) -> str:
         f"{value:.0f}" if at == 0 or value >= 99.95 else f"{value:.{1 if value >= 9.995 else 2}f}"
     )
     return f"{digits} {_UNITS[at]}{unit}"
+
+
+def intensity(flops_per_byte: float | None) -> str:
+    """Write operations for a byte; nothing where it is not known.
+
+    >>> intensity(48.67), intensity(0.25), intensity(None)
+    ('48.7', '0.25', '')
+    """
+    return "" if flops_per_byte is None else f"{flops_per_byte:.3g}"

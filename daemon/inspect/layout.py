@@ -17,7 +17,7 @@ _ORDER_SWEEPS = 8
 _PLACE_SWEEPS = 24
 # How hard an edge pulls its ends under each other: between two boxes, at one, and inside it, where
 # a bend is ugliest.
-_STRAIGHTNESS = (1.0, 2.0, 8.0)
+_STRAIGHTNESS = (4.0, 1.0, 8.0)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def lay_out(
     Raises:
         ValueError: An edge does not lead to a later box.
 
-    >>> lay_out(2, [(0, 1)], Spacing(box=10, gap=1, lane=1, row=5)).centres
+    >>> lay_out(2, [(0, 1)], Spacing(10.0, 1.0, 1.0, 5.0)).centres
     ((5.0, 0.0), (5.0, 5.0))
     """
     if any(not 0 <= source < target < count for source, target in edges):

@@ -9,9 +9,9 @@ from typing import Final
 from xml.etree import ElementTree
 
 from ...parsers.graph import Graph, Tensor
-from ...parsers.readiness.cost_records import Costs, NodeCost
+from ...parsers.readiness.cost_records import NodeCost
 from ...parsers.readiness.records import Inspection, Judged
-from .amounts import amount
+from .amounts import amount, intensity
 from .layout import Layout, Point, Spacing, lay_out
 from .palette import DLA_COLOURS, STYLE
 from .svg import label, rectangle, set_text, shortened
@@ -30,13 +30,12 @@ _WORDS = {
 }
 
 
-def picture(graph: Graph, inspection: Inspection, costs: Costs | None = None) -> str:
+def picture(graph: Graph, inspection: Inspection) -> str:
     """Draw a model.
 
     Args:
         graph: The model.
         inspection: What was found of it.
-        costs: What its nodes cost, for their titles.
 
     Returns:
         The text of an SVG file.
@@ -67,6 +66,7 @@ def picture(graph: Graph, inspection: Inspection, costs: Costs | None = None) ->
     _draw_legend(root, legend, width)
     drawing = ElementTree.SubElement(root, "g", transform=f"translate({_MARGIN:g} {top:g})")
     _draw_edges(drawing, graph, boxes.edges, layout)
+    costs = inspection.costs
     priced = {cost.index: cost for cost in costs.nodes} if costs else {}
     _draw_boxes(drawing, boxes, layout, priced)
     ElementTree.indent(root)
@@ -139,7 +139,7 @@ def _title(node: Judged, cost: NodeCost | None) -> str:
     if cost is not None:
         parts = [amount(cost.flops, "FLOP"), amount(cost.moved_bytes, "B")]
         if cost.flops_per_byte is not None:
-            parts.append(f"{cost.flops_per_byte:.3g} FLOP/B")
+            parts.append(f"{intensity(cost.flops_per_byte)} FLOP/B")
         lines.append(", ".join(part for part in parts if part))
     return "\n".join(line for line in lines if line)
 

@@ -1,10 +1,13 @@
 """An inspection in a terminal: the verdict, what breaks which rule, and what runs together."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO
 
+from ...parsers.readiness.cost_records import Costs, NodeCost, PartCost
 from ...parsers.readiness.records import AlignmentHint, Inspection, Judged, Part
-from .words import grouped, heading, share_words, summary
+from .amounts import amount, intensity
+from .words import cost_words, grouped, heading, share_words, summary
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
 
 _SHOWN_ALIGNMENT = 5
 _SHOWN_NODES = 3
+_COSTS = ("work", "moves", "FLOP/B")
 
 
 def print_inspection(
@@ -33,7 +37,7 @@ def print_inspection(
     if any(one.findings for one in inspection.nodes):
         console.print(_rules(inspection.nodes))
     if shows_all:
-        console.print(_nodes(inspection.nodes))
+        console.print(_nodes(inspection.nodes, inspection.costs))
     if inspection.loadables:
         console.print(_parts(inspection))
     for line in _remarks(inspection):
@@ -56,27 +60,48 @@ def _rules(nodes: Iterable[Judged]) -> "Table":
     return table
 
 
-def _nodes(nodes: Iterable[Judged]) -> "Table":
-    table = _table("nodes", ("", "node", "operator", "layer", "runs on", "part"))
+def _nodes(nodes: Iterable[Judged], costs: Costs | None) -> "Table":
+    titles = ("", "node", "operator", "layer", "runs on", "part", *_COSTS)
+    table = _table("nodes", titles, right=_COSTS)
+    priced = {cost.index: cost for cost in costs.nodes} if costs else {}
     for one in nodes:
         part = "" if one.loadable is None else f"loadable {one.loadable}"
         if one.island is not None:
             part = f"island {one.island}"
         place = one.placement if one.reason is None else f"{one.placement}: {one.reason}"
-        table.add_row(str(one.index), one.name, one.op, one.layer or "", place, part)
+        what = (str(one.index), one.name, one.op, one.layer or "", place, part)
+        table.add_row(*what, *_price(priced.get(one.index)))
     return table
 
 
 def _parts(inspection: Inspection) -> "Table":
-    table = _table("predicted parts, in order", ("part", "first", "last", "nodes"))
+    titles = ("part", "first", "last", "nodes", *_COSTS, "share")
+    table = _table("predicted parts, in order", titles, right=("nodes", *_COSTS, "share"))
+    costs = inspection.costs
+    prices = (*costs.loadables, *costs.islands) if costs else ()
     parts: list[tuple[str, Part]] = [
         *((f"loadable {one.number}", one) for one in inspection.loadables),
         *((f"GPU island {one.number}", one) for one in inspection.islands),
     ]
-    for name, part in sorted(parts, key=lambda pair: pair[1].nodes[0]):
+    priced: list[tuple[str, Part, PartCost | None]] = [
+        (*part, cost) for part, cost in zip_longest(parts, prices)
+    ]
+    for name, part, cost in sorted(priced, key=lambda row: row[1].nodes[0]):
         style = "dim" if name.startswith("GPU") else None
-        table.add_row(name, part.first, part.last, str(len(part.nodes)), style=style)
+        share = "" if cost is None or cost.flops_ratio is None else f"{cost.flops_ratio:.1%}"
+        what = (name, part.first, part.last, str(len(part.nodes)))
+        table.add_row(*what, *_price(cost), share, style=style)
     return table
+
+
+def _price(cost: NodeCost | PartCost | None) -> tuple[str, str, str]:
+    """Return work, bytes and intensity; of a sum that is a lower bound, so that it is seen."""
+    if cost is None:
+        return "", "", ""
+    least = "≥ " if isinstance(cost, PartCost) and cost.uncounted else ""
+    work, moved = amount(cost.flops, "FLOP"), amount(cost.moved_bytes, "B")
+    ratio = "" if least else intensity(cost.flops_per_byte)
+    return least + work if work else "", least + moved if moved else "", ratio
 
 
 def _remarks(inspection: Inspection) -> Iterator[str]:
@@ -84,6 +109,8 @@ def _remarks(inspection: Inspection) -> Iterator[str]:
         yield f"{one.precision}: {one.verdict}: {one.words}"
     if inspection.convolutions.total:
         yield share_words(inspection.convolutions)
+    if inspection.costs is not None:
+        yield from cost_words(inspection.costs)
     for hint in inspection.alignment[:_SHOWN_ALIGNMENT]:
         yield _alignment(hint)
     more = len(inspection.alignment) - _SHOWN_ALIGNMENT
@@ -101,13 +128,13 @@ def _alignment(hint: AlignmentHint) -> str:
     )
 
 
-def _table(title: str, columns: Iterable[str]) -> "Table":
+def _table(title: str, columns: Iterable[str], right: Container[str] = ()) -> "Table":
     from rich import box
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", title_style="dim", box=box.SIMPLE_HEAD)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", justify="right" if column in right else "left")
     return table
 
 

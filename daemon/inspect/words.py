@@ -1,9 +1,11 @@
 """What is said of an inspection, in words."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ...parsers.readiness.cost_records import Costs
 from ...parsers.readiness.records import ConvolutionShare, Finding, Inspection, Judged
+from .amounts import amount, intensity
 
 _VERDICTS = {
     "dla": "wholly on the DLA",
@@ -76,3 +78,26 @@ def share_words(share: ConvolutionShare) -> str:
         if count
     ]
     return f"convolutions: {share.total}" + (f", of which {', '.join(told)}" if told else "")
+
+
+def cost_words(costs: Costs) -> Iterator[str]:
+    """Say what an inference costs, and which convolutions its work is in."""
+    total = costs.total
+    if total.flops is None:
+        yield "costs: not known, for shapes are open; --shape fixes them"
+        return
+    least = "at least " if total.uncounted else ""
+    parts = [
+        f"costs of an inference: {least}{amount(total.flops, 'FLOP')} (a multiply-add is two)",
+        f"{amount(total.moved_bytes, 'B')} in {costs.precision} if nothing were fused",
+        f"{amount(total.edge_bytes, 'B')} at least",
+        f"{intensity(total.flops_per_byte)} FLOP/B" if not total.uncounted else "",
+    ]
+    yield ", ".join(part for part in parts if part and not part.startswith(" "))
+    if total.uncounted:
+        why = "an open shape or a rare operator"
+        yield f"! costs: {total.uncounted} node(s) are not counted: {why}"
+    shares = (("1 × 1", costs.pointwise_ratio), ("depthwise", costs.depthwise_ratio))
+    told = [f"{ratio:.1%} in {kind} convolutions" for kind, ratio in shares if ratio]
+    if told:
+        yield f"of the work: {', '.join(told)}"

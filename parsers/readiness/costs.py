@@ -215,9 +215,9 @@ def _sum(parts: Iterable[int | None]) -> int | None:
 
 
 def _known(parts: Sequence[int | None]) -> int | None:
-    """Add what is known; ``None`` where nothing is."""
+    """Add what is known; ``None`` where that is nothing, or only what costs nothing anyway."""
     found = [part for part in parts if part is not None]
-    return sum(found) if found or not parts else None
+    return sum(found) if any(found) or len(found) == len(parts) else None
 
 
 def _ratio(work: int | None, moved: int | None) -> float | None:

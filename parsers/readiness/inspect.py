@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ..graph import Graph
 from .channels import alignment, convolutions
+from .costs import costs_of
 from .judge import judge
 from .measures import Built
 from .parts import number_parts
@@ -55,6 +56,7 @@ def inspect_graph(
         types=type_readiness(graph, rules.line),
         alignment=alignment(graph, nodes, built.precision),
         convolutions=convolutions(graph),
+        costs=costs_of(graph, nodes, loadables, islands, built.precision),
         notes=(*graph.notes, *_notes(nodes, loadables, rules)),
     )
 

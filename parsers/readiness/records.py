@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveInt
 
 from ..records import Ratio, Record
+from .cost_records import Costs
 
 # Raised whenever a key changes its meaning or goes; new keys may come at any time.
 SCHEMA_VERSION: Literal[1] = 1
@@ -162,6 +163,7 @@ class Inspection(Record):
         types: What the types of the model ask for, at each precision.
         alignment: Convolutions with uneven channels, most wasteful first.
         convolutions: By kind.
+        costs: Work and bytes of one inference, by node and by part.
         notes: What else a person should know, a line each.
     """
 
@@ -180,4 +182,5 @@ class Inspection(Record):
     types: tuple[TypeReadiness, ...] = ()
     alignment: tuple[AlignmentHint, ...] = ()
     convolutions: ConvolutionShare = ConvolutionShare()
+    costs: Costs | None = None
     notes: tuple[str, ...] = ()

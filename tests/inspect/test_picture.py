@@ -217,8 +217,9 @@ def test_a_whole_model_is_drawn(graphs, name):
         Judged(index=one.index, name=one.name, op=one.op, placement="dla", loadable=one.index)
         for one in graph.nodes
     )
-    _, found = inspected(nodes=judged, loadables=(), islands=())
-    root = drawn(graph, found, costs_of(graph, judged, (), (), "fp16"))
+    costs = costs_of(graph, judged, (), (), "fp16")
+    _, found = inspected(nodes=judged, loadables=(), islands=(), costs=costs)
+    root = drawn(graph, found)
     boxes = boxes_of(root)
     assert len(boxes) == len(graph.nodes) + 2
     assert {colour for colour, _ in boxes} == {"edge"} | {f"dla{at}" for at in range(DLA_COLOURS)}
