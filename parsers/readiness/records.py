@@ -143,6 +143,54 @@ class ConvolutionShare(Record):
     dilated: NonNegativeInt = 0
 
 
+class Disagreement(Record):
+    """A node of which something else was found than is predicted.
+
+    Attributes:
+        index: Of the node in the model.
+        name: Of the node.
+        op: Of the node.
+        predicted: Where the rules place it; of what they cannot tell, ``unknown``.
+        found: Where it is.
+        layers: Names that say so, as TensorRT prints them.
+        rules: Rules that it breaks, or that could not be told.
+    """
+
+    index: NonNegativeInt
+    name: str
+    op: str
+    predicted: NodePlacement
+    found: Literal["dla", "gpu"]
+    layers: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+
+
+class Check(Record):
+    """A prediction held against evidence.
+
+    Attributes:
+        kind: ``builder``: what TensorRT answers before it builds; ``engine``: what it built.
+        source: What was asked or looked at, in words.
+        problem: Why there is nothing to hold it against; ``None`` where there is.
+        mend: What to do about that.
+        compared: Nodes of which both say something.
+        agreed: Of these, how many are as predicted.
+        answered: Nodes that the rules leave unknown and the evidence tells.
+        loadables: How many the engine has; ``None`` where that is not told.
+        differences: Nodes that are not as predicted, those left unknown too.
+    """
+
+    kind: Literal["builder", "engine"]
+    source: str
+    problem: str | None = None
+    mend: str | None = None
+    compared: NonNegativeInt = 0
+    agreed: NonNegativeInt = 0
+    answered: NonNegativeInt = 0
+    loadables: NonNegativeInt | None = None
+    differences: tuple[Disagreement, ...] = ()
+
+
 class Inspection(Record):
     """What was found of one model.
 
@@ -164,6 +212,7 @@ class Inspection(Record):
         alignment: Convolutions with uneven channels, most wasteful first.
         convolutions: By kind.
         costs: Work and bytes of one inference, by node and by part.
+        checks: What it was held against, where that was asked for.
         notes: What else a person should know, a line each.
     """
 
@@ -183,4 +232,5 @@ class Inspection(Record):
     alignment: tuple[AlignmentHint, ...] = ()
     convolutions: ConvolutionShare = ConvolutionShare()
     costs: Costs | None = None
+    checks: tuple[Check, ...] = ()
     notes: tuple[str, ...] = ()
