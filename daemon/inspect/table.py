@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _SHOWN_ALIGNMENT = 5
-_SHOWN_NODES = 3
+_RULE_COLUMNS = ("nodes", "rule, and what is there instead", "what helps")
 
 
 def print_inspection(
@@ -41,16 +41,14 @@ def print_inspection(
 
 
 def _rules(nodes: Iterable[Judged]) -> "Table":
-    table = _table("broken or open rules", ("node", "operator", "rule", "found", "what helps"))
+    table = _table("rules broken, and with ? those that cannot be told", _RULE_COLUMNS)
     for group in grouped(nodes):
-        names = ", ".join(one.name for one in group.nodes[:_SHOWN_NODES])
-        more = len(group.nodes) - _SHOWN_NODES
         finding = group.finding
-        table.add_row(
-            f"{names} +{more}" if more > 0 else names,
-            group.op,
-            f"{finding.rule}{' ?' if finding.is_open else ''}\n{finding.says}",
-            finding.found,
+        mark = " ?" if finding.is_open else ""
+        _add(
+            table,
+            f"{group.operators}\n{group.names}",
+            f"{finding.rule}{mark}: {finding.says}\n{finding.found}",
             finding.hint or "",
         )
     return table
@@ -63,7 +61,7 @@ def _nodes(nodes: Iterable[Judged]) -> "Table":
         if one.island is not None:
             part = f"island {one.island}"
         place = one.placement if one.reason is None else f"{one.placement}: {one.reason}"
-        table.add_row(str(one.index), one.name, one.op, one.layer or "", place, part)
+        _add(table, str(one.index), one.name, one.op, one.layer or "", place, part)
     return table
 
 
@@ -75,7 +73,7 @@ def _parts(inspection: Inspection) -> "Table":
     ]
     for name, part in sorted(parts, key=lambda pair: pair[1].nodes[0]):
         style = "dim" if name.startswith("GPU") else None
-        table.add_row(name, part.first, part.last, str(len(part.nodes)), style=style)
+        _add(table, name, part.first, part.last, str(len(part.nodes)), style=style)
     return table
 
 
@@ -109,6 +107,13 @@ def _table(title: str, columns: Iterable[str]) -> "Table":
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
+
+
+def _add(table: "Table", *cells: str, style: str | None = None) -> None:
+    """Add a row of plain text: a model's names may look like rich's markup."""
+    from rich.text import Text
+
+    table.add_row(*map(Text, cells), style=style)
 
 
 def _say(console: "Console", words: str, style: str | None = None) -> None:
