@@ -1,7 +1,7 @@
 """An ONNX file becomes a graph: its shapes inferred, its weights left where they are."""
 
 import mmap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,18 @@ def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
     constants, problem = infer(model)
     if problem is not None:
         notes.append(f"shapes are not all known: {problem}")
-    return _graph(model, constants, notes)
+    graph = _graph(model, constants, notes)
+    return graph.model_copy(update={"notes": (*graph.notes, *_not_known(graph))})
+
+
+def _not_known(graph: Graph) -> Iterator[str]:
+    """Say that shapes are missing, where it is not that an input is open."""
+    if not all(graph.tensor(name).is_fixed for name in graph.inputs):
+        return
+    made = (graph.tensor(name) for node in graph.nodes for name in node.outputs if name)
+    names = [one.name for one in made if not one.is_fixed and not one.is_constant]
+    if names:
+        yield f"the shapes of {len(names)} tensors are not known, {names[0]} the first"
 
 
 def _load(path: Path) -> "onnx.ModelProto":

@@ -24,7 +24,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--tensorrt",
         metavar="VERSION",
-        help="which release's rules: 8.5, 8.6, 10.3 or 11.4 (default: the one installed, else 10.3)",
+        help="whose rules: 8.5, 8.6, 10.3, 11.4 (default: the release installed, else 10.3)",
     )
     parser.add_argument(
         "--precision",

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _SHOWN_ALIGNMENT = 5
-_SHOWN_NODES = 3
 _COSTS = ("work", "moves", "FLOP/B")
+_RULE_COLUMNS = ("nodes", "rule, and what is there instead", "what helps")
 
 
 def print_inspection(
@@ -45,16 +45,14 @@ def print_inspection(
 
 
 def _rules(nodes: Iterable[Judged]) -> "Table":
-    table = _table("broken or open rules", ("node", "operator", "rule", "found", "what helps"))
+    table = _table("rules broken, and with ? those that cannot be told", _RULE_COLUMNS)
     for group in grouped(nodes):
-        names = ", ".join(one.name for one in group.nodes[:_SHOWN_NODES])
-        more = len(group.nodes) - _SHOWN_NODES
         finding = group.finding
-        table.add_row(
-            f"{names} +{more}" if more > 0 else names,
-            group.op,
-            f"{finding.rule}{' ?' if finding.is_open else ''}\n{finding.says}",
-            finding.found,
+        mark = " ?" if finding.is_open else ""
+        _add(
+            table,
+            f"{group.operators}\n{group.names}",
+            f"{finding.rule}{mark}: {finding.says}\n{finding.found}",
             finding.hint or "",
         )
     return table
@@ -70,7 +68,7 @@ def _nodes(nodes: Iterable[Judged], costs: Costs | None) -> "Table":
             part = f"island {one.island}"
         place = one.placement if one.reason is None else f"{one.placement}: {one.reason}"
         what = (str(one.index), one.name, one.op, one.layer or "", place, part)
-        table.add_row(*what, *_price(priced.get(one.index)))
+        _add(table, *what, *_price(priced.get(one.index)))
     return table
 
 
@@ -90,7 +88,7 @@ def _parts(inspection: Inspection) -> "Table":
         style = "dim" if name.startswith("GPU") else None
         share = "" if cost is None or cost.flops_ratio is None else f"{cost.flops_ratio:.1%}"
         what = (name, part.first, part.last, str(len(part.nodes)))
-        table.add_row(*what, *_price(cost), share, style=style)
+        _add(table, *what, *_price(cost), share, style=style)
     return table
 
 
@@ -136,6 +134,13 @@ def _table(title: str, columns: Iterable[str], right: Container[str] = ()) -> "T
     for column in columns:
         table.add_column(column, overflow="fold", justify="right" if column in right else "left")
     return table
+
+
+def _add(table: "Table", *cells: str, style: str | None = None) -> None:
+    """Add a row of plain text: a model's names may look like rich's markup."""
+    from rich.text import Text
+
+    table.add_row(*map(Text, cells), style=style)
 
 
 def _say(console: "Console", words: str, style: str | None = None) -> None:

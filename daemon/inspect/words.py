@@ -1,5 +1,6 @@
 """What is said of an inspection, in words."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ from ...parsers.readiness.cost_records import Costs
 from ...parsers.readiness.records import ConvolutionShare, Finding, Inspection, Judged
 from .amounts import amount, intensity
 
+_NAMED = 3
 _VERDICTS = {
     "dla": "wholly on the DLA",
     "gpu": "nothing on the DLA",
@@ -17,26 +19,37 @@ _VERDICTS = {
 
 @dataclass(frozen=True)
 class Group:
-    """Nodes of one operator that break one rule in one way.
+    """Nodes that break one rule in one way.
 
     Attributes:
-        op: The operator.
         finding: What each of them has.
         nodes: In the order of the model.
     """
 
-    op: str
     finding: Finding
     nodes: tuple[Judged, ...]
+
+    @property
+    def operators(self) -> str:
+        """How many nodes of which operator, most of them first."""
+        counted = Counter(one.op for one in self.nodes).most_common()
+        return ", ".join(f"{count} {op}" for op, count in counted)
+
+    @property
+    def names(self) -> str:
+        """The nodes, or the first and the last of many."""
+        if len(self.nodes) <= _NAMED:
+            return ", ".join(one.name for one in self.nodes)
+        return f"{self.nodes[0].name} … {self.nodes[-1].name}"
 
 
 def grouped(nodes: Iterable[Judged]) -> list[Group]:
     """Put nodes together that have the same finding; what is broken comes before what is open."""
-    found: dict[tuple[str, Finding], list[Judged]] = {}
+    found: dict[Finding, list[Judged]] = {}
     for one in nodes:
         for finding in one.findings:
-            found.setdefault((one.op, finding), []).append(one)
-    groups = [Group(op, finding, tuple(members)) for (op, finding), members in found.items()]
+            found.setdefault(finding, []).append(one)
+    groups = [Group(finding, tuple(members)) for finding, members in found.items()]
     return sorted(groups, key=lambda group: (group.finding.is_open, group.nodes[0].index))
 
 

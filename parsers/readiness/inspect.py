@@ -57,7 +57,7 @@ def inspect_graph(
         alignment=alignment(graph, nodes, built.precision),
         convolutions=convolutions(graph),
         costs=costs_of(graph, nodes, loadables, islands, built.precision),
-        notes=(*graph.notes, *_notes(nodes, loadables, rules)),
+        notes=(*graph.notes, *_notes(graph, nodes, loadables, rules)),
     )
 
 
@@ -70,7 +70,13 @@ def _verdict(nodes: Sequence[Judged]) -> InspectVerdict:
     return "dla" if "dla" in places else "gpu"
 
 
-def _notes(nodes: Sequence[Judged], loadables: Sequence[Part], rules: RuleSet) -> Iterator[str]:
+def _notes(
+    graph: Graph, nodes: Sequence[Judged], loadables: Sequence[Part], rules: RuleSet
+) -> Iterator[str]:
+    for tensor in map(graph.tensor, graph.inputs):
+        if not tensor.is_fixed:
+            lengths = ", ".join("?" if one is None else str(one) for one in tensor.shape or ())
+            yield f"input {tensor.name} is open: [{lengths}]; fix it with --shape {tensor.name}:…"
     unknown = sum(one.placement == "unknown" for one in nodes)
     if unknown:
         yield f"{unknown} node(s) {_MANY_UNKNOWN}"

@@ -110,7 +110,7 @@ def _words(rule: Rule, values: Measure, op: str) -> str:
     """Say what was found: the values that break the rule, each once."""
     if values is None:
         return "the model does not tell"
-    if any(isinstance(value, bool) for value in values):
+    if rule.measure in ("is_known", "is_supported", "is_explicit_quantization"):
         return op
     wrong = list(dict.fromkeys(value for value in values if not rule.accepts((value,))))
     shown = wrong or list(values)
@@ -120,4 +120,6 @@ def _words(rule: Rule, values: Measure, op: str) -> str:
 
 
 def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
