@@ -41,6 +41,17 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--all", action="store_true", help="a line for each node")
     parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="ask the TensorRT of this board for each layer, and show where it thinks otherwise",
+    )
+    parser.add_argument(
+        "--against",
+        metavar="ENGINE",
+        help="show where a built engine is otherwise: a run, a key of engines list, a result.json,"
+        " a build log",
+    )
+    parser.add_argument(
         "--svg", type=Path, metavar="FILE", help="also draw the model, coloured by placement"
     )
     parser.add_argument("--json", action="store_true", help="for programs; see docs/inspect.md")

@@ -17,6 +17,9 @@ from .choose import choose_rules
 def inspect(arguments: argparse.Namespace) -> int:
     """Say where each node of a model would run; 3 where it would not run wholly on the DLA."""
     graph, inspection = look(arguments)
+    refuted = False
+    if arguments.verify or arguments.against is not None:
+        inspection, refuted = check(arguments, graph, inspection)
     if arguments.svg is not None:
         draw(arguments.svg, graph, inspection)
     if arguments.json:
@@ -25,7 +28,7 @@ def inspect(arguments: argparse.Namespace) -> int:
         from .table import print_inspection
 
         print_inspection(inspection, shows_all=arguments.all)
-    return GOOD if inspection.is_ready else CHECK_SAYS_NO
+    return GOOD if inspection.is_ready and not refuted else CHECK_SAYS_NO
 
 
 def look(arguments: argparse.Namespace) -> tuple[Graph, Inspection]:
@@ -45,6 +48,27 @@ def look(arguments: argparse.Namespace) -> tuple[Graph, Inspection]:
         precision=arguments.precision,
     )
     return graph, inspection
+
+
+def check(
+    arguments: argparse.Namespace, graph: Graph, inspection: Inspection
+) -> tuple[Inspection, bool]:
+    """Hold an inspection against what was asked for; also say whether that refutes it.
+
+    Raises:
+        Mendable: There is no such engine.
+    """
+    from .checks import ask_builder, is_refuted, look_at_engine
+
+    state_dir = arguments.state_dir
+    model = find_model(arguments.model, state_dir / "models")
+    checks = []
+    if arguments.verify:
+        checks.append(ask_builder(graph, inspection, model, dict(arguments.shape)))
+    if arguments.against is not None:
+        checks.append(look_at_engine(graph, inspection, model, arguments.against, state_dir))
+    found = inspection.model_copy(update={"checks": tuple(checks)})
+    return found, any(map(is_refuted, checks))
 
 
 def draw(path: Path, graph: Graph, inspection: Inspection) -> None:

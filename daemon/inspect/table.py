@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TextIO
 from ...parsers.readiness.cost_records import Costs, NodeCost, PartCost
 from ...parsers.readiness.records import AlignmentHint, Inspection, Judged, Part
 from .amounts import amount, intensity
+from .checks import check_lines
 from .words import cost_words, grouped, heading, share_words, summary
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ def _remarks(inspection: Inspection) -> Iterator[str]:
     more = len(inspection.alignment) - _SHOWN_ALIGNMENT
     if more > 0:
         yield f"channels: {more} more that are uneven; --json has them"
+    for check in inspection.checks:
+        yield from check_lines(check)
     for note in inspection.notes:
         yield f"! {note}"
 

@@ -69,7 +69,7 @@ def check_builder(graph: Graph, inspection: Inspection, answers: Answers) -> Che
         inspection: What is predicted.
         answers: What the builder says.
     """
-    source = f"builder of TensorRT {answers.tensorrt or 'unknown'}"
+    source = f"the builder of TensorRT {answers.tensorrt}" if answers.tensorrt else "TensorRT"
     if answers.problem is not None:
         return Check(kind="builder", source=source, problem=answers.problem, mend=answers.mend)
     if not answers.dla_cores:
@@ -143,6 +143,8 @@ def check_engine(graph: Graph, inspection: Inspection, placement: Placement, sou
     check = _check(
         "engine", source, inspection, found, {at: tuple(one) for at, one in told.items()}
     )
+    if check.problem is not None:
+        return check
     return check.model_copy(update={"loadables": placement.loadables})
 
 
@@ -153,6 +155,13 @@ def _check(
     found: Mapping[int, Found],
     told: Mapping[int, Sequence[str]],
 ) -> Check:
+    if not found:
+        return Check(
+            kind=kind,
+            source=source,
+            problem="none of its layers bears the name of a node of this model",
+            mend="look whether it is of this model",
+        )
     compared = agreed = answered = 0
     differences = []
     for node in inspection.nodes:
