@@ -83,7 +83,7 @@ def _notes(
     if len(loadables) > rules.loadable_limit:
         yield (
             f"{len(loadables)} loadables: a core takes {rules.loadable_limit} at once, "
-            "of all models on it; the rest goes to the GPU"
+            "those of all models on it together"
         )
     reshaped = [
         one.name for one in nodes if one.placement == "dla" and one.layer == "fully_connected"

@@ -8,6 +8,7 @@ Measures = dict[str, tuple[Value, ...] | None]
 
 _COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 _HALVES = ("float16", "int8")
+_IMAGE_RANK = 4
 _NAMES = {-3: "channel", -2: "height", -1: "width"}
 
 
@@ -46,11 +47,15 @@ def elementwise(graph: Graph, node: Node, _: Layer) -> Measures:
     """Measure an operation of two operands."""
     operands = [graph.tensor(name) for name in node.inputs if name]
     out = graph.output(node)
-    return {
+    found: Measures = {
         "rank": _rank(out),
         "constant_operands": (sum(one.is_constant for one in operands),),
-        "broadcast": _broadcast([one.shape for one in operands], out.shape if out else None),
     }
+    # Of fewer dimensions the rule of the rank says that nothing is said.
+    if out is None or out.shape is None or len(out.shape) >= _IMAGE_RANK:
+        shape = None if out is None else out.shape
+        found["broadcast"] = _broadcast([one.shape for one in operands], shape)
+    return found
 
 
 def _broadcast(shapes: list[Shape | None], out: Shape | None) -> tuple[Value, ...] | None:
@@ -64,7 +69,7 @@ def _broadcast(shapes: list[Shape | None], out: Shape | None) -> tuple[Value, ..
         image = out[-3:]
         if full == out:
             names.append("NCHW")
-        elif full[:-3] != out[:-3] or len(out) < 4:
+        elif full[:-3] != out[:-3]:
             # A batch of one spreads by no one's count.
             names.append("other")
         elif full[-3:] == (image[0], 1, 1):
@@ -85,15 +90,17 @@ def scale(graph: Graph, node: Node, _: Layer) -> Measures:
     changing = data_inputs(graph, node)
     data = changing[0] if changing else data
     constants = [one for name in node.inputs if name and (one := graph.tensor(name)).is_constant]
-    found["mode"] = None
-    if data is not None and data.shape is not None and constants[0].shape is not None:
-        found["mode"] = (_mode(constants[0].shape, data.shape),)
+    shape = None if data is None else data.shape
+    if shape is None or len(shape) >= _IMAGE_RANK:
+        found["mode"] = None
+    if shape is not None and len(shape) >= _IMAGE_RANK and constants[0].shape is not None:
+        found["mode"] = (_mode(constants[0].shape, shape),)
     source = producer(graph, data.name) if data is not None else None
     found["folds_into_convolution"] = (
         source is not None
         and source.op in ("Conv", "BatchNormalization")
         and sole_consumer(graph, source) is node
-        and found["mode"] in (("uniform",), ("channel",)),
+        and found.get("mode") in (("uniform",), ("channel",)),
     )
     return found
 
@@ -102,7 +109,7 @@ def _mode(shape: Shape, data: Shape) -> str:
     full = (1,) * (len(data) - len(shape)) + shape
     if all(length == 1 for length in full):
         return "uniform"
-    if len(full) != len(data) or len(data) < 4:
+    if len(full) != len(data):
         return "other"
     if full == (*(1,) * (len(data) - 3), data[-3], 1, 1):
         return "channel"

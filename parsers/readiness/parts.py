@@ -63,10 +63,9 @@ def _grouped(
 ) -> list[list[int]]:
     """Join neighbours of one placement where no way leads out of them and back in."""
     group_of = list(range(len(judged)))
-    groups: dict[int, list[int]] = {
-        one.index: [one.index] for one in judged if one.placement in ("dla", *_ON_GPU)
-    }
+    groups = {one.index: [one.index] for one in judged if one.placement in ("dla", *_ON_GPU)}
     follows: dict[int, set[int]] = {number: set() for number in groups}
+    precedes: dict[int, set[int]] = {number: set(needs[number]) for number in groups}
     for number in groups:
         for need in needs[number]:
             follows[need].add(number)
@@ -79,15 +78,15 @@ def _grouped(
                 follows, after, before, number
             ):
                 continue
-            for node in groups.pop(after):
+            for node in groups[after]:
                 group_of[node] = before
-                groups[before].append(node)
-            follows[before] = (follows[before] | follows.pop(after)) - {before, after}
-            for others in follows.values():
-                if after in others:
-                    others.discard(after)
-                    others.add(before)
-            follows[before].discard(before)
+            groups[before] += groups.pop(after)
+            for onward, back in ((follows, precedes), (precedes, follows)):
+                for other in onward.pop(after):
+                    back[other].discard(after)
+                    if other != before:
+                        back[other].add(before)
+                        onward[before].add(other)
     return sorted(sorted(group) for group in groups.values())
 
 

@@ -1,13 +1,20 @@
 """Whole models: what runs together, what the verdict is, and what public builds showed."""
 
+import itertools
+
 import numpy
 import onnx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import helper
 
 from tegrascope.collectors.models import find_model
 from tegrascope.collectors.onnx_graph import read_graph
+from tegrascope.parsers.graph import Graph, Node
 from tegrascope.parsers.readiness.inspect import inspect_graph
+from tegrascope.parsers.readiness.parts import number_parts
+from tegrascope.parsers.readiness.records import Judged
 from tegrascope.parsers.readiness.rules import rules_of
 
 from .made import HALF, axes, inspected, model, node, one, rules_broken, target_of
@@ -372,3 +379,58 @@ def test_branches_and_loops_are_off_the_dla(tmp_path):
     found = target_of(inspected(made, tmp_path))
     assert found.placement == "gpu"
     assert found.findings[0].hint == "export one of its branches"
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.sampled_from(["dla", "dla", "gpu", "folded"]), st.data()), max_size=14)
+)
+def test_loadables_are_whole_and_as_large_as_can_be(drawn):
+    """Parts can run one after the other, and no two neighbours could be one part."""
+    nodes, judged, needs = [], [], []
+    for at, (placement, data) in enumerate(drawn):
+        given = data.draw(st.lists(st.integers(0, at - 1), max_size=2)) if at else []
+        names = tuple(f"t{one}" for one in given) or ("x",)
+        nodes.append(Node(index=at, name=f"n{at}", op="Relu", inputs=names, outputs=(f"t{at}",)))
+        judged.append(Judged(index=at, name=f"n{at}", op="Relu", placement=placement))
+        own = {one for need in given for one in needs[need]}
+        needs.append(own if placement == "folded" else {at})
+    graph = Graph(inputs=("x",), nodes=tuple(nodes))
+    numbered, loadables, islands = number_parts(graph, judged)
+    parts = [set(part.nodes) for part in (*loadables, *islands)]
+    assert sorted(one for part in parts for one in part) == [
+        one.index for one in judged if one.placement != "folded"
+    ]
+    edges = {
+        (source, node.index)
+        for node in nodes
+        if judged[node.index].placement != "folded"
+        for name in node.inputs
+        if name != "x"
+        for source in needs[int(name[1:])]
+    }
+
+    def can_run(groups):
+        """Whether the groups can be run one after the other, each in one go."""
+        group_of = {one: number for number, group in enumerate(groups) for one in group}
+        waits = {(group_of[start], group_of[end]) for start, end in edges}
+        waits = {(start, end) for start, end in waits if start != end}
+        left = set(range(len(groups)))
+        while left:
+            ready = left - {end for start, end in waits if start in left}
+            if not ready:
+                return False
+            left -= ready
+        return True
+
+    assert can_run(parts)
+    for part in parts:
+        assert len({judged[one].placement for one in part}) == 1
+    for first, second in itertools.permutations(parts, 2):
+        alike = judged[min(first)].placement == judged[min(second)].placement
+        if alike and any(start in first and end in second for start, end in edges):
+            others = [part for part in parts if part not in (first, second)]
+            assert not can_run([*others, first | second])
+    assert [one.loadable is not None for one in numbered] == [
+        one.placement == "dla" for one in judged
+    ]
