@@ -1,5 +1,6 @@
 """An inspection in a terminal: the verdict, what breaks which rule, and what runs together."""
 
+import os
 from collections.abc import Container, Iterable, Iterator
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _SHOWN_ALIGNMENT = 5
+# Where nobody folds lines by looking at them.
+_WIDTH_OF_A_FILE = 160
 _COSTS = ("work", "moves", "FLOP/B")
 _RULE_COLUMNS = ("nodes", "rule, and what is there instead", "what helps")
 
@@ -32,6 +35,8 @@ def print_inspection(
     from rich.console import Console
 
     console = Console(file=stream, highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _WIDTH_OF_A_FILE
     _say(console, heading(inspection), style="bold")
     _say(console, f"rules of TensorRT {inspection.tensorrt}: {inspection.tensorrt_reason}")
     _say(console, summary(inspection))

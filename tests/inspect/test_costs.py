@@ -1,7 +1,7 @@
 """What a model costs: against numbers computed by hand, and against published ones."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tegrascope.parsers.graph import SUBGRAPH, Graph, Node, Tensor
@@ -203,6 +203,7 @@ def test_what_is_constant_costs_nothing_at_an_inference():
     assert costs.pointwise_ratio == 0.0
 
 
+@settings(derandomize=True, deadline=None, database=None)
 @given(
     batch=st.integers(1, 9),
     channels=st.integers(1, 5),

@@ -6,7 +6,7 @@ from itertools import combinations
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tegrascope.daemon.inspect.layout import Spacing, lay_out
@@ -17,6 +17,7 @@ from tegrascope.parsers.readiness.costs import costs_of
 from tegrascope.parsers.readiness.records import Finding, Inspection, Judged, Part
 
 SVG = "{http://www.w3.org/2000/svg}"
+LAW = settings(derandomize=True, deadline=None, database=None)
 SMALL = Spacing(box=10.0, gap=2.0, lane=1.0, row=5.0)
 
 
@@ -28,6 +29,7 @@ def acyclic(draw):
     return count, draw(st.lists(st.sampled_from(every), unique=True)) if every else []
 
 
+@LAW
 @given(acyclic())
 def test_edges_lead_down_and_boxes_do_not_touch(given_graph):
     """Whatever the graph, it can be read: that is what a layout is for."""
@@ -55,6 +57,7 @@ def test_one_tensor_that_many_read_goes_along_one_lane():
     assert len(points) <= count
 
 
+@LAW
 @given(acyclic())
 def test_routes_pass_every_row_once_and_no_box(given_graph):
     """A long edge goes round the boxes of the rows that it passes."""
