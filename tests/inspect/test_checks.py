@@ -8,6 +8,8 @@ from tegrascope.collectors.engine_cache import EngineCache
 from tegrascope.collectors.layer_answers import ask
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.inspect.against import find_evidence
+from tegrascope.daemon.run_report import RunReport
+from tegrascope.daemon.store import Store
 from tegrascope.parsers.built import Built, Placement
 from tegrascope.parsers.errors import Mendable
 from tegrascope.parsers.graph import Graph, Node
@@ -320,3 +322,37 @@ def test_what_is_no_evidence_is_told(tmp_path, content, says):
     with pytest.raises(Mendable, match=says) as caught:
         find_evidence(str(path), tmp_path)
     assert "tegrascope engines list" in str(caught.value)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A store with a run on a DLA and one on a GPU."""
+    store = Store(tmp_path / "state" / "tegrascope.db")
+    for run_id, device, placement in (
+        ("0193a1-first", "dla1", PLACED),
+        ("0193a2-other", "gpu", Placement(verdict="gpu_only")),
+    ):
+        store.finish(
+            RunReport(
+                run_id=run_id,
+                workload="w",
+                backend="tensorrt",
+                device=device,
+                outcome="ok",
+                started_wall_ns=1,
+                started_ns=1,
+                ended_ns=2,
+                built=Built(placement=placement),
+            )
+        )
+    store.close()
+
+
+def test_a_run_of_the_store_is_evidence(inspect, runs):
+    """By an unmistakable part of its id; one on a GPU says nothing of a DLA."""
+    status, out, _ = inspect("--against", "first")
+    assert status == 3
+    assert "run 0193a1-first on dla1: 2 of 3 nodes are as predicted" in out
+    status, out, err = inspect("--against", "other")
+    assert (status, out) == (1, "")
+    assert "run other was not on a DLA" in err
