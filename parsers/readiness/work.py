@@ -34,11 +34,14 @@ _PER_OUTPUT: Mapping[str, int] = {
     "DequantizeLinear": 2,
     "Elu": 3,
     "Gelu": 5,  # divided, looked up, one more, twice multiplied
+    "GroupNormalization": 7,
     "HardSigmoid": 3,
     "HardSwish": 4,
+    "InstanceNormalization": 7,
     "LayerNormalization": 7,  # mean 1, difference 1, its square summed 2, scale 1, gain and bias 2
     "LeakyRelu": 2,
     "LogSoftmax": 5,
+    "Mish": 3,
     "PRelu": 2,
     "QuantizeLinear": 2,
     "RMSNormalization": 4,

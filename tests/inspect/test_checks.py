@@ -348,7 +348,8 @@ def runs(tmp_path):
     store.close()
 
 
-def test_a_run_of_the_store_is_evidence(inspect, runs):
+@pytest.mark.usefixtures("runs")
+def test_a_run_of_the_store_is_evidence(inspect):
     """By an unmistakable part of its id; one on a GPU says nothing of a DLA."""
     status, out, _ = inspect("--against", "first")
     assert status == 3
