@@ -3,7 +3,7 @@
 import argparse
 
 from ...collectors.models import find_model
-from ...collectors.onnx_graph import read_graph
+from ...collectors.onnx_apart import read_graph_apart
 from ...parsers.readiness.inspect import inspect_graph
 from ...parsers.readiness.records import Inspection
 from ..exit_status import CHECK_SAYS_NO, GOOD
@@ -31,7 +31,7 @@ def look(arguments: argparse.Namespace) -> Inspection:
     """
     rules, reason = choose_rules(arguments.tensorrt)
     path = find_model(arguments.model, arguments.state_dir / "models")
-    graph = read_graph(path, dict(arguments.shape))
+    graph = read_graph_apart(path, dict(arguments.shape))
     return inspect_graph(
         graph,
         rules,
