@@ -38,10 +38,14 @@ def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
         fix_inputs(model, shapes or {})
     except ShapeError as error:
         raise Mendable(f"{path}: {error}", "give --shape NAME:1x3x224x224") from None
-    constants, problem = infer(model)
-    if problem is not None:
-        notes.append(f"shapes are not all known: {problem}")
-    graph = _graph(model, constants, notes)
+    try:
+        constants, problem = infer(model)
+        if problem is not None:
+            notes.append(f"shapes are not all known: {problem}")
+        graph = _graph(model, constants, notes)
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        # Among others, a name that is no text: records refuse what the library lets pass.
+        raise Mendable(f"{path} cannot be read as ONNX", _AGAIN) from None
     return graph.model_copy(update={"notes": (*graph.notes, *_not_known(graph))})
 
 

@@ -4,6 +4,7 @@ Exporters write ``Reshape`` to a shape that a chain of nodes computes. Where the
 shapes, the chain is constant, TensorRT computes it once, and so does this.
 """
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +97,7 @@ def infer(model: "onnx.ModelProto") -> tuple[dict[str, Values | None], str | Non
     for _ in range(_PASSES):
         working = _with_constants(model, constants)
         try:
-            found = onnx.shape_inference.infer_shapes(working, data_prop=True)
+            found = onnx.shape_inference.infer_shapes(working)
         except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
             problem = " ".join(str(error).split())[:200]
             found = working
@@ -211,11 +212,25 @@ def _fold_node(
         node.op_type in _FOLDED
         and not node.domain
         and all(values is not None for values in known.values())
+        and _is_small(node, known)
     ):
         results = _run(node, known, opsets)
     for name, values in zip(node.output, results or [], strict=False):
         if name and getattr(values, "size", LONGEST_VALUES + 1) <= LONGEST_VALUES:
             constants[name] = values
+
+
+def _is_small(node: "onnx.NodeProto", known: "Mapping[str, numpy.ndarray | None]") -> bool:
+    """Whether a node that makes much of little makes little: nothing large is ever computed."""
+    given = [known[name].ravel().tolist() for name in node.input if name]  # type: ignore[union-attr]
+    if node.op_type == "Range":
+        start, limit, step = (values[0] for values in given)
+        return bool(step) and bool(abs((limit - start) / step) <= LONGEST_VALUES)
+    if node.op_type in ("ConstantOfShape", "Expand", "Tile"):
+        lengths = given[-1]
+        factor = len(given[0]) if node.op_type == "Tile" else 1
+        return bool(abs(math.prod(lengths) * factor) <= LONGEST_VALUES)
+    return True
 
 
 def _constant(node: "onnx.NodeProto") -> list[Any] | None:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from ...collectors.models import find_model
-from ...collectors.onnx_graph import read_graph
+from ...collectors.onnx_apart import read_graph_apart
 from ...parsers.errors import Mendable
 from ...parsers.graph import Graph
 from ...parsers.readiness.inspect import inspect_graph
@@ -39,7 +39,7 @@ def look(arguments: argparse.Namespace) -> tuple[Graph, Inspection]:
     """
     rules, reason = choose_rules(arguments.tensorrt)
     path = find_model(arguments.model, arguments.state_dir / "models")
-    graph = read_graph(path, dict(arguments.shape))
+    graph = read_graph_apart(path, dict(arguments.shape))
     inspection = inspect_graph(
         graph,
         rules,

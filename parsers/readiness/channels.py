@@ -85,7 +85,7 @@ def _sides(graph: Graph, node: Node) -> tuple[int, int] | None:
     if weight is None or weight.shape is None or len(weight.shape) < 2:
         return None
     first, second = weight.shape[:2]
-    if not isinstance(first, int) or not isinstance(second, int) or not first or not second:
-        return None
     groups = node.integer("group", 1) or 1
+    if not isinstance(first, int) or not isinstance(second, int) or min(first, second, groups) < 1:
+        return None
     return (second * groups, first) if node.op == "Conv" else (first, second * groups)

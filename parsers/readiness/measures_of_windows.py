@@ -174,7 +174,7 @@ def _same(
         return None
     before, behind = [], []
     for length, side, step, gap in zip(shape[2:], kernel, stride, dilation, strict=True):
-        if not isinstance(length, int):
+        if not isinstance(length, int) or step < 1:
             return None
         total = max(0, (math.ceil(length / step) - 1) * step + (side - 1) * gap + 1 - length)
         before.append(total // 2)

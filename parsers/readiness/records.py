@@ -17,7 +17,7 @@ NodePlacement = Literal["dla", "gpu", "constant", "folded", "unknown"]
 # ``documented`` on a page of NVIDIA's; ``observed`` in public build logs; ``inferred`` by us.
 Certainty = Literal["documented", "observed", "inferred"]
 InspectVerdict = Literal["dla", "mixed", "gpu", "unknown"]
-TypeVerdict = Literal["ready", "flag", "calibration", "convert", "unsupported"]
+TypeVerdict = Literal["ready", "flag", "calibration", "convert"]
 
 
 class Finding(Record):
@@ -94,7 +94,7 @@ class TypeReadiness(Record):
     Attributes:
         precision: ``fp16`` or ``int8``.
         verdict: ``ready`` as it is; ``flag``: the builder makes it so, by a flag; ``calibration``:
-            scales have to be given; ``convert``: the file has to be made anew; ``unsupported``.
+            scales have to be given; ``convert``: the file has to be made anew.
         words: Why, and what to do.
     """
 

@@ -39,25 +39,26 @@ def model(
     Args:
         nodes: In order.
         inputs: Name to shape.
-        weights: Name to a shape, filled with noughts, or to what it holds.
+        weights: Name to a shape, of which nothing is held, or to what it holds.
         opset: Of ONNX.
         kind: Type of inputs and of weights that are given by shape.
         domains: Others that its nodes are of.
     """
-    numpy_kind = helper.tensor_dtype_to_np_dtype(kind)
-    held = {
-        name: numpy.zeros(given, numpy_kind) if isinstance(given, tuple) else given
-        for name, given in (weights or {}).items()
-    }
     graph = helper.make_graph(
         list(nodes),
         "made",
         [helper.make_tensor_value_info(name, kind, shape) for name, shape in inputs.items()],
         [helper.make_empty_tensor_value_info(name) for name in nodes[-1].output if name],
-        [numpy_helper.from_array(values, name) for name, values in held.items()],
+        [_weight(name, given, kind) for name, given in (weights or {}).items()],
     )
     opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(one, 1) for one in domains)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def _weight(name: str, given: tuple[int, ...] | numpy.ndarray, kind: int) -> onnx.TensorProto:
+    if isinstance(given, tuple):
+        return onnx.TensorProto(name=name, dims=given, data_type=kind)
+    return numpy_helper.from_array(given, name)
 
 
 def one(

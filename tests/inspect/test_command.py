@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from tegrascope.collectors.onnx_graph import read_graph
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.inspect.choose import choose_rules
 from tegrascope.parsers.readiness.records import SCHEMA_VERSION, Inspection
@@ -17,8 +18,12 @@ X = {"x": (1, 16, 8, 8)}
 
 
 @pytest.fixture
-def run(tmp_path, capsys):
-    """Run ``tegrascope inspect`` on a model; returns status, output and errors."""
+def run(tmp_path, capsys, monkeypatch):
+    """Run ``tegrascope inspect`` on a model; returns status, output and errors.
+
+    The model is read in this process: the child that does it otherwise takes its time to start.
+    """
+    monkeypatch.setattr("tegrascope.daemon.inspect.command.read_graph_apart", read_graph)
 
     def call(made, *arguments):
         path = tmp_path / "made.onnx"

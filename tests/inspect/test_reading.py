@@ -1,23 +1,26 @@
 """A model is read without its weights; one that is damaged is told in one line."""
 
 import contextlib
+import os
 import subprocess
 import sys
 
 import numpy
 import onnx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
+from tegrascope.collectors.onnx_apart import read_graph_apart
 from tegrascope.collectors.onnx_graph import read_graph
 from tegrascope.parsers.errors import Mendable, UnreadableError
 from tegrascope.parsers.onnx_slim import KEPT_BYTES, slim
 
 from .made import FLOAT, axes, model, node, one
 
-GOOD = one("Conv", (1, 64, 8, 8), {"w": (64, 64, 3, 3)}).SerializeToString()
+WEIGHT = numpy.zeros((64, 64, 3, 3), numpy.float32)
+GOOD = one("Conv", (1, 64, 8, 8), {"w": WEIGHT}).SerializeToString()
 
 
 def saved(made, directory, **how):
@@ -52,7 +55,7 @@ def test_weights_are_stepped_over():
     assert len(big) < KEPT_BYTES < len(GOOD)
     (weight,) = onnx.load_model_from_string(big).graph.initializer
     assert (list(weight.dims), weight.raw_data) == ([64, 64, 3, 3], b"")
-    small = one("Conv", (1, 4, 8, 8), {"w": (4, 4, 3, 3)}).SerializeToString()
+    small = one("Conv", (1, 4, 8, 8), {"w": WEIGHT[:4, :4]}).SerializeToString()
     assert onnx.load_model_from_string(slim(small)) == onnx.load_model_from_string(small)
 
 
@@ -68,7 +71,7 @@ def test_contents_of_any_kind_and_place_are_stepped_over():
 
 def test_weights_beside_the_model_are_not_read(tmp_path):
     """They have to be there, and nobody looks into them."""
-    made = one("Conv", (1, 64, 8, 8), {"w": (64, 64, 3, 3)})
+    made = one("Conv", (1, 64, 8, 8), {"w": WEIGHT})
     how = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
     path = saved(made, tmp_path, **how)
     (tmp_path / "w.bin").write_bytes(b"")
@@ -89,6 +92,7 @@ def test_what_is_no_model_is_told(content, tmp_path):
         read_graph(path)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_no_bytes_are_fatal(data):
     """Whatever a file holds, it is slimmed or refused."""
@@ -96,7 +100,8 @@ def test_no_bytes_are_fatal(data):
         slim(data)
 
 
-@given(st.integers(0, len(GOOD) - 1), st.integers(0, 255))
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, len(GOOD) - 1) | st.integers(0, 200), st.integers(0, 255))
 def test_one_byte_that_changed_is_no_traceback(tmp_path_factory, at, value):
     """A damaged model is read as what it has become, or refused in one line."""
     path = tmp_path_factory.mktemp("byte") / "made.onnx"
@@ -158,18 +163,73 @@ def test_constants_are_folded_through_what_exporters_write(tmp_path):
     assert not graph.tensor("noise").is_constant
 
 
-def test_reading_needs_onnx_and_no_runtime(tmp_path):
-    """Inspecting imports neither ONNX Runtime nor TensorRT, and says what is missing."""
+def test_nothing_large_is_computed(tmp_path):
+    """A few bytes that would make gigabytes are constant, and their values are not asked for."""
+    huge = axes(1 << 20, 1 << 20)
+    nodes = [
+        node("ConstantOfShape", "huge", "a"),
+        node("Expand", "f huge", "b"),
+        node("Tile", "pair huge", "c"),
+        node("Range", "zero far unit", "d"),
+        node("Range", "zero four unit", "e"),
+        node("Relu", "x", "y"),
+    ]
+    numbers = {"zero": 0, "far": 1 << 40, "unit": 1, "four": 4}
+    weights = {name: numpy.array(value, numpy.int64) for name, value in numbers.items()}
+    weights |= {"huge": huge, "f": numpy.array(1.0, "f4"), "pair": numpy.zeros((2, 2), "f4")}
+    graph = read_graph(saved(model(nodes, {"x": (1, 8)}, weights), tmp_path))
+    assert all(graph.tensor(name).is_constant for name in "abcd")
+    assert [graph.tensor(name).values for name in "abcde"] == [None] * 4 + [(0, 1, 2, 3)]
+
+
+def test_no_runtime_is_imported(tmp_path):
+    """Inspecting takes onnx alone, in any process: no ONNX Runtime, no TensorRT."""
+    for name in ("onnxruntime", "tensorrt", "torch"):
+        text = f"open({str(tmp_path / 'imported')!r}, 'a').write({name!r})\nraise ImportError"
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     path = saved(one("Relu"), tmp_path)
-    code = (
-        "import sys; from tegrascope.daemon.cli import main;"
-        f"status = main(['inspect', {str(path)!r}, '--state-dir', {str(tmp_path)!r}]);"
-        "print(status, sorted({'onnxruntime', 'tensorrt', 'pandas'} & set(sys.modules)))"
-    )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.splitlines()[-1] == "0 []"
-    without = code.replace("import sys;", "import sys; sys.modules['onnx'] = None;")
+    command = [sys.executable, "-m", "tegrascope", "inspect", str(path), "--state-dir", "."]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     told = subprocess.run(
-        [sys.executable, "-c", without], capture_output=True, text=True, check=True
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
-    assert told.stderr == "tegrascope: onnx is not installed: pip install 'tegrascope[onnx]'\n"
+    assert (told.returncode, told.stderr) == (0, "")
+    assert not (tmp_path / "imported").exists()
+
+
+def test_what_is_missing_is_told(tmp_path, monkeypatch):
+    """Without onnx the mend is the extra that brings it."""
+    path = saved(one("Relu"), tmp_path)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(Mendable, match="onnx is not installed") as raised:
+        read_graph(path)
+    assert raised.value.mend == "pip install 'tegrascope[onnx]'"
+
+
+def test_a_child_reads_as_this_process_does(tmp_path):
+    """The command reads in a process of its own, to the same end, errors included."""
+    path = saved(one("Relu", ("n", 8, 4, 4)), tmp_path)
+    assert read_graph_apart(path) == read_graph(path)
+    assert read_graph_apart(path, {"x": (1, 8, 4, 4)}).tensor("y").shape == (1, 8, 4, 4)
+    with pytest.raises(Mendable, match="no input is named 'z'") as raised:
+        read_graph_apart(path, {"z": (1,)})
+    assert raised.value.mend == "give --shape NAME:1x3x224x224"
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("kill -9 $$", "ended by signal 9"),
+        ("exit 3", "ended with status 3"),
+        ("exec sleep 60", "not read in 0.5 s"),
+    ],
+)
+def test_a_model_that_kills_its_reader_is_told(script, said, tmp_path, monkeypatch):
+    """ONNX may abort on a bad model, or never end: that is one line, too."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    seconds = 0.5 if "sleep" in script else 60
+    with pytest.raises(Mendable, match=said):
+        read_graph_apart(tmp_path / "made.onnx", seconds=seconds)
