@@ -49,7 +49,7 @@ def convolution(graph: Graph, node: Node, _: Layer, *, bytes_each: int = 2) -> M
     if len(kernel) == 2:
         found["buffer_banks"] = (
             buffer_banks(
-                channels=int(inputs[0]) // groups,
+                channels=int(inputs[0]),
                 kernel=(int(kernel[0]), int(kernel[1])),
                 dilation=int(dilation[0]),
                 width=wide,
@@ -65,7 +65,7 @@ def buffer_banks(
     """Return the banks of the convolution buffer that a convolution takes at the least.
 
     Args:
-        channels: Inputs of a group.
+        channels: Of the input, all groups together.
         kernel: Height and width.
         dilation: Vertical.
         width: Of the image, in pixels.
@@ -78,7 +78,7 @@ def buffer_banks(
         "DLA Supported Layers and Restrictions": the pseudo code of the buffer's size.
 
     >>> buffer_banks(64, (3, 3), 1, 56, 2), buffer_banks(512, (32, 32), 1, 224, 2)
-    (2, 260)
+    (2, 256)
     """
     weights = channels * kernel[0] * kernel[1] * bytes_each
     rounded = math.ceil(weights / _ROUNDED_BYTES) * _ROUNDED_BYTES

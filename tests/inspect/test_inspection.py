@@ -376,6 +376,20 @@ def test_a_detector_of_8400_boxes_is_too_wide_for_one_dimension(tmp_path):
     assert "general.dimension" in rules_broken(found)
 
 
+def test_hard_swish_as_its_hint_writes_it_is_ready(tmp_path):
+    """What a hint says helps: x × Clip(x + 3, 0, 6) × 1/6 runs wholly on the DLA."""
+    assert not inspected(one("HardSwish"), tmp_path).is_ready
+    nodes = [
+        node("Add", "x three", "a"),
+        node("Clip", "a nought six", "b"),
+        node("Mul", "x b", "c"),
+        node("Mul", "c sixth", "y"),
+    ]
+    numbers = {"three": 3, "nought": 0, "six": 6, "sixth": 1 / 6}
+    weights = {name: numpy.array(value, numpy.float32) for name, value in numbers.items()}
+    assert inspected(model(nodes, X, weights), tmp_path).verdict == "dla"
+
+
 def test_same_padding_is_computed(tmp_path):
     """Padding that a convolution takes by its name is measured as a number."""
     made = one(
