@@ -9,10 +9,10 @@ FAMILIES = {"mobilenetv2": 224, "resnet50": 224, "vit-tiny": 224, "yololike": 64
 def families(tmp_path_factory):
     """Return the file of each of the four, by name."""
     pytest.importorskip("onnx")
-    from tegrascope.collectors.models import find_model
+    from tegrascope.collectors.engines.builtin_models import ensure_model
 
     place = tmp_path_factory.mktemp("families")
-    return {name: find_model(f"builtin:{name}", place) for name in FAMILIES}
+    return {name: ensure_model(name, place) for name in FAMILIES}
 
 
 @pytest.fixture(scope="session")
