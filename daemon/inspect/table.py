@@ -129,8 +129,8 @@ def _remarks(inspection: Inspection) -> Iterator[str]:
 def _alignment(hint: AlignmentHint) -> str:
     of = "the DLA's format" if hint.unit == "dla" else "tensor cores"
     return (
-        f"channels: {hint.name} has {hint.count} {hint.channels} channels; {of} pads to a multiple "
-        f"of {hint.multiple}, so {hint.waste_ratio:.0%} are empty"
+        f"channels: {hint.name} has {hint.count} {hint.channels} channel(s), padded to a multiple "
+        f"of {hint.multiple} for {of}: {hint.waste_ratio:.0%} empty"
     )
 
 

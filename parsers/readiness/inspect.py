@@ -12,6 +12,10 @@ from .records import Inspection, InspectVerdict, Judged, Part
 from .rules import Precision, RuleSet
 from .types import is_quantised, type_readiness
 
+# At INT8 the scales of what goes into these and of what comes out have to be the same.
+_ONE_SCALE = ("concatenation", "pooling")
+# At INT8 TensorRT makes these FP16.
+_UPGRADED = ("LRN", "Sigmoid", "Tanh")
 _MANY_UNKNOWN = "could not be told; loadables are counted as if these ran on the GPU"
 
 
@@ -57,7 +61,7 @@ def inspect_graph(
         alignment=alignment(graph, nodes, built.precision),
         convolutions=convolutions(graph),
         costs=costs_of(graph, nodes, loadables, islands, built.precision),
-        notes=(*graph.notes, *_notes(graph, nodes, loadables, rules)),
+        notes=(*graph.notes, *_notes(graph, nodes, loadables, rules, built)),
     )
 
 
@@ -70,13 +74,30 @@ def _verdict(nodes: Sequence[Judged]) -> InspectVerdict:
     return "dla" if "dla" in places else "gpu"
 
 
+def _int8_notes(nodes: Sequence[Judged]) -> Iterator[str]:
+    on_dla = [one for one in nodes if one.placement == "dla"]
+    alike = sum(one.layer in _ONE_SCALE for one in on_dla)
+    if alike:
+        yield f"INT8: {alike} pooling or concatenation layers: one scale for all tensors of each"
+    half = sum(one.op in _UPGRADED for one in on_dla)
+    if half:
+        yield f"INT8: {half} sigmoid, tanh or LRN layers: computed in FP16"
+
+
 def _notes(
-    graph: Graph, nodes: Sequence[Judged], loadables: Sequence[Part], rules: RuleSet
+    graph: Graph,
+    nodes: Sequence[Judged],
+    loadables: Sequence[Part],
+    rules: RuleSet,
+    built: Built,
 ) -> Iterator[str]:
     for tensor in map(graph.tensor, graph.inputs):
         if not tensor.is_fixed:
             lengths = ", ".join("?" if one is None else str(one) for one in tensor.shape or ())
-            yield f"input {tensor.name} is open: [{lengths}]; fix it with --shape {tensor.name}:…"
+            fixed = tuple(one for one in (tensor.shape or ())[1:] if isinstance(one, int))
+            is_batch = tensor.shape is not None and len(fixed) == len(tensor.shape) - 1
+            shape = "x".join(map(str, (1, *fixed))) if is_batch else "…"
+            yield f"input {tensor.name} is open: [{lengths}]; fix it: --shape {tensor.name}:{shape}"
     unknown = sum(one.placement == "unknown" for one in nodes)
     if unknown:
         yield f"{unknown} node(s) {_MANY_UNKNOWN}"
@@ -85,6 +106,8 @@ def _notes(
             f"{len(loadables)} loadables: a core takes {rules.loadable_limit} at once, "
             "those of all models on it together"
         )
+    if built.precision == "int8":
+        yield from _int8_notes(nodes)
     reshaped = [
         one.name for one in nodes if one.placement == "dla" and one.layer == "fully_connected"
     ]

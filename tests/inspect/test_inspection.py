@@ -282,10 +282,16 @@ def test_open_dimensions_are_a_rule_broken_until_they_are_fixed(tmp_path):
     found = inspected(exported_reshape(), tmp_path)
     assert found.verdict == "gpu"
     assert "general.dynamic-shape" in rules_broken(target_of(found))
-    assert "input x is open: [batch, 16, 8, 8]; fix it with --shape x:…" in found.notes
+    assert "input x is open: [batch, 16, 8, 8]; fix it: --shape x:1x16x8x8" in found.notes
     found = inspected(exported_reshape(), tmp_path, shapes={"x": (2, 16, 8, 8)})
     assert [one.placement for one in found.nodes] == ["dla", *["constant"] * 4, "dla"]
     assert found.verdict == "dla"
+
+
+def test_an_input_of_which_more_is_open_is_told_so(tmp_path):
+    """Where rows and columns are open, too, nobody can guess them."""
+    found = inspected(one("Relu", ("n", 3, "h", "w")), tmp_path)
+    assert "input x is open: [n, 3, h, w]; fix it: --shape x:…" in found.notes
 
 
 def test_a_shape_goes_to_all_that_share_its_name(tmp_path):
@@ -338,6 +344,18 @@ def test_quantised_models(tmp_path):
     assert found.types[1].verdict == "convert"
     assert rules_broken(found.nodes[0]) == {"general.explicit-quantization"}
     assert inspected(one("Relu"), tmp_path, line="10.3").types[1].verdict == "calibration"
+
+
+def test_what_int8_asks_of_scales_is_told(tmp_path):
+    """Pooling has one scale before and behind; a sigmoid is computed in FP16 all the same."""
+    nodes = [
+        node("MaxPool", "x", "a", kernel_shape=[2, 2]),
+        node("Sigmoid", "a", "y"),
+    ]
+    found = inspected(model(nodes, X), tmp_path, precision="int8")
+    assert [note.split(":")[0] for note in found.notes] == ["INT8", "INT8"]
+    assert "1 pooling or concatenation" in found.notes[0]
+    assert inspected(model(nodes, X), tmp_path, precision="fp16").notes == ()
 
 
 def test_channels_that_leave_the_hardware_idle(tmp_path):

@@ -75,15 +75,17 @@ def cases() -> list[Case]:
 
 
 def of_a_simulated_fleet(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the firing cases of a file with labels of a target, and of a simulated board, added.
+    """Return the resolving cases of a file with more labels, and with more that must hold.
 
-    Every series and every alert that is expected has them: what an alert says of a device must not
-    depend on what else its target is labelled with.
+    Every series and every alert that is expected has labels of a target, and of a simulated board:
+    what an alert says of a device must not depend on what else its target is labelled with. And in
+    each case the alert was pending first, as its ``for`` has it, and fired for a while after its
+    reason was gone, as its ``keep_firing_for`` has it.
     """
     kept = []
     for test in document["tests"]:
         match = _CASE.fullmatch(test["name"])
-        if match is None or match["kind"] != "fires":
+        if match is None or match["kind"] != "resolves":
             continue
         series = [
             {**one, "series": _with(one["series"], _added(one["series"]))}
@@ -99,10 +101,24 @@ def of_a_simulated_fleet(document: dict[str, Any]) -> dict[str, Any]:
             }
             for moment in test["alert_rule_test"]
         ]
-        name = f"{test['name']}, simulated"
-        kept.append({**test, "name": name, "input_series": series, "alert_rule_test": moments})
+        held = _held(match["alert"], moments[-1]["eval_time"], document["evaluation_interval"])
+        more = {"input_series": series, "alert_rule_test": moments, "promql_expr_test": held}
+        kept.append({**test, **more})
     rule_files = [str((CASES[0].parent / path).resolve()) for path in document["rule_files"]]
     return {**document, "rule_files": rule_files, "tests": kept}
+
+
+def _held(alert: str, end: str, interval: str) -> list[dict[str, Any]]:
+    state = f'ALERTS{{alertname="{alert}",alertstate="%s"}}'
+    after = f"{state % 'firing'} unless on (instance) ({alerts()[alert]['expr']})"
+    return [
+        {
+            "expr": f"count(max_over_time(({query})[{end}:{interval}])) > bool 0",
+            "eval_time": end,
+            "exp_samples": [{"labels": "{}", "value": 1}],
+        }
+        for query in (state % "pending", after)
+    ]
 
 
 def _added(name: str) -> dict[str, str]:

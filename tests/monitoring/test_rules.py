@@ -163,8 +163,8 @@ def test_rules_do_what_the_cases_say(path):
 
 @needs_prometheus
 @pytest.mark.parametrize("path", OF_ALERTS, ids=lambda path: path.stem)
-def test_alerts_keep_the_labels_of_their_target(path, tmp_path):
-    """What fires for a device fires for a simulated one of a site too, and says so."""
+def test_alerts_keep_the_labels_of_their_target_and_their_time(path, tmp_path):
+    """A simulated device of a site is told as such; nothing flutters, on the way in or out."""
     document = of_a_simulated_fleet(yaml.safe_load(path.read_text(encoding="utf-8")))
     assert document["tests"]
     file = tmp_path / "cases.yml"
