@@ -13,6 +13,7 @@ from .arguments import (
     correlate,
     doctor,
     engines,
+    inspect,
     parse,
     run,
     runs,
@@ -30,6 +31,7 @@ from .output import discard, flush
 COMMANDS = (
     run,
     bench,
+    inspect,
     execute,
     parse,
     correlate,

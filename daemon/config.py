@@ -196,7 +196,7 @@ class Workload(Section):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", description="a label value; must be unique"
     )
     model: str | None = Field(
-        None, description="path of an ONNX file, or builtin: and resnet50, resnet50-fp16, mobilenet"
+        None, description="path of an ONNX file, or builtin: and a name (docs/engines.md)"
     )
     command: tuple[str, ...] | None = Field(
         None, min_length=1, description="in place of a model: a program that infers"
