@@ -121,10 +121,8 @@ class ApiClient:
             connection.request(method, address.before + path, body, headers)
             answer = connection.getresponse()
             status, text = answer.status, answer.read()
-            if status == 401:
-                document = None
-            else:
-                document = (read if status < 400 else json.loads)(text)
+            parse = read if status < 400 else json.loads
+            document = None if status == 401 else parse(text)
         except (OSError, HTTPException, ValueError) as error:
             raise UnreachableError(
                 f"no tegrascope daemon answers at {self.url} ({error or type(error).__name__})",
