@@ -55,9 +55,11 @@ def pool(op: str = "MaxPool", **given: Any) -> onnx.ModelProto:
     return one(op, **{"kernel_shape": [2, 2], "strides": [2, 2], **given})
 
 
-def two(op: str, left: tuple[int, ...], right: tuple[int, ...] | None = None) -> onnx.ModelProto:
+def two(
+    op: str, left: tuple[int, ...], right: tuple[int, ...] | None = None, **attributes: Any
+) -> onnx.ModelProto:
     """An operation of two tensors that both change."""
-    return model([node(op, "a b", "y", TARGET)], {"a": left, "b": right or left})
+    return model([node(op, "a b", "y", TARGET, **attributes)], {"a": left, "b": right or left})
 
 
 def clip(low: float, high: float) -> onnx.ModelProto:
@@ -260,7 +262,7 @@ CASES: dict[str, Case] = {
     ),
     "elementwise.operation": Case(two("Div", (1, 8, 4, 4)), two("Min", (1, 8, 4, 4))),
     "elementwise.operation-10": Case(
-        two("Mod", (1, 8, 4, 4)), two("Div", (1, 8, 4, 4)), keeps_precision="int8"
+        two("Mod", (1, 8, 4, 4), fmod=1), two("Div", (1, 8, 4, 4)), keeps_precision="int8"
     ),
     "elementwise.half-precision-quotient": Case(
         two("Div", (1, 8, 4, 4)), two("Div", (1, 8, 4, 4)), "fp16", "int8"
@@ -324,6 +326,7 @@ CASES: dict[str, Case] = {
         one("Transpose", (2, 16, 8, 8), perm=[0, 2, 3, 1]),
     ),
     "shuffle.neighbour": Case(beside("Concat"), beside("Relu")),
+    "slice.operation": Case(one("Pad", weights={"p": axes(0, 0, 1, 1, 0, 0, 1, 1)}), cut()),
     "slice.rank": Case(cut((1, 16, 8)), cut()),
     "slice.axes": Case(cut((4, 16, 8, 8), axis=0), cut((4, 16, 8, 8), axis=-1)),
     "slice.static": Case(cut(dynamic=True), cut()),
