@@ -6,6 +6,7 @@ the errors.
 
 import json
 import os
+from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
@@ -55,15 +56,19 @@ class ApiClient:
         given = token_file or os.environ.get("TEGRASCOPE_TOKEN_FILE")
         self._token_files = token_files() if given is None else [Path(given)]
 
-    def get(self, path: str) -> Any:
+    def get(self, path: str, read: Callable[[bytes], Any] = json.loads) -> Any:
         """Return an answer of the API.
+
+        Args:
+            path: Of the question, from the first slash on.
+            read: What makes an answer of the bytes; a ``ValueError`` of it is no answer.
 
         Raises:
             Mendable: The address is none.
             UnreachableError: No daemon answers.
             RefusedError: It has no such answer.
         """
-        return self._ask("GET", path, None, {})
+        return self._ask("GET", path, None, {}, read)
 
     def post(self, path: str, body: bytes) -> Any:
         """Change the daemon's state; return its answer.
@@ -75,14 +80,21 @@ class ApiClient:
         """
         return self._ask("POST", path, body, {"Authorization": f"Bearer {self._token()}"})
 
-    def _ask(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Any:
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: dict[str, str],
+        read: Callable[[bytes], Any] = json.loads,
+    ) -> Any:
         host, port, before = self._address()
         connection = HTTPConnection(host, port, timeout=self._timeout_seconds)
         try:
             connection.request(method, before + path, body, headers)
             answer = connection.getresponse()
             status, text = answer.status, answer.read()
-            document = json.loads(text)
+            document = (read if status < 400 else json.loads)(text)
         except (OSError, HTTPException, ValueError) as error:
             raise UnreachableError(
                 f"no tegrascope daemon answers at {self.url} ({error or type(error).__name__})",

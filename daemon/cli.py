@@ -19,6 +19,7 @@ from .arguments import (
     runs,
     service,
     simulate,
+    top,
 )
 from .arguments import (
     exec as execute,
@@ -35,6 +36,7 @@ COMMANDS = (
     parse,
     correlate,
     simulate,
+    top,
     runs,
     engines,
     service,
