@@ -33,11 +33,14 @@ def _neighbours(graph: Graph, node: Node) -> set[str]:
     return {_NEIGHBOURS[one.op] for one in around if one.op in _NEIGHBOURS}
 
 
-def slices(graph: Graph, node: Node, _: Layer) -> Measures:
-    """Measure a slice, or the slices that a split becomes."""
+def slices(graph: Graph, node: Node, layer: Layer) -> Measures:
+    """Measure a slice, or what else TensorRT makes slices of: splits, padding, repetition."""
     data = graph.input(node, 0)
     rank = None if data is None or data.shape is None else len(data.shape)
-    found: Measures = {"rank": None if rank is None else (rank,), "axes": None}
+    found: Measures = {"rank": None if rank is None else (rank,)}
+    if layer.operation != "cut":
+        return found
+    found["axes"] = None
     if node.op == "Split":
         axes: tuple[int, ...] | None = (node.integer("axis", 0) or 0,)
         bounds = [graph.input(node, 1)]

@@ -33,8 +33,9 @@ def convolution(graph: Graph, node: Node, _: Layer, *, bytes_each: int = 2) -> M
         "output_channels": outputs,
         "input_channels": inputs,
         "has_constant_weights": (weight is not None and weight.is_constant,),
-        "buffer_banks": None,
     }
+    if found["spatial_dimensions"] == (2,):
+        found["buffer_banks"] = None
     kernel, dilation, padding = found["kernel"], found["dilation"], found["padding"]
     if kernel is not None and padding is not None:
         sides = [*kernel, *kernel]

@@ -172,7 +172,8 @@ CASES: dict[str, Case] = {
     "general.dimension": Case(one("Relu", (1, 1, 1, 8193)), one("Relu", (1, 1, 1, 8192))),
     "general.type": Case(typed(INT64), typed(FLOAT)),
     "general.type-as-written": Case(typed(FLOAT), typed(HALF)),
-    "convolution.spatial": Case(
+    "convolution.spatial": Case(conv(x=(1, 16, 8, 8, 8), weight=(32, 16, 3, 3, 3)), conv()),
+    "convolution.one-dimension": Case(
         conv(x=(1, 16, 32), weight=(32, 16, 3)), conv(x=(1, 16, 1, 32), weight=(32, 16, 1, 3))
     ),
     "convolution.kernel": Case(
@@ -216,7 +217,9 @@ CASES: dict[str, Case] = {
         one("MatMul", (1, 4, 8), {"w": (8, 4)}), one("MatMul", (4, 8), {"w": (8, 4)})
     ),
     "fully-connected.plain": Case(gemm(alpha=0.5), gemm()),
-    "deconvolution.spatial": Case(deconv(x=(1, 16, 8), weight=(16, 8, 2), strides=[2]), deconv()),
+    "deconvolution.spatial": Case(
+        deconv(x=(1, 16, 8, 8, 8), weight=(16, 8, 2, 2, 2), strides=[2, 2, 2]), deconv()
+    ),
     "deconvolution.kernel": Case(
         deconv(weight=(16, 8, 1, 33), strides=[1, 4]),
         deconv(weight=(16, 8, 1, 64), strides=[1, 4]),
@@ -242,7 +245,9 @@ CASES: dict[str, Case] = {
     "deconvolution.output-channels": Case(
         deconv(weight=(16, BIG, 2, 2)), deconv(weight=(16, 8192, 2, 2))
     ),
-    "pooling.spatial": Case(pool(x=(1, 16, 8), kernel_shape=[2], strides=[2]), pool()),
+    "pooling.spatial": Case(
+        pool(x=(1, 16, 8, 8, 8), kernel_shape=[2] * 3, strides=[2] * 3), pool()
+    ),
     "pooling.operation": Case(pool("LpPool"), pool("AveragePool")),
     "pooling.window": Case(pool(kernel_shape=[9, 9]), pool(kernel_shape=[8, 8])),
     "pooling.padding": Case(
@@ -326,6 +331,7 @@ CASES: dict[str, Case] = {
         one("Transpose", (2, 16, 8, 8), perm=[0, 2, 3, 1]),
     ),
     "shuffle.neighbour": Case(beside("Concat"), beside("Relu")),
+    "slice.operation": Case(one("Pad", weights={"p": axes(0, 0, 1, 1, 0, 0, 1, 1)}), cut()),
     "slice.rank": Case(cut((1, 16, 8)), cut()),
     "slice.axes": Case(cut((4, 16, 8, 8), axis=0), cut((4, 16, 8, 8), axis=-1)),
     "slice.static": Case(cut(dynamic=True), cut()),
