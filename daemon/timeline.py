@@ -150,12 +150,20 @@ class Timeline:
         blocks = [decode(block.data, wanted) for block in sealed[first:after]]
         return join([*blocks, now]).around(begin_ns, end_ns)
 
-    def blocks_since(self, wall_ns: int) -> Iterator[Block]:
-        """Yield blocks with samples later than a wall time, oldest first, the open one too."""
+    def blocks_since(
+        self, wall_ns: int, wanted: Callable[[str], bool] | None = None
+    ) -> Iterator[Block]:
+        """Yield blocks with samples later than a wall time, oldest first, the open one too.
+
+        Args:
+            wall_ns: The time.
+            wanted: Says of a name whether its column is asked for; without it, all are.
+        """
         with self._changed:
             sealed = [block.data for block in self._sealed if block.wall_end_ns > wall_ns]
-            now = self._copy_open()
-        yield from map(decode, sealed)
+            now = self._copy_open(wanted)
+        for data in sealed:
+            yield decode(data, wanted)
         if max(now.wall_ns, default=wall_ns) > wall_ns:
             yield now
 
