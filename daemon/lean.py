@@ -1,8 +1,9 @@
 """Keeps out of the daemon what it does not serve: HTTP/2, WebSockets and, without TLS, OpenSSL.
 
 They would cost 7 MiB resident and are only there because hypercorn imports them whether they are
-used or not. ``keep_lean`` puts empty stand-ins in their places; it must be called before anything
-imports ``asyncio``. Why this is worth it: ``docs/decisions/lean-daemon.md``.
+used or not; half a MiB more is a table that starlette brings. ``keep_lean`` puts empty stand-ins
+in their places; it must be called before anything imports ``asyncio``. Why this is worth it:
+``docs/decisions/lean-daemon.md``.
 """
 
 import os
@@ -36,6 +37,11 @@ def keep_lean(*, tls: bool) -> None:
         for name in ("asyncio", "hashlib"):
             import_module(name)
         _stand_in("ssl", NotServedError)
+    if "html" not in sys.modules:
+        # Half a megabyte of named characters, for reading HTML, which is only written here.
+        entities = ModuleType("html.entities")
+        vars(entities)["html5"] = {}
+        sys.modules["html.entities"] = entities
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _stand_in("hypercorn.protocol.h2", _Refused)
     _stand_in("hypercorn.protocol.ws_stream", _Refused)

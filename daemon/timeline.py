@@ -150,6 +150,13 @@ class Timeline:
         blocks = [decode(block.data, wanted) for block in sealed[first:after]]
         return join([*blocks, now]).around(begin_ns, end_ns)
 
+    def covers(self, wall_ns: int) -> bool:
+        """Tell whether the oldest sample is not later than a wall time."""
+        with self._changed:
+            if self._sealed:
+                return self._sealed[0].wall_begin_ns <= wall_ns
+            return bool(self._open.wall_ns) and self._open.wall_ns[0] <= wall_ns
+
     def blocks_since(
         self, wall_ns: int, wanted: Callable[[str], bool] | None = None
     ) -> Iterator[Block]:

@@ -32,13 +32,13 @@ def page_routes(serving: "Serving") -> list[Route]:
     streams = asyncio.Semaphore(_STREAMS_AT_MOST)
 
     async def index(request: Request) -> Response:
-        return await _file(request, "index.html")
+        return _file(request, "index.html")
 
     async def run(request: Request) -> Response:
-        return await _file(request, "run.html")
+        return _file(request, "run.html")
 
     async def static(request: Request) -> Response:
-        return await _file(request, request.path_params["name"])
+        return _file(request, request.path_params["name"])
 
     async def status(_: Request) -> Response:
         from .status import status_of
@@ -77,10 +77,10 @@ def page_routes(serving: "Serving") -> list[Route]:
     ]
 
 
-async def _file(request: Request, name: str) -> Response:
+def _file(request: Request, name: str) -> Response:
     from .files import answer
 
-    return await asyncio.to_thread(answer, name, request.headers.get("if-none-match", ""))
+    return answer(name, request.headers.get("if-none-match", ""))
 
 
 def _not_too_many(streams: asyncio.Semaphore) -> None:

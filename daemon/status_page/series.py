@@ -37,7 +37,7 @@ class Window:
 
     Attributes:
         since_ns: Begin; the step in which it lies is given whole.
-        until_ns: End.
+        until_ns: End; so is that one.
         step_ns: Length of a step; steps begin at multiples of it.
     """
 
@@ -49,6 +49,11 @@ class Window:
     def begin_ns(self) -> int:
         """Begin of the first step."""
         return self.since_ns // self.step_ns * self.step_ns
+
+    @property
+    def end_ns(self) -> int:
+        """Last nanosecond of the last step."""
+        return (self.until_ns // self.step_ns + 1) * self.step_ns - 1
 
 
 @dataclass
@@ -86,7 +91,12 @@ def series(history: History, timeline: Timeline, window: Window) -> Generator[st
     yield f'{{"step":{window.step_ns / 1e9:.10g},"parts":['
     columns: tuple[str, ...] | None = None
     interval: float | None = None
-    blocks = blocks_between(history, timeline, window.begin_ns, window.until_ns, _wanted)
+    # The store is left alone where memory has it all, as it does each second of an open page.
+    blocks = (
+        timeline.blocks_since(window.begin_ns - 1, _wanted)
+        if timeline.covers(window.begin_ns)
+        else blocks_between(history, timeline, window.begin_ns - 1, window.end_ns, _wanted)
+    )
     for row, told in _rows(blocks, window):
         names = tuple(row.tallies)
         if names != columns:
@@ -117,11 +127,11 @@ def _rows(blocks: Iterator[Block], window: Window) -> Iterator[tuple[_Row, float
 
 def _steps(wall_ns: Sequence[int], window: Window) -> Iterator[tuple[int, slice]]:
     """Yield the number of each step, and where its samples stand."""
-    begin_ns, until_ns, step_ns = window.begin_ns, window.until_ns, window.step_ns
+    begin_ns, end_ns, step_ns = window.begin_ns, window.end_ns, window.step_ns
     at = 0
     for number, group in groupby(wall_ns, lambda wall: wall // step_ns):
         first, at = at, at + sum(1 for _ in group)
-        if begin_ns <= number * step_ns <= until_ns:
+        if begin_ns <= number * step_ns <= end_ns:
             yield number, slice(first, at)
 
 

@@ -34,10 +34,11 @@ export class Chart {
     this.empty = make("p", { class: "empty" }, "Nothing known in this time.");
     this.body = make("div", { class: "scroll" });
     this.details = make("details", {}, make("summary", {}, `${kind.title} as a table`), this.body);
+    this.details.addEventListener("toggle", () => this.#ask());
     this.element = make(
       "figure",
-      { id: kind.id, class: "chart" },
-      make("figcaption", {}, `${kind.title}, ${kind.unit}`),
+      { id: kind.id, class: "chart", "aria-labelledby": `${kind.id}-title` },
+      make("figcaption", { id: `${kind.id}-title` }, `${kind.title}, ${kind.unit}`),
       this.stage,
       this.empty,
       this.legend,
@@ -47,8 +48,9 @@ export class Chart {
 
   /** Draw what is known of a stretch of time. */
   render(series, view) {
-    const names = series.names().filter((name) => this.kind.holds.test(name));
-    this.#learn(names, series);
+    const found = series.names().filter((name) => this.kind.holds.test(name));
+    this.#learn(found, series);
+    const names = [...this.keys.keys()].filter((name) => found.includes(name));
     const shown = names.filter((name) => this.keys.get(name).shown);
     const lines = shown.map((name) => ({ name, pieces: series.pieces(name) }));
     this.stage.hidden = names.length === 0;
@@ -83,11 +85,16 @@ export class Chart {
       const key = { colour, value, button, shown: number < (this.kind.shown ?? Infinity) };
       button.addEventListener("click", () => {
         key.shown = !key.shown;
-        this.element.dispatchEvent(new Event("change", { bubbles: true }));
+        this.#ask();
       });
       this.keys.set(name, key);
       this.legend.append(button);
     }
+  }
+
+  /** Ask to be drawn again. */
+  #ask() {
+    this.element.dispatchEvent(new Event("change", { bubbles: true }));
   }
 
   #plot(lines, { begin, end, bands, cursor, now }) {
@@ -132,7 +139,7 @@ export class Chart {
     const told = time === null ? null : series.at(time);
     for (const [name, key] of this.keys) {
       key.button.hidden = !names.includes(name);
-      set(key.button, { "aria-pressed": key.shown });
+      set(key.button, { "aria-pressed": String(key.shown) });
       say(key.value, figure(this.kind, told?.values.get(name)?.mean));
     }
   }

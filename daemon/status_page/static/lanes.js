@@ -36,8 +36,8 @@ export class Lanes {
     this.empty = make("p", { class: "empty" }, "No run in this time.");
     this.element = make(
       "figure",
-      { id: "lanes", class: "chart" },
-      make("figcaption", {}, "Runs by device"),
+      { id: "lanes", class: "chart", "aria-labelledby": "lanes-title" },
+      make("figcaption", { id: "lanes-title" }, "Runs by device"),
       this.plot,
       this.empty,
       this.legend,

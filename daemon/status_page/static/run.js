@@ -12,7 +12,9 @@ const AGAIN_MS = 2000;
 const AROUND_SECONDS = 3;
 
 const at = (id) => document.getElementById(id);
-const id = decodeURIComponent(location.pathname.split("/").at(-1));
+const id = location.pathname.split("/").at(-1);
+// What a record of an older release may not have.
+const NONE = { cold_start_seconds: {}, overlapping_runs: [], phases: {}, quality: [], stages: {} };
 
 async function show() {
   const near = await ask("api/v1/summaries", { limit: 1 });
@@ -25,7 +27,7 @@ async function show() {
     setTimeout(() => guarded(show), AGAIN_MS);
     return;
   }
-  const report = await ask(`api/v1/runs/${encodeURIComponent(id)}`);
+  const report = { ...NONE, ...(await ask(`api/v1/runs/${id}`)) };
   head(report);
   const charts = make("div", { id: "charts" });
   const cursor = make("output", { id: "cursor" });
@@ -69,7 +71,10 @@ async function drawTimeline(report, charts) {
   series.take(answer);
   const own = { ...report, started_seconds: started, steady: report.phases.steady };
   const others = near.runs.filter((run) => run.run_id !== report.run_id);
-  const bands = [own, ...others].map((run) => bandOf(run, false, end));
+  const bands = [
+    ...[own, ...others].map((run) => bandOf(run, false, end)),
+    ...near.in_flight.map((run) => bandOf(run, true, Math.max(end, run.started_seconds))),
+  ];
   charts.render(series, { begin, end, now: end, bands });
 }
 

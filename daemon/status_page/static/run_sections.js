@@ -3,7 +3,7 @@
 import { urlOf } from "./api.js";
 import { draw, make, row, table } from "./dom.js";
 import { explained } from "./flags.js";
-import { bytes, count, digits, hertz, joules, NOTHING, percent, rate, seconds, watts } from "./words.js";
+import { bytes, count, digits, hertz, joules, NOTHING, percent, rate, seconds, SPACE, watts } from "./words.js";
 
 const WITHHOLDING = ["insufficient_samples", "aliased", "overlapped"];
 // A 99.9th percentile of fewer is little else than the longest one.
@@ -179,7 +179,7 @@ export function telemetry(report) {
     name, hertz(one.mean_hertz), hertz(one.min_hertz),
   ]);
   const zones = Object.entries(told.temperature).map(([name, one]) => [
-    name, `${one.max_celsius.toFixed(1)} °C`, `${one.delta_celsius >= 0 ? "+" : ""}${one.delta_celsius.toFixed(1)} °C`,
+    name, `${one.max_celsius.toFixed(1)}${SPACE}°C`, `${one.delta_celsius >= 0 ? "+" : ""}${one.delta_celsius.toFixed(1)}${SPACE}°C`,
   ]);
   const parts = [
     loads.length > 0 && table("Load", ["signal", "mean", "highest"], loads),

@@ -49,6 +49,6 @@ function line(run, isInFlight) {
       joules(run.gross_joules_per_inference),
       run.quality.length > 0 ? marks(run.quality) : NOTHING,
     ],
-    { class: isInFlight ? "running" : run.outcome },
+    { class: `run ${isInFlight ? "running" : run.outcome}` },
   );
 }

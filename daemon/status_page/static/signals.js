@@ -1,6 +1,6 @@
 // Which signals a chart shows, and what they are called.
 
-import { digits, NOTHING } from "./words.js";
+import { digits, NOTHING, SPACE } from "./words.js";
 
 const SOURCES = {
   firmware: "busy when asked (firmware)",
@@ -41,5 +41,5 @@ export function figure(chart, value) {
   if (value === null || value === undefined) return NOTHING;
   const shown = value * chart.factor;
   const text = chart.unit === "W" ? digits(shown) : shown.toFixed(chart.unit === "%" ? 0 : 1);
-  return `${text} ${chart.unit}`;
+  return `${text}${SPACE}${chart.unit}`;
 }

@@ -1,6 +1,8 @@
-// Figures as a person reads them: three digits, and the unit that fits.
+// Figures as a person reads them: three digits, and the unit that fits, on one line with them.
 
 export const NOTHING = "–";
+/** Between a number and its unit no line ends. */
+export const SPACE = "\u00a0";
 
 /** Print a number with three digits and no exponent. */
 export function digits(value, significant = 3) {
@@ -12,7 +14,7 @@ export function digits(value, significant = 3) {
 function scaled(value, units) {
   if (value === null || value === undefined) return NOTHING;
   const found = units.find(([size]) => Math.abs(value) >= size) ?? units.at(-1);
-  return value === 0 ? `0 ${units[0][1]}` : `${digits(value / found[0])} ${found[1]}`;
+  return value === 0 ? `0${SPACE}${units[0][1]}` : `${digits(value / found[0])}${SPACE}${found[1]}`;
 }
 
 export const seconds = (value) => scaled(value, [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]]);
@@ -23,7 +25,7 @@ export const bytes = (value) => scaled(value, [[2 ** 30, "GiB"], [2 ** 20, "MiB"
 export const rate = (value) => (value === null || value === undefined ? NOTHING : `${digits(value)}/s`);
 export const count = (value) => (value ?? null) === null ? NOTHING : value.toLocaleString("en");
 export const percent = (value) =>
-  (value ?? null) === null ? NOTHING : `${(100 * value).toFixed(1)} %`;
+  (value ?? null) === null ? NOTHING : `${(100 * value).toFixed(1)}${SPACE}%`;
 
 const two = (number) => String(number).padStart(2, "0");
 
@@ -43,7 +45,7 @@ export function moment(time) {
 
 /** Print a stretch of time that a person waits. */
 export function duration(value) {
-  if (value < 60) return `${digits(value)} s`;
+  if (value < 60) return `${digits(value)}${SPACE}s`;
   const whole = Math.round(value);
   if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
   return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
