@@ -35,7 +35,7 @@ class History:
             check_same_thread=False,
         )
         try:
-            reader.execute("PRAGMA cache_size=-256")
+            reader.execute("PRAGMA cache_size=-64")
         except sqlite3.Error:
             reader.close()
             raise

@@ -56,7 +56,7 @@ def blocks_between(
         wanted: Says of a name whether its column is asked for; without it, all are.
     """
     # Memory is asked first: a block that is stored meanwhile must not be missed, nor come twice.
-    in_memory = timeline.blocks_since(since_wall_ns, wanted)
+    in_memory = timeline.blocks_since(since_wall_ns, until_wall_ns, wanted)
     first = next(in_memory, None)
     but_from = None if first is None else (boot_id(), first.times_ns[0])
     for data in history.blocks(since_wall_ns, until_wall_ns, but_from):
@@ -65,9 +65,8 @@ def blocks_between(
         except CorruptBlockError as error:
             _LOG.warning("a stored block of samples is left out: %s", error)
     if first is not None:
-        for block in chain((first,), in_memory):
-            if min(block.wall_ns) <= until_wall_ns:
-                yield block
+        yield first
+        yield from in_memory
 
 
 def _rows(block: Block, since_seconds: float) -> Iterator[dict[str, Any]]:

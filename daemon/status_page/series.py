@@ -79,9 +79,9 @@ def series(history: History, timeline: Timeline, window: Window) -> Generator[st
     """Yield the pieces of a JSON document with the signals of a window.
 
     It is ``{"step", "parts", "interval"}``, in seconds. A part has the names of its ``columns``
-    and ``rows``: each the begin of a step, the means and the highest values, ``null`` where a
-    signal was absent all along. A step without samples has no row. Another part begins where
-    other signals are there. ``interval`` is the median time between the latest samples.
+    and ``rows``: each the begin of a step, the means and the highest values. A step without
+    samples has no row, and another part begins where other signals are there. ``interval`` is
+    the median time between the latest samples.
 
     Args:
         history: The store.
@@ -93,7 +93,7 @@ def series(history: History, timeline: Timeline, window: Window) -> Generator[st
     interval: float | None = None
     # The store is left alone where memory has it all, as it does each second of an open page.
     blocks = (
-        timeline.blocks_since(window.begin_ns - 1, _wanted)
+        timeline.blocks_since(window.begin_ns - 1, window.end_ns, _wanted)
         if timeline.covers(window.begin_ns)
         else blocks_between(history, timeline, window.begin_ns - 1, window.end_ns, _wanted)
     )

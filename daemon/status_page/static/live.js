@@ -30,7 +30,9 @@ async function tick() {
   showStatus(status);
   if (isPaused) return;
   series.totalRails = status.total_rails;
-  await Promise.all([catchUp(status.time), lookAtRuns(status)]);
+  // One after the other: two at a time would cost the daemon twice the memory.
+  await catchUp(status.time);
+  await lookAtRuns(status);
   const bands = [
     ...runs.in_flight.map((run) => bandOf(run, true, status.time)),
     ...[...runs.runs, ...older].map((run) => bandOf(run, false, status.time)),
