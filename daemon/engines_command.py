@@ -8,12 +8,12 @@ from pathlib import Path
 from ..collectors.engine_cache import EngineCache, Entry
 from ..parsers.built import Built
 from ..parsers.run_events import Loaded, Order, Phase, RunEvent
+from .exit_status import CHECK_SAYS_NO, FAILED, GOOD
 from .identity import new_run_id
 from .lanes import Lane
 
 _COLUMNS = ("engine", "model", "device", "batch", "precision", "MB", "verdict", "used")
 _SAID = {"load": "loading", "build": "building", "warm_up": "running it once"}
-_GOOD, _FAILED, _UNAVAILABLE = 0, 1, 3
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -30,12 +30,12 @@ def list_engines(arguments: argparse.Namespace) -> int:
         )
     total = sum(entry.sidecar.plan_bytes for entry in entries)
     print(f"{len(entries)} engine(s), {total / 1e6:.1f} MB in {directory}", file=sys.stderr)
-    return _GOOD
+    return GOOD
 
 
 def build_engines(arguments: argparse.Namespace) -> int:
     """Build an engine for each device, in a process of its own, and run it once."""
-    worst = _GOOD
+    worst = GOOD
     for device in arguments.on:
         worst = max(worst, _build(arguments, device))
     return worst
@@ -46,7 +46,7 @@ def prune_engines(arguments: argparse.Namespace) -> int:
     directory = _directory(arguments)
     if not directory.is_dir():
         print(f"there are no engines in {directory}", file=sys.stderr)
-        return _GOOD
+        return GOOD
     cache = EngineCache(directory)
     entries = cache.entries()
     doomed = entries if arguments.all else []
@@ -60,7 +60,7 @@ def prune_engines(arguments: argparse.Namespace) -> int:
     gone = [size for size in freed if size is not None]
     busy = f", {len(freed) - len(gone)} in use stay" if len(gone) < len(freed) else ""
     print(f"{len(gone)} engine(s) removed, {sum(gone) / 1e6:.1f} MB{busy}", file=sys.stderr)
-    return _GOOD
+    return GOOD
 
 
 def _build(arguments: argparse.Namespace, device: str) -> int:
@@ -94,10 +94,10 @@ def _build(arguments: argparse.Namespace, device: str) -> int:
         lane.close()
     if verdict.outcome != "ok":
         print(f"tegrascope: {device}: {verdict.reason}", file=sys.stderr)
-        return _UNAVAILABLE if verdict.unavailable else _FAILED
+        return CHECK_SAYS_NO if verdict.unavailable else FAILED
     for built in found:
         print(_describe(device, built))
-    return _GOOD
+    return GOOD
 
 
 def _describe(device: str, built: Built) -> str:

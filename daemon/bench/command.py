@@ -12,6 +12,7 @@ from pathlib import Path
 from ... import __version__
 from ...collectors.base import SYSTEM_CLOCK
 from ...parsers.errors import Mendable
+from ..exit_status import CHECK_SAYS_NO, FAILED, GOOD
 from ..nsys import find_nsys
 from ..output import standard_output
 from ..signals import END, RELOAD, Signals
@@ -23,7 +24,6 @@ from .settings import Asked, read_settings
 from .stand import Stand
 from .watch import Watcher
 
-GOOD, FAILED, CHECK_SAYS_NO = 0, 1, 3
 _BACKGROUND_SECONDS = 2.0
 
 

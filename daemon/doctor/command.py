@@ -11,11 +11,11 @@ from ...collectors.machine import Machine
 from ...parsers.errors import Mendable
 from ..config import Config
 from ..config_file import ConfigError, load_config
+from ..exit_status import CHECK_SAYS_NO, GOOD
 from .examine import Told, examine
 from .finding import Patient
 from .report import as_document, as_lines, summary
 
-_GOOD, _CHECK_SAYS_NO = 0, 3
 _INSTALLED_CONFIG = Path("/etc/tegrascope.yaml")
 _INSTALLED_STATE = Path("/var/lib/tegrascope")
 
@@ -37,7 +37,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         for line in as_lines(noted(), colour):
             print(line, flush=True)
         print(summary(found))
-    return _CHECK_SAYS_NO if any(told.finding.stops for told in found) else _GOOD
+    return CHECK_SAYS_NO if any(told.finding.stops for told in found) else GOOD
 
 
 def make_patient(machine: Machine, config_path: Path | None, state_dir: Path | None) -> Patient:
@@ -48,7 +48,7 @@ def make_patient(machine: Machine, config_path: Path | None, state_dir: Path | N
         config_path: As asked for; without it, the one of the installed service if there is one.
         state_dir: As asked for; without it, the one of the installed service, or the user's own.
     """
-    from ..cli import default_state_dir
+    from ..arguments.common import default_state_dir
 
     installed = machine.at(str(_INSTALLED_CONFIG))
     if config_path is None and installed.is_file():
