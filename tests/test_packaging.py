@@ -102,7 +102,7 @@ def test_wheel_works_away_from_the_checkout(built, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     for command in (
         ["-c", code],
-        ["-c", "from tegrascope.daemon.status_page.files import answer; answer('live.js', '')"],
+        ["-c", "from tegrascope.daemon.status_page.files import DIRECTORY as d; d.iterdir()"],
         ["-m", "tegrascope", "simulate", "--lines", "1"],
         ["-m", "tegrascope", "check-config", str(tmp_path / "tegrascope/daemon/demo.yaml")],
     ):

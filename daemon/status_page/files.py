@@ -3,9 +3,11 @@
 from pathlib import Path
 
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 
 from ... import __version__
+from .packed import pack, packed, takes_gzip
 
 DIRECTORY = Path(__file__).with_name("static")
 _TYPES = {
@@ -30,12 +32,12 @@ POLICY = "; ".join(
 )
 
 
-def answer(name: str, known: str) -> Response:
+def answer(name: str, request: Request) -> Response:
     """Return a file, or nothing but its headers where the browser has it already.
 
     Args:
         name: Of the file.
-        known: ``If-None-Match`` of the request.
+        request: Says what the browser has already, and whether it unpacks.
 
     Raises:
         HTTPException: There is no such file.
@@ -55,6 +57,13 @@ def answer(name: str, known: str) -> Response:
         "referrer-policy": "no-referrer",
         "x-content-type-options": "nosniff",
     }
-    if tag in (one.strip() for one in known.split(",")):
+    known = request.headers.get("if-none-match", "").split(",")
+    if tag in (one.strip() for one in known):
         return Response(status_code=304, headers=headers)
-    return Response(path.read_bytes(), headers=headers, media_type=kind)
+    content = path.read_bytes()
+    if takes_gzip(request):
+        sent = packed(pack([content]), kind)
+    else:
+        sent = Response(content, media_type=kind)
+    sent.headers.update(headers)
+    return sent

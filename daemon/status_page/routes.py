@@ -5,6 +5,7 @@ instead of whole samples, a line a run instead of whole reports.
 """
 
 import asyncio
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
@@ -54,18 +55,19 @@ def page_routes(serving: "Serving") -> list[Route]:
         step = number(request, "step", _STEP_SECONDS, 0.1, 3600) or _STEP_SECONDS
         if (until - since) / step > _BUCKETS_AT_MOST:
             raise HTTPException(400, f"that is over {_BUCKETS_AT_MOST} steps: ask for a longer one")
-        _not_too_many(streams)
+        if streams.locked():
+            raise HTTPException(503, "enough others read the page now", {"retry-after": "1"})
         window = Window(round(since * 1e9), round(until * 1e9), round(step * 1e9))
         made = series(serving.history, serving.timeline, window)
-        return _fresh(Streamed(made, streams))
+        return _fresh(await _json(request, made, streams))
 
     async def summaries(request: Request) -> Response:
         from .summaries import summaries
 
         limit = number(request, "limit", 50, 1, _RUNS_AT_MOST)
         before = number(request, "before", None, 0, _LATEST_SECONDS)
-        made = await asyncio.to_thread(summaries, serving.history, int(limit or 1), before)
-        return _fresh(Response(made, media_type="application/json"))
+        made = summaries(serving.history, int(limit or 1), before)
+        return _fresh(await _json(request, made, streams))
 
     return [
         Route("/", index),
@@ -80,12 +82,19 @@ def page_routes(serving: "Serving") -> list[Route]:
 def _file(request: Request, name: str) -> Response:
     from .files import answer
 
-    return answer(name, request.headers.get("if-none-match", ""))
+    return answer(name, request)
 
 
-def _not_too_many(streams: asyncio.Semaphore) -> None:
-    if streams.locked():
-        raise HTTPException(503, "enough others read the page now", {"retry-after": "1"})
+async def _json(
+    request: Request, pieces: Generator[str, None, None], streams: asyncio.Semaphore
+) -> Response:
+    from .packed import pack, packed, takes_gzip
+
+    if not takes_gzip(request):
+        return Streamed(pieces, streams)
+    async with streams:
+        made = await asyncio.to_thread(pack, map(str.encode, pieces))
+    return packed(made, "application/json")
 
 
 def _fresh(response: Response) -> Response:

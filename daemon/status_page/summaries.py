@@ -1,5 +1,7 @@
 """Runs as lines of a table: SQLite cuts them out of the reports, which are long."""
 
+from collections.abc import Generator
+
 from ..history import History
 
 _LATENCIES = ("p50_seconds", "p99_seconds")
@@ -36,8 +38,10 @@ _SUMMARY = "json_object({})".format(
 )
 
 
-def summaries(history: History, limit: int, before_seconds: float | None) -> str:
-    """Return a JSON document with the runs in flight and the latest finished ones.
+def summaries(
+    history: History, limit: int, before_seconds: float | None
+) -> Generator[str, None, None]:
+    """Yield the pieces of a JSON document with the runs in flight and the latest finished ones.
 
     It is ``{"in_flight", "runs"}``, newest first, of each what the table shows.
 
@@ -49,4 +53,4 @@ def summaries(history: History, limit: int, before_seconds: float | None) -> str
     before_ns = None if before_seconds is None else int(before_seconds * 1e9)
     in_flight = ",".join(history.pick_runs(_SUMMARY, limit, in_flight=True))
     finished = ",".join(history.pick_runs(_SUMMARY, limit, before_ns))
-    return f'{{"in_flight":[{in_flight}],"runs":[{finished}]}}'
+    yield f'{{"in_flight":[{in_flight}],"runs":[{finished}]}}'

@@ -258,6 +258,17 @@ def test_status_page_is_sent_once_and_asks_nobody_else(server, path):
     assert (again[0], again[2]) == (304, b"")
 
 
+@pytest.mark.parametrize("path", ["/", "/static/live.js", "/api/v1/series", "/api/v1/summaries"])
+def test_status_page_is_the_same_packed(server, path):
+    """A browser gets in gzip what a curl gets as it is."""
+    server.timeline.append(S, time.time_ns(), {"gpu.utilization_ratio": 0.5})
+    where = f"{path}?until=9e8&since=899999900" if "series" in path else path
+    _, headers, packed = server.ask("GET", where, **{"Accept-Encoding": "br, gzip"})
+    assert headers["content-encoding"] == "gzip"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert gzip.decompress(packed) == server.ask("GET", where)[2]
+
+
 def test_page_is_packed_when_asked(server):
     """Prometheus asks for gzip, and gets the same page in fewer bytes; a curl gets it as it is."""
     _, headers, packed = server.ask("GET", "/metrics", **{"Accept-Encoding": "gzip"})

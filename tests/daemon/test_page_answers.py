@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from tegrascope.daemon.history import History
 from tegrascope.daemon.identity import boot_id
@@ -27,17 +28,23 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted(path.name for path in DIRECTORY.iterdir())
 
 
+def asked(**headers: str) -> Request:
+    """Return a request with these headers."""
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    return Request({"type": "http", "method": "GET", "path": "/", "headers": raw})
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_files_may_ask_nobody_else(name):
     """Each file comes with a policy without exceptions, and is not sent twice."""
-    sent = answer(name, "")
+    sent = answer(name, asked())
     assert sent.status_code == 200
     policy = sent.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert "frame-ancestors 'none'" in policy
     assert sent.headers["x-content-type-options"] == "nosniff"
-    again = answer(name, f'"other", {sent.headers["etag"]}')
+    again = answer(name, asked(**{"if-none-match": f'"other", {sent.headers["etag"]}'}))
     assert (again.status_code, again.body) == (304, b"")
     text = (DIRECTORY / name).read_text(encoding="utf-8").replace("http://www.w3.org/", "")
     assert "//" not in re.sub(r"^\s*//.*$|[^:]//.*$", "", text, flags=re.MULTILINE)
@@ -48,7 +55,7 @@ def test_files_may_ask_nobody_else(name):
 def test_no_other_file_is_served(name):
     """Only what lies in the folder, under its own name."""
     with pytest.raises(HTTPException) as refused:
-        answer(name, "")
+        answer(name, asked())
     assert refused.value.status_code == 404
 
 
@@ -187,7 +194,7 @@ def test_runs_in_short_are_what_the_reports_say(tmp_path):
     )
     store.finish(made)
     store.begin(made.model_copy(update={"run_id": "r2", "started_wall_ns": 9 * S}))
-    told = json.loads(summaries(History(store.path), 10, None))
+    told = json.loads("".join(summaries(History(store.path), 10, None)))
     assert [run["run_id"] for run in told["in_flight"]] == ["r2"]
     (run,) = told["runs"]
     assert run["steady"] == {"begin_ns": 12, "end_ns": 18}
@@ -195,5 +202,5 @@ def test_runs_in_short_are_what_the_reports_say(tmp_path):
     assert run["overlapping_runs"] == ["r0"]
     assert (run["workload"], run["reason"]) == ("it's", 'a "quoted" reason')
     assert (run["p50_seconds"], run["gross_joules"], run["started_seconds"]) == (0.25, None, 5.0)
-    assert json.loads(summaries(History(store.path), 10, 5.0))["runs"] == []
+    assert json.loads("".join(summaries(History(store.path), 10, 5.0)))["runs"] == []
     store.close()
