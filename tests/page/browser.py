@@ -25,6 +25,7 @@ _FLAGS = (
     # Not as root, in a container, does it have a sandbox; it sees nothing but our own page.
     "--no-sandbox",
     "--disable-gpu",
+    "--disable-lcd-text",
     "--disable-dev-shm-usage",
     "--disable-background-networking",
     "--disable-component-update",

@@ -65,15 +65,15 @@ def run_page(url: str, path: Path) -> None:
     last = "document.querySelector('#runs tbody tr.ok a')?.href"
     with page(url, 1000) as tab:
         where = tab.wait_for(last)
-    with page(where, 1000) as tab:
-        tab.picture(path, 1500)
+    with page(where, 900) as tab:
+        tab.picture(path, 1150)
 
 
 # The picture of `tegrascope top` has its place here.
 PICTURES: dict[str, Callable[[str, Path], None]] = {
-    "status-page.png": lambda url, path: status_page(url, path, 1200, 1000),
-    "status-page-dark.png": lambda url, path: status_page(url, path, 1200, 1000, dark=True),
-    "status-page-phone.png": lambda url, path: status_page(url, path, 390, 1500),
+    "status-page.png": lambda url, path: status_page(url, path, 1000, 780),
+    "status-page-dark.png": lambda url, path: status_page(url, path, 1000, 780, dark=True),
+    "status-page-phone.png": lambda url, path: status_page(url, path, 390, 1400),
     "run-page.png": run_page,
 }
 

@@ -7,7 +7,7 @@ import { clock } from "./words.js";
 
 const RIGHT = 8;
 const LANE = 26;
-const LETTER = 6.4;
+const LETTER = 7.2;
 const SHADES = 4;
 
 /** Return where a run lies in time; one in flight ends now. */
