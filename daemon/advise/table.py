@@ -92,7 +92,10 @@ def _others(advice: Advice) -> Iterator[str]:
     if gpu is not None and gpu != advice.chosen:
         can = "" if gpu.used <= 1 else f", which can't be: it takes {percent(gpu.used)} of it"
         yield f"all on the GPU: {_value(gpu)}{can}"
-    yield f"{advice.placements} placements, {advice.looked_at} looked at, the others proven worse or impossible"
+    yield (
+        f"{advice.placements} placements, {advice.looked_at} looked at, the others proven worse or"
+        " impossible"
+    )
 
 
 def _where(placement: PlacementAdvice) -> str:

@@ -120,8 +120,9 @@ def _foretold(settings: BenchSettings) -> str:
     """Say how much there is to measure together, before anything is: placements multiply."""
     turns = Plan.of(settings.rounds).least
     count, ways, seconds = foreseen(settings, turns)
+    placements = "1 placement" if count == 1 else f"{count} placements"
     return (
-        f"after the models alone, {count} placements of {len(settings.models)} models:"
+        f"after the models alone, {placements} of {len(settings.models)} models:"
         f" {turns} times {ways} rounds, alone and together; about {duration(seconds)}"
     )
 
