@@ -7,8 +7,9 @@ A placement gives each task one of its options. What holds for it:
   Of a pair on one accelerator that was never measured, one waits for the other once.
 - **duty** of an accelerator: the share of time that its tasks need. Each asks for rate over
   throughput, more where tasks on other accelerators slow it; what several get done on one
-  accelerator together, against alone, is measured, or taken as neither more nor less. The GPU has
-  besides what tasks on a DLA leave to it.
+  accelerator together, against alone, is measured, or taken as neither more nor less; the least
+  of their pairs counts, and no task needs less than alone. The GPU has besides what tasks on a
+  DLA leave to it.
 - **power**: rate times net energy of an input, summed, and for tasks that were measured together
   what that cost beyond the same work alone, for the share of time in which they are at it at once.
 
@@ -17,6 +18,7 @@ A margin of 0.1 has latency and duty ten percent worse than that, and only those
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from math import hypot, prod
 from typing import Literal, TypeAlias
@@ -151,82 +153,129 @@ class Problem:
             ValueError: The cost of one of its cells is not known.
         """
         cells = tuple(enumerate(placement))
-        latency = tuple(self._latency(cell, cells) for cell in cells)
-        duty = self._duty(cells)
-        ratios = [
-            seconds / task.deadline_seconds
-            for seconds, task in zip(latency, self.tasks, strict=True)
-        ]
+        latency, duty = self._latencies(cells), self._duty(cells)
         terms = self._terms(cells)
         return Outcome(
             placement=placement,
             latency_seconds=latency,
             duty=duty,
-            worst=(1 + self.margin) * max(*ratios, *duty.values()),
+            worst=self._worst(cells, latency, duty),
             terms=terms,
             value=sum(term.coefficient * term.figure.value for term in terms.values()),
         )
+
+    def worst(self, cells: Sequence[Cell]) -> float:
+        """Return the largest of latency over deadline and of duty, with margin.
+
+        Of more than three tasks the cells may be some of them: with the others it is no less,
+        for none makes another faster.
+        """
+        return self._worst(cells, self._latencies(cells), self._duty(cells))
 
     def share(self, cell: Cell) -> float:
         """Return the share of time that a cell needs alone."""
         return self.tasks[cell[0]].rate * self.option(cell).busy_seconds
 
-    def _effect(self, *cells: Cell) -> Effect | None:
-        return self.effects.get(frozenset(cells))
+    def slower(self, cell: Cell, other: Cell) -> float:
+        """Return by how much one cell is longer at an input beside another: 0 is not at all."""
+        pair = self.pairs.get(cell, {}).get(other)
+        return 0.0 if pair is None else 1 / min(1.0, pair.speed[cell[0]]) - 1
+
+    @cached_property
+    def pairs(self) -> dict[Cell, dict[Cell, Effect]]:
+        """What was measured of two, by the one and the other."""
+        found: dict[Cell, dict[Cell, Effect]] = {}
+        for cells, effect in self.effects.items():
+            if len(cells) == 2:
+                one, other = cells
+                found.setdefault(one, {})[other] = effect
+                found.setdefault(other, {})[one] = effect
+        return found
+
+    @cached_property
+    def powers(self) -> tuple[tuple[tuple[Cell, ...], Figure], ...]:
+        """Which cells take more together than alone, or less, and how much while all are at it."""
+        if self.objective != "energy":
+            return ()
+        return tuple(
+            (tuple(sorted(cells)), effect.watts)
+            for cells, effect in self.effects.items()
+            if effect.watts is not None
+        )
+
+    def _worst(
+        self, cells: Sequence[Cell], latency: Sequence[float], duty: Mapping[Device, float]
+    ) -> float:
+        ratios = [
+            seconds / self.tasks[number].deadline_seconds
+            for seconds, (number, _) in zip(latency, cells, strict=True)
+        ]
+        return (1 + self.margin) * max([0.0, *ratios, *duty.values()])
+
+    def _whole(self, cells: Sequence[Cell]) -> Effect | None:
+        """Return what was measured of just these, where they are all and more than one."""
+        is_all = 1 < len(cells) == len(self.tasks)
+        return self.effects.get(frozenset(cells)) if is_all else None
+
+    def _latencies(self, cells: Sequence[Cell]) -> tuple[float, ...]:
+        whole = self._whole(cells)
+        if whole is None:
+            return tuple(self._latency(cell, cells) for cell in cells)
+        return tuple(
+            self.option(cell).latency_seconds * max(1.0, whole.tail[cell[0]]) for cell in cells
+        )
 
     def _latency(self, cell: Cell, cells: Sequence[Cell]) -> float:
-        alone = self.option(cell).latency_seconds
-        whole = self._effect(*cells) if len(cells) > 1 else None
-        if whole is not None:
-            return alone * max(1.0, whole.tail[cell[0]])
+        option, pairs = self.option(cell), self.pairs.get(cell, {})
         factor, waiting = 1.0, 0.0
         for other in cells:
             if other == cell:
                 continue
-            pair = self._effect(cell, other)
-            if pair is not None:
-                factor *= max(1.0, pair.tail[cell[0]])
-            elif self.takes_turns and self._share_one(cell, other):
+            if other in pairs:
+                factor *= max(1.0, pairs[other].tail[cell[0]])
+            elif self.takes_turns and self.option(other).device == option.device:
                 waiting += self.option(other).latency_seconds
-        return alone * factor + waiting
+        return option.latency_seconds * factor + waiting
 
     def _duty(self, cells: Sequence[Cell]) -> dict[Device, float]:
         used: dict[Device, list[Cell]] = {}
+        left_to_gpu = 0.0
         for cell in cells:
-            used.setdefault(self.option(cell).device, []).append(cell)
-        whole = self._effect(*cells) if len(cells) > 1 else None
+            option = self.option(cell)
+            used.setdefault(option.device, []).append(cell)
+            if option.device != "gpu" and option.gpu_seconds is not None:
+                left_to_gpu += self.tasks[cell[0]].rate * option.gpu_seconds.value
+        whole = self._whole(cells)
         duty: dict[Device, float] = {}
         for device, mine in used.items():
             if whole is not None:
                 done = sum(whole.speed[cell[0]] for cell in mine)
-                done = min(done, 1.0) if len(mine) == 1 else done
-                duty[device] = sum(map(self.share, mine)) / done
+                needed = [self.share(cell) for cell in mine]
             else:
-                needed = sum(self.share(c) / self._speed(c, cells) for c in mine)
-                duty[device] = needed / self._done_together(mine)
-        left_to_gpu = sum(
-            self.tasks[cell[0]].rate * option.gpu_seconds.value
-            for cell in cells
-            if (option := self.option(cell)).device != "gpu" and option.gpu_seconds is not None
-        )
+                done = self._done_together(mine)
+                needed = [self.share(cell) / self._speed(cell, cells) for cell in mine]
+            # However well they go together, none of them needs less than alone.
+            duty[device] = max(sum(needed) / done, *needed)
         if left_to_gpu:
             duty["gpu"] = duty.get("gpu", 0.0) + left_to_gpu
         return duty
 
     def _speed(self, cell: Cell, cells: Sequence[Cell]) -> float:
         """Return a task's throughput beside those on other accelerators, over that alone."""
-        pairs = [
-            self._effect(cell, other)
+        pairs, device = self.pairs.get(cell), self.option(cell).device
+        if pairs is None:
+            return 1.0
+        return prod(
+            min(1.0, pairs[other].speed[cell[0]])
             for other in cells
-            if other != cell and not self._share_one(cell, other)
-        ]
-        return prod(min(1.0, pair.speed[cell[0]]) for pair in pairs if pair is not None)
+            if other in pairs and self.option(other).device != device
+        )
 
     def _done_together(self, cells: Sequence[Cell]) -> float:
         """Return what tasks on one accelerator get done at once, over one after the other."""
         if len(cells) == 1:
             return 1.0
-        pairs = [self._effect(*pair) for pair in combinations(cells, 2)]
+        pairs = [self.pairs.get(one, {}).get(other) for one, other in combinations(cells, 2)]
         return min(1.0 if pair is None else sum(pair.speed.values()) for pair in pairs)
 
     def _terms(self, cells: Sequence[Cell]) -> dict[object, Term]:
@@ -236,28 +285,21 @@ class Problem:
             if figure is None:
                 raise ValueError(f"the cost of {self.tasks[cell[0]].name} is not known")
             terms[cell] = Term(self.tasks[cell[0]].rate, figure)
-        if self.objective == "energy" and self.effects:
+        if self.powers:
             at_it = {cell: self._in_flight(cell, cells) for cell in cells}
-            for size in (2, 3):
-                for some in combinations(cells, size):
-                    effect = self._effect(*some)
-                    if effect is not None and effect.watts is not None:
-                        share = prod(at_it[cell] for cell in some)
-                        terms[frozenset(some)] = Term(share, effect.watts)
+            for some, watts in self.powers:
+                if all(cell in at_it for cell in some):
+                    terms[some] = Term(prod(at_it[cell] for cell in some), watts)
         return terms
 
     def _in_flight(self, cell: Cell, cells: Sequence[Cell]) -> float:
         """Return the share of time in which a task is at it: longer where others slow it."""
-        longer = 1.0
-        for other in cells:
-            pair = None if other == cell else self._effect(cell, other)
-            if pair is not None:
-                slower = 1 / min(1.0, pair.speed[cell[0]]) - 1
-                longer += slower * min(1.0, self.share(other))
+        longer = 1.0 + sum(
+            self.slower(cell, other) * min(1.0, self.share(other))
+            for other in cells
+            if other != cell
+        )
         return min(1.0, self.share(cell) * longer)
-
-    def _share_one(self, one: Cell, other: Cell) -> bool:
-        return self.option(one).device == self.option(other).device
 
 
 def gap(better: Outcome, worse: Outcome) -> tuple[float, float | None]:

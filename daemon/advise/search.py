@@ -1,9 +1,9 @@
 """Every placement, looked at or proven no better: branch and bound, nothing left to luck."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import hypot, inf, prod
 
+from ..bench.measured import Figure
 from .problem import Cell, Outcome, Placement, Problem, gap
 
 MOST_TASKS = 10
@@ -46,28 +46,46 @@ def is_tie(better: Outcome, worse: Outcome) -> bool:
 def search(problem: Problem) -> Found:
     """Return the placements that are best.
 
-    Branches are left where an option alone is too slow, where tasks placed so far need more of an
-    accelerator than there is, and where the least that can be added costs more than the second
-    best by more than any interval is wide.
+    Branches are left where the tasks placed so far already break a limit, and where the least that
+    the whole can cost is more than the second best by more than any interval is wide.
     """
     seen = _Search(problem)
     seen.place(())
-    seen.ranked.sort(key=lambda one: (one.value, one.placement))
-    count = prod(len(task.options) for task in problem.tasks)
-    return Found(tuple(seen.ranked), count, seen.looked_at)
+    ranked = sorted(seen.ranked, key=lambda one: (one.value, one.placement))
+    return Found(tuple(ranked), placements_of(problem), seen.looked_at)
+
+
+def placements_of(problem: Problem) -> int:
+    """Return how many placements there are."""
+    return prod(len(task.options) for task in problem.tasks)
 
 
 def least_bad(problem: Problem) -> Outcome:
     """Return the placement that breaks its limits least, where none keeps them."""
-    return min(map(problem.evaluate, _all(problem)), key=lambda one: (one.worst, one.value))
+    best: list[Outcome] = []
+
+    def place(begun: Placement) -> None:
+        if best and _worst(problem, begun) >= best[0].worst:
+            return
+        if len(begun) < len(problem.tasks):
+            for number in range(len(problem.tasks[len(begun)].options)):
+                place((*begun, number))
+            return
+        best[:] = [problem.evaluate(begun)]
+
+    place(())
+    return best[0]
 
 
-def _all(problem: Problem, begun: Placement = ()) -> Iterator[Placement]:
-    if len(begun) == len(problem.tasks):
-        yield begun
-        return
-    for number in range(len(problem.tasks[len(begun)].options)):
-        yield from _all(problem, (*begun, number))
+def _worst(problem: Problem, begun: Placement) -> float:
+    """Return what is the least that the worst of a placement that begins so can be.
+
+    Two or three that were measured just so may be better off than some of them are; then there
+    are few placements, and only whole ones are judged.
+    """
+    if len(problem.tasks) > 3 or len(begun) == len(problem.tasks):
+        return problem.worst(tuple(enumerate(begun)))
+    return 0.0
 
 
 class _Search:
@@ -77,29 +95,31 @@ class _Search:
         self.ranked: list[Outcome] = []
         self.looked_at = 0
         self._problem = problem
-        self._limit = 1 / (1 + problem.margin)
         self._two_best = [inf, inf]
-        costs = [
-            [self._cost((number, option)) for option in range(len(task.options))]
+        self._costs = [
+            [_cost(problem, (number, option)) for option in range(len(task.options))]
             for number, task in enumerate(problem.tasks)
         ]
-        least = [min(row, default=0.0) for row in costs]
-        self._costs = costs
+        least = [min(row) for row in self._costs]
         self._least_left = [sum(least[number:]) for number in range(len(least) + 1)]
-        known = [one.watts for one in problem.effects.values() if one.watts is not None]
+        most = {cell: _most_in_flight(problem, cell) for cell in _cells(problem)}
+        self._powers = [
+            (cells, watts, prod(most[cell] for cell in cells)) for cells, watts in problem.powers
+        ]
         # Together some cost less than alone: so much at most may a branch still save.
-        self._saved = sum(min(0.0, figure.value) for figure in known)
-        if problem.objective != "energy":
-            self._saved = 0.0
-        self._gain = max([1.0, *self._gains()])
+        self._saved = sum(share * min(0.0, watts.value) for _, watts, share in self._powers)
         self._reach = self._widest()
 
     def place(self, begun: Placement) -> None:
         """Look at everything that begins so."""
-        if self._is_hopeless(begun):
+        if self._least(begun) > self._two_best[1] + self._reach:
+            return
+        if _worst(self._problem, begun) > ROUNDING:
             return
         if len(begun) < len(self._problem.tasks):
-            for number in self._order(len(begun)):
+            # The cheapest first: the sooner the bound is low, the better.
+            row = self._costs[len(begun)]
+            for number in sorted(range(len(row)), key=row.__getitem__):
                 self.place((*begun, number))
             return
         self.looked_at += 1
@@ -108,50 +128,52 @@ class _Search:
             self.ranked.append(outcome)
             self._two_best = sorted([*self._two_best, outcome.value])[:2]
 
-    def _order(self, number: int) -> Sequence[int]:
-        """Return a task's options, the cheapest first: the sooner the bound is low, the better."""
-        return sorted(range(len(self._costs[number])), key=self._costs[number].__getitem__)
-
-    def _is_hopeless(self, begun: Placement) -> bool:
+    def _least(self, begun: Placement) -> float:
+        """Return what anything that begins so costs at least."""
         problem = self._problem
-        needed: dict[str, float] = {}
-        for cell in enumerate(begun):
-            option, task = problem.option(cell), problem.tasks[cell[0]]
-            if option.latency_seconds > ROUNDING * self._limit * task.deadline_seconds:
-                return True
-            needed[option.device] = needed.get(option.device, 0.0) + problem.share(cell)
-        if any(share > ROUNDING * self._limit * self._gain for share in needed.values()):
-            return True
         cost = sum(self._costs[number][option] for number, option in enumerate(begun))
-        floor = cost + self._least_left[len(begun)] + self._saved
-        return floor > self._two_best[1] + self._reach
-
-    def _gains(self) -> Iterator[float]:
-        """Yield how much more tasks on one accelerator got done at once than in turns."""
-        for cells, effect in self._problem.effects.items():
-            done: dict[str, float] = {}
-            for cell in cells:
-                device = self._problem.option(cell).device
-                done[device] = done.get(device, 0.0) + effect.speed[cell[0]]
-            yield from done.values()
-
-    def _cost(self, cell: Cell) -> float:
-        figure = self._problem.figure(cell)
-        if figure is None:
-            raise ValueError(f"the cost of {self._problem.tasks[cell[0]].name} is not known")
-        return self._problem.tasks[cell[0]].rate * figure.value
+        placed = set(enumerate(begun))
+        more = sum(
+            watts.value * prod(min(1.0, problem.share(cell)) for cell in cells)
+            for cells, watts, _ in self._powers
+            if watts.value > 0 and placed.issuperset(cells)
+        )
+        return cost + more + self._least_left[len(begun)] + self._saved
 
     def _widest(self) -> float:
         """Return half an interval than which that of no difference is wider."""
         halves: list[float] = []
         for number, task in enumerate(self._problem.tasks):
             own = [_half(self._problem.figure((number, n))) for n in range(len(task.options))]
-            halves += 2 * [task.rate * max(own, default=0.0)]
-        effects = self._problem.effects.values()
-        halves += [_half(effect.watts) for effect in effects if effect.watts is not None]
+            halves += 2 * [task.rate * max(own)]
+        halves += [share * _half(watts) for _, watts, share in self._powers]
         return inf if inf in halves else hypot(*halves)
 
 
-def _half(figure: object) -> float:
-    low, high = getattr(figure, "low", None), getattr(figure, "high", None)
-    return inf if low is None or high is None else (high - low) / 2
+def _cells(problem: Problem) -> list[Cell]:
+    return [(n, o) for n, task in enumerate(problem.tasks) for o in range(len(task.options))]
+
+
+def _most_in_flight(problem: Problem, cell: Cell) -> float:
+    """Return the largest share of time for which a cell may be at it, beside whomever."""
+    longer = 1.0
+    for number, task in enumerate(problem.tasks):
+        if number != cell[0]:
+            others = [(number, option) for option in range(len(task.options))]
+            longer += max(
+                problem.slower(cell, other) * min(1.0, problem.share(other)) for other in others
+            )
+    return min(1.0, problem.share(cell) * longer)
+
+
+def _cost(problem: Problem, cell: Cell) -> float:
+    figure = problem.figure(cell)
+    if figure is None:
+        raise ValueError(f"the cost of {problem.tasks[cell[0]].name} is not known")
+    return problem.tasks[cell[0]].rate * figure.value
+
+
+def _half(figure: Figure | None) -> float:
+    if figure is None or figure.low is None or figure.high is None:
+        return inf
+    return (figure.high - figure.low) / 2

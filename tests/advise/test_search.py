@@ -23,7 +23,7 @@ def made(seed):
     Some can't be met, some have a tie, some were measured together and some were not.
     """
     draw = random.Random(seed)
-    count = draw.choice((1, 2, 2, 3, 3, 4, 5))
+    count = draw.choice((1, 2, 2, 3, 3, 4, 4, 5))
     strain = draw.uniform(0.2, 1.6) / count
     tasks = []
     for _ in range(count):
@@ -125,16 +125,19 @@ def reckon(tasks, effects, objective, margin, placement):
         load = 0.0
         if whole and mine:
             done = sum(whole["speed"][i] for i in mine)
-            load = sum(share[i] for i in mine) / (min(1.0, done) if len(mine) == 1 else done)
+            load = max(sum(share[i] for i in mine) / done, max(share[i] for i in mine))
         elif mine:
+            largest = 0.0
             for i in mine:
                 slow = 1.0
                 for j in set(range(n)) - set(mine):
                     slow /= min(1.0, pair(i, j)["speed"][i]) if pair(i, j) else 1.0
                 load += share[i] * slow
+                largest = max(largest, share[i] * slow)
             pairs = [pair(i, j) for i, j in combinations(mine, 2)]
             if pairs:
                 load /= min(sum(one["speed"].values()) if one else 1.0 for one in pairs)
+            load = max(load, largest)
         if here == "gpu":
             load += sum(rate[i] * options[i]["gpu"][0] for i in range(n) if device[i] != "gpu")
         worst = max(worst, load * (1 + margin))
