@@ -210,6 +210,12 @@ def _assumed(
         )
     if shown is None:
         return
+    devices = {problem.option(cell).device for cell in enumerate(shown.placement)}
+    if problem.objective == "energy" and devices - {"gpu"}:
+        yield (
+            "a DLA stays powered for half a second after a task; what it draws from one input to"
+            " the next is not measured, and not in the figures"
+        )
     for cell in enumerate(shown.placement):
         choice = choice_at(choices, cell)
         name = problem.tasks[cell[0]].name
