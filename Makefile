@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
-SOURCES := $(wildcard *.py) parsers collectors daemon tests benchmarks debian
+SOURCES := $(wildcard *.py) parsers collectors daemon tests benchmarks debian tools
 
-.PHONY: run test check dev format lint types imports doctest golden bench deb clean
+.PHONY: run test check dev format lint types imports doctest golden dashboards bench deb clean
 
 run: $(VENV)/.run
 	$(BIN)/tegrascope run --demo --state-dir .state
@@ -36,6 +36,10 @@ doctest: dev
 
 golden: dev
 	$(BIN)/python -m tests.golden
+
+# grafana/dashboards, out of tools/dashboards; needs Python 3.11, as the library that it uses.
+dashboards: dev
+	$(BIN)/python -m tools.dashboards
 
 # The whole of it, with a log of 2 GB: `make bench BENCH='--big 2'`.
 bench: dev

@@ -118,6 +118,8 @@ class Helper:
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno(), shared],
+                # It multiplies no matrices, and threads for that would take its core at the start.
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
             )
             self._pipe.send(sys.path)
             self.is_alive = True

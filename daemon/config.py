@@ -24,6 +24,7 @@ from ..collectors.arch_counter import COUNTER_HERTZ
 from ..collectors.board import RailRule
 from ..parsers.built import Fallback, Precision
 from ..parsers.run_events import Process
+from .limits import Limits
 from .run_report import Device
 
 Backend = Literal["command", "onnxruntime", "tensorrt", "trtexec", "window"]
@@ -295,6 +296,13 @@ class Workload(Section):
         return self.backend == "window"
 
     @property
+    def labels(self) -> dict[str, str]:
+        """What it runs, as the metric page labels it: no paths, and nothing that is not set."""
+        model = self.model and self.model.rpartition("/")[2]
+        given = {"model": model, "backend": self.engine, "precision": self.precision}
+        return {name: text for name, text in given.items() if text} | {"batch": str(self.batch)}
+
+    @property
     def steady_seconds(self) -> float | None:
         """Length of the steady phase; ``None`` where a count decides."""
         return None if self.count is not None else self.duration or 10.0
@@ -356,6 +364,7 @@ class Config(Section):
     workloads: tuple[Workload, ...] = ()
     store: Store = Store()
     http: Http = Http()
+    limits: Limits = Limits()
     board: RailRule | None = Field(None, description="overrides the board's rail rule")
 
     @field_validator("workloads")

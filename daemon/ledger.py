@@ -45,14 +45,26 @@ class Ledger:
             **changes,  # type: ignore[arg-type]
         )
 
-    def set_workloads(self, devices: Mapping[str, str]) -> None:
-        """Know exactly these workloads (name to device); those known before keep their counts."""
+    def set_workloads(
+        self,
+        devices: Mapping[str, str],
+        settings: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    ) -> None:
+        """Know exactly these workloads; those known before keep their counts.
+
+        Args:
+            devices: By name.
+            settings: What each runs, by name and label.
+        """
         with self._lock:
             known = self.snapshot.workloads
             kept = {
-                name: known[name]
-                if name in known and known[name].device == device
-                else WorkloadState(name, device)
+                name: replace(
+                    known[name]
+                    if name in known and known[name].device == device
+                    else WorkloadState(name, device),
+                    settings=settings.get(name, {}),
+                )
                 for name, device in devices.items()
             }
             self.snapshot = replace(
@@ -110,6 +122,7 @@ class Ledger:
                 return
             runs = {**state.runs, report.outcome: state.runs.get(report.outcome, 0) + 1}
             energy = report.energy
+            failures = state.failures + (report.outcome in ("failed", "timeout"))
             gross = None if energy is None else energy.gross_joules
             net = None if energy is None else energy.net_joules
             self._update_workload(
@@ -117,6 +130,7 @@ class Ledger:
                 replace(
                     state,
                     runs=MappingProxyType(runs),
+                    failures=0 if report.outcome == "ok" else failures,
                     active_run=None if state.active_run == report.run_id else state.active_run,
                     gross_joules=_sum(state.gross_joules, gross),
                     # A counter must not fall: a net energy below zero is within its uncertainty.

@@ -8,7 +8,6 @@ group of a file.
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,15 +23,20 @@ except ImportError:
     raise Mendable("pandas is not installed", "pip install 'tegrascope[frames]'") from None
 
 from ..collectors.column_helper import read_batches_together
-from ..parsers.columns import ColumnParser, column_order, column_type, read_batches
-from ..parsers.digits import Flags, Floats
+from ..parsers.columns import ColumnParser, column_order, read_batches
+from ..parsers.digits import Flags
 from ..parsers.recorded_time import RecordedClock, Restarts, Times
 from ..parsers.sheet import Batch
+from .table_column import Column, make_column
 
 SMALL_LOG_BYTES = 64 << 20
 """Logs up to this size are read by one process: a second one would hardly have begun."""
 
 RECORDS_A_TABLE = 1 << 15
+
+ROOM_RATIO = 1.25
+"""Room for a table, of what its first block lets expect: to move it all at its end would take as
+long as half of the reading, and memory that nobody has written to costs nothing."""
 
 CLOCK_COLUMNS = (
     "log",
@@ -121,9 +125,9 @@ def read_table(
     for piece in read_pieces(paths, tally, cores=cores, interval_seconds=interval_seconds):
         if table is None:
             share = len(piece.batch.line) / max(piece.batch.size_bytes, 1)
-            table = TableBuilder(logs, round(1.02 * share * size_bytes))
+            table = TableBuilder(logs, round(ROOM_RATIO * share * size_bytes))
         table.add(piece)
-    return (table or TableBuilder(logs)).finish(cores or cores_for(size_bytes))
+    return (table or TableBuilder(logs)).finish()
 
 
 def read_pieces(
@@ -193,7 +197,7 @@ class TableBuilder:
         self.rows = 0
         self._logs = logs
         self._capacity = expected_rows
-        self._columns: dict[str, _Column] = {}
+        self._columns: dict[str, Column] = {}
         self._clocks: list[Piece] = []
 
     def add(self, piece: Piece) -> None:
@@ -205,53 +209,19 @@ class TableBuilder:
         for name, values in zip(batch.names, batch.values, strict=True):
             column = self._columns.get(name)
             if column is None:
-                column = self._columns[name] = _Column(self._capacity)
+                column = self._columns[name] = make_column(name, self._capacity)
             column.put(self.rows, values, self._capacity)
         self._clocks.append(piece._replace(batch=replace(batch, values=np.empty((0, 0)))))
         self.rows = end
 
-    def finish(self, threads: int = 1) -> pandas.DataFrame:
-        """Return the table; see ``frames.read_log`` for its columns.
-
-        Args:
-            threads: How many columns are finished at once.
-        """
+    def finish(self) -> pandas.DataFrame:
+        """Return the table; see ``frames.read_log`` for its columns."""
         names = sorted(self._columns, key=column_order)
 
-        def typed(name: str) -> Any:
-            return _typed(self._columns[name].whole(self.rows), column_type(name))
-
-        if threads == 1:
-            columns = list(map(typed, names))
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                columns = list(pool.map(typed, names))
+        columns = [self._columns[name].finish(self.rows) for name in names]
         # A zone that was powered off all the time is no column.
         said = {n: column for n, column in zip(names, columns, strict=True) if column is not None}
         return pandas.DataFrame(_clock_columns(self._clocks, self._logs) | said, copy=False)
-
-
-class _Column:
-    """Values of rows that come one after the other; NaN where none came."""
-
-    def __init__(self, capacity: int) -> None:
-        self._values = np.empty(capacity)
-        self._filled = 0
-
-    def put(self, at: int, values: Floats, capacity: int) -> None:
-        """Put values behind those that are there, and make room for so many in all."""
-        if at + len(values) > len(self._values):
-            roomy = np.empty(capacity)
-            roomy[: self._filled] = self._values[: self._filled]
-            self._values = roomy
-        self._values[self._filled : at] = np.nan
-        self._filled = at + len(values)
-        self._values[at : self._filled] = values
-
-    def whole(self, rows: int) -> Floats:
-        """Return all so many rows."""
-        self.put(rows, np.empty(0), rows)
-        return self._values[:rows]
 
 
 def _clock_columns(pieces: Sequence[Piece], logs: Sequence[str]) -> dict[str, Any]:
@@ -282,22 +252,6 @@ def _clock_columns(pieces: Sequence[Piece], logs: Sequence[str]) -> dict[str, An
 
 def _whole(parts: Sequence[Any], kind: type) -> Any:
     return np.concatenate([np.empty(0, kind), *parts])
-
-
-def _typed(whole: Floats, kind: str) -> Any:
-    """Return a column as pandas keeps it; ``None`` where there is no value in it."""
-    missing = np.isnan(whole)
-    if missing.all():
-        return None
-    if kind == "float64":
-        return whole
-    if missing.any():
-        whole[missing] = 0
-    if kind == "boolean":
-        return pandas.arrays.BooleanArray(whole != 0, missing)
-    integers = whole.view(np.int64)  # in place: the numbers are whole, and memory is dear
-    np.copyto(integers, whole, casting="unsafe")
-    return pandas.arrays.IntegerArray(integers, missing)
 
 
 def cores_for(size_bytes: int | None) -> int:

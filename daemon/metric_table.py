@@ -59,7 +59,9 @@ TABLE = (
     Family("tegra_module_energy_joules_total", "counter", "Energy of the module, by the board's rail rule, integrated from every sample."),
     Family("tegra_throttle_events_total", "counter", "Times that a clock began to be held down, by kind, as far as samples show it."),
     Family("tegra_fan_speed_ratio", "gauge", "Speed of a fan as a share of its full speed."),
+    Family("tegra_inference_workload_info", "info", "What a workload is configured to run: model (the file's name), back-end, precision, batch."),
     Family("tegra_inference_runs_total", "counter", "Runs that ended, by outcome."),
+    Family("tegra_inference_consecutive_failures", "gauge", "Runs that failed or timed out since the last good one."),
     Family("tegra_inferences_total", "counter", "Inferences completed in steady phases."),
     Family("tegra_inference_latency_seconds", "histogram", "Latency of each inference of a steady phase, by the host clock."),
     Family("tegra_inference_energy_joules_total", "counter", "Module energy of steady phases: gross, and net of the idle baseline; runs that overlap each count all of it."),
@@ -86,6 +88,8 @@ TABLE = (
     Family("tegrascope_tokens_unparsed_total", "counter", "Words of records that were not understood."),
     Family("tegrascope_schedule_lateness_seconds", "histogram", "Start of a scheduled run less the time it was due."),
     Family("tegrascope_runs_skipped_total", "counter", "Scheduled runs that did not start, by reason."),
+    Family("tegrascope_module_power_budget_watts", "gauge", "Power that the module should draw at most, as the configuration has it."),
+    Family("tegrascope_dla_expected_busy_ratio", "gauge", "What a DLA core should be busy at least, as the configuration has it."),
     Family("tegrascope_store_write_errors_total", "counter", "Writes to the run store that failed."),
     Family("tegrascope_store_free_bytes", "gauge", "Room that is left where the run store is."),
 )  # fmt: skip

@@ -65,7 +65,7 @@ def points(snapshot: Snapshot, now_ns: int) -> Iterator[Point]:
     for kind, count in snapshot.throttle_events.items():
         yield "tegra_throttle_events_total", {"kind": kind}, count
     for state in snapshot.workloads.values():
-        yield from _workload_points(state)
+        yield from _workload_points(state, snapshot.module_joules is not None)
     yield (
         "tegrascope_build_info",
         {"version": __version__, "python": platform.python_version()},
@@ -78,6 +78,10 @@ def points(snapshot: Snapshot, now_ns: int) -> Iterator[Point]:
         yield "tegrascope_source_up", {"source": name}, int(up and is_fresh)
     for reason, count in snapshot.skipped.items():
         yield "tegrascope_runs_skipped_total", {"reason": reason}, count
+    if snapshot.limits.power_watts is not None:
+        yield "tegrascope_module_power_budget_watts", {}, snapshot.limits.power_watts
+    for device, ratio in snapshot.limits.dla_busy_ratio.items():
+        yield "tegrascope_dla_expected_busy_ratio", {"core": device.removeprefix("dla")}, ratio
     yield "tegrascope_store_write_errors_total", {}, snapshot.store_write_errors
     if snapshot.store_free_bytes is not None:
         yield "tegrascope_store_free_bytes", {}, snapshot.store_free_bytes
@@ -139,14 +143,18 @@ def _engine_points(prefix: str, labels: dict[str, str], engine: Engine) -> Itera
         yield f"{prefix}_frequency_hertz", labels, engine.frequency_hertz
 
 
-def _workload_points(state: WorkloadState) -> Iterator[Point]:
+def _workload_points(state: WorkloadState, has_total: bool) -> Iterator[Point]:
     labels = {"workload": state.workload, "device": state.device}
-    for outcome, count in state.runs.items():
+    if state.settings:
+        yield "tegra_inference_workload_info", {**labels, **state.settings}, 1
+    # Counters begin at 0, so that the first run is an increase too.
+    for outcome, count in {"ok": 0, "failed": 0, "timeout": 0, **state.runs}.items():
         yield "tegra_inference_runs_total", {**labels, "outcome": outcome}, count
+    yield "tegra_inference_consecutive_failures", labels, state.failures
     yield "tegra_inferences_total", labels, state.inferences
-    if state.gross_joules is not None:
+    if has_total or state.gross_joules is not None:
         kind = {**labels, "kind": "gross"}
-        yield "tegra_inference_energy_joules_total", kind, state.gross_joules
+        yield "tegra_inference_energy_joules_total", kind, state.gross_joules or 0.0
     if state.net_joules is not None:
         kind = {**labels, "kind": "net"}
         yield "tegra_inference_energy_joules_total", kind, state.net_joules

@@ -102,7 +102,7 @@ class Service:
         except Mendable:
             self._owner.release()
             raise
-        self.ledger = Ledger(Snapshot())
+        self.ledger = Ledger(Snapshot(limits=config.limits))
         self._timeline = Timeline(on_sealed=self._sealed.put)
         self._energy = EnergyCounters()
         self._load = LoadBoard()
@@ -236,6 +236,7 @@ class Service:
             self._start_telemetry(config, collector)
         if old.workloads != config.workloads:
             self._plan(config)
+        self.ledger.update(limits=config.limits)
         self.config = config
 
     def start_run(self, name: str) -> str:
@@ -342,7 +343,10 @@ class Service:
                 runner = LaneRunner(lane, self._pairing)
                 runner.start()
                 self._runners[workload.device] = runner
-        self.ledger.set_workloads({one.name: one.device for one in config.workloads})
+        self.ledger.set_workloads(
+            {one.name: one.device for one in config.workloads},
+            {one.name: one.labels for one in config.workloads},
+        )
         with self._planning:
             self._scheduler.replan(workloads, self._now())
         for runner in self._runners.values():

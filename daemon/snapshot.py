@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from ..collectors.base import Stamped
 from ..parsers.records import Sample
 from .histogram import LATENCY_BOUNDS_SECONDS, LATENESS_BOUNDS_SECONDS, Histogram
+from .limits import Limits
 from .run_report import Environment, RunReport
 
 
@@ -49,11 +50,13 @@ class WorkloadState:
     Attributes:
         workload: Label value.
         device: Label value.
+        settings: What it is configured to run, by label; what is not set is not in it.
         runs: Finished runs by outcome.
         inferences: Completed, of runs that failed later too.
         latency: Of each of them.
         gross_joules: Of all runs with a module total.
         net_joules: Of all runs with a baseline.
+        failures: Runs that failed or timed out since the last good one.
         active_run: The run in flight.
         last_good: The last run that ended ``ok``.
         cold_start: The last cold start, by part, in seconds.
@@ -61,11 +64,13 @@ class WorkloadState:
 
     workload: str
     device: str
+    settings: Mapping[str, str] = field(default_factory=dict)
     runs: Mapping[str, int] = field(default_factory=dict)
     inferences: int = 0
     latency: Histogram = field(default_factory=lambda: Histogram.empty(LATENCY_BOUNDS_SECONDS))
     gross_joules: float | None = None
     net_joules: float | None = None
+    failures: int = 0
     active_run: str | None = None
     last_good: RunReport | None = None
     cold_start: Mapping[str, float] = field(default_factory=dict)
@@ -86,6 +91,7 @@ class Snapshot:
             its line did not.
         companions_up: Whether each companion knew of no problem at the newest sample, by name.
         trips_celsius: Lowest trip point of the board, by zone and kind.
+        limits: What the configuration holds the board to.
         dla_occupancy: Share of the last interval in which our own lane had work in flight.
         workloads: By name.
         lateness: Of the starts of scheduled runs.
@@ -104,6 +110,7 @@ class Snapshot:
     beside: Mapping[str, float] = field(default_factory=dict)
     companions_up: Mapping[str, bool] = field(default_factory=dict)
     trips_celsius: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
     dla_occupancy: Mapping[int, float] = field(default_factory=dict)
     workloads: Mapping[str, WorkloadState] = field(default_factory=dict)
     lateness: Histogram = field(default_factory=lambda: Histogram.empty(LATENESS_BOUNDS_SECONDS))

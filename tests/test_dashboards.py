@@ -9,13 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tegrascope.daemon.metric_table import TABLE
+from tools.dashboards.catalog import UNSHOWN
 
 ROOT = Path(__file__).parents[1]
 DASHBOARDS = sorted(ROOT.glob("grafana/dashboards/*.json"))
 SERIES = {"histogram": ("_bucket", "_count", "_sum"), "summary": ("", "_count", "_sum")}
 EXPORTED = {family.name + suffix for family in TABLE for suffix in SERIES.get(family.kind, ("",))}
+RECORDED = {
+    rule["record"]
+    for path in ROOT.glob("grafana/prometheus/rules/*.yml")
+    for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    for rule in group["rules"]
+    if "record" in rule
+}
+VARIABLE = re.compile(r"\$\{?(\w+)")
 # Of Prometheus itself, and of its client library's process and Python collectors.
 FOREIGN = re.compile(r"up|ALERTS|scrape_\w+|process_\w+|python_\w+")
 METRIC = re.compile(r"\b([a-zA-Z_:]\w*)(?=\s*[{\[])|\b(tegra\w*)")
@@ -52,23 +62,122 @@ def run(*command: str) -> tuple[int, str]:
     return told.returncode, told.stdout
 
 
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def drawn(path: Path) -> list[Any]:
+    """Return the panels of a dashboard, rows apart."""
+    return [panel for panel in read(path)["panels"] if panel["type"] != "row"]
+
+
 @each_dashboard
 def test_every_queried_metric_is_exported(path):
     """No panel stays empty because a name changed."""
-    names = set().union(*map(metrics, queries(json.loads(path.read_text(encoding="utf-8")))))
+    names = set().union(*map(metrics, queries(read(path))))
     assert names & EXPORTED
-    assert {name for name in names - EXPORTED if not FOREIGN.fullmatch(name)} == set()
+    known = EXPORTED | RECORDED
+    assert {name for name in names - known if not FOREIGN.fullmatch(name)} == set()
+
+
+def test_every_exported_metric_is_shown():
+    """What is exported is on a panel, or on the list of what is not, with a reason."""
+    shown = set().union(*(metrics(query) for path in DASHBOARDS for query in queries(read(path))))
+    families = {
+        family.name: {family.name + end for end in SERIES.get(family.kind, ("",))}
+        for family in TABLE
+    }
+    unshown = {name for name, series in families.items() if not series & shown}
+    assert unshown == set(UNSHOWN)
+    assert all(UNSHOWN.values())
 
 
 @each_dashboard
 def test_panels_are_told_apart(path):
-    """Every panel has a title, an id of its own and the data source that the user picks."""
-    panels = json.loads(path.read_text(encoding="utf-8"))["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
+    """Every panel has a title, a description, an id and the data source that the user picks."""
+    panels, all_ids = drawn(path), [panel["id"] for panel in read(path)["panels"]]
+    assert len(set(all_ids)) == len(all_ids)
+    assert len({panel["title"] for panel in panels}) == len(panels)
     for panel in panels:
         assert panel["title"]
-        for target in panel.get("targets", ()):
+        assert len(panel["description"]) > 20, panel["title"]
+        assert panel["targets"], panel["title"]
+        for target in panel["targets"]:
             assert target["datasource"]["uid"] == "${datasource}", panel["title"]
+
+
+@each_dashboard
+def test_panels_lie_side_by_side(path):
+    """None covers another or leaves the grid, and each is wide enough for a phone on its side."""
+    taken: set[tuple[int, int]] = set()
+    for panel in read(path)["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (place["x"] + across, place["y"] + down)
+            for across in range(place["w"])
+            for down in range(place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        assert place["x"] + place["w"] <= 24, panel["title"]
+        assert place["w"] >= (6 if panel["type"] == "stat" else 8), panel["title"]
+        taken |= cells
+
+
+@each_dashboard
+def test_a_table_is_narrow(path):
+    """What is read on a phone has eight columns at most."""
+    for panel in drawn(path):
+        for one in panel.get("transformations", ()):
+            shown = one["options"].get("renameByName", {})
+            assert len(shown) <= 8, panel["title"]
+            assert len(set(shown.values())) == len(shown), panel["title"]
+
+
+@each_dashboard
+def test_variables_are_defined_and_used(path):
+    """No query names a choice that is not there, and no choice changes nothing."""
+    board = read(path)
+    names = {one["name"] for one in board["templating"]["list"]}
+    asked = {"panels": board["panels"], "annotations": board["annotations"]}
+    found = set(VARIABLE.findall(json.dumps({**asked, "variables": board["templating"]})))
+    assert {name for name in found - names if not name.startswith("__")} == set()
+    assert names - found == set()
+
+
+@each_dashboard
+def test_links_lead_to_dashboards(path):
+    """A click on a device or a workload opens a dashboard that is there, on a variable it has."""
+    boards = {read(one)["uid"]: read(one) for one in DASHBOARDS}
+    for url in re.findall(r'"url": "(/d/[^"]+)"', json.dumps(read(path))):
+        uid, _, chosen = url.removeprefix("/d/").partition("?")
+        names = {one["name"] for one in boards[uid]["templating"]["list"]}
+        assert set(re.findall(r"var-(\w+)=", chosen)) <= names
+
+
+def test_dashboards_are_told_apart():
+    """Grafana knows each by its uid, and the file is called so."""
+    boards = {read(path)["uid"]: path.stem for path in DASHBOARDS}
+    assert len(boards) == len(DASHBOARDS) == 4
+    assert {uid.removeprefix("tegrascope-") for uid in boards} == set(boards.values())
+
+
+def test_provisioning_is_what_grafana_takes():
+    """The files that set Grafana up name a source and a folder, and exemplars lead to a run."""
+    folder = ROOT / "grafana/provisioning"
+    made = yaml.safe_load((folder / "datasources/tegrascope.yaml").read_text(encoding="utf-8"))
+    (source,) = made["datasources"]
+    assert (made["apiVersion"], source["type"]) == (1, "prometheus")
+    (exemplar,) = source["jsonData"]["exemplarTraceIdDestinations"]
+    assert exemplar["name"] == "run_id"
+    # Grafana reads `$$` of such a file as `$`, and a single one as the name of an environment's.
+    assert "$" not in exemplar["url"].replace("$${", "")
+    assert exemplar["url"].endswith("/api/v1/runs/$${__value.raw}")
+    made = yaml.safe_load((folder / "dashboards/tegrascope.yaml").read_text(encoding="utf-8"))
+    (provider,) = made["providers"]
+    assert (made["apiVersion"], provider["type"]) == (1, "file")
+    assert Path(provider["options"]["path"]).is_absolute()
+    scraped = yaml.safe_load((ROOT / "grafana/prometheus/prometheus.yml").read_text("utf-8"))
+    assert source["jsonData"]["timeInterval"] == scraped["global"]["scrape_interval"]
 
 
 @needs_promtool

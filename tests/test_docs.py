@@ -18,7 +18,7 @@ def yaml_blocks(page: str) -> list[str]:
     return re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/configuration.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/configuration.md", "docs/alerts.md"])
 def test_yaml_examples_are_good(page):
     """Every configuration that a page shows can be copied and run."""
     blocks = yaml_blocks(page)

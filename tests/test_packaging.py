@@ -97,7 +97,8 @@ def test_wheel_works_away_from_the_checkout(built, tmp_path):
         wheel.extractall(tmp_path)
     code = (
         "import importlib.resources as r, tegrascope; print(tegrascope.__file__);"
-        "print(*(p.name for p in (r.files('tegrascope') / 'grafana' / 'dashboards').iterdir()))"
+        "folder = r.files('tegrascope') / 'grafana' / 'dashboards';"
+        "print(*sorted(path.name for path in folder.iterdir()))"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     for command in (
@@ -117,7 +118,7 @@ def test_wheel_works_away_from_the_checkout(built, tmp_path):
         if command[0] == "-c":
             assert told.stdout.splitlines() == [
                 str(tmp_path / "tegrascope/__init__.py"),
-                "device.json",
+                "device.json dla-or-gpu.json fleet.json workload.json",
             ]
 
 
@@ -129,6 +130,7 @@ def test_sdist_can_be_tested(built):
         assert name in names
     assert f"tests/{Path(__file__).name}" in names
     assert "tests/service/conftest.py" in names
+    assert "tools/dashboards/catalog.py" in names
 
 
 def make(*arguments: str) -> "subprocess.CompletedProcess[str]":

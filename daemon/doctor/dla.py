@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from ...collectors.machine import Machine
 from .finding import Finding, Patient
-from .sockets import DLA_TRACE, enable, look_at_socket
+from .sockets import DLA_TRACE, look_at_socket
 
 NODES = ("/dev/nvhost-ctrl-nvdla*", "/dev/nvhost-nvdla*", "/dev/nvdla*")
 _POWER = tuple(f"/sys/devices/platform/{deep}*.nvdla*/power" for deep in ("", "*/", "*/*/"))
@@ -36,7 +36,8 @@ def check_dla(patient: Patient) -> Iterator[Finding]:
     yield judge_messages(machine.kernel_log())
     yield judge_runtime_power(machine, machine.find(*_POWER))
     yield judge_events(machine)
-    yield look_at_socket(machine, DLA_TRACE, check="dla_trace")
+    configured = patient.config.telemetry.dla_trace.socket
+    yield look_at_socket(machine, DLA_TRACE, configured, check="dla_trace")
     yield judge_firmware(machine)
 
 
@@ -145,7 +146,7 @@ def judge_events(machine: Machine) -> Finding:
             check="dla_events",
             level="note",
             said="only root may read the trace events of the DLA",
-            mend=enable(DLA_TRACE),
+            mend=DLA_TRACE.enable,
         )
     if "tracefs" not in (machine.text("/proc/mounts") or ""):
         return Finding(

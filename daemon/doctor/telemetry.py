@@ -10,7 +10,7 @@ from ...parsers.errors import ParseError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
 from .finding import Finding, Patient
-from .sockets import TEGRASTATS, enable, look_at_socket
+from .sockets import TEGRASTATS, look_at_socket
 
 _LINES, _SECONDS, _INTERVAL_SECONDS = 3, 5.0, 0.1
 _NVML_SECONDS = 15.0
@@ -31,10 +31,11 @@ def check_telemetry(patient: Patient) -> Iterator[Finding]:
 
 def _check_tegrastats(patient: Patient) -> Iterator[Finding]:
     machine, board = patient.machine, patient.board
-    program = patient.config.telemetry.tegrastats.command
+    settings = patient.config.telemetry.tegrastats
+    program = settings.command
     path = machine.which(program[0])
-    socket = look_at_socket(machine, TEGRASTATS, check="socket")
-    if path is None and socket.level == "good":
+    socket = look_at_socket(machine, TEGRASTATS, settings.socket, check="socket")
+    if path is None and socket.level == "good" and settings.asks_socket:
         yield Finding(
             check="tegrastats",
             level="note",
@@ -57,7 +58,7 @@ def _check_tegrastats(patient: Patient) -> Iterator[Finding]:
     yield told
     if told.stops:
         return
-    has_socket = bool(socket.facts["listens"])
+    has_socket = bool(socket.facts["listens"]) and settings.asks_socket
     yield judge_fields(samples[-1], machine.uid, has_socket, board.dla_cores)
     yield socket
     yield judge_rails(samples[-1], patient.config.board)
@@ -167,7 +168,7 @@ def judge_fields(sample: Sample, uid: int, has_socket: bool, dla_cores: int | No
         check="root_fields",
         level="missing",
         said=f"{said}: absent, not 0",
-        mend=enable(TEGRASTATS),
+        mend=TEGRASTATS.enable,
         facts=facts,
     )
 

@@ -134,6 +134,20 @@ def test_short_runs_are_advised_against():
     assert parse_config(text % ("103ms", "15s"), Path("t.yaml")).advice() == []
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{power_watts: 0}", "greater than 0"),
+        ("{dla_busy_ratio: {dla0: 1.5}}", "dla0: a share of time is above 0 and at most 1"),
+        ("{dla_busy_ratio: {gpu: 0.5}}", "dla0"),
+    ],
+)
+def test_limits_that_cannot_be_are_refused(text, words):
+    """A budget of nothing, a share beyond all of the time, a core that is none."""
+    (told,) = problems(f"limits: {text}\n")
+    assert words in told
+
+
 def test_listen_takes_ipv6():
     """An IPv6 address stands in brackets."""
     assert split_listen("[::1]:80") == ("::1", 80)
@@ -177,3 +191,17 @@ def test_sysfs_of_another_form_is_refused(value):
     """A root that would depend on where the daemon was started is none."""
     (told,) = problems(f"telemetry:\n  sysfs: {value}\n")
     assert told.startswith("t.yaml:2: telemetry.sysfs: auto, true, false, or a directory")
+
+
+def test_labels_tell_what_runs_and_no_path():
+    """Two boards that keep one model in different places have the same label."""
+    text = "workloads: [{name: a, model: %s/net.onnx, precision: int8, batch: 4}]"
+    (here,), (there,) = (
+        parse_config(text % folder, Path("c.yaml")).workloads for folder in ("/opt/a", "/srv/b/c")
+    )
+    labels = {"model": "net.onnx", "backend": "tensorrt", "precision": "int8", "batch": "4"}
+    assert here.labels == there.labels == labels
+    (window,) = parse_config(
+        "workloads: [{name: w, backend: window, device: dla0}]", Path("c.yaml")
+    ).workloads
+    assert window.labels == {"backend": "window", "batch": "1"}

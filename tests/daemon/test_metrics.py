@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tegrascope.collectors.base import Stamped
 from tegrascope.daemon.ledger import Ledger
+from tegrascope.daemon.limits import Limits
 from tegrascope.daemon.metric_table import TABLE
 from tegrascope.daemon.metrics import families
 from tegrascope.daemon.page import Page
@@ -21,7 +22,7 @@ from tegrascope.daemon.run_report import (
     Temperature,
     Utilization,
 )
-from tegrascope.daemon.snapshot import Snapshot, SourceState
+from tegrascope.daemon.snapshot import Snapshot, SourceState, WorkloadState
 from tegrascope.parsers.built import Built, Placement
 from tegrascope.parsers.gpu_sample import GpuMemory, GpuSample
 from tegrascope.parsers.run_events import Inferences
@@ -123,10 +124,12 @@ def full_ledger() -> Ledger:
             },
             companions_up={"sysfs": True},
             trips_celsius={("cpu", "passive"): 99.0},
+            limits=Limits(power_watts=40, dla_busy_ratio={"dla0": 0.2}),
             store_free_bytes=5 << 30,
         )
     )
-    ledger.set_workloads({"resnet50": "dla0"})
+    settings = {"model": "resnet50.onnx", "backend": "tensorrt", "precision": "fp16", "batch": "1"}
+    ledger.set_workloads({"resnet50": "dla0"}, {"resnet50": settings})
     ledger.run_began("resnet50", "0193", 0.02, 1000.0)
     chunk = Inferences(run_id="0193", start_ns=(0, 1, 2), latency_ns=(16_000_000,) * 3)
     ledger.inferred("resnet50", chunk, 1001.0)
@@ -260,6 +263,18 @@ def test_runs_are_counted_and_a_negative_net_never_lowers_a_counter():
     assert (again[gross], again[each]) == (10, -0.01)
 
 
+def test_settings_pair_workloads_of_one_model():
+    """What a workload runs is one series of labels; what is not set has no label."""
+    name = "tegra_inference_workload_info"
+    full = "backend=tensorrt,batch=1,device=dla0,model=resnet50.onnx,precision=fp16"
+    ledger = full_ledger()
+    assert series(ledger.snapshot)[f"{name}{{{full},workload=resnet50}}"] == 1
+    ledger.set_workloads({"resnet50": "dla0"}, {"resnet50": {"backend": "window", "batch": "1"}})
+    found = series(ledger.snapshot)
+    assert found[f"{name}{{backend=window,batch=1,device=dla0,workload=resnet50}}"] == 1
+    assert found["tegra_inferences_total{device=dla0,workload=resnet50}"] == 3
+
+
 def test_layers_are_told_by_where_they_run():
     """Each place has a number, 0 too; an engine of which nothing is known has none."""
     ledger = full_ledger()
@@ -329,6 +344,41 @@ def test_strange_formats_do_not_pile_up():
     for number in range(50):
         page.render(f"application/openmetrics-text;version=1.0.{number}")
     assert len(page._rendered) <= 8
+
+
+def test_limits_stand_beside_what_they_limit():
+    """What the configuration holds the board to is on the page, and is nowhere without it."""
+    found = series(full_ledger().snapshot)
+    assert found["tegrascope_module_power_budget_watts{}"] == 40
+    assert found["tegrascope_dla_expected_busy_ratio{core=0}"] == 0.2
+    assert not any("budget" in name or "expected" in name for name in series(Snapshot()))
+
+
+def test_counters_of_a_workload_begin_at_nothing():
+    """The first run is an increase; energy is known where the module's total is."""
+    state = WorkloadState("resnet50", "dla0")
+    of = "device=dla0,{}workload=resnet50"
+    energy = f"tegra_inference_energy_joules_total{{{of.format('kind=gross,')}}}"
+    found = series(Snapshot(workloads={"resnet50": state}, module_joules=3.0))
+    assert found[energy] == 0
+    assert found[f"tegra_inference_runs_total{{{of.format('outcome=ok,')}}}"] == 0
+    assert energy not in series(Snapshot(workloads={"resnet50": state}))
+
+
+def test_failures_in_a_row_end_with_a_good_run():
+    """A failure and a timeout are two, what was cancelled is none, and a good run ends the row."""
+    ledger = full_ledger()
+    of = "device=dla0,{}workload=resnet50"
+    assert (
+        series(ledger.snapshot)[f"tegra_inference_runs_total{{{of.format('outcome=failed,')}}}"]
+        == 0
+    )
+    told = []
+    for outcome in ("failed", "cancelled", "timeout", "ok", "failed"):
+        ledger.run_ended(report(outcome=outcome))
+        name = f"tegra_inference_consecutive_failures{{{of.format('')}}}"
+        told.append(series(ledger.snapshot)[name])
+    assert told == [1, 1, 2, 0, 1]
 
 
 def test_forgotten_workload_is_not_counted():

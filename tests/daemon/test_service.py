@@ -127,6 +127,16 @@ def test_reload_is_taken_whole_or_not_at_all(service_of, tmp_path, caplog):
     wait_for(lambda: samples(service) > seen)
 
 
+def test_limits_follow_a_reload(service_of):
+    """What alerts hold the board to is what the file in force says."""
+    service = service_of(SIMULATED | {"limits": {"power_watts": 30}})
+    assert service.ledger.snapshot.limits.power_watts == 30
+    running(service)
+    reload(service, SIMULATED | {"limits": {"dla_busy_ratio": {"dla0": 0.5}}})
+    assert service.ledger.snapshot.limits.power_watts is None
+    assert service.ledger.snapshot.limits.dla_busy_ratio == {"dla0": 0.5}
+
+
 def test_source_may_change_and_change_back(service_of, tmp_path):
     """Each reload leaves one source, the one of its file, and time goes on."""
     log = tmp_path / "some.log"

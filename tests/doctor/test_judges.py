@@ -131,10 +131,18 @@ def test_unknown_rails_name_themselves():
 )
 def test_socket_is_open_shut_or_dead(there, writable, listens, level):
     """A socket that nobody listens on is broken; one that is for others is a matter of groups."""
-    found = judge_socket("socket", TEGRASTATS, there, writable, listens)
+    found = judge_socket("socket", TEGRASTATS, TEGRASTATS.path, there, writable, listens)
     assert found.level == level
     if there != "there" or not writable:
         assert found.mend
+
+
+def test_a_socket_elsewhere_is_where_the_configuration_says():
+    """The unit has to listen there first: to enable it as it is installed would not help."""
+    found = judge_socket("socket", TEGRASTATS, "/run/mine.sock", "absent", False, False)
+    assert "/run/mine.sock" in found.said
+    assert found.mend.startswith("sudo systemctl edit tegrascope-tegrastats.socket")
+    assert found.mend.endswith("ListenStream=/run/mine.sock")
 
 
 def test_driver_messages():

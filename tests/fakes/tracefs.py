@@ -1,7 +1,11 @@
 """A tree of plain files in place of a kernel that traces a DLA; the pipe is a FIFO."""
 
+import contextlib
 import os
 import shutil
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 EVENTS = ("job_submit", "job_prefence", "job_postfence", "job_timestamps")
@@ -52,3 +56,48 @@ def said(path: Path) -> dict[str, str]:
         for file in sorted(path.rglob("*"))
         if file.is_file()
     }
+
+
+@contextlib.contextmanager
+def tracing(
+    root: Path, every_seconds: float, busy_seconds: float, hertz: int, loses: bool = False
+) -> Iterator[Path]:
+    """Trace a task on core 0 again and again, as a kernel does, for as long as it is held.
+
+    Args:
+        root: What is to stand for ``/``; it is made.
+        every_seconds: From one task to the next.
+        busy_seconds: How long each is; at most 0.065.
+        hertz: Of the counter that its times are told in.
+        loses: Whether the kernel tells of events that it lost, once.
+    """
+    tracefs = make_kernel(root)
+    make_instance(tracefs / "instances/tegrascope")
+    pipe = os.open(tracefs / "instances/tegrascope/trace_pipe", os.O_RDWR | os.O_NONBLOCK)
+    ended = threading.Event()
+
+    def trace() -> None:
+        begin, number = time.monotonic(), 0
+        while not ended.wait(max(0.0, begin + number * every_seconds - time.monotonic())):
+            end = begin + number * every_seconds
+            ticks = [round((end - back) * hertz) for back in (0.07, busy_seconds, 0)]
+            lines = (
+                f"app-9 [000] ..... {end - 0.065:.6f}: job_submit: 15880000.nvdla0 class=f3 "
+                f"id={number} fences=0 ts={ticks[0]}\n"
+                f"kworker-2 [001] ..... {end:.6f}: job_timestamps: job_id={number} "
+                f"begin={ticks[1]} end={ticks[2]}\n"
+            )
+            if number == 0 and loses:
+                lines += "CPU:0 [LOST 3 EVENTS]\n"
+            with contextlib.suppress(BlockingIOError):  # nobody reads, and the pipe is full
+                os.write(pipe, lines.encode())
+            number += 1
+
+    thread = threading.Thread(target=trace, daemon=True)
+    thread.start()
+    try:
+        yield root
+    finally:
+        ended.set()
+        thread.join(5)
+        os.close(pipe)

@@ -2,14 +2,12 @@
 
 import os
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.fakes.tracefs import make_instance, make_kernel
+from tests.fakes.tracefs import tracing
 
 HERTZ = 31_250_000
 EVERY_SECONDS, BUSY_SECONDS = 0.1, 0.06
@@ -26,32 +24,8 @@ workloads:
 @pytest.fixture
 def kernel(tmp_path: Path) -> "Iterator[Path]":
     """Trace a task on core 0 ten times a second, 60 ms long, until the test ends."""
-    root = tmp_path / "board"
-    tracefs = make_kernel(root)
-    make_instance(tracefs / "instances/tegrascope")
-    pipe = os.open(tracefs / "instances/tegrascope/trace_pipe", os.O_RDWR)
-    ended = threading.Event()
-
-    def trace() -> None:
-        begin, number = time.monotonic(), 0
-        while not ended.wait(max(0.0, begin + number * EVERY_SECONDS - time.monotonic())):
-            end = begin + number * EVERY_SECONDS
-            ticks = [round((end - back) * HERTZ) for back in (0.07, BUSY_SECONDS, 0)]
-            os.write(
-                pipe,
-                f"app-9 [000] ..... {end - 0.065:.6f}: job_submit: 15880000.nvdla0 class=f3 "
-                f"id={number} fences=0 ts={ticks[0]}\n"
-                f"kworker-2 [001] ..... {end:.6f}: job_timestamps: job_id={number} "
-                f"begin={ticks[1]} end={ticks[2]}\n".encode(),
-            )
-            number += 1
-
-    thread = threading.Thread(target=trace, daemon=True)
-    thread.start()
-    yield root
-    ended.set()
-    thread.join(5)
-    os.close(pipe)
+    with tracing(tmp_path / "board", EVERY_SECONDS, BUSY_SECONDS, HERTZ) as root:
+        yield root
 
 
 def test_run_has_its_busy_time_and_strangers_are_told(start, kernel):

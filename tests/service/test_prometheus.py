@@ -1,13 +1,7 @@
 """The main job, end to end: a recorded board and real inference, scraped by a real Prometheus."""
 
-import json
-import shutil
-import socket
 import subprocess
 import time
-import urllib.parse
-import urllib.request
-from collections.abc import Iterator
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +9,7 @@ from typing import Any
 import pytest
 
 from tegrascope.collectors.simulator import JumpClock, SimulatorSource
+from tests.monitoring.prometheus import Prometheus, needs_prometheus
 
 RECORDED = Path(__file__).parents[2] / "../shared/corpus/tegrastats/logs/agxorin64-r36-root.log"
 TOTAL = ("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0")
@@ -26,55 +21,7 @@ workloads:
    baseline: 300ms, duration: 2s, every: 5s}}
 """
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("prometheus") and shutil.which("promtool")),
-    reason="prometheus is not installed: apt install prometheus",
-)
-
-
-class Prometheus:
-    """A real server that scrapes one daemon each second."""
-
-    def __init__(self, target: str, directory: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        config = directory / "prometheus.yml"
-        config.write_text(
-            "global: {scrape_interval: 1s}\n"
-            "scrape_configs: [{job_name: tegrascope, static_configs: "
-            f"[{{targets: ['{target}']}}]}}]\n"
-        )
-        self.log = (directory / "prometheus.log").open("w")
-        self.process = subprocess.Popen(
-            [
-                "prometheus",
-                f"--config.file={config}",
-                f"--storage.tsdb.path={directory / 'tsdb'}",
-                f"--web.listen-address=127.0.0.1:{self.port}",
-                "--enable-feature=exemplar-storage",
-            ],
-            stderr=self.log,
-        )
-
-    def ask(self, path: str, **parameters: str) -> Any:
-        """Return the data of an answer of the HTTP API; ``None`` while it does not answer."""
-        url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
-                return json.load(answer)["data"]
-        except OSError:
-            return None
-
-    def value(self, query: str, at: float) -> float:
-        """Return the one number that a query gives."""
-        (found,) = self.ask("query", query=query, time=str(at))["result"]
-        return float(found["value"][1])
-
-    def series(self, selector: str) -> list[tuple[float, float]]:
-        """Return all scraped points of one series."""
-        (found,) = self.ask("query", query=f"{selector}[5m]")["result"]
-        return [(at, float(value)) for at, value in found["values"]]
+pytestmark = needs_prometheus
 
 
 @pytest.fixture
@@ -89,19 +36,14 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def scraped(start, log, tmp_path) -> "Iterator[tuple[Any, Prometheus]]":
+def scraped(start, log, monitoring) -> tuple[Any, Prometheus]:
     """A daemon that replays the log ten times as fast, after a minute under Prometheus."""
     daemon = start(CONFIG.format(log=log))
-    prometheus = Prometheus(daemon.url.removeprefix("http://").rstrip("/"), tmp_path)
-    daemon.wait_for(
-        lambda: (prometheus.ask("query", query="tegrascope_source_up") or {}).get("result")
-    )
+    prometheus = monitoring.scraping(daemon.address)
+    prometheus.wait_for_scrape()
     until = time.time() + MINUTE_SECONDS
     daemon.wait_for(lambda: time.time() > until, MINUTE_SECONDS + 10)
-    yield daemon, prometheus
-    prometheus.process.terminate()
-    prometheus.process.wait(20)
-    prometheus.log.close()
+    return daemon, prometheus
 
 
 def mean_watts(samples: list[dict[str, Any]], begin: float, end: float) -> float:
@@ -148,14 +90,8 @@ def test_a_minute_under_prometheus(scraped, log):
     assert seen <= 2
     assert steps == pytest.approx(runs[seen : seen + len(steps)])
 
-    now = time.time()
-    exemplars = prometheus.ask(
-        "query_exemplars",
-        query="tegra_inference_latency_seconds_bucket",
-        start=str(now - 120),
-        end=str(now),
-    )
-    found = {one["labels"]["run_id"] for series in exemplars for one in series["exemplars"]}
+    exemplars = prometheus.exemplars("tegra_inference_latency_seconds_bucket")
+    found = {one["labels"]["run_id"] for one in exemplars}
     assert found & {run["run_id"] for run in daemon.runs()}
 
     told = subprocess.run(

@@ -1,0 +1,152 @@
+"""A real daemon in a process of its own, started as a user starts it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+class Daemon:
+    """``tegrascope run`` on a free port; its log is in ``log``."""
+
+    def __init__(
+        self, config: Path, state_dir: Path, *arguments: str, within: Sequence[str] = ()
+    ) -> None:
+        self.config = config
+        self.state_dir = state_dir
+        self.log: list[str] = []
+        self.process = subprocess.Popen(
+            [
+                *within,
+                *(sys.executable, "-m", "tegrascope", "run", "-c", str(config)),
+                *("--listen", "127.0.0.1:0", "--state-dir", str(state_dir), *arguments),
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=state_dir.parent,
+            env={**os.environ, "PYTHONWARNINGS": "error"},
+        )
+        self._url = ""
+        self._told = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.log.append(line.rstrip("\n"))
+            found = re.search(r"page +(http://\S+/)metrics", line)
+            if found:
+                self._url = found[1]
+                self._told.set()
+        self._told.set()
+
+    @property
+    def address(self) -> str:
+        """Host and port, as Prometheus wants a target."""
+        return self.url.removeprefix("http://").rstrip("/")
+
+    @property
+    def url(self) -> str:
+        """Where the page is; waits for the daemon to say so."""
+        assert self._told.wait(30), self.log
+        assert self._url, self.log
+        return self._url
+
+    def get(self, path: str, **headers: str) -> str:
+        """Return the body of a page, whatever its status."""
+        request = urllib.request.Request(self.url + path, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.read().decode()
+
+    def json(self, path: str) -> Any:
+        """Return a page of the API."""
+        return json.loads(self.get(path))
+
+    def metric(self, series: str) -> float | None:
+        """Return the value of the first series whose text begins so."""
+        for line in self.get("metrics").splitlines():
+            if line.startswith(series):
+                return float(line.rpartition(" ")[2])
+        return None
+
+    def runs(self, **match: str) -> list[dict[str, Any]]:
+        """Return finished runs, newest first, whose fields are as asked."""
+        found = self.json("api/v1/runs")["runs"]
+        return [run for run in found if all(run.get(key) == match[key] for key in match)]
+
+    def wait_for(self, what: Callable[[], Any], seconds: float = 45.0) -> Any:
+        """Return what a question is answered, as soon as the answer is true."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            try:
+                answer = what()
+            except urllib.error.URLError:
+                answer = None
+            if answer:
+                return answer
+            assert self.process.poll() is None, self.log
+            time.sleep(0.1)
+        raise AssertionError(f"waited {seconds} s in vain; the log: {self.log}")
+
+    def children(self) -> dict[str, int]:
+        """Return the daemon's child processes: command line to pid."""
+        children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        pids = [pid for path in children for pid in path.read_text().split()]
+        return {
+            Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip(): int(pid)
+            for pid in pids
+        }
+
+    def child(self, word: str) -> int | None:
+        """Return the child whose command line holds a word."""
+        return next((pid for line, pid in self.children().items() if word in line), None)
+
+    def stop(self, number: int = signal.SIGTERM) -> float:
+        """End the daemon; return how many seconds it took."""
+        begin = time.monotonic()
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.process.wait(20)
+        took = time.monotonic() - begin
+        self._reader.join(5)
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+        return took
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
+    """Start daemons from the text of a configuration; they share one state directory.
+
+    A ``conftest.py`` imports this.
+    ``within`` is a program that runs the daemon, as ``unshare`` does.
+    """
+    state = tmp_path / "state"
+    state.mkdir()
+    started: list[Daemon] = []
+
+    def begin(config: str, *arguments: str, within: Sequence[str] = ()) -> Daemon:
+        path = tmp_path / "tegrascope.yaml"
+        path.write_text(config)
+        started.append(Daemon(path, state, *arguments, within=within))
+        return started[-1]
+
+    yield begin
+    for daemon in started:
+        daemon.stop(signal.SIGKILL)

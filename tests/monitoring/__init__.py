@@ -1,0 +1,1 @@
+"""Real Prometheus, Alertmanager and a receiver of their messages, for tests of any part."""

@@ -1,0 +1,223 @@
+"""Three boards under one Prometheus, so that every metric is exported by some of them.
+
+A simulated AGX Orin runs one model on the GPU and on a DLA, both played by the CPU. A second one
+has what the simulator lacks: the kernel's files, the trace of the DLA's driver, an engine that
+tells where its layers run, a schedule, runs that fail. The third is a desktop GPU. A fourth never
+answers.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.daemons import Daemon
+from tests.fakes.board_tree import set_powered, write_board
+from tests.fakes.tracefs import tracing
+from tests.monitoring.prometheus import Monitoring, Prometheus, wait_for
+
+ROOT = Path(__file__).parents[2]
+FAKES = ROOT / "tests/fakes"
+RULES = sorted((ROOT / "grafana/prometheus/rules").glob("*.yml"))
+HERTZ = 31_250_000
+
+# Long enough for an energy of one inference: 10 s, 100 samples, 200 inferences.
+SIMULATED = """
+telemetry: {source: simulator, interval: 60ms, simulator: {board: agx-orin-64gb, seed: 1}}
+workloads:
+- &run {name: mobilenet-gpu, model: "builtin:mobilenet", backend: onnxruntime, device: gpu,
+   threads: 1, warm_up: 100ms, baseline: 300ms, duration: 10500ms}
+- {<<: *run, name: mobilenet-dla0, device: dla0}
+"""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What the dashboards are asked of.
+
+    Attributes:
+        prometheus: It scrapes all of them each second, and evaluates the shipped rules.
+        simulated: ``instance`` of the board with the DLA and GPU runs.
+        equipped: ``instance`` of the board with all the rest.
+        desktop: ``instance`` of the desktop GPU.
+        lost: ``instance`` of the target that does not answer.
+        run_ids: Of the good runs.
+    """
+
+    prometheus: Prometheus
+    simulated: str
+    equipped: str
+    desktop: str
+    lost: str
+    run_ids: frozenset[str]
+
+
+def _equipped(folder: Path, traced: Path) -> str:
+    """Write what a fully equipped board has; return its configuration."""
+    tree = write_board(folder / "board")
+    trtexec = folder / "trtexec"
+    trtexec.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKES / "trtexec_fake.py"} 10.3 "$@"\n')
+    trtexec.chmod(0o755)
+    noisy = f'echo "no line of tegrastats"; exec {sys.executable} -m tegrascope simulate "$@"'
+    reader = [sys.executable, "-m", "tegrascope.collectors.dla_reader", "--root", str(traced)]
+    placed: dict[str, Any] = {
+        "model": "builtin:mobilenet", "backend": "trtexec", "trtexec": str(trtexec),
+        "warm_up": "50ms", "baseline": "200ms", "duration": "500ms", "every": "4s",
+    }  # fmt: skip
+    settings = {
+        "telemetry": {
+            "interval": "103ms",
+            "tegrastats": {"command": ["sh", "-c", noisy, "sh"]},
+            "sysfs": str(tree),
+            "dla_trace": {"command": reader},
+        },
+        "limits": {"power_watts": 40, "dla_busy_ratio": {"dla0": 0.2}},
+        "workloads": [
+            {"name": "placed-gpu", "device": "gpu", "precision": "fp16", **placed},
+            {"name": "placed-dla0", "device": "dla0", **placed},
+            {"name": "crowded", "device": "dla0", "overlap": "skip", **placed, "offset": "100ms"},
+            {"name": "fails", "command": "false", "device": "cpu", "baseline": "0s", "every": "5s"},
+        ],
+    }
+    return yaml.safe_dump(settings)
+
+
+@contextlib.contextmanager
+def _living(tree: Path) -> Iterator[None]:
+    """Let the kernel's counters of a board go on: powered time, and a throttling now and then."""
+    ended = threading.Event()
+    events = tree / "sys/class/hwmon/hwmon3/oc1_event_cnt"
+
+    def live() -> None:
+        for moment in range(10**9):
+            if ended.wait(0.2):
+                return
+            for core in (0, 1):
+                set_powered(tree, core, 100 * moment)
+            if moment % 10 == 0:
+                events.write_text(f"{moment // 10}\n")
+
+    thread = threading.Thread(target=live, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(5)
+
+
+def _run_with_energy(daemon: Daemon, state: Path, workload: str) -> None:
+    """Run a workload until its energy is told; a machine that is too busy has it withheld."""
+    for number in range(1, 4):
+        run = _run_now(daemon, state, workload, number)
+        assert run["outcome"] == "ok", run
+        if run["energy"]["gross_joules_per_inference"] is not None:
+            return
+    raise AssertionError(run["quality"])
+
+
+def _run_now(daemon: Daemon, state: Path, workload: str, number: int) -> dict[str, Any]:
+    """Run a workload, and return the record of its so many-th run."""
+    token = wait_for(lambda: (state / "token").exists() and (state / "token").read_text().strip())
+    request = urllib.request.Request(
+        daemon.url + "api/v1/runs",
+        json.dumps({"workload": workload}).encode(),
+        {"Authorization": f"Bearer {token}"},
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.status == 202
+    done = daemon.wait_for(
+        lambda: (found := daemon.runs(workload=workload))[number - 1 :] and found, 120
+    )
+    return dict(done[0])
+
+
+@contextlib.contextmanager
+def fleet(folder: Path) -> Iterator[Fleet]:
+    """Start all of it, and wait until there is something to be seen of everything."""
+    with contextlib.ExitStack() as held:
+
+        def start(name: str, config: str, **environment: str) -> Daemon:
+            (folder / name / "state").mkdir(parents=True, exist_ok=True)
+            path = folder / name / "tegrascope.yaml"
+            path.write_text(config)
+            with pytest.MonkeyPatch.context() as patch:
+                for key, value in environment.items():
+                    patch.setenv(key, value)
+                made = Daemon(path, folder / name / "state")
+            held.callback(made.stop, 9)
+            return made
+
+        traced = held.enter_context(tracing(folder / "traced", 0.1, 0.06, HERTZ, loses=True))
+        (folder / "equipped").mkdir()
+        config = _equipped(folder / "equipped", traced)
+        held.enter_context(_living(folder / "equipped/board"))
+        paths = os.pathsep.join((str(FAKES), str(ROOT)))
+        throttled = json.dumps({"events": ([0] * 7 + [0x48] * 3) * 2000})
+        desktop = start(
+            "desktop",
+            "telemetry: {source: nvml, interval: 103ms}",
+            PYTHONPATH=paths,
+            FAKE_NVML=throttled,
+        )
+        equipped = start("equipped", config)
+        simulated = start("simulated", SIMULATED)
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))
+            lost = f"127.0.0.1:{closed.getsockname()[1]}"
+        monitoring = Monitoring(folder / "monitoring")
+        held.callback(monitoring.stop)
+        daemons = (simulated, equipped, desktop)
+        prometheus = monitoring.scraping(
+            *(daemon.address for daemon in daemons), lost, rules=_hasty(folder)
+        )
+        state = folder / "simulated/state"
+        for name in ("gpu", "dla0"):
+            _run_with_energy(simulated, state, f"mobilenet-{name}")
+        for name in ("placed-gpu", "placed-dla0"):
+            equipped.wait_for(lambda name=name: equipped.runs(workload=name, outcome="ok"), 90)
+        wait_for(lambda: _has_seen_all(prometheus))
+        yield Fleet(
+            prometheus,
+            *(daemon.address for daemon in daemons),
+            lost,
+            frozenset(run["run_id"] for daemon in daemons for run in daemon.runs()),
+        )
+
+
+def _hasty(folder: Path) -> list[Path]:
+    """Return the shipped rules, evaluated each second in place of each minute."""
+    copies = []
+    for path in RULES:
+        rules = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for group in rules["groups"]:
+            group.pop("interval", None)
+        copies.append(folder / path.name)
+        copies[-1].write_text(yaml.safe_dump(rules), encoding="utf-8")
+    return copies
+
+
+def _has_seen_all(prometheus: Prometheus) -> bool:
+    """Say whether both runs and what came after them have been scraped, twice at least."""
+    return all(
+        prometheus.query(query)
+        for query in (
+            "count(count_over_time(tegra_inference_last_run_energy_joules_per_inference"
+            '{workload=~"mobilenet-.*",kind="gross"}[30s]) >= 3) == 2',
+            'count(count_over_time(tegra_inference_layers{placement="dla"}[30s]) >= 3) >= 2',
+            "increase(tegra_throttle_events_total[1m]) > 0",
+            'increase(tegra_inference_runs_total{outcome="failed"}[1h]) > 0',
+            "increase(tegrascope_runs_skipped_total[1h]) >= 0",
+            'tegrascope_source_up{source="ftrace"} == 1',
+        )
+    )

@@ -1,0 +1,199 @@
+"""DLA or GPU: the same model on both, side by side, answered at one look."""
+
+from .parts import GREY, ORANGE, Column, Dashboard, Panel, Query, Row, Step
+from .queries import DEVICES, HERE, JOB, MODELS, SEL, by_workload, last_run, rate, run_bands
+from .reasons import NO_DLA_LOAD, NO_PLACEMENT
+from .verdict import ANSWER
+
+SIDE_BY_SIDE = Row(
+    "Side by side, last good run of each workload",
+    (
+        Panel(
+            "table",
+            "Last good runs",
+            "Median and 99th percentile by the host clock; energy is the module's: gross, and net "
+            "of the idle board with the model loaded. An empty cell is withheld or not known, "
+            "never 0.",
+            (
+                Query(by_workload(last_run("latency_seconds", f'{SEL},quantile="0.5"'))),
+                Query(by_workload(last_run("latency_seconds", f'{SEL},quantile="0.99"'))),
+                Query(by_workload(last_run("energy_joules_per_inference", f'{SEL},kind="gross"'))),
+                Query(by_workload(last_run("energy_joules_per_inference", f'{SEL},kind="net"'))),
+                Query(by_workload(last_run("throughput_per_second", SEL))),
+                Query(by_workload(last_run("gpu_utilization_ratio", SEL))),
+            ),
+            width=24,
+            height=8,
+            columns=(
+                Column(
+                    "workload",
+                    "Workload",
+                    link="/d/tegrascope-workload?var-instance=${__data.fields.instance}"
+                    "&var-workload=${__value.raw}",
+                ),
+                Column("device", "On"),
+                Column("A", "Median", "s"),
+                Column("B", "p99", "s"),
+                Column("C", "Gross / inference", "joule"),
+                Column("D", "Net / inference", "joule"),
+                Column("E", "Inputs a second", "cps"),
+                Column("F", "GPU load", "percentunit"),
+            ),
+        ),
+        Panel(
+            "bars",
+            "Energy of an inference",
+            "Module energy, gross, of the last good run.",
+            (
+                Query(
+                    by_workload(last_run("energy_joules_per_inference", f'{SEL},kind="gross"')),
+                    HERE,
+                ),
+            ),
+            unit="joule",
+            low=0,
+        ),
+        Panel(
+            "bars",
+            "Latency, median",
+            "Median of the last good run, by the host clock.",
+            (Query(by_workload(last_run("latency_seconds", f'{SEL},quantile="0.5"')), HERE),),
+            unit="s",
+            low=0,
+        ),
+        Panel(
+            "bars",
+            "GPU load in the run",
+            "Mean over the last good run: what a workload on the DLA leaves free is the rest.",
+            (Query(by_workload(last_run("gpu_utilization_ratio", SEL)), HERE),),
+            unit="percentunit",
+            low=0,
+            high=1,
+        ),
+        Panel(
+            "bars",
+            "DLA load in the run",
+            "Mean busy share of the core over the last good run, by the source that says so.",
+            (
+                Query(
+                    last_run("dla_busy_ratio", f'{SEL},device=~"dla.*"'),
+                    "{{workload}}, core {{core}} ({{source}}), {{instance}}",
+                    NO_DLA_LOAD,
+                ),
+            ),
+            unit="percentunit",
+            low=0,
+            high=1,
+        ),
+        Panel(
+            "table",
+            "Where layers run",
+            "Layers of the engine: on the DLA, computing on the GPU, and only moving or "
+            "reformatting on the GPU. A subgraph of the DLA is one.",
+            tuple(
+                Query(
+                    by_workload(f'tegra_inference_layers{{{SEL},placement="{place}"}}'),
+                    empty=NO_PLACEMENT,
+                )
+                for place in ("dla", "gpu", "reformat")
+            ),
+            columns=(
+                Column("workload", "Workload"),
+                Column("device", "On"),
+                Column("A", "DLA"),
+                Column("B", "GPU", steps=(Step(None, GREY), Step(1, ORANGE))),
+                Column("C", "Reformat"),
+            ),
+        ),
+        Panel(
+            "table",
+            "Doubts about these runs",
+            "Quality flags of the last good runs; insufficient_samples and overlapped withhold the "
+            "energy of an inference.",
+            (
+                Query(
+                    f"max by (instance, workload, device, flag) "
+                    f"(tegra_inference_quality_flag{{{SEL}}}) > 0"
+                ),
+            ),
+            columns=(
+                Column("workload", "Workload"),
+                Column("device", "On"),
+                Column("flag", "Flag"),
+                Column("instance", "Device"),
+            ),
+        ),
+    ),
+)
+
+LIVE = Row(
+    "Live, runs as bands",
+    (
+        Panel(
+            "timeseries",
+            "GPU and DLA",
+            "GPU load, and of each DLA core what was busy, powered or ours, whichever the board "
+            "tells.",
+            (
+                Query(f"tegra_gpu_utilization_ratio{{{SEL}}}", "GPU, {{instance}}"),
+                Query(
+                    f"tegra_dla_busy_ratio{{{SEL}}}",
+                    "DLA {{core}} busy ({{source}}), {{instance}}",
+                    NO_DLA_LOAD,
+                ),
+                Query(
+                    f"tegra_dla_lane_occupancy_ratio{{{SEL}}}", "DLA {{core}} ours, {{instance}}"
+                ),
+            ),
+            unit="percentunit",
+            low=0,
+            high=1,
+        ),
+        Panel(
+            "timeseries",
+            "Module power",
+            "True mean power between scrapes.",
+            (Query(rate("tegra_module_energy_joules_total"), "{{instance}}"),),
+            unit="watt",
+            low=0,
+        ),
+        Panel(
+            "timeseries",
+            "Latency of every inference, median",
+            "Of all inferences between scrapes, from the histogram.",
+            (
+                Query(
+                    "histogram_quantile(0.5, sum by (instance, workload, device, le) ("
+                    f"{rate('tegra_inference_latency_seconds_bucket')}))",
+                    HERE,
+                    exemplars=True,
+                ),
+            ),
+            unit="s",
+            low=0,
+        ),
+        Panel(
+            "timeseries",
+            "Energy of an inference, run by run",
+            "Gross, of the last good run: a step at each run. A drift is worth a look.",
+            (
+                Query(
+                    by_workload(last_run("energy_joules_per_inference", f'{SEL},kind="gross"')),
+                    HERE,
+                ),
+            ),
+            unit="joule",
+            low=0,
+        ),
+    ),
+)
+
+DASHBOARD = Dashboard(
+    uid="tegrascope-dla-or-gpu",
+    title="tegrascope: DLA or GPU?",
+    description="The same model on the DLA and on the GPU: latency, energy, GPU freed, placement.",
+    variables=(JOB, DEVICES, MODELS),
+    bands=run_bands(SEL),
+    rows=(ANSWER, SIDE_BY_SIDE, LIVE),
+    since="now-1h",
+)

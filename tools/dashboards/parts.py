@@ -1,0 +1,183 @@
+"""What a dashboard is made of, without Grafana: data that ``render`` draws and tests read."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["stat", "timeseries", "table", "heatmap", "timeline", "bars"]
+
+GREEN, YELLOW, ORANGE, RED = "green", "yellow", "orange", "red"
+BLUE, PURPLE, GREY = "blue", "purple", "text"
+
+COLUMNS = 24
+
+
+@dataclass(frozen=True)
+class Query:
+    """One PromQL query of a panel.
+
+    Attributes:
+        expr: The query; variables of the dashboard stand in it as ``$name``.
+        legend: Name of a series, with ``{{label}}``; in a table, unused.
+        empty: Why it may answer nothing where all is well; without it, no answer is a fault.
+        exemplars: Whether the runs behind the numbers are asked for too.
+    """
+
+    expr: str
+    legend: str = ""
+    empty: str = ""
+    exemplars: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """A threshold: the colour from a value on; ``None`` is the colour below all others."""
+
+    value: float | None
+    color: str
+
+
+@dataclass(frozen=True)
+class Word:
+    """A value that is shown as a word."""
+
+    value: int
+    text: str
+    color: str
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        source: A label, or the letter of the query whose value it shows.
+        title: As it is headed.
+        unit: Grafana's id.
+        words: Values shown as words.
+        steps: Colours of the cell.
+        link: Where a click leads, with ``${__data.fields.label}``.
+    """
+
+    source: str
+    title: str
+    unit: str = ""
+    words: tuple[Word, ...] = ()
+    steps: tuple[Step, ...] = ()
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel.
+
+    Attributes:
+        kind: How it is drawn; ``bars`` are a bar gauge, ``timeline`` a state timeline.
+        title: What it shows, told apart from all others of its dashboard.
+        description: What the number is, and what it is not.
+        queries: shape (n,), named A, B, C … in this order.
+        unit: Grafana's id.
+        width: Of 24 columns; a phone shows one panel below the other anyway.
+        height: In rows of Grafana's grid.
+        steps: Colours by value, lowest first.
+        words: Values shown as words.
+        columns: Of a table, in order; what is not named is not shown.
+        is_stacked: Whether series add up; only those that do may be stacked.
+        apart: Pattern of the legends that are drawn as dashed lines beside the stack or curves.
+        low: Least of the axis.
+        high: Most of the axis.
+        shows_name: Whether a stat tells the series' name in place of its value.
+    """
+
+    kind: Kind
+    title: str
+    description: str
+    queries: tuple[Query, ...]
+    unit: str = "short"
+    width: int = 12
+    height: int = 8
+    steps: tuple[Step, ...] = ()
+    words: tuple[Word, ...] = ()
+    columns: tuple[Column, ...] = ()
+    is_stacked: bool = False
+    apart: str = ""
+    low: float | None = None
+    high: float | None = None
+    shows_name: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A headline and the panels below it; those of one line are equally high."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A choice above the dashboard, filled by a query.
+
+    Attributes:
+        name: As queries name it.
+        label: As it is headed.
+        query: ``label_values(selector, label)``.
+        is_many: Whether several or all may be chosen; all are, to begin with.
+        empty: Why it may have no value where all is well.
+    """
+
+    name: str
+    label: str
+    query: str
+    is_many: bool = True
+    empty: str = ""
+
+
+@dataclass(frozen=True)
+class Band:
+    """Spans of time that are marked on every panel: each series of the query, while above 0.
+
+    Attributes:
+        name: The switch above the dashboard.
+        expr: The query.
+        color: Of the band.
+        title: With ``{{label}}``.
+        text: With ``{{label}}``.
+        tags: Labels that become tags.
+        empty: Why it may answer nothing where all is well.
+    """
+
+    name: str
+    expr: str
+    color: str
+    title: str
+    text: str
+    tags: tuple[str, ...]
+    empty: str = ""
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """All of one dashboard.
+
+    Attributes:
+        uid: Its name in links; the file is called so, without ``tegrascope-``.
+        title: As it is listed.
+        description: The question that it answers.
+        variables: After the data source, in order; a later one may use an earlier one.
+        bands: Annotations.
+        rows: From top to bottom.
+        since: How far back it looks when opened.
+    """
+
+    uid: str
+    title: str
+    description: str
+    variables: tuple[Variable, ...]
+    bands: tuple[Band, ...]
+    rows: tuple[Row, ...]
+    since: str = "now-30m"
+
+    @property
+    def file(self) -> str:
+        """Its file name."""
+        return f"{self.uid.removeprefix('tegrascope-')}.json"

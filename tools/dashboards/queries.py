@@ -1,0 +1,131 @@
+"""PromQL that several dashboards share; each piece says what its labels are."""
+
+from .parts import BLUE, GREEN, GREY, ORANGE, RED, Band, Query, Step, Variable, Word
+
+SEL = 'job=~"$job",instance=~"$instance"'
+"""Labels of the chosen devices."""
+
+RUN = f'{SEL},workload=~"$workload"'
+"""Labels of the chosen workloads on them."""
+
+HERE = "{{workload}} on {{device}}, {{instance}}"
+"""Legend of what is told by workload."""
+
+# Of an NVIDIA GPU; these say that it works as it is told to, not that anything is wrong.
+NO_TROUBLE = 'kind!~"sw_power_cap|board_limit|reliability"'
+
+_RUN_LABELS = "job, instance, workload, device"
+_PAIR = "job, instance, model, batch"
+
+
+def rate(counter: str, labels: str = SEL) -> str:
+    """Return the growth of a counter in a second, series by series."""
+    return f"rate({counter}{{{labels}}}[$__rate_interval])"
+
+
+def last_run(figure: str, labels: str = RUN) -> str:
+    """Return a figure of each workload's last good run."""
+    return f"tegra_inference_last_run_{figure}{{{labels}}}"
+
+
+def by_workload(expr: str, how: str = "max") -> str:
+    """Return an expression with the labels instance, workload and device alone."""
+    return f"{how} by (instance, workload, device) ({expr})"
+
+
+def at_best(figure: str, device: str, labels: str = "", how: str = "min") -> str:
+    """Return a figure of the best workload of each model on one kind of device.
+
+    Args:
+        figure: Of the last good run.
+        device: Pattern of the device.
+        labels: Further labels of the figure.
+        how: Which is the best.
+
+    Returns:
+        A query with the labels job, instance, model and batch.
+    """
+    found = last_run(figure, f'{SEL},device=~"{device}"{labels}')
+    return of_model(found, how)
+
+
+def of_model(expr: str, how: str) -> str:
+    """Return an expression by model and batch instead of by workload; it must bear run labels."""
+    what = f'tegra_inference_workload_info{{{SEL},model!="",model=~"$model"}}'
+    return f"{how} by ({_PAIR}) ({expr} * on ({_RUN_LABELS}) group_left (model, batch) {what})"
+
+
+def dla_by_gpu(figure: str, labels: str = "") -> str:
+    """Return a figure on the DLA over that on the GPU, each at its best, by model and batch."""
+    return f"{at_best(figure, 'dla.*', labels)} / {at_best(figure, 'gpu', labels)}"
+
+
+JOB = Variable("job", "Job", "label_values(tegra_info, job)")
+DEVICES = Variable("instance", "Device", 'label_values(tegra_info{job=~"$job"}, instance)')
+DEVICE = Variable(
+    "instance", "Device", 'label_values(tegra_info{job=~"$job"}, instance)', is_many=False
+)
+WORKLOADS = Variable(
+    "workload", "Workload", f"label_values(tegra_inference_run_active{{{SEL}}}, workload)"
+)
+MODELS = Variable(
+    "model",
+    "Model",
+    f'label_values(tegra_inference_workload_info{{{SEL},model!=""}}, model)',
+)
+
+_TITLE, _TEXT = "{{workload}}", "{{workload}} on {{device}} of {{instance}}"
+
+
+def run_bands(labels: str) -> tuple[Band, ...]:
+    """Return the bands of runs, one switch and colour for each kind of device."""
+    return tuple(
+        Band(
+            name,
+            by_workload(f'tegra_inference_run_active{{{labels},device=~"{device}"}}') + " > 0",
+            color,
+            _TITLE,
+            _TEXT,
+            ("workload", "device"),
+            empty,
+        )
+        for name, device, color, empty in (
+            ("Runs on the DLA", "dla.*", GREEN, ""),
+            ("Runs on the GPU", "gpu", BLUE, ""),
+            ("Runs elsewhere", "cpu|external", GREY, "few have workloads on the CPU alone"),
+        )
+    )
+
+
+THROTTLED = Band(
+    "Throttling",
+    "sum by (instance, kind) "
+    f"(increase(tegra_throttle_events_total{{{SEL},{NO_TROUBLE}}}[1m])) > 0",
+    RED,
+    "throttled: {{kind}}",
+    "clocks of {{instance}} were held down: {{kind}}",
+    ("kind",),
+)
+
+TRUTH = (Word(0, "this machine", GREEN), Word(1, "SIMULATED", ORANGE))
+TRUTH_QUERY = Query(
+    f'max by (instance) (tegra_info{{{SEL},simulated="true"}})'
+    f' or 0 * max by (instance) (tegra_info{{{SEL},simulated="false"}})',
+    "{{instance}}",
+)
+TRUTH_TEXT = (
+    "Whether telemetry is of the machine that is scraped. SIMULATED: of a simulator or a replayed "
+    "log; then every figure of power, load and heat is made up or of another day."
+)
+
+HEADROOM = (
+    "min by (instance) ("
+    f'tegra_temperature_trip_celsius{{{SEL},kind="critical"}}'
+    " - on (job, instance, zone) group_left () "
+    f"tegra_temperature_celsius{{{SEL}}})"
+)
+"""Degrees from the hottest zone to the trip at which the board switches itself off."""
+
+FRESH = (Step(None, GREEN), Step(5, ORANGE), Step(30, RED))
+HOT = (Step(None, RED), Step(5, ORANGE), Step(15, GREEN))
+"""Degrees left before a trip."""

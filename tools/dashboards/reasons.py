@@ -1,0 +1,12 @@
+"""Why a query may answer nothing where all is well."""
+
+NO_SYSFS = "a desktop GPU and the simulator have no such file of the kernel"
+NO_JETSON = "no part of a desktop or server GPU"
+NO_DLA = "not every board has a DLA, or shows it"
+NO_DLA_LOAD = "without the DLA's trace, a load of it is not known on most boards"
+NO_TRACE = "the trace of the DLA's driver is opt-in"
+NO_PLACEMENT = "only TensorRT says where layers run"
+NO_THROTTLING = "the simulator throttles nothing"
+NO_LIMIT = "limits of the configuration are no default"
+NO_RUN = "it has no workload"
+ONLY_GPU = "a Jetson's GPU uses the board's memory"

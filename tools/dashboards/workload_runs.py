@@ -1,0 +1,134 @@
+"""Workload, further down: runs by outcome, doubts about them, placement and settings."""
+
+from .parts import GREEN, GREY, ORANGE, Column, Panel, Query, Row, Step, Word
+from .queries import HERE, RUN, SEL, by_workload, rate
+
+RUNS = Row(
+    "Runs and doubts",
+    (
+        Panel(
+            "timeseries",
+            "Runs in the last hour",
+            "By outcome: ok, failed, timeout, skipped, cancelled.",
+            (
+                Query(
+                    "sum by (workload, outcome) "
+                    f"(increase(tegra_inference_runs_total{{{RUN}}}[1h])) > 0",
+                    "{{workload}}: {{outcome}}",
+                ),
+            ),
+            is_stacked=True,
+            low=0,
+        ),
+        Panel(
+            "timeseries",
+            "Failures in a row",
+            "Runs that failed or timed out since the last good one.",
+            (Query(f"tegra_inference_consecutive_failures{{{RUN}}}", HERE),),
+            low=0,
+        ),
+        Panel(
+            "timeline",
+            "In flight",
+            "When each workload ran.",
+            (Query(f"tegra_inference_run_active{{{RUN}}}", HERE),),
+            width=24,
+            words=(Word(0, "idle", GREY), Word(1, "runs", GREEN)),
+        ),
+        Panel(
+            "timeline",
+            "Quality flags",
+            "What stands against the last good run's figures, for as long as it was the last; see "
+            "measurement.md for each flag.",
+            (
+                Query(
+                    f"tegra_inference_quality_flag{{{RUN}}}",
+                    "{{flag}}: {{workload}} on {{device}}, {{instance}}",
+                ),
+            ),
+            words=(Word(1, "flagged", ORANGE),),
+        ),
+        Panel(
+            "table",
+            "Where layers run",
+            "By the build's own words. A subgraph of the DLA is one layer; reformat only moves "
+            "data, on the GPU.",
+            tuple(
+                Query(
+                    by_workload(f'tegra_inference_layers{{{RUN},placement="{place}"}}'),
+                    empty="only TensorRT says where layers run",
+                )
+                for place in ("dla", "gpu", "reformat")
+            ),
+            columns=(
+                Column("workload", "Workload"),
+                Column("device", "On"),
+                Column("A", "DLA"),
+                Column("B", "GPU", steps=(Step(None, GREY), Step(1, ORANGE))),
+                Column("C", "Reformat"),
+            ),
+        ),
+        Panel(
+            "timeseries",
+            "Inferences a second",
+            "Completed in steady phases, between scrapes.",
+            (Query(rate("tegra_inferences_total", RUN), HERE),),
+            unit="cps",
+            low=0,
+        ),
+        Panel(
+            "timeseries",
+            "Lateness of scheduled starts",
+            "99th percentile of all workloads of a device in the last hour: start less the time "
+            "it was due.",
+            (
+                Query(
+                    "histogram_quantile(0.99, sum by (instance, le) ("
+                    f"increase(tegrascope_schedule_lateness_seconds_bucket{{{SEL}}}[1h])))",
+                    "{{instance}}",
+                    "it has no schedule",
+                ),
+            ),
+            unit="s",
+            low=0,
+        ),
+        Panel(
+            "timeseries",
+            "Runs that did not start",
+            "Of all workloads of a device in the last hour, by reason; their lane was busy, or "
+            "the time had gone by.",
+            (
+                Query(
+                    f"increase(tegrascope_runs_skipped_total{{{SEL}}}[1h])",
+                    "{{reason}}, {{instance}}",
+                    "every run started",
+                ),
+            ),
+            low=0,
+        ),
+        Panel(
+            "table",
+            "Settings",
+            "What each workload is configured to run. Change one of these, and figures before "
+            "and after are of two things. A click opens its runs, as JSON.",
+            (
+                Query(
+                    "max by (instance, workload, device, model, backend, precision, batch) "
+                    f"(tegra_inference_workload_info{{{RUN}}})"
+                ),
+            ),
+            columns=(
+                Column(
+                    "workload",
+                    "Workload",
+                    link="http://${__data.fields.instance}/api/v1/runs?workload=${__value.raw}",
+                ),
+                Column("device", "On"),
+                Column("model", "Model"),
+                Column("backend", "Back-end"),
+                Column("precision", "Precision"),
+                Column("batch", "Batch"),
+            ),
+        ),
+    ),
+)
