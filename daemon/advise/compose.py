@@ -11,7 +11,8 @@ from .demand import Demand
 from .effects import choice_at, effects_of, flagged
 from .findings import find_all
 from .missing import measure_next, ruled_words, unmeasured
-from .problem import Objective, Outcome, Problem, gap
+from .outcome import Outcome, gap
+from .problem import Objective, Problem
 from .results import Source, disagreements
 from .search import is_tie, least_bad, search
 

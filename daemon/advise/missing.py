@@ -10,7 +10,8 @@ from ..bench.words import digits, percent
 from .advice import NextMeasurement
 from .choices import CHOSEN_AMONG, Choices, Ruled
 from .effects import choice_at
-from .problem import Cell, Outcome, Problem
+from .outcome import Outcome
+from .problem import Cell, Problem
 from .search import Found, is_tie, search
 
 # On boards one lane was seen to take up to 1.8 times as long beside others (docs/advise.md).
@@ -141,8 +142,8 @@ def _of_ties(found: Found, choices: Choices) -> Iterator[NextMeasurement]:
     yield NextMeasurement(
         could_change=True,
         sentence=(
-            f"{len(found.ties)} other placements can't be told from the best; more and longer"
-            f" rounds, of {name} first, may tell"
+            f"{len(found.ties)} other placement{'s' if len(found.ties) > 1 else ''} can't be told"
+            f" from the best; more and longer rounds, of {name} first, may tell"
         ),
         command=f"tegrascope bench {quote(model)} --rounds 8 --duration 60",
     )

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from math import hypot, inf, prod
 
 from ..bench.measured import Figure
-from .problem import Cell, Outcome, Placement, Problem, gap
+from .outcome import Outcome, Placement, gap
+from .problem import Cell, Problem
 
 MOST_TASKS = 10
 # What is just within a limit is not lost to the last digit of a float.

@@ -35,7 +35,7 @@ def _table(advice: Advice, shown: PlacementAdvice) -> "Table":
     )
     for name, side in (
         *(("model", "left"), ("on", "left"), ("rate", "right"), ("p99 there", "right")),
-        *(("deadline", "right"), ("duty", "right"), ("energy by input", "right")),
+        *(("deadline", "right"), ("duty alone", "right"), ("energy by input", "right")),
     ):
         table.add_column(name, justify="left" if side == "left" else "right", no_wrap=True)
     for demand, model in zip(advice.demands, shown.models, strict=True):

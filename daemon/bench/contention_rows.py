@@ -8,22 +8,14 @@ from ...collectors.models import BUILTIN_PREFIX
 from .contention_result import Contention, LaneTogether, Placed, Together
 from .measured import Figure
 from .rows import NOTHING
-from .words import digits, joules, rate, seconds, with_half
+from .words import digits, joules, seconds, with_half
 
 TITLE = "Together"
-HEADS = (
-    "lane",
-    "latency p50",
-    "slowdown",
-    "at p99",
-    "throughput",
-    "adds",
-    "by inference",
-)
+HEADS = ("lane", "p50", "slowdown", "at p99", "adds", "each")
 EXPLAINED = (
     "Slowdown is median latency over that of the same model alone, round by round. What a model"
-    " adds is the module's net power with it on less that with it off, the others running; energy"
-    " of a window is that of all who ran, and is not split."
+    " adds is the module's net power with it on less that with it off, the others running, and each"
+    " of its inferences its share of that; energy of a window is that of all who ran, and is not split."
 )
 
 
@@ -47,7 +39,7 @@ def groups_of(contention: Contention) -> Iterator[Group]:
     for one in contention.together:
         if len(one.lanes) > 1:
             rows = tuple(tuple(_cells(lane)) for lane in one.lanes) if one.status == "ok" else ()
-            yield Group(_title(one), rows, one.status != "ok" or bool(one.flags))
+            yield Group(_title(one), rows, one.status != "ok" or bool(_told_flags(one)))
 
 
 def nothing(contention: Contention) -> str | None:
@@ -74,11 +66,10 @@ def placed_name(placed: Placed) -> str:
 def _cells(lane: LaneTogether) -> Iterator[str]:
     yield placed_name(lane)
     yield _plain(lane.latency_seconds, seconds)
-    yield _say(lane.slowdown, _times)
+    yield NOTHING if lane.slowdown is None else with_half(lane.slowdown, _times)
     yield NOTHING if lane.tail_slowdown is None else _times(lane.tail_slowdown)
-    yield _plain(lane.throughput_per_second, rate)
-    yield _plain(lane.marginal_watts, _watts)
-    yield _say(lane.marginal_joules_per_inference, joules)
+    yield NOTHING if lane.marginal_watts is None else _watts(lane.marginal_watts)
+    yield _plain(lane.marginal_joules_per_inference, joules)
 
 
 def _title(one: Together) -> str:
@@ -92,9 +83,14 @@ def _title(one: Together) -> str:
         told.append(f"{with_half(one.net_joules, joules)} net")
     if one.excess_watts is not None:
         told.append(f"{_signed(one.excess_watts)} than the same work alone")
-    if one.flags:
-        told.append("flags " + " ".join(sorted(one.flags)))
+    if _told_flags(one):
+        told.append("flags " + " ".join(_told_flags(one)))
     return f"{who}: {', '.join(told)}"
+
+
+def _told_flags(one: Together) -> list[str]:
+    """Return its flags, but that it is simulated: of that the whole page speaks."""
+    return sorted(flag for flag in one.flags if flag != "simulated")
 
 
 def _signed(excess: Figure) -> str:
@@ -108,13 +104,12 @@ def _times(value: float) -> str:
     return f"{value:.2f}×"
 
 
-def _watts(value: float) -> str:
-    return f"{value:.2f} W"
+def _watts(figure: Figure) -> str:
+    """Say a power that may be near nothing: half its interval in watts, not in percent."""
+    if figure.low is None or figure.high is None:
+        return f"{figure.value:.2f} W"
+    return f"{figure.value:.2f} ± {digits((figure.high - figure.low) / 2, 2)} W"
 
 
 def _plain(figure: Figure | None, say: Callable[[float], str]) -> str:
     return NOTHING if figure is None else say(figure.value)
-
-
-def _say(figure: Figure | None, say: Callable[[float], str]) -> str:
-    return NOTHING if figure is None else with_half(figure, say)

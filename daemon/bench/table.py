@@ -1,6 +1,6 @@
 """What a bench found, in a terminal."""
 
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
 from .contention_result import Contention
 from .contention_rows import EXPLAINED, HEADS, TITLE, groups_of, nothing
@@ -69,7 +69,8 @@ def _print_contention(console: "Console", contention: Contention) -> None:
     table = Table(title=Text(TITLE, style="bold"), title_justify="left", box=box.SIMPLE_HEAD)
     for head in HEADS:
         is_lane = head == HEADS[0]
-        table.add_column(head, justify="left" if is_lane else "right", no_wrap=not is_lane)
+        side: Literal["left", "right"] = "left" if is_lane else "right"
+        table.add_column(head, justify=side, no_wrap=not is_lane, min_width=12 if is_lane else None)
     told = list(groups_of(contention))
     for group in told:
         for row in group.rows:

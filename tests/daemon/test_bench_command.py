@@ -175,7 +175,7 @@ def test_contention_is_foretold_measured_shown_and_advised_on(place):
     from tests.fakes.models import write_chain
 
     for name in ("one", "two"):
-        write_chain(place / f"{name}.onnx", *("Relu",) * 40, shape=(1, 1 << 18))
+        write_chain(place / f"{name}.onnx", *("Relu",) * 20, shape=(1, 1 << 16))
     times = ("--duration", "0.4", "--baseline", "0.2", "--warm-up", "0.1", "--rounds", "2")
     told = bench(
         place,
