@@ -14,8 +14,9 @@ TITLE = "Together"
 HEADS = ("lane", "p50", "slowdown", "at p99", "adds", "each")
 EXPLAINED = (
     "Slowdown is median latency over that of the same model alone, round by round. What a model"
-    " adds is the module's net power with it on less that with it off, the others running, and each"
-    " of its inferences its share of that; energy of a window is that of all who ran, and is not split."
+    " adds is the module's net power with it on less that with it off, the others running; each of"
+    " its inferences has its share of that. Energy of a window is that of all who ran: it is not"
+    " split."
 )
 
 
