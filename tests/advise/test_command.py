@@ -86,6 +86,22 @@ def test_measured_contention_is_used_and_named(advise):
     assert advice.chosen.watts.value == pytest.approx(1.8 + 2.4 + 0.5 * shares)
 
 
+def test_power_of_three_is_counted_beyond_that_of_their_pairs(advise):
+    """All three at it take 4 W more than alone; of that 3 W are those of the pairs already."""
+    names = ("a", "b", "c")
+    models = [model(name, lane("gpu", 10.0, 0.1, 0.9)) for name in names]
+    pairs = [
+        together((one, "gpu", 2.0), (other, "gpu", 2.0), excess=1.0)
+        for one, other in (("a", "b"), ("a", "c"), ("b", "c"))
+    ]
+    whole = together(*((name, "gpu", 3.0) for name in names), excess=4.0)
+    _, out, _ = advise(result(*models, contention=(*pairs, whole)), rates="a=10,b=10,c=10")
+    # Each is at it for a tenth of the time alone, a fifth longer beside two that slow it by half.
+    at_it = 0.1 * (1 + 2 * 0.1)
+    foreseen = 30 * 0.1 + 3 * at_it**2 * 1.0 + at_it**3 * (4.0 - 3.0)
+    assert document(out).chosen.watts.value == pytest.approx(foreseen)
+
+
 def test_results_of_several_files_are_put_together(advise):
     """Each model from its own bench, contention from a third; the newest of the same counts."""
     older = model("yolo", lane("gpu", 6.0, 0.2, 0.9))

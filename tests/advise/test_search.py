@@ -37,7 +37,7 @@ def made(seed):
                     "device": device,
                     "busy": busy,
                     "latency": busy * draw.uniform(1, 1.5),
-                    "joules": (joules, draw.uniform(0, 0.05) * joules),
+                    "joules": (joules, draw.choice((0.001, 0.05)) * joules),
                     "gpu": (busy * (draw.uniform(0.7, 1) if device == "gpu" else 0.1), 0.001),
                 }
             )
@@ -58,7 +58,7 @@ def made(seed):
                 "speed": {
                     n: draw.uniform(0.6, 1.1) / k for (n, _), k in zip(some, shares, strict=True)
                 },
-                "watts": draw.choice((None, (draw.uniform(-1, 3), draw.uniform(0, 0.5)))),
+                "watts": draw.choice((None, (draw.uniform(-6, 4), draw.choice((0.01, 0.5))))),
             }
     return tasks, effects, draw.choice(("energy", "energy", "gpu")), draw.choice((0.0, 0.1, 0.3))
 
@@ -230,6 +230,22 @@ def test_ten_models_are_searched_without_looking_at_all():
     floor = sum(10 * min(one["joules"][0] for one in task["options"]) for task in tasks)
     assert found.best.value >= floor - 1e-9
     assert found.best.worst <= 1
+
+
+def test_what_is_dear_alone_may_be_cheap_together():
+    """A branch is not left while those that are still to come may save what it costs."""
+
+    def option(device, joules):
+        return Option(device, 0.9, 0.9, figure(joules, 0.001))
+
+    tasks = (
+        Task("a", 1.0, 1.0, (option("gpu", 1.0), option("dla0", 5.0))),
+        Task("b", 1.0, 1.0, (option("dla1", 1.0), option("dla1", 2.0))),
+    )
+    saves = Effect({0: 1.0, 1: 1.0}, {0: 1.0, 1: 1.0}, figure(-8.0, 0.01))
+    found = search(Problem(tasks, margin=0.0, effects={frozenset({(0, 1), (1, 1)}): saves}))
+    assert found.best.placement == (1, 1)
+    assert found.best.value == pytest.approx(7.0 - 8.0 * 0.81)
 
 
 def test_figure_without_interval_can_not_tell():
