@@ -176,7 +176,7 @@ def test_contention_is_foretold_measured_shown_and_advised_on(place):
 
     for name in ("one", "two"):
         write_chain(place / f"{name}.onnx", *("Relu",) * 20, shape=(1, 1 << 16))
-    times = ("--duration", "0.4", "--baseline", "0.2", "--warm-up", "0.1", "--rounds", "2")
+    times = ("--duration", "0.3", "--baseline", "0.05", "--warm-up", "0.05", "--rounds", "2")
     told = bench(
         place,
         "one.onnx",
@@ -204,7 +204,7 @@ def test_contention_is_foretold_measured_shown_and_advised_on(place):
     assert (pair.status, pair.rounds) == ("ok", 2)
     assert all(lane.slowdown is not None and lane.latency.count for lane in pair.lanes)
     # The board felt the load of both, as of one that is busy.
-    assert pair.utilization["gpu"].value > 0.5
+    assert pair.utilization["gpu"].value > 0.2
     done = subprocess.run(
         [
             *(sys.executable, "-m", "tegrascope", "advise", "two", "--minimise", "gpu"),
