@@ -4,12 +4,14 @@ Imported by applications beside their inference, so it is small: no pydantic, no
 the errors.
 """
 
+import base64
 import json
 import os
+from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from ..parsers.errors import Mendable
 
@@ -33,7 +35,11 @@ class RefusedError(Mendable):
 
 
 class ApiClient:
-    """Speaks to one daemon, a connection for each question."""
+    """Speaks to one daemon, a connection for each question.
+
+    Attributes:
+        url: Where it is, without user and password.
+    """
 
     def __init__(
         self,
@@ -44,69 +50,121 @@ class ApiClient:
     ) -> None:
         """Name the daemon.
 
+        For a daemon with TLS, ``TEGRASCOPE_CA_FILE`` names the authority of its certificate where
+        the system does not know it, and ``TEGRASCOPE_CERT_FILE`` and ``TEGRASCOPE_KEY_FILE`` what
+        this client shows of itself where that is asked for.
+
         Args:
-            url: Where it is; else ``TEGRASCOPE_URL``, else its usual address on this machine.
+            url: Where it is, such as ``https://user:password@robot:9754``; else
+                ``TEGRASCOPE_URL``, else its usual address on this machine.
             token_file: The secret for calls that change state; else ``TEGRASCOPE_TOKEN_FILE``,
                 else the first that can be read in the directories where a daemon keeps it.
             timeout_seconds: For each step of an answer.
         """
-        self.url = (url or os.environ.get("TEGRASCOPE_URL") or DEFAULT_URL).rstrip("/")
+        given_url = (url or os.environ.get("TEGRASCOPE_URL") or DEFAULT_URL).rstrip("/")
+        self._address = read_address(given_url)
+        self.url = self._address.url if self._address else given_url
         self._timeout_seconds = timeout_seconds
         given = token_file or os.environ.get("TEGRASCOPE_TOKEN_FILE")
         self._token_files = token_files() if given is None else [Path(given)]
+        self._taken_token: str | None = None
 
-    def get(self, path: str) -> Any:
+    def get(self, path: str, read: Callable[[bytes], Any] = json.loads) -> Any:
         """Return an answer of the API.
 
+        A daemon that took the token once is shown it again: it may want a password of readers.
+
+        Args:
+            path: Of the question, from the first slash on.
+            read: What makes an answer of the bytes; a ``ValueError`` of it is no answer.
+
         Raises:
-            Mendable: The address is none.
+            Mendable: The address is none, or TLS can't be set up.
             UnreachableError: No daemon answers.
             RefusedError: It has no such answer.
         """
-        return self._ask("GET", path, None, {})
+        return self._ask("GET", path, None, self._taken_token, read)
 
     def post(self, path: str, body: bytes) -> Any:
         """Change the daemon's state; return its answer.
 
         Raises:
-            Mendable: The address is none.
+            Mendable: The address is none, or TLS can't be set up.
             UnreachableError: No daemon answers, or no token can be read.
             RefusedError: It will not.
         """
-        return self._ask("POST", path, body, {"Authorization": f"Bearer {self._token()}"})
+        token = self._token()
+        answer = self._ask("POST", path, body, token)
+        self._taken_token = token
+        return answer
 
-    def _ask(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Any:
-        host, port, before = self._address()
-        connection = HTTPConnection(host, port, timeout=self._timeout_seconds)
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        token: str | None,
+        read: Callable[[bytes], Any] = json.loads,
+    ) -> Any:
+        address = self._address
+        if address is None:
+            raise Mendable(f"{self.url} is no address of a daemon", f"give one like {DEFAULT_URL}")
+        headers: dict[str, str] = {}
+        if address.authorization is not None:
+            headers["Authorization"] = address.authorization
+        if token is not None and headers:  # the password has the token's usual place
+            headers["X-Tegrascope-Token"] = token
+        elif token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        connection = self._connect(address)
         try:
-            connection.request(method, before + path, body, headers)
+            connection.request(method, address.before + path, body, headers)
             answer = connection.getresponse()
             status, text = answer.status, answer.read()
-            document = json.loads(text)
+            parse = read if status < 400 else json.loads
+            document = None if status == 401 else parse(text)
         except (OSError, HTTPException, ValueError) as error:
             raise UnreachableError(
                 f"no tegrascope daemon answers at {self.url} ({error or type(error).__name__})",
-                "start it with tegrascope run, or name its address in TEGRASCOPE_URL",
+                _mend(error),
             ) from None
         finally:
             connection.close()
         if status == 401:
-            mend = "name the daemon's own token file in TEGRASCOPE_TOKEN_FILE"
-            raise RefusedError(status, f"{self.url} does not take this token", mend)
+            raise self._unknown_here(token)
         if status >= 400:
             said = document.get("error") if isinstance(document, dict) else None
             raise RefusedError(status, f"{self.url} answers {status}", str(said or "see its log"))
         return document
 
-    def _address(self) -> tuple[str, int, str]:
-        """Return host, port and what stands before each path."""
+    def _unknown_here(self, token: str | None) -> RefusedError:
+        if token is not None:
+            mend = "name the daemon's own token file in TEGRASCOPE_TOKEN_FILE"
+            return RefusedError(401, f"{self.url} does not take this token", mend)
+        mend = "put user and password into the address: TEGRASCOPE_URL=https://USER:PASSWORD@HOST"
+        return RefusedError(401, f"{self.url} wants a user and a password", mend)
+
+    def _connect(self, address: "Address") -> HTTPConnection:
+        if not address.is_tls:
+            return HTTPConnection(address.host, address.port, timeout=self._timeout_seconds)
+        import ssl
+        from http.client import HTTPSConnection
+
+        environment = os.environ.get
         try:
-            parts = urlsplit(self.url)
-            if parts.scheme == "http" and parts.hostname:
-                return parts.hostname, parts.port or 80, parts.path
-        except ValueError:
-            pass
-        raise Mendable(f"{self.url} is no address of a daemon", f"give one like {DEFAULT_URL}")
+            context = ssl.create_default_context(cafile=environment("TEGRASCOPE_CA_FILE"))
+            own = environment("TEGRASCOPE_CERT_FILE")
+            if own:
+                context.load_cert_chain(own, environment("TEGRASCOPE_KEY_FILE"), password="")
+        except (OSError, ValueError) as error:
+            raise Mendable(
+                f"{self.url}: TLS can't be set up ({error})",
+                "name PEM files in TEGRASCOPE_CA_FILE, TEGRASCOPE_CERT_FILE and "
+                "TEGRASCOPE_KEY_FILE, or unset them",
+            ) from None
+        return HTTPSConnection(
+            address.host, address.port, timeout=self._timeout_seconds, context=context
+        )
 
     def _token(self) -> str:
         for path in self._token_files:
@@ -121,6 +179,57 @@ class ApiClient:
             f"no token can be read in {tried}",
             "name the daemon's token file in TEGRASCOPE_TOKEN_FILE, and let this user read it",
         )
+
+
+def _mend(error: Exception) -> str:
+    """Say what ends a failure to reach the daemon."""
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return "name the authority of its certificate in TEGRASCOPE_CA_FILE"
+    if isinstance(error, ValueError):  # words where JSON should be, such as of TLS
+        return "give the address as https:// if it serves TLS"
+    return "start it with tegrascope run, or name its address in TEGRASCOPE_URL"
+
+
+class Address(NamedTuple):
+    """Where a daemon is.
+
+    Attributes:
+        url: As it may be shown: without the password.
+        is_tls: Whether it is reached over TLS.
+        host: Its name or number.
+        port: Its port.
+        before: What stands before each path.
+        authorization: User and password as a header; ``None`` without.
+    """
+
+    url: str
+    is_tls: bool
+    host: str
+    port: int
+    before: str
+    authorization: str | None
+
+
+def read_address(url: str) -> Address | None:
+    """Read the address of a daemon; ``None`` where it is none.
+
+    >>> read_address("https://prom:p%40w@robot/x")[:5]
+    ('https://robot/x', True, 'robot', 443, '/x')
+    """
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            return None
+        is_tls = parts.scheme == "https"
+        port = parts.port or (443 if is_tls else 80)
+    except ValueError:
+        return None
+    authorization = None
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        authorization = "Basic " + base64.b64encode(pair.encode()).decode()
+    shown = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+    return Address(shown.geturl(), is_tls, parts.hostname, port, parts.path, authorization)
 
 
 def token_files() -> list[Path]:

@@ -11,7 +11,14 @@ from ..parsers.errors import Mendable
 from .engines.base import EngineUnavailable
 
 BUILTIN_PREFIX = "builtin:"
-BUILTIN_MODELS = ("mobilenet", "resnet50", "resnet50-fp16")
+BUILTIN_MODELS = (
+    "mobilenet",
+    "mobilenetv2",
+    "resnet50",
+    "resnet50-fp16",
+    "vit-tiny",
+    "yololike",
+)
 SEED = 20240229
 # Raised whenever the bytes of a built-in model change, so that no cache serves the old ones.
 GENERATOR_VERSION = 1

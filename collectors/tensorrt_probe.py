@@ -8,15 +8,15 @@ it found, never on version numbers.
 """
 
 import argparse
-import subprocess
 import sys
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from pydantic import NonNegativeInt, ValidationError
+from pydantic import NonNegativeInt
 
 from ..parsers.records import Record
+from .child_answer import DRIVER, ask_child
 from .engines.base import EngineUnavailable
 from .engines.cuda_runtime import load_cuda
 
@@ -26,7 +26,6 @@ _INSTALL_TENSORRT = (
     "on a Jetson apt install python3-libnvinfer, in an environment made with"
     " --system-site-packages; elsewhere pip install tensorrt"
 )
-_DRIVER = "look at nvidia-smi, or tegrastats on a Jetson: the NVIDIA driver must work first"
 
 # What we use where it is there: class or module, and the names on it.
 _OPTIONAL: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -107,7 +106,7 @@ def look(module: str = MODULE) -> Capabilities:
     except Exception as error:
         words = " ".join(str(error).split())
         found["problem"] = f"{module} cannot be used here ({type(error).__name__}: {words})"
-        found["mend"] = _DRIVER
+        found["mend"] = DRIVER
     return Capabilities.model_validate(found)
 
 
@@ -144,28 +143,10 @@ def probe(module: str = MODULE, seconds: float = _SECONDS) -> Capabilities:
         What it found, or why it found nothing; never an exception.
     """
     command = [sys.executable, "-m", __spec__.name, "--module", module]
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        problem = f"{module} said nothing for {seconds:g} s when asked what it can do"
-        return Capabilities(module=module, problem=problem, mend=_DRIVER)
-    except OSError as error:
-        problem = f"the child that asks {module} what it can do does not start ({error})"
-        return Capabilities(module=module, problem=problem, mend="see that Python can be run")
-    for line in reversed(done.stdout.splitlines()):
-        try:
-            return Capabilities.model_validate_json(line)
-        except ValidationError:
-            continue  # a library may have printed after it
-    return Capabilities(module=module, problem=_death(module, done), mend=_DRIVER)
+    found = ask_child(command, Capabilities, module, "what it can do", seconds)
+    if isinstance(found, Capabilities):
+        return found
+    return Capabilities(module=module, problem=found.what, mend=found.mend)
 
 
 @lru_cache(maxsize=4)
@@ -182,15 +163,6 @@ def capabilities(module: str = MODULE) -> Capabilities:
         EngineUnavailable: TensorRT cannot be used here.
     """
     return _remembered(module)
-
-
-def _death(module: str, done: "subprocess.CompletedProcess[str]") -> str:
-    how = f"status {done.returncode}"
-    if done.returncode < 0:
-        how = f"signal {-done.returncode}"
-    said = [line for line in done.stderr.splitlines() if line.strip()]
-    words = f"; its last words: {said[-1].strip()[:200]}" if said else ""
-    return f"{module} ended the process that asked what it can do, by {how}{words}"
 
 
 def main(argv: list[str] | None = None) -> int:

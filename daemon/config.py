@@ -196,7 +196,7 @@ class Workload(Section):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", description="a label value; must be unique"
     )
     model: str | None = Field(
-        None, description="path of an ONNX file, or builtin: and resnet50, resnet50-fp16, mobilenet"
+        None, description="path of an ONNX file, or builtin: and a name (docs/engines.md)"
     )
     command: tuple[str, ...] | None = Field(
         None, min_length=1, description="in place of a model: a program that infers"
@@ -333,6 +333,9 @@ class Http(Section):
     listen: str = Field("127.0.0.1:9754", description="HOST:PORT; [::1]:9754 for IPv6")
     token_file: Path | None = Field(
         None, description="secret for calls that change state; made in the state directory"
+    )
+    web_config_file: Path | None = Field(
+        None, description="TLS, users and headers, in the format of Prometheus' exporters"
     )
 
     @field_validator("listen")

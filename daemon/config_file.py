@@ -1,29 +1,11 @@
-"""A YAML file becomes a Config, or a list of errors that each name their line."""
+"""The configuration file becomes a Config, or a list of errors that each name their line."""
 
-import json
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
-
-from ..parsers.errors import Mendable
 from .config import Config
+from .settings_file import ConfigError, read_settings, read_text
 
-
-class ConfigError(Mendable):
-    """A file that is no configuration.
-
-    Attributes:
-        problems: One line each: file, line, key, and what would be right.
-    """
-
-    def __init__(self, path: Path, problems: Sequence[str]) -> None:
-        super().__init__(f"{path}: {len(problems)} error(s) in the configuration", problems[0])
-        self.problems = tuple(problems)
+__all__ = ["ConfigError", "load_config", "parse_config"]
 
 
 def load_config(path: Path) -> Config:
@@ -35,96 +17,9 @@ def load_config(path: Path) -> Config:
     Raises:
         ConfigError: It can't be read, is no YAML, or says something that is not so.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
-        raise ConfigError(path, [f"{path}: {reason}; name a YAML file"]) from None
-    return parse_config(text, path)
+    return parse_config(read_text(path), path)
 
 
 def parse_config(text: str, path: Path) -> Config:
     """Validate the text of a file; ``path`` stands in the errors."""
-    document = _read_yaml(text)
-    if "problems" in document:
-        raise ConfigError(path, [_at(path, line, said) for line, said in document["problems"]])
-    data = document["data"]
-    if data is not None and not isinstance(data, dict):
-        raise ConfigError(path, [_at(path, 1, "the file must be a mapping, like telemetry:")])
-    try:
-        return Config.model_validate(data or {})
-    except ValidationError as error:
-        lines = {tuple(where): line for where, line in document["lines"]}
-        told = sorted((_line_of(lines, one["loc"]), _tell(one)) for one in error.errors())
-        raise ConfigError(path, [_at(path, line, said) for line, said in told]) from None
-
-
-def _read_yaml(text: str) -> Any:
-    """Have a child read the file, so that the YAML library does not stay in the daemon."""
-    child = subprocess.run(
-        [sys.executable, "-m", "tegrascope.daemon.yaml_reader"],
-        input=text,
-        capture_output=True,
-        encoding="utf-8",
-        cwd="/",  # Python looks for modules where it runs
-        check=False,
-    )
-    if child.returncode != 0:  # a document that contains itself, say
-        said = (child.stderr.strip() or "no answer").splitlines()[-1]
-        return {"problems": [(0, f"cannot be read: {said}")]}
-    return json.loads(child.stdout)
-
-
-def _at(path: Path, line: int, said: str) -> str:
-    return f"{path}:{line}: {said}" if line else f"{path}: {said}"
-
-
-def _tell(error: Any) -> str:
-    where = tuple(error["loc"])
-    if error["type"] == "extra_forbidden":
-        from difflib import get_close_matches
-
-        known = _keys_at(where[:-1])
-        near = get_close_matches(str(where[-1]), known, n=1, cutoff=0.5)
-        said = (
-            f"unknown key; did you mean {near[0]}?"
-            if near
-            else "unknown key; known are " + (", ".join(known))
-        )
-    else:
-        said = str(error["msg"]).removeprefix("Value error, ")
-        if error["type"] not in ("missing", "value_error") and not isinstance(
-            error["input"], (dict, list)
-        ):
-            said += f", not {error['input']!r}"
-    key = ".".join(str(part) for part in where) or "the file"
-    return f"{key}: {said}"
-
-
-def _line_of(lines: Mapping[tuple[str | int, ...], int], where: Sequence[str | int]) -> int:
-    """Find the line of a key, or of the nearest thing above it that is in the file."""
-    for length in range(len(where), 0, -1):
-        if tuple(where[:length]) in lines:
-            return lines[tuple(where[:length])]
-    return 1
-
-
-def _keys_at(where: Sequence[int | str]) -> list[str]:
-    """List the keys that may stand at a place."""
-    model: type[BaseModel] = Config
-    for part in where:
-        if isinstance(part, str) and part in model.model_fields:
-            inner = _model_in(model.model_fields[part].annotation)
-            if inner is None:
-                return []
-            model = inner
-    return sorted(field.alias or name for name, field in model.model_fields.items())
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if get_origin(annotation) in (Union, UnionType, tuple, list, Annotated):
-        return next((found for arg in get_args(annotation) if (found := _model_in(arg))), None)
-    # Python 3.10 calls tuple[X, ...] a type as well.
-    if get_origin(annotation) is None and isinstance(annotation, type):
-        return annotation if issubclass(annotation, BaseModel) else None
-    return None
+    return read_settings(text, path, Config).settings

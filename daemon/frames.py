@@ -6,16 +6,14 @@
 2.412
 """
 
-import json
 import sqlite3
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from datetime import tzinfo
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 from urllib.parse import urlencode
-from urllib.request import urlopen
 
+from ..collectors.api_client import ApiClient
 from ..parsers.errors import Mendable
 from .given_runs import Given, given_runs, read_runs
 from .history import History
@@ -199,16 +197,17 @@ def _given(table: pandas.DataFrame) -> Given:
 
 def _served(url: str) -> Iterator[dict[str, Any]]:
     """Yield the runs that a daemon serves, page by page; one at the edge of two is told once."""
+    client = ApiClient(url, timeout_seconds=30)
     before: dict[str, float] = {}
     seen: set[str] = set()
     while True:
         query = urlencode({"limit": _RUNS_A_PAGE, **before})
-        address = f"{url.rstrip('/')}/api/v1/runs?{query}"
         try:
-            with urlopen(address, timeout=30) as answer:
-                page = json.load(answer)["runs"]
-        except (URLError, OSError, ValueError, KeyError) as error:
-            raise Mendable(f"{url} gives no runs ({error})", "name a running daemon") from None
+            page = client.get(f"/api/v1/runs?{query}")["runs"]
+        except (TypeError, KeyError):
+            raise Mendable(f"{client.url} gives no runs", "name a running daemon") from None
+        except Mendable as error:
+            raise Mendable(f"{client.url} gives no runs ({error.what})", error.mend) from None
         new = [run for run in page if run["run_id"] not in seen]
         yield from new
         if not new or len(page) < _RUNS_A_PAGE:

@@ -4,7 +4,6 @@ Nothing here waits for a source: every answer is made of the snapshot, the timel
 """
 
 import asyncio
-import hmac
 import html
 import json
 import logging
@@ -28,6 +27,7 @@ from .history import History
 from .ledger import Ledger
 from .page import Page
 from .samples import samples_since
+from .secret import carries_token
 from .streamed import Streamed, json_list
 from .timeline import Timeline
 from .window_marks import BODY_AT_MOST, Refusal
@@ -207,9 +207,9 @@ def _number(
 
 
 def _check_token(request: Request, token: str) -> None:
-    given = request.headers.get("authorization", "").removeprefix("Bearer ")
-    if not hmac.compare_digest(given.encode(), token.encode()):
-        raise HTTPException(401, "send Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"})
+    if not carries_token(request.headers, token):
+        said = "send Authorization: Bearer TOKEN, or X-Tegrascope-Token: TOKEN"
+        raise HTTPException(401, said, {"www-authenticate": "Bearer"})
 
 
 async def _json_body(request: Request) -> dict[str, Any]:

@@ -5,13 +5,18 @@ Java's client then get their answer in HTTP/1.1. HTTP/2 without asking is cut of
 """
 
 import asyncio
+from http import HTTPStatus
+from ssl import SSLError
 from typing import Any
 
-from h11 import Request
+from h11 import Request, Response
 from hypercorn import protocol
 from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.typing import H11SendableEvent
 
 from .lean import NotServedError
+
+_REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
 class Http1Only(H11Protocol):
@@ -32,6 +37,16 @@ class Http1Only(H11Protocol):
             )
         )
 
+    async def _send_h11_event(self, event: H11SendableEvent) -> None:
+        if isinstance(event, Response):
+            # Prometheus shows the words of the status line to who wonders why a target is down.
+            event = Response(
+                status_code=event.status_code,
+                headers=event.headers.raw_items(),
+                reason=_REASONS.get(event.status_code, b""),
+            )
+        await super()._send_h11_event(event)
+
 
 def speak_http1_only() -> None:
     """Have hypercorn use it for every connection; in its event loop, before it serves."""
@@ -41,15 +56,20 @@ def speak_http1_only() -> None:
 
 def _tell(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log what goes wrong in the event loop, but for peers that were cut off."""
-    if not _is_cut_off(context.get("exception")):
+    if not is_cut_off(context.get("exception")):
         loop.default_exception_handler(context)
 
 
-def _is_cut_off(error: BaseException | None) -> bool:
+def is_cut_off(error: BaseException | None) -> bool:
+    """Say whether an error is only a peer that left, was cut off, or can't do the handshake."""
     # An ExceptionGroup, by the name that Python 3.10 and its backport share with later ones.
     group = getattr(error, "exceptions", None)
     if group is not None:
-        return all(_is_cut_off(one) for one in group)
+        return all(is_cut_off(one) for one in group)
     return isinstance(
-        error, (ConnectionError, TimeoutError, NotServedError, asyncio.CancelledError)
+        error,
+        (
+            *(ConnectionError, TimeoutError, asyncio.TimeoutError, SSLError),
+            *(NotServedError, asyncio.CancelledError),
+        ),
     )

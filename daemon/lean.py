@@ -2,7 +2,8 @@
 
 They would cost 7 MiB resident and are only there because hypercorn imports them whether they are
 used or not. ``keep_lean`` puts empty stand-ins in their places; it must be called before anything
-imports ``asyncio``. Why this is worth it: ``docs/decisions/lean-daemon.md``.
+imports ``asyncio``, and ``keep_openssl_out`` before anything imports ``hashlib``. Why this is worth
+it: ``docs/decisions/lean-daemon.md``.
 """
 
 import os
@@ -24,19 +25,28 @@ class _Refused:
         raise NotServedError
 
 
+def keep_openssl_out() -> None:
+    """Leave digests to the interpreter, and have pydantic look for no plugins.
+
+    That is all there is to do before the settings say whether TLS needs OpenSSL after all.
+    """
+    if "ssl" not in sys.modules:
+        sys.modules["_hashlib"] = None  # type: ignore[assignment]
+        import_module("hashlib")
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+
 def keep_lean(*, tls: bool) -> None:
-    """Put the stand-ins in place, and have pydantic look for no plugins.
+    """Put the stand-ins in place, for whatever serves the page.
 
     Args:
         tls: Whether the page is served over TLS, which needs OpenSSL after all.
     """
     if not tls and "ssl" not in sys.modules:
         # As on a Python that was built without OpenSSL, which both know how to live with.
-        sys.modules["ssl"] = sys.modules["_hashlib"] = None  # type: ignore[assignment]
-        for name in ("asyncio", "hashlib"):
-            import_module(name)
+        sys.modules["ssl"] = None  # type: ignore[assignment]
+        import_module("asyncio")
         _stand_in("ssl", NotServedError)
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _stand_in("hypercorn.protocol.h2", _Refused)
     _stand_in("hypercorn.protocol.ws_stream", _Refused)
 

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from ..collectors.base import SYSTEM_CLOCK
 from ..parsers.errors import Mendable
-from .lean import keep_lean
+from .lean import keep_lean, keep_openssl_out
 from .memory import share_one_heap
 from .signals import Signals
 
 if TYPE_CHECKING:
     from .config import Config
     from .service import Service
+    from .web_file import WebFile
+    from .web_rules import WebRules
 
 _LOG = logging.getLogger(__name__)
 
@@ -25,15 +27,18 @@ def run(arguments: argparse.Namespace) -> int:
         raise Mendable("--demo has its own configuration", "leave out -c, or --demo")
     signals = Signals()
     share_one_heap()
-    keep_lean(tls=False)
+    keep_openssl_out()
+    config = _load(arguments)
+    web_file = _read_web_file(config)
+    keep_lean(tls=web_file is not None and web_file.config.has_tls)
     from .console import Console
     from .server import bind
     from .service import Service
 
-    config = _load(arguments)
+    rules = None if web_file is None else _rules(web_file)
     console = Console()
     with bind(config.http.listen) as listener:
-        service = Service(config, arguments.state_dir, listener)
+        service = Service(config, arguments.state_dir, listener, rules=rules)
         if arguments.config:
             service.load_config = lambda: _load(arguments)
         stopping = threading.Event()
@@ -72,10 +77,33 @@ def _load(arguments: argparse.Namespace) -> "Config":
         config = load_config(arguments.config)
     else:
         config = Config()
+    changed: dict[str, object] = {}
+    if arguments.web_config_file:
+        changed["web_config_file"] = arguments.web_config_file
     if arguments.listen:
-        try:
-            http = Http(listen=arguments.listen, token_file=config.http.token_file)
-        except ValueError:
-            raise Mendable(f"--listen {arguments.listen}", "give HOST:PORT") from None
-        config = config.model_copy(update={"http": http})
-    return config
+        changed["listen"] = arguments.listen
+    try:
+        http = Http.model_validate({**config.http.model_dump(), **changed})
+    except ValueError:
+        raise Mendable(f"--listen {arguments.listen}", "give HOST:PORT") from None
+    return config.model_copy(update={"http": http})
+
+
+def _read_web_file(config: "Config") -> "WebFile | None":
+    path = config.http.web_config_file
+    if path is None:
+        return None
+    from .web_file import read_web_file
+
+    return read_web_file(path)
+
+
+def _rules(file: "WebFile") -> "WebRules":
+    """Return the rules; what is missing for them is told now, and not to the first who asks."""
+    from .web_rules import WebRules
+
+    if file.config.basic_auth_users:
+        from .basic_auth import load_bcrypt
+
+        load_bcrypt()
+    return WebRules(file)

@@ -1,8 +1,10 @@
 """The secret for calls that change state."""
 
 import contextlib
+import hmac
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..parsers.errors import Mendable
@@ -22,6 +24,20 @@ def read_token(path: Path) -> str:
     if not token:  # it would let everybody in
         raise Mendable(f"{path}: holds no token", f"rm {path}, and another one is made")
     return token
+
+
+def carries_token(headers: Mapping[str, str], token: str) -> bool:
+    """Say whether a request brings the secret.
+
+    Args:
+        headers: ``Authorization: Bearer TOKEN``; or ``X-Tegrascope-Token: TOKEN``, where a password
+            takes that place.
+        token: What it is.
+    """
+    given = headers.get("x-tegrascope-token")
+    if given is None:
+        given = headers.get("authorization", "").removeprefix("Bearer ")
+    return hmac.compare_digest(given.encode(), token.encode())
 
 
 def _make(path: Path) -> None:

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..collectors.base import SYSTEM_CLOCK, Clock
 from ..collectors.devfreq import clocks_locked
@@ -31,7 +32,7 @@ from .owner import Owner
 from .runs import LaneRunner
 from .scheduler import Due, Now, Scheduler
 from .secret import read_token
-from .server import serve, url_of
+from .server import guarded, serve, url_of
 from .signals import END, RELOAD, Signals
 from .snapshot import Snapshot
 from .sources import board_root, lane_occupancy, open_companions, open_telemetry
@@ -40,6 +41,9 @@ from .telemetry import TelemetryFeed
 from .timeline import SealedBlock, Timeline
 from .watchdog import Watchdog, watchdog_seconds
 from .window_keeper import WindowKeeper
+
+if TYPE_CHECKING:
+    from .web_rules import WebRules
 
 _LOG = logging.getLogger(__name__)
 _TICK_NS = 1_000_000_000
@@ -71,6 +75,7 @@ class Service:
         listener: socket.socket,
         *,
         clock: Clock = SYSTEM_CLOCK,
+        rules: "WebRules | None" = None,
     ) -> None:
         """Open the store and make the parts; nothing runs before ``start``.
 
@@ -79,14 +84,16 @@ class Service:
             state_dir: Where runs, models and the token are kept.
             listener: Where to serve, already bound.
             clock: The time.
+            rules: The web configuration file; ``None`` without one.
 
         Raises:
             Mendable: The state directory can't be written.
         """
         self.config = config
-        self.url = url_of(listener)
+        self.url = url_of(listener, tls=rules is not None and rules.has_tls)
         self.load_config: Callable[[], Config] | None = None
         self._listener = listener
+        self._rules = rules
         self._state_dir = state_dir
         self._clock = clock
         self._stopping = threading.Event()
@@ -175,7 +182,12 @@ class Service:
 
         tell_systemd("READY=1", f"STATUS={self.status()}")
         try:
-            await serve(make_app(serving), self._listener, until_stopped)
+            await serve(
+                guarded(make_app(serving), self._rules, self._token, self._clock),
+                self._listener,
+                until_stopped,
+                self._rules,
+            )
         finally:
             signals.ignore()  # while there is a loop to which the end could still be told
 

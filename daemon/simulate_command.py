@@ -11,7 +11,7 @@ from ..collectors.simulator import SimulatorSource
 def simulate(arguments: argparse.Namespace) -> int:
     """Print lines as tegrastats would, each when it is due."""
     source = SimulatorSource(
-        arguments.board,
+        arguments.board or "agx-orin-64gb",
         interval_seconds=arguments.interval / 1000,
         privileged=not arguments.unprivileged,
         seed=arguments.seed,

@@ -103,7 +103,7 @@ class TelemetryFeed:
     def _run(self) -> None:
         try:
             for sample in self._collector.collect():
-                self._take(sample)
+                self.take(sample)
             self.problem = f"{self._collector.source.name} has ended"
             if not self._stopping:
                 _LOG.info("%s", self.problem)
@@ -114,7 +114,8 @@ class TelemetryFeed:
             self.problem = f"{self._collector.source.name} failed; see the log"
             _LOG.exception("telemetry stops")
 
-    def _take(self, sample: Stamped[Sample]) -> None:
+    def take(self, sample: Stamped[Sample]) -> None:
+        """Take one sample: by the thread, or by whoever has no thread for it."""
         self._lines_until_sample = self._collector.lines
         values = flatten(sample.value)
         told, companions_up = self._read_companions()

@@ -2,10 +2,13 @@
 
 A capture ``tests/captures/<board>__<l4t>.txt`` holds lines as a board printed them, and the file
 beside it that ends in ``.jsonl`` the record of each, one a line, defaults left out. What an engine
-says of its layers is in ``tests/placements``, told there.
+says of its layers is in ``tests/placements``, told there. What ``inspect`` finds of four families
+of models is in ``tests/inspect/goldens``; ``python -m tests.golden inspect`` writes that alone.
 """
 
 import json
+import sys
+import tempfile
 from pathlib import Path
 
 from tegrascope import parse_line
@@ -16,7 +19,14 @@ PLACEMENTS = Path(__file__).parent / "placements"
 
 
 def main() -> None:
-    """Write the record of every captured line as it is read today."""
+    """Write all that is reviewed as it is read today."""
+    if sys.argv[1:] != ["inspect"]:
+        write_captures()
+    write_inspections()
+
+
+def write_captures() -> None:
+    """Write the record of every captured line, and of every build."""
     for capture in sorted(CAPTURES.glob("*.txt")):
         lines = capture.read_text(encoding="utf-8").splitlines()
         records = [parse_line(line).model_dump_json(exclude_defaults=True) for line in lines]
@@ -28,6 +38,23 @@ def main() -> None:
         text = json.dumps(read_placement(golden, device), indent=1)
         golden.write_text(f"{text}\n", encoding="utf-8")
         print(f"{golden.name}: written")
+
+
+def write_inspections() -> None:
+    """Write what is found of the four families; their models are generated for it."""
+    from tegrascope.collectors.models import find_model
+    from tegrascope.collectors.onnx_graph import read_graph
+    from tests.inspect.conftest import FAMILIES
+    from tests.inspect.reports import GOLDENS, golden_of, report_of
+
+    GOLDENS.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as place:
+        for name, side in FAMILIES.items():
+            path = find_model(f"builtin:{name}", Path(place))
+            graph = read_graph(path, {"image": (1, 3, side, side)})
+            golden = golden_of(name)
+            golden.write_text(report_of(name, graph), encoding="utf-8")
+            print(f"{golden.name}: written")
 
 
 def read_placement(golden: Path, device: str) -> dict[str, object]:

@@ -5,7 +5,7 @@ test can build with a fake one, and CI with a relative that builds without a GPU
 """
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +93,29 @@ class Plan:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A network with all that it is to be built with.
+
+    Attributes:
+        builder: Of the library.
+        network: The model.
+        parser: What read it; it owns the weights, so it has to live as long as the network.
+        config: Device, types and shapes.
+        is_strongly_typed: Whether the model's own types are obeyed.
+        int8_scales: Where the scales of an int8 engine are from.
+        notes: What a person should know, a line each.
+    """
+
+    builder: Any
+    network: Any
+    parser: Any
+    config: Any
+    is_strongly_typed: bool
+    int8_scales: Literal["dummy", "explicit"] | None
+    notes: list[str]
+
+
 class Builder:
     """Builds with one TensorRT module."""
 
@@ -121,27 +144,16 @@ class Builder:
             EngineUnavailable: A DLA is asked for and there is none.
             Mendable: The model cannot be read or built so; says why.
         """
-        self._lines.clear()
         begin_ns = time.monotonic_ns()
-        builder = self._trt.Builder(self._logger)
-        if spec.device == "dla" and builder.num_DLA_cores < 1:
-            raise no_dla(0, 0, "")
-        # The parser owns the weights: it has to live until the engine is built.
-        network, parser, types = self._read(builder, spec)
-        notes: list[str] = []
-        config = builder.create_builder_config()
-        config.profiling_verbosity = self._trt.ProfilingVerbosity.DETAILED
+        made = self.prepare(spec)
+        config, notes, scales = made.config, made.notes, made.int8_scales
         if spec.optimization_level is not None:
             if self._has("IBuilderConfig.builder_optimization_level"):
                 config.builder_optimization_level = spec.optimization_level
             else:
                 notes.append("this TensorRT has no optimisation levels: its own choice was built")
-        scales = self._set_precision(config, network, spec, types)
-        self._set_device(config, network, spec, notes)
-        self._fix_shapes(builder, config, network, spec)
         self._use_timing_cache(config, timing_cache)
-        serialised = builder.build_serialized_network(network, config)
-        del parser
+        serialised = made.builder.build_serialized_network(made.network, config)
         if serialised is None:
             raise self._not_built(spec)
         self._keep_timing_cache(config, timing_cache)
@@ -149,12 +161,42 @@ class Builder:
             notes.append("the scales are made up: its speed means something, its answers nothing")
         return Plan(
             content=bytes(serialised),
-            is_strongly_typed=types.is_strong,
+            is_strongly_typed=made.is_strongly_typed,
             int8_scales=scales,
             build_seconds=(time.monotonic_ns() - begin_ns) / 1e9,
             log=self._lines.all(),
             notes=tuple(notes),
         )
+
+    def prepare(
+        self, spec: BuildSpec, shapes: Mapping[str, tuple[int, ...]] | None = None
+    ) -> "Prepared":
+        """Read a model and set all that an engine of it is built with, but for how long.
+
+        Args:
+            spec: What would be built.
+            shapes: Of inputs whose dimensions the model leaves open, beside the batch.
+
+        Raises:
+            EngineUnavailable: A DLA is asked for and there is none.
+            Mendable: The model cannot be read or built so; says why.
+        """
+        self._lines.clear()
+        builder = self._trt.Builder(self._logger)
+        if spec.device == "dla" and builder.num_DLA_cores < 1:
+            raise no_dla(0, 0, "")
+        network, parser, types = self._read(builder, spec)
+        for at in range(network.num_inputs):
+            given = network.get_input(at)
+            if given.name in (shapes or {}):
+                given.shape = (shapes or {})[given.name]
+        notes: list[str] = []
+        config = builder.create_builder_config()
+        config.profiling_verbosity = self._trt.ProfilingVerbosity.DETAILED
+        scales = self._set_precision(config, network, spec, types)
+        self._set_device(config, network, spec, notes)
+        self._fix_shapes(builder, config, network, spec)
+        return Prepared(builder, network, parser, config, types.is_strong, scales, notes)
 
     def _read(self, builder: Any, spec: BuildSpec) -> "tuple[Any, Any, _Types]":
         """Read the model, with its own types in force where they have to be or can be."""

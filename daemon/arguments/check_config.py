@@ -14,21 +14,46 @@ def add(commands: Commands) -> None:
         commands,
         "check-config",
         "validate a configuration; every error with its line",
-        "tegrascope check-config /etc/tegrascope.yaml",
+        "tegrascope check-config /etc/tegrascope.yaml\n"
+        "  tegrascope check-config --web.config.file /etc/tegrascope-web.yml",
     )
-    parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument("file", type=Path, metavar="FILE", nargs="?")
+    parser.add_argument(
+        "--web.config.file",
+        dest="web_config_file",
+        type=Path,
+        metavar="WEB_FILE",
+        help="the file of TLS and users (default: the one that FILE names)",
+    )
 
     def command(arguments: argparse.Namespace) -> int:
-        from ..config_file import ConfigError, load_config
+        if arguments.file is None and arguments.web_config_file is None:
+            parser.error("give FILE, or --web.config.file WEB_FILE")
+        from ..settings_file import ConfigError
 
         try:
-            config = load_config(arguments.file)
+            _check(arguments)
         except ConfigError as error:
             print(*error.problems, sep="\n", file=sys.stderr)
             return CHECK_SAYS_NO
-        print(f"{arguments.file}: good, {len(config.workloads)} workload(s)")
-        for line in config.advice():
-            print(f"note: {line}")
         return GOOD
 
     parser.set_defaults(command=command)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    web_path = arguments.web_config_file
+    if arguments.file is not None:
+        from ..config_file import load_config
+
+        config = load_config(arguments.file)
+        web_path = web_path or config.http.web_config_file
+        print(f"{arguments.file}: good, {len(config.workloads)} workload(s)")
+        for line in config.advice():
+            print(f"note: {line}")
+    if web_path is not None:
+        from ..web_file import check_web_file
+
+        web = check_web_file(web_path)
+        tls = "TLS" if web.has_tls else "no TLS"
+        print(f"{web_path}: good, {tls}, {len(web.basic_auth_users)} user(s)")

@@ -16,6 +16,13 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="YAML; see check-config")
     parser.add_argument("--listen", metavar="HOST:PORT", help="overrides http.listen")
+    parser.add_argument(
+        "--web.config.file",
+        dest="web_config_file",
+        type=Path,
+        metavar="FILE",
+        help="TLS, users and headers, in the format of Prometheus' exporters",
+    )
     add_state_dir(parser)
     parser.add_argument(
         "--demo", action="store_true", help="a simulated board and real models on the CPU"

@@ -9,6 +9,11 @@ from .finding import Finding, Patient
 UNIT = "tegrascope.service"
 _PROPERTIES = ("LoadState", "ActiveState", "SubState", "UnitFileState", "NRestarts", "Result")
 _MANY_RESTARTS = 3
+# What an exporter answers that has a web configuration file.
+_GUARDS = {
+    (400, "Client sent an HTTP request to an HTTPS server.\n"): "TLS",
+    (401, "Unauthorized\n"): "a password",
+}
 
 
 def check_service(patient: Patient) -> Iterator[Finding]:
@@ -101,6 +106,15 @@ def judge_daemon(listen: str, health: Answer, ready: Answer) -> Finding:
             check="daemon",
             level="note",
             said=f"no daemon on {listen}; the port is free",
+            facts=facts,
+        )
+    guard = _GUARDS.get((health.status or 0, health.out))
+    if guard is not None:
+        return Finding(
+            check="daemon",
+            level="note",
+            said=f"what serves {listen} asks for {guard}, so whether it is ready is not seen here",
+            mend="systemctl status tegrascope, or ask /readyz with curl: docs/http.md",
             facts=facts,
         )
     if health.status != 200 or health.out != "ok\n":

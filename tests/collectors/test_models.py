@@ -16,11 +16,15 @@ onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 builtin_models = pytest.importorskip("tegrascope.collectors.engines.builtin_models")
 
-SIDES = {"mobilenet": 160, "resnet50": 224, "resnet50-fp16": 224}
+SIDES = {"mobilenet": 160, "yololike": 640}
+OPSETS = {"vit-tiny": 17}
 DIGESTS = {
     "mobilenet": "d01f7e6d0c270606146bc266605dc44db5255bc9b99c9c91f83d3ec4dbeeadcd",
+    "mobilenetv2": "c151fecf640cd1a6109a8f10ec240f0ab69b24d388032c82f4cc16246462d6b0",
     "resnet50": "f3565f2cda64806ecc24fdb27c9e021d871800217d2ac5a7e8264134fffb62b0",
     "resnet50-fp16": "8811db94202eed2bb414cf7810129060b3f06fe4e9ccc8cbd8156518c15f4070",
+    "vit-tiny": "54c6de3a976c23e3edcd8b633f018ae13a51fd50c64f1741072efb37670f75be",
+    "yololike": "6c7fedf0fe2f5563252ea37cff3cd1af03aa7db960293c1a7b044f09f4b4100f",
 }
 
 
@@ -36,25 +40,35 @@ def builtin(request, cache) -> tuple[str, Path]:
 
 def test_a_checker_has_no_complaint(builtin):
     """The file is valid ONNX of a version that old readers know, with every shape inferred."""
-    _, path = builtin
+    name, path = builtin
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
     assert model.ir_version == 8
-    assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", 13)]
+    opset = ("", OPSETS.get(name, 13))
+    assert [(one.domain, one.version) for one in model.opset_import] == [opset]
+
+
+# Layers that tell a network, and its weights as published, less the half that folding takes from
+# each normalisation, plus the few numbers that the graph holds beside them.
+PUBLISHED = {
+    "mobilenet": ({"Conv": 52, "Clip": 35, "Add": 10, "Gemm": 1}, 1_959_408, 2),
+    "mobilenetv2": ({"Conv": 52, "Clip": 35, "Add": 10, "Gemm": 1}, 3_504_872 - 17_056, 2),
+    "resnet50": ({"Conv": 53, "Relu": 49, "Add": 16, "Gemm": 1}, 25_557_032 - 26_560, 0),
+    "resnet50-fp16": ({"Conv": 53, "Relu": 49, "Add": 16, "Gemm": 1}, 25_557_032 - 26_560, 0),
+    "vit-tiny": ({"MatMul": 72, "Softmax": 12, "LayerNormalization": 25}, 5_717_416, 199),
+    "yololike": ({"Conv": 64, "Resize": 2, "MaxPool": 3, "Sigmoid": 58}, 3_151_904, 25_242),
+}
 
 
 def test_layers_are_those_of_the_original(builtin):
     """Convolutions, joins and weights count as in the published networks."""
     name, path = builtin
+    layers, published, others = PUBLISHED[name]
     graph = onnx.load(path).graph
     operations = Counter(node.op_type for node in graph.node)
+    assert {operation: operations[operation] for operation in layers} == layers
     weights = sum(int(numpy.prod(weight.dims)) for weight in graph.initializer)
-    if name.startswith("resnet50"):
-        assert (operations["Conv"], operations["Add"], operations["Gemm"]) == (53, 16, 1)
-        assert weights == 25_530_472  # 25,557,032 less the half that folding takes from each norm
-    else:
-        assert (operations["Conv"], operations["Add"], operations["Gemm"]) == (52, 10, 1)
-        assert weights == 1_959_410
+    assert weights == published + others
     names = [node.name for node in graph.node]
     assert len(set(names)) == len(names)
 
@@ -63,12 +77,17 @@ def test_scores_are_finite_and_follow_the_image(builtin):
     """Activations keep their size through the depth, and the image decides the scores."""
     name, path = builtin
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    side = SIDES[name]
+    side = SIDES.get(name, 224)
     dtype = "float16" if name.endswith("fp16") else "float32"
     images = numpy.random.RandomState(1).uniform(-1, 1, (2, 3, side, side)).astype(dtype)
     (scores,) = session.run(None, {"image": images})
-    assert (scores.shape, scores.dtype) == ((2, 1000), dtype)
+    assert scores.dtype == dtype
     assert numpy.isfinite(scores).all()
+    if name == "yololike":
+        assert scores.shape == (2, 84, 8400)
+        scores = 8 * scores[:, 4:]  # probabilities; the boxes before them are in pixels
+    else:
+        assert scores.shape == (2, 1000)
     assert 0.1 < scores.std() < 10
     assert numpy.abs(scores[0] - scores[1]).max() > 0.05
 
@@ -146,7 +165,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path):
 
 def test_an_unknown_built_in_model_is_named(tmp_path):
     """A misspelt model is shown with those that there are."""
-    with pytest.raises(Mendable, match=r"'resnet18': use mobilenet, resnet50, resnet50-fp16"):
+    with pytest.raises(Mendable, match=r"'resnet18': use mobilenet, mobilenetv2, resnet50,"):
         models.find_model("builtin:resnet18", tmp_path)
 
 

@@ -1,6 +1,5 @@
 """The page over real sockets: peers that dawdle, flood, lie and leave; and a store that is gone."""
 
-import asyncio
 import gc
 import gzip
 import http.client
@@ -8,7 +7,6 @@ import json
 import logging
 import select
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,97 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.collectors.base import SYSTEM_CLOCK
+from tegrascope.daemon import connection
 from tegrascope.daemon import http as served
 from tegrascope.daemon import server as server_of
-from tegrascope.daemon.history import History
-from tegrascope.daemon.ledger import Ledger
-from tegrascope.daemon.snapshot import Snapshot
-from tegrascope.daemon.store import Store
+from tegrascope.daemon.places import Places
 from tegrascope.daemon.timeline import Timeline
-from tegrascope.daemon.window_marks import BODY_AT_MOST, Refusal
-from tegrascope.parsers.errors import Mendable
+from tegrascope.daemon.window_marks import BODY_AT_MOST
+
+from .page_server import TOKEN, Server, until_closed
 
 S = 1_000_000_000
-TOKEN = {"Authorization": "Bearer secret"}
-
-
-class Server:
-    """The application on a free port, in a thread."""
-
-    def __init__(self, state: Path) -> None:
-        self.store = Store(state / "runs.db")
-        self.timeline = Timeline(span_seconds=1e6)
-        self.asked: list[str] = []
-        self.marked: list[int] = []
-        self.listener = server_of.bind("127.0.0.1:0")
-        self.address = self.listener.getsockname()
-        self._history = History(self.store.path)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        app = served.make_app(
-            served.Serving(
-                ledger=Ledger(Snapshot()),
-                timeline=self.timeline,
-                history=self._history,
-                clock=SYSTEM_CLOCK,
-                problem=lambda: None,
-                start_run=self.start_run,
-                mark_window=self.mark_window,
-                token="secret",
-            )
-        )
-
-        async def stopped() -> None:
-            await asyncio.to_thread(self._stop.wait)
-
-        asyncio.run(server_of.serve(app, self.listener, stopped))
-
-    def start_run(self, name: str) -> str:
-        if name == "odd":
-            raise ZeroDivisionError
-        if name != "w":
-            raise Mendable(f"no workload {name}", "configured is w")
-        self.asked.append(name)
-        return "0193"
-
-    def mark_window(self, body: bytes) -> "dict[str, object]":
-        if body == b"odd":
-            raise ZeroDivisionError
-        if body == b"full":
-            raise Refusal(503, "16 windows wait", "try again")
-        self.marked.append(len(body))
-        return {"run_id": "0194"}
-
-    def ask(
-        self, method: str, path: str, body: "bytes | None" = None, **headers: str
-    ) -> "tuple[int, http.client.HTTPMessage, bytes]":
-        with closing(http.client.HTTPConnection(*self.address, timeout=10)) as client:
-            client.request(method, path, body, headers)
-            answer = client.getresponse()
-            return answer.status, answer.headers, answer.read()
-
-    def post(
-        self, body: bytes, path: str = "/api/v1/runs", **headers: str
-    ) -> "tuple[int, dict[str, str]]":
-        status, _, text = self.ask("POST", path, body, **(headers or TOKEN))
-        return status, json.loads(text)
-
-    def connect(self, first: bytes = b"") -> socket.socket:
-        peer = socket.create_connection(self.address, timeout=10)
-        peer.sendall(first)
-        return peer
-
-    def stop(self) -> float:
-        """End it; return how many seconds that took."""
-        begin = time.monotonic()
-        self._stop.set()
-        self._thread.join(20)
-        self.store.close()
-        return time.monotonic() - begin
 
 
 @pytest.fixture
@@ -114,18 +31,6 @@ def server(tmp_path: Path) -> Iterator[Server]:
     made = Server(tmp_path)
     yield made
     made.stop()
-
-
-def until_closed(peer: socket.socket) -> bytes:
-    """Return what a peer is sent until it is cut off."""
-    told = b""
-    with peer:
-        try:
-            while data := peer.recv(65536):
-                told += data
-        except ConnectionError:
-            pass
-    return told
 
 
 def scrapes(server: Server) -> None:
@@ -396,6 +301,49 @@ def test_peers_do_not_delay_the_end(server):
     for peer in peers:
         peer.close()
     gc.collect()  # what was not sent to the slow readers is dropped here, and not in another test
+
+
+@pytest.fixture
+def places(monkeypatch: pytest.MonkeyPatch) -> list[Places]:
+    """The places of the servers that start from now on."""
+    made: list[Places] = []
+
+    class Known(Places):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+    monkeypatch.setattr(server_of, "Places", Known)
+    return made
+
+
+def test_who_leaves_in_the_middle_leaves_a_place(places, server):
+    """A client that goes away while it is answered, or after, holds no place for anybody."""
+    for number in range(100):
+        peer = server.connect(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+        if number % 2:
+            peer.recv(100)
+        peer.close()
+    wait_for(lambda: len(places[0]) == 0)
+    scrapes(server)
+
+
+def test_idle_peer_is_kept_when_a_silent_one_is_cut_off(server, monkeypatch):
+    """A scraper keeps its connection from scrape to scrape; who never asked does not."""
+    monkeypatch.setattr(connection, "_HEAD_SECONDS", 0.5)
+    with closing(http.client.HTTPConnection(*server.address, timeout=10)) as client:
+        for _ in range(3):
+            client.request("GET", "/metrics")
+            port = client.sock.getsockname()[1]
+            assert client.getresponse().read()
+            assert client.sock.getsockname()[1] == port
+            assert until_closed(server.connect()) == b""
+
+
+def test_status_line_has_its_words(server):
+    """Prometheus shows them beside a target that is down."""
+    peer = server.connect(b"GET /none HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert until_closed(peer).startswith(b"HTTP/1.1 404 Not Found\r\n")
 
 
 def test_reader_that_stops_reading_is_cut_off(tmp_path, monkeypatch):

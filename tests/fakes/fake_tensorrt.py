@@ -98,6 +98,8 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
         def __init__(self, name: str, kind: Any, outputs: list[ITensor]) -> None:
             self.name, self.type, self.outputs = name, kind, outputs
             self.num_outputs = len(outputs)
+            if release >= (8, 6):
+                self.metadata = f"[ONNX Layer: {name}]"
 
         def get_output(self, at: int) -> ITensor:
             return self.outputs[at]
@@ -154,7 +156,8 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
                     known.setdefault(name, ITensor(name, data_type.FLOAT, ()))
                     for name in node.output
                 ]
-                self.network.layers.append(Layer(node.name or node.op_type, kind, outputs))
+                name = node.name or f"node_of_{node.output[0]}"
+                self.network.layers.append(Layer(name, kind, outputs))
             self.network.inputs = [known[value.name] for value in graph.input]
             self.network.outputs = [known[value.name] for value in graph.output]
             return True

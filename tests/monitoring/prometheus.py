@@ -33,7 +33,12 @@ class Prometheus(Server):
     """A real Prometheus."""
 
     def __init__(
-        self, directory: Path, config: Mapping[str, Any] | str, *flags: str, agent: bool = False
+        self,
+        directory: Path,
+        config: Mapping[str, Any] | str,
+        *flags: str,
+        agent: bool = False,
+        **web: Any,
     ) -> None:
         """Start it.
 
@@ -43,6 +48,7 @@ class Prometheus(Server):
                 are absolute, or relative to ``directory``.
             flags: As ``--web.enable-remote-write-receiver``; exemplars are kept without asking.
             agent: It only forwards what it scrapes.
+            web: How it is asked, as for ``Server``, where a flag gives it a web configuration.
         """
         directory.mkdir(parents=True, exist_ok=True)
         self.config = directory / "prometheus.yml"
@@ -56,7 +62,7 @@ class Prometheus(Server):
             "--web.enable-lifecycle",
             *flags,
         )
-        super().__init__(command, directory / "prometheus.log")
+        super().__init__(command, directory / "prometheus.log", **web)
 
     def configure(self, config: Mapping[str, Any] | str) -> None:
         """Write another configuration; it is in force after ``reload``."""
@@ -190,10 +196,10 @@ class Monitoring:
         return self._directory / f"server-{len(self._started)}"
 
     def prometheus(
-        self, config: Mapping[str, Any] | str, *flags: str, agent: bool = False
+        self, config: Mapping[str, Any] | str, *flags: str, agent: bool = False, **web: Any
     ) -> Prometheus:
         """Start a Prometheus, and wait until it answers."""
-        self._started.append(made := Prometheus(self._own(), config, *flags, agent=agent))
+        self._started.append(made := Prometheus(self._own(), config, *flags, agent=agent, **web))
         return made
 
     def scraping(self, *targets: str, rules: Sequence[Path] = (), **settings: Any) -> Prometheus:

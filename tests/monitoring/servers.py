@@ -60,13 +60,23 @@ class Server:
         log: The file with all that it printed.
     """
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        opener: urllib.request.OpenerDirector | None = None,
+        scheme: str = "http",
+    ) -> None:
         """Start it.
 
         Args:
             command: Program and arguments but for ``--web.listen-address``.
             log: Where its output goes.
+            opener: How it is asked, where that takes a certificate or a password.
+            scheme: ``https`` where its own web configuration wants it.
         """
+        self._opener = opener or urllib.request.build_opener()
+        self._scheme = scheme
         self.log = log
         self.port = 0
         self._command = command
@@ -98,14 +108,19 @@ class Server:
         """Host and port, as a target of a configuration."""
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def url(self) -> str:
+        """Where it is asked."""
+        return f"{self._scheme}://{self.address}/"
+
     def get(self, path: str, **parameters: str) -> str:
         """Return the body of a page.
 
         Raises:
             OSError: It does not answer, or with an error.
         """
-        url = f"http://{self.address}/{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        url = f"{self.url}{path}?{urllib.parse.urlencode(parameters)}"
+        with self._opener.open(url, timeout=10) as answer:
             return str(answer.read().decode())
 
     def json(self, path: str, **parameters: str) -> Any:
@@ -114,8 +129,8 @@ class Server:
 
     def post(self, path: str) -> None:
         """Ask for something to be done, as ``-/reload``."""
-        request = urllib.request.Request(f"http://{self.address}/{path}", method="POST")
-        with urllib.request.urlopen(request, timeout=30):
+        request = urllib.request.Request(self.url + path, method="POST")
+        with self._opener.open(request, timeout=30):
             pass
 
     def stop(self, number: int = signal.SIGTERM) -> None:

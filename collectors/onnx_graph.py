@@ -1,0 +1,191 @@
+"""An ONNX file becomes a graph: its shapes inferred, its weights left where they are."""
+
+import mmap
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..parsers.errors import Mendable
+from ..parsers.graph import LONGEST_VALUES, SUBGRAPH, Attribute, Graph, Node, Shape, Tensor
+from ..parsers.onnx_slim import slim
+from .onnx_files import external_files
+
+if TYPE_CHECKING:
+    import onnx
+
+_AGAIN = "export the model again"
+_INSTALL = "pip install 'tegrascope[onnx]'"
+_OWN_DOMAINS = ("", "ai.onnx")
+_NUMPY_NAMES = {"double": "float64", "float": "float32"}
+
+
+def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
+    """Read a model.
+
+    Args:
+        path: The file; weights beside it are looked for, and not read.
+        shapes: Input to the length of each dimension, where the model leaves some open.
+
+    Raises:
+        Mendable: There is no such file, it is no ONNX model, weights beside it are missing, or a
+            shape does not fit.
+    """
+    model = _load(path)
+    notes: list[str] = []
+    from .onnx_shapes import ShapeError, fix_inputs, infer
+
+    try:
+        fix_inputs(model, shapes or {})
+    except ShapeError as error:
+        raise Mendable(f"{path}: {error}", "give --shape NAME:1x3x224x224") from None
+    try:
+        constants, problem = infer(model)
+        if problem is not None:
+            notes.append(f"shapes are not all known: {problem}")
+        graph = _graph(model, constants, notes)
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        # Among others, a name that is no text: records refuse what the library lets pass.
+        raise Mendable(f"{path} cannot be read as ONNX", _AGAIN) from None
+    return graph.model_copy(update={"notes": (*graph.notes, *_not_known(graph))})
+
+
+def _not_known(graph: Graph) -> Iterator[str]:
+    """Say that shapes are missing, where it is not that an input is open."""
+    if not all(graph.tensor(name).is_fixed for name in graph.inputs):
+        return
+    made = (graph.tensor(name) for node in graph.nodes for name in node.outputs if name)
+    names = [one.name for one in made if not one.is_fixed and not one.is_constant]
+    if names:
+        yield f"the shapes of {len(names)} tensors are not known, {names[0]} the first"
+
+
+def _load(path: Path) -> "onnx.ModelProto":
+    if not path.is_file():
+        raise Mendable(f"there is no model file {path}", "give an ONNX file")
+    try:
+        import onnx
+    except ModuleNotFoundError:
+        raise Mendable("onnx is not installed", _INSTALL) from None
+    from google.protobuf.message import DecodeError
+
+    external_files(path)
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            model = onnx.load_model_from_string(slim(data))
+    except (DecodeError, ValueError):
+        raise Mendable(f"{path} cannot be read as ONNX", _AGAIN) from None
+    except OSError as error:
+        raise Mendable(f"{path}: {error.strerror}", "see that it can be read") from None
+    if not model.graph.node:
+        raise Mendable(f"{path} holds no node: it is no ONNX model", _AGAIN)
+    if model.functions:
+        model = _inlined(path, model)
+    return model
+
+
+def _inlined(path: Path, model: "onnx.ModelProto") -> "onnx.ModelProto":
+    """Write the model's own functions out: TensorRT does the same."""
+    from onnx.inliner import inline_local_functions
+
+    try:
+        return inline_local_functions(model)
+    except (RuntimeError, ValueError) as error:
+        words = " ".join(str(error).split())
+        raise Mendable(f"{path}: its functions cannot be written out ({words})", _AGAIN) from None
+
+
+def _graph(
+    model: "onnx.ModelProto",
+    constants: Mapping[str, tuple[int | float | bool, ...] | None],
+    notes: Iterable[str],
+) -> Graph:
+    """Make the record.
+
+    Args:
+        model: With shapes inferred.
+        constants: What is the same at each inference, with its values where they are few.
+        notes: What could not be found out.
+    """
+    weights = {one.name: one for one in model.graph.initializer}
+    weights.update((one.values.name, one.values) for one in model.graph.sparse_initializer)
+    tensors: dict[str, Tensor] = {}
+    for info in (*model.graph.value_info, *model.graph.input, *model.graph.output):
+        kind = info.type.tensor_type
+        tensors[info.name] = Tensor(
+            name=info.name,
+            dtype=_dtype(kind.elem_type),
+            shape=_shape(kind.shape) if kind.HasField("shape") else None,
+            is_constant=info.name in constants,
+            values=constants.get(info.name),
+        )
+    for name, weight in weights.items():
+        tensors[name] = Tensor(
+            name=name,
+            dtype=_dtype(weight.data_type),
+            shape=tuple(weight.dims),
+            is_constant=True,
+            is_initializer=True,
+            values=constants.get(name),
+        )
+    for name, values in constants.items():
+        if name not in tensors:
+            tensors[name] = Tensor(name=name, is_constant=True, values=values)
+    return Graph(
+        name=model.graph.name,
+        producer=" ".join(filter(None, (model.producer_name, model.producer_version))),
+        ir_version=model.ir_version or None,
+        opsets={_domain(one.domain): one.version for one in model.opset_import},
+        inputs=tuple(one.name for one in model.graph.input if one.name not in weights),
+        outputs=tuple(one.name for one in model.graph.output),
+        nodes=tuple(_node(index, node) for index, node in enumerate(model.graph.node)),
+        tensors=tensors,
+        notes=tuple(notes),
+    )
+
+
+def _node(index: int, node: "onnx.NodeProto") -> Node:
+    attributes = {one.name: _attribute(one) for one in node.attribute}
+    return Node(
+        index=index,
+        name=node.name or f"{node.op_type}_{index}",
+        op=node.op_type,
+        domain=_domain(node.domain),
+        inputs=tuple(node.input),
+        outputs=tuple(node.output),
+        attributes={name: value for name, value in attributes.items() if value is not None},
+    )
+
+
+def _attribute(attribute: "onnx.AttributeProto") -> Attribute | None:
+    import onnx
+
+    kinds = onnx.AttributeProto
+    if attribute.type in (kinds.GRAPH, kinds.GRAPHS):
+        return SUBGRAPH
+    if attribute.type == kinds.STRING:
+        return attribute.s.decode(errors="replace")
+    if attribute.type == kinds.STRINGS:
+        return tuple(one.decode(errors="replace") for one in attribute.strings)
+    if attribute.type in (kinds.INT, kinds.FLOAT):
+        return attribute.i if attribute.type == kinds.INT else attribute.f
+    if attribute.type in (kinds.INTS, kinds.FLOATS):
+        found = attribute.ints if attribute.type == kinds.INTS else attribute.floats
+        return tuple(found) if len(found) <= LONGEST_VALUES else None
+    return None
+
+
+def _shape(shape: "onnx.TensorShapeProto") -> Shape:
+    return tuple(
+        one.dim_value if one.HasField("dim_value") else one.dim_param or None for one in shape.dim
+    )
+
+
+def _dtype(number: int) -> str | None:
+    from onnx import TensorProto
+
+    name = TensorProto.DataType.Name(number).lower() if number else None
+    return _NUMPY_NAMES.get(name or "", name)
+
+
+def _domain(domain: str) -> str:
+    return "" if domain in _OWN_DOMAINS else domain

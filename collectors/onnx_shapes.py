@@ -1,0 +1,282 @@
+"""Shapes of an ONNX model, by ONNX's own inference; small constants are computed on the way.
+
+Exporters write ``Reshape`` to a shape that a chain of nodes computes. Where the inputs have fixed
+shapes, the chain is constant, TensorRT computes it once, and so does this.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..parsers.graph import LONGEST_VALUES
+
+if TYPE_CHECKING:
+    import numpy
+    import onnx
+
+Values = tuple[int | float | bool, ...]
+
+# What computes shapes, axes and limits; each is cheap, and the same at each inference.
+# fmt: off
+_FOLDED = frozenset({
+    "Abs", "Add", "And", "Cast", "Ceil", "Concat", "ConstantOfShape",
+    "Div", "Equal", "Expand", "Flatten", "Floor", "Gather", "GatherND",
+    "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min",
+    "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Range",
+    "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round", "ScatterND",
+    "Shape", "Sign", "Size", "Slice", "Split", "Sqrt", "Squeeze",
+    "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
+})
+# fmt: on
+_RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
+    | {"RandomUniformLike"}
+)
+# Each pass finds the shapes that the constants of the last one tell.
+_PASSES = 8
+
+
+class ShapeError(ValueError):
+    """A shape that does not fit an input; its words say why."""
+
+
+def fix_inputs(model: "onnx.ModelProto", shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Put numbers in the place of open dimensions, of the same name everywhere.
+
+    Raises:
+        ShapeError: There is no such input, or it has other dimensions.
+    """
+    weights = {one.name for one in model.graph.initializer}
+    inputs = {one.name: one for one in model.graph.input if one.name not in weights}
+    named: dict[str, int] = {}
+    for name, wanted in shapes.items():
+        if name not in inputs:
+            raise ShapeError(f"no input is named {name!r} (it has {', '.join(inputs) or 'none'})")
+        dimensions = inputs[name].type.tensor_type.shape.dim
+        if dimensions and len(dimensions) != len(wanted):
+            raise ShapeError(f"input {name!r} has {len(dimensions)} dimensions, not {len(wanted)}")
+        if not dimensions:
+            for _ in wanted:
+                inputs[name].type.tensor_type.shape.dim.add()
+        for dimension, length in zip(dimensions, wanted, strict=True):
+            if dimension.HasField("dim_value") and dimension.dim_value not in (length, -1, 0):
+                raise ShapeError(
+                    f"input {name!r} is fixed to {dimension.dim_value} where {length} is given"
+                )
+            if dimension.dim_param:
+                named[dimension.dim_param] = length
+            dimension.dim_value = length
+    for one in model.graph.input:
+        for dimension in one.type.tensor_type.shape.dim:
+            # Some exporters write an open dimension as a number that no length can be.
+            if dimension.HasField("dim_value") and dimension.dim_value < 1:
+                dimension.ClearField("dim_value")
+            if dimension.dim_param in named:
+                dimension.dim_value = named[dimension.dim_param]
+    if shapes:
+        # What the file says of other tensors was said of the open shapes.
+        del model.graph.value_info[:]
+        for one in model.graph.output:
+            one.type.tensor_type.ClearField("shape")
+
+
+def infer(model: "onnx.ModelProto") -> tuple[dict[str, Values | None], str | None]:
+    """Infer the shapes of all tensors, into the model.
+
+    Args:
+        model: Without the contents of large tensors.
+
+    Returns:
+        Tensors that are the same at each inference, with their values where they are few and
+        known; and why some shapes are not known.
+    """
+    import onnx
+
+    constants = _weights(model)
+    problem = None
+    for _ in range(_PASSES):
+        working = _with_constants(model, constants)
+        try:
+            found = onnx.shape_inference.infer_shapes(working)
+        except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+            problem = " ".join(str(error).split())[:200]
+            found = working
+        _take(model, found)
+        if not _fold(model, constants) or problem is not None:
+            break
+    return {name: _values(found) for name, found in constants.items()}, problem
+
+
+def _weights(model: "onnx.ModelProto") -> "dict[str, numpy.ndarray | None]":
+    from onnx import numpy_helper
+
+    found: dict[str, numpy.ndarray | None] = {}
+    for one in model.graph.initializer:
+        count = 1
+        for length in one.dims:
+            count *= length
+        # The contents of a large one, or of one in a file beside the model, are not there.
+        held = not one.external_data and count <= LONGEST_VALUES
+        try:
+            found[one.name] = numpy_helper.to_array(one) if held else None
+        except (ValueError, TypeError):
+            found[one.name] = None
+    found.update((one.values.name, None) for one in model.graph.sparse_initializer)
+    return found
+
+
+def _with_constants(
+    model: "onnx.ModelProto", constants: "Mapping[str, numpy.ndarray | None]"
+) -> "onnx.ModelProto":
+    """Return a copy in which what is known stands as a constant."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for node in copy.graph.node:
+        values = constants.get(node.output[0]) if len(node.output) == 1 else None
+        if values is not None and node.op_type != "Constant":
+            made = helper.make_node(
+                "Constant", [], list(node.output), value=numpy_helper.from_array(values)
+            )
+            node.CopyFrom(made)
+    return copy
+
+
+def _take(model: "onnx.ModelProto", found: "onnx.ModelProto") -> None:
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(found.graph.value_info)
+    del model.graph.output[:]
+    model.graph.output.extend(found.graph.output)
+
+
+def _fold(model: "onnx.ModelProto", constants: "dict[str, numpy.ndarray | None]") -> bool:
+    """Compute what only constants go into; returns whether anything new was found."""
+    fixed = {
+        info.name: [one.dim_value for one in info.type.tensor_type.shape.dim]
+        for info in (*model.graph.value_info, *model.graph.input)
+        if info.type.tensor_type.HasField("shape")
+        and all(one.HasField("dim_value") for one in info.type.tensor_type.shape.dim)
+    }
+    for name, values in constants.items():
+        if values is not None:
+            fixed[name] = list(values.shape)
+    for one in model.graph.initializer:
+        fixed[one.name] = list(one.dims)
+    opsets = {one.domain: one.version for one in model.opset_import}
+    before = len(constants) + sum(values is not None for values in constants.values())
+    for node in model.graph.node:
+        if node.op_type in ("Shape", "Size") and node.input[0] in fixed and not node.domain:
+            _fold_shape(node, fixed[node.input[0]], constants)
+        elif _is_constant(node, constants):
+            _fold_node(node, constants, opsets)
+    return len(constants) + sum(values is not None for values in constants.values()) > before
+
+
+def _is_constant(node: "onnx.NodeProto", constants: "Mapping[str, numpy.ndarray | None]") -> bool:
+    if node.op_type in _RANDOM or any(one.g.node or one.graphs for one in node.attribute):
+        return False
+    return all(name in constants for name in node.input if name)
+
+
+def _fold_shape(
+    node: "onnx.NodeProto", shape: list[int], constants: "dict[str, numpy.ndarray | None]"
+) -> None:
+    import numpy
+
+    if node.op_type == "Size":
+        constants[node.output[0]] = numpy.asarray(numpy.prod(shape), dtype=numpy.int64)
+        return
+    cut = {one.name: one.i for one in node.attribute}
+    constants[node.output[0]] = numpy.asarray(
+        shape[cut.get("start", 0) : cut.get("end", len(shape))], dtype=numpy.int64
+    )
+
+
+def _fold_node(
+    node: "onnx.NodeProto",
+    constants: "dict[str, numpy.ndarray | None]",
+    opsets: Mapping[str, int],
+) -> None:
+    """Compute a node, where it is small and of the kinds that exporters compute shapes with."""
+    known = {name: constants[name] for name in node.input if name}
+    for name in node.output:
+        constants.setdefault(name, None)
+    if all(constants[name] is not None for name in node.output if name):
+        return
+    results: list[Any] | None = None
+    if node.op_type == "Constant":
+        results = _constant(node)
+    elif (
+        node.op_type in _FOLDED
+        and not node.domain
+        and all(values is not None for values in known.values())
+        and _is_small(node, known)
+    ):
+        results = _run(node, known, opsets)
+    for name, values in zip(node.output, results or [], strict=False):
+        if name and getattr(values, "size", LONGEST_VALUES + 1) <= LONGEST_VALUES:
+            constants[name] = values
+
+
+def _is_small(node: "onnx.NodeProto", known: "Mapping[str, numpy.ndarray | None]") -> bool:
+    """Whether a node that makes much of little makes little: nothing large is ever computed."""
+    given = [known[name].ravel().tolist() for name in node.input if name]  # type: ignore[union-attr]
+    if node.op_type == "Range":
+        start, limit, step = (values[0] for values in given)
+        return bool(step) and bool(abs((limit - start) / step) <= LONGEST_VALUES)
+    if node.op_type in ("ConstantOfShape", "Expand", "Tile"):
+        lengths = given[-1]
+        factor = len(given[0]) if node.op_type == "Tile" else 1
+        return bool(abs(math.prod(lengths) * factor) <= LONGEST_VALUES)
+    return True
+
+
+def _constant(node: "onnx.NodeProto") -> list[Any] | None:
+    import numpy
+    from onnx import helper, numpy_helper
+
+    for one in node.attribute:
+        if one.name == "value":
+            count = 1
+            for length in one.t.dims:
+                count *= length
+            held = count <= LONGEST_VALUES and not one.t.external_data
+            return [numpy_helper.to_array(one.t)] if held else None
+        if one.name in ("value_int", "value_ints"):
+            return [numpy.asarray(helper.get_attribute_value(one), dtype=numpy.int64)]
+        if one.name in ("value_float", "value_floats"):
+            return [numpy.asarray(helper.get_attribute_value(one), dtype=numpy.float32)]
+    return None
+
+
+def _run(
+    node: "onnx.NodeProto",
+    known: "Mapping[str, numpy.ndarray | None]",
+    opsets: Mapping[str, int],
+) -> list[Any] | None:
+    from onnx import helper
+    from onnx.reference import ReferenceEvaluator
+
+    wanted = [name for name in node.output if name]
+    graph = helper.make_graph(
+        [node],
+        "constant",
+        [helper.make_value_info(name, helper.make_tensor_type_proto(1, None)) for name in known],
+        [helper.make_value_info(name, helper.make_tensor_type_proto(1, None)) for name in wanted],
+    )
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", opsets.get("", opsets.get("ai.onnx", 13)))]
+    )
+    try:
+        return list(ReferenceEvaluator(model).run(None, dict(known)))
+    except Exception:
+        # Whatever its kernels stumble over is not known, and said to be so.
+        return None
+
+
+def _values(found: "numpy.ndarray | None") -> Values | None:
+    if found is None or found.dtype.kind not in "biuf":
+        return None
+    return tuple(found.ravel().tolist())

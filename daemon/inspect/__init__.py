@@ -1,0 +1,1 @@
+"""``tegrascope inspect``: whether a model is ready for the DLA, without one."""

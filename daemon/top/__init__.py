@@ -1,0 +1,1 @@
+"""``tegrascope top``: a live screen of one daemon, for a terminal."""

@@ -1,0 +1,229 @@
+"""What one moment of a daemon looks like, as far as its page tells; absent is ``None``."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .series import Series, clean
+
+_BUSY_SOURCES = ("ftrace", "firmware", "tegrastats")
+_OUTCOMES_TOLD = ("failed", "timeout", "skipped")
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """One unit of the board.
+
+    Attributes:
+        name: As it is shown.
+        ratio: Its load, 0…1.
+        hertz: Its clock.
+        is_off: Whether its gate is closed.
+        note: What the ratio is where it is not a load.
+    """
+
+    name: str
+    ratio: float | None = None
+    hertz: float | None = None
+    is_off: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Zone:
+    """One thermal zone, and where the board shuts down for it."""
+
+    name: str
+    celsius: float
+    critical_celsius: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One workload: what runs, or what its last run was like.
+
+    Attributes:
+        workload: Its name.
+        device: Where it runs.
+        is_active: Whether a run is in flight.
+        ended: Outcome and reason of a last run that was not good; empty else.
+        good: Good runs since the daemon's start.
+        runs: All of them.
+        finished_seconds: Wall time at which the last good run began.
+        p50_seconds: Median latency of it.
+        p99_seconds: 99th percentile.
+        throughput: Inputs a second.
+        joules: Gross energy of an inference.
+        net_joules: The same less the loaded-idle baseline.
+        flags: Its quality flags.
+    """
+
+    workload: str
+    device: str
+    is_active: bool = False
+    ended: str = ""
+    good: int = 0
+    runs: int = 0
+    finished_seconds: float | None = None
+    p50_seconds: float | None = None
+    p99_seconds: float | None = None
+    throughput: float | None = None
+    joules: float | None = None
+    net_joules: float | None = None
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class View:
+    """One moment of a daemon.
+
+    Attributes:
+        about: Labels of ``tegra_info``.
+        is_simulated: Whether the telemetry is of no real board.
+        sources: Health of each source, by name.
+        sample_seconds: Wall time of the newest sample.
+        gauges: GPU, DLA cores, EMC.
+        cores: Load of each CPU core; ``None`` for one that is offline.
+        cpu_hertz: Clock of the fastest core.
+        memory: Used and all, in bytes.
+        swap: The same of swap.
+        rails: Watts by rail.
+        module_joules: Energy of the module since the daemon's start.
+        zones: Hottest first.
+        fans: Speed by fan, 0…1.
+        throttling: Events by kind, where there were any.
+        rows: Workloads, those in flight first.
+    """
+
+    about: Mapping[str, str]
+    is_simulated: bool
+    sources: Mapping[str, bool]
+    sample_seconds: float | None
+    gauges: tuple[Gauge, ...]
+    cores: tuple[float | None, ...]
+    cpu_hertz: float | None
+    memory: tuple[float, float] | None
+    swap: tuple[float, float] | None
+    rails: Mapping[str, float]
+    module_joules: float | None
+    zones: tuple[Zone, ...]
+    fans: Mapping[str, float]
+    throttling: Mapping[str, int]
+    rows: tuple[Row, ...]
+
+
+def make_view(page: Series, runs: Sequence[Mapping[str, Any]] = ()) -> View:
+    """Gather a moment.
+
+    Args:
+        page: The metric page.
+        runs: Finished runs, newest first, as the API tells them.
+    """
+    about = page.labels("tegra_info")
+    hertz = page.by("tegra_cpu_frequency_hertz", "core").values()
+    samples = page.by("tegrascope_sample_timestamp_seconds", "source").values()
+    critical = page.by("tegra_temperature_trip_celsius", "zone", kind="critical")
+    zones = page.by("tegra_temperature_celsius", "zone")
+    throttling = page.by("tegra_throttle_events_total", "kind")
+    return View(
+        about=about,
+        is_simulated=about.get("simulated") == "true",
+        sources={n: up == 1 for n, up in page.by("tegrascope_source_up", "source").items()},
+        sample_seconds=max(samples, default=None),
+        gauges=(_gpu(page), *_dlas(page), _emc(page)),
+        cores=_cores(page),
+        cpu_hertz=max(hertz, default=None),
+        memory=_part(page, "tegra_ram"),
+        swap=_part(page, "tegra_swap"),
+        rails=page.by("tegra_rail_power_watts", "rail"),
+        module_joules=page.value("tegra_module_energy_joules_total"),
+        zones=tuple(
+            Zone(name, celsius, critical.get(name))
+            for name, celsius in sorted(zones.items(), key=lambda zone: -zone[1])
+        ),
+        fans=page.by("tegra_fan_speed_ratio", "fan"),
+        throttling={kind: int(count) for kind, count in throttling.items() if count},
+        rows=_rows(page, runs),
+    )
+
+
+def _gpu(page: Series) -> Gauge:
+    clocks = page.by("tegra_gpu_frequency_hertz", "gpc").values()
+    return Gauge("GPU", page.value("tegra_gpu_utilization_ratio"), max(clocks, default=None))
+
+
+def _emc(page: Series) -> Gauge:
+    ratio, hertz = (
+        page.value(f"tegra_emc_{part}") for part in ("utilization_ratio", "frequency_hertz")
+    )
+    return Gauge("EMC", ratio, hertz)
+
+
+def _dlas(page: Series) -> list[Gauge]:
+    """Return one gauge a DLA core of which anything is told."""
+    active = page.by("tegra_dla_active", "core")
+    powered = page.by("tegra_dla_powered_ratio", "core")
+    found = []
+    for core in sorted({*active, *powered, *page.by("tegra_dla_busy_ratio", "core")}):
+        busy = page.by("tegra_dla_busy_ratio", "source", core=core)
+        source = next((name for name in _BUSY_SOURCES if name in busy), None)
+        ratio = busy[source] if source else powered.get(core)
+        found.append(
+            Gauge(
+                f"DLA{core}",
+                ratio,
+                page.value("tegra_dla_frequency_hertz", core=core),
+                is_off=source is None and active.get(core) == 0,
+                note="powered" if source is None and ratio is not None else "",
+            )
+        )
+    return found
+
+
+def _cores(page: Series) -> tuple[float | None, ...]:
+    loads = page.by("tegra_cpu_utilization_ratio", "core")
+    online = page.by("tegra_cpu_online", "core")
+    numbers = sorted({*loads, *online}, key=lambda core: (len(core), core))
+    return tuple(loads.get(core) for core in numbers)
+
+
+def _part(page: Series, name: str) -> tuple[float, float] | None:
+    used, total = page.value(f"{name}_used_bytes"), page.value(f"{name}_total_bytes")
+    return None if used is None or total is None else (used, total)
+
+
+def _rows(page: Series, runs: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
+    last: dict[str, Mapping[str, Any]] = {}
+    for run in runs:
+        last.setdefault(str(run.get("workload")), run)
+    rows = []
+    for labels, active in page.all("tegra_inference_run_active"):
+        name, device = labels.get("workload", ""), labels.get("device", "")
+        rows.append(_row(page, name, device, bool(active), last.get(name, {})))
+    return tuple(sorted(rows, key=lambda row: (not row.is_active, -(row.finished_seconds or 0))))
+
+
+def _row(page: Series, name: str, device: str, is_active: bool, run: Mapping[str, Any]) -> Row:
+    of = {"workload": name, "device": device}
+    prefix = "tegra_inference_last_run"
+    outcomes = page.by("tegra_inference_runs_total", "outcome", **of)
+    joules = page.by(f"{prefix}_energy_joules_per_inference", "kind", **of)
+    latency = page.by(f"{prefix}_latency_seconds", "quantile", **of)
+    ended = ""
+    if run.get("outcome") in _OUTCOMES_TOLD:
+        ended = clean(f"{run['outcome']}: {run.get('reason') or 'no reason given'}")
+    return Row(
+        name,
+        device,
+        is_active,
+        ended,
+        good=int(outcomes.get("ok", 0)),
+        runs=int(sum(outcomes.values())),
+        finished_seconds=page.value(f"{prefix}_timestamp_seconds", **of),
+        p50_seconds=latency.get("0.5"),
+        p99_seconds=latency.get("0.99"),
+        throughput=page.value(f"{prefix}_throughput_per_second", **of),
+        joules=joules.get("gross"),
+        net_joules=joules.get("net"),
+        flags=tuple(page.by("tegra_inference_quality_flag", "flag", **of)),
+    )

@@ -1,0 +1,130 @@
+"""What TensorRT makes of a node: the kind of layer and its operation, beyond what a table tells."""
+
+from dataclasses import dataclass
+
+from ..graph import Graph, Node, Tensor
+from .rules import Operator
+
+_PRODUCTS = frozenset({"Gemm", "MatMul"})
+_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+# They do nothing to a tensor whose shape they keep.
+_SHAPED = frozenset({"Expand", "Flatten", "Pad", "Reshape", "Resize", "Tile", "Upsample"})
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A node as a layer.
+
+    Attributes:
+        kind: ``convolution`` …
+        operation: ``max`` …; ``None`` where the kind says all.
+    """
+
+    kind: str
+    operation: str | None = None
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A node that is no layer of its own.
+
+    Attributes:
+        reason: Why, in a few words.
+    """
+
+    reason: str
+
+
+def layer_of(graph: Graph, node: Node, operator: Operator) -> Layer | Folded | None:
+    """Say what a node becomes.
+
+    Args:
+        graph: The model.
+        node: Of it; none that is constant.
+        operator: What the table says of its operator.
+
+    Returns:
+        The layer; that it has none of its own; or ``None`` for what the DLA never has.
+    """
+    why = _vanishes(graph, node, operator)
+    if why is not None:
+        return Folded(why)
+    if operator.layer is None:
+        return None
+    # TensorRT makes a Scale of a sum or a product with a constant.
+    is_linear = operator.operation in ("sum", "sub", "prod")
+    if operator.layer == "elementwise" and is_linear and _has_constant(graph, node):
+        return Layer("scale", operator.operation)
+    return Layer(operator.layer, operator.operation)
+
+
+def data_inputs(graph: Graph, node: Node) -> list[Tensor]:
+    """Return the inputs of a node that change with each inference."""
+    found = [graph.tensor(name) for name in node.inputs if name]
+    return [tensor for tensor in found if not tensor.is_constant]
+
+
+def sole_consumer(graph: Graph, node: Node) -> Node | None:
+    """Return the one node that reads what a node makes; ``None`` for more, or for an output."""
+    readers = {reader for name in node.outputs for reader in graph.consumers.get(name, ())}
+    if len(readers) != 1 or any(name in graph.outputs for name in node.outputs):
+        return None
+    return graph.nodes[readers.pop()]
+
+
+def producer(graph: Graph, name: str) -> Node | None:
+    """Return the node that makes a tensor; ``None`` for inputs and weights."""
+    index = graph.producers.get(name)
+    return None if index is None else graph.nodes[index]
+
+
+def _has_constant(graph: Graph, node: Node) -> bool:
+    return len(data_inputs(graph, node)) < sum(1 for name in node.inputs if name)
+
+
+def _vanishes(graph: Graph, node: Node, operator: Operator) -> str | None:
+    if operator.layer == "identity":
+        return "it changes nothing"
+    before, after = graph.input(node, 0), graph.output(node)
+    if before is None or after is None:
+        return None
+    if operator.layer == "quantization":
+        return None
+    if node.op == "Cast" and before.dtype is not None and before.dtype == after.dtype:
+        return "it changes nothing"
+    if node.op == "Transpose" and node.integers("perm") == tuple(range(len(before.shape or ()))):
+        return "it changes nothing" if before.shape is not None else None
+    if node.op in _SHAPED and before.is_fixed and before.shape == after.shape:
+        return "it changes nothing"
+    source = producer(graph, before.name)
+    if node.op == "BatchNormalization" and source is not None and source.op in _CONVOLUTIONS:
+        return f"it goes into {source.name}" if sole_consumer(graph, source) is node else None
+    if operator.layer == "shuffle" and _is_flattened_pixel(graph, node, before, after):
+        return "the product behind it takes [N, C, 1, 1] as it is"
+    if operator.operation == "sum" and _is_bias_of_product(graph, node):
+        return "it is the bias of the product before it"
+    return None
+
+
+def _is_flattened_pixel(graph: Graph, node: Node, before: Tensor, after: Tensor) -> bool:
+    """Whether ``[N, C, 1, 1]`` becomes ``[N, C]`` for a product: seen to leave one loadable."""
+    reader = sole_consumer(graph, node)
+    if reader is None or reader.op not in _PRODUCTS or node.op == "Transpose":
+        return False
+    if before.shape is None or len(before.shape) != 4 or before.shape[2:] != (1, 1):
+        return False
+    return after.shape == before.shape[:2] and reader.inputs[0] == node.outputs[0]
+
+
+def _is_bias_of_product(graph: Graph, node: Node) -> bool:
+    data = data_inputs(graph, node)
+    if len(data) != 1 or len(node.inputs) != 2:
+        return False
+    source = producer(graph, data[0].name)
+    if source is None or source.op != "MatMul" or sole_consumer(graph, source) is not node:
+        return False
+    constants = [graph.tensor(name) for name in node.inputs if name != data[0].name]
+    made, shape = graph.output(source), constants[0].shape if constants else None
+    if len(data_inputs(graph, source)) != 1 or made is None or made.shape is None:
+        return False
+    return shape is not None and len(shape) == 1 and shape[0] in (1, made.shape[-1])

@@ -1,0 +1,359 @@
+"""Predictions held against the builder and against engines: with a stand-in for TensorRT."""
+
+import json
+
+import pytest
+
+from tegrascope.collectors.engine_cache import EngineCache
+from tegrascope.collectors.layer_answers import ask
+from tegrascope.daemon.cli import main
+from tegrascope.daemon.inspect.against import find_evidence
+from tegrascope.daemon.run_report import RunReport
+from tegrascope.daemon.store import Store
+from tegrascope.parsers.built import Built, Placement
+from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.graph import Graph, Node
+from tegrascope.parsers.readiness.checks import (
+    Answers,
+    LayerAnswer,
+    check_builder,
+    check_engine,
+)
+from tegrascope.parsers.readiness.records import Inspection, Judged
+from tests.fakes.shims import write_shims
+
+onnx = pytest.importorskip("onnx")
+
+
+def chain(*placements, names=None):
+    """Return a chain of nodes n0, n1 … and a prediction of where each is."""
+    names = names or [f"n{at}" for at in range(len(placements))]
+    nodes = tuple(
+        Node(index=at, name=name, op="Relu", inputs=(f"t{at}",), outputs=(f"t{at + 1}",))
+        for at, name in enumerate(names)
+    )
+    judged = tuple(
+        Judged(index=node.index, name=node.name, op=node.op, placement=placement)
+        for node, placement in zip(nodes, placements, strict=True)
+    )
+    found = Inspection(
+        model="m",
+        tensorrt="8.6",
+        tensorrt_reason="asked for",
+        precision="fp16",
+        verdict="mixed",
+        is_ready=False,
+        loadable_limit=16,
+        nodes=judged,
+    )
+    return Graph(inputs=("t0",), outputs=(f"t{len(nodes)}",), nodes=nodes), found
+
+
+def answers(*layers, cores=2):
+    return Answers(
+        tensorrt="8.6.1",
+        dla_cores=cores,
+        layers=tuple(
+            LayerAnswer(name=name, kind=kind, marks=marks, on_dla=on_dla)
+            for name, kind, marks, on_dla in layers
+        ),
+    )
+
+
+def places(check):
+    return {one.name: (one.predicted, one.found) for one in check.differences}
+
+
+def test_every_layer_of_a_node_has_to_be_fit():
+    """A node is several layers; those that only hold a number do not count."""
+    graph, inspection = chain("dla", "dla", "gpu", "unknown", "folded")
+    check = check_builder(
+        graph,
+        inspection,
+        answers(
+            ("n0", "ACTIVATION", "[ONNX Layer: n0]", True),
+            ("n0_1", "ELEMENTWISE", "[ONNX Layer: n0]", False),
+            ("w", "CONSTANT", "", False),
+            ("n1", "ACTIVATION", "[ONNX Layer: n1]", True),
+            ("n1_2", "CONSTANT", "[ONNX Layer: n1]", False),
+            ("n2", "ACTIVATION", "[ONNX Layer: n2]", False),
+            ("n3", "ACTIVATION", "[ONNX Layer: n3]", True),
+            ("n4", "SHUFFLE", "[ONNX Layer: n4]", False),
+        ),
+    )
+    assert (check.compared, check.agreed, check.answered) == (3, 2, 1)
+    assert places(check) == {"n0": ("dla", "gpu"), "n3": ("unknown", "dla")}
+    assert check.differences[0].layers == ("n0_1",)
+
+
+@pytest.mark.parametrize(
+    ("name", "marks"),
+    [
+        ("n1", ""),
+        ("n1_27", ""),
+        ("node_of_t2", ""),
+        ("fused", "[ONNX Layer: other]\x1e[ONNX Layer: n1]"),
+        ("a]b_3", "[ONNX Layer: a]b]"),
+    ],
+)
+def test_layers_are_found_by_name_and_by_mark(name, marks):
+    """Before 8.6 there are no marks: a name, a name with a number, or that of the output."""
+    graph, inspection = chain("dla", "dla", "dla", names=["n0", "n1", "a]b"])
+    check = check_builder(graph, inspection, answers((name, "ACTIVATION", marks, False)))
+    (found,) = check.differences
+    assert found.name == ("a]b" if name.startswith("a]b") else "n1")
+
+
+def test_without_a_dla_nothing_is_compared():
+    """A builder that sees none says no to everything."""
+    graph, inspection = chain("dla")
+    check = check_builder(graph, inspection, answers(("n0", "ACTIVATION", "", None), cores=0))
+    assert "sees no DLA here" in check.problem
+    assert not check.differences
+
+
+def test_names_of_another_model_are_told():
+    """Nought of nought is no agreement."""
+    graph, inspection = chain("dla")
+    check = check_builder(graph, inspection, answers(("elsewhere", "ACTIVATION", "", True)))
+    assert "bears the name of a node" in check.problem
+
+
+def test_an_engine_is_laid_beside_the_prediction():
+    """A subgraph stands for what lies in it, but for what is named by itself."""
+    graph, inspection = chain("dla", "dla", "dla", "gpu", "gpu", "dla")
+    placement = Placement(
+        verdict="mixed",
+        loadables=1,
+        dla_layers=("{ForeignNode[n0...n3]}",),
+        gpu_layers=("PWN(PWN(n1), n2)", "n4 + n5"),
+    )
+    check = check_engine(graph, inspection, placement, "run 1")
+    assert (check.compared, check.agreed, check.loadables) == (6, 2, 1)
+    assert places(check) == {
+        "n1": ("dla", "gpu"),
+        "n2": ("dla", "gpu"),
+        "n3": ("gpu", "dla"),
+        "n5": ("dla", "gpu"),
+    }
+
+
+def test_two_subgraphs_that_contradict_each_other_are_not_compared():
+    """What lies between two ends in the order of the model may be another branch."""
+    graph, inspection = chain("dla", "dla", "dla", "dla")
+    placement = Placement(
+        verdict="mixed",
+        dla_layers=("{ForeignNode[n0...n2]}",),
+        gpu_layers=("{ForeignNode[n1...n3]}",),
+    )
+    check = check_engine(graph, inspection, placement, "run 1")
+    assert check.compared == 2
+    assert places(check) == {"n3": ("dla", "gpu")}
+
+
+def test_no_evidence_is_no_agreement():
+    """A plan that was built elsewhere tells nothing."""
+    graph, inspection = chain("dla")
+    check = check_engine(graph, inspection, Placement(), "engine 1")
+    assert "nothing tells" in check.problem
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A convolution, a softmax along the channels, and an error function; half precision."""
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "w"], ["a"], name="conv", kernel_shape=[1, 1]),
+        onnx.helper.make_node("Softmax", ["a"], ["b"], name="softmax", axis=1),
+        onnx.helper.make_node("Erf", ["b"], ["y"], name="erf"),
+    ]
+    half, shape = onnx.TensorProto.FLOAT16, [1, 16, 4, 4]
+    weight = onnx.helper.make_tensor("w", half, [16, 16, 1, 1], b"\0" * 512, raw=True)
+    given, made = (onnx.helper.make_tensor_value_info(name, half, shape) for name in "xy")
+    inner = [onnx.helper.make_tensor_value_info(name, half, shape) for name in "ab"]
+    graph = onnx.helper.make_graph(nodes, "g", [given], [made], [weight], value_info=inner)
+    opset = [onnx.helper.make_opsetid("", 17)]
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+@pytest.fixture
+def stand_in(monkeypatch, tmp_path):
+    def write(**changes):
+        folder = tmp_path / "shims"
+        folder.mkdir()
+        monkeypatch.setenv("PYTHONPATH", write_shims(folder, **changes))
+
+    return write
+
+
+@pytest.fixture
+def inspect(model, tmp_path, capsys):
+    """Run the command; returns its status and what it printed, spaces made one."""
+
+    def call(*arguments):
+        state = ["--state-dir", str(tmp_path / "state")]
+        status = main(["inspect", str(model), "--tensorrt", "8.6", *state, *arguments])
+        said = capsys.readouterr()
+        return status, said.out if "--json" in arguments else " ".join(said.out.split()), said.err
+
+    return call
+
+
+def test_verify_shows_where_the_builder_thinks_otherwise(stand_in, inspect):
+    """The stand-in's DLA takes all but a softmax; the rules have it the other way round."""
+    stand_in(dla_cores=1)
+    status, out, _ = inspect("--verify", "--json")
+    assert status == 3
+    (check,) = json.loads(out)["checks"]
+    assert (check["source"], check["compared"]) == ("the builder of TensorRT 8.6.1", 3)
+    found = {one["name"]: (one["predicted"], one["found"]) for one in check["differences"]}
+    assert found == {"softmax": ("dla", "gpu"), "erf": ("gpu", "dla")}
+    status, out, _ = inspect("--verify")
+    assert "the builder of TensorRT 8.6.1: 1 of 3 nodes are as predicted" in out
+    assert "Softmax softmax: predicted dla, found gpu" in out
+
+
+@pytest.mark.parametrize("version", ["8.5.2", "10.3.0", "11.4.1"])
+def test_each_version_is_asked(stand_in, model, version):
+    """8.5 has no marks, 11 obeys the types of the model: the answers are the same."""
+    stand_in(dla_cores=2, version=version)
+    found = ask(model, None, {})
+    assert found.problem is None
+    assert [(one.name, one.on_dla) for one in found.layers] == [
+        ("conv", True),
+        ("softmax", False),
+        ("erf", True),
+    ]
+    assert any(one.marks for one in found.layers) is (version != "8.5.2")
+
+
+def test_verify_without_a_dla_says_one_line(stand_in, inspect):
+    """Its answers are not shown at all."""
+    stand_in(dla_cores=0)
+    status, out, err = inspect("--verify")
+    assert status == 3
+    assert "sees no DLA here" in out
+    assert "as predicted" not in out
+    assert err == ""
+
+
+def test_verify_survives_a_library_that_kills_the_process(stand_in, inspect, tmp_path):
+    """That is why a child is asked; the prediction stands."""
+    stand_in(dla_cores=1)
+    shim = tmp_path / "shims" / "tensorrt.py"
+    shim.write_text(shim.read_text() + "import os\ndef Builder(_): os.kill(os.getpid(), 11)\n")
+    status, out, _ = inspect("--verify")
+    assert status == 3
+    assert "ended the process that asked which layers the DLA takes, by signal 11" in out
+    assert "on the DLA and the GPU" in out
+
+
+def test_verify_without_tensorrt_says_what_to_install(monkeypatch, tmp_path, inspect):
+    """In one line, and the rest is as ever."""
+    (tmp_path / "tensorrt.py").write_text("raise ModuleNotFoundError(name='tensorrt')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    _, out, _ = inspect("--verify")
+    assert "! TensorRT: tensorrt is not installed: on a Jetson apt install" in out
+
+
+MIXED = """[I] [TRT] ---------- Layers Running on DLA ----------
+[I] [TRT] [DlaLayer] {ForeignNode[conv...conv]}
+[I] [TRT] ---------- Layers Running on GPU ----------
+[I] [TRT] [GpuLayer] SOFTMAX: softmax
+[I] [TRT] [GpuLayer] UNARY: erf
+"""
+PLACED = Placement(
+    verdict="mixed",
+    loadables=1,
+    dla_layers=("{ForeignNode[conv...conv]}",),
+    gpu_layers=("softmax", "erf"),
+)
+
+
+def test_a_build_log_is_evidence(inspect, tmp_path):
+    """One that another tool wrote, too."""
+    log = tmp_path / "build.log"
+    log.write_text(MIXED)
+    status, out, _ = inspect("--against", str(log))
+    assert status == 3
+    assert "build.log: 2 of 3 nodes are as predicted" in out
+    assert "Softmax softmax: predicted dla, found gpu" in out
+
+
+@pytest.mark.parametrize("depth", ["run", "result"])
+def test_a_run_and_a_comparison_are_evidence(inspect, tmp_path, depth):
+    """What ran on a GPU in the same comparison is not what was asked."""
+    built = {"placement": PLACED.model_dump(mode="json")}
+    run = {"device": "dla0", "model_sha256": "0" * 64, "built": built}
+    other = {"device": "gpu", "built": {"placement": {"verdict": "gpu_only"}}}
+    document = run if depth == "run" else {"model_sha256": "0" * 64, "results": [other, run]}
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(document))
+    status, out, _ = inspect("--against", str(path))
+    assert status == 3
+    assert "result.json, which is of another file: 2 of 3 nodes are as predicted" in out
+
+
+def test_an_engine_of_the_cache_is_evidence(inspect, tmp_path):
+    """By the beginning of its key, as the list of engines shows it."""
+    cache, key = EngineCache(tmp_path / "state" / "engines"), "ab" * 32
+    cache.write(key, b"plan", model="m.onnx", parts={}, built=Built(placement=PLACED))
+    status, out, _ = inspect("--against", key[:12])
+    assert status == 3
+    assert f"engine {key[:12]} of m.onnx: 2 of 3 nodes are as predicted" in out
+    assert "1 loadables" in out
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "there is no file, engine or run"),
+        ("no log at all", "tells nothing of layers on a DLA"),
+        ('{"device": "gpu", "built": {"placement": {}}}', "tells nothing of layers on a DLA"),
+        ("[1, 2]", "tells nothing of layers on a DLA"),
+    ],
+)
+def test_what_is_no_evidence_is_told(tmp_path, content, says):
+    """With what would be."""
+    path = tmp_path / "given"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(Mendable, match=says) as caught:
+        find_evidence(str(path), tmp_path)
+    assert "tegrascope engines list" in str(caught.value)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A store with a run on a DLA and one on a GPU."""
+    store = Store(tmp_path / "state" / "tegrascope.db")
+    for run_id, device, placement in (
+        ("0193a1-first", "dla1", PLACED),
+        ("0193a2-other", "gpu", Placement(verdict="gpu_only")),
+    ):
+        store.finish(
+            RunReport(
+                run_id=run_id,
+                workload="w",
+                backend="tensorrt",
+                device=device,
+                outcome="ok",
+                started_wall_ns=1,
+                started_ns=1,
+                ended_ns=2,
+                built=Built(placement=placement),
+            )
+        )
+    store.close()
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_run_of_the_store_is_evidence(inspect):
+    """By an unmistakable part of its id; one on a GPU says nothing of a DLA."""
+    status, out, _ = inspect("--against", "first")
+    assert status == 3
+    assert "run 0193a1-first on dla1: 2 of 3 nodes are as predicted" in out
+    status, out, err = inspect("--against", "other")
+    assert (status, out) == (1, "")
+    assert "run other was not on a DLA" in err

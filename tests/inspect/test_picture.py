@@ -1,0 +1,283 @@
+"""The picture of an inspection: boxes in rows, valid XML, colours with words."""
+
+import json
+import re
+from itertools import combinations
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tegrascope.daemon.inspect.layout import Spacing, lay_out
+from tegrascope.daemon.inspect.palette import DLA_COLOURS
+from tegrascope.daemon.inspect.picture import picture
+from tegrascope.parsers.graph import Graph, Node, Tensor
+from tegrascope.parsers.readiness.costs import costs_of
+from tegrascope.parsers.readiness.records import Finding, Inspection, Judged, Part
+
+SVG = "{http://www.w3.org/2000/svg}"
+LAW = settings(derandomize=True, deadline=None, database=None)
+SMALL = Spacing(box=10.0, gap=2.0, lane=1.0, row=5.0)
+
+
+@st.composite
+def acyclic(draw):
+    """Return a count of boxes, and edges that lead to later ones."""
+    count = draw(st.integers(1, 14))
+    every = list(combinations(range(count), 2))
+    return count, draw(st.lists(st.sampled_from(every), unique=True)) if every else []
+
+
+@LAW
+@given(acyclic())
+def test_edges_lead_down_and_boxes_do_not_touch(given_graph):
+    """Whatever the graph, it can be read: that is what a layout is for."""
+    count, edges = given_graph
+    layout = lay_out(count, edges, SMALL)
+    for source, target in edges:
+        assert layout.centres[source][1] < layout.centres[target][1]
+    for one, other in combinations(layout.centres, 2):
+        if one[1] == other[1]:
+            assert abs(one[0] - other[0]) >= SMALL.box + SMALL.gap - 0.2  # of two roundings
+    for x, y in layout.centres:
+        assert SMALL.box / 2 - 0.1 <= x <= layout.width - SMALL.box / 2 + 0.1
+        assert 0 <= y <= layout.height
+
+
+def test_one_tensor_that_many_read_goes_along_one_lane():
+    """A mask that each of a hundred layers reads is no band of a hundred lines."""
+    count = 102
+    chain = [(at, at + 1) for at in range(1, count - 1)]
+    mask = [(0, at) for at in range(2, count)]
+    lanes = ["chain"] * len(chain) + ["mask"] * len(mask)
+    layout = lay_out(count, chain + mask, SMALL, lanes)
+    assert layout.width < 4 * SMALL.box
+    points = {point for route in layout.routes[len(chain) :] for point in route[1:-1]}
+    assert len(points) <= count
+
+
+@LAW
+@given(acyclic())
+def test_routes_pass_every_row_once_and_no_box(given_graph):
+    """A long edge goes round the boxes of the rows that it passes."""
+    count, edges = given_graph
+    layout = lay_out(count, edges, SMALL)
+    for (source, target), route in zip(edges, layout.routes, strict=True):
+        assert (route[0], route[-1]) == (layout.centres[source], layout.centres[target])
+        rows = [y / SMALL.row for _, y in route]
+        assert rows == [rows[0] + step for step in range(len(rows))]
+        for x, y in route[1:-1]:
+            beside = [abs(x - centre) for centre, row in layout.centres if row == y]
+            assert all(distance > SMALL.box / 2 for distance in beside)
+
+
+def test_a_chain_is_straight_and_a_ladder_has_no_crossing():
+    """What can be drawn plainly is."""
+    chain = lay_out(5, [(at, at + 1) for at in range(4)], SMALL)
+    assert {x for x, _ in chain.centres} == {SMALL.box / 2}
+    # Two chains side by side, given in an order that crosses at every step.
+    edges = [(0, 3), (1, 2), (2, 5), (3, 4)]
+    ladder = lay_out(6, edges, SMALL)
+    sides = [{ladder.centres[at][0] for at in chain} for chain in ((0, 3, 4), (1, 2, 5))]
+    assert [len(side) for side in sides] == [1, 1]
+    assert sides[0] != sides[1]
+
+
+def test_an_edge_backwards_is_refused():
+    """A circle has no rows."""
+    with pytest.raises(ValueError, match="later box"):
+        lay_out(2, [(1, 0)], SMALL)
+
+
+NASTY = 'a<b>&"c"\x00\x1b]]>\ud800/Größe'
+
+
+def inspected(**changes):
+    """Return a graph of five nodes, one of each placement, and what was found of it."""
+    placements = ("dla", "gpu", "folded", "constant", "unknown")
+    nodes = tuple(
+        Node(
+            index=at,
+            name=f"{placement}{NASTY}",
+            op=f"Op{at}",
+            inputs=(f"t{at}",),
+            outputs=(f"t{at + 1}",),
+        )
+        for at, placement in enumerate(placements)
+    )
+    tensors = {"t0": Tensor(name="t0", dtype="float16", shape=("batch", 3, None))}
+    graph = Graph(inputs=("t0",), outputs=("t5",), nodes=nodes, tensors=tensors)
+    broken = Finding(
+        rule="softmax.axis",
+        says="the axis is that of the channels",
+        found="axis -1",
+        hint="transpose <before>",
+        page="Working with DLA",
+    )
+    judged = tuple(
+        Judged(
+            index=node.index,
+            name=node.name,
+            op=node.op,
+            placement=placement,
+            findings=(broken,) if placement == "gpu" else (),
+            reason="into the layer before it" if placement == "folded" else None,
+            loadable=0 if placement == "dla" else None,
+            island=0 if placement == "gpu" else None,
+        )
+        for node, placement in zip(nodes, placements, strict=True)
+    )
+    part = Part(number=0, first="", last="", nodes=(0,))
+    fields = {
+        "model": NASTY,
+        "tensorrt": "8.6",
+        "tensorrt_reason": "asked for",
+        "precision": "fp16",
+        "verdict": "mixed",
+        "is_ready": False,
+        "loadable_limit": 16,
+        "nodes": judged,
+        "loadables": (part,),
+        "islands": (part.model_copy(update={"nodes": (1,)}),),
+    }
+    return graph, Inspection.model_validate({**fields, **changes})
+
+
+def drawn(*arguments):
+    """Return the root of a picture."""
+    return ElementTree.fromstring(picture(*arguments))
+
+
+def boxes_of(root):
+    """Return each box as its class and its title, in order."""
+    groups = [group for group in root.iter(f"{SVG}g") if group.find(f"{SVG}rect") is not None]
+    return [
+        (group.find(f"{SVG}rect").get("class"), group.findtext(f"{SVG}title")) for group in groups
+    ]
+
+
+def test_names_cannot_break_the_file():
+    """Marks of XML are escaped, and what XML cannot hold is shown as such."""
+    root = drawn(*inspected())
+    marked = "dla" + NASTY.replace("\x00", "\ufffd").replace("\x1b", "\ufffd").replace(
+        "\ud800", "\ufffd"
+    )
+    assert marked in boxes_of(root)[1][1]
+    assert root.get("role") == "img"
+    assert {element.tag for element in root.iter()} == {
+        f"{SVG}{name}" for name in ("svg", "title", "style", "rect", "text", "tspan", "g", "path")
+    }
+    assert not [key for element in root.iter() for key in element.attrib if key.startswith("on")]
+
+
+def test_a_colour_says_the_placement_and_a_title_the_rule():
+    """Inputs and outputs are of neither; a broken rule is told with what mends it."""
+    boxes = boxes_of(drawn(*inspected()))
+    colours = [colour for colour, _ in boxes]
+    assert colours == ["edge", "dla0", "gpu", "folded", "constant", "unknown", "edge"]
+    titles = [title for _, title in boxes]
+    assert "DLA, loadable 0" in titles[1]
+    assert "GPU, island 0\nbreaks: the axis is that of the channels (softmax.axis)" in titles[2]
+    assert "found axis -1\nwhat helps: transpose <before>" in titles[2]
+    assert "into the layer before it" in titles[3]
+    assert "while the engine is built" in titles[4]
+
+
+def test_every_colour_has_a_style_by_day_and_by_night():
+    """A class that no rule paints would be black."""
+    root = drawn(*inspected())
+    style = root.findtext(f"{SVG}style")
+    day, night = style.split("prefers-color-scheme: dark")
+    for colour in {rectangle.get("class") for rectangle in root.iter(f"{SVG}rect")}:
+        assert f".{colour} {{ fill: #" in day
+        assert f".{colour} {{ fill: #" in night
+
+
+def test_the_legend_counts_what_there_is():
+    """Words for each colour, and only for those that are in the picture."""
+    words = {text.text for text in drawn(*inspected()).iter(f"{SVG}text")}
+    assert {"DLA 0 · 1 node", "GPU · 1 node", "constant · 1 node", "unknown · 1 node"} <= words
+    graph, found = inspected()
+    parts = tuple(Part(number=at, first="", last="", nodes=(at, at)) for at in range(11))
+    words = {text.text for text in drawn(*inspected(loadables=parts)).iter(f"{SVG}text")}
+    assert {"DLA 7 · 2 nodes", "and 3 loadables more"} <= words
+    alone = found.model_copy(update={"nodes": found.nodes[:1]})
+    words = " ".join(text.text or "" for text in drawn(graph, alone).iter(f"{SVG}text"))
+    assert "unknown ·" not in words
+
+
+def test_a_tensor_tells_its_shape_where_it_is_known():
+    """Open lengths have their names; what is not known is said to be so."""
+    lines = [path.findtext(f"{SVG}title") for path in drawn(*inspected()).iter(f"{SVG}path")]
+    assert lines[0] == "t0\nfloat16, batch×3×?"
+    assert lines[1] == "t1\ntype not known, shape not known"
+
+
+@pytest.mark.parametrize("name", ["resnet50", "yololike", "vit-tiny"])
+def test_a_whole_model_is_drawn(graphs, name):
+    """A box for each node, a line for each tensor that is read, costs in the titles."""
+    graph = graphs[name]
+    judged = tuple(
+        Judged(index=one.index, name=one.name, op=one.op, placement="dla", loadable=one.index)
+        for one in graph.nodes
+    )
+    costs = costs_of(graph, judged, (), (), "fp16")
+    _, found = inspected(nodes=judged, loadables=(), islands=(), costs=costs)
+    root = drawn(graph, found)
+    boxes = boxes_of(root)
+    assert len(boxes) == len(graph.nodes) + 2
+    assert {colour for colour, _ in boxes} == {"edge"} | {f"dla{at}" for at in range(DLA_COLOURS)}
+    read = sum(
+        len({one for one in node.inputs if one in graph.producers or one in graph.inputs})
+        for node in graph.nodes
+    )
+    assert len(list(root.iter(f"{SVG}path"))) == read + len(graph.outputs)
+    first = next(title for _, title in boxes if title.startswith("Conv"))
+    assert "FLOP, " in first
+    assert "FLOP/B" in first
+
+
+@pytest.fixture
+def inspect(tmp_path, capsys):
+    """Run ``tegrascope inspect`` on a model of one node; returns status, output and errors."""
+    onnx = pytest.importorskip("onnx")
+    from tegrascope.daemon.cli import main
+    from tests.inspect.made import one
+
+    path = tmp_path / "m.onnx"
+    onnx.save(one("Erf"), path)
+
+    def call(*arguments):
+        status = main(["inspect", str(path), "--state-dir", str(tmp_path), *arguments])
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return call
+
+
+def test_the_command_draws(inspect, tmp_path):
+    """The picture comes beside the table or the JSON, and changes no status."""
+    path = tmp_path / "m.svg"
+    status, out, err = inspect("--svg", str(path), "--json")
+    assert (status, out.startswith("{"), err) == (3, True, "")
+    colours = [colour for colour, _ in boxes_of(ElementTree.fromstring(path.read_text()))]
+    assert colours == ["edge", "gpu", "edge"]
+
+
+def test_a_picture_that_cannot_be_written_is_one_line(inspect, tmp_path):
+    """It names the file and the option."""
+    status, out, err = inspect("--svg", str(tmp_path / "nowhere" / "m.svg"))
+    assert (status, out) == (1, "")
+    assert "m.svg: No such file or directory: name a writable file with --svg" in err
+    assert err.count("\n") == 1
+
+
+def test_costs_are_printed(inspect):
+    """In the table with their convention, by node where each is shown; in the JSON as numbers."""
+    words = " ".join(inspect("--all")[1].split())
+    assert "16.4 kFLOP (a multiply-add is two), 65.5 kB in fp16 if nothing were fused" in words
+    assert re.search(r"target Erf unary gpu island 0 16\.4 kFLOP 65\.5 kB 0\.25", words)
+    costs = json.loads(inspect("--json")[1])["costs"]
+    assert costs["total"]["flops"] == 16 * 32 * 32
+    assert costs["islands"][0]["moved_bytes"] == 2 * 2 * 16 * 32 * 32

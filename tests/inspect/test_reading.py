@@ -1,0 +1,235 @@
+"""A model is read without its weights; one that is damaged is told in one line."""
+
+import contextlib
+import os
+import subprocess
+import sys
+
+import numpy
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import numpy_helper
+
+from tegrascope.collectors.onnx_apart import read_graph_apart
+from tegrascope.collectors.onnx_graph import read_graph
+from tegrascope.parsers.errors import Mendable, UnreadableError
+from tegrascope.parsers.onnx_slim import KEPT_BYTES, slim
+
+from .made import FLOAT, axes, model, node, one
+
+WEIGHT = numpy.zeros((64, 64, 3, 3), numpy.float32)
+GOOD = one("Conv", (1, 64, 8, 8), {"w": WEIGHT}).SerializeToString()
+
+
+def saved(made, directory, **how):
+    path = directory / "made.onnx"
+    onnx.save(made, path, **how)
+    return path
+
+
+def test_types_shapes_and_small_constants_are_read(tmp_path):
+    """Names, types, shapes, attributes, and the values of what is small."""
+    nodes = [node("Conv", "x w", "a", "conv", pads=[1, 1, 1, 1]), node("Reshape", "a s", "y")]
+    made = model(nodes, {"x": (1, 3, 8, 8)}, {"w": (4, 3, 3, 3), "s": axes(1, 4, 64)})
+    graph = read_graph(saved(made, tmp_path))
+    assert (graph.inputs, graph.outputs, graph.opsets) == (("x",), ("y",), {"": 17})
+    conv, reshape = graph.nodes
+    assert conv.attributes == {"pads": (1, 1, 1, 1)}
+    assert (conv.name, reshape.name) == ("conv", "Reshape_1")
+    weight = graph.input(conv, 1)
+    assert (weight.shape, weight.dtype) == ((4, 3, 3, 3), "float32")
+    assert (weight.is_initializer, weight.is_constant) == (True, True)
+    assert weight.size_bytes == 432
+    assert graph.input(reshape, 1).values == (1, 4, 64)
+    assert graph.output(reshape).shape == (1, 4, 64)
+    assert not graph.output(reshape).is_constant
+    assert (graph.producers["a"], graph.consumers["a"]) == (0, (1,))
+    assert graph.input(conv, 2) is None
+
+
+def test_weights_are_stepped_over():
+    """What is left of a file is as small as its nodes; shapes and small constants stay."""
+    big = slim(GOOD)
+    assert len(big) < KEPT_BYTES < len(GOOD)
+    (weight,) = onnx.load_model_from_string(big).graph.initializer
+    assert (list(weight.dims), weight.raw_data) == ([64, 64, 3, 3], b"")
+    small = one("Conv", (1, 4, 8, 8), {"w": WEIGHT[:4, :4]}).SerializeToString()
+    assert onnx.load_model_from_string(slim(small)) == onnx.load_model_from_string(small)
+
+
+def test_contents_of_any_kind_and_place_are_stepped_over():
+    """Numbers that are no raw bytes, and those in attributes of nodes, are weights too."""
+    made = one("Relu")
+    weight = onnx.helper.make_tensor("f", FLOAT, [8192], [1.5] * 8192)
+    made.graph.node.append(onnx.helper.make_node("Constant", [], ["c"], value=weight))
+    made.graph.initializer.append(weight)
+    assert len(made.SerializeToString()) > 65536
+    assert len(slim(made.SerializeToString())) < 1024
+
+
+def test_weights_beside_the_model_are_not_read(tmp_path):
+    """They have to be there, and nobody looks into them."""
+    made = one("Conv", (1, 64, 8, 8), {"w": WEIGHT})
+    how = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
+    path = saved(made, tmp_path, **how)
+    (tmp_path / "w.bin").write_bytes(b"")
+    graph = read_graph(path)
+    assert graph.tensor("w").shape == (64, 64, 3, 3)
+    assert graph.output(graph.nodes[0]).shape == (1, 64, 6, 6)
+    (tmp_path / "w.bin").unlink()
+    with pytest.raises(Mendable, match=r"w\.bin, which is not there"):
+        read_graph(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"no model\n", bytes(100), GOOD[:-500], b"\x08\x07"])
+def test_what_is_no_model_is_told(content, tmp_path):
+    """Empty, text, noughts, cut off: one line, never a traceback."""
+    path = tmp_path / "bad.onnx"
+    path.write_bytes(content)
+    with pytest.raises(Mendable, match=r"bad\.onnx"):
+        read_graph(path)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=300))
+def test_no_bytes_are_fatal(data):
+    """Whatever a file holds, it is slimmed or refused."""
+    with contextlib.suppress(UnreadableError):
+        slim(data)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, len(GOOD) - 1) | st.integers(0, 200), st.integers(0, 255))
+def test_one_byte_that_changed_is_no_traceback(tmp_path_factory, at, value):
+    """A damaged model is read as what it has become, or refused in one line."""
+    path = tmp_path_factory.mktemp("byte") / "made.onnx"
+    path.write_bytes(GOOD[:at] + bytes([value]) + GOOD[at + 1 :])
+    try:
+        read_graph(path)
+    except Mendable as error:
+        assert "\n" not in str(error)
+
+
+def test_shapes_that_do_not_fit_are_told(tmp_path):
+    """Another name, another number of dimensions, or one that is fixed already."""
+    path = saved(one("Relu", ("n", 8, 4, 4)), tmp_path)
+    for shapes, said in (
+        ({"image": (1,)}, "no input is named 'image'"),
+        ({"x": (1, 8)}, "has 4 dimensions, not 2"),
+        ({"x": (1, 9, 4, 4)}, "fixed to 8 where 9"),
+    ):
+        with pytest.raises(Mendable, match=said):
+            read_graph(path, shapes)
+    assert read_graph(path, {"x": (2, 8, 4, 4)}).output(read_graph(path).nodes[0]) is not None
+    assert read_graph(path, {"x": (2, 8, 4, 4)}).tensor("y").shape == (2, 8, 4, 4)
+
+
+def test_an_open_dimension_written_as_a_number_is_open(tmp_path):
+    """Some exporters write -1 or 0 where nothing is fixed."""
+    made = one("Relu", (1, 8, 4, 4))
+    for dimension in made.graph.input[0].type.tensor_type.shape.dim[:1]:
+        dimension.dim_value = -1
+    graph = read_graph(saved(made, tmp_path))
+    assert graph.tensor("x").shape == (None, 8, 4, 4)
+    assert read_graph(saved(made, tmp_path), {"x": (3, 8, 4, 4)}).tensor("y").shape == (3, 8, 4, 4)
+
+
+def test_what_cannot_be_inferred_is_a_note(tmp_path):
+    """Where shapes contradict each other, what follows is not known, and that is told."""
+    nodes = [node("Conv", "x w", "a"), node("Relu", "a", "y")]
+    made = model(nodes, {"x": (1, 3, 8, 8)}, {"w": (4, 5, 3, 3, 3)})
+    graph = read_graph(saved(made, tmp_path))
+    assert len(graph.nodes) == 2
+    assert graph.tensor("y").shape is None
+    assert graph.notes == ("the shapes of 2 tensors are not known, a the first",)
+
+
+def test_constants_are_folded_through_what_exporters_write(tmp_path):
+    """Chains of small constants are computed; what is random never is."""
+    nodes = [
+        node("Constant", "", "two", value=numpy_helper.from_array(numpy.array(2.0, "f4"))),
+        node("Constant", "", "ints", value_ints=[4, 6]),
+        node("Cast", "ints", "f", to=FLOAT),
+        node("Div", "f two", "half"),
+        node("Floor", "half", "whole"),
+        node("RandomNormalLike", "whole", "noise"),
+        node("Mul", "x whole", "y"),
+    ]
+    graph = read_graph(saved(model(nodes, {"x": (1, 2)}), tmp_path))
+    assert graph.tensor("whole").values == (2.0, 3.0)
+    assert graph.tensor("whole").is_constant
+    assert not graph.tensor("noise").is_constant
+
+
+def test_nothing_large_is_computed(tmp_path):
+    """A few bytes that would make gigabytes are constant, and their values are not asked for."""
+    huge = axes(1 << 20, 1 << 20)
+    nodes = [
+        node("ConstantOfShape", "huge", "a"),
+        node("Expand", "f huge", "b"),
+        node("Tile", "pair huge", "c"),
+        node("Range", "zero far unit", "d"),
+        node("Range", "zero four unit", "e"),
+        node("Relu", "x", "y"),
+    ]
+    numbers = {"zero": 0, "far": 1 << 40, "unit": 1, "four": 4}
+    weights = {name: numpy.array(value, numpy.int64) for name, value in numbers.items()}
+    weights |= {"huge": huge, "f": numpy.array(1.0, "f4"), "pair": numpy.zeros((2, 2), "f4")}
+    graph = read_graph(saved(model(nodes, {"x": (1, 8)}, weights), tmp_path))
+    assert all(graph.tensor(name).is_constant for name in "abcd")
+    assert [graph.tensor(name).values for name in "abcde"] == [None] * 4 + [(0, 1, 2, 3)]
+
+
+def test_no_runtime_is_imported(tmp_path):
+    """Inspecting takes onnx alone, in any process: no ONNX Runtime, no TensorRT."""
+    for name in ("onnxruntime", "tensorrt", "torch"):
+        text = f"open({str(tmp_path / 'imported')!r}, 'a').write({name!r})\nraise ImportError"
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    path = saved(one("Relu"), tmp_path)
+    command = [sys.executable, "-m", "tegrascope", "inspect", str(path), "--state-dir", "."]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    told = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (told.returncode, told.stderr) == (0, "")
+    assert not (tmp_path / "imported").exists()
+
+
+def test_what_is_missing_is_told(tmp_path, monkeypatch):
+    """Without onnx the mend is the extra that brings it."""
+    path = saved(one("Relu"), tmp_path)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(Mendable, match="onnx is not installed") as raised:
+        read_graph(path)
+    assert raised.value.mend == "pip install 'tegrascope[onnx]'"
+
+
+def test_a_child_reads_as_this_process_does(tmp_path):
+    """The command reads in a process of its own, to the same end, errors included."""
+    path = saved(one("Relu", ("n", 8, 4, 4)), tmp_path)
+    assert read_graph_apart(path) == read_graph(path)
+    assert read_graph_apart(path, {"x": (1, 8, 4, 4)}).tensor("y").shape == (1, 8, 4, 4)
+    with pytest.raises(Mendable, match="no input is named 'z'") as raised:
+        read_graph_apart(path, {"z": (1,)})
+    assert raised.value.mend == "give --shape NAME:1x3x224x224"
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("kill -9 $$", "ended by signal 9"),
+        ("exit 3", "ended with status 3"),
+        ("exec sleep 60", "not read in 0.5 s"),
+    ],
+)
+def test_a_model_that_kills_its_reader_is_told(script, said, tmp_path, monkeypatch):
+    """ONNX may abort on a bad model, or never end: that is one line, too."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    seconds = 0.5 if "sleep" in script else 60
+    with pytest.raises(Mendable, match=said):
+        read_graph_apart(tmp_path / "made.onnx", seconds=seconds)

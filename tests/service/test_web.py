@@ -1,0 +1,237 @@
+"""A daemon whose page others lean on: 1,100 peers that dawdle, over plain TCP and over TLS."""
+
+import contextlib
+import http.client
+import json
+import resource
+import selectors
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tegrascope
+from tegrascope.collectors.api_client import ApiClient
+from tegrascope.parsers.errors import Mendable
+
+from ..daemon.web_files import make_pair, needs_openssl, tls, users
+
+PEERS = 1100
+CONFIG = """
+telemetry: {source: simulator, interval: 200ms, simulator: {seed: 3}}
+workloads:
+- {name: outside, backend: window, device: external}
+"""
+# As systemd starts it.
+SOFT_LIMIT = ("sh", "-c", 'ulimit -Sn 1024 && exec "$@"', "sh")
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Let this process hold both ends' worth of sockets."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = PEERS + 200
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        pytest.skip(f"needs {needed} open files: ulimit -Hn")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def scrape(daemon: Any, context: "ssl.SSLContext | None") -> None:
+    """Ask for the page on a connection of its own, as a scraper does that was just started."""
+    where = urllib.parse.urlsplit(daemon.url)
+    peer = (
+        http.client.HTTPConnection(where.hostname, where.port, timeout=10)
+        if context is None
+        else http.client.HTTPSConnection(where.hostname, where.port, timeout=10, context=context)
+    )
+    with closing(peer):
+        peer.request("GET", "/metrics")
+        answer = peer.getresponse()
+        assert answer.status == 200
+        assert b"tegrascope_build_info" in answer.read()
+
+
+def files_of(daemon: Any) -> int:
+    return sum(1 for _ in Path(f"/proc/{daemon.process.pid}/fd").iterdir())
+
+
+def memory_of(daemon: Any, field: str) -> int:
+    """Return a field of the daemon's memory in KiB."""
+    text = Path(f"/proc/{daemon.process.pid}/status").read_text()
+    return int(dict(line.split(":", 1) for line in text.splitlines())[field].split()[0])
+
+
+@needs_openssl
+@pytest.mark.usefixtures("many_files")
+@pytest.mark.parametrize("kind", ["plain", "TLS"])
+def test_1100_dawdlers_stop_no_scrape(start, tmp_path, kind):
+    """Half of them drip a request, half say nothing: they are cut off, and scrapes are answered."""
+    context, greeting, arguments = None, b"GET /metrics HT", ()
+    if kind == "TLS":
+        make_pair(tmp_path, "server")
+        (tmp_path / "web.yml").write_text(tls())
+        context = ssl.create_default_context(cafile=tmp_path / "server.pem")
+        greeting = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+        arguments = ("--web.config.file", str(tmp_path / "web.yml"))
+    daemon = start(CONFIG, *arguments, within=SOFT_LIMIT)
+    where = urllib.parse.urlsplit(daemon.url)
+    scrape(daemon, context)
+    before = memory_of(daemon, "VmRSS")
+    with contextlib.ExitStack() as stack:
+        peers = []
+        for number in range(PEERS):
+            peers.append(socket.create_connection((where.hostname, where.port), timeout=10))
+            stack.enter_context(peers[-1])
+            if number % 2:
+                peers[-1].send(greeting)
+            if number % 100 == 99:
+                scrape(daemon, context)
+        selector = stack.enter_context(selectors.DefaultSelector())
+        for peer in peers:
+            selector.register(peer, selectors.EVENT_READ)
+        alive = peers
+        until = time.monotonic() + 40
+        while alive and time.monotonic() < until:
+            scrape(daemon, context)
+            assert files_of(daemon) < 200
+            for key, _ in selector.select(0.2):
+                with contextlib.suppress(ConnectionError):
+                    if key.fileobj.recv(4096):
+                        continue
+                selector.unregister(key.fileobj)
+            alive = [key.fileobj for key in selector.get_map().values()]
+            for peer in alive[::2]:
+                with contextlib.suppress(ConnectionError):
+                    peer.send(b"T")
+        assert not alive
+    assert memory_of(daemon, "VmHWM") < before + 16 * 1024
+    scrape(daemon, context)
+    assert not [line for line in daemon.log if "rror" in line]
+
+
+@pytest.fixture
+def guarded(start, tmp_path, monkeypatch) -> Any:
+    """A daemon with TLS and a user; the environment tells its own clients all they need."""
+    make_pair(tmp_path, "server")
+    (tmp_path / "web.yml").write_text(tls() + users())
+    daemon = start(CONFIG + f"http: {{web_config_file: {tmp_path / 'web.yml'}}}\n")
+    monkeypatch.setenv("TEGRASCOPE_URL", daemon.url)
+    monkeypatch.setenv("TEGRASCOPE_CA_FILE", str(tmp_path / "server.pem"))
+    monkeypatch.setenv("TEGRASCOPE_TOKEN_FILE", str(tmp_path / "state" / "token"))
+    return daemon
+
+
+@needs_openssl
+def test_own_clients_reach_a_guarded_daemon(guarded, monkeypatch, tmp_path):
+    """Windows, ``exec`` and tables work over TLS, by the token alone or by a password."""
+    assert guarded.url.startswith("https://")
+    with tegrascope.window("outside", device="external", strict=True, period=0.2) as marks:
+        marks.count(1)
+    command = [sys.executable, "-m", "tegrascope", "exec", "--workload", "outside"]
+    done = subprocess.run(
+        [*command, "--", sys.executable, "-c", "print('hello')"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+    assert "outside on external: ok" in done.stderr
+    client = ApiClient(guarded.url.replace("https://", "https://prom:pw@"))
+    until = time.monotonic() + 30
+    while len(found := client.get("/api/v1/runs")["runs"]) < 2 and time.monotonic() < until:
+        time.sleep(0.1)
+    assert {run["workload"] for run in found} == {"outside"}
+    assert memory_of(guarded, "VmRSS") < 55 * 1024
+    (tmp_path / "another").write_text("another\n")
+    monkeypatch.setenv("TEGRASCOPE_TOKEN_FILE", str(tmp_path / "another"))
+    with pytest.raises(Mendable, match="does not take this token"):
+        ApiClient(guarded.url).post("/api/v1/windows", b"{}")
+
+
+@needs_openssl
+def test_prometheus_scrapes_a_guarded_daemon(guarded, tmp_path):
+    """A real Prometheus with ``scheme: https``, a CA and a password sees the target up."""
+    if not shutil.which("prometheus"):
+        pytest.skip("prometheus is not installed: apt install prometheus")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    target = urllib.parse.urlsplit(guarded.url).netloc
+
+    def job(name: str, password: str) -> str:
+        return (
+            f"- job_name: {name}\n  scheme: https\n  tls_config: {{ca_file: server.pem}}\n"
+            f"  basic_auth: {{username: prom, password: {password}}}\n"
+            f"  static_configs: [{{targets: ['{target}']}}]\n"
+        )
+
+    (tmp_path / "prometheus.yml").write_text(
+        "global: {scrape_interval: 1s}\nscrape_configs:\n" + job("good", "pw") + job("wrong", "no")
+    )
+    process = subprocess.Popen(
+        [
+            *("prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=tsdb"),
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+        cwd=tmp_path,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def health() -> "dict[str, tuple[str, str]]":
+        url = f"http://127.0.0.1:{port}/api/v1/targets"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            targets = json.load(answer)["data"]["activeTargets"]
+        told = {one["labels"]["job"]: (one["health"], one["lastError"]) for one in targets}
+        return told if len(told) == 2 and "unknown" not in str(told) else {}
+
+    try:
+        told = guarded.wait_for(health)
+    finally:
+        process.kill()
+        process.wait()
+    assert told["good"] == ("up", "")
+    assert told["wrong"] == ("down", "server returned HTTP status 401 Unauthorized")
+
+
+@needs_openssl
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "tls_server_confg: {}",
+            "web.yml:1: tls_server_confg: unknown key; did you mean tls_server",
+        ),
+        (tls(name="none"), "web.yml:1: tls_server_config.cert_file: none.pem: No such file"),
+    ],
+)
+def test_bad_file_is_refused_at_the_start(tmp_path, text, said):
+    """One line says where, which key, and what would be right; nothing is served."""
+    (tmp_path / "web.yml").write_text(text)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tegrascope", "run", "--web.config.file", "web.yml"),
+            *("--listen", "127.0.0.1:0", "--state-dir", "state"),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert said in done.stderr

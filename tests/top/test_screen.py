@@ -1,0 +1,101 @@
+"""The screen as lines: of any page, in a window of any size."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tegrascope.daemon.fleet.device import SimulatedDevice
+from tegrascope.daemon.fleet.plan import plan_device
+from tegrascope.daemon.top.marks import PLAIN, Marks, age, marks_of, number
+from tegrascope.daemon.top.screen import Moment, draw
+from tegrascope.daemon.top.series import Series
+from tegrascope.daemon.top.view import make_view
+
+SHORT = """
+tegra_gpu_utilization_ratio 0.5
+tegra_dla_active{core="0"} 0
+tegra_dla_powered_ratio{core="1"} 0.25
+tegra_cpu_online{core="0"} 1
+tegra_cpu_utilization_ratio{core="0"} 0.0
+tegra_cpu_online{core="1"} 0
+tegra_inference_run_active{workload="w",device="dla0"} 0
+"""
+
+
+@pytest.fixture(scope="module")
+def pages() -> list[str]:
+    """Pages of simulated devices: with two DLA cores and none, hot, and failing."""
+    made = []
+    for number_ in (1, 3, 6, 18):
+        begin_ns = time.monotonic_ns() - 150_000_000_000
+        device = SimulatedDevice(
+            plan_device(number_, 0, 1.0), begin_ns=begin_ns, interval_seconds=1
+        )
+        while device.due_ns <= time.monotonic_ns():
+            device.step()
+        made.append(device.page.render("")[0].decode())
+    return [*made, SHORT, ""]
+
+
+def shown(page: str, width: int, height: int | None = None, **more: object) -> list[str]:
+    view = make_view(Series(page), more.pop("runs", ()))  # type: ignore[arg-type]
+    moment = Moment(view, "http://robot-007.example:9754", **more)  # type: ignore[arg-type]
+    return [text.plain for text in draw(moment, width, height, Marks(), "q quits")]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 5), st.integers(20, 220), st.integers(3, 70), st.text(max_size=90))
+def test_nothing_overflows(pages, which, width, height, problem):
+    """No line is wider than the window, and all lines fit into it; the last says how to end."""
+    view = make_view(Series(pages[which]))
+    history = [None, 1.0, 50.0] * 40
+    moment = Moment(view, "http://robot:9754", 12.5, history, time.time(), problem)
+    lines = draw(moment, width, height, Marks(), "q quits")
+    assert len(lines) == height
+    assert all(line.cell_len <= width for line in lines)
+    assert lines[-1].plain.startswith("q quits")
+
+
+def test_absent_is_not_zero():
+    """What a page does not tell is shown as that; a closed gate is off, a core may be offline."""
+    lines = shown(SHORT, 80)
+    rows = {line[:4].strip(): line[:39] for line in lines}
+    assert "50 %" in rows["GPU"]
+    assert rows["EMC"].split() == ["EMC", "–"]
+    assert rows["RAM"].split() == ["RAM", "–"]
+    assert rows["DLA0"].split() == ["DLA0", "off"]
+    assert rows["DLA1"].split()[-3:] == ["25", "%", "powered"]
+    assert "▁x" in rows["CPU"]
+    assert lines[0].startswith("tegrascope  board not known yet")
+    assert "module                 –" in "\n".join(lines)
+    assert "no zone is told" in lines
+    assert "SIMULATED" not in "\n".join(lines)
+    workload = next(line for line in lines if line.startswith("w "))
+    assert workload.split() == ["w", "dla0", *["–"] * 5, "0/0"]
+
+
+def test_what_a_run_was_like(pages):
+    """Latency, rate, energy and flags of the last good run; a failed one says why."""
+    lines = shown(pages[0], 100, now_seconds=time.time())
+    (run,) = [line for line in lines if line.startswith("detector-") and " ago " in line]
+    assert all(float(figure) > 0 for figure in run.split()[-6:-1])
+    assert any(line.strip() == "baseline_drift" for line in lines)
+    reason = [{"workload": run.split()[0], "outcome": "timeout", "reason": "hung\x1b[2J"}]
+    told = shown(pages[0], 100, runs=reason)
+    assert "  timeout: hung?[2J" in told
+    assert any("throttled" in line for line in shown(pages[1], 80))
+    assert any("/104 °C" in line for line in shown(pages[1], 80))
+
+
+def test_only_ascii_where_there_is_no_more():
+    """A terminal that is not of UTF-8 is given what it has."""
+    assert marks_of("ANSI_X3.4-1968") == PLAIN
+    assert marks_of("UTF-8") == Marks()
+    assert [number(value, 6, PLAIN) for value in (None, 0, 0.00123, 5, 12.345, 123456.0)] == [
+        *("     -", "     0", "0.0012", "  5.00", "  12.3", "123456")
+    ]
+    assert [age(seconds) for seconds in (-1, 90, 600, 86_400, 9e9)] == [
+        *("0 s ago", "90 s ago", "10 min ago", "24 h ago", "999 d ago")
+    ]
