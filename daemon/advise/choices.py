@@ -20,6 +20,7 @@ _NOT_USED: dict[BenchFlag, str] = {
     "wrong_outputs": "its answers are wrong",
     "dla_not_used": "nothing shows that the DLA worked",
 }
+_NO_ENERGY = "its net energy is not known"
 # These say nothing against a figure that is there.
 _HARMLESS: frozenset[BenchFlag] = frozenset({"simulated", "clock_step"})
 
@@ -95,11 +96,15 @@ class Ruled:
         name: Of the model.
         device: Where.
         reason: Why not.
+        lacks_energy: Whether it ran well, and only its net energy is missing.
+        model: As it was given.
     """
 
     name: str
     device: Device
     reason: str
+    lacks_energy: bool = False
+    model: str = ""
 
 
 @dataclass(frozen=True)
@@ -159,7 +164,9 @@ def choices_of(
                     continue
                 made = _choice(source, model, result, objective)
                 if isinstance(made, str):
-                    refused[result.device] = Ruled(demand.name, result.device, made)
+                    lacks = made.startswith(_NO_ENERGY)
+                    ruled_out = Ruled(demand.name, result.device, made, lacks, model.model)
+                    refused[result.device] = ruled_out
                     continue
                 key = (result.device, made.variant)
                 if key in found:
@@ -207,7 +214,7 @@ def _choice(
     net = result.net_joules_per_inference
     if net is None and objective == "energy":
         why = source.result.telemetry_problem or ", ".join(result.flags) or "no idle was measured"
-        return f"its net energy is not known ({why})"
+        return f"{_NO_ENERGY} ({why})"
     load = result.utilization.get("gpu")
     # Without a measurement the GPU is taken as busy throughout for its own models, idle for others.
     on_gpu = load or Figure(value=float(result.device == "gpu"))
@@ -280,7 +287,7 @@ def _no_choice(name: str, ruled: Sequence[Ruled]) -> Mendable:
         )
     why = "; ".join(f"{one.device}: {one.reason}" for one in ruled)
     mend = "bench it with telemetry and rounds of 15 s or more, or say --minimise gpu"
-    is_energy = any("energy" in one.reason for one in ruled)
+    is_energy = any(one.lacks_energy for one in ruled)
     return Mendable(
         f"nothing of {name} can be used: {why}", mend if is_energy else "bench it again"
     )

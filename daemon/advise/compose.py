@@ -228,6 +228,8 @@ def _assumed(
                 f"{name} on {choice.words()} keeps the GPU busy {busy} while it works: its load"
                 " was not measured"
             )
+    if problem.objective == "energy":
+        yield from _without_power(problem, choices, shown)
     for one, other in unmeasured(problem, shown):
         names = [
             f"{problem.tasks[c[0]].name} on {choice_at(choices, c).words()}" for c in (one, other)
@@ -238,6 +240,19 @@ def _assumed(
             yield f"{' and '.join(names)} do not slow each other: not measured"
     if len(shown.placement) > 3:
         yield "of more than three models the slowdowns of each pair multiply"
+
+
+def _without_power(problem: Problem, choices: Choices, shown: Outcome) -> Iterator[str]:
+    """Yield who was measured together without what that took."""
+    for cells, effect in problem.effects.items():
+        in_it = all(shown.placement[number] == option for number, option in cells)
+        if in_it and effect.watts is None:
+            names = " and ".join(
+                f"{problem.tasks[cell[0]].name} on {choice_at(choices, cell).words()}"
+                for cell in sorted(cells)
+            )
+            beside = "alone" if len(cells) == 2 else "two by two"
+            yield f"{names} draw no more together than {beside}: what they drew was withheld"
 
 
 def _measured(problem: Problem, choices: Choices, shown: Outcome | None) -> Iterator[str]:

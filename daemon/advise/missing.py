@@ -28,7 +28,7 @@ def measure_next(problem: Problem, found: Found, choices: Choices) -> tuple[Next
         choices: What the tasks stand for.
     """
     told = [*_of_pairs(problem, found, choices), *_of_turns(problem, found, choices)]
-    told += [*_of_ties(found, choices), *_of_options(choices)]
+    told += [*_of_ties(found, choices), *_of_options(choices), *_of_energy(choices)]
     return tuple(sorted(told, key=lambda one: not one.could_change))
 
 
@@ -162,6 +162,18 @@ def _of_options(choices: Choices) -> Iterator[NextMeasurement]:
                 could_change=True,
                 sentence=f"{name} was not measured on {' and '.join(lacking)}, other models were",
                 command=f"tegrascope bench {quote(model)} --on {','.join(lacking)}",
+            )
+
+
+def _of_energy(choices: Choices) -> Iterator[NextMeasurement]:
+    """Yield what ran well and could not be chosen for want of its energy."""
+    for one in choices.ruled_out:
+        has_other = any(choice.option.device == one.device for choice in choices.by_name[one.name])
+        if one.lacks_energy and not has_other:
+            yield NextMeasurement(
+                could_change=True,
+                sentence=f"{one.name} on {one.device} could not be chosen: {one.reason}",
+                command=f"tegrascope bench {quote(one.model)} --on {one.device} --duration 60",
             )
 
 

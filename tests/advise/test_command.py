@@ -325,6 +325,33 @@ def test_model_without_energy_is_refused_with_what_to_do(advise):
     assert "--minimise gpu" in err
 
 
+def test_what_lacks_only_its_energy_is_to_be_measured_next(advise):
+    """The DLA may be better, and nobody knows: it is left out, and told how to get at it."""
+    half = model("seg", lane("gpu", 10.0, 0.24, 0.95), lane("dla0", 20.0, flags={"aliased": 3}))
+    status, out, _ = advise(result(half), rates="seg=10")
+    advice = document(out)
+    assert status == 0
+    assert where(advice.chosen) == {"seg": "gpu"}
+    (missing,) = advice.measure_next
+    assert missing.could_change
+    assert missing.sentence == (
+        "seg on dla0 could not be chosen: its net energy is not known (aliased)"
+    )
+    assert missing.command.startswith("tegrascope bench nets/seg.onnx --on dla0 ")
+
+
+def test_power_that_was_withheld_is_said_to_be_assumed(advise):
+    """They were measured together, but for their energy: the slowdown counts, and that is said."""
+    pair = together(("yolo", "gpu", 1.2), ("seg", "dla0", 1.1))
+    _, out, _ = advise(result(YOLO, SEG, contention=(pair,)))
+    advice = document(out)
+    assert advice.chosen.watts.value == pytest.approx(4.0)
+    assert (
+        "yolo on gpu and seg on dla0 draw no more together than alone: what they drew was withheld"
+        in advice.assumed
+    )
+
+
 def test_more_models_than_can_be_searched_are_refused(advise):
     """At most ten."""
     many = [model(f"m{n}", lane("gpu", 1.0, 0.01, 0.9)) for n in range(11)]
