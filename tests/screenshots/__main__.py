@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tegrascope.daemon.top.picture import save_picture
 from tests.page.browser import Browser, Tab, program
 
 IMAGES = Path(__file__).parents[2] / "docs/images"
@@ -31,7 +32,7 @@ def demo() -> Iterator[str]:
         )
         assert daemon.stderr is not None
         try:
-            found = (re.search(r"(http://\S+/)metrics", line) for line in daemon.stderr)
+            found = (re.search(r"page +(http://\S+/)", line) for line in daemon.stderr)
             url = next(match[1] for match in found if match)
             yield url
         finally:
@@ -69,12 +70,17 @@ def run_page(url: str, path: Path) -> None:
         tab.picture(path, 1150)
 
 
-# The picture of `tegrascope top` has its place here.
+def terminal(url: str, path: Path) -> None:
+    """Take the screen of ``tegrascope top``."""
+    save_picture(path, url)
+
+
 PICTURES: dict[str, Callable[[str, Path], None]] = {
     "status-page.png": lambda url, path: status_page(url, path, 1000, 780),
     "status-page-dark.png": lambda url, path: status_page(url, path, 1000, 780, dark=True),
     "status-page-phone.png": lambda url, path: status_page(url, path, 390, 1400),
     "run-page.png": run_page,
+    "top.svg": terminal,
 }
 
 
