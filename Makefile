@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 SOURCES := $(wildcard *.py) parsers collectors daemon tests benchmarks debian tools
 
-.PHONY: run test check dev format lint types imports doctest golden dashboards bench deb clean
+.PHONY: run test check dev format lint types imports doctest golden dashboards bench screenshots deb clean
 
 run: $(VENV)/.run
 	$(BIN)/tegrascope run --demo --state-dir .state
@@ -44,6 +44,10 @@ dashboards: dev
 # The whole of it, with a log of 2 GB: `make bench BENCH='--big 2'`.
 bench: dev
 	$(BIN)/python -m tests.bench $(BENCH)
+
+# The pictures of the docs, in docs/images: needs chromium, and takes six minutes.
+screenshots: dev
+	$(BIN)/python -m tests.screenshots $(SCREENSHOTS)
 
 # For both architectures, in dist/: `make deb DEB='--arch arm64 --python 3.10'` for one JetPack.
 deb: dev

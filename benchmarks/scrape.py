@@ -156,7 +156,7 @@ def tegrascope(*, runs: bool) -> Iterator[Exporter]:
         try:
             found = None
             for line in process.stderr:
-                found = re.search(r"page +http://(\S+):([0-9]+)/metrics", line)
+                found = re.search(r"page +http://(\S+):([0-9]+)/", line)
                 if found:
                     break
             if found is None:

@@ -60,23 +60,24 @@ class LoadBoard:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._histories: dict[str, _History] = {}
+        self._histories: dict[tuple[str, str], _History] = {}
         self._settled_ns = 0
 
-    def set(self, lane: str, ratio: float, at_ns: int | None = None) -> None:
+    def set(self, lane: str, ratio: float, at_ns: int | None = None, holder: str = "") -> None:
         """Set a lane's load.
 
         Args:
             lane: ``gpu``, ``dla0``, ``dla1``, ``cpu`` or ``emc``; a board has no use for others.
             ratio: 0 is idle, 1 is a lane that computes without a pause.
             at_ns: Monotonic time of the change; ``None`` is now.
+            holder: Who computes, where several share a lane: their loads add up, to 1 at most.
         """
         if not 0 <= ratio <= 1:
             raise ValueError(f"{lane}: a load of {ratio} is not within 0 and 1")
         if at_ns is None:
             at_ns = time.monotonic_ns()
         with self._lock:
-            history = self._histories.setdefault(lane, _History())
+            history = self._histories.setdefault((lane, holder), _History())
             history.add(max(at_ns, self._settled_ns), ratio)
 
     def between(self, begin_ns: int, end_ns: int) -> list[Segment]:
@@ -101,15 +102,18 @@ class LoadBoard:
     def _between(self, begin_ns: int, end_ns: int) -> list[Segment]:
         if end_ns <= begin_ns:
             return []
-        histories = self._histories.items()
+        histories = self._histories.values()
         cuts = {begin_ns, end_ns}
-        for _, history in histories:
+        for history in histories:
             cuts.update(history.cuts(begin_ns, end_ns))
         ordered = sorted(cuts)
-        return [
-            Segment(begin, end, {lane: history.at(begin) for lane, history in histories})
-            for begin, end in pairwise(ordered)
-        ]
+        return [Segment(begin, end, self._at(begin)) for begin, end in pairwise(ordered)]
+
+    def _at(self, at_ns: int) -> dict[str, float]:
+        ratios: dict[str, float] = {}
+        for (lane, _), history in self._histories.items():
+            ratios[lane] = min(1.0, ratios.get(lane, 0.0) + history.at(at_ns))
+        return ratios
 
 
 class _History:

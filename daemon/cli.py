@@ -8,6 +8,7 @@ from typing import NoReturn
 from .. import __version__
 from ..parsers.errors import Mendable
 from .arguments import (
+    advise,
     bench,
     check_config,
     correlate,
@@ -31,6 +32,7 @@ from .output import discard, flush
 COMMANDS = (
     run,
     bench,
+    advise,
     inspect,
     execute,
     parse,

@@ -91,7 +91,8 @@ def first_screen(service: Service, state_dir: os.PathLike[str]) -> list[str]:
         heading += " · simulated: these figures are of no real board"
     lines = [
         heading,
-        f"  page       {service.url}metrics",
+        f"  page       {service.url}",
+        f"  metrics    {service.url}metrics",
         f"  runs       {service.url}api/v1/runs",
         f"  telemetry  {_telemetry(config.telemetry)}",
         f"  state      {os.fspath(state_dir)}",

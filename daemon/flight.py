@@ -126,14 +126,16 @@ class Pairing(Surroundings):
 class Flight:
     """One run, from its order to its report; belongs to the thread of its lane."""
 
-    def __init__(self, shared: Surroundings, job: Job) -> None:
+    def __init__(self, shared: Surroundings, job: Job, lane_name: str | None = None) -> None:
         """Take note of the start.
 
         Args:
             shared: What is around it.
             job: What is to run.
+            lane_name: Of its worker; ``None`` where an accelerator has but one.
         """
         self._shared = shared
+        self._holder = lane_name or ""
         self._device = job.workload.device
         self._suspended_ns = self._suspended()
         started_ns = shared.clock.monotonic_ns()
@@ -158,7 +160,8 @@ class Flight:
             return
         if isinstance(event, Phase):
             if event.phase in _WORKING:
-                self._shared.load.set(self._device, float(event.edge == "begin"), event.at_ns)
+                load = float(event.edge == "begin")
+                self._shared.load.set(self._device, load, event.at_ns, self._holder)
             if event.phase == "steady" and event.edge == "begin":
                 self._shared.windows.put(self.trace.run_id, event.at_ns, FAR_OFF_NS)
         elif isinstance(event, Inferences):
@@ -174,7 +177,7 @@ class Flight:
         """Take note of the end, however it came about: nothing of it draws power any more."""
         self.trace.ended_ns = self._shared.clock.monotonic_ns()
         self.trace.suspended_ns = self._suspended() - self._suspended_ns
-        self._shared.load.set(self._device, 0.0, self.trace.ended_ns)
+        self._shared.load.set(self._device, 0.0, self.trace.ended_ns, self._holder)
         self._shared.windows.fly(
             self.trace.run_id, self._device, self.trace.started_ns, self.trace.ended_ns
         )

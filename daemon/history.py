@@ -35,7 +35,7 @@ class History:
             check_same_thread=False,
         )
         try:
-            reader.execute("PRAGMA cache_size=-256")
+            reader.execute("PRAGMA cache_size=-64")
         except sqlite3.Error:
             reader.close()
             raise
@@ -62,6 +62,31 @@ class History:
                 (workload, before_wall_ns, -1 if limit is None else limit),
             ):
                 yield json.loads(text)
+
+    def pick_runs(
+        self,
+        what: str,
+        limit: int,
+        before_wall_ns: int | None = None,
+        *,
+        in_flight: bool = False,
+    ) -> list[str]:
+        """Return what an SQL expression makes of each run, newest first.
+
+        Args:
+            what: Over the columns of ``runs``; of the program, never of a client.
+            limit: At most so many.
+            before_wall_ns: Started before this wall time only.
+            in_flight: Those in flight instead of the finished ones.
+        """
+        with self._reader() as reader:
+            rows = reader.execute(
+                f"SELECT {what} FROM runs WHERE in_flight = ?1"
+                " AND (?2 IS NULL OR started_wall_ns < ?2)"
+                " ORDER BY started_wall_ns DESC, run_id DESC LIMIT ?3",
+                (in_flight, before_wall_ns, limit),
+            ).fetchall()
+        return [text for (text,) in rows]
 
     def run(self, run_id: str) -> dict[str, Any] | None:
         """Return one finished run, by its id or an unmistakable part of its end or beginning."""

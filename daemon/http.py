@@ -4,10 +4,8 @@ Nothing here waits for a source: every answer is made of the snapshot, the timel
 """
 
 import asyncio
-import html
 import json
 import logging
-import math
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,16 +16,19 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..collectors.base import Clock
+from ..collectors.board import RailRule
 from ..parsers.errors import Mendable
 from .history import History
 from .ledger import Ledger
 from .page import Page
+from .query import number
 from .samples import samples_since
 from .secret import carries_token
+from .status_page.routes import page_routes
 from .streamed import Streamed, json_list
 from .timeline import Timeline
 from .window_marks import BODY_AT_MOST, Refusal
@@ -60,6 +61,7 @@ class Serving:
             raises ``Refusal``.
         token: Secret for calls that change state.
         note: What is less than it could be though the daemon is ready; ``None`` for nothing.
+        rule: The board's rail rule, by which rails make the module's total.
     """
 
     ledger: Ledger
@@ -71,6 +73,7 @@ class Serving:
     mark_window: Callable[[bytes], dict[str, object]]
     token: str
     note: Callable[[], str | None] = lambda: None
+    rule: Callable[[], RailRule | None] = lambda: None
 
 
 def make_app(serving: Serving) -> Starlette:
@@ -92,12 +95,9 @@ def make_app(serving: Serving) -> Starlette:
         text = "".join(f"{line}\n" for line in said if line)
         return Response(text, 200 if problem is None else 503, media_type="text/plain")
 
-    async def index(_: Request) -> Response:
-        return HTMLResponse(_index(serving))
-
     async def runs(request: Request) -> Response:
-        limit = _number(request, "limit", 100, 1, _RUNS_AT_MOST)
-        before = _number(request, "before", None, 0, _LATEST_SECONDS)
+        limit = number(request, "limit", 100, 1, _RUNS_AT_MOST)
+        before = number(request, "before", None, 0, _LATEST_SECONDS)
         found = await asyncio.to_thread(
             lambda: list(
                 serving.history.runs(
@@ -145,8 +145,8 @@ def make_app(serving: Serving) -> Starlette:
 
     async def samples(request: Request) -> Response:
         now = serving.clock.wall_ns() / 1e9
-        since = _number(request, "since", now - 60.0, 0, _LATEST_SECONDS)
-        limit = _number(request, "limit", 3600, 1, _SAMPLES_AT_MOST)
+        since = number(request, "since", now - 60.0, 0, _LATEST_SECONDS)
+        limit = number(request, "limit", 3600, 1, _SAMPLES_AT_MOST)
         if streams.locked():
             raise HTTPException(503, "enough others read samples now", {"retry-after": "1"})
         found = samples_since(serving.history, serving.timeline, since or 0.0, int(limit or 1))
@@ -168,7 +168,6 @@ def make_app(serving: Serving) -> Starlette:
 
     app = Starlette(
         routes=[
-            Route("/", index),
             Route("/metrics", metrics),
             Route("/healthz", healthz),
             Route("/readyz", readyz),
@@ -177,6 +176,7 @@ def make_app(serving: Serving) -> Starlette:
             Route("/api/v1/runs/{run_id}", run),
             Route("/api/v1/samples", samples),
             Route("/api/v1/windows", mark_window, methods=["POST"]),
+            *page_routes(serving),
         ],
         exception_handlers={
             HTTPException: refused,
@@ -189,21 +189,6 @@ def make_app(serving: Serving) -> Starlette:
     )
     app.router.redirect_slashes = False  # it would send a client to the Host that it names itself
     return app
-
-
-def _number(
-    request: Request, name: str, default: float | None, low: float, high: float
-) -> float | None:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not low <= value <= high:
-        raise HTTPException(400, f"{name} is a number from {low:g} to {high:g}, not {text!r}")
-    return value
 
 
 def _check_token(request: Request, token: str) -> None:
@@ -236,30 +221,3 @@ async def _read_body(request: Request, at_most: int) -> bytes:
         if len(body) > at_most:
             raise HTTPException(413, f"the body is at most {at_most} bytes")
     return bytes(body)
-
-
-def _index(serving: Serving) -> str:
-    snapshot, now_ns = serving.ledger.snapshot, serving.clock.monotonic_ns()
-    rows = "".join(
-        f"<tr><td>{html.escape(state.workload)}<td>{state.device}"
-        f"<td>{'running' if state.active_run else ''}"
-        f"<td>{state.runs.get('ok', 0)}<td>{sum(state.runs.values())}"
-        for state in snapshot.workloads.values()
-    )
-    sources = ", ".join(
-        f"{source.name} {'up' if source.is_fresh(now_ns) else 'down'}"
-        for source in snapshot.sources
-    )
-    simulated = "<p><strong>Simulated: these figures are of no real board.</strong>"
-    return (
-        "<!doctype html><html lang=en><meta charset=utf-8><title>tegrascope</title>"
-        "<meta name=viewport content='width=device-width'>"
-        "<style>body{font:1rem/1.5 system-ui;margin:2rem}td,th{padding:0 1rem 0 0;"
-        "text-align:left}</style><h1>tegrascope</h1>"
-        f"{simulated if snapshot.environment.simulated else ''}"
-        f"<p>Board: {html.escape(snapshot.environment.board or 'not known yet')}."
-        f" Telemetry: {html.escape(sources) or 'none yet'}."
-        f"<table><tr><th>workload<th>device<th><th>good runs<th>runs{rows}</table>"
-        "<p><a href=metrics>metrics</a> <a href=api/v1/runs>runs</a>"
-        " <a href=api/v1/samples>samples</a> <a href=readyz>ready?</a>"
-    )

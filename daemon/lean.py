@@ -1,9 +1,9 @@
 """Keeps out of the daemon what it does not serve: HTTP/2, WebSockets and, without TLS, OpenSSL.
 
 They would cost 7 MiB resident and are only there because hypercorn imports them whether they are
-used or not. ``keep_lean`` puts empty stand-ins in their places; it must be called before anything
-imports ``asyncio``, and ``keep_openssl_out`` before anything imports ``hashlib``. Why this is worth
-it: ``docs/decisions/lean-daemon.md``.
+used or not; half a MiB more is a table that starlette brings. ``keep_lean`` puts empty stand-ins
+in their places; it must be called before anything imports ``asyncio``, and ``keep_openssl_out``
+before anything imports ``hashlib``. Why this is worth it: ``docs/decisions/lean-daemon.md``.
 """
 
 import os
@@ -47,6 +47,11 @@ def keep_lean(*, tls: bool) -> None:
         sys.modules["ssl"] = None  # type: ignore[assignment]
         import_module("asyncio")
         _stand_in("ssl", NotServedError)
+    if "html" not in sys.modules:
+        # Half a megabyte of named characters, for reading HTML, which is only written here.
+        entities = ModuleType("html.entities")
+        vars(entities)["html5"] = {}
+        sys.modules["html.entities"] = entities
     _stand_in("hypercorn.protocol.h2", _Refused)
     _stand_in("hypercorn.protocol.ws_stream", _Refused)
 

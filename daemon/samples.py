@@ -1,7 +1,7 @@
 """Samples as JSON documents, old ones from the store and new ones from the timeline."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from math import isnan
 from typing import Any
@@ -35,18 +35,33 @@ def samples_since(
         Documents with ``time`` (seconds since 1970), ``source`` and ``values`` by name, as
         ``flatten`` names them.
     """
-    blocks = _blocks(history, timeline, int(since_seconds * 1e9) - _ROUNDING_NS)
+    blocks = blocks_between(history, timeline, int(since_seconds * 1e9) - _ROUNDING_NS)
     return islice(chain.from_iterable(_rows(block, since_seconds) for block in blocks), limit)
 
 
-def _blocks(history: History, timeline: Timeline, since_wall_ns: int) -> Iterator[Block]:
+def blocks_between(
+    history: History,
+    timeline: Timeline,
+    since_wall_ns: int,
+    until_wall_ns: int = _FAR_OFF_NS,
+    wanted: Callable[[str], bool] | None = None,
+) -> Iterator[Block]:
+    """Yield the blocks that touch a stretch of wall time, oldest first, each of them once.
+
+    Args:
+        history: The store.
+        timeline: The last hour, with what the store does not hold yet.
+        since_wall_ns: Start of the stretch.
+        until_wall_ns: Its end.
+        wanted: Says of a name whether its column is asked for; without it, all are.
+    """
     # Memory is asked first: a block that is stored meanwhile must not be missed, nor come twice.
-    in_memory = timeline.blocks_since(since_wall_ns)
+    in_memory = timeline.blocks_since(since_wall_ns, until_wall_ns, wanted)
     first = next(in_memory, None)
     but_from = None if first is None else (boot_id(), first.times_ns[0])
-    for data in history.blocks(since_wall_ns, _FAR_OFF_NS, but_from):
+    for data in history.blocks(since_wall_ns, until_wall_ns, but_from):
         try:
-            yield decode(data)
+            yield decode(data, wanted)
         except CorruptBlockError as error:
             _LOG.warning("a stored block of samples is left out: %s", error)
     if first is not None:

@@ -172,6 +172,7 @@ class Service:
             clock=self._clock,
             problem=self.problem,
             note=self.note,
+            rule=lambda: self._energy.rule,
             start_run=self.start_run,
             mark_window=self._keeper.take,
             token=self._token,

@@ -14,6 +14,7 @@ from .blocks import Block, decode, encode
 from .cut import Cut, join
 
 _RECENT = 65
+_FAR_OFF_NS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +151,36 @@ class Timeline:
         blocks = [decode(block.data, wanted) for block in sealed[first:after]]
         return join([*blocks, now]).around(begin_ns, end_ns)
 
-    def blocks_since(self, wall_ns: int) -> Iterator[Block]:
-        """Yield blocks with samples later than a wall time, oldest first, the open one too."""
+    def covers(self, wall_ns: int) -> bool:
+        """Tell whether the oldest sample is not later than a wall time."""
         with self._changed:
-            sealed = [block.data for block in self._sealed if block.wall_end_ns > wall_ns]
-            now = self._copy_open()
-        yield from map(decode, sealed)
-        if max(now.wall_ns, default=wall_ns) > wall_ns:
+            if self._sealed:
+                return self._sealed[0].wall_begin_ns <= wall_ns
+            return bool(self._open.wall_ns) and self._open.wall_ns[0] <= wall_ns
+
+    def blocks_since(
+        self,
+        wall_ns: int,
+        until_wall_ns: int = _FAR_OFF_NS,
+        wanted: Callable[[str], bool] | None = None,
+    ) -> Iterator[Block]:
+        """Yield blocks with samples later than a wall time, oldest first, the open one too.
+
+        Args:
+            wall_ns: The time.
+            until_wall_ns: Blocks of which every sample is later than this are left out.
+            wanted: Says of a name whether its column is asked for; without it, all are.
+        """
+        with self._changed:
+            sealed = [
+                block.data
+                for block in self._sealed
+                if block.wall_end_ns > wall_ns and block.wall_begin_ns <= until_wall_ns
+            ]
+            now = self._copy_open(wanted)
+        for data in sealed:
+            yield decode(data, wanted)
+        if now.wall_ns and max(now.wall_ns) > wall_ns and min(now.wall_ns) <= until_wall_ns:
             yield now
 
     def _copy_open(self, wanted: Callable[[str], bool] | None = None) -> Block:

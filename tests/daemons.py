@@ -46,7 +46,7 @@ class Daemon:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.log.append(line.rstrip("\n"))
-            found = re.search(r"page +(https?://\S+/)metrics", line)
+            found = re.search(r"page +(https?://\S+/)", line)
             if found:
                 self._url = found[1]
                 self._told.set()

@@ -80,7 +80,7 @@ def test_wheel_has_all_that_runs_and_no_test(built):
             expected |= {
                 f"tegrascope/{path.relative_to(ROOT)}" for path in (ROOT / room).rglob(pattern)
             }
-    for folder in ("systemd", "grafana"):
+    for folder in ("systemd", "grafana", "daemon/status_page/static"):
         expected |= {
             f"tegrascope/{path.relative_to(ROOT)}"
             for path in (ROOT / folder).rglob("*")
@@ -103,6 +103,7 @@ def test_wheel_works_away_from_the_checkout(built, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     for command in (
         ["-c", code],
+        ["-c", "from tegrascope.daemon.status_page.files import DIRECTORY as d; d.iterdir()"],
         ["-m", "tegrascope", "simulate", "--lines", "1"],
         ["-m", "tegrascope", "check-config", str(tmp_path / "tegrascope/daemon/demo.yaml")],
     ):
@@ -115,7 +116,7 @@ def test_wheel_works_away_from_the_checkout(built, tmp_path):
             check=False,
         )
         assert (told.returncode, told.stderr) == (0, "")
-        if command[0] == "-c":
+        if command[1] == code:
             assert told.stdout.splitlines() == [
                 str(tmp_path / "tegrascope/__init__.py"),
                 "device.json dla-or-gpu.json fleet.json workload.json",

@@ -14,6 +14,7 @@ def add(commands: Commands) -> None:
         "compare a model across accelerators: latency, energy, GPU freed, right answers",
         "tegrascope bench --builtin resnet50 --on gpu,dla0\n"
         "  tegrascope bench detector.onnx --precision fp16 --fallback forbid -o detector\n"
+        "  tegrascope bench yolo.onnx seg.onnx --contention --on gpu,dla0,dla1\n"
         "  tegrascope bench --builtin mobilenet --simulate",
     )
     parser.add_argument("models", nargs="*", metavar="MODEL", help="ONNX file, or builtin:NAME")
@@ -95,6 +96,11 @@ def add(commands: Commands) -> None:
         help="for result.json and report.html (default: tegrascope-bench-DATE-TIME)",
     )
     parser.add_argument("--json", action="store_true", help="print result.json, not the table")
+    parser.add_argument(
+        "--contention",
+        action="store_true",
+        help="two or three models: how much they slow each other, in every placement",
+    )
     parser.add_argument(
         "--nsys",
         action="store_true",

@@ -5,7 +5,8 @@ from typing import TypeAlias
 
 from ..run_report import Environment
 from ..steadiness import CLOCK_RATIO
-from .result import AcceleratorResult, BenchFlag, Check
+from .measured import BenchFlag
+from .result import AcceleratorResult, Check
 from .words import percent, seconds
 
 # The four of trtexec, by its own limits where there are any.

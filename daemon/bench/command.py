@@ -17,21 +17,26 @@ from ..nsys import find_nsys
 from ..output import standard_output
 from ..signals import END, RELOAD, Signals
 from .checks import check_machine
+from .contention_result import Contention
+from .placements import foreseen
+from .plan import Plan
 from .progress import Bar, Lines
-from .result import BenchResult, ModelResult
+from .result import BenchResult, BenchSettings, ModelResult
 from .run import Bench
 from .settings import Asked, read_settings
 from .stand import Stand
 from .watch import Watcher
+from .words import duration
 
 _BACKGROUND_SECONDS = 2.0
+_ELSEWHERE = "name a writable directory with -o"
 
 
 def bench(arguments: argparse.Namespace) -> int:
     """Compare models across accelerators; the table on standard output, words on standard error."""
     asked = read_settings(arguments)
     directory = _directory(arguments.output)
-    watcher = Watcher(find_nsys(), _made(directory)) if asked.settings.nsys else None
+    watcher = Watcher(find_nsys(), _made(directory).absolute()) if asked.settings.nsys else None
     result, stand = _measure(asked, arguments.state_dir, watcher)
     was_measured = any(one.rounds for model in result.models for one in model.accelerators)
     if was_measured:
@@ -68,6 +73,7 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
         is_simulated=settings.is_simulated,
     )
     models: list[ModelResult] = []
+    contention: Contention | None = None
     watched: AbstractContextManager[Lines] = Bar() if sys.stderr.isatty() else nullcontext(Lines())
     with watched as teller:
         run = Bench(settings, stand, teller, lane_cwd=state_dir, watcher=watcher)
@@ -78,10 +84,14 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
             stand.start()
             if stand.problem is not None:
                 teller.say(f"no telemetry: {stand.problem}")
+            if settings.contention:
+                teller.say(_foretold(settings))
             background = stand.background(min(_BACKGROUND_SECONDS, settings.duration_seconds))
             for model in settings.models:
                 if not run.was_cancelled:
                     models.append(run.run(model))
+            if settings.contention and not run.was_cancelled:
+                contention = run.run_together(models)
         finally:
             signals.ignore()
             run.close()
@@ -100,36 +110,42 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
             checks=check_machine(background, environment),
             telemetry_problem=stand.problem,
             models=tuple(models),
+            contention=contention,
         ),
         stand,
     )
 
 
+def _foretold(settings: BenchSettings) -> str:
+    """Say how much there is to measure together, before anything is: placements multiply."""
+    turns = Plan.of(settings.rounds).least
+    count, ways, seconds = foreseen(settings, turns)
+    placements = "1 placement" if count == 1 else f"{count} placements"
+    return (
+        f"after the models alone, {placements} of {len(settings.models)} models:"
+        f" {turns} times {ways} rounds, alone and together; about {duration(seconds)}"
+    )
+
+
 def _directory(given: Path | None) -> Path:
-    """Return where results go, and see now, not after minutes of measuring, that they can."""
-    directory = given or Path(time.strftime("tegrascope-bench-%Y%m%d-%H%M%S"))
-    try:
-        if given is not None:
-            directory.mkdir(parents=True, exist_ok=True)
-        elif not os.access(".", os.W_OK):
-            raise PermissionError(13, "Permission denied")
-    except OSError as error:
-        where = directory if given is not None else Path.cwd()
-        raise Mendable(
-            f"{where}: {error.strerror or error}", "name a writable directory with -o"
-        ) from None
-    return directory
+    """Return where results go, and see now, not after minutes of measuring, that they can.
+
+    One that was named is made at once; another only when there is something to put into it.
+    """
+    if given is not None:
+        return _made(given)
+    if not os.access(".", os.W_OK):
+        raise Mendable(f"{Path.cwd()}: Permission denied", _ELSEWHERE)
+    return Path(time.strftime("tegrascope-bench-%Y%m%d-%H%M%S"))
 
 
 def _made(directory: Path) -> Path:
-    """Return the directory as others find it, made: a watched worker runs elsewhere."""
+    """Return a directory that is there."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Mendable(
-            f"{directory}: {error.strerror}", "name a writable directory with -o"
-        ) from None
-    return directory.absolute()
+        raise Mendable(f"{directory}: {error.strerror or error}", _ELSEWHERE) from None
+    return directory
 
 
 def _write(result: BenchResult, stand: Stand, directory: Path) -> None:
@@ -140,13 +156,10 @@ def _write(result: BenchResult, stand: Stand, directory: Path) -> None:
         "report.html": report_page(result, stand.cut),
     }
     try:
-        directory.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
-            (directory / name).write_text(text, encoding="utf-8")
+            (_made(directory) / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise Mendable(
-            f"{directory}: {error.strerror or error}", "name a writable directory with -o"
-        ) from None
+        raise Mendable(f"{directory}: {error.strerror or error}", _ELSEWHERE) from None
 
 
 def _status(result: BenchResult) -> int:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..run_report import Interval
-from .result import AcceleratorResult, Figure, GoalName, GoalResult
+from .measured import Figure
+from .result import AcceleratorResult, GoalName, GoalResult
 from .statistics import difference
 from .words import joules, percent, points, rate, seconds
 

@@ -1,7 +1,8 @@
 """The workers of a bench, and one run on one of them, as the daemon carries it out."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from ..identity import new_run_id
 from ..lanes import Lane, Verdict
 from ..run_report import RunReport
 from ..run_trace import RunTrace
-from .result import Status
+from .measured import Status
 
 _INTERRUPTED = Verdict("cancelled", "the bench was interrupted")
 
@@ -35,7 +36,8 @@ class Flown:
 class Lanes:
     """A worker for each accelerator, started when it is first needed.
 
-    ``fly``, ``end`` and ``close`` belong to one thread, ``cancel`` to any other.
+    ``fly_together``, ``end`` and ``close`` belong to one thread, ``cancel`` to any other; ``fly``
+    may go on in several threads at once, each with a worker of its own.
     """
 
     def __init__(
@@ -118,7 +120,7 @@ class Lanes:
         """
         around = self._around
         job = Job(new_run_id(), workload, None)
-        flight = Flight(around, job)
+        flight = Flight(around, job, lane_name)
         order = make_order(job, around.model_directory, around.engine_directory)
         if outputs is not None:
             order = order.model_copy(update={"outputs_file": str(outputs)})
@@ -135,6 +137,28 @@ class Lanes:
         elif outputs is None:
             flight.await_telemetry()
         return Flown(flight.report(verdict), flight.trace, _status(verdict))
+
+    def fly_together(
+        self, flights: Sequence[tuple[Workload, str]], deadline_seconds: float
+    ) -> list[Flown]:
+        """Carry out runs at once, each in a thread of its own.
+
+        Args:
+            flights: Of each what to run, and on which worker; no two on the same.
+            deadline_seconds: Every worker is killed after it.
+
+        Returns:
+            One a flight, in their order.
+        """
+        start = threading.Barrier(len(flights))
+
+        def fly(workload: Workload, lane_name: str) -> Flown:
+            start.wait()
+            return self.fly(workload, lane_name, deadline_seconds)
+
+        with ThreadPoolExecutor(len(flights), "lane") as threads:
+            under_way = [threads.submit(fly, *flight) for flight in flights]
+            return [one.result() for one in under_way]
 
     def _lane(self, name: str, program: tuple[str, ...] | None) -> Lane | None:
         """Return a worker's lane; ``None`` where the bench is over."""

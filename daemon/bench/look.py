@@ -8,8 +8,9 @@ from pathlib import Path
 from ..config import Workload
 from ..run_report import Device, RunReport
 from .lanes import Lanes
+from .measured import Status
 from .outputs import check_outputs
-from .result import BenchSettings, OutputCheck, Status
+from .result import BenchSettings, OutputCheck
 from .workload import LOOK_SECONDS, look, reference_of, workload_of
 
 # Where the machine is to tell, these are tried, and the CPU where it has neither.

@@ -1,12 +1,14 @@
 """How a bench goes on, on standard error: a bar where somebody watches, plain lines elsewhere."""
 
 import sys
+from statistics import median
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...parsers.run_events import Phase, RunEvent
 from ..run_report import Device, RunReport
+from .joint import Joint
 from .rounds import told_flags
 from .words import duration, seconds
 
@@ -38,6 +40,12 @@ class Teller(Protocol):
     def end_round(self, report: RunReport) -> None:
         """Take note of its end."""
 
+    def begin_together(self, who: str, number: int, planned: int, seconds_left: float) -> None:
+        """Take note of models that are switched on together, or of one of them alone."""
+
+    def end_together(self, joint: Joint) -> None:
+        """Take note of what came of it."""
+
 
 class Lines:
     """One line for each thing that happens."""
@@ -63,6 +71,14 @@ class Lines:
     def end_round(self, report: RunReport) -> None:
         """Say what came of it."""
         self.say(f"  {outcome(report)}")
+
+    def begin_together(self, who: str, number: int, planned: int, seconds_left: float) -> None:
+        """Say who, and how long there is to wait."""
+        self.say(f"turn {number} of {planned}: {who}; about {duration(seconds_left)} left")
+
+    def end_together(self, joint: Joint) -> None:
+        """Say what came of it."""
+        self.say(f"  {outcome_together(joint)}")
 
 
 class Bar(Lines):
@@ -121,15 +137,26 @@ class Bar(Lines):
 
     def begin_round(self, device: Device, number: int, planned: int, seconds_left: float) -> None:
         """Show which, and how far the bench is."""
-        self._end_ns = self._clock.monotonic_ns() + round(seconds_left * 1e9)
-        self._whole = max(self._whole, seconds_left)
-        self._what = f"round {number} of {planned} on {device}"
-        self._progress.update(self._task, description=self._what)
-        self._show_left(seconds_left)
+        self._begin(f"round {number} of {planned} on {device}", seconds_left)
 
     def end_round(self, report: RunReport) -> None:
         """Print what came of it above the bar."""
         self._progress.console.print(f"{self._what}: {outcome(report)}", markup=False)
+
+    def begin_together(self, who: str, number: int, planned: int, seconds_left: float) -> None:
+        """Show who, and how far the bench is."""
+        self._begin(f"turn {number} of {planned}: {who}", seconds_left)
+
+    def end_together(self, joint: Joint) -> None:
+        """Print what came of it above the bar."""
+        self._progress.console.print(f"{self._what}: {outcome_together(joint)}", markup=False)
+
+    def _begin(self, what: str, seconds_left: float) -> None:
+        self._end_ns = self._clock.monotonic_ns() + round(seconds_left * 1e9)
+        self._whole = max(self._whole, seconds_left)
+        self._what = what
+        self._progress.update(self._task, description=what)
+        self._show_left(seconds_left)
 
     def _show_left(self, seconds_left: float) -> None:
         self._progress.update(
@@ -149,3 +176,17 @@ def outcome(report: RunReport) -> str:
     if flags:
         words.append(" ".join(flags))
     return ", ".join(words)
+
+
+def outcome_together(joint: Joint) -> str:
+    """Say in a few words what a round of several models found."""
+    if joint.record.window is None:
+        return "they were never all at work at once"
+    medians = " + ".join(
+        seconds(median(each) / 1e9) if each else "none" for each in joint.latency_ns
+    )
+    words = [f"p50 {medians}"]
+    if joint.energy is not None and joint.energy.gross_joules is not None:
+        words.append(f"{joint.energy.gross_joules / joint.seconds:.2f} W")
+    words.append(" ".join(joint.flags))
+    return ", ".join(filter(None, words))

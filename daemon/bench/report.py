@@ -6,6 +6,7 @@ from datetime import datetime, timezone
 from html import escape
 
 from ..cut import Cut
+from .contention_rows import EXPLAINED, HEADS, TITLE, groups_of, nothing
 from .curves import bands_of, panels_of
 from .figure import figure
 from .result import BenchResult, GoalResult, ModelResult
@@ -36,6 +37,7 @@ def report_page(result: BenchResult, samples: Samples) -> str:
             f"<style>{STYLE}</style></head><body>",
             *_head(result, names),
             *(part for model in result.models for part in _model(model, result, samples)),
+            *_contention(result),
             *_machine(result),
             f"<footer>tegrascope {escape(result.tegrascope)}. Module rail energy is what the"
             " module's own sensors see; it compares runs on one board, and is no benchmark"
@@ -126,6 +128,25 @@ def _figure(model: ModelResult, samples: Samples) -> Iterator[str]:
         )
         drawn = figure(title, panels, bands_of(model, begin_ns))
         yield f'<div class="wide" tabindex="0">{drawn}</div>'
+
+
+def _contention(result: BenchResult) -> Iterator[str]:
+    if result.contention is None:
+        return
+    yield f"<section><h2>{TITLE}</h2>"
+    yield f'<p class="under">{escape(nothing(result.contention) or EXPLAINED)}</p>'
+    for group in groups_of(result.contention):
+        yield f"<h3>{escape(group.title.partition(': ')[0])}</h3>"
+        yield f"<p>{escape(group.title.partition(': ')[2])}</p>"
+        if group.rows:
+            heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in HEADS[1:])
+            yield '<div class="wide" tabindex="0"><table>'
+            yield f"<thead><tr><td></td>{heads}</tr></thead><tbody>"
+            for name, *cells in group.rows:
+                row = "".join(f"<td>{_whole(cell)}</td>" for cell in cells)
+                yield f'<tr><th scope="row">{escape(name)}</th>{row}</tr>'
+            yield "</tbody></table></div>"
+    yield "</section>"
 
 
 def _machine(result: BenchResult) -> Iterator[str]:

@@ -12,32 +12,16 @@ from ..run_report import (
     Device,
     Distribution,
     Environment,
-    Flag,
     Interval,
     RunReport,
 )
+from .contention_result import Contention
+from .measured import BenchFlag, Figure, Status
 
 # Raised whenever a key changes its meaning or goes; new keys may come at any time.
 SCHEMA_VERSION: Literal[1] = 1
 
-Status = Literal["ok", "unavailable", "failed", "cancelled"]
 GoalName = Literal["latency", "throughput", "energy", "gpu_freed"]
-# A flag of the runs, or one of the bench's own.
-BenchFlag = Flag | Literal["wrong_outputs", "unchecked_outputs"]
-
-
-class Figure(Record):
-    """The mean of an accelerator's rounds.
-
-    Attributes:
-        value: The mean.
-        low: Lower end of its 95 % interval; ``None`` where that cannot be told.
-        high: Upper end.
-    """
-
-    value: float
-    low: float | None = None
-    high: float | None = None
 
 
 class ClockRange(Record):
@@ -234,6 +218,7 @@ class BenchSettings(Record):
         fallback: For layers that a DLA refuses.
         process: How workers share the machine with others.
         nsys: Whether a further pass is watched by Nsight Systems.
+        contention: Whether models are measured together, too.
         duration_seconds: Length of the steady phase of a round.
         baseline_seconds: Idle time before and after it.
         warm_up_seconds: Before anything counts.
@@ -254,6 +239,7 @@ class BenchSettings(Record):
     fallback: Fallback = "allow"
     process: Process = Process()
     nsys: bool = False
+    contention: bool = False
     duration_seconds: NonNegativeFloat
     baseline_seconds: NonNegativeFloat
     warm_up_seconds: NonNegativeFloat
@@ -278,6 +264,7 @@ class BenchResult(Record):
         checks: What a reader should know of the machine.
         telemetry_problem: Why there is no energy, where there is none.
         models: In the order given.
+        contention: What they do to each other; ``None`` where that was not asked for.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -292,3 +279,4 @@ class BenchResult(Record):
     checks: tuple[Check, ...] = ()
     telemetry_problem: str | None = None
     models: tuple[ModelResult, ...] = ()
+    contention: Contention | None = None

@@ -12,7 +12,8 @@ from ..cut import Cut
 from ..latency import distribution
 from ..run_report import Distribution, Flag, Interval, RunReport, Span
 from ..utilization import clock_columns
-from .result import ClockRange, Figure
+from .measured import Figure
+from .result import ClockRange
 from .statistics import interval_half, mean_of_rounds, median_half_width
 
 # Flags that only say that there was no telemetry, where there was none to be had.

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from ..dla_truth import SOURCES
 from ..powered_time import POWERED
-from .result import AcceleratorResult, Check, Figure, GoalResult, ModelResult
+from .measured import Figure
+from .result import AcceleratorResult, Check, GoalResult, ModelResult
 from .words import joules, percent, points, rate, seconds, with_half
 
 NOTHING = "–"

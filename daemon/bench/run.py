@@ -5,6 +5,8 @@ from pathlib import Path
 
 from ..lanes import Lane
 from ..run_report import Device
+from .contention import ContentionBench
+from .contention_result import Contention
 from .lanes import Flown, Lanes
 from .look import Look, look_at
 from .plan import Plan, agree, passes
@@ -69,6 +71,12 @@ class Bench:
             self._watcher.watch(looks, self._lanes)
         entries = [self._entry(device, seen, rounds) for device, seen in looks.items()]
         return summarise(model, entries, [one.report for one in rounds])
+
+    def run_together(self, models: Sequence[ModelResult]) -> Contention:
+        """Measure models that were measured alone once more, together, in every placement."""
+        # Their workers hold memory, and each model gets one of its own.
+        self._lanes.close()
+        return ContentionBench(self._settings, self._stand, self._lanes, self._teller).run(models)
 
     def _measure(self, looks: Mapping[Device, Look]) -> list[Round]:
         """Measure in turns until the rounds agree or the plan is over; return all rounds."""

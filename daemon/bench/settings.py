@@ -15,6 +15,7 @@ from ...parsers.errors import Mendable
 from ...parsers.run_events import Process
 from ..config import Telemetry
 from ..config_file import load_config
+from .placements import must_be_possible
 from .result import BenchSettings
 
 # Fast enough for a hundred samples in ten seconds, and no divisor of usual rates.
@@ -71,6 +72,7 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
             nice=arguments.nice, cpus=arguments.cpus, mps_percentage=arguments.mps_percentage
         ),
         nsys=arguments.nsys,
+        contention=arguments.contention,
         duration_seconds=arguments.duration or max(SHORTEST_SECONDS, ENOUGH_SAMPLES * interval),
         baseline_seconds=_baseline(arguments.baseline, telemetry),
         warm_up_seconds=arguments.warm_up,
@@ -84,6 +86,8 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
             f"onnxruntime runs on the CPU and is no {played[0]}",
             "say --on cpu, or --simulate to let it play one",
         )
+    if settings.contention:
+        must_be_possible(settings)
     return Asked(settings, telemetry, rule, problem)
 
 

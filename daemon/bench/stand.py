@@ -8,19 +8,13 @@ from ... import __version__
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.board import RailRule
 from ...collectors.host_load import cpu_busy_ratio
-from ...collectors.load_board import LoadBoard
 from ...parsers.errors import Mendable
 from ..config import Telemetry
 from ..cut import Cut
-from ..energy_counters import EnergyCounters
 from ..environment import with_facts
-from ..flight import Surroundings, Windows
-from ..ledger import Ledger
+from ..own_feed import OwnFeed
 from ..run_report import Environment, Span
-from ..snapshot import Snapshot
-from ..sources import board_root, lane_occupancy, open_companions, open_telemetry
-from ..telemetry import TelemetryFeed
-from ..timeline import Timeline
+from ..sources import board_root
 from ..utilization import telemetry as describe
 
 _FIRST_SAMPLE_SECONDS = 20.0
@@ -62,10 +56,7 @@ class Stand:
         self.stopping = threading.Event()
         self._settings = telemetry
         self._rule = rule
-        self._energy = EnergyCounters()
-        self._feed: TelemetryFeed | None = None
         self._clock = clock
-        self._timeline = Timeline(span_seconds=_SPAN_SECONDS)
         environment = Environment(
             board=None if rule is None else rule.name,
             telemetry_source=None if telemetry is None else telemetry.source,
@@ -75,67 +66,48 @@ class Stand:
         root = None if telemetry is None else board_root(telemetry)
         if root is not None:
             environment = with_facts(environment, root)
-        self.surroundings = Surroundings(
-            ledger=Ledger(Snapshot(environment=environment)),
-            timeline=self._timeline,
-            load=LoadBoard(),
-            windows=Windows(),
-            rule=lambda: self._energy.rule,
-            clock=clock,
+        self._own = OwnFeed(
+            environment,
+            clock,
+            span_seconds=_SPAN_SECONDS,
             model_directory=state_dir / "models",
             engine_directory=state_dir / "engines",
         )
+        self.surroundings = self._own.surroundings
+        self._timeline = self.surroundings.timeline
 
     @property
     def environment(self) -> Environment:
         """Where the bench runs, as far as is known by now."""
-        return self.surroundings.ledger.snapshot.environment
+        return self._own.environment
 
     def start(self) -> None:
         """Open the source and wait for its first sample; without one, say why and do without."""
         if self._settings is None:
             return
-        around = self.surroundings
         try:
-            collector = open_telemetry(self._settings, around.load, self._clock)
+            source = self._own.open(self._settings, self._rule, ("dla0", "dla1"))
         except Mendable as error:
             self.problem = str(error)
             return
-        source = collector.source
-        self._timeline.source = source.name
-        simulated = self.environment.simulated or not source.is_live
-        known = self.environment.model_copy(update={"simulated": simulated})
-        around.ledger.update(environment=known)
-        feed = TelemetryFeed(
-            collector,
-            timeline=self._timeline,
-            energy=self._energy,
-            ledger=around.ledger,
-            occupancy=lambda begin_ns, end_ns: lane_occupancy(
-                around.load, ("dla0", "dla1"), begin_ns, end_ns
-            ),
-            rule=self._rule,
-            companions=open_companions(self._settings, self._clock),
-        )
-        feed.start()
-        if self._await_first(feed):
-            self._feed = feed
-            return
-        self.problem = feed.why() or f"{source.name}: no sample in {_FIRST_SAMPLE_SECONDS:g} s"
-        feed.stop()
+        self._own.start()
+        if not self._await_first():
+            self.problem = (
+                self._own.why() or f"{source.name}: no sample in {_FIRST_SAMPLE_SECONDS:g} s"
+            )
+            self._own.stop()
 
-    def _await_first(self, feed: TelemetryFeed) -> bool:
+    def _await_first(self) -> bool:
         for _ in range(int(_FIRST_SAMPLE_SECONDS / _LOOK_SECONDS)):
             if self._timeline.wait_past(0, _LOOK_SECONDS):
                 return True
-            if feed.problem is not None or self.stopping.is_set():
+            if self._own.has_ended or self.stopping.is_set():
                 return False
         return False
 
     def stop(self) -> None:
         """End the source."""
-        if self._feed is not None:
-            self._feed.stop()
+        self._own.stop()
 
     def background(self, seconds: float) -> dict[str, float]:
         """Watch the machine before anything of the bench runs.

@@ -7,7 +7,7 @@ from math import hypot, sqrt
 
 from ..run_report import Interval
 from ..uncertainty import student_95
-from .result import Figure
+from .measured import Figure
 
 # Where the series of ``student_95`` is too short.
 _FEW = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764}

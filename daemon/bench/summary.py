@@ -11,14 +11,8 @@ from ..latency import distribution
 from ..run_report import Device, RunReport
 from .checks import check_all
 from .goals import GOALS, decide
-from .result import (
-    AcceleratorResult,
-    BenchFlag,
-    Figure,
-    ModelResult,
-    OutputCheck,
-    Status,
-)
+from .measured import BenchFlag, Figure, Status
+from .result import AcceleratorResult, ModelResult, OutputCheck
 from .rounds import (
     Round,
     clocks_of,

@@ -1,7 +1,9 @@
 """What a bench found, in a terminal."""
 
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
+from .contention_result import Contention
+from .contention_rows import EXPLAINED, HEADS, TITLE, groups_of, nothing
 from .result import BenchResult, ModelResult
 from .rows import compared, grouped, is_headline, remarks, rows_of
 
@@ -23,6 +25,8 @@ def print_result(result: BenchResult, stream: TextIO | None = None) -> None:
             _say(console, goal.sentence)
         for whose, words in grouped(model.checks):
             _say(console, f"! {whose}: {words}")
+    if result.contention is not None:
+        _print_contention(console, result.contention)
     for _, words in grouped(result.checks):
         _say(console, f"! {words}")
     if result.telemetry_problem is not None:
@@ -55,6 +59,28 @@ def _table(model: ModelResult, result: BenchResult) -> "Table":
     for row in rows_of(model.accelerators):
         table.add_row(row.label, *map(Text, row.cells))
     return table
+
+
+def _print_contention(console: "Console", contention: Contention) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(TITLE, style="bold"), title_justify="left", box=box.SIMPLE_HEAD)
+    for head in HEADS:
+        is_lane = head == HEADS[0]
+        side: Literal["left", "right"] = "left" if is_lane else "right"
+        table.add_column(head, justify=side, no_wrap=not is_lane, min_width=12 if is_lane else None)
+    told = list(groups_of(contention))
+    for group in told:
+        for row in group.rows:
+            table.add_row(*map(Text, row), style="dim" if group.is_doubtful else None)
+        table.add_section()
+    if any(group.rows for group in told):
+        console.print(table)
+    for group in told:
+        _say(console, group.title)
+    _say(console, nothing(contention) or EXPLAINED)
 
 
 def _say(console: "Console", words: str) -> None:

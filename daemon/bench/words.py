@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from math import floor, log10
 
-from .result import Figure
+from .measured import Figure
 
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _JOULES = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"))

@@ -389,7 +389,7 @@ def test_the_memory_of_loads_is_bounded():
     load = LoadBoard()
     for n in range(50_000):
         load.set("gpu", n % 2, n)
-    assert len(load._histories["gpu"]._at_ns) <= 8192
+    assert len(load._histories["gpu", ""]._at_ns) <= 8192
     assert load.busy_ratio("gpu", 49_000, 50_000) == 0.5
 
 

@@ -87,6 +87,12 @@ class Silence:
     def end_round(self, report: RunReport) -> None:
         pass
 
+    def begin_together(self, who: str, number: int, *_: float) -> None:
+        self.rounds.append((who, number))
+
+    def end_together(self, joint: object) -> None:
+        pass
+
 
 def settings(*models: str, **changes: object) -> BenchSettings:
     return BenchSettings.model_validate(

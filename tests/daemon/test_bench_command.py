@@ -151,6 +151,7 @@ def test_interrupt_keeps_what_was_measured(place):
             "onnxruntime runs on the CPU and is no gpu",
         ),
         (("--builtin", "mobilenet", "-c", "none.yaml"), 1, "none.yaml"),
+        (("--builtin", "mobilenet", "--contention"), 1, "--contention was given 1 model(s)"),
         (("--builtin", "mobilenet", "--simulate", "-o", "/proc/none"), 1, "/proc/none"),
     ],
 )
@@ -167,6 +168,59 @@ def test_bad_requests_are_one_line(arguments, status, said, capsys, monkeypatch,
     assert told.err.count("\n") == 1
     assert told.out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_contention_is_foretold_measured_shown_and_advised_on(place):
+    """Two models on a played GPU: its length is said first; table, page, document and advise."""
+    from tests.fakes.models import write_chain
+
+    for name in ("one", "two"):
+        write_chain(place / f"{name}.onnx", *("Relu",) * 20, shape=(1, 1 << 16))
+    times = ("--duration", "0.3", "--baseline", "0.05", "--warm-up", "0.05", "--rounds", "2")
+    told = bench(
+        place,
+        "one.onnx",
+        "two.onnx",
+        "--contention",
+        "--on",
+        "gpu",
+        "--simulate",
+        *times,
+        "-o",
+        "two",
+    )
+    assert told.returncode == 0, told.stderr
+    assert told.stderr.startswith(
+        "after the models alone, 1 placement of 2 models: 2 times 3 rounds"
+    )
+    assert "turn 2 of 2: one-gpu + two-gpu" in told.stderr
+    assert "one on gpu + two on gpu: 2 rounds" in told.stdout
+    assert "<h2>Together</h2>" in (place / "two/report.html").read_text()
+    result = BenchResult.model_validate_json((place / "two/result.json").read_text())
+    assert result.settings.contention
+    assert [len(one.lanes) for one in result.contention.together] == [1, 1, 2]
+    assert [len(one.lanes) for one in result.contention.rounds] == [1, 1, 2, 2, 1, 1]
+    pair = result.contention.together[2]
+    assert (pair.status, pair.rounds) == ("ok", 2)
+    assert all(lane.slowdown is not None and lane.latency.count for lane in pair.lanes)
+    # The board felt the load of both, as of one that is busy.
+    assert pair.utilization["gpu"].value > 0.2
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tegrascope", "advise", "two", "--minimise", "gpu"),
+            *("--rates", "one=2,two=1", "--json"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=place,
+    )
+    assert done.returncode == 0, done.stderr
+    advice = json.loads(done.stdout)
+    assert advice["is_simulated"]
+    assert [one["device"] for one in advice["chosen"]["models"]] == ["gpu", "gpu"]
+    assert "one on gpu" in advice["measured"][0]
 
 
 def test_workers_share_the_machine_as_asked(place):

@@ -7,7 +7,9 @@ from html.parser import HTMLParser
 
 import pytest
 
+from tegrascope.daemon.bench.contention_result import Contention, LaneTogether, Together
 from tegrascope.daemon.bench.curves import thin
+from tegrascope.daemon.bench.measured import Figure
 from tegrascope.daemon.bench.report import report_page
 from tegrascope.daemon.bench.result import BenchResult
 from tegrascope.daemon.bench.rounds import Round
@@ -156,6 +158,34 @@ def test_wrong_speed_is_struck_through(result):
     struck = re.findall(r'class="doubtful">([^<]+)<', text)
     assert any("3.00&nbsp;ms" in cell for cell in struck)
     assert not any("17" in cell for cell in struck)
+
+
+def test_models_together_have_a_section_of_their_own(result):
+    """Valid and escaped, a table for each placement; one that failed says why, and has none."""
+    lanes = [
+        LaneTogether(
+            model=f"<b>{n}.onnx", device=device, slowdown=Figure(value=1.5, low=1.4, high=1.6)
+        )
+        for n, device in enumerate(("gpu", "dla0"))
+    ]
+    pair = Together(
+        lanes=tuple(lanes),
+        status="ok",
+        rounds=4,
+        seconds=12.0,
+        net_joules=Figure(value=100.0, low=98.0, high=102.0),
+        excess_watts=Figure(value=-1.25, low=-2.0, high=-0.5),
+    )
+    failed = Together(lanes=tuple(lanes[::-1]), status="failed", reason="<out of memory>")
+    both = Contention(planned_seconds=60.0, together=(pair, failed))
+    page = Page(report_page(result.model_copy(update={"contention": both}), samples))
+    assert "Together" in page.words["h2"]
+    assert page.seen.count("table") == 2
+    assert "<b>0 on gpu" in page.words["th"]
+    told = " ".join(page.words["p"])
+    assert "100 J ± 2.0 % net, 1.2 W less (-2.0 to -0.50) than the same work alone" in told
+    assert "failed, <out of memory>" in told
+    assert "1.50× ±\xa06.7\xa0%" in page.words["td"]
 
 
 def test_long_bench_is_thinned_and_keeps_its_mean():

@@ -124,6 +124,14 @@ def test_http_2_without_asking_is_cut_off(server, caplog):
         ("GET", "/api/v1/runs?before=1e12", 400),
         ("GET", "/api/v1/samples?since=1e12", 400),
         ("GET", "/api/v1/samples?since=nan", 400),
+        ("GET", "/api/v1/series?since=0", 400),
+        ("GET", "/api/v1/series?step=0", 400),
+        ("GET", "/api/v1/series?until=inf", 400),
+        ("GET", "/api/v1/summaries?limit=0", 400),
+        ("GET", "/static/", 404),
+        ("GET", "/static/none.js", 404),
+        ("GET", "/static/..%2Ffiles.py", 404),
+        ("GET", "/static/%00.js", 404),
         ("DELETE", "/metrics", 405),
         ("PUT", "/api/v1/runs", 405),
     ],
@@ -142,6 +150,28 @@ def test_head_has_no_body(server):
     status, headers, body = server.ask("HEAD", "/metrics")
     assert (status, body) == (200, b"")
     assert int(headers["content-length"]) > 1000
+
+
+@pytest.mark.parametrize("path", ["/", "/runs/0199"])
+def test_status_page_is_sent_once_and_asks_nobody_else(server, path):
+    """The page comes with its policy; asked again it is not sent."""
+    status, headers, text = server.ask("GET", path)
+    assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert text.startswith(b"<!DOCTYPE html>")
+    assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
+    again = server.ask("GET", path, **{"If-None-Match": headers["etag"]})
+    assert (again[0], again[2]) == (304, b"")
+
+
+@pytest.mark.parametrize("path", ["/", "/static/live.js", "/api/v1/series", "/api/v1/summaries"])
+def test_status_page_is_the_same_packed(server, path):
+    """A browser gets in gzip what a curl gets as it is."""
+    server.timeline.append(S, time.time_ns(), {"gpu.utilization_ratio": 0.5})
+    where = f"{path}?until=9e8&since=899999900" if "series" in path else path
+    _, headers, packed = server.ask("GET", where, **{"Accept-Encoding": "br, gzip"})
+    assert headers["content-encoding"] == "gzip"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert gzip.decompress(packed) == server.ask("GET", where)[2]
 
 
 def test_page_is_packed_when_asked(server):
@@ -241,7 +271,10 @@ def test_own_failure_is_told_and_logged(server, caplog):
     assert record.getMessage() == "POST /api/v1/runs failed"
 
 
-@pytest.mark.parametrize("path", ["/api/v1/runs", "/api/v1/runs/x", "/api/v1/samples"])
+@pytest.mark.parametrize(
+    "path",
+    ["/api/v1/runs", "/api/v1/runs/x", "/api/v1/samples", "/api/v1/series", "/api/v1/summaries"],
+)
 def test_unreadable_store_is_503(server, path):
     """Without its database the API says so; the page goes on."""
     server.store.path.unlink()

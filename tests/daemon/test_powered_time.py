@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tegrascope.daemon.bench.result import AcceleratorResult, Figure
+from tegrascope.daemon.bench.measured import Figure
+from tegrascope.daemon.bench.result import AcceleratorResult
 from tegrascope.daemon.bench.rows import _ROWS
 from tegrascope.daemon.cut import Cut
 from tegrascope.daemon.powered_time import powered, was_powered

@@ -126,7 +126,7 @@ def test_lost_reader_of_the_log_stops_nothing(program):
     assert daemon.process.stderr is not None
     url = ""
     for _ in range(3):
-        found = re.search(r"page +(http://\S+/)metrics", daemon.process.stderr.readline().decode())
+        found = re.search(r"page +(http://\S+/)", daemon.process.stderr.readline().decode())
         url = found[1] if found else url
     daemon.process.stderr.close()
     daemon.process.stderr = None

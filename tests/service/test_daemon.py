@@ -67,10 +67,12 @@ def test_two_lanes_run_and_are_paired(start):
 
 
 def test_parent_is_light(start):
-    """The daemon itself loads no heavy library and stays under 45 MiB; its workers do that."""
+    """The daemon itself loads no heavy library and stays under 45 MiB, with its page open too."""
     daemon = start(SIMULATED)
     daemon.wait_for(lambda: daemon.runs(outcome="ok"))
     daemon.json("api/v1/samples")
+    for path in ("", "static/live.js", "api/v1/status", "api/v1/series", "api/v1/summaries"):
+        assert daemon.get(path, **{"Accept-Encoding": "identity"})
     with Path(f"/proc/{daemon.process.pid}/maps").open() as maps:
         mapped = maps.read()
     for library in ("pandas", "numpy", "onnx", "pyarrow", "tensorrt", "libcuda", "cuda/bindings"):

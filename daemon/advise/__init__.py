@@ -1,0 +1,1 @@
+"""``tegrascope advise``: which accelerator for which model, by what was measured."""

@@ -1,0 +1,186 @@
+"""Telemetry as the charts need it: a few named signals, in steps that fit a screen.
+
+A quarter of an hour at ten samples a second is a million numbers; a screen has 450 points. So the
+samples of a step become one row with the mean and the highest value of each signal. One block of
+samples at a time is in memory, however long the window is.
+"""
+
+import json
+import re
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from math import fsum
+from typing import TypeAlias
+
+from ..blocks import Block
+from ..energy import interval_ns
+from ..history import History
+from ..samples import blocks_between
+from ..timeline import Timeline
+from ..utilization import gate_columns, load_columns, zone_columns
+
+_RAIL, _WATTS = "rails.", ".instant_watts"
+_ZONE = "temperatures_celsius."
+_LOADS = ("gpu.utilization_ratio", "emc.utilization_ratio")
+# Beside the loads that a line tells: what the driver's trace and power management say of a DLA.
+_BESIDE_DLA = {"busy_ratio": "ftrace", "powered_ratio": "powered"}
+_BESIDE = re.compile(rf"dla\.(\d+)\.({'|'.join(_BESIDE_DLA)})")
+_OF_DLA = ("on", "utilization_ratio", "firmware_ratio", *_BESIDE_DLA)
+
+_Tally: TypeAlias = tuple[float, int, float]
+
+
+@dataclass(frozen=True)
+class Window:
+    """What is asked for, in wall time.
+
+    Attributes:
+        since_ns: Begin; the step in which it lies is given whole.
+        until_ns: End; so is that one.
+        step_ns: Length of a step; steps begin at multiples of it.
+    """
+
+    since_ns: int
+    until_ns: int
+    step_ns: int
+
+    @property
+    def begin_ns(self) -> int:
+        """Begin of the first step."""
+        return self.since_ns // self.step_ns * self.step_ns
+
+    @property
+    def end_ns(self) -> int:
+        """Last nanosecond of the last step."""
+        return (self.until_ns // self.step_ns + 1) * self.step_ns - 1
+
+
+@dataclass
+class _Row:
+    """The samples of one step: sum, count and highest of each signal."""
+
+    number: int
+    tallies: dict[str, _Tally] = field(default_factory=dict)
+
+    def add(self, signals: Mapping[str, Sequence[float]], rows: slice) -> None:
+        for name, column in signals.items():
+            values = [value for value in column[rows] if value == value]
+            if values:
+                total, count, highest = self.tallies.get(name, (0.0, 0, values[0]))
+                self.tallies[name] = (
+                    total + fsum(values),
+                    count + len(values),
+                    max(highest, *values),
+                )
+
+
+def series(history: History, timeline: Timeline, window: Window) -> Generator[str, None, None]:
+    """Yield the pieces of a JSON document with the signals of a window.
+
+    It is ``{"step", "parts", "interval"}``, in seconds. A part has the names of its ``columns``
+    and ``rows``: each the begin of a step, the means and the highest values. A step without
+    samples has no row, and another part begins where other signals are there. ``interval`` is
+    the median time between the latest samples.
+
+    Args:
+        history: The store.
+        timeline: The last hour.
+        window: Its steps are what the rows are of.
+    """
+    yield f'{{"step":{window.step_ns / 1e9:.10g},"parts":['
+    columns: tuple[str, ...] | None = None
+    interval: float | None = None
+    # The store is left alone where memory has it all, as it does each second of an open page.
+    blocks = (
+        timeline.blocks_since(window.begin_ns - 1, window.end_ns, _wanted)
+        if timeline.covers(window.begin_ns)
+        else blocks_between(history, timeline, window.begin_ns - 1, window.end_ns, _wanted)
+    )
+    for row, told in _rows(blocks, window):
+        names = tuple(row.tallies)
+        if names != columns:
+            before = "" if columns is None else "]},"
+            yield f'{before}{{"columns":{json.dumps(names)},"rows":['
+        yield ("" if names != columns else ",") + _text(row, window.step_ns)
+        columns, interval = names, told
+    seconds = None if interval is None else interval / 1e9
+    yield f'{"" if columns is None else "]}"}],"interval":{json.dumps(seconds)}}}'
+
+
+def _rows(blocks: Iterator[Block], window: Window) -> Iterator[tuple[_Row, float | None]]:
+    """Yield rows with the interval of the samples; a clock that was set back begins anew."""
+    row: _Row | None = None
+    interval: float | None = None
+    for block in blocks:
+        signals = signals_of(block.columns)
+        interval = interval_ns(block.times_ns[-65:]) or interval
+        for number, rows in _steps(block.wall_ns, window):
+            if row is not None and row.number != number:
+                yield row, interval
+                row = None
+            row = row or _Row(number)
+            row.add(signals, rows)
+    if row is not None:
+        yield row, interval
+
+
+def _steps(wall_ns: Sequence[int], window: Window) -> Iterator[tuple[int, slice]]:
+    """Yield the number of each step, and where its samples stand."""
+    begin_ns, end_ns, step_ns = window.begin_ns, window.end_ns, window.step_ns
+    at = 0
+    for number, group in groupby(wall_ns, lambda wall: wall // step_ns):
+        first, at = at, at + sum(1 for _ in group)
+        if begin_ns <= number * step_ns <= end_ns:
+            yield number, slice(first, at)
+
+
+def _text(row: _Row, step_ns: int) -> str:
+    tallies = row.tallies.values()
+    told = (
+        round(row.number * step_ns / 1e9, 3),
+        [round(total / count, 3) for total, count, _ in tallies],
+        [round(highest, 3) for _, _, highest in tallies],
+    )
+    return json.dumps(told, separators=(",", ":"))
+
+
+def _wanted(name: str) -> bool:
+    """Tell whether a column is of any chart."""
+    if name.startswith("dla."):
+        return name.rpartition(".")[2] in _OF_DLA
+    if name.startswith("cpu."):
+        return name.endswith(".utilization_ratio")
+    if name.startswith(_RAIL):
+        return name.endswith(_WATTS)
+    return name.startswith(_ZONE) or name in _LOADS
+
+
+def signals_of(columns: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
+    """Return the signals of the charts by name; the unit stands before the colon or slash.
+
+    ``watts/RAIL``, ``celsius/ZONE``, ``ratio/gpu``, ``ratio/emc``, ``ratio/cpu`` (mean of the
+    online cores), and of each DLA core ``on/dla0``, the gate, and its loads by source, never
+    mixed: ``ratio/dla0:ftrace``, ``ratio/dla0:tegrastats``, ``ratio/dla0:firmware``,
+    ``ratio/dla0:powered``.
+
+    >>> list(signals_of({"rails.VDD_IN.instant_watts": [5.0], "dla.0.on": [1.0]}))
+    ['watts/VDD_IN', 'on/dla0']
+    """
+    rails = {
+        f"watts/{name[len(_RAIL) : -len(_WATTS)]}": column
+        for name, column in columns.items()
+        if name.startswith(_RAIL) and name.endswith(_WATTS)
+    }
+    beside = {
+        f"ratio/dla{match[1]}:{_BESIDE_DLA[match[2]]}": columns[match[0]]
+        for match in map(_BESIDE.fullmatch, columns)
+        if match is not None
+    }
+    return {
+        **rails,
+        **{f"ratio/{name}": column for name, column in load_columns(columns).items()},
+        **beside,
+        **{f"on/{core}": column for core, column in gate_columns(columns).items()},
+        **{f"celsius/{zone}": column for zone, column in zone_columns(columns).items()},
+    }

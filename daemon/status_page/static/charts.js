@@ -1,0 +1,91 @@
+// All charts of a page: one axis of time, one cursor, the same runs behind each.
+
+import { make, say } from "./dom.js";
+import { Chart } from "./chart.js";
+import { Lanes } from "./lanes.js";
+import { CHARTS, figure, labelOf } from "./signals.js";
+import { clock } from "./words.js";
+
+export class Charts {
+  /**
+   * @param {Element} place Where they stand.
+   * @param {Element} output Where the time is told that figures are of.
+   */
+  constructor(place, output) {
+    this.output = output;
+    this.lanes = new Lanes();
+    this.charts = CHARTS.map((kind) => new Chart(kind));
+    // What arrow keys lead to is read out; what a pointer passes is not.
+    this.reading = make("p", { class: "unseen", "aria-live": "polite" });
+    this.cursor = null;
+    this.view = null;
+    for (const chart of this.charts) this.#follow(chart);
+    place.replaceChildren(this.lanes.element, ...this.charts.map((one) => one.element), this.reading);
+    place.addEventListener("change", () => this.#again());
+    new ResizeObserver(() => this.#again()).observe(place);
+  }
+
+  /**
+   * Draw a stretch of time.
+   * @param {Series} series What is known.
+   * @param {object} view begin, end and now in seconds, and bands of runs.
+   */
+  render(series, view) {
+    this.series = series;
+    const bands = this.lanes
+      .coloured(view.bands)
+      .filter((band) => band.end >= view.begin && band.begin <= view.end);
+    this.view = { ...view, bands };
+    this.#again();
+  }
+
+  #again() {
+    if (this.view === null) return;
+    const { begin, end } = this.view;
+    if (this.cursor !== null && (this.cursor < begin || this.cursor > end)) this.cursor = null;
+    const view = { ...this.view, cursor: this.cursor };
+    this.lanes.render(view.bands, view);
+    for (const chart of this.charts) chart.render(this.series, view);
+    const time = this.cursor ?? this.series.end;
+    say(this.output, time === null ? "no sample yet" : `figures of ${clock(time)}`);
+  }
+
+  #move(time) {
+    this.cursor = time;
+    this.#again();
+  }
+
+  #follow(chart) {
+    const { stage } = chart;
+    const at = (event) =>
+      this.#move(chart.timeAt(event.clientX - stage.getBoundingClientRect().left));
+    stage.addEventListener("pointermove", at);
+    stage.addEventListener("pointerdown", at);
+    stage.addEventListener("pointerleave", () => this.#move(null));
+    stage.addEventListener("keydown", (event) => {
+      if (this.view === null) return;
+      const { begin, end } = this.view;
+      const step = Math.max(this.series.step, (end - begin) / 90);
+      const from = this.cursor ?? this.series.end ?? end;
+      const to = {
+        ArrowLeft: Math.max(begin, from - step),
+        ArrowRight: Math.min(end, from + step),
+        Home: begin,
+        End: this.series.end ?? end,
+        Escape: null,
+      }[event.key];
+      if (to === undefined) return;
+      event.preventDefault();
+      this.#move(to);
+      say(this.reading, to === null ? "now" : this.#words(chart, to));
+    });
+  }
+
+  #words(chart, time) {
+    const row = this.series.at(time);
+    const told = [...(row?.values ?? [])]
+      .filter(([name]) => chart.keys.get(name)?.shown)
+      .map(([name, value]) => `${labelOf(name)} ${figure(chart.kind, value.mean)}`);
+    return `${clock(time)}: ${told.join(", ") || "nothing known"}`;
+  }
+}

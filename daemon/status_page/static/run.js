@@ -1,0 +1,90 @@
+// The page of one run: its timeline, latency, energy and placement, as its record has them.
+
+import { ask, urlOf } from "./api.js";
+import { Charts } from "./charts.js";
+import { make, say, tell } from "./dom.js";
+import { bandOf } from "./lanes.js";
+import { energy, facts, flags, latency, overlaps, placement, telemetry } from "./run_sections.js";
+import { Series } from "./series.js";
+import { duration, moment } from "./words.js";
+
+const AGAIN_MS = 2000;
+const AROUND_SECONDS = 3;
+
+const at = (id) => document.getElementById(id);
+const id = location.pathname.split("/").at(-1);
+// What a record of an older release may not have.
+const NONE = { cold_start_seconds: {}, overlapping_runs: [], phases: {}, quality: [], stages: {} };
+
+async function show() {
+  const near = await ask("api/v1/summaries", { limit: 1 });
+  const running = near.in_flight.find((run) => run.run_id === id);
+  if (running !== undefined) {
+    say(at("title"), running.workload);
+    const words = `Running on ${running.device} since ${moment(running.started_seconds)}: its record comes when it ends.`;
+    say(at("under"), words);
+    at("simulated").hidden = !running.simulated;
+    setTimeout(() => guarded(show), AGAIN_MS);
+    return;
+  }
+  const report = { ...NONE, ...(await ask(`api/v1/runs/${id}`)) };
+  head(report);
+  const charts = make("div", { id: "charts" });
+  const cursor = make("output", { id: "cursor" });
+  const timeline = make(
+    "section",
+    { "aria-labelledby": "timeline" },
+    make("div", { class: "bar" }, make("h2", { id: "timeline" }, "Timeline"), cursor),
+    charts,
+  );
+  const sections = [timeline, latency(report), energy(report), placement(report), telemetry(report), overlaps(report)];
+  at("sections").replaceChildren(
+    ...[await flags(report), ...sections, facts(report)].filter((one) => one !== null),
+  );
+  await drawTimeline(report, new Charts(charts, cursor));
+}
+
+function head(report) {
+  const started = report.started_wall_ns / 1e9;
+  const took = duration((report.ended_ns - report.started_ns) / 1e9);
+  const simulated = report.environment.simulated || report.quality.includes("simulated");
+  document.title = `${simulated ? "simulated · " : ""}${report.workload} on ${report.device} · tegrascope`;
+  say(at("title"), `${report.workload} on ${report.device}`);
+  const words = [report.outcome, moment(started), `for ${took}`, report.backend, simulated && "simulated"];
+  say(at("under"), words.filter(Boolean).join(" · "));
+  at("simulated").hidden = !simulated;
+  tell(at("trouble"), report.outcome === "ok" ? "" : `${report.outcome}: ${report.reason}`);
+  at("json").replaceChildren(make("a", { href: urlOf(`api/v1/runs/${report.run_id}`) }, "This run as JSON"));
+}
+
+async function drawTimeline(report, charts) {
+  const started = report.started_wall_ns / 1e9;
+  const begin = started - AROUND_SECONDS;
+  const end = started + (report.ended_ns - report.started_ns) / 1e9 + AROUND_SECONDS;
+  const step = Math.max(0.1, Number(((end - begin) / 450).toPrecision(2)));
+  const [answer, near] = await Promise.all([
+    ask("api/v1/series", { since: begin, until: end, step }),
+    ask("api/v1/summaries", { limit: 20, before: end }),
+  ]);
+  const series = new Series();
+  series.totalRails = report.energy?.total_rails ?? [];
+  series.take(answer);
+  const own = { ...report, started_seconds: started, steady: report.phases.steady };
+  const others = near.runs.filter((run) => run.run_id !== report.run_id);
+  const bands = [
+    ...[own, ...others].map((run) => bandOf(run, false, end)),
+    ...near.in_flight.map((run) => bandOf(run, true, Math.max(end, run.started_seconds))),
+  ];
+  charts.render(series, { begin, end, now: end, bands });
+}
+
+async function guarded(work) {
+  try {
+    await work();
+  } catch (error) {
+    tell(at("trouble"), `${error.message}.`);
+    if (at("sections").childElementCount === 0) say(at("under"), "");
+  }
+}
+
+guarded(show);

@@ -1,0 +1,230 @@
+// What a run's record holds, in words and tables; what it does not hold has no place.
+
+import { urlOf } from "./api.js";
+import { draw, make, row, table } from "./dom.js";
+import { explained } from "./flags.js";
+import { bytes, count, digits, hertz, joules, NOTHING, percent, rate, seconds, SPACE, watts } from "./words.js";
+
+const WITHHOLDING = ["insufficient_samples", "aliased", "overlapped"];
+// A 99.9th percentile of fewer is little else than the longest one.
+const ENOUGH_FOR_P999 = 1000;
+const TERMS = {
+  sampling: "what power did between two readings is not seen",
+  quantisation: "the sensor rounds",
+  window_edges: "readings come a little late, and power steps where work begins and ends",
+  baseline_drift: "idle power was not the same before and after",
+};
+const VERDICTS = {
+  pure_dla: "All layers run on the DLA.",
+  dla_plus_reformat: "What computes runs on the DLA; the GPU only changes the form of tensors.",
+  mixed: "Layers that compute run on both, DLA and GPU.",
+  gpu_only: "Nothing runs on the DLA.",
+  unknown: "Nothing tells where the layers run.",
+};
+
+function section(id, title, ...children) {
+  const heading = make("h2", { id }, title);
+  return make("section", { "aria-labelledby": id }, heading, ...children);
+}
+
+const paragraph = (...words) => make("p", {}, ...words);
+
+export async function flags(report) {
+  if (report.quality.length === 0) return null;
+  return section("flags", "Flags", make("dl", {}, ...(await explained(report.quality))));
+}
+
+/** A bar from nothing to a value, or an interval with its value, on a scale to the most. */
+function measure(most, value, low = null, high = null) {
+  const share = (one) => `${(100 * Math.min(Math.max(one / most, 0), 1)).toFixed(2)}%`;
+  const parts =
+    low === null
+      ? [draw("rect", { y: 3, height: 8, width: share(value) })]
+      : [
+          draw("rect", { class: "span", y: 3, height: 8, x: share(low), width: share(high - low) }),
+          draw("rect", { y: 1, height: 12, x: share(value), width: 2 }),
+        ];
+  return draw("svg", { class: "measure", "aria-hidden": "true" }, ...parts);
+}
+
+const RANKS = [
+  ["shortest", "min_seconds"],
+  ["p50 (median)", "p50_seconds"],
+  ["p90", "p90_seconds"],
+  ["p95", "p95_seconds"],
+  ["p99", "p99_seconds"],
+  ["p99.9", "p999_seconds"],
+  ["longest", "max_seconds"],
+];
+
+function distribution(caption, told) {
+  const heads = ["share", "latency", ""];
+  const ranks = RANKS.filter(([, key]) => key !== "p999_seconds" || told.count >= ENOUGH_FOR_P999);
+  const made = table(caption, heads, []);
+  made.querySelector("tbody").append(
+    ...ranks.map(([name, key]) => {
+      const line = row(heads, [name, seconds(told[key]), measure(told.max_seconds, told[key])]);
+      line.lastChild.className = "wide";
+      return line;
+    }),
+  );
+  return made;
+}
+
+export function latency(report) {
+  if (!report.latency) return null;
+  const told = report.latency;
+  const words = `${count(told.count)} inferences of the steady phase: mean ${seconds(told.mean_seconds)}`;
+  const parts = [paragraph(`${words}, ${rate(report.throughput_per_second)} inputs.`)];
+  parts.push(distribution("By the host's clock; the percentiles are exact", told));
+  if (report.device_latency) {
+    parts.push(distribution("By the device's own events", report.device_latency));
+  }
+  const stages = Object.entries(report.stages);
+  if (stages.length > 0) {
+    const heads = ["stage", "median", "mean", "p99"];
+    const rows = stages.map(([name, one]) => [
+      name, seconds(one.p50_seconds), seconds(one.mean_seconds), seconds(one.p99_seconds),
+    ]);
+    parts.push(table("Stages of an inference", heads, rows));
+  }
+  const cold = Object.entries(report.cold_start_seconds);
+  if (cold.length > 0) {
+    const said = cold.map(([part, took]) => `${part.replaceAll("_", " ")} ${seconds(took)}`);
+    parts.push(paragraph(`Cold start, apart from all that: ${said.join(", ")}.`));
+  }
+  return section("latency", "Latency", ...parts);
+}
+
+export function energy(report) {
+  const told = report.energy;
+  if (!told) return null;
+  const parts = [];
+  const kinds = [
+    ["gross", told.gross_joules, told.gross_interval, told.gross_joules_per_inference],
+    ["net of idle", told.net_joules, told.net_interval, told.net_joules_per_inference],
+  ].filter(([, whole]) => (whole ?? null) !== null);
+  if (kinds.length > 0) {
+    const most = Math.max(...kinds.map(([, whole, interval]) => interval?.high ?? whole));
+    const heads = ["energy", "steady phase", "95 % interval", "of an inference", ""];
+    const made = table(`Module rail energy: ${told.total_rails.join(" + ")}`, heads, []);
+    made.querySelector("tbody").append(...kinds.map((kind) => energyRow(heads, most, kind, report)));
+    parts.push(made);
+  } else {
+    parts.push(paragraph("No module total: the rails fit no board that is known."));
+  }
+  const withheld = report.quality.filter((flag) => WITHHOLDING.includes(flag));
+  if (kinds.length > 0 && withheld.length > 0) {
+    parts.push(paragraph(`Energy of an inference is withheld: ${withheld.join(", ")}.`));
+  }
+  if (told.largest_uncertainty) {
+    const term = told.largest_uncertainty;
+    parts.push(paragraph(`Largest uncertainty: ${term.replaceAll("_", " ")}: ${TERMS[term] ?? ""}.`));
+  }
+  if ((told.counter_joules ?? null) !== null) {
+    const edge = told.counter_edge_joules ? ` ± ${joules(told.counter_edge_joules)}` : "";
+    parts.push(paragraph(`The board's own energy counter says ${joules(told.counter_joules)}${edge}.`));
+  }
+  const rows = Object.entries(told.rails).map(([name, rail]) => [
+    told.total_rails.includes(name) ? name : `${name} (not in the total)`,
+    watts(rail.mean_watts), watts(rail.baseline_watts), joules(rail.gross_joules), joules(rail.net_joules),
+  ]);
+  parts.push(table("Rails", ["rail", "mean power", "idle power", "gross", "net"], rows));
+  return section("energy", "Energy", ...parts);
+}
+
+function energyRow(heads, most, [name, whole, interval, each], report) {
+  const [low, high] = interval ? [interval.low, interval.high] : [null, null];
+  const between = (factor) => `${joules(low * factor)} to ${joules(high * factor)}`;
+  const one = (each ?? null) === null ? NOTHING : joules(each);
+  const ofOne = low === null || one === NOTHING ? one : `${one} (${between(each / whole)})`;
+  const cells = [name, joules(whole), low === null ? NOTHING : between(1)];
+  const line = row(heads, [...cells, ofOne, measure(most, whole, low, high)]);
+  line.lastChild.className = "wide";
+  return line;
+}
+
+export function placement(report) {
+  const built = report.built;
+  if (!built) return null;
+  const { verdict, dla_layers: dla, gpu_layers: gpu, reformat_layers: reformat, loadables } = built.placement;
+  const parts = [paragraph(make("b", {}, verdict), `: ${VERDICTS[verdict] ?? ""}`)];
+  const fellBack = report.device.startsWith("dla");
+  const lists = [
+    [fellBack ? "Layers that fell back to the GPU" : "Layers on the GPU", gpu, fellBack],
+    ["Layers on the GPU that only reformat", reformat, false],
+    ["Layers on the DLA", dla, false],
+  ];
+  for (const [title, names, isOpen] of lists) {
+    if (names.length === 0) continue;
+    const items = names.map((name) => make("li", {}, name));
+    const summary = make("summary", {}, `${title}: ${names.length}`);
+    parts.push(make("details", { open: isOpen ? "" : null }, summary, make("ul", {}, ...items)));
+  }
+  if ((loadables ?? null) !== null) parts.push(paragraph(`${loadables} DLA loadables.`));
+  for (const note of built.notes) parts.push(paragraph(note));
+  return section("placement", "Placement", ...parts);
+}
+
+export function telemetry(report) {
+  const told = report.telemetry;
+  if (!told) return null;
+  const loads = Object.entries(told.utilization).map(([name, one]) => [
+    name, percent(one.mean_ratio), percent(one.max_ratio),
+  ]);
+  for (const [core, share] of Object.entries(told.dla_active)) {
+    loads.push([`${core} on (gate)`, percent(share), NOTHING]);
+  }
+  const clocks = Object.entries(told.frequency).map(([name, one]) => [
+    name, hertz(one.mean_hertz), hertz(one.min_hertz),
+  ]);
+  const zones = Object.entries(told.temperature).map(([name, one]) => [
+    name, `${one.max_celsius.toFixed(1)}${SPACE}°C`, `${one.delta_celsius >= 0 ? "+" : ""}${one.delta_celsius.toFixed(1)}${SPACE}°C`,
+  ]);
+  const parts = [
+    loads.length > 0 && table("Load", ["signal", "mean", "highest"], loads),
+    clocks.length > 0 && table("Clocks", ["clock", "mean", "lowest"], clocks),
+    zones.length > 0 && table("Temperatures", ["zone", "highest", "change"], zones),
+  ];
+  const throttled = Object.entries(told.throttle).map(([kind, times]) => `${times} ${kind}`);
+  if (throttled.length > 0) parts.push(paragraph(`Clocks held down: ${throttled.join(", ")}.`));
+  const lead = paragraph(`${count(told.samples)} samples of the steady phase.`);
+  return section("telemetry", "The machine meanwhile", lead, ...parts.filter(Boolean));
+}
+
+export function overlaps(report) {
+  if (report.overlapping_runs.length === 0) return null;
+  const items = report.overlapping_runs.map((id) =>
+    make("li", {}, make("a", { href: urlOf(`runs/${encodeURIComponent(id)}`) }, id)),
+  );
+  const words = "The rails show the sum of this run and of these; neither is given a share of it.";
+  return section("overlaps", "Runs that overlapped it", paragraph(words), make("ul", {}, ...items));
+}
+
+export function facts(report) {
+  const { environment: where, built } = report;
+  const versions = Object.entries(where.versions).map(([name, version]) => `${name} ${version}`);
+  const known = {
+    run: report.run_id,
+    model: report.model,
+    "model SHA-256": report.model_sha256,
+    "back-end": report.backend,
+    precision: built?.requested_precision,
+    batch: report.batch,
+    "late by": (report.lateness_seconds ?? null) === null ? null : seconds(report.lateness_seconds),
+    "peak memory of the worker": report.process_peak_bytes ? bytes(report.process_peak_bytes) : null,
+    "peak memory on the device": report.device_peak_bytes ? bytes(report.device_peak_bytes) : null,
+    board: [where.board, where.module].filter(Boolean).join(", "),
+    L4T: where.l4t,
+    JetPack: where.jetpack,
+    "power mode": where.power_mode,
+    telemetry: [
+      where.telemetry_source,
+      where.telemetry_interval_seconds && `every ${digits(where.telemetry_interval_seconds)} s`,
+    ].filter(Boolean).join(", "),
+    versions: versions.join(", "),
+  };
+  const told = Object.entries(known).filter(([, fact]) => fact);
+  const list = told.flatMap(([name, fact]) => [make("dt", {}, name), make("dd", {}, String(fact))]);
+  return section("facts", "Where and how", make("dl", {}, ...list));
+}

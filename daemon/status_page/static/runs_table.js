@@ -1,0 +1,54 @@
+// The table of runs, newest first.
+
+import { urlOf } from "./api.js";
+import { make, row, table } from "./dom.js";
+import { marks } from "./flags.js";
+import { count, duration, joules, moment, NOTHING, rate, seconds } from "./words.js";
+
+const HEADS = ["workload", "device", "started", "outcome", "inferences", "p50", "p99", "rate", "gross energy each", "flags"];
+
+export class RunsTable {
+  constructor(place) {
+    this.table = table("Runs, newest first", HEADS, []);
+    this.body = this.table.querySelector("tbody");
+    this.empty = make("p", { class: "empty" }, "No run yet.");
+    place.replaceChildren(this.table, this.empty);
+  }
+
+  /** Show runs; who has the focus in a row keeps it. */
+  render(inFlight, finished) {
+    const focused = this.body.contains(document.activeElement) ? document.activeElement.href : null;
+    this.body.replaceChildren(
+      ...inFlight.map((run) => line(run, true)),
+      ...finished.map((run) => line(run, false)),
+    );
+    this.table.hidden = inFlight.length + finished.length === 0;
+    this.empty.hidden = !this.table.hidden;
+    if (focused !== null) [...this.body.querySelectorAll("a")].find((a) => a.href === focused)?.focus();
+  }
+}
+
+function line(run, isInFlight) {
+  const link = make("a", { href: urlOf(`runs/${run.run_id}`) }, run.workload);
+  // What stands in the record of a run in flight is only for the case that nobody ends it.
+  const outcome = isInFlight
+    ? ["running"]
+    : [run.outcome, ...(run.reason ? [make("small", {}, ` ${run.reason}`)] : [])];
+  const took = isInFlight ? "" : ` for ${duration((run.ended_ns - run.started_ns) / 1e9)}`;
+  return row(
+    HEADS,
+    [
+      link,
+      run.device,
+      [moment(run.started_seconds), make("small", {}, took)],
+      outcome,
+      isInFlight ? NOTHING : count(run.inferences),
+      seconds(run.p50_seconds),
+      seconds(run.p99_seconds),
+      rate(run.throughput_per_second),
+      joules(run.gross_joules_per_inference),
+      run.quality.length > 0 ? marks(run.quality) : NOTHING,
+    ],
+    { class: `run ${isInFlight ? "running" : run.outcome}` },
+  );
+}

@@ -1,0 +1,52 @@
+// Figures as a person reads them: three digits, and the unit that fits, on one line with them.
+
+export const NOTHING = "–";
+/** Between a number and its unit no line ends. */
+export const SPACE = "\u00a0";
+
+/** Print a number with three digits and no exponent. */
+export function digits(value, significant = 3) {
+  if (value === 0) return "0";
+  const decimals = significant - 1 - Math.floor(Math.log10(Math.abs(value)));
+  return value.toFixed(Math.min(Math.max(decimals, 0), 12));
+}
+
+function scaled(value, units) {
+  if (value === null || value === undefined) return NOTHING;
+  const found = units.find(([size]) => Math.abs(value) >= size) ?? units.at(-1);
+  return value === 0 ? `0${SPACE}${units[0][1]}` : `${digits(value / found[0])}${SPACE}${found[1]}`;
+}
+
+export const seconds = (value) => scaled(value, [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]]);
+export const joules = (value) => scaled(value, [[1, "J"], [1e-3, "mJ"], [1e-6, "µJ"]]);
+export const watts = (value) => scaled(value, [[1, "W"], [1e-3, "mW"]]);
+export const hertz = (value) => scaled(value, [[1e9, "GHz"], [1e6, "MHz"], [1, "Hz"]]);
+export const bytes = (value) => scaled(value, [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [1, "B"]]);
+export const rate = (value) => (value === null || value === undefined ? NOTHING : `${digits(value)}/s`);
+export const count = (value) => (value ?? null) === null ? NOTHING : value.toLocaleString("en");
+export const percent = (value) =>
+  (value ?? null) === null ? NOTHING : `${(100 * value).toFixed(1)}${SPACE}%`;
+
+const two = (number) => String(number).padStart(2, "0");
+
+/** Print the time of day, where the reader is. */
+export function clock(time, withSeconds = true) {
+  const date = new Date(time * 1000);
+  const minutes = `${two(date.getHours())}:${two(date.getMinutes())}`;
+  return withSeconds ? `${minutes}:${two(date.getSeconds())}` : minutes;
+}
+
+/** Print the day as well, unless it is today. */
+export function moment(time) {
+  const date = new Date(time * 1000);
+  if (date.toDateString() === new Date().toDateString()) return clock(time);
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock(time)}`;
+}
+
+/** Print a stretch of time that a person waits. */
+export function duration(value) {
+  if (value < 60) return `${digits(value)}${SPACE}s`;
+  const whole = Math.round(value);
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+}

@@ -1,0 +1,366 @@
+"""``tegrascope advise`` as a person runs it, on results whose answer is known."""
+
+import json
+
+import pytest
+
+from tegrascope.daemon.advise.advice import Advice
+from tegrascope.daemon.bench.measured import Figure
+from tegrascope.daemon.cli import main
+
+from .made import lane, model, result, together, written
+
+# In a second of work: on the GPU 20 W and 24 W, on the DLA 5 W and 2.5 W.
+YOLO = model("yolo", lane("gpu", 5.0, 0.1, 0.9), lane("dla0", 12.0, 0.06, 0.02))
+SEG = model("seg", lane("gpu", 10.0, 0.24, 0.95), lane("dla0", 40.0, 0.1, 0.03))
+RATES = "yolo=30,seg=10"
+
+
+@pytest.fixture
+def advise(tmp_path, capsys):
+    """Run the command on results; return its status, its words, and what it said of trouble."""
+
+    def run(*found, options=("--json",), rates=RATES):
+        paths = [
+            one if isinstance(one, str) else written(tmp_path, f"r{number}", one)
+            for number, one in enumerate(found)
+        ]
+        status = main(["advise", *paths, "--rates", rates, *options])
+        told = capsys.readouterr()
+        return status, told.out, told.err
+
+    return run
+
+
+def document(told):
+    return Advice.model_validate_json(told)
+
+
+def where(placement):
+    return {one.name: one.device for one in placement.models}
+
+
+def test_least_energy_within_deadlines(advise):
+    """Yolo and seg do not fit on one DLA; seg saves more there than yolo."""
+    status, out, err = advise(result(YOLO, SEG))
+    advice = document(out)
+    assert (status, err) == (0, "")
+    assert advice.schema_version == 1
+    assert where(advice.chosen) == {"yolo": "gpu", "seg": "dla0"}
+    assert advice.chosen.watts.value == pytest.approx(30 * 0.1 + 10 * 0.1)
+    # Two figures, of two per cent each.
+    half = (advice.chosen.watts.high - advice.chosen.watts.low) / 2
+    assert half == pytest.approx(((30 * 0.002) ** 2 + (10 * 0.002) ** 2) ** 0.5)
+    assert advice.chosen.duty["gpu"] == pytest.approx(30 * 0.005 + 10 * 0.04 * 0.03)
+    assert advice.chosen.models[0].latency_seconds == pytest.approx(0.0055)
+    assert where(advice.runner_up) == {"yolo": "dla0", "seg": "gpu"}
+    assert advice.runner_up_gap.value == pytest.approx(0.2)
+    assert advice.all_on_gpu.watts.value == pytest.approx(5.4)
+    assert advice.board == "AGX Orin"
+    assert "yolo on gpu and seg on dla0 do not slow each other: not measured" in advice.assumed
+
+
+def test_least_gpu_is_another_goal(advise):
+    """With the same results and another goal, the model that holds the GPU longer leaves it."""
+    status, out, _ = advise(result(YOLO, SEG), options=("--json", "--minimise", "gpu"))
+    advice = document(out)
+    assert status == 0
+    assert where(advice.chosen) == {"yolo": "dla0", "seg": "gpu"}
+    assert advice.chosen.watts is None
+
+
+def test_measured_contention_is_used_and_named(advise):
+    """Seg slows yolo on the GPU beyond its deadline, so they change places."""
+    late = together(("yolo", "gpu", 7.0), ("seg", "dla0", 1.2), excess=1.0)
+    fine = together(("yolo", "dla0", 1.1), ("seg", "gpu", 1.1), excess=0.5)
+    status, out, _ = advise(result(YOLO, SEG, contention=(late, fine)))
+    advice = document(out)
+    assert status == 0
+    assert where(advice.chosen) == {"yolo": "dla0", "seg": "gpu"}
+    assert advice.chosen.models[0].latency_seconds == pytest.approx(0.012 * 1.1 * 1.1)
+    assert advice.measured == (
+        "together: yolo on dla0 1.10× + seg on gpu 1.10×, +0.50 W while all work",
+    )
+    assert not [line for line in advice.assumed if "slow each other" in line]
+    shares = (30 * 0.012 * (1 + 0.1 * 0.1)) * (10 * 0.01 * (1 + 0.1 * 0.36))
+    assert advice.chosen.watts.value == pytest.approx(1.8 + 2.4 + 0.5 * shares)
+
+
+def test_power_of_three_is_counted_beyond_that_of_their_pairs(advise):
+    """All three at it take 4 W more than alone; of that 3 W are those of the pairs already."""
+    names = ("a", "b", "c")
+    models = [model(name, lane("gpu", 10.0, 0.1, 0.9)) for name in names]
+    pairs = [
+        together((one, "gpu", 2.0), (other, "gpu", 2.0), excess=1.0)
+        for one, other in (("a", "b"), ("a", "c"), ("b", "c"))
+    ]
+    whole = together(*((name, "gpu", 3.0) for name in names), excess=4.0)
+    _, out, _ = advise(result(*models, contention=(*pairs, whole)), rates="a=10,b=10,c=10")
+    # Each is at it for a tenth of the time alone, a fifth longer beside two that slow it by half.
+    at_it = 0.1 * (1 + 2 * 0.1)
+    foreseen = 30 * 0.1 + 3 * at_it**2 * 1.0 + at_it**3 * (4.0 - 3.0)
+    assert document(out).chosen.watts.value == pytest.approx(foreseen)
+
+
+def test_results_of_several_files_are_put_together(advise):
+    """Each model from its own bench, contention from a third; the newest of the same counts."""
+    older = model("yolo", lane("gpu", 6.0, 0.2, 0.9))
+    status, out, _ = advise(result(older), result(YOLO, at=2), result(SEG, at=3))
+    advice = document(out)
+    assert status == 0
+    assert advice.chosen.models[0].latency_seconds == pytest.approx(0.0055)
+    assert any("latency is -17 % in" in note for note in advice.notes)
+
+
+def test_what_can_not_be_met_is_named_with_how_much_is_missing(advise):
+    """Status 3; the model that is too slow everywhere, and by how much, margin included."""
+    options = ("--deadlines", "yolo=5ms", "--json")
+    status, out, err = advise(result(YOLO, SEG), options=options)
+    advice = document(out)
+    assert status == 3
+    assert advice.chosen is None
+    (short,) = [one for one in advice.shortfalls if one.is_alone]
+    assert (short.what, short.models, short.device) == ("latency", ("yolo",), "gpu")
+    assert short.over_ratio == pytest.approx(5.5 * 1.1 / 5 - 1)
+    assert "yolo takes 6.05 ms on gpu, even alone" in err
+    assert "21.0 % too long" in err
+
+
+def test_rates_beyond_the_board_name_the_accelerator(advise):
+    """Each model could run alone, all of them can't: duty, whose, and which rates would fit."""
+    both = "yolo=150,seg=60"
+    slow = "yolo=1s,seg=1s"
+    status, out, err = advise(
+        result(YOLO, SEG), rates=both, options=("--json", "--deadlines", slow)
+    )
+    advice = document(out)
+    assert status == 3
+    assert all(one.what == "duty" for one in advice.shortfalls)
+    least = min(
+        max(150 * 0.005 + 60 * 0.01, 0),
+        max(150 * 0.005 + 60 * 0.04 * 0.03, 60 * 0.04),
+        max(60 * 0.01 + 150 * 0.012 * 0.02, 150 * 0.012),
+    )
+    assert advice.least_bad.used == pytest.approx(1.1 * least)
+    assert "would fit" in err
+
+
+def test_equal_placements_are_told_as_a_tie(advise):
+    """Where the interval of a difference holds 0, nothing is said to be better."""
+    same = model("seg", lane("gpu", 10.0, 0.121, 0.95), lane("dla0", 20.0, 0.12, 0.03))
+    status, out, _ = advise(result(YOLO, same), rates="seg=10")
+    advice = document(out)
+    assert status == 0
+    assert [where(one) for one in advice.ties] == [{"seg": "gpu"}]
+    assert advice.runner_up is None
+    assert any("can't be told from the best" in one.sentence for one in advice.measure_next)
+
+
+def test_error_of_what_placements_have_in_common_cancels(advise):
+    """A model that stays where it is, however unsure its energy, ties nothing."""
+    unsure = Figure(value=0.1, low=0.0, high=0.2)
+    vague = model("yolo", lane("gpu", 5.0, gpu=0.9, net_joules_per_inference=unsure))
+    _, out, _ = advise(result(vague, SEG))
+    advice = document(out)
+    assert advice.chosen.watts.high - advice.chosen.watts.low > 5
+    assert advice.ties == ()
+    assert advice.runner_up_gap.low > 0
+
+
+def test_wrong_answers_are_never_chosen(advise):
+    """The cheapest is wrong: left out, and said so; flagged figures are used, and said so."""
+    wrong = model(
+        "seg",
+        lane("gpu", 10.0, 0.24, 0.95, flags={"throttled": 1}),
+        lane("dla0", 20.0, 0.01, 0.0, flags={"wrong_outputs": 4}),
+    )
+    status, out, _ = advise(result(wrong), rates="seg=10")
+    advice = document(out)
+    assert status == 0
+    assert where(advice.chosen) == {"seg": "gpu"}
+    assert advice.ruled_out == ("seg on dla0: its answers are wrong",)
+    assert "seg on gpu is used, though flagged throttled" in advice.notes
+
+
+def test_second_core_is_taken_as_the_first_only_where_there_is_one(advise):
+    """Without a model measured on it, DLA1 is no choice; with one, it is, and that is said."""
+    _, out, _ = advise(result(YOLO, SEG))
+    assert "dla1" not in out
+    on_both = YOLO.model_copy(
+        update={"accelerators": (*YOLO.accelerators, lane("dla1", 12.0, 0.06, 0.02))}
+    )
+    _, out, _ = advise(result(on_both, at=2), result(SEG, at=3))
+    advice = document(out)
+    devices = where(advice.chosen)
+    assert set(devices.values()) == {"dla0", "dla1"}
+    if devices["seg"] == "dla1":
+        assert "seg on dla1 is taken to be as on dla0" in advice.assumed
+    assert any(
+        one.sentence == "seg was not measured on dla1, other models were"
+        for one in advice.measure_next
+    )
+
+
+def test_missing_measurement_is_told_with_what_it_would_have_to_find(advise):
+    """The pair that was assumed not to disturb each other, with slack and command."""
+    _, out, _ = advise(result(YOLO, SEG), options=("--json", "--deadlines", "seg=60ms"))
+    advice = document(out)
+    (pair,) = [one for one in advice.measure_next if "another placement" in one.sentence]
+    # p99 of seg is 44 ms; with a tenth of margin 60 ms leave a factor of 1.24.
+    assert pair.could_change
+    assert "or seg on dla0 by more than 1.24×" in pair.sentence
+    assert pair.command == (
+        "tegrascope bench nets/yolo.onnx nets/seg.onnx --contention --on gpu,dla0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"environment": {"power_mode": "15W"}}, "power mode is MAXN in"),
+        ({"environment": {"board": "Orin NX"}}, "board is AGX Orin in"),
+        ({"environment": {"simulated": True}}, "simulated is False in"),
+    ],
+)
+def test_results_of_different_machines_are_refused(advise, changes, said):
+    """One line, status 1: figures of two machines are not added up."""
+    status, out, err = advise(result(YOLO), result(SEG, at=2, **changes))
+    assert (status, out) == (1, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_different_versions_are_told(advise):
+    """What may have changed the figures is said, and not refused."""
+    status, out, _ = advise(
+        result(YOLO, environment={"l4t": "36.3"}), result(SEG, at=2, environment={"l4t": "36.4"})
+    )
+    assert status == 0
+    assert any(note.startswith("l4t is 36.3 in") for note in document(out).notes)
+
+
+def test_one_name_of_two_files_is_refused(advise):
+    """A model that was exported anew is another one."""
+    status, _, err = advise(
+        result(YOLO), result(YOLO.model_copy(update={"model_sha256": "cd"}), SEG)
+    )
+    assert status == 1
+    assert "yolo is not the same file in" in err
+
+
+def test_simulated_figures_are_never_taken_for_real(advise):
+    """In the table and in the document."""
+    simulated = result(YOLO, SEG, is_simulated=True)
+    _, out, _ = advise(simulated)
+    assert document(out).is_simulated
+
+
+def test_table_says_all_of_it(advise):
+    """What to run where, how sure, what next, assumed, and what to measure."""
+    status, out, err = advise(result(YOLO, SEG, is_simulated=True), options=())
+    assert (status, err) == (0, "")
+    for words in (
+        "SIMULATED",
+        "net power 4.00 W ± 1.6 %",
+        "all on the GPU: net power 5.40 W",
+        "assumed:",
+        "do not slow each other: not measured",
+        "measure next: yolo on gpu and seg on dla0 were not measured together",
+        "tegrascope bench nets/yolo.onnx nets/seg.onnx --contention --on gpu,dla0",
+    ):
+        assert words in out, words
+
+
+@pytest.mark.parametrize(
+    ("options", "rates", "said"),
+    [
+        ((), "yolo=30,sge=10", "no result is of 'sge': did you mean seg?"),
+        ((), "yolo", "--rates 'yolo' is no NAME=VALUE"),
+        ((), "yolo=0", "--rates yolo=0 is no number above 0"),
+        ((), "yolo=inf", "is no number above 0"),
+        ((), "yolo=1,yolo=2", "--rates names yolo twice"),
+        ((), ",", "--rates names no model"),
+        (("--deadlines", "yolo=soon"), "yolo=1", "--deadlines yolo=soon"),
+        (("--deadlines", "seg=1s"), "yolo=1", "--rates does not name 'seg'"),
+    ],
+)
+def test_bad_requests_are_one_line(advise, options, rates, said):
+    """What is wrong, and what mends it; status 1 and nothing on standard output."""
+    status, out, err = advise(result(YOLO, SEG), options=options, rates=rates)
+    assert (status, out) == (1, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "No such file"),
+        ("not json", "is no JSON"),
+        ('{"records": []}', "is no result of a bench"),
+        ('{"schema_version": 2, "models": []}', "has schema_version 2, this version reads 1"),
+        (
+            '{"schema_version": 1, "models": [], "tegrascope": "9.9"}',
+            "it was written by tegrascope 9.9",
+        ),
+    ],
+)
+def test_files_that_are_no_results_are_one_line(advise, tmp_path, text, said):
+    """Whatever is named in their place."""
+    path = tmp_path / "result.json"
+    if text is not None:
+        path.write_text(text)
+    status, out, err = advise(str(path))
+    assert (status, out) == (1, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_model_without_energy_is_refused_with_what_to_do(advise):
+    """Nothing is guessed: bench it with telemetry, or ask for the GPU."""
+    bare = model("yolo", lane("gpu", 5.0, gpu=0.9))
+    status, _, err = advise(result(bare), rates="yolo=30")
+    assert status == 1
+    assert "its net energy is not known" in err
+    assert "--minimise gpu" in err
+
+
+def test_what_lacks_only_its_energy_is_to_be_measured_next(advise):
+    """The DLA may be better, and nobody knows: it is left out, and told how to get at it."""
+    half = model("seg", lane("gpu", 10.0, 0.24, 0.95), lane("dla0", 20.0, flags={"aliased": 3}))
+    status, out, _ = advise(result(half), rates="seg=10")
+    advice = document(out)
+    assert status == 0
+    assert where(advice.chosen) == {"seg": "gpu"}
+    (missing,) = advice.measure_next
+    assert missing.could_change
+    assert missing.sentence == (
+        "seg on dla0 could not be chosen: its net energy is not known (aliased)"
+    )
+    assert missing.command.startswith("tegrascope bench nets/seg.onnx --on dla0 ")
+
+
+def test_power_that_was_withheld_is_said_to_be_assumed(advise):
+    """They were measured together, but for their energy: the slowdown counts, and that is said."""
+    pair = together(("yolo", "gpu", 1.2), ("seg", "dla0", 1.1))
+    _, out, _ = advise(result(YOLO, SEG, contention=(pair,)))
+    advice = document(out)
+    assert advice.chosen.watts.value == pytest.approx(4.0)
+    assert (
+        "yolo on gpu and seg on dla0 draw no more together than alone: what they drew was withheld"
+        in advice.assumed
+    )
+
+
+def test_more_models_than_can_be_searched_are_refused(advise):
+    """At most ten."""
+    many = [model(f"m{n}", lane("gpu", 1.0, 0.01, 0.9)) for n in range(11)]
+    status, _, err = advise(result(*many), rates=",".join(f"m{n}=1" for n in range(11)))
+    assert status == 1
+    assert "--rates names 11 models: ask for at most 10 at once" in err
+
+
+def test_document_is_json_with_its_version(advise):
+    """For programs."""
+    _, out, _ = advise(result(YOLO, SEG))
+    assert json.loads(out)["schema_version"] == 1

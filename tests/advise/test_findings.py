@@ -1,0 +1,123 @@
+"""What costs time or energy is noticed, with the numbers behind it; and what does not is not."""
+
+import pytest
+
+from tegrascope.daemon.advise.compose import advise_on
+from tegrascope.daemon.advise.demand import Demand
+from tegrascope.daemon.advise.results import Source
+
+from .made import lane, model, result, spread
+
+DEMAND = Demand(name="net", rate_per_second=5, deadline_seconds=0.2)
+HELD = {"lowest_hertz": 1.3e9, "highest_hertz": 1.3e9}
+SANK = {"lowest_hertz": 0.9e9, "highest_hertz": 1.3e9}
+
+
+def placement(verdict, dla=10, gpu=0, reformat=0):
+    return {
+        "built": {
+            "placement": {
+                "verdict": verdict,
+                "dla_layers": [f"d{n}" for n in range(dla)],
+                "gpu_layers": [f"g{n}" for n in range(gpu)],
+                "reformat_layers": [f"r{n}" for n in range(reformat)],
+            }
+        }
+    }
+
+
+def found_in(*results):
+    sources = [Source(f"r{n}", one, {}) for n, one in enumerate(results)]
+    return advise_on(sources, [DEMAND]).findings
+
+
+def of(*lanes, **changes):
+    return result(model("net", *lanes), **changes)
+
+
+@pytest.mark.parametrize(
+    ("one", "name", "numbers"),
+    [
+        (
+            lane("gpu", 10.0, 0.1, 0.5, device_latency=spread(4.0)),
+            "enqueue_bound",
+            ("4.00 ms", "10.0 ms", "60.0 %"),
+        ),
+        (
+            lane("gpu", 10.0, 0.1, stages={"compute": spread(3.0), "h2d": spread(5.0)}),
+            "copy_bound",
+            ("inputs takes 5.00 ms", "computing 3.00 ms"),
+        ),
+        (
+            lane("dla0", 10.0, 0.1, 0.35, **placement("mixed", 40, 7, 12)),
+            "fallback_heavy",
+            ("7 layers compute on the GPU", "12 reformat", "40 are on the DLA", "35.0 % busy"),
+        ),
+        (lane("dla0", 10.0, 0.1, 0.3), "fallback_heavy", ("GPU is 30.0 % busy",)),
+        (
+            lane("gpu", 10.0, 0.1, flags={"throttled": 3}, hottest_celsius=97.0, hottest_zone="tj"),
+            "thermally_limited",
+            ("3 of 4 rounds", "97.0 °C (tj)"),
+        ),
+        (
+            lane("gpu", 10.0, 0.1, clocks={"gpu": SANK}, hottest_celsius=91.0, hottest_zone="tj"),
+            "thermally_limited",
+            ("91.0 °C", "between 900 and 1300 MHz"),
+        ),
+    ],
+)
+def test_each_is_noticed_with_its_numbers(one, name, numbers):
+    """One finding, its name, and the figures of the result that it rests on."""
+    (finding,) = found_in(of(one))
+    assert (finding.name, finding.model, finding.device) == (name, "net", one.device)
+    assert all(number in finding.sentence for number in numbers), finding.sentence
+    assert finding.mend
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        lane("gpu", 10.0, 0.1, 0.95, device_latency=spread(9.0), clocks={"gpu": HELD}),
+        lane("gpu", 10.0, 0.1, stages={"compute": spread(8.0), "h2d": spread(1.0)}),
+        lane("dla0", 10.0, 0.1, 0.05, **placement("dla_plus_reformat", 40, 0, 2)),
+        lane("gpu", 10.0, 0.1, clocks={"gpu": SANK}, hottest_celsius=60.0, hottest_zone="tj"),
+        lane("gpu", 10.0, 0.1, clocks={"gpu": HELD}, hottest_celsius=91.0, hottest_zone="tj"),
+    ],
+)
+def test_what_is_in_order_is_not_spoken_of(one):
+    """A device that works nearly all of the time, small copies, cool or steady clocks."""
+    assert found_in(of(one)) == ()
+
+
+def test_int8_slower_than_fp16_is_noticed():
+    """Of the same model on the same accelerator, in two results; and the faster one is chosen."""
+    fp16 = of(lane("dla0", 10.0, 0.05), settings={"precision": "fp16"})
+    int8 = of(
+        lane("dla0", 12.0, 0.06, **placement("dla_plus_reformat", 9, 0, 5)),
+        settings={"precision": "int8"},
+    )
+    (finding,) = found_in(fp16, int8)
+    assert finding.name == "int8_slower"
+    assert "int8 takes 12.0 ms, fp16 10.0 ms: 20.0 % more" in finding.sentence
+    assert "5 layers that only reformat" in finding.sentence
+    advice = advise_on([Source("a", fp16, {}), Source("b", int8, {})], [DEMAND])
+    assert advice.placements == 2
+    assert advice.chosen.models[0].variant == "fp16"
+
+
+def test_int8_faster_than_fp16_is_no_finding():
+    """As it should be."""
+    fp16 = of(lane("dla0", 10.0, 0.05), settings={"precision": "fp16"})
+    int8 = of(lane("dla0", 6.0, 0.03), settings={"precision": "int8"})
+    assert found_in(fp16, int8) == ()
+
+
+def test_energy_of_a_batch_is_by_input():
+    """Four inputs an inference: a quarter of its energy each, and of its rate none is lost."""
+    batch = of(
+        lane("gpu", 8.0, 0.4, 0.9, throughput_per_second={"value": 500.0}), settings={"batch": 4}
+    )
+    advice = advise_on([Source("a", batch, {})], [DEMAND])
+    assert advice.chosen.watts.value == pytest.approx(5 * 0.1)
+    assert advice.chosen.duty["gpu"] == pytest.approx(5 / 500)
+    assert advice.chosen.models[0].variant == "batch 4"

@@ -1,0 +1,137 @@
+"""A daemon's page without its daemon: the real server, store and timeline, fed by the test."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tegrascope.collectors.base import SYSTEM_CLOCK, Stamped
+from tegrascope.daemon import server as server_of
+from tegrascope.daemon.history import History
+from tegrascope.daemon.http import Serving, make_app
+from tegrascope.daemon.ledger import Ledger
+from tegrascope.daemon.run_report import RunReport
+from tegrascope.daemon.snapshot import Snapshot, SourceState
+from tegrascope.daemon.store import Store
+from tegrascope.daemon.timeline import Timeline
+from tegrascope.parsers.tegrastats import parse_line
+
+S = 1_000_000_000
+RULE_RAILS = ("VDD_GPU_SOC", "VDD_CPU_CV")
+
+Asgi = Callable[[Any, Any, Any], Any]
+
+
+class Board:
+    """The application on a free port, in a thread; ``around`` may put something in front of it."""
+
+    def __init__(
+        self, state: Path, *, simulated: bool = True, around: "Callable[[Asgi], Asgi] | None" = None
+    ) -> None:
+        self.store = Store(state / "runs.db")
+        self.timeline = Timeline(on_sealed=self.store.add_block)
+        self.ledger = Ledger(Snapshot())
+        self.ledger.describe(board="made-board", simulated=simulated)
+        self.problem: str | None = None
+        self.note: str | None = None
+        self.total: tuple[str, ...] = RULE_RAILS
+        listener = server_of.bind("127.0.0.1:0")
+        self.url = server_of.url_of(listener)
+        self.origin = self.url
+        self._stop = threading.Event()
+        app: Any = make_app(self._serving())
+        if around is not None:
+            app = around(app)
+        self._thread = threading.Thread(target=self._serve, args=(app, listener))
+        self._thread.start()
+
+    def _serving(self) -> Serving:
+        return Serving(
+            ledger=self.ledger,
+            timeline=self.timeline,
+            history=History(self.store.path),
+            clock=SYSTEM_CLOCK,
+            problem=lambda: self.problem,
+            start_run=lambda name: name,
+            mark_window=lambda _: {},
+            token="secret",
+            note=lambda: self.note,
+            rule=lambda: type("Rule", (), {"total": self.total}),  # type: ignore[arg-type,return-value]
+        )
+
+    def _serve(self, app: Any, listener: Any) -> None:
+        async def stopped() -> None:
+            await asyncio.to_thread(self._stop.wait)
+
+        asyncio.run(server_of.serve(app, listener, stopped))
+
+    def sample(self, values: Mapping[str, float], ago: float = 0.0) -> None:
+        """Take one sample that came so many seconds ago."""
+        now_ns = SYSTEM_CLOCK.monotonic_ns() - int(ago * S)
+        wall_ns = SYSTEM_CLOCK.wall_ns() - int(ago * S)
+        assert self.timeline.append(now_ns, wall_ns, values)
+        latest = Stamped(now_ns, parse_line("RAM 1/2MB"), wall_ns)
+        state = SourceState("tegrastats", 0.1, latest, 1 + self._samples())
+        self.ledger.update(sources=(state,))
+
+    def _samples(self) -> int:
+        sources = self.ledger.snapshot.sources
+        return sources[0].samples if sources else 0
+
+    def fill(
+        self,
+        make: "Callable[[float], Mapping[str, float]]",
+        since: float,
+        until: float,
+        step: float,
+    ) -> None:
+        """Take samples from ``since`` to ``until`` seconds ago, a step apart."""
+        count = round((since - until) / step)
+        for number in range(count + 1):
+            ago = since - number * step
+            self.sample(make(ago), ago)
+
+    def finish(self, ago: float, lasted: float, **fields: Any) -> RunReport:
+        """Store a run that began so many seconds ago; a plain name has a steady phase."""
+        made = report(ago, lasted, **fields)
+        self.store.finish(made)
+        if made.workload not in self.ledger.snapshot.workloads:
+            known = self.ledger.snapshot.workloads
+            self.ledger.set_workloads(
+                {**{name: one.device for name, one in known.items()}, made.workload: made.device}
+            )
+        self.ledger.run_ended(made)
+        return made
+
+    def begin(self, ago: float, **fields: Any) -> RunReport:
+        """Store a run that is in flight."""
+        made = report(ago, 0.0, **{"outcome": "failed", "reason": "the daemon ended", **fields})
+        self.store.begin(made)
+        self.ledger.run_began(made.workload, made.run_id, None, 0.0)
+        return made
+
+    def stop(self) -> None:
+        """End it."""
+        self._stop.set()
+        self._thread.join(20)
+        self.store.close()
+
+
+def report(ago: float, lasted: float, **fields: Any) -> RunReport:
+    """Return a run that began so many seconds ago, with a steady phase in its middle."""
+    now_ns = SYSTEM_CLOCK.monotonic_ns()
+    began, ended = now_ns - int(ago * S), now_ns - int((ago - lasted) * S)
+    steady = {"begin_ns": began + (ended - began) // 4, "end_ns": ended - (ended - began) // 4}
+    plain: dict[str, Any] = {
+        "run_id": f"0199aaaa-0000-7000-8000-{int(ago * 1000):012d}",
+        "workload": "resnet",
+        "backend": "tensorrt",
+        "device": "dla0",
+        "outcome": "ok",
+        "started_wall_ns": SYSTEM_CLOCK.wall_ns() - int(ago * S),
+        "started_ns": began,
+        "ended_ns": ended,
+        "phases": {"steady": steady} if lasted else {},
+    }
+    return RunReport.model_validate(plain | fields)

@@ -1,0 +1,134 @@
+"""The page of a run in a real browser: all that its record holds, and nothing that it does not."""
+
+import pytest
+
+from tegrascope.daemon.run_report import Energy, Interval, RailEnergy
+
+from .test_status_page import AUDIT, telemetry
+
+LATENCY = {
+    "count": 4000,
+    "min_seconds": 0.001,
+    "mean_seconds": 0.0021,
+    "p50_seconds": 0.002,
+    "p90_seconds": 0.003,
+    "p95_seconds": 0.004,
+    "p99_seconds": 0.006,
+    "p999_seconds": 0.009,
+    "max_seconds": 0.0125,
+}
+ENERGY = Energy(
+    rule="made",
+    total_rails=("VDD_GPU_SOC", "VDD_CPU_CV"),
+    rails={"VDD_GPU_SOC": RailEnergy(gross_joules=160.0, mean_watts=8.0, baseline_watts=2.0)},
+    gross_joules=240.0,
+    net_joules=180.0,
+    gross_joules_per_inference=0.06,
+    net_joules_per_inference=0.045,
+    gross_interval=Interval(low=232.0, high=252.0),
+    net_interval=Interval(low=170.0, high=194.0),
+    largest_uncertainty="baseline_drift",
+)
+PLACEMENT = {
+    "verdict": "mixed",
+    "loadables": 2,
+    "dla_layers": ("conv1", "conv2"),
+    "gpu_layers": ("softmax",),
+    "reformat_layers": ("copy in",),
+}
+
+
+def text(tab, section: str) -> str:
+    words = tab.run(
+        f"document.querySelector('section[aria-labelledby={section}]')?.innerText ?? ''"
+    )
+    return " ".join(str(words).split())
+
+
+def open_run(show, board, made, **look):
+    tab = show(f"{board.url}runs/{made.run_id}", **look)
+    tab.wait_for("document.querySelector('#facts') && document.querySelector('#power path.curve')")
+    return tab
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False)], ids=["wide", "phone"])
+def test_page_tells_the_whole_record(board, show, width, dark):
+    """Latency, energy with its interval, placement, flags and company are there in words."""
+    board.fill(telemetry, 60, 1, 0.5)
+    other = board.finish(48, 12, workload="yolo", device="gpu")
+    made = board.finish(
+        50,
+        20,
+        inferences=4000,
+        throughput_per_second=400.0,
+        latency=LATENCY,
+        energy=ENERGY,
+        built={"placement": PLACEMENT, "requested_precision": "fp16"},
+        quality=("fallback", "simulated"),
+        overlapping_runs=(other.run_id,),
+        cold_start_seconds={"load": 0.5},
+        environment={"simulated": True, "versions": {"tensorrt": "10.3"}},
+    )
+    tab = open_run(show, board, made, width=width, dark=dark)
+    latency = text(tab, "latency")
+    for words in ("4,000 inferences", "p50 (median)", "2.00 ms", "p99.9", "9.00 ms", "12.5 ms"):
+        assert words in latency
+    widths = tab.run(
+        "[...document.querySelectorAll('#latency ~ table rect')].map(r => r.getAttribute('width'))"
+    )
+    assert widths == ["8.00%", "16.00%", "24.00%", "32.00%", "48.00%", "72.00%", "100.00%"]
+    energy = text(tab, "energy")
+    for words in ("240 J", "232 J to 252 J", "60.0 mJ (58.0 mJ to 63.0 mJ)", "45.0 mJ"):
+        assert words in energy
+    assert "Largest uncertainty: baseline drift" in energy
+    placement = text(tab, "placement")
+    for words in ("mixed", "Layers that fell back to the GPU: 1", "softmax", "2 DLA loadables"):
+        assert words in placement
+    assert "Layers that compute ran on the GPU although" in text(tab, "flags")
+    link = "document.querySelector('#overlaps ~ ul a').href"
+    assert tab.run(link) == f"{board.url}runs/{other.run_id}"
+    assert "these figures are of no real board" in tab.run("document.body.innerText")
+    bands = tab.run("[...document.querySelectorAll('#lanes a')].map(a => a.textContent).join()")
+    assert "resnet on dla0" in bands
+    assert "yolo on gpu" in bands
+    assert tab.run(AUDIT) == []
+    assert tab.complaints == []
+    assert {url for url in tab.asked if not url.startswith(board.url)} == set()
+
+
+def test_what_the_record_lacks_has_no_place(board, show):
+    """Few inferences have no p99.9, a withheld figure is said to be, and nothing is made up."""
+    board.fill(telemetry, 60, 1, 0.5)
+    withheld = ENERGY.model_copy(
+        update={"gross_joules_per_inference": None, "net_joules_per_inference": None}
+    )
+    made = board.finish(
+        50, 20, latency={**LATENCY, "count": 100}, energy=withheld, quality=("overlapped",)
+    )
+    tab = open_run(show, board, made)
+    assert "p99.9" not in text(tab, "latency")
+    assert "mJ" not in text(tab, "energy")
+    assert "withheld: overlapped" in text(tab, "energy")
+    assert text(tab, "placement") == ""
+    assert "simulated" not in tab.run("document.querySelector('main').innerText")
+    failed = board.finish(40, 1, outcome="failed", reason="no engine", phases={})
+    other = open_run(show, board, failed)
+    assert "failed: no engine" in other.run("document.getElementById('trouble').innerText")
+    assert text(other, "latency") + text(other, "energy") == ""
+
+
+def test_run_in_flight_becomes_its_record(board, show):
+    """While it runs the page says so; when it ends the record comes by itself."""
+    board.fill(telemetry, 60, 1, 0.5)
+    made = board.begin(10, workload="now")
+    tab = show(f"{board.url}runs/{made.run_id}")
+    tab.wait_for("document.getElementById('under').innerText.includes('Running on dla0')")
+    board.finish(10, 9, workload="now", run_id=made.run_id)
+    tab.wait_for("document.querySelector('#facts')")
+    assert tab.complaints == []
+
+
+def test_run_that_is_not_there_is_told(board, show):
+    """A wrong address ends in a sentence."""
+    tab = show(f"{board.url}runs/0199")
+    tab.wait_for("document.getElementById('trouble').innerText.includes('no finished run 0199')")
