@@ -195,7 +195,10 @@ def test_runs_in_short_are_what_the_reports_say(tmp_path):
     store.finish(made)
     store.begin(made.model_copy(update={"run_id": "r2", "started_wall_ns": 9 * S}))
     told = json.loads("".join(summaries(History(store.path), 10, None)))
-    assert [run["run_id"] for run in told["in_flight"]] == ["r2"]
+    (running,) = told["in_flight"]
+    assert (running["run_id"], running["started_seconds"]) == ("r2", 9.0)
+    unknown = ("outcome", "reason", "ended_ns", "inferences")
+    assert {running[name] for name in unknown} == {None}  # what is stored is for a daemon's death
     (run,) = told["runs"]
     assert run["steady"] == {"begin_ns": 12, "end_ns": 18}
     assert run["quality"] == ["overlapped", "simulated"]

@@ -244,6 +244,24 @@ def test_silence_is_told_and_ends(board, show):
     tab.wait_for("document.getElementById('trouble').innerText.includes('No answer')")
 
 
+def test_what_was_is_not_told_as_what_is(board, show):
+    """After the last sample no figure is of now; the past is still there to be pointed at."""
+    board.fill(telemetry, 60, 20, 1.0)
+    tab = show(board.url)
+    tab.wait_for("document.getElementById('cursor').innerText.startsWith('no sample since')")
+    assert tab.run(told("module")) == "–"
+    tab.run("document.querySelector('#power details').open = true")
+    row = "document.querySelector('#power tbody tr')?.innerText.replace(/\\u00a0/g, ' ') ?? ''"
+    assert tab.wait_for(row).split("\t")[:3] == ["module", "–", "12.0 W"]
+    tab.run("document.querySelector('#power .stage').focus()")
+    tab.press("End", 35)
+    assert tab.run(told("module")) == "12.0 W"
+    board.sample(telemetry(0))
+    tab.press("Escape", 27)
+    tab.wait_for("document.getElementById('cursor').innerText.startsWith('figures of')")
+    assert tab.run(told("module")) == "12.0 W"
+
+
 def test_page_works_behind_a_password_and_a_prefix(tmp_path, show):
     """All it asks for is relative to itself, and the browser sends what it was given."""
     expected = b"Basic " + base64.b64encode(b"me:secret")
