@@ -142,6 +142,8 @@ class ApiClient:
             mend = "name the daemon's own token file in TEGRASCOPE_TOKEN_FILE"
             return RefusedError(401, f"{self.url} does not take this token", mend)
         mend = "put user and password into the address: TEGRASCOPE_URL=https://USER:PASSWORD@HOST"
+        if self._address is not None and self._address.authorization is not None:
+            return RefusedError(401, f"{self.url} does not take this user and password", mend)
         return RefusedError(401, f"{self.url} wants a user and a password", mend)
 
     def _connect(self, address: "Address") -> HTTPConnection:

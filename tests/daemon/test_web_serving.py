@@ -336,6 +336,8 @@ def test_own_client_speaks_tls_and_passwords(site, monkeypatch):
     nobody = ApiClient(f"https://localhost:{port}")
     with pytest.raises(RefusedError, match="wants a user and a password"):
         nobody.get("/api/v1/runs")
+    with pytest.raises(RefusedError, match="does not take this user and password"):
+        ApiClient(where.replace("p%77", "wrong")).get("/api/v1/runs")
     assert nobody.post("/api/v1/windows", b"{}") == {"run_id": "0194"}
     assert nobody.get("/api/v1/runs") == {"runs": [], "active": {}}
     with pytest.raises(UnreachableError, match="https://"):
