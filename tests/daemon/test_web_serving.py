@@ -209,6 +209,19 @@ def test_changes_come_into_force_as_in_node_exporter(site, caplog):
     assert "requests are answered again" in caplog.text
 
 
+def test_status_page_keeps_the_policy_that_it_needs(site):
+    """What the file says for all answers is not said over what the page says of itself."""
+    said = "default-src 'self'"
+    address = site.start(f'http_server_config: {{headers: {{Content-Security-Policy: "{said}"}}}}')
+    found = {}
+    for path in ("/", "/metrics"):
+        with closing(http.client.HTTPConnection(*address, timeout=10)) as peer:
+            peer.request("GET", path)
+            found[path] = peer.getresponse().headers.get_all("Content-Security-Policy")
+    assert found["/metrics"] == [said]
+    assert [policy.split(";")[0] for policy in found["/"]] == ["default-src 'none'"]
+
+
 def test_connection_outlives_a_bad_file_but_is_not_answered(site):
     """Who is connected already gets 500 while the file is bad, and an answer when it is mended."""
     context = ssl.create_default_context(cafile=site.directory / "server.pem")

@@ -64,17 +64,17 @@ async function lookAtRuns({ time, workloads }) {
   if (runsOf.again === 0 && time - runsOf.time < RUNS_EVERY_SECONDS) return;
   runsOf = { key, time, again: Math.max(0, runsOf.again - 1) };
   runs = await ask("api/v1/summaries", { limit: PAGE_RUNS });
-  await showRuns();
+  showRuns();
 }
 
-async function showRuns() {
+function showRuns() {
   const newest = new Set(runs.runs.map((run) => run.run_id));
   older = older.filter((run) => !newest.has(run.run_id));
   const finished = [...runs.runs, ...older];
   runsTable.render(runs.in_flight, finished);
   at("older").hidden = isAllShown || runs.runs.length < PAGE_RUNS;
   const flags = [...new Set([...runs.in_flight, ...finished].flatMap((run) => run.quality))];
-  at("meanings").replaceChildren(...(await explained(flags)));
+  at("meanings").replaceChildren(...explained(flags));
 }
 
 async function showOlder() {
@@ -83,7 +83,7 @@ async function showOlder() {
   const known = new Set([...runs.runs, ...older].map((run) => run.run_id));
   older.push(...answer.runs.filter((run) => !known.has(run.run_id)));
   isAllShown = answer.runs.length < PAGE_RUNS;
-  await showRuns();
+  showRuns();
 }
 
 function showStatus(status) {

@@ -39,7 +39,7 @@ async function show() {
   );
   const sections = [timeline, latency(report), energy(report), placement(report), telemetry(report), overlaps(report)];
   at("sections").replaceChildren(
-    ...[await flags(report), ...sections, facts(report)].filter((one) => one !== null),
+    ...[flags(report), ...sections, facts(report)].filter((one) => one !== null),
   );
   await drawTimeline(report, new Charts(charts, cursor));
   return true;
