@@ -158,6 +158,23 @@ def test_runs_are_bands_and_rows_that_lead_to_the_run(busy, show):
     assert tab.complaints == []
 
 
+def test_many_workloads_leave_room_for_the_charts(board, show):
+    """Of many long names a few are in the legend and the rest are counted; no lane's name is cut."""
+    devices = ("gpu", "dla0", "dla1", "cpu", "external")
+    for number in range(40):
+        name = f"detector-of-the-front-left-camera-quantised-to-int8-v{number:02}"
+        board.finish(600 - 10 * number, 8, workload=name, device=devices[number % 5])
+    tab = show(board.url, width=390)
+    tab.wait_for(f"{BANDS}.length === 40")
+    legend = tab.run("[...document.querySelectorAll('#lanes .legend li')].map(li => li.innerText)")
+    assert len(legend) == 13
+    assert legend[-1].startswith("and 28 more")
+    names = "[...document.querySelectorAll('#lanes text.tick')]"
+    assert tab.run(f"{names}.map(text => text.textContent)") == sorted(devices)
+    assert tab.run(f"Math.min(...{names}.map(text => text.getBBox().x))") >= 0
+    assert tab.run(AUDIT) == []
+
+
 def test_charts_are_read_by_keyboard(busy, show):
     """Tab leads to a chart, arrow keys move through its time, and what is there is read out."""
     tab = show(busy.url)

@@ -6,7 +6,8 @@ import { figure, isArea, labelOf } from "./signals.js";
 import { MODULE } from "./series.js";
 import { clock } from "./words.js";
 
-export const LEFT = 40;
+/** Room for the longest name of a lane, which is a device, and for figures. */
+export const LEFT = 56;
 const RIGHT = 8;
 const TOP = 6;
 const BOTTOM = 20;
