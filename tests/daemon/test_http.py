@@ -65,11 +65,12 @@ def test_slow_peers_are_cut_off_and_scrapes_go_on(server):
         b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 2_000_000,
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 17_000 + b"\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
         b"GET /metrics HTTP/1.1\r\n\r\n",
         b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
-    ids=["url", "header", "headers", "tls", "no-host", "raw-bytes"],
+    ids=["url", "header", "headers", "at-once", "tls", "no-host", "raw-bytes"],
 )
 def test_floods_and_nonsense_are_refused(server, flood, caplog):
     """What is too long or no HTTP gets a status or nothing, and is cut off; the log is quiet."""
