@@ -54,6 +54,15 @@ def test_prometheus_reads_what_is_shipped(name):
     assert told.returncode == 0, told.stdout + told.stderr
 
 
+@pytest.mark.parametrize("name", ["fleet-files.yml", "fleet-http.yml", "receiver.yml"])
+def test_alerts_of_a_fleet_are_told_to_someone(name):
+    """What loads the rules names the Alertmanager too, as the configuration of one board does."""
+    one = yaml.safe_load((SHIPPED / "prometheus.yml").read_text(encoding="utf-8"))
+    many = yaml.safe_load((SHIPPED / name).read_text(encoding="utf-8"))
+    assert one["alerting"]["alertmanagers"]
+    assert (many["rule_files"], many["alerting"]) == (one["rule_files"], one["alerting"])
+
+
 @needs_prometheus
 def test_prometheus_reads_what_the_page_shows(tmp_path):
     """Each YAML of the page is a configuration, a part of one, or a web configuration."""
