@@ -26,7 +26,7 @@ class Http1Only(H11Protocol):
     async def _check_protocol(self, event: Request) -> None:
         if event.method == b"PRI":
             raise NotServedError
-        # H11 holds to the limit while it waits for the rest; a head that came at once may be longer.
+        # H11 looks at the limit only while it waits for the rest of a head.
         if _length(event) > self.config.h11_max_incomplete_size:
             await self._send_error_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             await self.send(Closed())

@@ -64,6 +64,29 @@ def test_alerts_of_a_fleet_are_told_to_someone(name):
 
 
 @needs_prometheus
+def test_silent_robots_are_found_by_the_query_of_the_page(tmp_path):
+    """Who sent during the last day and sends no more; not who sends, nor who left days ago."""
+    (query,) = re.findall(r"^```promql\n(.*?)\n```", PAGE.read_text("utf-8"), re.DOTALL | re.M)
+    silent = {"labels": 'up{instance="off", job="tegrascope"}', "value": 1}
+    cases = {
+        "input_series": [
+            {"series": 'up{instance="off", job="tegrascope"}', "values": "1x9 _x2000"},
+            {"series": 'up{instance="on", job="tegrascope"}', "values": "1x2009"},
+        ],
+        "promql_expr_test": [
+            {"expr": query, "eval_time": at, "exp_samples": found}
+            for at, found in (("9m", []), ("1h", [silent]), ("1500m", []))
+        ],
+    }
+    path = tmp_path / "cases.yml"
+    path.write_text(yaml.safe_dump({"rule_files": [], "tests": [{"interval": "1m", **cases}]}))
+    told = subprocess.run(
+        ["promtool", "test", "rules", path], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
+@needs_prometheus
 def test_prometheus_reads_what_the_page_shows(tmp_path):
     """Each YAML of the page is a configuration, a part of one, or a web configuration."""
     blocks = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)

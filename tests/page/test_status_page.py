@@ -159,7 +159,7 @@ def test_runs_are_bands_and_rows_that_lead_to_the_run(busy, show):
 
 
 def test_many_workloads_leave_room_for_the_charts(board, show):
-    """Of many long names a few are in the legend and the rest are counted; no lane's name is cut."""
+    """Of many long names a few are in the legend, the rest are counted; no lane's name is cut."""
     devices = ("gpu", "dla0", "dla1", "cpu", "external")
     for number in range(40):
         name = f"detector-of-the-front-left-camera-quantised-to-int8-v{number:02}"
