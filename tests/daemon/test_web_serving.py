@@ -222,6 +222,15 @@ def test_status_page_keeps_the_policy_that_it_needs(site):
     assert [policy.split(";")[0] for policy in found["/"]] == ["default-src 'none'"]
 
 
+def test_own_client_is_told_of_a_bad_file(site):
+    """A daemon that refuses for its own file's sake is there, and its log has the line."""
+    _, port = site.start("http_server_config: {http2: false}")
+    assert ApiClient(f"http://localhost:{port}").get("/api/v1/runs") == {"runs": [], "active": {}}
+    site.write("nonsense: 1")
+    with pytest.raises(RefusedError, match="answers 500: see its log: its web configuration"):
+        ApiClient(f"http://localhost:{port}").get("/api/v1/runs")
+
+
 def test_connection_outlives_a_bad_file_but_is_not_answered(site):
     """Who is connected already gets 500 while the file is bad, and an answer when it is mended."""
     context = ssl.create_default_context(cafile=site.directory / "server.pem")
@@ -355,6 +364,10 @@ def test_own_client_speaks_tls_and_passwords(site, monkeypatch):
     assert nobody.get("/api/v1/runs") == {"runs": [], "active": {}}
     with pytest.raises(UnreachableError, match="https://"):
         ApiClient(f"http://localhost:{port}").get("/api/v1/runs")
+    site.write(tls(), users(), "rate_limit: {interval: 1h, burst: 1}")
+    assert ApiClient(where).get("/api/v1/runs")
+    with pytest.raises(RefusedError, match="answers 429: the rate_limit"):
+        ApiClient(where).get("/api/v1/runs")
     monkeypatch.setenv("TEGRASCOPE_CA_FILE", str(site.directory / "none.pem"))
     with pytest.raises(Mendable, match="TLS can't be set up"):
         ApiClient(where).get("/api/v1/runs")
