@@ -121,6 +121,7 @@ def test_fleet_is_found(fleet, monitoring, tmp_path):
         )
         by_http.wait_for_scrape(6)
         by_files.wait_for_scrape(1)
+        (robot,) = by_files.query("tegra_info")
     finally:
         counting.stop()
     names = {one["metric"]["instance"] for one in by_http.query("tegra_info")}
@@ -129,7 +130,6 @@ def test_fleet_is_found(fleet, monitoring, tmp_path):
     assert by_http.values('tegrascope_source_up{source="simulator"}') == [1.0] * 6
     runs = by_http.values('sum by (instance) (tegra_inference_runs_total{simulated="true"})')
     assert len(runs) == 6
-    (robot,) = by_files.query("tegra_info")
     assert {"instance": "robot-001", "site": "hall-1"}.items() <= robot["metric"].items()
 
 
