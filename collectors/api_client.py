@@ -16,6 +16,11 @@ from urllib.parse import unquote, urlsplit
 from ..parsers.errors import Mendable
 
 DEFAULT_URL = "http://127.0.0.1:9754"
+# What the daemon's gate answers in plain words, and what ends it.
+_BEFORE_THE_API = {
+    429: "the rate_limit of its web configuration file; ask less often, or raise it",
+    500: "see its log: its web configuration file may have become bad",
+}
 
 
 class UnreachableError(Mendable):
@@ -121,8 +126,7 @@ class ApiClient:
             connection.request(method, address.before + path, body, headers)
             answer = connection.getresponse()
             status, text = answer.status, answer.read()
-            parse = read if status < 400 else json.loads
-            document = None if status == 401 else parse(text)
+            document = read(text) if status < 400 else None
         except (OSError, HTTPException, ValueError) as error:
             raise UnreachableError(
                 f"no tegrascope daemon answers at {self.url} ({error or type(error).__name__})",
@@ -133,15 +137,29 @@ class ApiClient:
         if status == 401:
             raise self._unknown_here(token)
         if status >= 400:
-            said = document.get("error") if isinstance(document, dict) else None
-            raise RefusedError(status, f"{self.url} answers {status}", str(said or "see its log"))
+            raise self._refused(status, text)
         return document
+
+    def _refused(self, status: int, text: bytes) -> Mendable:
+        """Return what an answer says that is none, of the API or of who stands before it."""
+        try:
+            document = json.loads(text)
+            said = str(document.get("error") or "") if isinstance(document, dict) else ""
+        except ValueError:
+            if status not in _BEFORE_THE_API:
+                mend = "give the address as https:// if it serves TLS"
+                what = f"no tegrascope daemon answers at {self.url} (status {status})"
+                return UnreachableError(what, mend)
+            said = _BEFORE_THE_API[status]
+        return RefusedError(status, f"{self.url} answers {status}", said or "see its log")
 
     def _unknown_here(self, token: str | None) -> RefusedError:
         if token is not None:
             mend = "name the daemon's own token file in TEGRASCOPE_TOKEN_FILE"
             return RefusedError(401, f"{self.url} does not take this token", mend)
         mend = "put user and password into the address: TEGRASCOPE_URL=https://USER:PASSWORD@HOST"
+        if self._address is not None and self._address.authorization is not None:
+            return RefusedError(401, f"{self.url} does not take this user and password", mend)
         return RefusedError(401, f"{self.url} wants a user and a password", mend)
 
     def _connect(self, address: "Address") -> HTTPConnection:

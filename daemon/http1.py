@@ -11,6 +11,7 @@ from typing import Any
 
 from h11 import Request, Response
 from hypercorn import protocol
+from hypercorn.events import Closed
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.typing import H11SendableEvent
 
@@ -24,6 +25,11 @@ class Http1Only(H11Protocol):
 
     async def _check_protocol(self, event: Request) -> None:
         if event.method == b"PRI":
+            raise NotServedError
+        # H11 looks at the limit only while it waits for the rest of a head.
+        if _length(event) > self.config.h11_max_incomplete_size:
+            await self._send_error_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            await self.send(Closed())
             raise NotServedError
 
     async def _create_stream(self, request: Request) -> None:
@@ -46,6 +52,12 @@ class Http1Only(H11Protocol):
                 reason=_REASONS.get(event.status_code, b""),
             )
         await super()._send_h11_event(event)
+
+
+def _length(head: Request) -> int:
+    """Return how many bytes a request's head has, without its line ends."""
+    pairs = sum(len(name) + len(value) + 2 for name, value in head.headers.raw_items())
+    return len(head.method) + len(head.target) + pairs
 
 
 def speak_http1_only() -> None:

@@ -121,6 +121,10 @@ def _tell(error: Any, model: type[BaseModel]) -> str:
             if near
             else "unknown key; known are " + (", ".join(known))
         )
+    elif error["type"] == "model_type":
+        said = "must be a mapping; known keys are " + ", ".join(_keys_at(where, model))
+    elif error["type"] == "dict_type":
+        said = "must be a mapping of names"
     else:
         said = str(error["msg"]).removeprefix("Value error, ")
         if error["type"] not in ("missing", "value_error") and not isinstance(

@@ -53,7 +53,9 @@ class WebGate:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(extra)
+                headers = MutableHeaders(scope=message)
+                for name, value in extra.items():
+                    headers.setdefault(name, value)  # the status page has a policy of its own
             await send(message)
 
         app: ASGIApp = self._app

@@ -171,7 +171,7 @@ def test_provisioning_is_what_grafana_takes():
     assert exemplar["name"] == "run_id"
     # Grafana reads `$$` of such a file as `$`, and a single one as the name of an environment's.
     assert "$" not in exemplar["url"].replace("$${", "")
-    assert exemplar["url"].endswith("/api/v1/runs/$${__value.raw}")
+    assert exemplar["url"].endswith("instance}/runs/$${__value.raw}")
     made = yaml.safe_load((folder / "dashboards/tegrascope.yaml").read_text(encoding="utf-8"))
     (provider,) = made["providers"]
     assert (made["apiVersion"], provider["type"]) == (1, "file")

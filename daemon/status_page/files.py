@@ -1,58 +1,31 @@
-"""The files of the page, as they lie in the package; what a browser has it is not sent again."""
+"""The pages, made of the files in the package; what a browser has it is not sent again."""
 
+import hashlib
 from pathlib import Path
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ... import __version__
+from .document import make_document
 from .packed import pack, packed, takes_gzip
 
 DIRECTORY = Path(__file__).with_name("static")
-_TYPES = {
-    ".css": "text/css",
-    ".html": "text/html",
-    ".js": "text/javascript",
-    ".json": "application/json",
-    ".svg": "image/svg+xml",
-}
-# Nothing from anywhere else, nothing written into the page, and no page around it.
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    )
-)
+_TYPE = "text/html"
 
 
 def answer(name: str, request: Request) -> Response:
-    """Return a file, or nothing but its headers where the browser has it already.
+    """Return a page, or nothing but its headers where the browser has it already.
 
     Args:
-        name: Of the file.
+        name: Of its HTML in ``DIRECTORY``.
         request: Says what the browser has already, and whether it unpacks.
-
-    Raises:
-        HTTPException: There is no such file.
     """
-    path = DIRECTORY / name
-    kind = _TYPES.get(path.suffix)
-    # A name comes from one segment of a URL, which may hold an encoded slash all the same.
-    if kind is None or path.parent != DIRECTORY or not path.is_file():
-        raise HTTPException(404, f"no file {name}")
-    told = path.stat()
+    document = make_document(DIRECTORY / name)
     # Weak, since it may be compressed on its way.
-    tag = f'W/"{__version__}-{told.st_mtime_ns:x}-{told.st_size:x}"'
+    tag = f'W/"{hashlib.sha256(document.content).hexdigest()[:32]}"'
     headers = {
         "cache-control": "no-cache",
-        "content-security-policy": POLICY,
+        "content-security-policy": document.policy,
         "etag": tag,
         "referrer-policy": "no-referrer",
         "x-content-type-options": "nosniff",
@@ -60,10 +33,9 @@ def answer(name: str, request: Request) -> Response:
     known = request.headers.get("if-none-match", "").split(",")
     if tag in (one.strip() for one in known):
         return Response(status_code=304, headers=headers)
-    content = path.read_bytes()
     if takes_gzip(request):
-        sent = packed(pack([content]), kind)
+        sent = packed(pack([document.content]), _TYPE)
     else:
-        sent = Response(content, media_type=kind)
+        sent = Response(document.content, media_type=_TYPE)
     sent.headers.update(headers)
     return sent

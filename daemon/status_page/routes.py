@@ -29,17 +29,14 @@ _LATEST_SECONDS = 9e9
 
 
 def page_routes(serving: "Serving") -> list[Route]:
-    """Return the routes of the page: its files and its answers."""
+    """Return the routes of the page: its documents and its answers."""
     streams = asyncio.Semaphore(_STREAMS_AT_MOST)
 
     async def index(request: Request) -> Response:
-        return _file(request, "index.html")
+        return _page(request, "index.html")
 
     async def run(request: Request) -> Response:
-        return _file(request, "run.html")
-
-    async def static(request: Request) -> Response:
-        return _file(request, request.path_params["name"])
+        return _page(request, "run.html")
 
     async def status(_: Request) -> Response:
         from .status import status_of
@@ -72,14 +69,13 @@ def page_routes(serving: "Serving") -> list[Route]:
     return [
         Route("/", index),
         Route("/runs/{run_id}", run),
-        Route("/static/{name}", static),
         Route("/api/v1/status", status),
         Route("/api/v1/series", series),
         Route("/api/v1/summaries", summaries),
     ]
 
 
-def _file(request: Request, name: str) -> Response:
+def _page(request: Request, name: str) -> Response:
     from .files import answer
 
     return answer(name, request)

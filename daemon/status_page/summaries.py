@@ -17,15 +17,18 @@ def _field(name: str, path: str) -> str:
     return f"'{name}', json_extract(report, '$.{path}')"
 
 
+def _of_the_end(name: str) -> str:
+    # What stands in a run in flight is for the case that the daemon dies: nothing of it is so yet.
+    return f"'{name}', CASE WHEN in_flight THEN NULL ELSE json_extract(report, '$.{name}') END"
+
+
 _SUMMARY = "json_object({})".format(
     ", ".join(
         (
-            "'run_id', run_id, 'workload', workload, 'device', device, 'outcome', outcome",
+            "'run_id', run_id, 'workload', workload, 'device', device",
             "'started_seconds', started_wall_ns / 1e9",
-            *(
-                _field(name, name)
-                for name in ("reason", "started_ns", "ended_ns", "inferences", "batch")
-            ),
+            *(_of_the_end(name) for name in ("outcome", "reason", "ended_ns", "inferences")),
+            *(_field(name, name) for name in ("started_ns", "batch")),
             _field("throughput_per_second", "throughput_per_second"),
             *(_field(name, name) for name in ("quality", "overlapping_runs")),
             _field("steady", "phases.steady"),
@@ -43,7 +46,8 @@ def summaries(
 ) -> Generator[str, None, None]:
     """Yield the pieces of a JSON document with the runs in flight and the latest finished ones.
 
-    It is ``{"in_flight", "runs"}``, newest first, of each what the table shows.
+    It is ``{"in_flight", "runs"}``, newest first, of each what the table shows. How a run in
+    flight ends is not known: its outcome, reason, end and number of inferences are null.
 
     Args:
         history: The store.

@@ -65,11 +65,12 @@ def test_slow_peers_are_cut_off_and_scrapes_go_on(server):
         b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 2_000_000,
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 17_000 + b"\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
         b"GET /metrics HTTP/1.1\r\n\r\n",
         b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
-    ids=["url", "header", "headers", "tls", "no-host", "raw-bytes"],
+    ids=["url", "header", "headers", "at-once", "tls", "no-host", "raw-bytes"],
 )
 def test_floods_and_nonsense_are_refused(server, flood, caplog):
     """What is too long or no HTTP gets a status or nothing, and is cut off; the log is quiet."""
@@ -129,9 +130,7 @@ def test_http_2_without_asking_is_cut_off(server, caplog):
         ("GET", "/api/v1/series?until=inf", 400),
         ("GET", "/api/v1/summaries?limit=0", 400),
         ("GET", "/static/", 404),
-        ("GET", "/static/none.js", 404),
-        ("GET", "/static/..%2Ffiles.py", 404),
-        ("GET", "/static/%00.js", 404),
+        ("GET", "/static/live.js", 404),
         ("DELETE", "/metrics", 405),
         ("PUT", "/api/v1/runs", 405),
     ],
@@ -158,12 +157,12 @@ def test_status_page_is_sent_once_and_asks_nobody_else(server, path):
     status, headers, text = server.ask("GET", path)
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert text.startswith(b"<!DOCTYPE html>")
-    assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
+    assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'sha256-")
     again = server.ask("GET", path, **{"If-None-Match": headers["etag"]})
     assert (again[0], again[2]) == (304, b"")
 
 
-@pytest.mark.parametrize("path", ["/", "/static/live.js", "/api/v1/series", "/api/v1/summaries"])
+@pytest.mark.parametrize("path", ["/", "/runs/0199", "/api/v1/series", "/api/v1/summaries"])
 def test_status_page_is_the_same_packed(server, path):
     """A browser gets in gzip what a curl gets as it is."""
     server.timeline.append(S, time.time_ns(), {"gpu.utilization_ratio": 0.5})

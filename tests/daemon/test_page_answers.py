@@ -1,5 +1,7 @@
 """What the page is given: files with their headers, steps of telemetry, and runs in short."""
 
+import base64
+import hashlib
 import json
 import re
 from itertools import pairwise
@@ -10,12 +12,12 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from tegrascope.daemon.history import History
 from tegrascope.daemon.identity import boot_id
 from tegrascope.daemon.run_report import Flag, RunReport
+from tegrascope.daemon.status_page.document import make_document
 from tegrascope.daemon.status_page.files import DIRECTORY, answer
 from tegrascope.daemon.status_page.series import Window, series
 from tegrascope.daemon.status_page.summaries import summaries
@@ -26,6 +28,7 @@ S = 1_000_000_000
 WALL = 1_767_225_600 * S
 ROOT = Path(__file__).parents[2]
 FILES = sorted(path.name for path in DIRECTORY.iterdir())
+PAGES = [name for name in FILES if name.endswith(".html")]
 
 
 def asked(**headers: str) -> Request:
@@ -34,29 +37,57 @@ def asked(**headers: str) -> Request:
     return Request({"type": "http", "method": "GET", "path": "/", "headers": raw})
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_files_may_ask_nobody_else(name):
-    """Each file comes with a policy without exceptions, and is not sent twice."""
+@pytest.mark.parametrize("name", PAGES)
+def test_page_is_one_document_that_may_ask_nobody_else(name):
+    """All of it comes at once, with a policy that knows its script and style, and is sent once."""
     sent = answer(name, asked())
-    assert sent.status_code == 200
+    text = sent.body.decode()
+    (script,) = re.findall('<script type="module">(.*?)</script>', text, re.DOTALL)
+    (style,) = re.findall("<style>(.*?)</style>", text, re.DOTALL)
+    assert not re.search(r"<(script|link)[^>]* (src|href)=\"(?!data:)", text)
+    assert not re.search(r"^(import|export)\b", script, re.MULTILINE)
     policy = sent.headers["content-security-policy"]
-    assert "default-src 'none'" in policy
+    for kind, inside in (("script", script), ("style", style)):
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"; {kind}-src 'sha256-{digest}';" in policy
+    assert policy.startswith("default-src 'none';")
     assert "unsafe" not in policy
     assert "frame-ancestors 'none'" in policy
     assert sent.headers["x-content-type-options"] == "nosniff"
     again = answer(name, asked(**{"if-none-match": f'"other", {sent.headers["etag"]}'}))
     assert (again.status_code, again.body) == (304, b"")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_name_no_other_host_and_write_no_markup(name):
+    """What they are joined of is plain to read, and text from elsewhere stays text."""
     text = (DIRECTORY / name).read_text(encoding="utf-8").replace("http://www.w3.org/", "")
     assert "//" not in re.sub(r"^\s*//.*$|[^:]//.*$", "", text, flags=re.MULTILINE)
     assert not re.search(r"innerHTML|insertAdjacentHTML|\beval\b|style=|onclick=", text)
 
 
-@pytest.mark.parametrize("name", ["none.js", "..", "../files.py", "files.py", "", "a\0.js"])
-def test_no_other_file_is_served(name):
-    """Only what lies in the folder, under its own name."""
-    with pytest.raises(HTTPException) as refused:
-        answer(name, asked())
-    assert refused.value.status_code == 404
+def test_modules_are_joined_each_once_and_apart(tmp_path):
+    """What is imported stands before; names of one module are not those of another."""
+    (tmp_path / "a.js").write_text(
+        'import { b } from "./b.js";\nimport { c, d } from "./c.js";\nconst own = 1;\nb(own);\n'
+    )
+    (tmp_path / "b.js").write_text(
+        'import { d } from "./c.js";\nimport e from "./e.json" with { type: "json" };\n'
+        "const own = 2;\nexport async function b() {}\n"
+    )
+    (tmp_path / "c.js").write_text("export const c = 1;\nexport class d {}\n")
+    (tmp_path / "e.json").write_text('{"e": 1}\n')
+    (tmp_path / "page.html").write_text('<script type="module" src="a.js"></script>')
+    assert make_document(tmp_path / "page.html").content.decode() == (
+        '<script type="module">'
+        "const $c = (() => {\nconst c = 1;\nclass d {}\nreturn { c, d };\n})();\n"
+        'const $e_json = {"e": 1};\n'
+        "const $b = (() => {\nconst { d } = $c;\nconst e = $e_json;\n"
+        "const own = 2;\nasync function b() {}\nreturn { b };\n})();\n"
+        "const $a = (() => {\nconst { b } = $b;\nconst { c, d } = $c;\n"
+        "const own = 1;\nb(own);\nreturn {  };\n})();\n"
+        "</script>"
+    )
 
 
 def test_every_flag_has_its_sentence():
@@ -195,7 +226,10 @@ def test_runs_in_short_are_what_the_reports_say(tmp_path):
     store.finish(made)
     store.begin(made.model_copy(update={"run_id": "r2", "started_wall_ns": 9 * S}))
     told = json.loads("".join(summaries(History(store.path), 10, None)))
-    assert [run["run_id"] for run in told["in_flight"]] == ["r2"]
+    (running,) = told["in_flight"]
+    assert (running["run_id"], running["started_seconds"]) == ("r2", 9.0)
+    unknown = ("outcome", "reason", "ended_ns", "inferences")
+    assert {running[name] for name in unknown} == {None}  # what is stored is for a daemon's death
     (run,) = told["runs"]
     assert run["steady"] == {"begin_ns": 12, "end_ns": 18}
     assert run["quality"] == ["overlapped", "simulated"]

@@ -76,6 +76,16 @@ FILES = {
         "4: tls_server_config.minversion: unknown key; did you mean min_version?",
     ),
     "no mapping": ("- a", False, "1: the file must be a mapping"),
+    "no section": (
+        "rate_limit: 5",
+        False,
+        "1: rate_limit: must be a mapping; known keys are burst, interval",
+    ),
+    "no users": (
+        "basic_auth_users: [a]",
+        False,
+        "1: basic_auth_users: must be a mapping of names",
+    ),
     "no YAML": ("a: [", False, "1: "),
     "a password": (
         "basic_auth_users:\n  prom: hunter2\n",

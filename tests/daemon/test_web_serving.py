@@ -209,6 +209,28 @@ def test_changes_come_into_force_as_in_node_exporter(site, caplog):
     assert "requests are answered again" in caplog.text
 
 
+def test_status_page_keeps_the_policy_that_it_needs(site):
+    """What the file says for all answers is not said over what the page says of itself."""
+    said = "default-src 'self'"
+    address = site.start(f'http_server_config: {{headers: {{Content-Security-Policy: "{said}"}}}}')
+    found = {}
+    for path in ("/", "/metrics"):
+        with closing(http.client.HTTPConnection(*address, timeout=10)) as peer:
+            peer.request("GET", path)
+            found[path] = peer.getresponse().headers.get_all("Content-Security-Policy")
+    assert found["/metrics"] == [said]
+    assert [policy.split(";")[0] for policy in found["/"]] == ["default-src 'none'"]
+
+
+def test_own_client_is_told_of_a_bad_file(site):
+    """A daemon that refuses for its own file's sake is there, and its log has the line."""
+    _, port = site.start("http_server_config: {http2: false}")
+    assert ApiClient(f"http://localhost:{port}").get("/api/v1/runs") == {"runs": [], "active": {}}
+    site.write("nonsense: 1")
+    with pytest.raises(RefusedError, match="answers 500: see its log: its web configuration"):
+        ApiClient(f"http://localhost:{port}").get("/api/v1/runs")
+
+
 def test_connection_outlives_a_bad_file_but_is_not_answered(site):
     """Who is connected already gets 500 while the file is bad, and an answer when it is mended."""
     context = ssl.create_default_context(cafile=site.directory / "server.pem")
@@ -336,10 +358,16 @@ def test_own_client_speaks_tls_and_passwords(site, monkeypatch):
     nobody = ApiClient(f"https://localhost:{port}")
     with pytest.raises(RefusedError, match="wants a user and a password"):
         nobody.get("/api/v1/runs")
+    with pytest.raises(RefusedError, match="does not take this user and password"):
+        ApiClient(where.replace("p%77", "wrong")).get("/api/v1/runs")
     assert nobody.post("/api/v1/windows", b"{}") == {"run_id": "0194"}
     assert nobody.get("/api/v1/runs") == {"runs": [], "active": {}}
     with pytest.raises(UnreachableError, match="https://"):
         ApiClient(f"http://localhost:{port}").get("/api/v1/runs")
+    site.write(tls(), users(), "rate_limit: {interval: 1h, burst: 1}")
+    assert ApiClient(where).get("/api/v1/runs")
+    with pytest.raises(RefusedError, match="answers 429: the rate_limit"):
+        ApiClient(where).get("/api/v1/runs")
     monkeypatch.setenv("TEGRASCOPE_CA_FILE", str(site.directory / "none.pem"))
     with pytest.raises(Mendable, match="TLS can't be set up"):
         ApiClient(where).get("/api/v1/runs")

@@ -54,6 +54,38 @@ def test_prometheus_reads_what_is_shipped(name):
     assert told.returncode == 0, told.stdout + told.stderr
 
 
+@pytest.mark.parametrize("name", ["fleet-files.yml", "fleet-http.yml", "receiver.yml"])
+def test_alerts_of_a_fleet_are_told_to_someone(name):
+    """What loads the rules names the Alertmanager too, as the configuration of one board does."""
+    one = yaml.safe_load((SHIPPED / "prometheus.yml").read_text(encoding="utf-8"))
+    many = yaml.safe_load((SHIPPED / name).read_text(encoding="utf-8"))
+    assert one["alerting"]["alertmanagers"]
+    assert (many["rule_files"], many["alerting"]) == (one["rule_files"], one["alerting"])
+
+
+@needs_prometheus
+def test_silent_robots_are_found_by_the_query_of_the_page(tmp_path):
+    """Who sent during the last day and sends no more; not who sends, nor who left days ago."""
+    (query,) = re.findall(r"^```promql\n(.*?)\n```", PAGE.read_text("utf-8"), re.DOTALL | re.M)
+    silent = {"labels": 'up{instance="off", job="tegrascope"}', "value": 1}
+    cases = {
+        "input_series": [
+            {"series": 'up{instance="off", job="tegrascope"}', "values": "1x9 _x2000"},
+            {"series": 'up{instance="on", job="tegrascope"}', "values": "1x2009"},
+        ],
+        "promql_expr_test": [
+            {"expr": query, "eval_time": at, "exp_samples": found}
+            for at, found in (("9m", []), ("1h", [silent]), ("1500m", []))
+        ],
+    }
+    path = tmp_path / "cases.yml"
+    path.write_text(yaml.safe_dump({"rule_files": [], "tests": [{"interval": "1m", **cases}]}))
+    told = subprocess.run(
+        ["promtool", "test", "rules", path], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
 @needs_prometheus
 def test_prometheus_reads_what_the_page_shows(tmp_path):
     """Each YAML of the page is a configuration, a part of one, or a web configuration."""
@@ -89,6 +121,7 @@ def test_fleet_is_found(fleet, monitoring, tmp_path):
         )
         by_http.wait_for_scrape(6)
         by_files.wait_for_scrape(1)
+        (robot,) = by_files.query("tegra_info")
     finally:
         counting.stop()
     names = {one["metric"]["instance"] for one in by_http.query("tegra_info")}
@@ -97,7 +130,6 @@ def test_fleet_is_found(fleet, monitoring, tmp_path):
     assert by_http.values('tegrascope_source_up{source="simulator"}') == [1.0] * 6
     runs = by_http.values('sum by (instance) (tegra_inference_runs_total{simulated="true"})')
     assert len(runs) == 6
-    (robot,) = by_files.query("tegra_info")
     assert {"instance": "robot-001", "site": "hall-1"}.items() <= robot["metric"].items()
 
 

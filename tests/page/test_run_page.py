@@ -4,6 +4,7 @@ import pytest
 
 from tegrascope.daemon.run_report import Energy, Interval, RailEnergy
 
+from .board import report
 from .test_status_page import AUDIT, telemetry
 
 LATENCY = {
@@ -29,6 +30,7 @@ ENERGY = Energy(
     net_interval=Interval(low=170.0, high=194.0),
     largest_uncertainty="baseline_drift",
 )
+OFFLINE = {"offline": True, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
 PLACEMENT = {
     "verdict": "mixed",
     "loadables": 2,
@@ -113,7 +115,7 @@ def test_what_the_record_lacks_has_no_place(board, show):
     assert "simulated" not in tab.run("document.querySelector('main').innerText")
     failed = board.finish(40, 1, outcome="failed", reason="no engine", phases={})
     other = open_run(show, board, failed)
-    assert "failed: no engine" in other.run("document.getElementById('trouble').innerText")
+    assert "failed: no engine" in other.run("document.getElementById('outcome').innerText")
     assert text(other, "latency") + text(other, "energy") == ""
 
 
@@ -126,6 +128,24 @@ def test_run_in_flight_becomes_its_record(board, show):
     board.finish(10, 9, workload="now", run_id=made.run_id)
     tab.wait_for("document.querySelector('#facts')")
     assert tab.complaints == []
+
+
+def test_run_that_waits_and_a_daemon_that_restarts_are_waited_for(board, show):
+    """What was started by a call may wait for its turn; and the page outlives what it asks."""
+    board.fill(telemetry, 60, 1, 0.5)
+    made = report(10, 0.0, workload="now")
+    tab = show(f"{board.url}runs/{made.run_id}")
+    tab.wait_for("document.getElementById('trouble').innerText.includes('no finished run')")
+    board.begin(10, workload="now")
+    tab.wait_for("document.getElementById('under').innerText.includes('Running on dla0')")
+    assert tab.run("document.getElementById('trouble').hidden")
+    tab.call("Network.emulateNetworkConditions", **OFFLINE)
+    tab.wait_for("document.getElementById('trouble').innerText.includes('Trying again')")
+    board.finish(10, 9, workload="now", outcome="failed", reason="no engine", run_id=made.run_id)
+    tab.call("Network.emulateNetworkConditions", **{**OFFLINE, "offline": False})
+    tab.wait_for("document.querySelector('#facts')")
+    tab.wait_for("document.getElementById('trouble').hidden")
+    assert tab.run("document.getElementById('outcome').innerText") == "failed: no engine"
 
 
 def test_run_that_is_not_there_is_told(board, show):

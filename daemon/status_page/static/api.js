@@ -1,6 +1,6 @@
-// Where the daemon is. The page may lie behind a prefix, so all is relative to this file.
+// Where the daemon is. It may lie behind a prefix, so all is relative to the page.
 
-const ROOT = new URL("../", import.meta.url);
+const ROOT = new URL(document.documentElement.dataset.root, location.href);
 // A URL with a password in it can't be asked; the browser sends what it knows by itself.
 ROOT.username = ROOT.password = "";
 

@@ -6,7 +6,8 @@ import { figure, isArea, labelOf } from "./signals.js";
 import { MODULE } from "./series.js";
 import { clock } from "./words.js";
 
-export const LEFT = 40;
+/** Room for the longest name of a lane, which is a device, and for figures. */
+export const LEFT = 56;
 const RIGHT = 8;
 const TOP = 6;
 const BOTTOM = 20;
@@ -57,8 +58,8 @@ export class Chart {
     this.empty.hidden = names.length > 0;
     this.details.hidden = names.length === 0;
     this.#plot(lines, view);
-    this.#tell(names, series, view.cursor);
-    if (this.details.open) this.#tabulate(names, series);
+    this.#tell(names, series, view.told);
+    if (this.details.open) this.#tabulate(names, series, view.isStale);
   }
 
   /** Give each new signal a colour and a button; of many only the highest are shown at first. */
@@ -134,8 +135,7 @@ export class Chart {
     this.timeAt = (pixel) => begin + ((pixel - LEFT) / (width - LEFT - RIGHT)) * (end - begin);
   }
 
-  #tell(names, series, cursor) {
-    const time = cursor ?? series.end;
+  #tell(names, series, time) {
     const told = time === null ? null : series.at(time);
     for (const [name, key] of this.keys) {
       key.button.hidden = !names.includes(name);
@@ -144,10 +144,10 @@ export class Chart {
     }
   }
 
-  #tabulate(names, series) {
+  #tabulate(names, series, isStale) {
     const rows = names.map((name) => {
       const told = series.summary(name);
-      const figures = [told.latest, told.mean, told.lowest, told.highest];
+      const figures = [isStale ? null : told.latest, told.mean, told.lowest, told.highest];
       return [labelOf(name), ...figures.map((value) => figure(this.kind, value))];
     });
     if (this.body.firstChild === null) this.body.append(table(this.kind.title, HEADS, []));

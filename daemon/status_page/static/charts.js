@@ -28,7 +28,8 @@ export class Charts {
   /**
    * Draw a stretch of time.
    * @param {Series} series What is known.
-   * @param {object} view begin, end and now in seconds, and bands of runs.
+   * @param {object} view begin, end and now in seconds, bands of runs, and whether figures are of
+   *   now where nobody points at another time.
    */
   render(series, view) {
     this.series = series;
@@ -43,11 +44,20 @@ export class Charts {
     if (this.view === null) return;
     const { begin, end } = this.view;
     if (this.cursor !== null && (this.cursor < begin || this.cursor > end)) this.cursor = null;
-    const view = { ...this.view, cursor: this.cursor };
+    const { newest, isStale } = this.#newest();
+    const told = this.cursor ?? (isStale ? null : newest);
+    const view = { ...this.view, cursor: this.cursor, told, isStale };
     this.lanes.render(view.bands, view);
     for (const chart of this.charts) chart.render(this.series, view);
-    const time = this.cursor ?? this.series.end;
-    say(this.output, time === null ? "no sample yet" : `figures of ${clock(time)}`);
+    if (view.told !== null) say(this.output, `figures of ${clock(view.told)}`);
+    else say(this.output, newest === null ? "no sample in this time" : `no sample since ${clock(newest)}`);
+  }
+
+  /** Return the time of the newest figures; on a live page they soon are of the past. */
+  #newest() {
+    const newest = this.series.end;
+    const isStale = this.view.isLive && newest !== null && this.view.now - newest > this.series.gap;
+    return { newest, isStale };
   }
 
   #move(time) {

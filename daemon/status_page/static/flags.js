@@ -1,20 +1,7 @@
 // Quality flags, and what each means in one sentence.
 
-import { urlOf } from "./api.js";
 import { make } from "./dom.js";
-
-let known = null;
-
-/** Return the sentence of each flag; the file is read once. */
-export async function meanings() {
-  known ??= fetch(urlOf("static/flags.json")).then((answer) => answer.json());
-  try {
-    return await known;
-  } catch {
-    known = null;
-    return {};
-  }
-}
+import meanings from "./flags.json" with { type: "json" };
 
 /** Return flags as marks. */
 export function marks(flags) {
@@ -22,10 +9,9 @@ export function marks(flags) {
 }
 
 /** Return flags with their meaning, as the content of a <dl>. */
-export async function explained(flags) {
-  const sentences = await meanings();
+export function explained(flags) {
   return flags.flatMap((flag) => [
     make("dt", {}, ...marks([flag])),
-    make("dd", {}, sentences[flag] ?? "Not known to this page."),
+    make("dd", {}, meanings[flag] ?? "Not known to this page."),
   ]);
 }

@@ -9,6 +9,8 @@ const RIGHT = 8;
 const LANE = 26;
 const LETTER = 7.2;
 const SHADES = 4;
+// More names than these tell nobody which is which, and push the charts away.
+const NAMED = 12;
 
 /** Return where a run lies in time; one in flight ends now. */
 export function bandOf(run, isInFlight, now) {
@@ -90,12 +92,14 @@ export class Lanes {
     const told = [...words].map(([text]) => text).join("\n");
     if (this.told === told) return;
     this.told = told;
+    const more = words.size - NAMED;
     this.legend.replaceChildren(
-      ...[...words].map(([text, shade]) => {
+      ...[...words].slice(0, NAMED).map(([text, shade]) => {
         const patch = draw("rect", { class: `solid shade${shade}`, width: 16, height: 8 });
         const swatch = draw("svg", { class: "swatch", viewBox: "0 0 16 8", "aria-hidden": "true" }, patch);
         return make("li", {}, swatch, ` ${text}`);
       }),
+      ...(more > 0 ? [make("li", {}, `and ${more} more: each band tells its own`)] : []),
     );
   }
 }

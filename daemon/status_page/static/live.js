@@ -11,6 +11,7 @@ import { bytes, clock, count, digits, duration } from "./words.js";
 
 const EVERY_MS = 1000;
 const RUNS_EVERY_SECONDS = 30;
+const PAGE_RUNS = 50;
 // A span and the step that gives it about 450 points.
 const STEPS = { 60: 0.2, 300: 1, 900: 2 };
 
@@ -23,6 +24,7 @@ let isPaused = false;
 let lastAnswer = null;
 let runs = { in_flight: [], runs: [] };
 let older = [];
+let isAllShown = false;
 let runsOf = { key: null, time: -Infinity, again: 0 };
 
 async function tick() {
@@ -37,7 +39,8 @@ async function tick() {
     ...runs.in_flight.map((run) => bandOf(run, true, status.time)),
     ...[...runs.runs, ...older].map((run) => bandOf(run, false, status.time)),
   ];
-  charts.render(series, { begin: status.time - span, end: status.time, now: status.time, bands });
+  const now = status.time;
+  charts.render(series, { begin: now - span, end: now, now, bands, isLive: true });
 }
 
 /** Ask for the steps since the newest one; for all where there is none, or the clock was set. */
@@ -60,27 +63,27 @@ async function lookAtRuns({ time, workloads }) {
   if (key !== runsOf.key) runsOf.again = 2;
   if (runsOf.again === 0 && time - runsOf.time < RUNS_EVERY_SECONDS) return;
   runsOf = { key, time, again: Math.max(0, runsOf.again - 1) };
-  runs = await ask("api/v1/summaries", { limit: 50 });
-  await showRuns();
+  runs = await ask("api/v1/summaries", { limit: PAGE_RUNS });
+  showRuns();
 }
 
-async function showRuns() {
+function showRuns() {
   const newest = new Set(runs.runs.map((run) => run.run_id));
   older = older.filter((run) => !newest.has(run.run_id));
   const finished = [...runs.runs, ...older];
   runsTable.render(runs.in_flight, finished);
-  at("older").hidden = runs.runs.length < 50;
+  at("older").hidden = isAllShown || runs.runs.length < PAGE_RUNS;
   const flags = [...new Set([...runs.in_flight, ...finished].flatMap((run) => run.quality))];
-  at("meanings").replaceChildren(...(await explained(flags)));
+  at("meanings").replaceChildren(...explained(flags));
 }
 
 async function showOlder() {
   const last = [...runs.runs, ...older].at(-1);
-  const answer = await ask("api/v1/summaries", { limit: 50, before: last.started_seconds });
+  const answer = await ask("api/v1/summaries", { limit: PAGE_RUNS, before: last.started_seconds });
   const known = new Set([...runs.runs, ...older].map((run) => run.run_id));
   older.push(...answer.runs.filter((run) => !known.has(run.run_id)));
-  await showRuns();
-  at("older").hidden = answer.runs.length < 50;
+  isAllShown = answer.runs.length < PAGE_RUNS;
+  showRuns();
 }
 
 function showStatus(status) {

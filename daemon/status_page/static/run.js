@@ -16,6 +16,7 @@ const id = location.pathname.split("/").at(-1);
 // What a record of an older release may not have.
 const NONE = { cold_start_seconds: {}, overlapping_runs: [], phases: {}, quality: [], stages: {} };
 
+/** Show what is known of the run, and tell whether that is all there will be. */
 async function show() {
   const near = await ask("api/v1/summaries", { limit: 1 });
   const running = near.in_flight.find((run) => run.run_id === id);
@@ -24,8 +25,7 @@ async function show() {
     const words = `Running on ${running.device} since ${moment(running.started_seconds)}: its record comes when it ends.`;
     say(at("under"), words);
     at("simulated").hidden = !running.simulated;
-    setTimeout(() => guarded(show), AGAIN_MS);
-    return;
+    return false;
   }
   const report = { ...NONE, ...(await ask(`api/v1/runs/${id}`)) };
   head(report);
@@ -39,9 +39,10 @@ async function show() {
   );
   const sections = [timeline, latency(report), energy(report), placement(report), telemetry(report), overlaps(report)];
   at("sections").replaceChildren(
-    ...[await flags(report), ...sections, facts(report)].filter((one) => one !== null),
+    ...[flags(report), ...sections, facts(report)].filter((one) => one !== null),
   );
   await drawTimeline(report, new Charts(charts, cursor));
+  return true;
 }
 
 function head(report) {
@@ -53,7 +54,7 @@ function head(report) {
   const words = [report.outcome, moment(started), `for ${took}`, report.backend, simulated && "simulated"];
   say(at("under"), words.filter(Boolean).join(" · "));
   at("simulated").hidden = !simulated;
-  tell(at("trouble"), report.outcome === "ok" ? "" : `${report.outcome}: ${report.reason}`);
+  tell(at("outcome"), report.outcome === "ok" ? "" : `${report.outcome}: ${report.reason}`);
   at("json").replaceChildren(make("a", { href: urlOf(`api/v1/runs/${report.run_id}`) }, "This run as JSON"));
 }
 
@@ -78,13 +79,19 @@ async function drawTimeline(report, charts) {
   charts.render(series, { begin, end, now: end, bands });
 }
 
-async function guarded(work) {
-  try {
-    await work();
-  } catch (error) {
-    tell(at("trouble"), `${error.message}.`);
-    if (at("sections").childElementCount === 0) say(at("under"), "");
+/** Show the record as soon as there is one: a run may wait for its turn, and a daemon may start anew. */
+async function untilShown() {
+  let isShown = false;
+  if (!document.hidden) {
+    try {
+      isShown = await show();
+      tell(at("trouble"), "");
+    } catch (error) {
+      tell(at("trouble"), `${error.message}. Trying again.`);
+      if (at("sections").childElementCount === 0) say(at("under"), "");
+    }
   }
+  if (!isShown) setTimeout(untilShown, AGAIN_MS);
 }
 
-guarded(show);
+untilShown();

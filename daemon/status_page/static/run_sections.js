@@ -29,9 +29,9 @@ function section(id, title, ...children) {
 
 const paragraph = (...words) => make("p", {}, ...words);
 
-export async function flags(report) {
+export function flags(report) {
   if (report.quality.length === 0) return null;
-  return section("flags", "Flags", make("dl", {}, ...(await explained(report.quality))));
+  return section("flags", "Flags", make("dl", {}, ...explained(report.quality)));
 }
 
 /** A bar from nothing to a value, or an interval with its value, on a scale to the most. */
