@@ -79,6 +79,15 @@ def test_names_that_are_markup_are_printed_as_they_are(run):
     assert "[bold]x[/]" in out
 
 
+def test_names_give_a_terminal_no_orders(run):
+    """A model from anywhere may hold escape sequences; they are spelled out, in the table too."""
+    nodes = [node("Erf", "x", "y", "red\x1b[31m\x00")]
+    status, out, _ = run(model(nodes, X), "--all")
+    assert status == 3
+    assert "\x1b" not in out and "\x00" not in out
+    assert "red\\x1b[31m\\x00" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
