@@ -43,11 +43,11 @@ def slices(graph: Graph, node: Node, layer: Layer) -> Measures:
     found["axes"] = None
     if node.op == "Split":
         axes: tuple[int, ...] | None = (node.integer("axis", 0) or 0,)
-        bounds = [graph.input(node, 1)]
+        bounds, steps = [graph.input(node, 1)], None
     else:
         axes = node.integers("axes")
         bounds = [graph.input(node, at) for at in (1, 2, 3, 4)]
-        given = bounds[2]
+        given, steps = bounds[2:]
         if given is not None:
             axes = None if given.values is None else tuple(int(one) for one in given.values)
         elif axes is None:
@@ -55,6 +55,7 @@ def slices(graph: Graph, node: Node, layer: Layer) -> Measures:
             count = starts.elements if starts is not None else len(node.integers("starts") or ())
             axes = None if count is None else tuple(range(count))
     found["is_static"] = (all(one is None or one.is_constant for one in bounds),)
+    found["steps"] = (1,) if steps is None else steps.values
     if axes is not None and rank:
         found["axes"] = tuple(axis % rank for axis in axes)
     return found

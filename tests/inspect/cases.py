@@ -70,10 +70,12 @@ def scalar(value: float) -> numpy.ndarray:
     return numpy.array(value, numpy.float32)
 
 
-def compared(op: str = "Equal", to: int = HALF) -> onnx.ModelProto:
+def compared(
+    op: str = "Equal", to: int = HALF, right: tuple[int, ...] = (1, 8, 4, 4)
+) -> onnx.ModelProto:
     """A comparison, and the Cast that it needs."""
     nodes = [node(op, "a b", "m", TARGET), node("Cast", "m", "y", to=to)]
-    return model(nodes, {"a": (1, 8, 4, 4), "b": (1, 8, 4, 4)})
+    return model(nodes, {"a": (1, 8, 4, 4), "b": right})
 
 
 def scaled(constant: tuple[int, ...], after: str = "Conv") -> onnx.ModelProto:
@@ -110,10 +112,17 @@ def beside(op: str) -> onnx.ModelProto:
     return model(nodes, {"x": (1, 16, 8, 8)}, {"s": axes(1, channels, 4, 16)})
 
 
+def padded() -> onnx.ModelProto:
+    return one("Pad", weights={"p": axes(0, 0, 1, 1, 0, 0, 1, 1)})
+
+
 def cut(
-    x: tuple[int, ...] = (1, 16, 8, 8), axis: int = 1, dynamic: bool = False
+    x: tuple[int, ...] = (1, 16, 8, 8), axis: int = 1, dynamic: bool = False, step: int = 0
 ) -> onnx.ModelProto:
-    bounds = {"b": axes(0), "e": axes(1), "a": axes(axis)}
+    bounds = {"b": axes(0), "e": axes(4 if step else 1), "a": axes(axis)}
+    if step:
+        given = bounds | {"s": axes(step)}
+        return model([node("Slice", "x b e a s", "y", TARGET)], {"x": x}, given)
     if dynamic:
         given = bounds.pop("b")
         made = model([node("Slice", "x b e a", "y", TARGET)], {"x": x}, bounds)
@@ -265,16 +274,11 @@ CASES: dict[str, Case] = {
     "parametric-relu.slope-rank": Case(
         one("PRelu", weights={"s": (16, 1, 1)}), one("PRelu", weights={"s": (1, 16, 1, 1)})
     ),
-    "elementwise.operation": Case(two("Div", (1, 8, 4, 4)), two("Min", (1, 8, 4, 4))),
-    "elementwise.operation-10": Case(
-        two("Mod", (1, 8, 4, 4), fmod=1), two("Div", (1, 8, 4, 4)), keeps_precision="int8"
-    ),
-    "elementwise.half-precision-quotient": Case(
-        two("Div", (1, 8, 4, 4)), two("Div", (1, 8, 4, 4)), "fp16", "int8"
-    ),
-    "elementwise.power-constant": Case(
-        two("Pow", (1, 8, 4, 4)), one("Pow", (1, 8, 4, 4), {"e": scalar(2)}), "int8"
-    ),
+    "elementwise.operation": Case(two("Div", (1, 8, 4, 4)), two("Max", (1, 8, 4, 4))),
+    "elementwise.early-minimum": Case(two("Min", (1, 8, 4, 4)), two("Max", (1, 8, 4, 4))),
+    "elementwise.operation-10": Case(two("Mod", (1, 8, 4, 4), fmod=1), two("Min", (1, 8, 4, 4))),
+    "elementwise.quotient": Case(two("Div", (1, 8, 4, 4)), two("Mul", (1, 8, 4, 4))),
+    "elementwise.power-constant": Case(two("Pow", (1, 8, 4, 4)), two("Mul", (1, 8, 4, 4)), "int8"),
     "elementwise.rank": Case(two("Add", (4, 8)), two("Add", (4, 8, 1, 1))),
     "elementwise.broadcast": Case(
         two("Mul", (1, 8, 4, 4), (1, 1, 4, 4)), two("Mul", (1, 8, 4, 4), (1, 8, 1, 1))
@@ -285,10 +289,19 @@ CASES: dict[str, Case] = {
         one("BatchNormalization", (1, 16), dict.fromkeys("sbmv", (16,))),
         one("BatchNormalization", (1, 16, 1, 1), dict.fromkeys("sbmv", (16,))),
     ),
-    "comparison.operation": Case(compared("Greater"), compared("Equal"), "int8"),
+    "comparison.operation": Case(
+        compared("Greater"), compared("Greater"), "int8", keeps_line="10.3"
+    ),
+    "comparison.early": Case(compared(), compared(), "int8", keeps_line="10.3"),
     "comparison.precision": Case(compared(), compared(), "fp16", "int8"),
+    "comparison.broadcast": Case(
+        compared(right=(1, 1, 4, 4)), compared(right=(1, 8, 1, 1)), "int8"
+    ),
     "comparison.cast": Case(compared(to=INT64), compared(), "int8"),
     "softmax.rank": Case(one("Softmax", (1, 10)), one("Softmax", (1, 10, 1, 1), axis=1)),
+    "softmax.precision": Case(
+        one("Softmax", (1, 10, 1, 1), axis=1), one("Softmax", (1, 10, 1, 1), axis=1), "int8", "fp16"
+    ),
     "softmax.axis": Case(
         one("Softmax", (4, 8, 1, 1), axis=0), one("Softmax", (4, 8, 1, 1), axis=1)
     ),
@@ -326,12 +339,20 @@ CASES: dict[str, Case] = {
     "shuffle.rank": Case(
         reshape((1, 16, 8, 8), (1, 1024)), reshape((1, 16, 8, 8), (1, 1024, 1, 1))
     ),
+    "shuffle.many-dimensions": Case(
+        one("Transpose", (1, 2, 8, 8, 8), perm=[0, 2, 1, 3, 4]),
+        one("Transpose", (1, 2, 8, 8), perm=[0, 2, 1, 3]),
+    ),
     "shuffle.batch": Case(
         one("Transpose", (2, 16, 8, 8), perm=[1, 0, 2, 3]),
         one("Transpose", (2, 16, 8, 8), perm=[0, 2, 3, 1]),
     ),
     "shuffle.neighbour": Case(beside("Concat"), beside("Relu")),
-    "slice.operation": Case(one("Pad", weights={"p": axes(0, 0, 1, 1, 0, 0, 1, 1)}), cut()),
+    "slice.operation": Case(padded(), cut()),
+    "slice.operation-10": Case(padded(), cut()),
+    "slice.steps": Case(cut(step=2), cut(step=1)),
+    "slice.early-steps": Case(cut(step=2), cut(step=1)),
+    "slice.precision": Case(cut(), cut(), "int8", "fp16"),
     "slice.rank": Case(cut((1, 16, 8)), cut()),
     "slice.axes": Case(cut((4, 16, 8, 8), axis=0), cut((4, 16, 8, 8), axis=-1)),
     "slice.static": Case(cut(dynamic=True), cut()),
@@ -339,8 +360,7 @@ CASES: dict[str, Case] = {
     "reduce.operation": Case(reduced(2, 3, op="ReduceMean"), reduced(2, 3), line="10.3"),
     "reduce.rank": Case(reduced(2, x=(1, 16, 8)), reduced(2), line="10.3"),
     "reduce.axes": Case(reduced(0, 2, x=(4, 16, 8, 8)), reduced(1, 2), line="10.3"),
-    "reduce.early": Case(reduced(2, 3), reduced(2, 3), line="8.6", keeps_line="10.3"),
     "unary.operation": Case(one("Erf"), one("Abs")),
-    "unary.precision": Case(one("Sin"), one("Sin"), "fp16", "int8"),
-    "unary.early": Case(one("Cos"), one("Abs")),
+    "unary.operation-10": Case(one("Erf"), one("Abs")),
+    "unary.trigonometry": Case(one("Cos"), one("Abs")),
 }
