@@ -40,7 +40,7 @@ def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
     try:
         fix_inputs(model, shapes or {})
     except ShapeError as error:
-        raise Mendable(f"{path}: {error}", "give --shape NAME:1x3x224x224") from None
+        raise Mendable(f"{path}: {error}", _shape_that_fits(error.fitting)) from None
     try:
         constants, problem = infer(model)
         if problem is not None:
@@ -50,6 +50,12 @@ def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
         # Among others, a name that is no text: records refuse what the library lets pass.
         raise Mendable(f"{path} cannot be read as ONNX", _AGAIN) from None
     return graph.model_copy(update={"notes": (*graph.notes, *_not_known(graph))})
+
+
+def _shape_that_fits(fitting: str) -> str:
+    if not fitting:
+        return "leave --shape out"
+    return f"give --shape {fitting}" + (", a number for each ?" if "?" in fitting else "")
 
 
 def _oddities(path: Path, model: "onnx.ModelProto") -> Iterator[str]:
@@ -110,11 +116,12 @@ def _load(path: Path) -> "onnx.ModelProto":
 
 def _inlined(path: Path, model: "onnx.ModelProto") -> "onnx.ModelProto":
     """Write the model's own functions out: TensorRT does the same."""
+    from onnx.checker import ValidationError
     from onnx.inliner import inline_local_functions
 
     try:
         return inline_local_functions(model)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValidationError, ValueError) as error:
         words = " ".join(str(error).split())
         raise Mendable(f"{path}: its functions cannot be written out ({words})", _AGAIN) from None
 
