@@ -67,7 +67,7 @@ def test_status_is_told_when_it_changes():
     ("usec", "whose", "seconds"),
     [
         ("60000000", None, 60.0),
-        ("4000000", str(os.getpid()), 4.0),
+        pytest.param("4000000", str(os.getpid()), 4.0, id="ours"),
         ("4000000", "1", None),  # meant for another process
         ("0", None, None),
         ("soon", None, None),
