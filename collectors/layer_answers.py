@@ -13,8 +13,9 @@ from ..parsers.errors import Mendable
 from ..parsers.readiness.checks import Answers, LayerAnswer
 from .child_answer import DRIVER, ask_child
 from .engines.base import EngineUnavailable
-from .engines.tensorrt_build import Builder, BuildSpec, Prepared
+from .engines.tensorrt_build import Builder
 from .engines.tensorrt_log import logger_of
+from .engines.tensorrt_spec import BuildSpec, Prepared
 from .tensorrt_probe import MODULE, import_tensorrt, symbols_of
 
 _SECONDS = 600.0

@@ -46,6 +46,8 @@ def find_model(model: str, directory: Path) -> Path:
     """
     if not model.startswith(BUILTIN_PREFIX):
         path = Path(model).expanduser()
+        if path.is_dir():
+            raise Mendable(f"{model} is a directory", "name the ONNX file in it")
         if not path.is_file():
             known = ", ".join(BUILTIN_PREFIX + name for name in BUILTIN_MODELS)
             raise Mendable(f"there is no model file {model}", f"give an ONNX file, or {known}")

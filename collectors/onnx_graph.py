@@ -9,6 +9,7 @@ from ..parsers.errors import Mendable
 from ..parsers.graph import LONGEST_VALUES, SUBGRAPH, Attribute, Graph, Node, Shape, Tensor
 from ..parsers.onnx_slim import slim
 from .onnx_files import external_files
+from .onnx_order import OrderError, put_in_order
 
 if TYPE_CHECKING:
     import onnx
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 _AGAIN = "export the model again"
 _INSTALL = "pip install 'tegrascope[onnx]'"
 _OWN_DOMAINS = ("", "ai.onnx")
+# The first version of the format in which a model has to name its opsets.
+_OPSETS_SINCE = 3
 _NUMPY_NAMES = {"double": "float64", "float": "float32"}
 
 
@@ -31,13 +34,13 @@ def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
             shape does not fit.
     """
     model = _load(path)
-    notes: list[str] = []
+    notes = list(_oddities(path, model))
     from .onnx_shapes import ShapeError, fix_inputs, infer
 
     try:
         fix_inputs(model, shapes or {})
     except ShapeError as error:
-        raise Mendable(f"{path}: {error}", "give --shape NAME:1x3x224x224") from None
+        raise Mendable(f"{path}: {error}", _shape_that_fits(error.fitting)) from None
     try:
         constants, problem = infer(model)
         if problem is not None:
@@ -47,6 +50,34 @@ def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
         # Among others, a name that is no text: records refuse what the library lets pass.
         raise Mendable(f"{path} cannot be read as ONNX", _AGAIN) from None
     return graph.model_copy(update={"notes": (*graph.notes, *_not_known(graph))})
+
+
+def _shape_that_fits(fitting: str) -> str:
+    if not fitting:
+        return "leave --shape out"
+    return f"give --shape {fitting}" + (", a number for each ?" if "?" in fitting else "")
+
+
+def _oddities(path: Path, model: "onnx.ModelProto") -> Iterator[str]:
+    """Say what is unusual of a model that can be read all the same; put its nodes in order.
+
+    Raises:
+        Mendable: It is no graph, or does not say what its operators mean.
+    """
+    from onnx.defs import onnx_opset_version
+
+    opsets = {_domain(one.domain): one.version for one in model.opset_import}
+    is_own = any(_domain(node.domain) == "" for node in model.graph.node)
+    if is_own and "" not in opsets and model.ir_version >= _OPSETS_SINCE:
+        raise Mendable(f"{path} does not say of which opset its operators are", _AGAIN)
+    newest = onnx_opset_version()
+    if opsets.get("", 0) > newest:
+        yield f"it is of opset {opsets['']}, and read as {newest}, the newest that this onnx knows"
+    try:
+        if put_in_order(model.graph):
+            yield "its nodes are not in the order in which they can run; here they are"
+    except OrderError as error:
+        raise Mendable(f"{path} is no graph: {error}", _AGAIN) from None
 
 
 def _not_known(graph: Graph) -> Iterator[str]:
@@ -85,11 +116,12 @@ def _load(path: Path) -> "onnx.ModelProto":
 
 def _inlined(path: Path, model: "onnx.ModelProto") -> "onnx.ModelProto":
     """Write the model's own functions out: TensorRT does the same."""
+    from onnx.checker import ValidationError
     from onnx.inliner import inline_local_functions
 
     try:
         return inline_local_functions(model)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValidationError, ValueError) as error:
         words = " ".join(str(error).split())
         raise Mendable(f"{path}: its functions cannot be written out ({words})", _AGAIN) from None
 

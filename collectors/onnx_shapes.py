@@ -5,7 +5,7 @@ shapes, the chain is constant, TensorRT computes it once, and so does this.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..parsers.graph import LONGEST_VALUES
@@ -37,7 +37,20 @@ _PASSES = 8
 
 
 class ShapeError(ValueError):
-    """A shape that does not fit an input; its words say why."""
+    """A shape that does not fit an input; its words say why.
+
+    Attributes:
+        fitting: Shapes that would do, as they are given, with ``?`` for what is open.
+    """
+
+    def __init__(self, words: str, inputs: Iterable["onnx.ValueInfoProto"]) -> None:
+        super().__init__(words)
+        self.fitting = " ".join(f"{one.name}:{_declared(one)}" for one in inputs)
+
+
+def _declared(info: "onnx.ValueInfoProto") -> str:
+    lengths = (max(0, one.dim_value) for one in info.type.tensor_type.shape.dim)
+    return "x".join(str(length or "?") for length in lengths) or "?"
 
 
 def fix_inputs(model: "onnx.ModelProto", shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -51,17 +64,20 @@ def fix_inputs(model: "onnx.ModelProto", shapes: Mapping[str, tuple[int, ...]]) 
     named: dict[str, int] = {}
     for name, wanted in shapes.items():
         if name not in inputs:
-            raise ShapeError(f"no input is named {name!r} (it has {', '.join(inputs) or 'none'})")
+            words = f"no input is named {name!r} (it has {', '.join(inputs) or 'none'})"
+            raise ShapeError(words, inputs.values())
         dimensions = inputs[name].type.tensor_type.shape.dim
         if dimensions and len(dimensions) != len(wanted):
-            raise ShapeError(f"input {name!r} has {len(dimensions)} dimensions, not {len(wanted)}")
+            words = f"input {name!r} has {len(dimensions)} dimensions, not {len(wanted)}"
+            raise ShapeError(words, (inputs[name],))
         if not dimensions:
             for _ in wanted:
                 inputs[name].type.tensor_type.shape.dim.add()
         for dimension, length in zip(dimensions, wanted, strict=True):
             if dimension.HasField("dim_value") and dimension.dim_value not in (length, -1, 0):
                 raise ShapeError(
-                    f"input {name!r} is fixed to {dimension.dim_value} where {length} is given"
+                    f"input {name!r} is fixed to {dimension.dim_value} where {length} is given",
+                    (inputs[name],),
                 )
             if dimension.dim_param:
                 named[dimension.dim_param] = length

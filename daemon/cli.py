@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from .. import __version__
-from ..parsers.errors import Mendable
+from ..parsers.errors import Mendable, Misused
 from .arguments import (
     advise,
     bench,
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             flush()
     except Mendable as error:
         print(f"tegrascope: {error}", file=sys.stderr)
-        return FAILED
+        return USAGE if isinstance(error, Misused) else FAILED
     except KeyboardInterrupt:
         return FAILED
     except BrokenPipeError:

@@ -50,11 +50,16 @@ def aliased(times_ns: Sequence[int], starts_ns: Sequence[int]) -> bool:
     Sampling that meets every inference at the same moment sees that moment only, however long
     the run. The phases of the samples within the inference cycle are tested for bunching, at
     the cycle itself and at its half and third (samples at every one and a half cycles bunch
-    twice); p below 0.01, shared among the three, is a flag. Fewer than ten phases tell nothing.
+    twice); p below 0.01, shared among the three, is a flag.
 
-    Nor do cycles under 5 ms: a reading is older than its arrival by some milliseconds, more or
-    less, and lasts about one itself, so it meets a short cycle anywhere. What bunches there is
-    the arrival alone, since a line that arrives holds up the inference on the same processor.
+    Rayleigh's test takes phases as independent. Those of samples that nearly keep step wander
+    slowly, so far more than one run in a hundred is flagged there; and rightly, for such samples
+    met some moments of the inference more often, and their mean is off by more than it seems.
+
+    Fewer than ten phases tell nothing. Nor do cycles under 5 ms: a reading is older than its
+    arrival by some milliseconds, more or less, and lasts about one itself, so it meets a short
+    cycle anywhere. What bunches there is the arrival alone, since a line that arrives holds up
+    the inference on the same processor.
 
     Args:
         times_ns: shape (n,), rising, samples of the window.

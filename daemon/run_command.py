@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..collectors.base import SYSTEM_CLOCK
-from ..parsers.errors import Mendable
+from ..parsers.errors import Mendable, Misused
 from .lean import keep_lean, keep_openssl_out
 from .memory import share_one_heap
 from .signals import Signals
@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 def run(arguments: argparse.Namespace) -> int:
     """Run the daemon until it is told to end."""
     if arguments.demo and arguments.config:
-        raise Mendable("--demo has its own configuration", "leave out -c, or --demo")
+        raise Misused("--demo has its own configuration", "leave out -c, or --demo")
     signals = Signals()
     share_one_heap()
     keep_openssl_out()

@@ -15,6 +15,10 @@ class Mendable(Exception):  # noqa: N818 - it is named for what it promises
         self.mend = mend
 
 
+class Misused(Mendable):
+    """What is asked for on the command line contradicts itself or has no meaning; status 2."""
+
+
 class UnreadableError(ValueError):
     """A token that is not what its place asks for; the caller keeps it and reads on."""
 

@@ -18,7 +18,7 @@ from ..nvtx_ranges import is_watched
 from ..tensorrt_probe import MODULE, Capabilities, capabilities, import_tensorrt
 from .base import EngineUnavailable
 from .cuda_runtime import Cuda, load_cuda
-from .tensorrt_build import Builder, BuildSpec, Plan, no_dla
+from .tensorrt_build import Builder, no_dla
 from .tensorrt_log import logger_of, reason_in
 from .tensorrt_run import (
     COMPUTE_ONLY,
@@ -29,6 +29,7 @@ from .tensorrt_run import (
     mean_ns,
     profiler_of,
 )
+from .tensorrt_spec import BuildSpec, Plan
 
 if TYPE_CHECKING:
     import numpy

@@ -5,115 +5,20 @@ test can build with a fake one, and CI with a relative that builds without a GPU
 """
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from ...parsers.built import Fallback, Precision
 from ...parsers.errors import Mendable
-from ..engine_cache import write_whole
 from .base import EngineUnavailable
 from .inputs import input_shape
 from .tensorrt_log import LogLines, reason_in
+from .tensorrt_network import HALF, NetworkReader, Types, tensors_of, type_name
+from .tensorrt_spec import BuildSpec, Plan, Prepared
+from .tensorrt_timing import TimingCache
 
 # With no scales at all TensorRT builds no int8 engine; with these its speed means something.
 _DUMMY_RANGE = 4.0
-_STRONGLY_TYPED = "NetworkDefinitionCreationFlag.STRONGLY_TYPED"
-_HALF = ("HALF", "BF16")
-_QUANTISED = ("QUANTIZE", "DEQUANTIZE")
-
-# What is said of a model whose own types decide, and what makes it another.
-_TYPED = {
-    "fp32": "is typed fp32, and this TensorRT obeys a model's types",
-    "fp16": "is typed in half precision",
-    "int8": "is quantised by Q/DQ nodes",
-}
-_EXPORT = {
-    "fp32": "export the model in fp32",
-    "fp16": "export the model in fp16 (ModelOpt AutoCast does that)",
-    "int8": "put Q/DQ nodes into the model (ModelOpt does that)",
-}
-
-
-@dataclass(frozen=True)
-class BuildSpec:
-    """What is to be built.
-
-    Attributes:
-        model: The ONNX file.
-        device: The kind of device; which core of the DLA is decided when the engine is loaded.
-        batch: Inputs an inference; the engine takes no other.
-        precision: As asked for; ``None`` leaves it to what the model is.
-        fallback: For layers that a DLA refuses.
-        optimization_level: 0 to 5; ``None`` is TensorRT's own choice.
-    """
-
-    model: Path
-    device: Literal["gpu", "dla"]
-    batch: int = 1
-    precision: Precision | None = None
-    fallback: Fallback = "allow"
-    optimization_level: int | None = None
-
-    def parts(self) -> dict[str, str]:
-        """Return what an engine built by it depends on, its model apart, for the cache's key.
-
-        ``require-pure`` builds as ``allow`` does and then looks at what came of it.
-        """
-        fallback = {"require-pure": "allow"}.get(self.fallback, self.fallback)
-        return {
-            "device": self.device,
-            "batch": str(self.batch),
-            "precision": self.precision or "model",
-            "fallback": fallback if self.device == "dla" else "none",
-            "optimization_level": str(self.optimization_level),
-        }
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A serialised engine, and how it came to be.
-
-    Attributes:
-        content: The engine.
-        is_strongly_typed: Whether the model's own types were obeyed.
-        int8_scales: Where the scales of an int8 engine are from.
-        build_seconds: How long reading the model and building took.
-        log: What TensorRT said.
-        notes: What a person should know, a line each.
-    """
-
-    content: bytes
-    is_strongly_typed: bool
-    int8_scales: Literal["dummy", "explicit"] | None
-    build_seconds: float
-    log: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A network with all that it is to be built with.
-
-    Attributes:
-        builder: Of the library.
-        network: The model.
-        parser: What read it; it owns the weights, so it has to live as long as the network.
-        config: Device, types and shapes.
-        is_strongly_typed: Whether the model's own types are obeyed.
-        int8_scales: Where the scales of an int8 engine are from.
-        notes: What a person should know, a line each.
-    """
-
-    builder: Any
-    network: Any
-    parser: Any
-    config: Any
-    is_strongly_typed: bool
-    int8_scales: Literal["dummy", "explicit"] | None
-    notes: list[str]
 
 
 class Builder:
@@ -132,6 +37,7 @@ class Builder:
         self._has = frozenset(symbols).__contains__
         self._logger = logger
         self._lines = lines
+        self._reader = NetworkReader(trt, symbols, logger, lines)
 
     def build(self, spec: BuildSpec, timing_cache: Path | None = None) -> Plan:
         """Build an engine.
@@ -152,11 +58,12 @@ class Builder:
                 config.builder_optimization_level = spec.optimization_level
             else:
                 notes.append("this TensorRT has no optimisation levels: its own choice was built")
-        self._use_timing_cache(config, timing_cache)
+        kept = TimingCache(timing_cache, self._has, self._lines)
+        kept.use(config)
         serialised = made.builder.build_serialized_network(made.network, config)
         if serialised is None:
             raise self._not_built(spec)
-        self._keep_timing_cache(config, timing_cache)
+        kept.keep(config)
         if scales == "dummy":
             notes.append("the scales are made up: its speed means something, its answers nothing")
         return Plan(
@@ -170,7 +77,7 @@ class Builder:
 
     def prepare(
         self, spec: BuildSpec, shapes: Mapping[str, tuple[int, ...]] | None = None
-    ) -> "Prepared":
+    ) -> Prepared:
         """Read a model and set all that an engine of it is built with, but for how long.
 
         Args:
@@ -185,7 +92,7 @@ class Builder:
         builder = self._trt.Builder(self._logger)
         if spec.device == "dla" and builder.num_DLA_cores < 1:
             raise no_dla(0, 0, "")
-        network, parser, types = self._read(builder, spec)
+        network, parser, types = self._reader.read(builder, spec)
         for at in range(network.num_inputs):
             given = network.get_input(at)
             if given.name in (shapes or {}):
@@ -198,54 +105,8 @@ class Builder:
         self._fix_shapes(builder, config, network, spec)
         return Prepared(builder, network, parser, config, types.is_strong, scales, notes)
 
-    def _read(self, builder: Any, spec: BuildSpec) -> "tuple[Any, Any, _Types]":
-        """Read the model, with its own types in force where they have to be or can be."""
-        can_choose = self._has("BuilderFlag.FP16")
-        network, parser = self._parse(builder, spec.model, strongly=not can_choose)
-        own = _own_precision(network)
-        if not can_choose:
-            own = own or "fp32"
-        types = _Types(own, is_strong=not can_choose)
-        self._check_request(spec, types)
-        if can_choose and own == "fp16" and self._has(_STRONGLY_TYPED):
-            del parser, network
-            network, parser = self._parse(builder, spec.model, strongly=True)
-            types = _Types(own, is_strong=True)
-        return network, parser, types
-
-    def _parse(self, builder: Any, model: Path, *, strongly: bool) -> tuple[Any, Any]:
-        flags = 0
-        wanted = ("EXPLICIT_BATCH", "STRONGLY_TYPED") if strongly else ("EXPLICIT_BATCH",)
-        for name in wanted:
-            if self._has(f"NetworkDefinitionCreationFlag.{name}"):
-                flags |= 1 << int(getattr(self._trt.NetworkDefinitionCreationFlag, name))
-        network = builder.create_network(flags)
-        parser = self._trt.OnnxParser(network, self._logger)
-        if not parser.parse_from_file(str(model)):
-            said = [parser.get_error(at).desc() for at in range(parser.num_errors)]
-            words = " ".join((said[-1] if said else reason_in(self._lines.all())).split())
-            raise Mendable(
-                f"TensorRT cannot read {model.name} ({_node_in(self._lines.all())}{words})",
-                "export it with operations and an opset that this TensorRT knows",
-            )
-        return network, parser
-
-    def _check_request(self, spec: BuildSpec, types: "_Types") -> None:
-        """Refuse what the model's own types, or the DLA, cannot give."""
-        name, own, asked = spec.model.name, types.own, spec.precision
-        if own is not None and asked not in (None, own):
-            raise Mendable(
-                f"{name} {_TYPED[own]}, so it cannot run in {asked}",
-                f"leave precision out, or {_EXPORT[asked or own]}",
-            )
-        if spec.device == "dla" and (asked or own) == "fp32":
-            raise Mendable(
-                f"{name} is to run in fp32, and a DLA computes in fp16 and int8 only",
-                "set precision: fp16" if own is None else _EXPORT["fp16"],
-            )
-
     def _set_precision(
-        self, config: Any, network: Any, spec: BuildSpec, types: "_Types"
+        self, config: Any, network: Any, spec: BuildSpec, types: Types
     ) -> Literal["dummy", "explicit"] | None:
         """Set the flags of a network whose types are free; return where int8 scales are from."""
         precision = spec.precision or types.own or "fp16"
@@ -261,8 +122,8 @@ class Builder:
         if precision == "int8":
             config.set_flag(flags.INT8)
         if scales == "dummy":
-            for tensor in _tensors(network):
-                if _type_name(tensor.dtype) in ("FLOAT", *_HALF):
+            for tensor in tensors_of(network):
+                if type_name(tensor.dtype) in ("FLOAT", *HALF):
                     tensor.set_dynamic_range(-_DUMMY_RANGE, _DUMMY_RANGE)
         return scales
 
@@ -297,47 +158,12 @@ class Builder:
         if profile is not None:
             config.add_optimization_profile(profile)
 
-    def _use_timing_cache(self, config: Any, path: Path | None) -> None:
-        """Read what earlier builds measured; that it cannot be used is no failure."""
-        if path is None or not self._has("IBuilderConfig.create_timing_cache"):
-            return
-        content = b""
-        with suppress(OSError):
-            content = path.read_bytes()
-        cache = config.create_timing_cache(content)
-        if cache is None or not config.set_timing_cache(cache, False):
-            self._lines.take("INFO", "the timing cache could not be used; an empty one is")
-            config.set_timing_cache(config.create_timing_cache(b""), False)
-
-    def _keep_timing_cache(self, config: Any, path: Path | None) -> None:
-        if path is None or not self._has("IBuilderConfig.create_timing_cache"):
-            return
-        cache = config.get_timing_cache()
-        if cache is not None:
-            try:
-                write_whole(path, bytes(cache.serialize()))
-            except OSError as error:
-                self._lines.take("INFO", f"the timing cache could not be written ({error})")
-
     def _not_built(self, spec: BuildSpec) -> Mendable:
         what = f"TensorRT could not build {spec.model.name} for the {spec.device.upper()}"
         mend = "the lines before it are in the worker's standard error"
         if spec.device == "dla" and spec.fallback == "forbid":
             mend = "set fallback: allow to let such layers run on the GPU, or change the model"
         return Mendable(f"{what} ({reason_in(self._lines.all())})", mend)
-
-
-@dataclass(frozen=True)
-class _Types:
-    """What a model's tensors are by themselves.
-
-    Attributes:
-        own: The precision that the model fixes; ``None`` where it fixes none.
-        is_strong: Whether TensorRT is to obey it to the letter.
-    """
-
-    own: Precision | None
-    is_strong: bool
 
 
 def no_dla(core: int, cores: int, device: str) -> EngineUnavailable:
@@ -352,40 +178,3 @@ def no_dla(core: int, cores: int, device: str) -> EngineUnavailable:
         "set device: gpu, or a core that there is; Orin NX, AGX Orin and Xavier have DLAs, and not"
         " every TensorRT supports them (10.7 was the last of 10; 11 does from 11.4.1 on)",
     )
-
-
-def _node_in(lines: Sequence[str]) -> str:
-    """Return the node that the parser stumbled over, which only its log tells; or nothing.
-
-    >>> _node_in(['[E] ModelImporter.cpp:140: While parsing node number 3 [Foo -> "y"]:'])
-    'node 3 [Foo -> "y"]: '
-    """
-    for line in reversed(lines):
-        _, found, node = line.partition("While parsing node number ")
-        if found:
-            return f"node {node.rstrip(':')}: "
-    return ""
-
-
-def _own_precision(network: Any) -> Precision | None:
-    """Return the precision that a model fixes by its own types, if it does."""
-    kinds = {_type_name(network.get_layer(at).type) for at in range(network.num_layers)}
-    if kinds.intersection(_QUANTISED):
-        return "int8"
-    if any(_type_name(tensor.dtype) in _HALF for tensor in _tensors(network)):
-        return "fp16"
-    return None
-
-
-def _tensors(network: Any) -> Iterator[Any]:
-    for at in range(network.num_inputs):
-        yield network.get_input(at)
-    for at in range(network.num_layers):
-        layer = network.get_layer(at)
-        outputs = (layer.get_output(place) for place in range(layer.num_outputs))
-        yield from (tensor for tensor in outputs if tensor is not None)
-
-
-def _type_name(kind: Any) -> str:
-    """Return the name of a member of one of the library's enumerations."""
-    return str(getattr(kind, "name", kind)).rpartition(".")[2]

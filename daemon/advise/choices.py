@@ -7,6 +7,7 @@ from ...parsers.errors import Mendable
 from ..bench.contention_rows import name_of
 from ..bench.measured import BenchFlag, Figure
 from ..bench.result import AcceleratorResult, BenchSettings, ModelResult
+from ..quality import WITHHOLDING
 from ..run_report import Device
 from .demand import Demand
 from .problem import Objective, Option, Task
@@ -213,7 +214,8 @@ def _choice(
     variant = Variant.of(source.result.settings)
     net = result.net_joules_per_inference
     if net is None and objective == "energy":
-        why = source.result.telemetry_problem or ", ".join(result.flags) or "no idle was measured"
+        flags = [flag for flag in result.flags if flag in WITHHOLDING]
+        why = source.result.telemetry_problem or ", ".join(flags) or "no idle was measured"
         return f"{_NO_ENERGY} ({why})"
     load = result.utilization.get("gpu")
     # Without a measurement the GPU is taken as busy throughout for its own models, idle for others.

@@ -63,7 +63,12 @@ def advise_on(
         least_bad=worst and _told(problem, choices, worst),
         assumed=tuple(_assumed(problem, choices, demands, shown)),
         measured=tuple(_measured(problem, choices, shown)),
-        notes=(*choices.notes, *flagged(sources), *disagreements(sources), *_of_files(sources)),
+        notes=(
+            *choices.notes,
+            *flagged(sources, choices.by_name),
+            *disagreements(sources),
+            *_of_files(sources),
+        ),
         ruled_out=ruled_words(choices.ruled_out),
         findings=find_all(choices),
         measure_next=measure_next(problem, found, choices),

@@ -6,7 +6,7 @@ from math import isfinite
 
 from pydantic import PositiveFloat
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import Misused
 from ...parsers.records import Record
 from ..config import read_duration
 from .search import MOST_TASKS
@@ -37,14 +37,14 @@ def read_demands(rates: str, deadlines: str | None, known: Sequence[str]) -> tup
         known: Names of the models of which there are results.
 
     Raises:
-        Mendable: It is of another form, or names a model that is not known.
+        Misused: It is of another form, or names a model that is not known.
     """
     by_rate = _pairs(rates, "--rates", "yolo=30,seg=10")
     by_deadline = _pairs(deadlines or "", "--deadlines", "yolo=33ms,seg=0.2s")
     if not by_rate:
-        raise Mendable("--rates names no model", "say it like yolo=30,seg=10")
+        raise Misused("--rates names no model", "say it like yolo=30,seg=10")
     if len(by_rate) > MOST_TASKS:
-        raise Mendable(
+        raise Misused(
             f"--rates names {len(by_rate)} models", f"ask for at most {MOST_TASKS} at once"
         )
     demands = []
@@ -71,9 +71,9 @@ def _pairs(text: str, option: str, example: str) -> dict[str, str]:
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, mark, value = (piece.strip() for piece in part.partition("="))
         if not (name and mark and value):
-            raise Mendable(f"{option} {part!r} is no NAME=VALUE", f"say it like {example}")
+            raise Misused(f"{option} {part!r} is no NAME=VALUE", f"say it like {example}")
         if name in found:
-            raise Mendable(f"{option} names {name} twice", "name it once")
+            raise Misused(f"{option} names {name} twice", "name it once")
         found[name] = value
     return found
 
@@ -82,8 +82,8 @@ def _must_be_known(name: str, known: Sequence[str], what: str) -> None:
     if name in known:
         return
     near = get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
-    raise Mendable(f"{what} {name!r}", hint)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known)) or 'none'}"
+    raise Misused(f"{what} {name!r}", hint)
 
 
 def _positive(text: str, what: str, form: str) -> float:
@@ -92,7 +92,7 @@ def _positive(text: str, what: str, form: str) -> float:
     except ValueError:
         value = 0.0
     if not isfinite(value) or value <= 0:
-        raise Mendable(f"{what} is no number above 0", f"give {form}")
+        raise Misused(f"{what} is no number above 0", f"give {form}")
     return value
 
 
@@ -100,5 +100,5 @@ def _seconds(name: str, text: str) -> float:
     try:
         value = read_duration(text)
     except ValueError as error:
-        raise Mendable(f"--deadlines {name}={text}", str(error)) from None
+        raise Misused(f"--deadlines {name}={text}", str(error)) from None
     return _positive(str(value), f"--deadlines {name}={text}", "a time above 0, like 33ms")

@@ -1,6 +1,6 @@
 """What models were measured to do to each other, by the cells of a problem."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from math import hypot
 
@@ -39,13 +39,14 @@ def effects_of(choices: Choices, sources: Sequence[Source]) -> dict[_Key, Effect
     return found
 
 
-def flagged(sources: Sequence[Source]) -> list[str]:
-    """Say which measurements of several models bear a flag."""
+def flagged(sources: Sequence[Source], names: Collection[str]) -> list[str]:
+    """Say which measurements of several models, of those asked for, bear a flag."""
     told: dict[str, None] = {}
     for source in sources:
         for one in source.result.contention.together if source.result.contention else ():
             flags = sorted(set(one.flags) - {"simulated", "clock_step"})
-            if flags and len(one.lanes) > 1:
+            is_asked_for = all(name_of(lane.model) in names for lane in one.lanes)
+            if flags and len(one.lanes) > 1 and is_asked_for:
                 who = " + ".join(f"{name_of(lane.model)} on {lane.device}" for lane in one.lanes)
                 told[f"{who} together is used, though flagged {' '.join(flags)}"] = None
     return list(told)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import isfinite
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -72,10 +73,24 @@ def _read(given: Path) -> Source:
     except UnicodeDecodeError:
         raise Mendable(f"{path} is no text", f"name a {_FILE} of tegrascope bench") from None
     try:
+        json.loads(text, parse_float=_finite, parse_constant=_finite)
+    except OverflowError as error:
+        raise Mendable(f"{path} holds {error}, which nobody measured", "bench again") from None
+    except ValueError:
+        pass  # told below
+    try:
         result = BenchResult.model_validate_json(text)
     except ValidationError as error:
         raise _unreadable(path, text, error) from None
     return Source(str(given), result, _versions(result))
+
+
+def _finite(text: str) -> float:
+    """Read a number of a document; reckoning with an infinite one ends in nonsense."""
+    value = float(text)
+    if not isfinite(value):
+        raise OverflowError(text)
+    return value
 
 
 def _unreadable(path: Path, text: str, error: ValidationError) -> Mendable:
@@ -105,8 +120,12 @@ def _must_agree(one: Source, other: Source) -> None:
     for name in _MUST_AGREE:
         mine, yours = getattr(here, name), getattr(there, name)
         if mine is not None and yours is not None and mine != yours:
+            what = f"{name.replace('_', ' ')} is {mine} in {one.path} and {yours} in {other.path}"
+            if name == "simulated":
+                played, real = (one, other) if mine else (other, one)
+                what = f"{played.path} is simulated, and {real.path} is not"
             raise Mendable(
-                f"{name.replace('_', ' ')} is {mine} in {one.path} and {yours} in {other.path}",
+                what,
                 "figures of different machines can't be compared: bench all models on one,"
                 " in one power mode",
             )

@@ -1,5 +1,6 @@
 """Advice, in a terminal."""
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _MOST_TIES = 3
+# Where nobody folds lines by looking at them.
+_WIDTH_OF_A_FILE = 160
 
 
 def print_advice(advice: Advice, stream: TextIO | None = None) -> None:
@@ -18,6 +21,8 @@ def print_advice(advice: Advice, stream: TextIO | None = None) -> None:
     from rich.console import Console
 
     console = Console(file=stream, highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _WIDTH_OF_A_FILE
     shown = advice.chosen or advice.least_bad
     if shown is not None:
         console.print(_table(advice, shown))
@@ -37,7 +42,8 @@ def _table(advice: Advice, shown: PlacementAdvice) -> "Table":
         *(("model", "left"), ("on", "left"), ("rate", "right"), ("p99 there", "right")),
         *(("deadline", "right"), ("duty alone", "right"), ("energy by input", "right")),
     ):
-        table.add_column(name, justify="left" if side == "left" else "right", no_wrap=True)
+        # A narrow terminal folds cells, for a number without its end is another number.
+        table.add_column(name, justify="left" if side == "left" else "right", overflow="fold")
     for demand, model in zip(advice.demands, shown.models, strict=True):
         energy = model.joules_per_input
         table.add_row(
@@ -107,7 +113,18 @@ def _where(placement: PlacementAdvice) -> str:
 def _value(placement: PlacementAdvice) -> str:
     if placement.watts is not None:
         return f"net power {with_half(placement.watts, lambda watts: f'{watts:.2f} W')}"
-    return "" if placement.gpu is None else f"GPU use {with_half(placement.gpu, percent)}"
+    return "" if placement.gpu is None else f"GPU use {_with_points(placement.gpu)}"
+
+
+def _with_points(figure: Figure) -> str:
+    """Print a ratio; half its interval in points, since per cents of per cents confuse.
+
+    >>> _with_points(Figure(value=0.5, low=0.48, high=0.52))
+    '50.0 % ± 2.0 points'
+    """
+    if figure.low is None or figure.high is None:
+        return percent(figure.value)
+    return f"{percent(figure.value)} ± {points((figure.high - figure.low) / 2)}"
 
 
 def _amount(advice: Advice, figure: Figure) -> str:

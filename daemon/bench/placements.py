@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
 from typing import TypeAlias
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import Misused
 from ..run_report import Device
 from .contention_result import Placed
 from .result import BenchSettings
@@ -78,21 +78,21 @@ def must_be_possible(settings: BenchSettings) -> None:
     """Refuse what can't be measured together, before anything is.
 
     Raises:
-        Mendable: Too few models or too many, or one of them twice, or a back-end that times
+        Misused: Too few models or too many, or one of them twice, or a back-end that times
             itself.
     """
     models = settings.models
     if not 2 <= len(models) <= 3:
-        raise Mendable(
+        raise Misused(
             f"--contention was given {len(models)} model(s), and takes two or three",
             "name two or three; of more, bench pairs of them and give advise all the results",
         )
     if len(set(models)) < len(models):
-        raise Mendable(
+        raise Misused(
             "--contention was given a model twice", "give the second as a copy of its file"
         )
     if settings.backend == "trtexec":
-        raise Mendable(
+        raise Misused(
             "trtexec times itself, and can't be held in step with others",
             "leave --backend out, or say --backend tensorrt",
         )

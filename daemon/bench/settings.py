@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ...collectors.board import RailRule
 from ...collectors.models import BUILTIN_MODELS, BUILTIN_PREFIX
-from ...parsers.errors import Mendable
+from ...parsers.errors import Mendable, Misused
 from ...parsers.run_events import Process
 from ..config import Telemetry
 from ..config_file import load_config
@@ -50,7 +50,8 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
     """Complete the arguments.
 
     Raises:
-        Mendable: They contradict each other, or name a model that is not there.
+        Misused: They contradict each other.
+        Mendable: They name a model that is not there.
     """
     models = (*arguments.models, *(BUILTIN_PREFIX + name for name in arguments.builtin))
     for model in models:
@@ -82,7 +83,7 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
     )
     played = [device for device in settings.devices or () if device != "cpu"]
     if settings.backend == "onnxruntime" and played and not settings.is_simulated:
-        raise Mendable(
+        raise Misused(
             f"onnxruntime runs on the CPU and is no {played[0]}",
             "say --on cpu, or --simulate to let it play one",
         )
@@ -104,7 +105,7 @@ def _telemetry(
     """Return the source, the rail rule, and why there is no source."""
     chosen = [arguments.simulate, arguments.config is not None, arguments.telemetry is not None]
     if sum(chosen) > 1:
-        raise Mendable(
+        raise Misused(
             "telemetry is named more than once", "give one of --simulate, -c and --telemetry"
         )
     if arguments.config is not None:

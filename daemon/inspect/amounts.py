@@ -23,7 +23,9 @@ def amount(count: int | None, unit: str) -> str:
 def intensity(flops_per_byte: float | None) -> str:
     """Write operations for a byte; nothing where it is not known.
 
-    >>> intensity(48.67), intensity(0.25), intensity(None)
-    ('48.7', '0.25', '')
+    >>> intensity(48.67), intensity(0.25), intensity(3866.4), intensity(None)
+    ('48.7', '0.25', '3866', '')
     """
-    return "" if flops_per_byte is None else f"{flops_per_byte:.3g}"
+    if flops_per_byte is None:
+        return ""
+    return f"{flops_per_byte:.3g}" if flops_per_byte < 999.5 else f"{flops_per_byte:.0f}"

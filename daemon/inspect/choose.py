@@ -15,7 +15,7 @@ def choose_rules(asked: str | None, installed: str | None = None) -> tuple[RuleS
         installed: The machine's TensorRT; by default it is looked for.
 
     Raises:
-        Mendable: What was asked for has no DLA.
+        Misused: What was asked for has no DLA.
     """
     if asked is not None:
         return rules_of(asked), "asked for"

@@ -23,6 +23,7 @@ _LINE = 20.0
 _SWATCH = 150.0
 _MOST_SWATCHES = 8
 _LONGEST = 29  # letters that fit into a box
+_LETTER, _HEAD_LETTER = 6.8, 10.0  # widths at the sizes of the headline and of the model's name
 _WORDS = {
     "constant": "computed once, while the engine is built",
     "folded": "no layer of its own",
@@ -44,12 +45,14 @@ def picture(graph: Graph, inspection: Inspection) -> str:
     ends, tensors = [edge[:2] for edge in boxes.edges], [edge[2] for edge in boxes.edges]
     layout = lay_out(len(boxes.names), ends, _SPACING, tensors)
     legend = _legend(inspection)
-    width = max(layout.width, min(len(legend), 4) * _SWATCH) + 2 * _MARGIN
+    headline = _headline(inspection)
+    words_width = max(len(headline) * _LETTER, len(inspection.model) * _HEAD_LETTER)
+    width = max(layout.width, words_width, min(len(legend), 4) * _SWATCH) + 2 * _MARGIN
     rows = -(-len(legend) // max(1, int((width - 2 * _MARGIN) // _SWATCH)))
     top = _MARGIN + _LINE * (2.5 + rows) + _BOX_HEIGHT
     height = top + layout.height + _BOX_HEIGHT + _MARGIN
 
-    words = f"{inspection.model}: {_headline(inspection)}"
+    words = f"{inspection.model}: {headline}"
     root = ElementTree.Element(
         "svg",
         xmlns="http://www.w3.org/2000/svg",
@@ -62,7 +65,7 @@ def picture(graph: Graph, inspection: Inspection) -> str:
     ElementTree.SubElement(root, "style").text = STYLE
     rectangle(root, "page", (0.0, 0.0), (width, height), 0.0)
     label(root, "head", (_MARGIN, _MARGIN + 12), inspection.model)
-    label(root, "said", (_MARGIN, _MARGIN + 12 + _LINE), _headline(inspection))
+    label(root, "said", (_MARGIN, _MARGIN + 12 + _LINE), headline)
     _draw_legend(root, legend, width)
     drawing = ElementTree.SubElement(root, "g", transform=f"translate({_MARGIN:g} {top:g})")
     _draw_edges(drawing, graph, boxes.edges, layout)

@@ -148,8 +148,20 @@ def _add(table: "Table", *cells: str, style: str | None = None) -> None:
     """Add a row of plain text: a model's names may look like rich's markup."""
     from rich.text import Text
 
-    table.add_row(*map(Text, cells), style=style)
+    table.add_row(*(Text(shown(cell)) for cell in cells), style=style)
 
 
 def _say(console: "Console", words: str, style: str | None = None) -> None:
+    words = shown(words)
     console.print(words, markup=False, style=style, soft_wrap=not console.is_terminal)
+
+
+def shown(words: str) -> str:
+    r"""Spell out what a terminal would obey: a model's names may hold anything.
+
+    >>> shown("Conv\x1b[31m")
+    'Conv\\x1b[31m'
+    """
+    if words.replace("\n", "").isprintable():
+        return words
+    return "".join(one if one == "\n" or one.isprintable() else ascii(one)[1:-1] for one in words)

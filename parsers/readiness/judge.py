@@ -93,13 +93,15 @@ def _asked(
 
 
 def _finding(rule: Rule, values: Measure, op: str, operator: Operator, rules: RuleSet) -> Finding:
-    # Of an operator or an operation that the DLA has not, the table of operators knows best.
+    # Of an operator or an operation that the DLA has not, the table of operators knows best. What
+    # would help against a breach is no help where it is only not known whether there is one.
     knows_better = rule.hint is None or rule.measure == "operation"
+    hint = (operator.hint if knows_better else None) or rule.hint
     return Finding(
         rule=rule.id,
         says=rule.says,
         found=_words(rule, values, op),
-        hint=(operator.hint if knows_better else None) or rule.hint,
+        hint=None if values is None else hint,
         page=rules.pages[rule.page],
         certainty=rule.certainty,
         is_open=values is None or rule.outcome == "unknown",

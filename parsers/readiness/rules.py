@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt
 
-from ..errors import Mendable
+from ..errors import Misused
 from ..records import Record
 from .records import Certainty
 
@@ -199,12 +199,12 @@ def rules_of(name: str) -> RuleSet:
         name: A release or a line, as ``line_of`` takes it.
 
     Raises:
-        Mendable: That TensorRT has no DLA, or none is named so.
+        Misused: That TensorRT has no DLA, or none is named so.
     """
     line = line_of(name)
     if line is None:
         known = ", ".join(one.name for one in lines())
-        raise Mendable(f"there is no TensorRT {name} with a DLA", f"name one of {known}")
+        raise Misused(f"there is no TensorRT {name} with a DLA", f"name one of {known}")
     version = _numbers(line.since or line.name)
     file = _file()
     return RuleSet(

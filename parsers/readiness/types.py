@@ -34,6 +34,12 @@ def type_readiness(graph: Graph, line: Line) -> tuple[TypeReadiness, ...]:
         fp16 = TypeReadiness(
             precision="fp16", verdict="ready", words="the model is FP16; set the FP16 flag"
         )
+    if "bfloat16" in floats:
+        fp16 = TypeReadiness(
+            precision="fp16",
+            verdict="convert",
+            words="the model has BF16 tensors, which no flag makes FP16: export it in FP16 or FP32",
+        )
     if is_quantised(graph):
         return (
             fp16,

@@ -1,6 +1,8 @@
 """``tegrascope advise`` as a person runs it, on results whose answer is known."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -219,7 +221,7 @@ def test_missing_measurement_is_told_with_what_it_would_have_to_find(advise):
     [
         ({"environment": {"power_mode": "15W"}}, "power mode is MAXN in"),
         ({"environment": {"board": "Orin NX"}}, "board is AGX Orin in"),
-        ({"environment": {"simulated": True}}, "simulated is False in"),
+        ({"environment": {"simulated": True}}, "is simulated, and "),
     ],
 )
 def test_results_of_different_machines_are_refused(advise, changes, said):
@@ -285,9 +287,9 @@ def test_table_says_all_of_it(advise):
     ],
 )
 def test_bad_requests_are_one_line(advise, options, rates, said):
-    """What is wrong, and what mends it; status 1 and nothing on standard output."""
+    """What is wrong, and what mends it; status 2 and nothing on standard output."""
     status, out, err = advise(result(YOLO, SEG), options=options, rates=rates)
-    assert (status, out) == (1, "")
+    assert (status, out) == (2, "")
     assert said in err
     assert err.count("\n") == 1
 
@@ -356,7 +358,7 @@ def test_more_models_than_can_be_searched_are_refused(advise):
     """At most ten."""
     many = [model(f"m{n}", lane("gpu", 1.0, 0.01, 0.9)) for n in range(11)]
     status, _, err = advise(result(*many), rates=",".join(f"m{n}=1" for n in range(11)))
-    assert status == 1
+    assert status == 2
     assert "--rates names 11 models: ask for at most 10 at once" in err
 
 
@@ -364,3 +366,46 @@ def test_document_is_json_with_its_version(advise):
     """For programs."""
     _, out, _ = advise(result(YOLO, SEG))
     assert json.loads(out)["schema_version"] == 1
+
+
+@pytest.mark.parametrize("text", ["NaN", "1e999", "-Infinity"])
+def test_what_is_no_finite_number_is_refused(tmp_path, capsys, text):
+    """JSON of other programs may hold it; nothing can be reckoned with it."""
+    place = Path(written(tmp_path, "odd", result(YOLO)))
+    file = place / "result.json"
+    file.write_text(re.sub(r'"p99_seconds":[^,]*', f'"p99_seconds":{text}', file.read_text()))
+    assert main(["advise", str(place), "--rates", "yolo=3"]) == 1
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert f"holds {text}, which nobody measured" in told.err
+
+
+def test_flags_of_models_that_are_not_asked_for_are_not_told(advise):
+    """What was measured with others is used for nothing, so its flags say nothing."""
+    pair = together(("yolo", "gpu", 1.2), ("seg", "dla0", 1.1))
+    pair = pair.model_copy(update={"flags": {"not_steady": 1}})
+    told = [
+        any("together is used, though flagged" in note for note in document(out).notes)
+        for rates in ("yolo=30", "yolo=30,seg=10")
+        for _, out, _ in [advise(result(YOLO, SEG, contention=(pair,)), rates=rates)]
+    ]
+    assert told == [False, True]
+
+
+def test_only_what_withholds_energy_is_named_for_its_lack(advise):
+    """That figures are simulated or rounds disagree is no reason why energy is not known."""
+    flags = {"simulated": 4, "not_steady": 4, "insufficient_samples": 4}
+    bare = model("yolo", lane("gpu", 10.0, None, 0.9, flags=flags))
+    assert (
+        "its net energy is not known (insufficient_samples)"
+        in advise(result(bare), rates="yolo=3")[2]
+    )
+
+
+def test_a_narrow_terminal_loses_no_digit(advise, monkeypatch):
+    """Cells are folded: none is cut off."""
+    monkeypatch.setenv("COLUMNS", "60")
+    _, out, _ = advise(result(YOLO, SEG), options=("--minimise", "gpu"))
+    table = out[: out.index("GPU use")]
+    assert "…" not in table
+    assert {"yolo", "seg", "dla0", "gpu"} <= set(table.split())

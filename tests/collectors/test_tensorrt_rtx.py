@@ -11,8 +11,9 @@ import onnx
 import pytest
 
 from tegrascope.collectors.engines.base import EngineUnavailable
-from tegrascope.collectors.engines.tensorrt_build import Builder, BuildSpec
+from tegrascope.collectors.engines.tensorrt_build import Builder
 from tegrascope.collectors.engines.tensorrt_log import logger_of, reason_in
+from tegrascope.collectors.engines.tensorrt_spec import BuildSpec
 from tegrascope.collectors.models import find_model
 from tegrascope.collectors.tensorrt_probe import probe, symbols_of
 from tegrascope.parsers.errors import Mendable

@@ -142,16 +142,16 @@ def test_interrupt_keeps_what_was_measured(place):
         (("--builtin", "vgg"), 1, "no built-in model is named"),
         (
             ("--builtin", "mobilenet", "--simulate", "--telemetry", "tegrastats"),
-            1,
+            2,
             "telemetry is named more than once",
         ),
         (
             ("--builtin", "mobilenet", "--backend", "onnxruntime", "--on", "gpu"),
-            1,
+            2,
             "onnxruntime runs on the CPU and is no gpu",
         ),
         (("--builtin", "mobilenet", "-c", "none.yaml"), 1, "none.yaml"),
-        (("--builtin", "mobilenet", "--contention"), 1, "--contention was given 1 model(s)"),
+        (("--builtin", "mobilenet", "--contention"), 2, "--contention was given 1 model(s)"),
         (("--builtin", "mobilenet", "--simulate", "-o", "/proc/none"), 1, "/proc/none"),
     ],
 )

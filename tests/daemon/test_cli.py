@@ -405,7 +405,7 @@ def test_check_config_says_yes_or_no(tmp_path, capsys):
 
 def test_run_refuses_what_contradicts_itself(tmp_path, capsys):
     """``--demo`` has its own configuration; a file beside it is a mistake, told in one line."""
-    assert main(["run", "--demo", "-c", str(tmp_path / "t.yaml")]) == 1
+    assert main(["run", "--demo", "-c", str(tmp_path / "t.yaml")]) == 2
     assert is_one_line(capsys.readouterr().err)
 
 

@@ -4,7 +4,8 @@ from array import array
 import pytest
 
 from tegrascope.daemon.cut import Cut
-from tegrascope.daemon.phase_lock import aliased, rayleigh_probability
+from tegrascope.daemon.energy import Curve, integrate
+from tegrascope.daemon.phase_lock import aliased, cycle_phases, rayleigh_probability
 from tegrascope.daemon.quality import (
     baseline_drift,
     clock_step,
@@ -19,6 +20,7 @@ from tegrascope.daemon.quality import (
 )
 from tegrascope.daemon.run_report import Span
 from tegrascope.daemon.steadiness import not_steady
+from tegrascope.daemon.uncertainty import sampling_watts
 from tegrascope.parsers.built import Placement
 
 SECOND = 1_000_000_000
@@ -98,6 +100,51 @@ def test_lock_is_found_though_the_period_wanders():
     """Inferences started by the sampling itself are flagged whatever their period does."""
     times = samples(0.1, 60, jitter=0.04)
     assert aliased([t + 2_000_000 for t in times], times)
+
+
+def sampling_error(cycle, seed):
+    """Play a run that draws 30 W in the first half of each inference and 10 W in the second.
+
+    Samples come at an exact 103 ms, as NVML's do, and inferences scatter by 2 %.
+
+    Returns:
+        Whether it is flagged, and by how many halves of its 95 % interval its mean power is off.
+    """
+    rng, time, begun = random.Random(seed), 0.0, []
+    while time < 15:
+        begun.append(round(time * SECOND))
+        time += cycle * rng.gauss(1, 0.02)
+    times = samples(0.103, begun[-1] / SECOND, seed=seed)
+    offset = round(rng.uniform(0, cycle) * SECOND)
+    times = [t + offset for t in times if t + offset < begun[-1]]
+    # Of a constant the sampling error is 0: a little noise, as of any sensor.
+    watts = [(30 if p < 0.5 else 10) + rng.gauss(0, 0.1) for p in cycle_phases(times, begun)]
+    seconds = (times[-1] - times[0]) / SECOND
+    error = integrate(times, watts, times[0], times[-1]) / seconds - 20
+    return aliased(times, begun), abs(error) / sampling_watts(Curve(times, watts), "seed")
+
+
+def test_what_is_aliased_is_wrong_by_more_than_its_interval():
+    """Where inferences nearly fit into the sampling, many runs are flagged, and they are wrong.
+
+    It is no false alarm: the interval, which is right of sound runs, misses the truth there.
+    """
+    near = [0.103 / k * (1 + 0.002 * away) for k in range(3, 11) for away in range(-2, 3)]
+    spread = [0.008 + 0.0004 * step for step in range(80)]
+    runs = [sampling_error(cycle, seed) for seed, cycle in enumerate(near + spread)]
+    wrong = [halves > 1 for is_aliased, halves in runs if is_aliased]
+    sound = [halves > 1 for is_aliased, halves in runs if not is_aliased]
+    assert len(wrong) >= 20
+    assert sum(wrong) >= 0.3 * len(wrong)
+    assert sum(sound) <= 0.1 * len(sound)
+
+
+@pytest.mark.parametrize("cycle", [0.0137, 0.0223, 0.0317], ids=str)
+def test_exact_periods_that_do_not_fit_are_not_aliased(cycle):
+    """Where nothing jitters phases advance by the same step, and spread better than by chance."""
+    times, begun = samples(0.103, 15), starts(cycle, round(15 / cycle))
+    assert not aliased(times, begun)
+    assert rayleigh_probability(cycle_phases(times, begun)) > 0.9
 
 
 def test_rayleigh_probability_fits_chance():

@@ -79,17 +79,26 @@ def test_names_that_are_markup_are_printed_as_they_are(run):
     assert "[bold]x[/]" in out
 
 
+def test_names_give_a_terminal_no_orders(run):
+    """A model from anywhere may hold escape sequences; they are spelled out, in the table too."""
+    nodes = [node("Erf", "x", "y", "red\x1b[31m\x00")]
+    status, out, _ = run(model(nodes, X), "--all")
+    assert status == 3
+    assert "\x1b" not in out and "\x00" not in out
+    assert "red\\x1b[31m\\x00" in out
+
+
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "ended", "said"),
     [
-        (("--tensorrt", "10.13"), "there is no TensorRT 10.13 with a DLA"),
-        (("--shape", "image:1x3"), "no input is named 'image'"),
+        (("--tensorrt", "10.13"), 2, "there is no TensorRT 10.13 with a DLA"),
+        (("--shape", "image:1x3"), 1, "no input is named 'image'"),
     ],
 )
-def test_what_is_wrong_is_one_line(arguments, said, run):
+def test_what_is_wrong_is_one_line(arguments, ended, said, run):
     """A wrong order is told in one line, with what to do."""
     status, out, err = run(one("Relu"), *arguments)
-    assert (status, out) == (1, "")
+    assert (status, out) == (ended, "")
     assert said in err
     assert err.count("\n") == 1
 

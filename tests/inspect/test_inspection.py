@@ -429,6 +429,22 @@ def test_functions_of_the_model_are_written_out(tmp_path):
     assert found.verdict == "dla"
 
 
+def test_what_is_only_not_known_has_no_advice(tmp_path):
+    """Behind an operator that nobody knows shapes are open; no change of the model is due there."""
+    nodes = [node("Mine", "x", "a", "mine", domain="acme"), node("Relu", "a", "y", "target")]
+    found = target_of(inspected(model(nodes, X, domains=["acme"]), tmp_path))
+    assert found.placement == "unknown"
+    assert "the model does not tell" in {one.found for one in found.findings}
+    assert {one.hint for one in found.findings if one.found == "the model does not tell"} == {None}
+
+
+def test_no_flag_makes_bfloat16_half(tmp_path):
+    """A model in BF16 has to be exported anew; the FP16 flag is for FP32."""
+    made = model([node("Relu", "x", "y", "target")], X, kind=onnx.TensorProto.BFLOAT16)
+    fp16 = inspected(made, tmp_path).types[0]
+    assert (fp16.precision, fp16.verdict) == ("fp16", "convert")
+
+
 def test_branches_and_loops_are_off_the_dla(tmp_path):
     """A node with a graph of its own is the GPU's."""
     branch = helper.make_graph(

@@ -171,6 +171,16 @@ def test_names_cannot_break_the_file():
     assert not [key for element in root.iter() for key in element.attrib if key.startswith("on")]
 
 
+def test_the_headline_fits_into_a_narrow_picture():
+    """One column of boxes is narrower than what is said above it, and that is not cut off."""
+    words = "on the DLA and the GPU; 1 loadable, 1 GPU island; fp16, rules of TensorRT 8.6"
+    for name in ("m.onnx", "a-model-with-a-name-as-long-as-an-experiment-has-" * 2):
+        root = drawn(*inspected(model=name))
+        assert words in [element.text for element in root.iter(f"{SVG}text")]
+        # At 12 and 15 pixels no letter of a sans-serif face is on average wider than this.
+        assert float(root.get("width")) >= 24 + max(6.6 * len(words), 8.8 * len(name))
+
+
 def test_a_colour_says_the_placement_and_a_title_the_rule():
     """Inputs and outputs are of neither; a broken rule is told with what mends it."""
     boxes = boxes_of(drawn(*inspected()))

@@ -213,7 +213,7 @@ def test_a_child_reads_as_this_process_does(tmp_path):
     assert read_graph_apart(path, {"x": (1, 8, 4, 4)}).tensor("y").shape == (1, 8, 4, 4)
     with pytest.raises(Mendable, match="no input is named 'z'") as raised:
         read_graph_apart(path, {"z": (1,)})
-    assert raised.value.mend == "give --shape NAME:1x3x224x224"
+    assert raised.value.mend == "give --shape x:?x8x4x4, a number for each ?"
 
 
 @pytest.mark.parametrize(
@@ -233,3 +233,13 @@ def test_a_model_that_kills_its_reader_is_told(script, said, tmp_path, monkeypat
     seconds = 0.5 if "sleep" in script else 60
     with pytest.raises(Mendable, match=said):
         read_graph_apart(tmp_path / "made.onnx", seconds=seconds)
+
+
+def test_functions_that_call_themselves_are_one_line(tmp_path):
+    """What the library can't write out is told in its words, not by how its process ended."""
+    opsets = [onnx.helper.make_opsetid("own", 1)]
+    body = [node("Again", "a", "b", domain="own")]
+    made = model([node("Again", "x", "y", domain="own")], {"x": (1, 4)}, domains=["own"])
+    made.functions.append(onnx.helper.make_function("own", "Again", ["a"], ["b"], body, opsets))
+    with pytest.raises(Mendable, match="its functions cannot be written out"):
+        read_graph(saved(made, tmp_path))
