@@ -1,6 +1,8 @@
 # Everything a newcomer needs: `make run`, `make test`. Needs python3 >= 3.10 with venv.
 PYTHON ?= python3
 VENV ?= .venv
+# Many tests wait for real programs, so two at a time take little more than half as long.
+JOBS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 SOURCES := $(wildcard *.py) parsers collectors daemon tests benchmarks debian tools
@@ -11,7 +13,7 @@ run: $(VENV)/.run
 	$(BIN)/tegrascope run --demo --state-dir .state
 
 test: dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 check: format lint types imports doctest test
 

@@ -159,8 +159,8 @@ def test_terminal_shows_whole_lines(program):
     *lines, last = [line.rpartition("\r\x1b[K")[2] for line in sent.decode().split("\r\n")]
     stamped = re.compile(r"\d\d:\d\d:\d\d (INFO|WARNING) \S?.*")
     assert all(stamped.fullmatch(line) for line in lines), lines
-    assert [line.split()[2] for line in lines[1:6]] == [
-        *("page", "runs", "telemetry", "state", "workloads"),
+    assert [line.split()[2] for line in lines[1:7]] == [
+        *("page", "metrics", "runs", "telemetry", "state", "workloads"),
     ]
     assert "Ctrl-C ends" in sent.decode()
     assert last == ""

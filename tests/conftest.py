@@ -1,0 +1,10 @@
+"""What holds for every test."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def no_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests, in whatever window: a table is as wide as its own rules say."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.delenv("LINES", raising=False)
