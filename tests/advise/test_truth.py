@@ -30,7 +30,7 @@ def advised(result, demands):
 
 
 def best_in_truth(natures, demands, margin=0.1):
-    """Return the placement of least power that meets all deadlines by advise's margin, and all truths."""
+    """Return the placement of least power that keeps all deadlines by a margin, and all truths."""
     rates = {one.name: one.rate_per_second for one in demands}
     found = truths(natures, rates)
     good = {
