@@ -1,9 +1,10 @@
 """Keeps out of the daemon what it does not serve: HTTP/2, WebSockets and, without TLS, OpenSSL.
 
 They would cost 7 MiB resident and are only there because hypercorn imports them whether they are
-used or not; half a MiB more is a table that starlette brings. ``keep_lean`` puts empty stand-ins
-in their places; it must be called before anything imports ``asyncio``, and ``keep_openssl_out``
-before anything imports ``hashlib``. Why this is worth it: ``docs/decisions/lean-daemon.md``.
+used or not; so are pickle and multiprocessing, for another MiB, and half a MiB is a table that
+starlette brings. ``keep_lean`` puts empty stand-ins in their places; it must be called before anything
+imports ``asyncio``, and ``keep_openssl_out`` before anything imports ``hashlib``. Why this is worth
+it: ``docs/decisions/lean-daemon.md``.
 """
 
 import os
@@ -11,6 +12,15 @@ import sys
 from importlib import import_module
 from types import ModuleType
 from typing import Any
+
+# Protocols that are not spoken; and ways to set up logs and to tell a process of the end that are
+# not gone, and would bring pickle and multiprocessing with them.
+_UNUSED = (
+    "hypercorn.protocol.h2",
+    "hypercorn.protocol.ws_stream",
+    "logging.config",
+    "multiprocessing.synchronize",
+)
 
 
 class NotServedError(OSError):
@@ -52,8 +62,8 @@ def keep_lean(*, tls: bool) -> None:
         entities = ModuleType("html.entities")
         vars(entities)["html5"] = {}
         sys.modules["html.entities"] = entities
-    _stand_in("hypercorn.protocol.h2", _Refused)
-    _stand_in("hypercorn.protocol.ws_stream", _Refused)
+    for name in _UNUSED:
+        _stand_in(name, _Refused)
 
 
 def _stand_in(name: str, member: type) -> None:
