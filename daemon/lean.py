@@ -2,9 +2,9 @@
 
 They would cost 7 MiB resident and are only there because hypercorn imports them whether they are
 used or not; so are pickle and multiprocessing, for another MiB, and half a MiB is a table that
-starlette brings. ``keep_lean`` puts empty stand-ins in their places; it must be called before anything
-imports ``asyncio``, and ``keep_openssl_out`` before anything imports ``hashlib``. Why this is worth
-it: ``docs/decisions/lean-daemon.md``.
+starlette brings. ``keep_lean`` puts empty stand-ins in their places; it must be called before
+anything imports ``asyncio``, and ``keep_openssl_out`` before anything imports ``hashlib``. Why this
+is worth it: ``docs/decisions/lean-daemon.md``.
 """
 
 import os

@@ -19,7 +19,7 @@ from tegrascope.daemon.top.picture import save_picture
 from tests.page.browser import Browser, Tab, program
 
 IMAGES = Path(__file__).parents[2] / "docs/images"
-MOST_BYTES = 150_000
+MOST_BYTES = 200_000
 
 
 @contextmanager
