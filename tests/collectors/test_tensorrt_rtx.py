@@ -13,6 +13,7 @@ import pytest
 from tegrascope.collectors.engines.base import EngineUnavailable
 from tegrascope.collectors.engines.tensorrt_build import Builder
 from tegrascope.collectors.engines.tensorrt_log import logger_of, reason_in
+from tegrascope.collectors.engines.tensorrt_network import NetworkReader
 from tegrascope.collectors.engines.tensorrt_spec import BuildSpec
 from tegrascope.collectors.models import find_model
 from tegrascope.collectors.tensorrt_probe import probe, symbols_of
@@ -33,9 +34,9 @@ def network(tmp_path):
     logger, lines = logger_of(trt)
     lines.clear()
     library = trt.Builder(logger)
-    ours = Builder(trt, symbols_of(trt), logger, lines)
     model = write_chain(tmp_path / "r.onnx", "Relu", "Relu", shape=(1, 8, 4, 4))
-    network, parser = ours._parse(library, model, strongly=True)
+    reader = NetworkReader(trt, symbols_of(trt), logger, lines)
+    network, parser, _ = reader.read(library, BuildSpec(model, "gpu"))
     yield library, network, lines
     del parser
 
