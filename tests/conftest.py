@@ -1,6 +1,11 @@
 """What holds for every test."""
 
+import hypothesis
 import pytest
+
+# How long an example takes is the machine's affair.
+hypothesis.settings.register_profile("tegrascope", deadline=None)
+hypothesis.settings.load_profile("tegrascope")
 
 
 @pytest.fixture(autouse=True)
