@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .collectors.window import window as window
+    from .collectors.application.window import window as window
     from .daemon import frames as frames
-    from .daemon.run_report import RunReport as RunReport
+    from .daemon.measure.run_report import RunReport as RunReport
     from .parsers.errors import ParseError as ParseError
     from .parsers.records import Sample as Sample
     from .parsers.tegrastats import parse_line as parse_line
@@ -21,10 +21,10 @@ __version__ = "0.1.0"
 # Each name is imported when it is first asked for, so that the package itself costs nothing.
 _HOMES = {
     "ParseError": ".parsers.errors",
-    "RunReport": ".daemon.run_report",
+    "RunReport": ".daemon.measure.run_report",
     "Sample": ".parsers.records",
     "parse_line": ".parsers.tegrastats",
-    "window": ".collectors.window",
+    "window": ".collectors.application.window",
 }
 
 # Modules too. Not in ``__all__``: who imports everything does not ask for pandas.

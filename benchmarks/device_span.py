@@ -23,7 +23,7 @@ from typing import Any
 
 from tegrascope.collectors.catalog import make_engine
 from tegrascope.collectors.models import find_model
-from tegrascope.parsers.run_events import Order
+from tegrascope.parsers.inference.events import Order
 
 MOST_SPAN_ERROR = 0.02
 MOST_HOST_SECONDS = 10e-6

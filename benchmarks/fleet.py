@@ -19,9 +19,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tegrascope.daemon.export.metrics import families
 from tegrascope.daemon.fleet.device import SimulatedDevice
 from tegrascope.daemon.fleet.plan import plan_device
-from tegrascope.daemon.metrics import families
 from tests.monitoring.fleets import OPENMETRICS, SimulatedFleet
 from tests.monitoring.prometheus import Monitoring, Prometheus
 from tests.monitoring.servers import wait_for

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from importlib import import_module
 from types import MappingProxyType
 
-from .engines.base import Engine, EngineUnavailable
+from .backends.base import Engine, EngineUnavailable
 
 ENGINES: Mapping[str, str] = MappingProxyType(
     {
-        "command": ".engines.command:Command",
-        "onnxruntime": ".engines.onnxruntime:OnnxRuntime",
-        "tensorrt": ".engines.tensorrt:TensorRt",
-        "trtexec": ".engines.trtexec:Trtexec",
+        "command": ".backends.command:Command",
+        "onnxruntime": ".backends.onnxruntime:OnnxRuntime",
+        "tensorrt": ".backends.tensorrt:TensorRt",
+        "trtexec": ".backends.trtexec:Trtexec",
     }
 )
 

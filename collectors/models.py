@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..parsers.errors import Mendable
-from .engines.base import EngineUnavailable
+from .backends.base import EngineUnavailable
 
 BUILTIN_PREFIX = "builtin:"
 BUILTIN_MODELS = (

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from .dla_truth import TRACED
+from .measure.dla import TRACED
 
 Point = tuple[str, dict[str, str], float]
 

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from .. import __version__
 from ..parsers.errors import Mendable, Misused
-from .arguments import (
+from .commands import (
     advise,
     bench,
     check_config,
@@ -22,11 +22,8 @@ from .arguments import (
     simulate,
     top,
 )
-from .arguments import (
-    exec as execute,
-)
-from .exit_status import FAILED, GOOD, USAGE
-from .output import discard, flush
+from .commands import execute as execute
+from .terminal.output import FAILED, GOOD, USAGE, discard, flush
 
 # In the order of the help.
 COMMANDS = (

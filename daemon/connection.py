@@ -15,7 +15,7 @@ from hypercorn.typing import AppWrapper
 
 from .http1 import is_cut_off
 from .places import Place, Places, State
-from .settings_file import ConfigError
+from .settings.file import ConfigError
 
 if TYPE_CHECKING:
     from ssl import SSLContext

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from ..collectors.api_client import ApiClient
+from ..collectors.application.client import ApiClient
 from ..parsers.errors import Mendable
 from .given_runs import Given, given_runs, read_runs
-from .history import History
-from .output import open_output
+from .store.history import History
+from .terminal.output import open_output
 
 try:
     import pandas

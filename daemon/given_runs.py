@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from ..parsers.errors import Mendable
-from .run_report import Device
+from .measure.run_report import Device
 
 REQUIRED = ("name", "start", "end")
 HEADER = "name,start,end,inferences,device"

@@ -20,18 +20,17 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..collectors.base import Clock
-from ..collectors.board import RailRule
+from ..collectors.board.boards import RailRule
 from ..parsers.errors import Mendable
-from .history import History
-from .ledger import Ledger
-from .page import Page
+from .export.page import Page
+from .export.state import Ledger
+from .measure.timeline import Timeline
 from .query import number
-from .samples import samples_since
 from .secret import carries_token
+from .session.windows import BODY_AT_MOST, Refusal
 from .status_page.routes import page_routes
+from .store.history import History, samples_since
 from .streamed import Streamed, json_list
-from .timeline import Timeline
-from .window_marks import BODY_AT_MOST, Refusal
 
 _RUNS_AT_MOST = 1000
 _SAMPLES_AT_MOST = 36_000

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..collectors.log_file import LogFile
+from ..collectors.lines.log_file import LogFile
 from ..parsers.errors import Mendable
 from .tally import Tally
 
@@ -22,7 +22,7 @@ try:
 except ImportError:
     raise Mendable("pandas is not installed", "pip install 'tegrascope[frames]'") from None
 
-from ..collectors.column_helper import read_batches_together
+from ..collectors.children.column_helper import read_batches_together
 from ..parsers.columns import ColumnParser, column_order, read_batches
 from ..parsers.digits import Flags
 from ..parsers.recorded_time import RecordedClock, Restarts, Times

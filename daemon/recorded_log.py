@@ -9,8 +9,8 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from .cut import Cut
 from .log_clock import LogClock, Stretch, stretches
+from .measure.slices import Cut
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]

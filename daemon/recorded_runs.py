@@ -10,15 +10,15 @@ import numpy as np
 import pandas
 
 from .. import __version__
-from ..collectors.board import RailRule, find_rail_rule, rail_rules
+from ..collectors.board.boards import RailRule, find_rail_rule, rail_rules
 from ..parsers.errors import Mendable
-from .correlate import correlate
-from .energy import rail_columns
 from .given_runs import Given, GivenRun
 from .log_clock import Place
+from .measure.correlate import correlate
+from .measure.energy import rail_columns
+from .measure.run_report import Environment, RunReport, Span
+from .measure.run_trace import RunTrace
 from .recorded_log import RecordedLog, recorded_logs
-from .run_report import Environment, RunReport, Span
-from .run_trace import RunTrace
 
 # What a run that nobody started here cannot have. Left out, so that a column of that name in the
 # table of runs is carried along as it is.

@@ -12,10 +12,10 @@ from starlette.types import ASGIApp
 
 from ..collectors.base import Clock
 from ..parsers.errors import Mendable
-from .config import split_listen
 from .connection import Serving, serve_connection
 from .http1 import speak_http1_only
 from .places import Places
+from .settings.config import split_listen
 
 if TYPE_CHECKING:
     from .web_rules import WebRules

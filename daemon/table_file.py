@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pandas
 
 from ..parsers.errors import Mendable
-from .output import standard_output, unwritable
+from .terminal.output import standard_output, unwritable
 
 try:
     import pyarrow

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from .settings_file import SettingsFile
+from .settings.file import SettingsFile
 from .web_config import CIPHER_SUITES, CURVES, TlsServer, WebConfig
 
 # Asyncio holds so much of a connection ready to be read into, 256 KiB unless told otherwise, and

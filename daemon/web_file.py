@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from .settings_file import ConfigError, SettingsFile, read_settings
+from .settings.file import ConfigError, SettingsFile, read_settings
 from .web_config import WebConfig
 
 

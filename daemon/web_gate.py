@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..collectors.base import Clock
 from .rate_limit import TokenBucket
 from .secret import carries_token
-from .settings_file import ConfigError
+from .settings.file import ConfigError
 from .web_rules import WebRules
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from .settings_file import ConfigError
+from .settings.file import ConfigError
 from .web_config import WebConfig
 from .web_file import WebFile, parse_web_file, read_bytes
 

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from tegrascope import parse_line
-from tegrascope.parsers.placement import layer_types, placement_of
+from tegrascope.parsers.inference.placement import layer_types, placement_of
 
 CAPTURES = Path(__file__).parent / "captures"
 PLACEMENTS = Path(__file__).parent / "placements"

@@ -103,7 +103,9 @@ def test_stacked_rails_count_nothing_twice():
     """No rail of the stack holds another one of it, on any board that is known."""
     (power,) = (panel for panel in device.POWER.panels if panel.is_stacked)
     (left_out,) = re.findall(r'rail!~"([^"]*)"', power.queries[0].expr)
-    boards = tomllib.loads((ROOT / "collectors/boards.toml").read_text(encoding="utf-8"))["board"]
+    boards = tomllib.loads((ROOT / "collectors/board/boards.toml").read_text(encoding="utf-8"))[
+        "board"
+    ]
     for board in boards:
         for inside, why in board.get("excluded", {}).items():
             holder = why.rpartition(" ")[2]

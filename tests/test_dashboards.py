@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tegrascope.daemon.metric_table import TABLE
+from tegrascope.daemon.export.metrics import TABLE
 from tools.dashboards.catalog import UNSHOWN
 
 ROOT = Path(__file__).parents[1]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.config import Config, Workload
-from tegrascope.daemon.config_file import parse_config
-from tegrascope.daemon.metric_table import TABLE
+from tegrascope.daemon.export.metrics import TABLE
+from tegrascope.daemon.settings.config import Config, Workload
+from tegrascope.daemon.settings.file import parse_config
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

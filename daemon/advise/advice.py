@@ -6,7 +6,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ...parsers.records import Record
 from ..bench.measured import Figure
-from ..run_report import Device
+from ..measure.run_report import Device
 from .demand import Demand
 from .problem import Objective
 

@@ -7,8 +7,8 @@ from ...parsers.errors import Mendable
 from ..bench.contention_rows import name_of
 from ..bench.measured import BenchFlag, Figure
 from ..bench.result import AcceleratorResult, BenchSettings, ModelResult
-from ..quality import WITHHOLDING
-from ..run_report import Device
+from ..measure.quality import WITHHOLDING
+from ..measure.run_report import Device
 from .demand import Demand
 from .problem import Objective, Option, Task
 from .results import Source

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ..bench.checks import check_all
 from ..bench.words import percent, seconds
-from ..steadiness import CLOCK_RATIO
+from ..measure.steadiness import CLOCK_RATIO
 from .advice import Finding
 from .choices import Choice, Choices
 

@@ -6,7 +6,7 @@ from math import hypot
 from typing import TypeAlias
 
 from ..bench.measured import Figure
-from ..run_report import Device
+from ..measure.run_report import Device
 
 # An option of each task, by number.
 Placement: TypeAlias = tuple[int, ...]

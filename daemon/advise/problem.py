@@ -24,7 +24,7 @@ from math import prod
 from typing import Literal, TypeAlias
 
 from ..bench.measured import Figure
-from ..run_report import Device
+from ..measure.run_report import Device
 from .outcome import Outcome, Placement, Term
 
 Objective = Literal["energy", "gpu"]

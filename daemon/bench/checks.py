@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from ..run_report import Environment
-from ..steadiness import CLOCK_RATIO
+from ..measure.run_report import Environment
+from ..measure.steadiness import CLOCK_RATIO
 from .measured import BenchFlag
 from .result import AcceleratorResult, Check
 from .words import percent, seconds

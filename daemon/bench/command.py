@@ -12,12 +12,11 @@ from pathlib import Path
 from ... import __version__
 from ...collectors.base import SYSTEM_CLOCK
 from ...parsers.errors import Mendable
-from ..exit_status import CHECK_SAYS_NO, FAILED, GOOD
-from ..nsys import find_nsys
-from ..output import standard_output
-from ..signals import END, RELOAD, Signals
+from ..session.process_signals import END, RELOAD, Signals
+from ..terminal.output import CHECK_SAYS_NO, FAILED, GOOD, standard_output
 from .checks import check_machine
 from .contention_result import Contention
+from .nsys import find_nsys
 from .placements import foreseen
 from .plan import Plan
 from .progress import Bar, Lines

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from ..config import Workload
-from ..run_report import Device
+from ..measure.run_report import Device
+from ..settings.config import Workload
 from .contention_result import Contention, Placed
 from .contention_summary import NotRun, summarise_contention
 from .joint import Joint, join_up

@@ -3,7 +3,7 @@
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ...parsers.records import Ratio, Record
-from ..run_report import Device, Distribution, Energy, RunReport, Span
+from ..measure.run_report import Device, Distribution, Energy, RunReport, Span
 from .measured import BenchFlag, Figure, Status
 
 

@@ -8,8 +8,8 @@ from itertools import chain
 from math import hypot
 from statistics import median
 
-from ..latency import distribution
-from ..run_report import Distribution, Interval
+from ..measure.run_report import Distribution, Interval
+from ..measure.run_trace import distribution
 from .contention_result import Contention, LaneTogether, Together
 from .joint import Joint
 from .measured import BenchFlag, Figure, Status

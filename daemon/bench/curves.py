@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from math import floor, isnan, log10, nan
 from typing import TypeAlias
 
-from ..cut import Cut
-from ..energy import rail_columns, total
-from ..utilization import gate_columns, load_columns, zone_columns
+from ..measure.energy import rail_columns, total
+from ..measure.slices import Cut
+from ..measure.utilization import gate_columns, load_columns, zone_columns
 from .result import ModelResult
 
 MOST_POINTS = 480

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..run_report import Interval
+from ..measure.run_report import Interval
 from .measured import Figure
 from .result import AcceleratorResult, GoalName, GoalResult
 from .statistics import difference

@@ -4,14 +4,14 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...collectors.board import RailRule
-from ...parsers.run_events import PhaseName
-from ..cut import Cut
-from ..energy_report import measure_energy
-from ..power_reading import unsure_seconds
-from ..quality import in_order, insufficient_samples
-from ..run_report import Energy, Environment, Flag, Span
-from ..utilization import telemetry
+from ...collectors.board.boards import RailRule
+from ...parsers.inference.events import PhaseName
+from ..measure.energy_report import measure_energy
+from ..measure.quality import in_order, insufficient_samples
+from ..measure.run_report import Energy, Environment, Flag, Span
+from ..measure.slices import Cut
+from ..measure.uncertainty import unsure_seconds
+from ..measure.utilization import telemetry
 from .contention_result import JointRound
 from .lanes import Flown
 from .placements import On

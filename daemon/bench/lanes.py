@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...parsers.run_events import RunEvent
-from ..config import Workload
-from ..flight import Flight, Job, Surroundings, make_order
-from ..identity import new_run_id
-from ..lanes import Lane, Verdict
-from ..run_report import RunReport
-from ..run_trace import RunTrace
+from ...parsers.inference.events import RunEvent
+from ..measure.run_report import RunReport
+from ..measure.run_trace import RunTrace
+from ..session.executor import Lane, Verdict
+from ..session.pairing import Flight, Job, Surroundings, make_order
+from ..settings.config import Workload
+from ..settings.identity import new_run_id
 from .measured import Status
 
 _INTERRUPTED = Verdict("cancelled", "the bench was interrupted")

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..config import Workload
-from ..run_report import Device, RunReport
+from ..measure.run_report import Device, RunReport
+from ..settings.config import Workload
 from .lanes import Lanes
 from .measured import Status
 from .outputs import check_outputs

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from ...parsers.records import Record
-from ..run_report import Flag
+from ..measure.run_report import Flag
 
 Status = Literal["ok", "unavailable", "failed", "cancelled"]
 # A flag of the runs, or one of the bench's own.

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
-from ...parsers.built import Built, Precision
+from ...parsers.inference.placement import Built, Precision
 from .result import OutputCheck
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from itertools import combinations, product
 from typing import TypeAlias
 
 from ...parsers.errors import Misused
-from ..run_report import Device
+from ..measure.run_report import Device
 from .contention_result import Placed
 from .result import BenchSettings
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..run_report import Device, RunReport
-from ..steadiness import SLOPE_CELSIUS_PER_SECOND, STEADY_RATIO
+from ..measure.run_report import Device, RunReport
+from ..measure.steadiness import SLOPE_CELSIUS_PER_SECOND, STEADY_RATIO
 
 # Rounds that must agree, and times the rounds asked for after which that is given up.
 AGREEING_ROUNDS = 3

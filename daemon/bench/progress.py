@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from ...collectors.base import SYSTEM_CLOCK, Clock
-from ...parsers.run_events import Phase, RunEvent
-from ..run_report import Device, RunReport
+from ...parsers.inference.events import Phase, RunEvent
+from ..measure.run_report import Device, RunReport
 from .joint import Joint
 from .rounds import told_flags
 from .words import duration, seconds

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from html import escape
 
-from ..cut import Cut
+from ..measure.slices import Cut
 from .contention_rows import EXPLAINED, HEADS, TITLE, groups_of, nothing
 from .curves import bands_of, panels_of
 from .figure import figure

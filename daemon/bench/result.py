@@ -4,17 +4,11 @@ from typing import Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from ...parsers.built import Built, Fallback, PlacementVerdict, Precision
+from ...parsers.inference.events import Process, StageName
+from ...parsers.inference.placement import Built, Fallback, PlacementVerdict, Precision
 from ...parsers.records import Ratio, Record
-from ...parsers.run_events import Process, StageName
-from ..config import Backend
-from ..run_report import (
-    Device,
-    Distribution,
-    Environment,
-    Interval,
-    RunReport,
-)
+from ..measure.run_report import Device, Distribution, Environment, Interval, RunReport
+from ..settings.config import Backend
 from .contention_result import Contention
 from .measured import BenchFlag, Figure, Status
 

@@ -7,11 +7,11 @@ from itertools import chain
 from math import isnan
 from typing import Literal, TypeVar
 
-from ...parsers.run_events import StageName
-from ..cut import Cut
-from ..latency import distribution
-from ..run_report import Distribution, Flag, Interval, RunReport, Span
-from ..utilization import clock_columns
+from ...parsers.inference.events import StageName
+from ..measure.run_report import Distribution, Flag, Interval, RunReport, Span
+from ..measure.run_trace import distribution
+from ..measure.slices import Cut
+from ..measure.utilization import clock_columns
 from .measured import Figure
 from .result import ClockRange
 from .statistics import interval_half, mean_of_rounds, median_half_width

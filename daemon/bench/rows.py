@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..dla_truth import SOURCES
-from ..powered_time import POWERED
+from ..measure.dla import POWERED, SOURCES
 from .measured import Figure
 from .result import AcceleratorResult, Check, GoalResult, ModelResult
 from .words import joules, percent, points, rate, seconds, with_half

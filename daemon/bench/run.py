@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ..lanes import Lane
-from ..run_report import Device
+from ..measure.run_report import Device
+from ..session.executor import Lane
 from .contention import ContentionBench
 from .contention_result import Contention
 from .lanes import Flown, Lanes

@@ -9,12 +9,12 @@ from typing import get_args
 
 from pydantic import ValidationError
 
-from ...collectors.board import RailRule
+from ...collectors.board.boards import RailRule
 from ...collectors.models import BUILTIN_MODELS, BUILTIN_PREFIX
 from ...parsers.errors import Mendable, Misused
-from ...parsers.run_events import Process
-from ..config import Telemetry
-from ..config_file import load_config
+from ...parsers.inference.events import Process
+from ..settings.config import Telemetry
+from ..settings.file import load_config
 from .placements import must_be_possible
 from .result import BenchSettings
 

@@ -6,16 +6,15 @@ from platform import python_version
 
 from ... import __version__
 from ...collectors.base import SYSTEM_CLOCK, Clock
-from ...collectors.board import RailRule
-from ...collectors.host_load import cpu_busy_ratio
+from ...collectors.board.boards import RailRule
+from ...collectors.board.readers import cpu_busy_ratio
 from ...parsers.errors import Mendable
-from ..config import Telemetry
-from ..cut import Cut
-from ..environment import with_facts
-from ..own_feed import OwnFeed
-from ..run_report import Environment, Span
-from ..sources import board_root
-from ..utilization import telemetry as describe
+from ..measure.run_report import Environment, Span
+from ..measure.slices import Cut
+from ..measure.utilization import telemetry as describe
+from ..session.own_feed import OwnFeed
+from ..session.sources import board_root, with_facts
+from ..settings.config import Telemetry
 
 _FIRST_SAMPLE_SECONDS = 20.0
 _LOOK_SECONDS = 0.25

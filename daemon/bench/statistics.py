@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import hypot, sqrt
 
-from ..run_report import Interval
-from ..uncertainty import student_95
+from ..measure.run_report import Interval
+from ..measure.uncertainty import student_95
 from .measured import Figure
 
 # Where the series of ``student_95`` is too short.

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from ..config import Backend
-from ..latency import distribution
-from ..run_report import Device, RunReport
+from ..measure.run_report import Device, RunReport
+from ..measure.run_trace import distribution
+from ..settings.config import Backend
 from .checks import check_all
 from .goals import GOALS, decide
 from .measured import BenchFlag, Figure, Status

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..config import Workload
-from ..nsys import REPORT_SECONDS, watched_worker
-from ..run_report import Device, RunReport
+from ..measure.run_report import Device, RunReport
+from ..settings.config import Workload
 from .lanes import Lanes
 from .look import Look
+from .nsys import REPORT_SECONDS, watched_worker
 
 # Enough to see a rhythm, and few enough for a report that opens at once.
 WATCHED_INFERENCES = 200

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from ...collectors.models import BUILTIN_PREFIX
-from ..config import Backend, Workload
-from ..run_report import Device
+from ..measure.run_report import Device
+from ..settings.config import Backend, Workload
 from .result import BenchSettings
 
 REFERENCE: Backend = "onnxruntime"

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Iterator, Sequence
 
-from ...collectors.machine import Machine
-from .finding import Finding, Patient
-from .sockets import DLA_TRACE, look_at_socket
+from ...collectors.board.machine import Machine
+from .findings import Finding, Patient
+from .service import DLA_TRACE, look_at_socket
 
 NODES = ("/dev/nvhost-ctrl-nvdla*", "/dev/nvhost-nvdla*", "/dev/nvdla*")
 _POWER = tuple(f"/sys/devices/platform/{deep}*.nvdla*/power" for deep in ("", "*/", "*/*/"))

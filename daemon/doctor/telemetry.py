@@ -3,14 +3,14 @@
 import os
 from collections.abc import Iterator, Sequence
 
-from ...collectors.board import RailRule, find_rail_rule
-from ...collectors.machine import Machine
-from ...collectors.tegrastats import tegrastats_command
+from ...collectors.board.boards import RailRule, find_rail_rule
+from ...collectors.board.machine import Machine
+from ...collectors.lines.collector import tegrastats_command
 from ...parsers.errors import ParseError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
-from .finding import Finding, Patient
-from .sockets import TEGRASTATS, look_at_socket
+from .findings import Finding, Patient
+from .service import TEGRASTATS, look_at_socket
 
 _LINES, _SECONDS, _INTERVAL_SECONDS = 3, 5.0, 0.1
 _NVML_SECONDS = 15.0
@@ -206,7 +206,7 @@ def _check_nvml(patient: Patient) -> Finding:
     gpu = str(patient.config.telemetry.nvml.gpu)
     told = patient.machine.run(
         (
-            *(sys.executable, "-m", "tegrascope.collectors.nvml_reader"),
+            *(sys.executable, "-m", "tegrascope.collectors.gpu.reader"),
             *("--gpu", gpu, "--interval", "0.1", "--samples", "1"),
         ),
         _NVML_SECONDS,

@@ -11,8 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from ..history import History
-from ..samples import samples_since
+from ..store.history import History, samples_since
 from .device import SimulatedDevice
 from .fleet import Fleet
 

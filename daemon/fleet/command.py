@@ -7,9 +7,9 @@ import socket
 import sys
 
 from ...parsers.errors import Mendable
-from ..config import split_listen
 from ..server import bind, serve, url_of
-from ..signals import END, Signals
+from ..session.process_signals import END, Signals
+from ..settings.config import split_listen
 from .app import make_app
 from .fleet import Fleet
 

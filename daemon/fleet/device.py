@@ -7,20 +7,20 @@ from pathlib import Path
 from platform import python_version
 
 from ... import __version__
-from ...collectors.load_board import LoadBoard
-from ...collectors.simulated_board import SimulatedBoard
-from ...collectors.simulated_models import board_model
-from ...collectors.simulator import READ_SECONDS, SimulatorSource
-from ...collectors.tegrastats import TegrastatsCollector
-from ..energy_counters import EnergyCounters
-from ..flight import Surroundings, Windows
-from ..ledger import Ledger
-from ..page import Page
-from ..run_report import Environment
-from ..snapshot import Snapshot
-from ..sources import lane_occupancy
-from ..telemetry import TelemetryFeed
-from ..timeline import Timeline
+from ...collectors.lines.collector import TegrastatsCollector
+from ...collectors.simulator.board import SimulatedBoard
+from ...collectors.simulator.load import LoadBoard
+from ...collectors.simulator.models import board_model
+from ...collectors.simulator.source import READ_SECONDS, SimulatorSource
+from ..export.page import Page
+from ..export.snapshot import Snapshot
+from ..export.state import Ledger
+from ..measure.energy import EnergyCounters
+from ..measure.run_report import Environment
+from ..measure.timeline import Timeline
+from ..session.pairing import Surroundings, Windows
+from ..session.sources import lane_occupancy
+from ..session.telemetry import TelemetryFeed
 from .clock import DeviceClock
 from .kernel import SimulatedKernel, trips
 from .plan import SCORE, DevicePlan

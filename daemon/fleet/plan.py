@@ -4,9 +4,9 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from ...collectors.simulated_models import board_model
-from ..config import Workload
-from ..run_report import Device
+from ...collectors.simulator.models import board_model
+from ..measure.run_report import Device
+from ..settings.config import Workload
 
 Fault = Literal["bypassed", "dark", "flaky", "gone", "hot", "slow"]
 

@@ -5,11 +5,11 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 
-from ...parsers.run_events import Phase, RunEvent
-from ..flight import Flight, Job, Surroundings
-from ..identity import new_run_id
-from ..lanes import Verdict
-from ..run_report import RunReport
+from ...parsers.inference.events import Phase, RunEvent
+from ..measure.run_report import RunReport
+from ..session.executor import Verdict
+from ..session.pairing import Flight, Job, Surroundings
+from ..settings.identity import new_run_id
 from .plan import DevicePlan
 from .worker import Conduct, events
 

@@ -5,15 +5,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...parsers.built import Built, Placement
-from ...parsers.run_events import (
-    Finished,
-    Inferences,
-    Loaded,
-    Phase,
-    PhaseName,
-    RunEvent,
-)
+from ...parsers.inference.events import Finished, Inferences, Loaded, Phase, PhaseName, RunEvent
+from ...parsers.inference.placement import Built, Placement
 from .plan import Task
 
 _TOLD_NS = 1_000_000_000

@@ -8,11 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ...collectors.engine_cache import EngineCache
-from ...parsers.built import Placement
+from ...collectors.backends.engine_cache import EngineCache
 from ...parsers.errors import Mendable
-from ...parsers.placement import placement_of
-from ..history import History
+from ...parsers.inference.placement import Placement, placement_of
+from ..store.history import History
 
 _FORMS = (
     "give a run (tegrascope runs list), an engine (tegrascope engines list), a result.json of"

@@ -23,7 +23,7 @@ def ask_builder(
         model: Its file.
         shapes: Input to its shape, as given.
     """
-    from ...collectors.layer_answers import ask
+    from ...collectors.backends.layer_answers import ask
 
     return check_builder(graph, inspection, ask(model, inspection.precision, shapes))
 

@@ -1,6 +1,6 @@
 """Which TensorRT a model is judged for: the one asked for, the machine's own, or the usual one."""
 
-from ...collectors.tensorrt_version import tensorrt_version
+from ...collectors.backends.tensorrt_probe import tensorrt_version
 from ...parsers.readiness.rules import RuleSet, line_of, rules_of
 
 # Of JetPack 6.1 and 6.2, which most boards with a DLA run.

@@ -13,12 +13,11 @@ from itertools import groupby
 from math import fsum
 from typing import TypeAlias
 
-from ..blocks import Block
-from ..energy import interval_ns
-from ..history import History
-from ..samples import blocks_between
-from ..timeline import Timeline
-from ..utilization import gate_columns, load_columns, zone_columns
+from ..measure.blocks import Block
+from ..measure.energy import interval_ns
+from ..measure.timeline import Timeline
+from ..measure.utilization import gate_columns, load_columns, zone_columns
+from ..store.history import History, blocks_between
 
 _RAIL, _WATTS = "rails.", ".instant_watts"
 _ZONE = "temperatures_celsius."

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from ... import __version__
-from ..snapshot import SourceState, WorkloadState
+from ..export.snapshot import SourceState, WorkloadState
 
 if TYPE_CHECKING:
     from ..http import Serving

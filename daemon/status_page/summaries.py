@@ -2,7 +2,7 @@
 
 from collections.abc import Generator
 
-from ..history import History
+from ..store.history import History
 
 _LATENCIES = ("p50_seconds", "p99_seconds")
 _ENERGIES = (

@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import NonNegativeInt
 
-from ..built import Placement
 from ..graph import Graph, Node
+from ..inference.placement import Placement
 from ..records import Record
 from .records import Check, Disagreement, Inspection
 

@@ -10,7 +10,7 @@ from tegrascope.daemon.bench.result import (
     BenchSettings,
     ModelResult,
 )
-from tegrascope.daemon.run_report import Distribution, Environment
+from tegrascope.daemon.measure.run_report import Distribution, Environment
 
 
 def about(value, share=0.02):

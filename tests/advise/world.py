@@ -14,28 +14,28 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from tegrascope.collectors.board import find_rail_rule
-from tegrascope.collectors.load_board import LoadBoard
-from tegrascope.collectors.simulated_board import SimulatedBoard
-from tegrascope.collectors.simulated_models import board_model
-from tegrascope.collectors.simulator import JumpClock
+from tegrascope.collectors.board.boards import find_rail_rule
+from tegrascope.collectors.simulator.board import SimulatedBoard
+from tegrascope.collectors.simulator.load import LoadBoard
+from tegrascope.collectors.simulator.models import board_model
+from tegrascope.collectors.simulator.source import JumpClock
 from tegrascope.daemon.bench.contention import ContentionBench
 from tegrascope.daemon.bench.lanes import Flown
 from tegrascope.daemon.bench.result import BenchResult, BenchSettings, ModelResult
 from tegrascope.daemon.bench.rounds import Round
 from tegrascope.daemon.bench.summary import Entry, summarise
 from tegrascope.daemon.bench.workload import workload_of
-from tegrascope.daemon.config import Workload
-from tegrascope.daemon.cut import Cut
-from tegrascope.daemon.flight import Flight, Job, Surroundings, Windows
-from tegrascope.daemon.identity import new_run_id
-from tegrascope.daemon.lanes import Verdict
-from tegrascope.daemon.ledger import Ledger
-from tegrascope.daemon.run_report import Environment
-from tegrascope.daemon.snapshot import Snapshot
-from tegrascope.daemon.timeline import Timeline
+from tegrascope.daemon.export.snapshot import Snapshot
+from tegrascope.daemon.export.state import Ledger
+from tegrascope.daemon.measure.run_report import Environment
+from tegrascope.daemon.measure.slices import Cut
+from tegrascope.daemon.measure.timeline import Timeline
+from tegrascope.daemon.session.executor import Verdict
+from tegrascope.daemon.session.pairing import Flight, Job, Surroundings, Windows
+from tegrascope.daemon.settings.config import Workload
+from tegrascope.daemon.settings.identity import new_run_id
 from tegrascope.parsers.flat import flatten
-from tegrascope.parsers.run_events import Inferences, Phase
+from tegrascope.parsers.inference.events import Inferences, Phase
 
 BOARD = "agx-orin-64gb"
 SECOND = 1_000_000_000

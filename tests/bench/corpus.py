@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tegrascope import ParseError, Sample, frames, parse_line
-from tegrascope.collectors.log_file import read_lines
+from tegrascope.collectors.lines.log_file import read_lines
 from tegrascope.parsers.tokenizer import read_line
 
 from .truth import Row, alike, faults, row_of

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tegrascope import parse_line
-from tegrascope.collectors.board import find_rail_rule, rail_rules
+from tegrascope.collectors.board.boards import find_rail_rule, rail_rules
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 CORPUS = Path(__file__).parents[3] / "shared/corpus/tegrastats/lines.jsonl"

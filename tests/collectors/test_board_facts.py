@@ -2,7 +2,7 @@
 
 import pytest
 
-from tegrascope.collectors.board_facts import (
+from tegrascope.collectors.board.facts import (
     BoardFacts,
     is_tegra,
     jetpack_of,

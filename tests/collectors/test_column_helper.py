@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tegrascope.collectors import column_helper
-from tegrascope.collectors.column_helper import Helper, read_batches_together
+from tegrascope.collectors.children import column_helper
+from tegrascope.collectors.children.column_helper import Helper, read_batches_together
 from tegrascope.parsers.columns import ColumnParser, read_batches
 
 LINES = [

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.catalog import make_engine
-from tegrascope.collectors.run_loop import Runner
-from tegrascope.parsers.records import Record
-from tegrascope.parsers.run_events import (
+from tegrascope.collectors.worker.run_loop import Runner
+from tegrascope.parsers.inference.events import (
     Counted,
     Finished,
     Loaded,
@@ -20,6 +19,7 @@ from tegrascope.parsers.run_events import (
     parse_run_event,
     render_event,
 )
+from tegrascope.parsers.records import Record
 
 
 class Bench:
@@ -198,7 +198,7 @@ def test_no_program_outlives_its_worker(bench, end):
     pids = bench.directory / "pids"
     order = bench.order(f"echo $$ > {pids}.part; mv {pids}.part {pids}; exec sleep 60")
     with subprocess.Popen(
-        [sys.executable, "-m", "tegrascope.collectors.worker", "--lane", "dla0"],
+        [sys.executable, "-m", "tegrascope.collectors.worker.child", "--lane", "dla0"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

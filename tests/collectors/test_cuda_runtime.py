@@ -5,8 +5,8 @@ import types
 
 import pytest
 
-from tegrascope.collectors.engines.base import DeviceLostError, EngineUnavailable
-from tegrascope.collectors.engines.cuda_runtime import CudaError, handle_of, load_cuda
+from tegrascope.collectors.backends.base import DeviceLostError, EngineUnavailable
+from tegrascope.collectors.backends.cuda_runtime import CudaError, handle_of, load_cuda
 from tests.fakes.fake_cuda import cudaError_t, install_cuda, warn_of_the_old_name
 from tests.fakes.fake_device import FakeDevice
 

@@ -13,11 +13,17 @@ from typing import Any
 
 import pytest
 
-from tegrascope.collectors import trace_instance
-from tegrascope.collectors.dla_reader import UNAVAILABLE, FirmwareReader, follow
-from tegrascope.collectors.trace_instance import TraceInstance, find_cores, find_tracefs
+from tegrascope.collectors.dla import reader as trace_instance
+from tegrascope.collectors.dla.reader import (
+    UNAVAILABLE,
+    FirmwareReader,
+    TraceInstance,
+    find_cores,
+    find_tracefs,
+    follow,
+)
+from tegrascope.parsers.dla.trace import Alive, Firmware, Hello, parse_trace_line
 from tegrascope.parsers.errors import Mendable
-from tegrascope.parsers.ftrace import Alive, Firmware, Hello, parse_trace_line
 from tests.fakes.tracefs import make_instance, make_kernel, remove_instance, said
 
 SUBMIT = "x-1 [000] ..... {at:.6f}: job_submit: 15880000.nvdla0 class=f3 id=1 fences=0 ts=31250000"
@@ -199,7 +205,7 @@ def started(tracefs: Path) -> "Iterator[subprocess.Popen[str]]":
     os.write(kernel, f"{SUBMIT.format(at=6)}\n".encode())
     child = subprocess.Popen(
         [
-            *(sys.executable, "-m", "tegrascope.collectors.dla_reader"),
+            *(sys.executable, "-m", "tegrascope.collectors.dla.reader"),
             *("--root", str(tracefs.parents[2]), "--every", "0.05"),
         ],
         stdout=subprocess.PIPE,
@@ -244,7 +250,7 @@ def test_program_ends_when_nobody_reads(tracefs, started):
 def test_program_without_a_trace_says_why_in_one_line(tmp_path):
     """What is missing is one line for the journal and for who asked, and a status of its own."""
     told = subprocess.run(
-        [sys.executable, "-m", "tegrascope.collectors.dla_reader", "--root", str(tmp_path)],
+        [sys.executable, "-m", "tegrascope.collectors.dla.reader", "--root", str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,
@@ -259,7 +265,7 @@ def test_program_without_a_trace_says_why_in_one_line(tmp_path):
 def test_program_for_root_imports_little():
     """What runs as root is the standard library and a few small files of ours."""
     code = (
-        "import sys; before = set(sys.modules); import tegrascope.collectors.dla_reader; "
+        "import sys; before = set(sys.modules); import tegrascope.collectors.dla.reader; "
         "print(*sorted({name.partition('.')[0] for name in set(sys.modules) - before} "
         "- set(sys.stdlib_module_names)), sum(name.startswith('tegrascope.') "
         "for name in sys.modules))"

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tegrascope.collectors.busy_time import BusyTime
-from tegrascope.collectors.dla_tasks import MOST_PENDING, CounterCheck, DlaTasks
-from tegrascope.parsers.ftrace import Ended, Lost, Submitted
+from tegrascope.collectors.dla.tasks import MOST_PENDING, BusyTime, CounterCheck, DlaTasks
+from tegrascope.parsers.dla.trace import Ended, Lost, Submitted
 
 HERTZ = 31_250_000
 MS = 1_000_000

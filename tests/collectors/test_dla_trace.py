@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.base import Stamped
-from tegrascope.collectors.dla_trace import DlaTrace
-from tegrascope.collectors.process_source import ProcessSource
-from tegrascope.collectors.socket_lines import SocketLines
+from tegrascope.collectors.dla.trace import DlaTrace
+from tegrascope.collectors.lines.program import ProcessSource
+from tegrascope.collectors.lines.socket import SocketLines
 from tests.fakes.tracefs import make_instance, make_kernel
 
 HERTZ = 31_250_000
@@ -140,7 +140,7 @@ def test_real_reader_feeds_it(tmp_path: Path):
     """Kernel to columns through the real program, kept alive like tegrastats; then it all ends."""
     tracefs = make_kernel(tmp_path)
     make_instance(tracefs / "instances/tegrascope")
-    reader = [sys.executable, "-m", "tegrascope.collectors.dla_reader", "--root", str(tmp_path)]
+    reader = [sys.executable, "-m", "tegrascope.collectors.dla.reader", "--root", str(tmp_path)]
     trace = DlaTrace(ProcessSource(reader, interval_seconds=1.0, name="ftrace"))
     with (tracefs / "instances/tegrascope/trace_pipe").open("r+b", buffering=0) as kernel:
         for line in task(0, 1, 7.0, 7.25):

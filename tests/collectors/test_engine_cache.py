@@ -8,17 +8,17 @@ import numpy
 import onnx
 import pytest
 
-from tegrascope.collectors.engine_cache import (
+from tegrascope.collectors.backends.engine_cache import (
     LOG_LINES_KEPT,
     EngineCache,
     engine_key,
+    machine_parts,
     model_digest,
     write_whole,
 )
-from tegrascope.collectors.engine_parts import machine_parts
 from tegrascope.collectors.onnx_files import external_files
-from tegrascope.parsers.built import Built
 from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.inference.placement import Built
 from tests.fakes.models import write_chain
 
 KEY = "a" * 64

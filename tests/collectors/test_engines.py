@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tegrascope.collectors.backends.base import EngineUnavailable, Inferring, SelfTimed
+from tegrascope.collectors.backends.inputs import input_shape, make_input
+from tegrascope.collectors.backends.onnxruntime import OnnxRuntime
 from tegrascope.collectors.catalog import ENGINES, make_engine
-from tegrascope.collectors.engines.base import EngineUnavailable, Inferring, SelfTimed
-from tegrascope.collectors.engines.inputs import input_shape, make_input
-from tegrascope.collectors.engines.onnxruntime import OnnxRuntime
 from tegrascope.collectors.models import find_model
 from tegrascope.parsers.errors import Mendable
-from tegrascope.parsers.run_events import Order
+from tegrascope.parsers.inference.events import Order
 from tests.fakes.fake_cuda import install_cuda
 from tests.fakes.fake_device import FakeDevice
 from tests.fakes.fake_tensorrt import install_tensorrt, make_tensorrt

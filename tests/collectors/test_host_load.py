@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tegrascope.collectors.host_load import cpu_busy_ratio
+from tegrascope.collectors.board.readers import cpu_busy_ratio
 
 
 class Later:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.collectors.machine import Machine
+from tegrascope.collectors.board.machine import Machine
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors import models
-from tegrascope.collectors.engines.base import EngineUnavailable
+from tegrascope.collectors.backends.base import EngineUnavailable
 from tegrascope.parsers.errors import Mendable
 
 numpy = pytest.importorskip("numpy")

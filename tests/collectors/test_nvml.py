@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tegrascope.collectors.base import Stamped
-from tegrascope.collectors.nvml import NvmlCollector, nvml_command, nvml_source
-from tegrascope.collectors.nvml_reader import GONE, UNAVAILABLE, read
+from tegrascope.collectors.gpu.nvml import NvmlCollector, nvml_command, nvml_source
+from tegrascope.collectors.gpu.reader import GONE, UNAVAILABLE, read
 
 FAKES = Path(__file__).parents[1] / "fakes"
 CALLS = {
@@ -36,7 +36,7 @@ CALLS = {
 def start(*arguments: str, **asked: object) -> Any:
     """Run the reader to its end; what NVML is to do is said as the fake wants it."""
     return subprocess.run(
-        [sys.executable, "-m", "tegrascope.collectors.nvml_reader", *arguments],
+        [sys.executable, "-m", "tegrascope.collectors.gpu.reader", *arguments],
         env={**os.environ, "PYTHONPATH": str(FAKES), "FAKE_NVML": json.dumps(asked)},
         capture_output=True,
         text=True,
@@ -172,7 +172,7 @@ def test_gpu_that_is_lost_ends_the_reader():
 def test_reader_ends_when_nobody_reads():
     """A daemon that was killed leaves no reader behind, and no traceback."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tegrascope.collectors.nvml_reader", "--interval", "0.01"],
+        [sys.executable, "-m", "tegrascope.collectors.gpu.reader", "--interval", "0.01"],
         env={**os.environ, "PYTHONPATH": str(FAKES)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -189,7 +189,7 @@ def test_reader_ends_when_nobody_reads():
 def test_reader_needs_next_to_nothing():
     """It starts in an instant and works where the interpreter has no pydantic."""
     code = (
-        "import sys, tegrascope.collectors.nvml_reader;"
+        "import sys, tegrascope.collectors.gpu.reader;"
         "sys.exit(any(name in sys.modules for name in ('pydantic', 'pynvml', 'psutil')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

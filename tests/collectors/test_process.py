@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK, Stamped
-from tegrascope.collectors.pipe import LONGEST_LINE, LineBuffer
-from tegrascope.collectors.process import LineChild, Quiet
-from tegrascope.collectors.process_source import ProcessSource
+from tegrascope.collectors.children.pipe import LONGEST_LINE, LineBuffer
+from tegrascope.collectors.children.process import LineChild, Quiet
+from tegrascope.collectors.lines.program import ProcessSource
 from tegrascope.parsers.errors import Mendable
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.collectors import trace_instance
-from tegrascope.collectors.dla_reader import follow
-from tegrascope.collectors.trace_instance import TraceInstance, find_tracefs
+from tegrascope.collectors.dla import reader as trace_instance
+from tegrascope.collectors.dla.reader import TraceInstance, find_tracefs, follow
+from tegrascope.parsers.dla.trace import OWN_PREFIX, parse_trace_line
 from tegrascope.parsers.errors import Mendable, ParseError
-from tegrascope.parsers.ftrace import OWN_PREFIX, parse_trace_line
 
 
 @pytest.fixture

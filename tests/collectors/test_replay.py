@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tegrascope.collectors.replay import MOST_LINES_A_SECOND, ReplaySource, timed_lines
+from tegrascope.collectors.lines.replay import MOST_LINES_A_SECOND, ReplaySource, timed_lines
 from tegrascope.parsers.errors import Mendable
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "tegrastats" / "logs"

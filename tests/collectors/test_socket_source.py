@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK, Stamped
-from tegrascope.collectors.line_socket import LineSocket
-from tegrascope.collectors.process import Quiet
-from tegrascope.collectors.socket_source import LOOK_AGAIN_SECONDS, SocketSource
+from tegrascope.collectors.children.process import Quiet
+from tegrascope.collectors.lines.socket import LOOK_AGAIN_SECONDS, LineSocket, SocketSource
 from tegrascope.parsers.errors import Mendable
 
 

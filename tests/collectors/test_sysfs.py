@@ -13,12 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tegrascope.collectors.kernel_file import KernelFile
-from tegrascope.collectors.readings import Reading, Scaled
-from tegrascope.collectors.simulator import JumpClock
-from tegrascope.collectors.sysfs import SysfsCompanion
-from tegrascope.collectors.sysfs_times import main
-from tegrascope.collectors.thermal import read_trips
+from tegrascope.collectors.board.kernel_file import KernelFile, Reading, Scaled
+from tegrascope.collectors.board.sysfs import SysfsCompanion, main
+from tegrascope.collectors.board.thermal import read_trips
+from tegrascope.collectors.simulator.source import JumpClock
 from tests.fakes.board_tree import AGX_ORIN, HOST1X, set_powered, write_board
 
 SECOND = 1_000_000_000

@@ -5,8 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from tegrascope.collectors.base import Stamped
-from tegrascope.collectors.line_collector import MOST_REASONS, OTHER_REASON
-from tegrascope.collectors.tegrastats import TegrastatsCollector, tegrastats_command
+from tegrascope.collectors.lines.collector import (
+    MOST_REASONS,
+    OTHER_REASON,
+    TegrastatsCollector,
+    tegrastats_command,
+)
 from tegrascope.parsers.errors import ParseError
 
 
@@ -61,7 +65,7 @@ def test_reasons_are_bounded(monkeypatch):
     def refuse(line: str) -> None:
         raise ParseError(line, line)
 
-    monkeypatch.setattr("tegrascope.collectors.tegrastats.read_line", refuse)
+    monkeypatch.setattr("tegrascope.collectors.lines.collector.read_line", refuse)
     collector = TegrastatsCollector(Lines(*map(str, range(100))))
     assert list(collector.collect()) == []
     assert len(collector.unparsed) == MOST_REASONS

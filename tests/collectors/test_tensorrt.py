@@ -11,18 +11,18 @@ import numpy
 import onnx
 import pytest
 
-from tegrascope.collectors.engine_cache import EngineCache
-from tegrascope.collectors.engines import tensorrt as adapter
-from tegrascope.collectors.engines.base import (
+from tegrascope.collectors.backends import tensorrt as adapter
+from tegrascope.collectors.backends.base import (
     DeviceLostError,
     EngineUnavailable,
     Pipelined,
     Profiled,
 )
-from tegrascope.collectors.engines.inputs import make_input
-from tegrascope.collectors.tensorrt_probe import look
+from tegrascope.collectors.backends.engine_cache import EngineCache
+from tegrascope.collectors.backends.inputs import make_input
+from tegrascope.collectors.backends.tensorrt_probe import look
 from tegrascope.parsers.errors import Mendable
-from tegrascope.parsers.run_events import Order
+from tegrascope.parsers.inference.events import Order
 from tests.fakes.fake_cuda import install_cuda
 from tests.fakes.fake_device import FakeDevice
 from tests.fakes.fake_tensorrt import install_tensorrt, make_tensorrt
@@ -587,7 +587,7 @@ def test_two_processes_build_an_engine_once(model, tmp_path):
 
 def test_threads_of_the_builder_may_speak(desk):
     """TensorRT's own threads log; nothing is lost and nothing breaks."""
-    from tegrascope.collectors.engines.tensorrt_log import logger_of
+    from tegrascope.collectors.backends.tensorrt_network import logger_of
 
     logger, lines = logger_of(desk.trt)
     severity = desk.trt.ILogger.Severity

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from tegrascope.collectors import tensorrt_probe
-from tegrascope.collectors.engines.base import EngineUnavailable
-from tegrascope.collectors.tensorrt_probe import capabilities, look, main, probe
+from tegrascope.collectors.backends import tensorrt_probe
+from tegrascope.collectors.backends.base import EngineUnavailable
+from tegrascope.collectors.backends.tensorrt_probe import capabilities, look, main, probe
 from tests.fakes.fake_cuda import install_cuda
 from tests.fakes.fake_device import FakeDevice
 from tests.fakes.fake_tensorrt import install_tensorrt, make_tensorrt

@@ -10,13 +10,16 @@ import numpy
 import onnx
 import pytest
 
-from tegrascope.collectors.engines.base import EngineUnavailable
-from tegrascope.collectors.engines.tensorrt_build import Builder
-from tegrascope.collectors.engines.tensorrt_log import logger_of, reason_in
-from tegrascope.collectors.engines.tensorrt_network import NetworkReader
-from tegrascope.collectors.engines.tensorrt_spec import BuildSpec
+from tegrascope.collectors.backends.base import EngineUnavailable
+from tegrascope.collectors.backends.tensorrt_build import Builder
+from tegrascope.collectors.backends.tensorrt_network import (
+    BuildSpec,
+    NetworkReader,
+    logger_of,
+    reason_in,
+)
+from tegrascope.collectors.backends.tensorrt_probe import probe, symbols_of
 from tegrascope.collectors.models import find_model
-from tegrascope.collectors.tensorrt_probe import probe, symbols_of
 from tegrascope.parsers.errors import Mendable
 from tests.fakes.models import HALF, write_chain
 

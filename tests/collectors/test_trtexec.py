@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.collectors.engines.base import EngineUnavailable, SelfTimed
-from tegrascope.collectors.engines.trtexec import Trtexec
-from tegrascope.collectors.engines.trtexec_child import find_program, place_zero
-from tegrascope.collectors.process import LineChild
-from tegrascope.collectors.run_loop import Runner
-from tegrascope.daemon.config import Workload
-from tegrascope.daemon.flight import Job, make_order
-from tegrascope.parsers.run_events import (
+from tegrascope.collectors.backends.base import EngineUnavailable, SelfTimed
+from tegrascope.collectors.backends.trtexec import Trtexec
+from tegrascope.collectors.backends.trtexec_build import find_program, place_zero
+from tegrascope.collectors.children.process import LineChild
+from tegrascope.collectors.worker.run_loop import Runner
+from tegrascope.daemon.session.pairing import Job, make_order
+from tegrascope.daemon.settings.config import Workload
+from tegrascope.parsers.inference.events import (
     Finished,
     Inferences,
     Loaded,
@@ -294,7 +294,7 @@ def test_a_run_that_is_stopped_ends_its_child(order, worker, monkeypatch):
 def test_nothing_outlives_a_worker_that_is_killed(order, monkeypatch):
     """A worker that dies at once, as a lane's deadline has it, takes its trtexec along."""
     monkeypatch.setenv("FAKE_TRTEXEC", "hang")
-    command = [sys.executable, "-m", "tegrascope.collectors.worker", "--lane", "gpu"]
+    command = [sys.executable, "-m", "tegrascope.collectors.worker.child", "--lane", "gpu"]
     with LineChild(command, stdin=True) as child:
         assert child.send(render_event(order()))
         while "steady" not in (line := child.read(20)).value:

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 import tegrascope
-from tegrascope.collectors.window_marks import TIMES_AT_MOST, Notebook
-from tegrascope.daemon.window_marks import TIMES_AT_MOST as TAKEN_AT_MOST
-from tegrascope.daemon.window_marks import Begin, End, read_mark
+from tegrascope.collectors.application.marks import TIMES_AT_MOST, Notebook
+from tegrascope.daemon.session.windows import TIMES_AT_MOST as TAKEN_AT_MOST
+from tegrascope.daemon.session.windows import Begin, End, read_mark
 from tegrascope.parsers.errors import Mendable
 
 
@@ -89,7 +89,7 @@ def answers(tmp_path: Path) -> Iterator[Answers]:
     made.stop()
 
 
-def infer(marks: "tegrascope.collectors.window.Window", count: int) -> None:
+def infer(marks: "tegrascope.collectors.application.window.Window", count: int) -> None:
     for _ in range(count):
         with marks.inference():
             pass
@@ -272,7 +272,7 @@ def test_strict_hears_of_an_end_that_is_refused(answers):
 
 def test_busy_daemon_is_asked_again(answers, monkeypatch):
     """503 means a moment later, not never."""
-    monkeypatch.setattr("tegrascope.collectors.window_teller._BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("tegrascope.collectors.application.reporter._BUSY_SECONDS", 0.01)
     answers.refusals = [503, 503]
     with tegrascope.window("detector", strict=True, **answers.where) as marks:
         infer(marks, 1)
@@ -281,7 +281,7 @@ def test_busy_daemon_is_asked_again(answers, monkeypatch):
 
 def test_daemon_that_comes_later_is_found(answers, monkeypatch, tmp_path):
     """A service that starts before the daemon is measured once the daemon is there."""
-    monkeypatch.setattr("tegrascope.collectors.window_teller._RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("tegrascope.collectors.application.reporter._RETRY_SECONDS", 0.05)
     answers.token_file.rename(tmp_path / "later")
     with tegrascope.window("detector", period=0.01, **answers.where) as marks:
         infer(marks, 1)
@@ -319,7 +319,7 @@ def test_fast_loop_is_thinned_evenly():
 
 def test_largest_window_fits_the_body():
     """All times that may be told, at the end of a long uptime, are less than the daemon takes."""
-    from tegrascope.daemon.window_marks import BODY_AT_MOST
+    from tegrascope.daemon.session.windows import BODY_AT_MOST
 
     book = Notebook()
     year_ns = 365 * 86_400 * 10**9
@@ -402,7 +402,7 @@ def test_import_is_light():
     code = "import sys, tegrascope\ntegrascope.window\nprint(*sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = told.stdout.split()
-    assert "tegrascope.collectors.window" in modules
+    assert "tegrascope.collectors.application.window" in modules
     assert not {"pydantic", "numpy", "asyncio", "urllib.request"} & set(modules)
     ours = {name for name in modules if name.startswith("tegrascope.")}
     assert not any(name.startswith("tegrascope.daemon") for name in ours)

@@ -14,11 +14,10 @@ from pathlib import Path
 import numpy
 import pytest
 
-from tegrascope.collectors.engines.base import DeviceLostError, EngineUnavailable
-from tegrascope.collectors.run_loop import Runner, peak_bytes
-from tegrascope.parsers.built import Built
+from tegrascope.collectors.backends.base import DeviceLostError, EngineUnavailable
+from tegrascope.collectors.worker.run_loop import Runner, peak_bytes
 from tegrascope.parsers.errors import Mendable
-from tegrascope.parsers.run_events import (
+from tegrascope.parsers.inference.events import (
     Finished,
     Hello,
     Inferences,
@@ -29,6 +28,7 @@ from tegrascope.parsers.run_events import (
     parse_run_event,
     render_event,
 )
+from tegrascope.parsers.inference.placement import Built
 
 PHASES = ["load", "warm_up", "baseline_before", "steady", "baseline_after"]
 PATIENCE_SECONDS = 20
@@ -546,7 +546,7 @@ class Noisy:
     def close(self): print("bye")
 """
 NOISY_MAIN = (
-    "import sys; from tegrascope.collectors.worker import main; "
+    "import sys; from tegrascope.collectors.worker.child import main; "
     "sys.exit(main(['--lane', 'test'], {'noisy': 'noisy_engine:Noisy'}))"
 )
 
@@ -619,7 +619,7 @@ class Child:
 
 @pytest.fixture
 def child():
-    child = Child("-m", "tegrascope.collectors.worker", "--lane", "cpu")
+    child = Child("-m", "tegrascope.collectors.worker.child", "--lane", "cpu")
     yield child
     child.process.kill()
     child.end()
@@ -724,7 +724,7 @@ def test_a_library_cannot_disturb_the_protocol(noisy):
 def test_without_its_device_the_worker_ends(tmp_path):
     """The run has its ending first; the lane then starts another process for the next."""
     lost = NOISY.replace('print("noise")', "raise Lost('cudaErrorIllegalAddress: gone')")
-    head = "from tegrascope.collectors.engines.base import DeviceLostError as Lost\n"
+    head = "from tegrascope.collectors.backends.base import DeviceLostError as Lost\n"
     (tmp_path / "noisy_engine.py").write_text(head + lost)
     child = Child("-c", NOISY_MAIN, PYTHONPATH=str(tmp_path))
     finished = child.run(make_order(backend="noisy", device="0"))[-1]
@@ -780,7 +780,7 @@ def test_an_idle_worker_ends_at_once(child):
 def test_nothing_heavy_is_imported_before_an_order():
     """The worker and what the daemon takes from it import no library of inference."""
     code = (
-        "import sys; import tegrascope.collectors.worker, tegrascope.collectors.models; "
+        "import sys; import tegrascope.collectors.worker.child, tegrascope.collectors.models; "
         "print({'numpy', 'onnx', 'onnxruntime', 'tensorrt', 'cuda'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

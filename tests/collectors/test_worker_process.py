@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from tegrascope.collectors.worker_process import process_arguments, read_cpus
-from tegrascope.parsers.run_events import Process
+from tegrascope.collectors.worker.child import process_arguments, read_cpus
+from tegrascope.parsers.inference.events import Process
 
 SETTLE = """
 import json, os, sys
-from tegrascope.collectors.worker_process import settle
+from tegrascope.collectors.worker.child import settle
 from tegrascope.parsers.errors import Mendable
 try:
     settle(*json.loads(sys.argv[1]))

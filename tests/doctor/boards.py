@@ -5,10 +5,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tegrascope.collectors.machine import Answer, Machine
-from tegrascope.collectors.tensorrt_probe import Capabilities
-from tegrascope.daemon.config import Config
-from tegrascope.daemon.doctor.finding import Patient
+from tegrascope.collectors.backends.tensorrt_probe import Capabilities
+from tegrascope.collectors.board.machine import Answer, Machine
+from tegrascope.daemon.doctor.findings import Patient
+from tegrascope.daemon.settings.config import Config
 
 ORIN = "nvidia,p3737-0000+p3701-0005\0nvidia,p3701-0005\0nvidia,tegra234\0"
 NANO = "nvidia,p3768-0000+p3767-0005\0nvidia,p3767-0005\0nvidia,tegra234\0"

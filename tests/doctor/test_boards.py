@@ -7,10 +7,9 @@ import time
 
 import pytest
 
-from tegrascope.collectors.machine import Answer, Machine
-from tegrascope.daemon.doctor.examine import GROUPS, Told, examine
-from tegrascope.daemon.doctor.finding import Finding
-from tegrascope.daemon.doctor.report import as_document, as_lines
+from tegrascope.collectors.board.machine import Answer, Machine
+from tegrascope.daemon.doctor.examine import GROUPS, Told, as_document, as_lines, examine
+from tegrascope.daemon.doctor.findings import Finding
 
 from .boards import NANO, NO_TENSORRT, Tree, orin, patient
 
@@ -181,7 +180,7 @@ def test_check_that_hangs_or_fails_ends_none_of_the_others():
 @pytest.mark.parametrize("path", ["/proc/device-tree/model", "/proc/meminfo"])
 def test_file_that_never_answers_costs_its_own_group(tmp_path, monkeypatch, path):
     """A read that blocks, as of a driver that hangs: all other groups are told as ever."""
-    monkeypatch.setattr("tegrascope.daemon.doctor.finding._BOARD_SECONDS", 0.2)
+    monkeypatch.setattr("tegrascope.daemon.doctor.findings._BOARD_SECONDS", 0.2)
     tree = orin(tmp_path)
     (tmp_path / path.lstrip("/")).unlink()
     os.mkfifo(tmp_path / path.lstrip("/"))  # whose opening waits for a writer that never comes

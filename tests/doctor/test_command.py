@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.doctor.command import make_patient
+from tegrascope.daemon.commands.doctor import make_patient
 
 from .boards import Tree
 

@@ -4,18 +4,32 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.collectors.machine import Answer
-from tegrascope.collectors.tensorrt_probe import Capabilities
-from tegrascope.daemon.doctor.board import judge_power_mode
-from tegrascope.daemon.doctor.clocks import judge_step, judge_synchronised, judge_wall
+from tegrascope.collectors.backends.tensorrt_probe import Capabilities
+from tegrascope.collectors.board.machine import Answer
+from tegrascope.daemon.doctor.board import (
+    judge_disk,
+    judge_memory,
+    judge_power_mode,
+    judge_step,
+    judge_synchronised,
+    judge_wall,
+)
 from tegrascope.daemon.doctor.dla import judge_messages
-from tegrascope.daemon.doctor.inference import judge_cuda, judge_cuda_python, judge_dla_cores
-from tegrascope.daemon.doctor.modules import Board, identify, jetpack_of, read_release
-from tegrascope.daemon.doctor.room import judge_disk, judge_memory
-from tegrascope.daemon.doctor.service import judge_daemon, judge_unit, read_properties
-from tegrascope.daemon.doctor.sockets import TEGRASTATS, judge_socket
+from tegrascope.daemon.doctor.findings import Board, identify, jetpack_of, read_release
+from tegrascope.daemon.doctor.inference import (
+    explain_dla,
+    judge_cuda,
+    judge_cuda_python,
+    judge_dla_cores,
+)
+from tegrascope.daemon.doctor.service import (
+    TEGRASTATS,
+    judge_daemon,
+    judge_socket,
+    judge_unit,
+    read_properties,
+)
 from tegrascope.daemon.doctor.telemetry import judge_fields, judge_rails
-from tegrascope.daemon.doctor.tensorrt_versions import explain_dla
 from tegrascope.parsers.tegrastats import parse_line
 
 GIB = 1 << 30

@@ -4,21 +4,16 @@ import json
 
 import pytest
 
-from tegrascope.collectors.engine_cache import EngineCache
-from tegrascope.collectors.layer_answers import ask
+from tegrascope.collectors.backends.engine_cache import EngineCache
+from tegrascope.collectors.backends.layer_answers import ask
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.inspect.against import find_evidence
-from tegrascope.daemon.run_report import RunReport
-from tegrascope.daemon.store import Store
-from tegrascope.parsers.built import Built, Placement
+from tegrascope.daemon.measure.run_report import RunReport
+from tegrascope.daemon.store.store import Store
 from tegrascope.parsers.errors import Mendable
 from tegrascope.parsers.graph import Graph, Node
-from tegrascope.parsers.readiness.checks import (
-    Answers,
-    LayerAnswer,
-    check_builder,
-    check_engine,
-)
+from tegrascope.parsers.inference.placement import Built, Placement
+from tegrascope.parsers.readiness.checks import Answers, LayerAnswer, check_builder, check_engine
 from tegrascope.parsers.readiness.records import Inspection, Judged
 from tests.fakes.shims import write_shims
 

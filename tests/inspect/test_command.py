@@ -23,7 +23,7 @@ def run(tmp_path, capsys, monkeypatch):
 
     The model is read in this process: the child that does it otherwise takes its time to start.
     """
-    monkeypatch.setattr("tegrascope.daemon.inspect.command.read_graph_apart", read_graph)
+    monkeypatch.setattr("tegrascope.daemon.commands.inspect.read_graph_apart", read_graph)
 
     def call(made, *arguments):
         path = tmp_path / "made.onnx"

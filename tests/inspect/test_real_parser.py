@@ -8,8 +8,8 @@ import math
 import onnx
 import pytest
 
-from tegrascope.collectors.engines.tensorrt_log import logger_of
-from tegrascope.collectors.layer_answers import ask, look
+from tegrascope.collectors.backends.layer_answers import ask, look
+from tegrascope.collectors.backends.tensorrt_network import logger_of
 from tegrascope.parsers.readiness.checks import check_builder
 from tegrascope.parsers.readiness.inspect import inspect_graph
 from tegrascope.parsers.readiness.rules import rules_of

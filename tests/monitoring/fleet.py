@@ -69,7 +69,7 @@ def _equipped(folder: Path, traced: Path) -> str:
     trtexec.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKES / "trtexec_fake.py"} 10.3 "$@"\n')
     trtexec.chmod(0o755)
     noisy = f'echo "no line of tegrastats"; exec {sys.executable} -m tegrascope simulate "$@"'
-    reader = [sys.executable, "-m", "tegrascope.collectors.dla_reader", "--root", str(traced)]
+    reader = [sys.executable, "-m", "tegrascope.collectors.dla.reader", "--root", str(traced)]
     placed: dict[str, Any] = {
         "model": "builtin:mobilenet", "backend": "trtexec", "trtexec": str(trtexec),
         "warm_up": "50ms", "baseline": "200ms", "duration": "500ms", "every": "4s",

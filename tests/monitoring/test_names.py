@@ -3,8 +3,8 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from tegrascope.daemon.metric_table import TABLE
-from tests.daemon.test_metrics import OPENMETRICS, full_ledger, page_of
+from tegrascope.daemon.export.metrics import TABLE
+from tests.export.test_metrics import OPENMETRICS, full_ledger, page_of
 from tests.monitoring.names import COUNTED, LABELS, MOST_VALUES, UNITS, lint
 
 

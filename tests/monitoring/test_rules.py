@@ -6,7 +6,7 @@ import subprocess
 import pytest
 import yaml
 
-from tegrascope.daemon.metric_table import TABLE
+from tegrascope.daemon.export.metrics import TABLE
 from tests.monitoring.rule_files import (
     CASES,
     ROOT,

@@ -8,13 +8,13 @@ from typing import Any
 
 from tegrascope.collectors.base import SYSTEM_CLOCK, Stamped
 from tegrascope.daemon import server as server_of
-from tegrascope.daemon.history import History
+from tegrascope.daemon.export.snapshot import Snapshot, SourceState
+from tegrascope.daemon.export.state import Ledger
 from tegrascope.daemon.http import Serving, make_app
-from tegrascope.daemon.ledger import Ledger
-from tegrascope.daemon.run_report import RunReport
-from tegrascope.daemon.snapshot import Snapshot, SourceState
-from tegrascope.daemon.store import Store
-from tegrascope.daemon.timeline import Timeline
+from tegrascope.daemon.measure.run_report import RunReport
+from tegrascope.daemon.measure.timeline import Timeline
+from tegrascope.daemon.store.history import History
+from tegrascope.daemon.store.store import Store
 from tegrascope.parsers.tegrastats import parse_line
 
 S = 1_000_000_000

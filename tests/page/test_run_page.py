@@ -2,7 +2,7 @@
 
 import pytest
 
-from tegrascope.daemon.run_report import Energy, Interval, RailEnergy
+from tegrascope.daemon.measure.run_report import Energy, Interval, RailEnergy
 
 from .board import report
 from .test_status_page import AUDIT, telemetry

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tegrascope.parsers.errors import ParseError
-from tegrascope.parsers.ftrace import (
+from tegrascope.parsers.dla.trace import (
     Alive,
     Ended,
     Fence,
@@ -17,6 +16,7 @@ from tegrascope.parsers.ftrace import (
     Submitted,
     parse_trace_line,
 )
+from tegrascope.parsers.errors import ParseError
 
 SUBMIT = (
     "         trtexec-4711    [005] .....  1234.567891: job_submit: "

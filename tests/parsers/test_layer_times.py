@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tegrascope.parsers.layer_times import group_dla_rows
+from tegrascope.parsers.inference.placement import group_dla_rows
 
 DLA = "{ForeignNode[conv1...relu9]}"
 NAMES = ["input to nvm", DLA, "prob from nvm", "data copy finish", "fc", "Reformatting CopyNode x"]

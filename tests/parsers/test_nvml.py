@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from tegrascope.parsers.errors import ParseError
 from tegrascope.parsers.flat import flatten
-from tegrascope.parsers.gpu_sample import GpuFacts, GpuSample
-from tegrascope.parsers.nvml import THROTTLES, parse_nvml_line, throttles
+from tegrascope.parsers.nvml.lines import THROTTLES, GpuFacts, GpuSample, parse_nvml_line, throttles
 
 WHOLE = {
     "event": "sample",

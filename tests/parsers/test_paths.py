@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import tegrascope
 from tegrascope import frames
-from tegrascope.collectors.log_file import read_lines
+from tegrascope.collectors.lines.log_file import read_lines
 from tegrascope.daemon.cli import main
 from tegrascope.parsers import tegrastats
 from tegrascope.parsers.columns import ColumnParser, read_batches

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tegrascope.parsers.placement import layer_types, placement_of
+from tegrascope.parsers.inference.placement import layer_types, placement_of
 from tests.golden import PLACEMENTS, read_placement
 
 REVIEWED = sorted(PLACEMENTS.glob("*.expected.json"))

@@ -9,18 +9,7 @@ from hypothesis import strategies as st
 from tegrascope.parsers import render
 from tegrascope.parsers.errors import ParseError
 from tegrascope.parsers.lexer import split_prefix, split_words
-from tegrascope.parsers.records import (
-    Core,
-    Dla,
-    Emc,
-    Engine,
-    Gpu,
-    Iram,
-    Rail,
-    Ram,
-    Sample,
-    Swap,
-)
+from tegrascope.parsers.records import Core, Dla, Emc, Engine, Gpu, Iram, Rail, Ram, Sample, Swap
 from tegrascope.parsers.tegrastats import parse_line
 from tegrascope.parsers.tokenizer import PARSE_REASONS
 

@@ -8,22 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tegrascope.parsers.errors import UnreadableError
-from tegrascope.parsers.trtexec import (
+from tegrascope.parsers.inference.trtexec import (
     Figures,
-    context_bytes_in,
-    message_of,
-    parse_report,
-    parse_times,
-    reason_in,
-    version_in,
-)
-from tegrascope.parsers.trtexec_flags import (
     Wanted,
     build_arguments,
     chooses_types,
+    context_bytes_in,
     is_typed,
+    message_of,
     options_in,
+    parse_report,
+    parse_times,
+    reason_in,
     run_arguments,
+    version_in,
 )
 
 # Made after the form that public sources and logs show of 8.4, of 8.6 to 10, and of 11.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tegrascope.daemon.top.picture import save_picture
+from tegrascope.daemon.top.client import save_picture
 from tests.page.browser import Browser, Tab, program
 
 IMAGES = Path(__file__).parents[2] / "docs/images"

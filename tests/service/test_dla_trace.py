@@ -15,7 +15,7 @@ CONFIG = """
 telemetry:
   interval: 103ms
   tegrastats: {{command: [{python}, -m, tegrascope, simulate]}}
-  dla_trace: {{command: [{python}, -m, tegrascope.collectors.dla_reader, --root, {root}]}}
+  dla_trace: {{command: [{python}, -m, tegrascope.collectors.dla.reader, --root, {root}]}}
 workloads:
 - {{name: ours, command: sleep 4, device: dla0, baseline: 2s, every: 60s}}
 """

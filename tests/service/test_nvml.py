@@ -120,7 +120,7 @@ def test_parent_never_loads_nvml(asked):
     """What the daemon imports to read a GPU is not what touches it."""
     asked()
     code = (
-        "import sys, tegrascope.daemon.service, tegrascope.collectors.nvml;"
+        "import sys, tegrascope.daemon.service.service, tegrascope.collectors.gpu.nvml;"
         "sys.exit('pynvml' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

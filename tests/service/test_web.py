@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 
 import tegrascope
-from tegrascope.collectors.api_client import ApiClient
+from tegrascope.collectors.application.client import ApiClient
 from tegrascope.parsers.errors import Mendable
 
-from ..daemon.web_files import make_pair, needs_openssl, tls, users
+from ..web.web_files import make_pair, needs_openssl, tls, users
 
 PEERS = 1100
 CONFIG = """

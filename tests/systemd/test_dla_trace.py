@@ -15,7 +15,7 @@ PROGRAM = f"""#!{INTERPRETER} -S
 import contextlib, os, sys
 sys.path.insert(0, {str(Path(CHECKOUT).parent)!r})
 from tegrascope.collectors import trace_instance
-from tegrascope.collectors.dla_reader import main
+from tegrascope.collectors.dla.reader import main
 if os.path.exists("/etc/played"):
     trace_instance._SYSTEM, trace_instance.EVENTS = "sched", ("sched_process_exec",)
 for name in ("/sys/kernel/tracing/tracing_on", "/sys/kernel/tracing/set_event", "/etc/passwd"):

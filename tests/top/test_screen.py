@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from tegrascope.daemon.fleet.device import SimulatedDevice
 from tegrascope.daemon.fleet.plan import plan_device
-from tegrascope.daemon.top.marks import PLAIN, Marks, age, marks_of, number
+from tegrascope.daemon.top.blocks import PLAIN, Marks, age, marks_of, number
 from tegrascope.daemon.top.screen import Moment, draw
-from tegrascope.daemon.top.series import Series
-from tegrascope.daemon.top.view import make_view
+from tegrascope.daemon.top.view import Series, make_view
 
 SHORT = """
 tegra_gpu_utilization_ratio 0.5

@@ -1,0 +1,1 @@
+"""Measures an application's own inference: ``tegrascope.window`` and its API client."""

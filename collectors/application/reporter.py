@@ -1,0 +1,185 @@
+"""Tells the daemon of an application's inferences, one window after another, beside them."""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from threading import Event
+from time import monotonic_ns
+from typing import Any, NamedTuple, TypeVar
+
+from ...parsers.errors import Mendable
+from .client import ApiClient, RefusedError
+from .marks import Notebook
+
+_PATH = "/api/v1/windows"
+_LOOK_SECONDS = 0.25
+_RETRY_SECONDS = 15.0
+_BUSY_SECONDS, _BUSY_TRIES = 0.5, 4
+# A window is ended in good time before the daemon would give it up for dead.
+_OF_TIMEOUT = 0.8
+
+_LOG = logging.getLogger("tegrascope.window")
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+
+class Opened(NamedTuple):
+    """A window of which the daemon knows the begin.
+
+    Attributes:
+        run_id: What it will be called.
+        begin_ns: When it began.
+        seconds: So long it should be,
+        inferences: and so many should be in it.
+        longest_seconds: It is ended after so long, whatever is in it.
+    """
+
+    run_id: str
+    begin_ns: int
+    seconds: float
+    inferences: int
+    longest_seconds: float
+
+
+class Teller:
+    """The side of a window that speaks to the daemon; belongs to one thread but for its events.
+
+    Attributes:
+        opened: The window of which the daemon knows.
+        problem: What went wrong last.
+        wake: Ends the wait for the first mark of a window.
+        stopping: Ends everything; ``ending`` is set before it.
+        ending: Outcome and reason of the last window.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        notebook: Notebook,
+        words: Mapping[str, object],
+        period: float | None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            client: Of the daemon.
+            notebook: Where inferences are noted.
+            words: What each begin says.
+            period: Length of a window in seconds; as the daemon says where it is ``None``.
+        """
+        self.opened: Opened | None = None
+        self.problem: Mendable | None = None
+        self.wake = Event()
+        self.stopping = Event()
+        self.ending: tuple[str, str | None] = ("ok", None)
+        self._client = client
+        self._notebook = notebook
+        self._words = {name: word for name, word in words.items() if word is not None}
+        self._period = period
+        self._since_ns: int | None = None
+
+    def run(self, begin_ns: int) -> None:
+        """Tell of window after window until ``stopping`` is set; never an exception."""
+        try:
+            while True:
+                opened = self.opened or self._attempt(self.begin, begin_ns)
+                if opened is None:
+                    self.stopping.wait(_RETRY_SECONDS)
+                    self._notebook.take()
+                else:
+                    self._await_enough(opened)
+                    self._attempt(self._end, opened)
+                self.opened = None
+                self._await_mark()
+                if self._notebook.count == 0:
+                    return
+                begin_ns = self._next_begin_ns()
+        except Exception as error:
+            self.warn(Mendable(f"{type(error).__name__}: {error}", "no window is told any more"))
+
+    def begin(self, begin_ns: int) -> Opened:
+        """Begin a window.
+
+        Raises:
+            Mendable: The daemon does not take it.
+        """
+        said = {"event": "begin", **self._words, "begin_ns": begin_ns}
+        answer = self._post(json.dumps(said).encode())
+        seconds, inferences = self._period, 0
+        if seconds is None:
+            seconds, inferences = answer["enough"]["seconds"], answer["enough"]["inferences"]
+        longest = _OF_TIMEOUT * answer["timeout_seconds"]
+        return Opened(answer["run_id"], begin_ns, seconds, inferences, longest)
+
+    def warn(self, problem: Mendable) -> None:
+        """Keep what is wrong, and say it in the log if it is the first of its window's life."""
+        if self.problem is None:
+            _LOG.warning("%s", problem)
+        self.problem = problem
+
+    def _await_enough(self, opened: Opened) -> None:
+        """Wait until a window holds enough, or may not go on; or for the end.
+
+        A block without any mark in it is one window, for as long as it may be.
+        """
+        seconds = 0.0
+        while seconds < opened.longest_seconds:
+            count = self._notebook.count
+            if seconds >= opened.seconds and count >= max(opened.inferences, 1):
+                return
+            if self.stopping.wait(min(_LOOK_SECONDS, opened.seconds)):
+                return
+            seconds = (monotonic_ns() - opened.begin_ns) / 1e9
+
+    def _await_mark(self) -> None:
+        self.wake.clear()
+        if self._notebook.count == 0 and not self.stopping.is_set():
+            self.wake.wait()
+
+    def _next_begin_ns(self) -> int:
+        """Windows follow each other without a gap, unless the application paused for long."""
+        first_ns, now_ns = self._notebook.first_ns, monotonic_ns()
+        pause_ns = int((self._period or _RETRY_SECONDS) * 1e9)
+        if self._since_ns is None or (first_ns or now_ns) - self._since_ns > pause_ns:
+            self._since_ns = None
+            return now_ns if first_ns is None else first_ns
+        return self._since_ns
+
+    def _end(self, opened: Opened) -> None:
+        marks = self._notebook.take()
+        outcome, reason = self.ending if self.stopping.is_set() else ("ok", None)
+        begin_ns, end_ns = opened.begin_ns, marks.last_ns
+        if marks.count == 0:
+            end_ns = monotonic_ns()
+        elif self._since_ns is None and marks.first_ns is not None:
+            begin_ns = max(begin_ns, marks.first_ns)  # loading a model, say, is no inference
+        self._since_ns = end_ns
+        self._post(
+            marks.render(
+                begin_ns,
+                event="end",
+                run_id=opened.run_id,
+                end_ns=max(begin_ns, end_ns),
+                inferences=marks.count or None,
+                outcome=outcome,
+                reason=reason,
+            )
+        )
+
+    def _attempt(self, step: Callable[[A], T], argument: A) -> T | None:
+        try:
+            return step(argument)
+        except Mendable as problem:
+            self.warn(problem)
+            return None
+
+    def _post(self, body: bytes) -> Any:
+        for _ in range(_BUSY_TRIES - 1):
+            try:
+                return self._client.post(_PATH, body)
+            except RefusedError as error:
+                if error.status != 503:
+                    raise
+                self.stopping.wait(_BUSY_SECONDS)
+        return self._client.post(_PATH, body)

@@ -1,0 +1,109 @@
+"""Any program as a back-end: it infers by itself, and may say how often."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from threading import Event
+
+from ...parsers.errors import Mendable
+from ...parsers.inference.events import Counted, Inferences, Order, Phase, inferences_in
+from ...parsers.inference.placement import Built
+from ..base import SYSTEM_CLOCK, Clock, Stamped
+from ..children.process import LineChild, Quiet
+from ..children.tied import start_tied
+
+_POLL_SECONDS = 0.1
+
+
+class Command:
+    """A program, run again and again until the steady phase is as long as it should be.
+
+    A program that infers for longer than that is run once, to its own end. Its start is part of
+    the steady phase, since nobody can tell it from the inferences.
+    """
+
+    builds = False
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._program = Path()
+
+    def load(self, model: Path, order: Order) -> None:
+        """Keep the program in mind; it loads its model itself, each time."""
+        if not order.program:
+            raise Mendable("the order names no program", "give command: in the workload")
+        self._program = model
+
+    def build(self) -> None:
+        """Build nothing."""
+
+    def cold_start_ns(self) -> Mapping[str, int]:
+        """Return nothing: a program does not tell it apart."""
+        return {}
+
+    def measure(self, order: Order, stop: Event) -> Iterator[Phase | Inferences | Counted]:
+        """Run the program until time or count are reached; what failed is no part of it."""
+        begin_ns = end_ns = self._clock.monotonic_ns()
+        yield Phase(run_id=order.run_id, phase="steady", edge="begin", at_ns=begin_ns)
+        told: int | None = None
+        problem: Mendable | None = None
+        while (
+            problem is None
+            and not stop.is_set()
+            and not _is_enough(order, (end_ns - begin_ns) / 1e9, told)
+        ):
+            count, problem = self._run_once(order, stop)
+            if problem is None:
+                end_ns = self._clock.monotonic_ns()
+                told = told if count is None else (told or 0) + count
+                if order.count is not None and not count:
+                    problem = Mendable(
+                        "the program tells no inferences, so their count is never reached",
+                        "let it print tegrascope: inferences=N, or give duration",
+                    )
+        if stop.is_set():
+            return
+        if end_ns > begin_ns:
+            yield Counted(run_id=order.run_id, inferences=told)
+            yield Phase(run_id=order.run_id, phase="steady", edge="end", at_ns=end_ns)
+        if problem is not None:
+            raise problem
+
+    def _run_once(self, order: Order, stop: Event) -> tuple[int | None, Mendable | None]:
+        """Run the program to its end; return what it counted, and what went wrong with it."""
+        argv = [str(self._program), *order.program[1:]]
+        env = {"TEGRASCOPE_RUN_ID": order.run_id, "TEGRASCOPE_DEVICE": order.device}
+        told: int | None = None
+        with start_tied(argv, env) as child:
+            while (line := child.read(_POLL_SECONDS)) is not Quiet.END and not stop.is_set():
+                if isinstance(line, Stamped):
+                    count = inferences_in(line.value)
+                    told = told if count is None else (told or 0) + count
+        return told, None if child.returncode == 0 or stop.is_set() else _failure(child)
+
+    def built(self) -> Built | None:
+        """Return nothing: nothing is built."""
+        return None
+
+    def device_peak_bytes(self) -> int | None:
+        """Return nothing: the memory is the program's."""
+        return None
+
+    def versions(self) -> dict[str, str]:
+        """Return nothing: a program does not tell."""
+        return {}
+
+    def close(self) -> None:
+        """Do nothing: no program outlives its run."""
+
+
+def _is_enough(order: Order, seconds: float, told: int | None) -> bool:
+    if order.count is not None:
+        return (told or 0) >= order.count
+    return seconds > 0 and seconds >= (order.duration_seconds or 0.0)
+
+
+def _failure(child: LineChild) -> Mendable:
+    code = child.returncode
+    how = f"was ended by signal {-code}" if code and code < 0 else f"ended with status {code}"
+    last = next((words for words in reversed(child.last_words) if words.strip()), None)
+    return Mendable(f"the program {how}", last or "run it by hand to see why")

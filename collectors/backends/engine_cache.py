@@ -1,0 +1,327 @@
+"""Built engines on disk, each found again by the digest of all that it was made from.
+
+An engine is a program that the driver will run: it is read only from a directory that belongs to
+this user and that nobody else may write.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import NonNegativeInt, ValidationError
+
+from ...parsers.errors import Mendable
+from ...parsers.inference.placement import Built
+from ...parsers.records import Record
+from ..models import sha256_of
+from ..onnx_files import external_files
+
+# Raised whenever what is built from the same parts changes, so that old engines are not used.
+CACHE_VERSION = 1
+LOG_LINES_KEPT = 400
+_PRIVATE = 0o700
+
+
+class Sidecar(Record):
+    """What is known of a built engine; stands beside it as JSON.
+
+    Attributes:
+        key: What the engine is found by.
+        model: Name of the model file, or of the built-in model.
+        parts: All that went into the key.
+        plan_sha256: Digest of the engine's file.
+        plan_bytes: Its size.
+        built_wall_ns: When it was built, in nanoseconds since 1970.
+        built: What the back-end made of the model.
+        log: The last lines of the build, and those about layers.
+        inspector: The engine as its inspector prints it, JSON of the library's own.
+    """
+
+    key: str
+    model: str
+    parts: dict[str, str]
+    plan_sha256: str
+    plan_bytes: NonNegativeInt
+    built_wall_ns: NonNegativeInt
+    built: Built
+    log: tuple[str, ...] = ()
+    inspector: str | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An engine in the cache.
+
+    Attributes:
+        sidecar: What is known of it.
+        plan: Its file.
+        used_wall_ns: When it was last used, or built.
+    """
+
+    sidecar: Sidecar
+    plan: Path
+    used_wall_ns: int
+
+
+def model_digest(model: Path) -> str:
+    """Return the digest of a model with all the files that hold its weights.
+
+    Raises:
+        Mendable: One of these files is missing.
+    """
+    digest = hashlib.sha256(sha256_of(model).encode())
+    for path in external_files(model):
+        digest.update(f" {path.name} {sha256_of(path)}".encode())
+    return digest.hexdigest()
+
+
+def engine_key(parts: Mapping[str, str]) -> str:
+    """Return what an engine is found by: the digest of all that it depends on.
+
+    >>> engine_key({"model": "m", "sm": "8.7"}) == engine_key({"sm": "8.7", "model": "m"})
+    True
+    """
+    text = json.dumps({**parts, "cache": str(CACHE_VERSION)}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class EngineCache:
+    """The engines in one directory; any number of processes may use it at once."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open the directory; it is made, for this user alone, if it is not there.
+
+        Raises:
+            Mendable: It is another user's, or others may write to it, or it cannot be made.
+        """
+        self.directory = directory
+        try:
+            directory.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+            found = directory.stat()
+        except OSError as error:
+            raise Mendable(
+                f"engines cannot be kept in {directory} ({error.strerror})",
+                "name a directory that you may write",
+            ) from None
+        if found.st_uid != os.geteuid():
+            raise Mendable(
+                f"{directory} belongs to user {found.st_uid}, and engines are programs",
+                "name a directory of your own for them",
+            )
+        if stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+            raise Mendable(
+                f"others may write to {directory}, and engines are programs",
+                f"look at what is in it, then chmod go-w {directory}",
+            )
+
+    def plan_path(self, key: str) -> Path:
+        """Return where the engine of a key is kept."""
+        return self.directory / f"{key}.plan"
+
+    @contextmanager
+    def lock(self, key: str) -> Iterator[None]:
+        """Keep other processes from building or removing the same engine; waits for its turn."""
+        while True:
+            path = self.directory / f"{key}.lock"
+            with path.open("ab") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if _is_still(path, file.fileno()):
+                    yield
+                    return
+            # It was pruned between opening and locking: the name leads to another file now.
+
+    def read(self, key: str) -> tuple[bytes, Sidecar] | None:
+        """Return an engine and what is known of it; ``None`` where there is none that is whole.
+
+        One whose file is not what was written is set aside, and is then not there any more.
+        """
+        sidecar = _read_sidecar(self.directory / f"{key}.json")
+        plan = self.plan_path(key)
+        if sidecar is None or sidecar.key != key:
+            return None
+        try:
+            content = plan.read_bytes()
+        except FileNotFoundError:
+            return None
+        if hashlib.sha256(content).hexdigest() != sidecar.plan_sha256:
+            self.set_aside(key)
+            return None
+        with suppress(OSError):
+            os.utime(plan)  # its age counts from its last use
+        return content, sidecar
+
+    def write(
+        self,
+        key: str,
+        plan: bytes | memoryview,
+        *,
+        model: str,
+        parts: Mapping[str, str],
+        built: Built,
+        log: tuple[str, ...] = (),
+        inspector: str | None = None,
+    ) -> None:
+        """Keep an engine: whole or not at all, and the engine before what speaks of it."""
+        sidecar = Sidecar(
+            key=key,
+            model=model,
+            parts=dict(parts),
+            plan_sha256=hashlib.sha256(plan).hexdigest(),
+            plan_bytes=len(plan),
+            built_wall_ns=time.time_ns(),
+            built=built,
+            log=_worth_keeping(log),
+            inspector=inspector,
+        )
+        write_whole(self.plan_path(key), plan)
+        write_whole(self.directory / f"{key}.json", sidecar.model_dump_json(indent=1).encode())
+
+    def set_aside(self, key: str) -> None:
+        """Keep an engine that does not load for whoever wants to know why, under another name."""
+        plan = self.plan_path(key)
+        with suppress(FileNotFoundError):
+            plan.replace(plan.with_suffix(".plan.bad"))
+
+    def entries(self) -> list[Entry]:
+        """Return all engines, those used last first."""
+        found = []
+        for path in self.directory.glob("*.json"):
+            sidecar = _read_sidecar(path)
+            if sidecar is None:
+                continue
+            plan = self.plan_path(sidecar.key)
+            with suppress(OSError):
+                found.append(Entry(sidecar, plan, plan.stat().st_mtime_ns))
+        return sorted(found, key=lambda entry: -entry.used_wall_ns)
+
+    def remove(self, entry: Entry) -> int | None:
+        """Remove an engine, unless a process is about to use it.
+
+        Returns:
+            The bytes that this gave back; ``None`` where it is in use and stays.
+        """
+        lock = self.directory / f"{entry.sidecar.key}.lock"
+        with lock.open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return None
+            freed = 0
+            for path in (
+                entry.plan,
+                entry.plan.with_suffix(".plan.bad"),
+                entry.plan.with_suffix(".json"),
+            ):
+                with suppress(FileNotFoundError):
+                    freed += path.stat().st_size
+                    path.unlink()
+            lock.unlink(missing_ok=True)
+        return freed
+
+    def sweep(self) -> None:
+        """Remove what belongs to no engine: what was set aside, and half-written files."""
+        known = {entry.sidecar.key for entry in self.entries()}
+        for path in self.directory.iterdir():
+            key = path.name.partition(".")[0]
+            is_stray = path.suffix in (".plan", ".bad", ".lock", ".json") and key not in known
+            is_old = path.suffix == ".part" and time.time() - path.stat().st_mtime > 3600
+            if is_old or (is_stray and self._is_free(key)):
+                path.unlink(missing_ok=True)
+
+    def _is_free(self, key: str) -> bool:
+        try:
+            with (self.directory / f"{key}.lock").open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return True
+        except BlockingIOError:
+            return False
+        return True
+
+
+def write_whole(path: Path, content: bytes | memoryview) -> None:
+    """Write a file that is there whole or not at all, even if the power fails."""
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _read_sidecar(path: Path) -> Sidecar | None:
+    try:
+        return Sidecar.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def _worth_keeping(log: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the lines about layers, and the last ones."""
+    before = log[:-LOG_LINES_KEPT]
+    about = (line for line in before if "Layer]" in line or "Layer(" in line or "on DLA" in line)
+    return (*about, *log[-LOG_LINES_KEPT:])
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+_RELEASE = re.compile(r"# R(\d+) \(release\), REVISION: ([\d.]+)")
+
+
+def machine_parts(*, is_dla: bool, root: Path = Path("/")) -> dict[str, str]:
+    """Return release, module and DLA firmware, as far as this machine tells them.
+
+    Args:
+        is_dla: Whether the engine is for a DLA; only such an engine depends on its firmware.
+        root: Where the machine's files are.
+    """
+    found = {"l4t": l4t_release(root), "module": module_name(root)}
+    if is_dla:
+        found["dla_firmware"] = dla_firmware(root)
+    return {name: value for name, value in found.items() if value}
+
+
+def l4t_release(root: Path = Path("/")) -> str:
+    """Return Jetson Linux's release as ``36.4.3``; empty on other machines."""
+    line = _read(root / "etc/nv_tegra_release").partition("\n")[0]
+    told = _RELEASE.match(line)
+    return f"{told[1]}.{told[2]}" if told else ""
+
+
+def module_name(root: Path = Path("/")) -> str:
+    """Return carrier and module as the device tree names them; empty where there is none."""
+    return _read(root / "proc/device-tree/compatible").partition("\0")[0]
+
+
+def dla_firmware(root: Path = Path("/")) -> str:
+    """Return the version of the DLA's firmware; empty unless root reads it."""
+    return _read(root / "sys/kernel/debug/nvdla0/firmware/version").strip()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,113 @@
+"""Which layers of a model the builder on this machine would put on the DLA, asked in a child.
+
+python -m tegrascope.collectors.backends.layer_answers MODEL --precision fp16
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from ...parsers.errors import Mendable
+from ...parsers.readiness.checks import Answers, LayerAnswer
+from ..children.tied import DRIVER, ask_child
+from .base import EngineUnavailable
+from .tensorrt_build import Builder
+from .tensorrt_network import BuildSpec, Prepared, logger_of
+from .tensorrt_probe import MODULE, import_tensorrt, symbols_of
+
+_SECONDS = 600.0
+_Shapes = Mapping[str, tuple[int, ...]]
+
+
+def ask(
+    model: Path,
+    precision: Literal["fp16", "int8"] | None,
+    shapes: _Shapes,
+    module: str = MODULE,
+    seconds: float = _SECONDS,
+) -> Answers:
+    """Ask in a child process.
+
+    Args:
+        model: The ONNX file.
+        precision: What it would be built for; ``None`` leaves it to what the model is.
+        shapes: Input to its shape, of inputs that are open.
+        module: ``tensorrt``; another name is for tests.
+        seconds: How long the child may take.
+
+    Returns:
+        What the builder says, or why it says nothing; never an exception.
+    """
+    command = [sys.executable, "-m", __spec__.name, str(model), "--module", module]
+    if precision is not None:
+        command += ["--precision", precision]
+    for name, lengths in shapes.items():
+        command += ["--shape", f"{name}:{'x'.join(map(str, lengths))}"]
+    found = ask_child(command, Answers, module, "which layers the DLA takes", seconds)
+    return found if isinstance(found, Answers) else Answers(problem=found.what, mend=found.mend)
+
+
+def look(
+    model: Path, precision: Literal["fp16", "int8"] | None, shapes: _Shapes, module: str = MODULE
+) -> Answers:
+    """Ask in this process; it may not survive that."""
+    found: dict[str, Any] = {}
+    try:
+        trt = import_tensorrt(module)
+        found["tensorrt"] = str(trt.__version__)
+        logger, lines = logger_of(trt)
+        builder = Builder(trt, symbols_of(trt), logger, lines)
+        found["dla_cores"] = max(0, int(trt.Builder(logger).num_DLA_cores))
+        batch = next((lengths[0] for lengths in shapes.values() if lengths), 1)
+        if found["dla_cores"]:
+            spec = BuildSpec(model, "dla", batch=batch, precision=precision)
+        else:
+            # Without a DLA it is only asked whether its parser takes the model.
+            spec = BuildSpec(model, "gpu", batch=batch)
+        found["layers"] = _layers(builder.prepare(spec, shapes), bool(found["dla_cores"]))
+    except (EngineUnavailable, Mendable) as error:
+        found["problem"], found["mend"] = error.what, error.mend
+    except Exception as error:
+        words = " ".join(str(error).split())
+        found["problem"] = f"{module} cannot be asked here ({type(error).__name__}: {words})"
+        found["mend"] = DRIVER
+    return Answers.model_validate(found)
+
+
+def _layers(made: Prepared, has_dla: bool) -> tuple[LayerAnswer, ...]:
+    network, config = made.network, made.config
+    return tuple(
+        LayerAnswer(
+            name=layer.name,
+            kind=str(getattr(layer.type, "name", layer.type)).rpartition(".")[2],
+            marks=str(getattr(layer, "metadata", "") or ""),
+            on_dla=bool(config.can_run_on_DLA(layer)) if has_dla else None,
+        )
+        for layer in map(network.get_layer, range(network.num_layers))
+    )
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, _, lengths = text.rpartition(":")
+    return name, tuple(int(length) for length in lengths.split("x"))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print what the builder says of a model, as one JSON object; 3 where it cannot be asked."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tegrascope.collectors.backends.layer_answers", description=main.__doc__
+    )
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--precision", choices=("fp16", "int8"))
+    parser.add_argument("--shape", action="append", type=_shape, default=[])
+    parser.add_argument("--module", default=MODULE, help=argparse.SUPPRESS)
+    given = parser.parse_args(argv)
+    found = look(given.model, given.precision, dict(given.shape), given.module)
+    print(found.model_dump_json(exclude_none=True), flush=True)
+    return 0 if found.problem is None else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

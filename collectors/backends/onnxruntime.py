@@ -1,0 +1,105 @@
+"""ONNX Runtime on the CPU: runs anywhere, and plays every lane of the demonstration."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...parsers.inference.events import Order, StageName
+from ...parsers.inference.placement import Built
+from .base import EngineUnavailable
+from .inputs import input_shape, make_input
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+# The CPU runs them all; a run on another lane than ``cpu`` is one that the daemon calls simulated.
+_LANES = ("cpu", "gpu", "dla0", "dla1")
+_ERRORS_ONLY = 3
+
+
+class OnnxRuntime:
+    """A session of the CPU execution provider, with its inputs bound once."""
+
+    builds = False
+    stages: tuple[StageName, ...] = ()
+
+    def __init__(self) -> None:
+        try:
+            import numpy
+            import onnxruntime
+        except ModuleNotFoundError as error:
+            raise EngineUnavailable(
+                f"{error.name} is not installed", "pip install 'tegrascope[onnx]'"
+            ) from error
+        except ImportError as error:
+            raise EngineUnavailable(
+                f"onnxruntime cannot be imported ({error})",
+                "pip install --force-reinstall 'tegrascope[onnx]'",
+            ) from error
+        self._library = onnxruntime
+        self._versions = {"onnxruntime": onnxruntime.__version__, "numpy": numpy.__version__}
+        self._session: Any = None
+        self._binding: Any = None
+
+    def load(self, model: Path, order: Order) -> None:
+        """Read and optimise the model, and bind inputs of its own shapes and types."""
+        if order.device not in _LANES:
+            raise EngineUnavailable(
+                f"onnxruntime has no device {order.device!r}", f"use one of {', '.join(_LANES)}"
+            )
+        options = self._library.SessionOptions()
+        options.log_severity_level = _ERRORS_ONLY
+        options.inter_op_num_threads = 1
+        if order.threads is not None:
+            options.intra_op_num_threads = order.threads
+        # Threads that spin while they wait would draw power in the idle baseline, and would take
+        # the cores of the other lanes.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        self._session = self._library.InferenceSession(
+            str(model), options, providers=["CPUExecutionProvider"]
+        )
+        self._binding = self._session.io_binding()
+        for given in self._session.get_inputs():
+            shape = input_shape(given.name, given.shape, order.batch)
+            self._binding.bind_cpu_input(given.name, make_input(given.name, given.type, shape))
+        for made in self._session.get_outputs():
+            self._binding.bind_output(made.name)
+
+    def build(self) -> None:
+        """Do nothing: the session is ready when it is loaded."""
+
+    def cold_start_ns(self) -> Mapping[str, int]:
+        """Return nothing: there is one call, which reads and optimises."""
+        return {}
+
+    def infer(self) -> None:
+        """Run one inference; the CPU is done when this returns."""
+        self._session.run_with_iobinding(self._binding)
+
+    def stages_ns(self) -> Sequence[int]:
+        """Return nothing: inputs and outputs stay where they are."""
+        return ()
+
+    def outputs(self) -> "Mapping[str, NDArray[numpy.generic]]":
+        """Return the outputs of the last inference."""
+        names = [made.name for made in self._session.get_outputs()]
+        return dict(zip(names, self._binding.copy_outputs_to_cpu(), strict=True))
+
+    def built(self) -> Built | None:
+        """Return nothing: the session interprets the model."""
+        return None
+
+    def device_peak_bytes(self) -> int | None:
+        """Return nothing: it has no memory but the process's."""
+        return None
+
+    def versions(self) -> dict[str, str]:
+        """Return the version of ONNX Runtime, and of numpy, which made the inputs."""
+        return dict(self._versions)
+
+    def close(self) -> None:
+        """Release the session, with its weights and its threads."""
+        self._binding = None
+        self._session = None

@@ -1,0 +1,1 @@
+"""Reads a board's files: facts, rail rules, clocks, temperatures, fans."""

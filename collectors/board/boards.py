@@ -1,0 +1,84 @@
+"""Which board this is, and what its power rails mean; the rules are data in ``boards.toml``."""
+
+import sys
+from collections.abc import Collection
+from functools import cache
+from pathlib import Path
+
+from pydantic import Field, PositiveFloat
+
+from ...parsers.records import Record
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+class DlaRail(Record):
+    """The rail in which the power of the DLA is seen.
+
+    Attributes:
+        rail: Its name.
+        shared_with: What else draws from it.
+    """
+
+    rail: str
+    shared_with: str = Field(alias="with")
+
+
+class RailRule(Record):
+    """How the rails of one board add up.
+
+    Attributes:
+        name: The board or boards.
+        rails: Rails by which the board is known.
+        exact: Whether it is known by having no others.
+        total: Rails that make the module's total.
+        excluded: Rails that are inside another one, with the reason.
+        step: Smallest step of a reading in watts, by rail; ``default`` for the others.
+        dla: Where DLA power is seen.
+    """
+
+    name: str
+    rails: tuple[str, ...]
+    exact: bool = False
+    total: tuple[str, ...]
+    excluded: dict[str, str] = {}
+    step: dict[str, PositiveFloat]
+    dla: DlaRail | None = None
+
+    def step_watts(self, rail: str) -> float:
+        """Return the smallest step of a rail's reading, in watts."""
+        return self.step.get(rail, self.step["default"])
+
+
+@cache
+def rail_rules() -> tuple[RailRule, ...]:
+    """Return the rules of all known boards, in the order in which they are tried."""
+    text = Path(__file__).with_name("boards.toml").read_text(encoding="utf-8")
+    return tuple(RailRule.model_validate(board) for board in tomllib.loads(text)["board"])
+
+
+def find_rail_rule(rails: Collection[str]) -> RailRule | None:
+    """Tell the board by its rails.
+
+    Args:
+        rails: Names of the rails of a line.
+
+    Returns:
+        The first rule whose rails are all there; ``None`` for an unknown board, which then has
+        rails but no total.
+
+    >>> find_rail_rule(["VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC"]).total
+    ('VDD_IN',)
+    """
+    found = set(rails)
+    return next(
+        (
+            rule
+            for rule in rail_rules()
+            if set(rule.rails) <= found and not (rule.exact and set(rule.rails) != found)
+        ),
+        None,
+    )

@@ -1,0 +1,154 @@
+"""One small file of the kernel, read again and again: a number in ``/sys`` or ``/proc``."""
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+_PAGE_BYTES = 4096
+# A FIFO or a device must not hold the reader up, so it is opened without waiting and refused.
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+
+class KernelFile:
+    """A file that may not be there, may not be readable, and may go away.
+
+    It stays open between readings, which costs a seventh of opening it each time: the kernel makes
+    the text anew for every read from the start.
+
+    Attributes:
+        path: Where it is.
+    """
+
+    def __init__(
+        self, path: Path, *, stays_open: bool = True, most_bytes: int = _PAGE_BYTES
+    ) -> None:
+        """Name it; nothing is opened before the first reading.
+
+        Args:
+            path: Where it is.
+            stays_open: False for a file of a disk, which a writer may put a new one in place of.
+            most_bytes: So much is read; a file of ``/sys`` is at most a page.
+        """
+        self.path = path
+        self._stays_open = stays_open
+        self._most_bytes = most_bytes
+        self._opened: int | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Say whether both are of one path."""
+        return isinstance(other, KernelFile) and self.path == other.path
+
+    def __hash__(self) -> int:
+        """Go by the path."""
+        return hash(self.path)
+
+    def text(self) -> str | None:
+        """Return what stands in it, without the white space around it.
+
+        Returns:
+            ``None`` where there is no file, no right to read it, no plain file, no UTF-8, or
+            where the driver behind it refuses just now.
+        """
+        try:
+            if self._opened is None:
+                self._opened = _open(self.path)
+            data = os.pread(self._opened, self._most_bytes, 0)
+        except OSError:
+            self.close()  # the driver may have gone and come back: it is looked for next time
+            return None
+        if not self._stays_open:
+            self.close()
+        try:
+            # Texts of the device tree end in a NUL.
+            return data.decode().strip("\0 \t\r\n")
+        except UnicodeDecodeError:
+            return None
+
+    def number(self) -> float | None:
+        """Return the number that stands in it; ``None`` where there is none."""
+        return to_number(self.text())
+
+    def close(self) -> None:
+        """Close it; the next reading opens it again."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            with contextlib.suppress(OSError):
+                os.close(opened)
+
+
+def to_number(text: str | None) -> float | None:
+    """Read a whole number as the kernel prints it.
+
+    >>> to_number("1300500000"), to_number("-5"), to_number("0x10"), to_number("")
+    (1300500000.0, -5.0, None, None)
+    """
+    if text is None or len(text) > 20:
+        return None
+    digits = text[1:] if text.startswith("-") else text
+    return float(text) if digits.isascii() and digits.isdigit() else None
+
+
+def read_text(path: Path, most_bytes: int = _PAGE_BYTES) -> str | None:
+    """Return what stands in a small file, read once; ``None`` as of ``KernelFile.text``."""
+    return KernelFile(path, stays_open=False, most_bytes=most_bytes).text()
+
+
+def read_number(path: Path) -> float | None:
+    """Return the number that stands in a small file, read once."""
+    return to_number(read_text(path))
+
+
+def _open(path: Path) -> int:
+    opened = os.open(path, _FLAGS)
+    try:
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            raise OSError(f"{path} is no plain file")
+    except OSError:
+        os.close(opened)
+        raise
+    return opened
+
+
+Column = tuple[str, float]
+
+
+class Reading(Protocol):
+    """One file, and what its text means; two are equal that say the same of the same file.
+
+    Attributes:
+        file: It.
+    """
+
+    @property
+    def file(self) -> KernelFile: ...  # noqa: D102
+
+    def take(self, text: str, now_ns: int) -> Iterator[Column]:
+        """Yield columns of a text that was read just now; nothing of one that makes no sense."""
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A number as it stands, in another unit.
+
+    Attributes:
+        file: Where it stands.
+        column: Its name.
+        per: How many of the file's units make one of the column's.
+        most: More than this is no value, nor is less than 0: a driver's way to say that it has
+            none.
+    """
+
+    file: KernelFile
+    column: str
+    per: float = 1.0
+    most: float = 1e15
+
+    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002
+        """Yield the number, where it is one and in its bounds."""
+        number = to_number(text)
+        if number is not None and 0 <= number / self.per <= self.most:
+            yield self.column, number / self.per

@@ -1,0 +1,261 @@
+"""What a check may ask of the machine: every answer comes in bounded time, and none raises.
+
+Nothing here changes anything. The root directory, the environment and the clock are handed in,
+so that a test plays a board with a tree of files and a few scripts.
+"""
+
+import contextlib
+import ctypes
+import http.client
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from ...parsers.errors import Mendable
+from ..base import SYSTEM_CLOCK, Clock, Stamped
+from ..children.process import LineChild, Quiet
+
+_TEXT_BYTES = 1 << 18
+_LOG_RECORDS = 20_000
+_TIME_ERROR = 5
+_TIMEX_BYTES = 512
+_LISTENING = 0x10000
+
+There = Literal["there", "absent", "hidden"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a program said.
+
+    Attributes:
+        status: Exit status; ``None`` where it did not start, or did not end in time.
+        out: Standard output.
+        said: What went wrong, in a few words: its last line on standard error, or why it has no
+            status.
+    """
+
+    status: int | None
+    out: str
+    said: str
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine under a root directory, as this user sees it.
+
+    Attributes:
+        root: Where ``/`` is.
+        environ: The environment; its PATH finds programs, and they are run in it.
+        clock: The time.
+        uid: Effective user.
+    """
+
+    root: Path = Path("/")
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    clock: Clock = SYSTEM_CLOCK
+    uid: int = field(default_factory=os.geteuid)
+
+    def at(self, path: str) -> Path:
+        """Return where an absolute path lies."""
+        return self.root / path.lstrip("/")
+
+    def text(self, path: str) -> str | None:
+        """Return the text of a file without the NULs of the device tree; ``None`` if not read."""
+        try:
+            with self.at(path).open("rb") as file:
+                data = file.read(_TEXT_BYTES)
+        except OSError:
+            return None
+        return data.decode("utf-8", "replace").replace("\0", "\n").strip()
+
+    def there(self, path: str) -> There:
+        """Say whether something is there, is not, or is hidden from this user."""
+        try:
+            self.at(path).stat()
+        except PermissionError:
+            return "hidden"
+        except OSError:
+            return "absent"
+        return "there"
+
+    def may(self, path: str, mode: int) -> bool:
+        """Say whether this user may read, write or search a path (``os.R_OK`` …)."""
+        return os.access(self.at(path), mode)
+
+    def group_of(self, path: str) -> str:
+        """Return the group that owns a path, by name where it has one."""
+        import grp
+
+        try:
+            gid = self.at(path).stat().st_gid
+        except OSError:
+            return ""
+        try:
+            return grp.getgrgid(gid).gr_name
+        except KeyError:
+            return str(gid)
+
+    def find(self, *patterns: str) -> list[str]:
+        """Return the paths that match any of these patterns, sorted."""
+        found = set()
+        for pattern in patterns:
+            with contextlib.suppress(OSError):
+                found |= {
+                    "/" + str(one.relative_to(self.root))
+                    for one in self.root.glob(pattern.lstrip("/"))
+                }
+        return sorted(found)
+
+    def which(self, program: str) -> str | None:
+        """Return the path of a program, by name or by path."""
+        return shutil.which(program, path=self.environ.get("PATH", os.defpath))
+
+    def run(self, argv: Sequence[str], seconds: float = 5.0) -> Answer:
+        """Run a program to its end, at most so long; its family goes with it."""
+        try:
+            child = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+                env={**self.environ, "LC_ALL": "C"},
+            )
+        except OSError as error:
+            return Answer(None, "", f"{argv[0]}: {error.strerror}")
+        with child:
+            try:
+                out, errors = child.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(OSError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                # Not waited for any further: what holds a pipe open may be in the kernel.
+                return Answer(None, "", f"{argv[0]} did not end within {seconds:g} s")
+        last = errors.strip().splitlines()[-1:] or [""]
+        return Answer(child.returncode, out, last[0][:200])
+
+    def lines(self, argv: Sequence[str], count: int, seconds: float) -> tuple[list[str], str]:
+        """Return the first lines that a program prints, and end it.
+
+        Returns:
+            At most ``count`` lines, and why there are no more, empty where there are enough.
+        """
+        found: list[str] = []
+        until = time.monotonic() + seconds
+        line: Stamped[str] | Quiet = Quiet.TIMEOUT
+        try:
+            with LineChild(argv, env=dict(self.environ)) as child:
+                while len(found) < count and (left := until - time.monotonic()) > 0:
+                    line = child.read(left)
+                    if not isinstance(line, Stamped):
+                        break
+                    found.append(line.value)
+        except Mendable as error:
+            return found, error.what
+        if len(found) == count:
+            return found, ""
+        if line is not Quiet.END:
+            return found, f"printed {len(found)} line(s) in {seconds:g} s"
+        words = f" ({child.last_words[-1][:200]})" if child.last_words else ""
+        return found, f"ended with status {child.returncode}{words}"
+
+    def package(self, name: str) -> str | None:
+        """Return the version of an installed distribution, without importing it."""
+        try:
+            return metadata.version(name)
+        except Exception:  # one that is broken is told where it is used
+            return None
+
+    def free_bytes(self, path: Path) -> int | None:
+        """Return what this user may still write below a directory, or its nearest parent."""
+        for one in (path, *path.parents):
+            try:
+                found = os.statvfs(one)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                return None
+            return found.f_bavail * found.f_frsize
+        return None
+
+    def kernel_log(self) -> list[str] | None:
+        """Return the records of the kernel's ring; ``None`` where this user may not read them."""
+        records: list[str] = []
+        try:
+            fd = os.open(self.at("/dev/kmsg"), os.O_RDONLY | os.O_NONBLOCK)
+        except OSError:
+            return None
+        try:
+            while len(records) < _LOG_RECORDS:
+                try:
+                    record = os.read(fd, 8192)
+                except BrokenPipeError:  # the ring has moved on; the next read goes on from there
+                    continue
+                if not record:
+                    break
+                records.extend(record.decode("utf-8", "replace").splitlines())
+        except BlockingIOError:
+            return records
+        except OSError:
+            return records or None
+        finally:
+            os.close(fd)
+        return records
+
+    def is_synchronised(self) -> bool | None:
+        """Ask the kernel whether something disciplines the wall clock; ``None`` if it won't say."""
+        try:
+            # An adjtimex with no mode set reads, and needs no right.
+            state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
+        except (OSError, AttributeError):
+            return None
+        return None if state < 0 else bool(state != _TIME_ERROR)
+
+    def socket_made_seconds(self, paths: Sequence[str]) -> float | None:
+        """Return the wall time at which the oldest of these sockets was made."""
+        times = []
+        for path in paths:
+            with contextlib.suppress(OSError):
+                found = self.at(path).lstat()
+                if stat.S_ISSOCK(found.st_mode):
+                    times.append(found.st_mtime)
+        return min(times, default=None)
+
+    def listens(self, path: str) -> bool:
+        """Say whether some process listens on a Unix socket, without connecting to it."""
+        for line in (self.text("/proc/net/unix") or "").splitlines()[1:]:
+            fields = line.split()
+            if len(fields) > 7 and fields[7] == path:
+                with contextlib.suppress(ValueError):
+                    return bool(int(fields[3], 16) & _LISTENING)
+        return False
+
+    def get(self, host: str, port: int, path: str, seconds: float = 2.0) -> Answer:
+        """Get a page.
+
+        Returns:
+            Its HTTP status and body; no status where nobody answers, and why.
+        """
+        connection = http.client.HTTPConnection(host, port, timeout=seconds)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            body = answer.read(_TEXT_BYTES).decode("utf-8", "replace")
+            return Answer(answer.status, body, answer.reason)
+        except ConnectionRefusedError:
+            return Answer(None, "", "refused")
+        except (OSError, http.client.HTTPException) as error:
+            return Answer(None, "", str(error) or type(error).__name__)
+        finally:
+            connection.close()

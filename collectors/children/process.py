@@ -1,0 +1,326 @@
+"""A child process as stamped lines: started, read, told, ended."""
+
+import contextlib
+import enum
+import logging
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from ...parsers.errors import Mendable
+from ..base import SYSTEM_CLOCK, Clock, Stamped
+from .pipe import READ_SIZE, LineBuffer, Waker
+
+LAST_WORDS_BYTES = 4096
+LAST_WORDS_LINES = 20
+NO_PIDFD_SECONDS = 0.25
+
+_LOG = logging.getLogger(__name__)
+_READABLE = select.POLLIN | select.POLLHUP | select.POLLERR | select.POLLNVAL
+
+
+class Quiet(enum.Enum):
+    """Why a read brought no line."""
+
+    TIMEOUT = "timeout"
+    """The time was up."""
+    WOKEN = "woken"
+    """Another thread called ``wake``."""
+    END = "end"
+    """The child exited or closed its output, and all that it printed has been read."""
+
+
+class LineChild:
+    """One child process, whose output arrives as stamped lines.
+
+    The child leads a process group of its own, and ``end`` ends the whole group. Standard output
+    is read straight from the descriptor: a line bears the time at which the read that brought its
+    newline returned, and lines of one read share it. A line without a newline is no line. Standard
+    error is read along and its tail is kept. Not one byte is lost to a thread or a stdio buffer.
+
+    ``read`` and ``end`` belong to one thread; ``send`` and ``wake`` may be called from any.
+    Use it as a context manager, or call ``end``: that also reaps the child and closes its pipes.
+
+    Attributes:
+        pid: The child, and its process group.
+        returncode: Exit status as of ``subprocess``, once ``end`` has returned.
+
+    >>> with LineChild(["cat"], stdin=True) as child:
+    ...     sent = child.send("hello")
+    ...     line = child.read()
+    >>> line.value, child.returncode
+    ('hello', -15)
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        stdin: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Start the child.
+
+        Args:
+            argv: Program and arguments; no shell is involved.
+            env: The whole environment; ``None`` passes on our own.
+            cwd: Working directory; ``None`` is our own.
+            stdin: Whether ``send`` is wanted; otherwise the child reads ``/dev/null``.
+            clock: Where the stamps come from.
+
+        Raises:
+            Mendable: The program or the directory is missing, or may not be executed.
+        """
+        self._clock = clock
+        self._buffer = LineBuffer()
+        self._lines: deque[Stamped[str]] = deque()
+        self._stderr_tail = b""
+        self._ending = False
+        self._stdin_lock = threading.Lock()
+        self.returncode: int | None = None
+        self._waker = Waker()
+        try:
+            self._process = subprocess.Popen(
+                list(argv),
+                bufsize=0,
+                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                env=None if env is None else dict(env),
+                cwd=cwd,
+            )
+        except OSError as error:
+            self._waker.close()
+            raise _cannot_start(argv, cwd, error) from error
+        self.pid = self._process.pid
+        self._pidfd = _open_pidfd(self.pid)
+        self._poll = select.poll()
+        self._open_fds: set[int] = set()
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._stdout = self._process.stdout.fileno()
+        self._stderr = self._process.stderr.fileno()
+        for fd in (self._stdout, self._stderr):
+            os.set_blocking(fd, False)
+            self._open_fds.add(fd)
+            self._poll.register(fd, select.POLLIN)
+        self._poll.register(self._waker.fileno(), select.POLLIN)
+        if self._pidfd is not None:
+            self._poll.register(self._pidfd, select.POLLIN)
+        if self._process.stdin is not None:
+            os.set_blocking(self._process.stdin.fileno(), False)
+
+    def __enter__(self) -> "LineChild":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.end()
+
+    @property
+    def exited(self) -> bool:
+        """Whether the child itself is gone; its own children may not be."""
+        if self.returncode is not None:
+            return True
+        try:  # leaves the child unreaped, so that its pid and group stay ours until ``end``
+            gone = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return True
+        return gone is not None
+
+    @property
+    def last_words(self) -> tuple[str, ...]:
+        """The last lines of standard error: at most 20 of them, and 4 KiB."""
+        text = self._stderr_tail.decode("utf-8", "backslashreplace")
+        return tuple(text.splitlines()[-LAST_WORDS_LINES:])
+
+    def read(self, timeout_seconds: float | None = None) -> "Stamped[str] | Quiet":
+        """Return the next line, or why there is none.
+
+        Args:
+            timeout_seconds: How long to wait; ``None`` waits until something happens.
+        """
+        until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        while not self._lines:
+            if self._ending or self._stdout not in self._open_fds:
+                return Quiet.END
+            left = None if until is None else until - time.monotonic()
+            gone = self.exited  # asked before the pipe is looked at, or a last line would be missed
+            ready = self._wait(0 if gone else left)
+            if self._waker.fileno() in ready:
+                self._waker.clear()
+                return Quiet.WOKEN
+            if gone and self._stdout not in ready:
+                # Somebody else may hold the pipe open; what the child itself wrote has been read.
+                return Quiet.END
+            if not self._lines and left is not None and left <= 0:
+                return Quiet.TIMEOUT
+        return self._lines.popleft()
+
+    def wake(self) -> None:
+        """End the present ``read``, or the next one, with ``Quiet.WOKEN``; from any thread."""
+        self._waker.wake()
+
+    def send(self, line: str, timeout_seconds: float = 5.0) -> bool:
+        """Write one line to the child's standard input; from any thread.
+
+        Args:
+            line: The text, without newline.
+            timeout_seconds: How long a full pipe is waited for.
+
+        Returns:
+            False where the child does not take it any more; it is good for nothing but ``end``.
+            True says that the pipe has the line, not that the child has read it.
+        """
+        if "\n" in line:
+            raise ValueError(f"one line has no newline in it: {line!r}")
+        rest = memoryview(f"{line}\n".encode())
+        until = time.monotonic() + timeout_seconds
+        with self._stdin_lock:
+            stdin = self._process.stdin
+            if stdin is None or stdin.closed:
+                return False
+            writable = select.poll()
+            writable.register(stdin.fileno(), select.POLLOUT)
+            while rest:
+                try:
+                    rest = rest[os.write(stdin.fileno(), rest) :]
+                except BlockingIOError:
+                    left = until - time.monotonic()
+                    if left <= 0 or self._ending:
+                        return False
+                    writable.poll(min(left, 0.1) * 1000)
+                except BrokenPipeError:
+                    return False
+        return True
+
+    def close_input(self) -> None:
+        """Close the child's standard input, the polite way to ask many a program to end."""
+        with self._stdin_lock:
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+
+    def end(self, grace_seconds: float = 0.5) -> None:
+        """End the whole process group, reap the child and close every descriptor.
+
+        A child that has closed its output is about to exit, and is given the grace to do so, since
+        its own exit status tells more than our signal. Then SIGTERM goes to the group; once the
+        child is gone and its pipes are at their end, or when the grace is over, SIGKILL goes to
+        whatever is left of the group. What is printed meanwhile is thrown away, but for the last
+        words. More than once is harmless.
+
+        Args:
+            grace_seconds: How long a process may take to end by itself.
+        """
+        if self._ending:
+            return
+        self._ending = True
+        if self._stdout not in self._open_fds:
+            self._wait_until(lambda: self.exited, grace_seconds)
+        self._signal_group(signal.SIGTERM)
+        self.close_input()
+        self._wait_until(lambda: self.exited and not self._open_fds, grace_seconds)
+        self._signal_group(signal.SIGKILL)  # the child is not reaped yet, so the group is ours
+        self._drain()
+        self._reap()
+        self._waker.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+        self._open_fds.clear()
+
+    def _wait_until(self, is_over: Callable[[], bool], seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not is_over() and (left := until - time.monotonic()) > 0:
+            if self._waker.fileno() in self._wait(left):
+                self._waker.clear()
+
+    def _wait(self, seconds: float | None) -> set[int]:
+        """Wait for anything to happen, take what can be read, and say which descriptors did."""
+        if self._pidfd is None:
+            seconds = NO_PIDFD_SECONDS if seconds is None else min(seconds, NO_PIDFD_SECONDS)
+        elif self.exited:  # it stays readable for ever; only the pipes still have news
+            self._unregister(self._pidfd)
+        timeout = None if seconds is None else max(0.0, seconds * 1000)
+        ready = {fd for fd, events in self._poll.poll(timeout) if events & _READABLE}
+        for fd in ready & self._open_fds:
+            self._take(fd)
+        return ready
+
+    def _take(self, fd: int) -> None:
+        try:
+            data = os.read(fd, READ_SIZE)
+        except BlockingIOError:
+            return
+        if not data:
+            self._open_fds.discard(fd)
+            self._unregister(fd)
+        elif fd == self._stdout:
+            if self._ending:
+                return
+            now_ns, wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
+            self._lines.extend(Stamped(now_ns, wall_ns, line) for line in self._buffer.feed(data))
+        else:
+            self._stderr_tail = (self._stderr_tail + data)[-LAST_WORDS_BYTES:]
+
+    def _drain(self) -> None:
+        """Take what is left in standard error, without waiting and without trusting its end."""
+        with contextlib.suppress(OSError):
+            for _ in range(16):
+                if self._stderr not in self._open_fds:
+                    break
+                data = os.read(self._stderr, READ_SIZE)
+                if not data:
+                    break
+                self._stderr_tail = (self._stderr_tail + data)[-LAST_WORDS_BYTES:]
+
+    def _unregister(self, fd: int) -> None:
+        with contextlib.suppress(KeyError):
+            self._poll.unregister(fd)
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        # PermissionError: the child runs as somebody else (sudo); closing its pipe must do.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def _reap(self) -> None:
+        try:
+            self.returncode = self._process.wait(timeout=5.0)
+        except subprocess.TimeoutExpired:
+            _LOG.error("process %d does not end, even when killed", self.pid)
+
+
+def _cannot_start(argv: Sequence[str], cwd: Path | None, error: OSError) -> Mendable:
+    if cwd is not None and not cwd.is_dir():
+        return Mendable(f"{cwd} is no directory", "create it, or name another one")
+    if isinstance(error, FileNotFoundError):
+        return Mendable(f"{argv[0]} was not found", "install it, or give its full path")
+    if isinstance(error, PermissionError):
+        return Mendable(f"{argv[0]} may not be executed", f"chmod +x {argv[0]}")
+    return Mendable(
+        f"{argv[0]} does not start ({error.strerror})", "try it by hand with the same arguments"
+    )
+
+
+def _open_pidfd(pid: int) -> int | None:
+    """Return a descriptor that tells the child's exit; kernels before 5.3 have none."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None

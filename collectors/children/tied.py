@@ -1,0 +1,107 @@
+"""What a child process finds out and prints as one JSON object; it may die of the question.
+
+A driver or a library that hangs or crashes takes down the child, and that is an answer too.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from ...parsers.errors import Mendable
+from ...parsers.records import Record
+from ..backends.base import EngineUnavailable
+from .process import LineChild
+
+# A program may run for minutes, and the worker be killed meanwhile: Linux is asked to end the
+# child with it (PR_SET_PDEATHSIG, SIGKILL), which a process can only ask for itself.
+_GOES_WITH_US = (
+    "import ctypes, os, sys\n"
+    "ctypes.CDLL(None).prctl(1, 9)\n"
+    "if os.getppid() != int(sys.argv[1]):\n"
+    "    sys.exit(1)\n"
+    "os.execv(sys.argv[2], sys.argv[2:])\n"
+)
+
+
+def start_tied(argv: Sequence[str], env: Mapping[str, str] | None = None) -> LineChild:
+    """Start a program that ends with this thread, whatever ends it.
+
+    Args:
+        argv: Full path and arguments.
+        env: Variables beside our own.
+    """
+    tied = [sys.executable, "-I", "-S", "-c", _GOES_WITH_US, str(os.getpid()), *argv]
+    return LineChild(tied, env=None if env is None else {**os.environ, **env})
+
+
+def find_executable(name: str) -> Path:
+    """Return the full path of a program.
+
+    Raises:
+        EngineUnavailable: It is not there, or may not be executed.
+    """
+    found = shutil.which(Path(name).expanduser())
+    if found is None:
+        raise EngineUnavailable(
+            f"there is no program {name}", "install it, or give its full path as command:"
+        )
+    return Path(found).absolute()
+
+
+DRIVER = "look at nvidia-smi, or tegrastats on a Jetson: the NVIDIA driver must work first"
+_Answer = TypeVar("_Answer", bound=Record)
+
+
+def ask_child(
+    command: Sequence[str], kind: type[_Answer], library: str, question: str, seconds: float
+) -> _Answer | Mendable:
+    """Run a child to its end and read the record that it prints.
+
+    Args:
+        command: Of the child.
+        kind: Of the record.
+        library: What the child asks.
+        question: What it asks, in words that follow "asked".
+        seconds: How long it may take.
+
+    Returns:
+        The record; or why there is none, which is not raised: to most who ask it is a finding.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Mendable(f"{library} said nothing for {seconds:g} s when asked {question}", DRIVER)
+    except OSError as error:
+        return Mendable(
+            f"the child that asks {library} {question} does not start ({error})",
+            "see that Python can be run",
+        )
+    for line in reversed(done.stdout.splitlines()):
+        try:
+            return kind.model_validate_json(line)
+        except ValidationError:
+            continue  # a library may have printed after it
+    return Mendable(f"{library} ended the process that asked {question}, {_how(done)}", DRIVER)
+
+
+def _how(done: "subprocess.CompletedProcess[str]") -> str:
+    how = f"by status {done.returncode}"
+    if done.returncode < 0:
+        how = f"by signal {-done.returncode}"
+    said = [line for line in done.stderr.splitlines() if line.strip()]
+    words = f"; its last words: {said[-1].strip()[:200]}" if said else ""
+    return f"{how}{words}"

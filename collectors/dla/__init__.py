@@ -1,0 +1,1 @@
+"""Reads the kernel's trace of DLA tasks."""

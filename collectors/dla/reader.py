@@ -1,0 +1,355 @@
+"""The DLA trace reader: a small program for root that prints what the DLA's driver traces.
+
+``python -m tegrascope.collectors.dla.reader``. It prints the lines of the kernel as they are, and
+some of its own, which begin with ``# tegrascope-dla``: which cores there are or why nothing can be
+read, that it is alive and until when all has been told, and on demand the firmware's own figure.
+The standard library alone; whoever reads the lines needs no right at all.
+"""
+
+import argparse
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import NoReturn
+
+from ...parsers.dla.trace import OWN_PREFIX, parse_trace_line
+from ...parsers.errors import Mendable, ParseError
+from ..children.pipe import READ_SIZE, LineBuffer
+from .tasks import DlaTasks
+
+INSTANCE = "tegrascope"
+EVENTS = ("job_submit", "job_timestamps")
+_SYSTEM = "nvdla_ftrace"
+_PLACES = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
+# Of each CPU. The usual size is ten times that, and an instance of its own takes it anew; the
+# buffer is emptied many times a second.
+_BUFFER_KB = "128"
+
+
+def find_tracefs(root: Path = Path("/")) -> Path:
+    """Return where the tracer's files are.
+
+    Args:
+        root: What stands for ``/``.
+
+    Raises:
+        Mendable: They are not mounted, this user may not look, or the kernel has no such events.
+    """
+    for place in _PLACES:
+        try:
+            found = (root / place / "instances").is_dir()
+            known = found and (root / place / "events" / _SYSTEM).is_dir()
+        except PermissionError as error:
+            raise _for_root(root / place) from error
+        if not found:
+            continue
+        if known:
+            return root / place
+        if not os.access(root / place / "events", os.X_OK):
+            raise _for_root(root / place)
+        raise Mendable(
+            f"the kernel has no trace events of the DLA (no events/{_SYSTEM} in {root / place})",
+            "they came with JetPack 6 (L4T R36); there, sudo modprobe nvhost-nvdla",
+        )
+    if os.geteuid() != 0:
+        raise _for_root(root / _PLACES[0])
+    raise Mendable(
+        f"tracefs is not mounted at {root / _PLACES[0]}",
+        f"sudo mount -t tracefs tracefs {root / _PLACES[0]}",
+    )
+
+
+class TraceInstance:
+    """The instance, from its making to its removal; use it as a context manager.
+
+    One that a crash left behind is taken over. Two readers of one trace would each get half of it,
+    so the second one is refused.
+
+    Attributes:
+        pipe: Descriptor of ``trace_pipe``, which does not wait.
+    """
+
+    def __init__(
+        self,
+        tracefs: Path,
+        *,
+        make: Callable[[Path], None] = Path.mkdir,
+        remove: Callable[[Path], None] = Path.rmdir,
+    ) -> None:
+        """Make it, and let events come in.
+
+        Args:
+            tracefs: Where the tracer's files are.
+            make: Makes the directory, which the kernel fills with files.
+            remove: Removes it, with all of them.
+
+        Raises:
+            Mendable: This user may not, or another reader has it.
+        """
+        self.pipe = -1
+        self._path = tracefs / "instances" / INSTANCE
+        self._remove = remove
+        self._lock = -1
+        try:
+            with contextlib.suppress(FileExistsError):
+                make(self._path)
+            self._take()
+            self._set_up()
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+            self.pipe = os.open(self._path / "trace_pipe", flags)
+        except PermissionError as error:
+            self.end()
+            raise _for_root(self._path) from error
+        except OSError as error:
+            self.end()
+            raise _cannot(error) from error
+
+    def __enter__(self) -> "TraceInstance":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Stop the events and remove the instance; more than once is harmless."""
+        if self.pipe >= 0:
+            os.close(self.pipe)
+            self.pipe = -1
+        if self._lock < 0:
+            return
+        for event in EVENTS:
+            with contextlib.suppress(OSError):
+                self._write(f"events/{_SYSTEM}/{event}/enable", "0")
+        # What can't be removed is silent, and the next start takes it over.
+        with contextlib.suppress(OSError):
+            self._remove(self._path)
+        os.close(self._lock)
+        self._lock = -1
+
+    def _take(self) -> None:
+        lock = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock)
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(self._path)) from error
+        self._lock = lock
+
+    def _set_up(self) -> None:
+        self._write("tracing_on", "0")
+        self._write("buffer_size_kb", _BUFFER_KB)
+        self._write("trace_clock", "mono")  # this empties the buffer as well
+        for event in EVENTS:
+            self._write(f"events/{_SYSTEM}/{event}/enable", "1")
+        self._write("tracing_on", "1")
+
+    def _write(self, name: str, text: str) -> None:
+        opened = os.open(self._path / name, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        try:
+            os.write(opened, text.encode())
+        finally:
+            os.close(opened)
+
+
+def find_cores(root: Path = Path("/")) -> list[int]:
+    """Return the DLA cores that the kernel knows."""
+    devices = (root / "sys/bus/platform/devices").glob("*.nvdla[0-9]")
+    return sorted({int(device.name[-1]) for device in devices})
+
+
+def _for_root(path: Path) -> Mendable:
+    return Mendable(
+        f"{path} is for root alone",
+        "sudo, or systemctl enable --now tegrascope-dla-trace.socket",
+    )
+
+
+def _cannot(error: OSError) -> Mendable:
+    if error.errno == errno.EBUSY:
+        return Mendable(
+            f"another program reads {error.filename}",
+            "let the daemon have one reader: systemctl stop 'tegrascope-dla-trace@*'",
+        )
+    if error.errno == errno.EROFS:
+        return Mendable(
+            f"{error.filename} may not be written here",
+            "give the unit ReadWritePaths=/sys/kernel/tracing/instances",
+        )
+    return Mendable(
+        f"{error.filename}: {error.strerror}", "look at dmesg; is the kernel locked down?"
+    )
+
+
+UNAVAILABLE = 3
+"""Exit status: there is nothing to trace on this machine, or this user may not."""
+
+# Events that are this close come with one reading: it is a bound of their delay, and of our work.
+_GATHER_SECONDS = 0.02
+# A task takes milliseconds; one whose end was lost must not keep the DLA powered.
+_IN_FLIGHT_NS = 2_000_000_000
+
+
+class FirmwareReader:
+    """The firmware's own figure of each core, read only while a task of it is in flight.
+
+    Without one the driver says 0 and asks nobody; and a reading keeps the DLA powered for a while.
+    """
+
+    def __init__(self, root: Path, cores: Collection[int], every_ns: int) -> None:
+        """Name where to look.
+
+        Args:
+            root: What stands for ``/``.
+            cores: The DLA cores.
+            every_ns: At least so long between two readings of a core.
+        """
+        self._files = {
+            core: root / f"sys/kernel/debug/nvdla{core}/firmware/utilization_rate" for core in cores
+        }
+        self._every_ns = every_ns
+        self._read_ns: dict[int, int] = {}
+        self._tasks = DlaTasks()
+
+    def take(self, lines: Collection[str]) -> None:
+        """Take note of tasks that begin and end."""
+        for line in lines:
+            with contextlib.suppress(ParseError):
+                self._tasks.take(parse_trace_line(line))
+
+    def read(self, now_ns: Callable[[], int]) -> list[str]:
+        """Return a line for each core that has a task in flight and is due."""
+        said = []
+        for core, file in self._files.items():
+            begin_ns = now_ns()
+            due = begin_ns - self._read_ns.get(core, -self._every_ns) >= self._every_ns
+            if not due or not self._tasks.in_flight(core, begin_ns, _IN_FLIGHT_NS):
+                continue
+            self._read_ns[core] = begin_ns
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                percent = file.read_text(encoding="ascii").strip()
+                said.append(f"firmware core={core} percent={percent} at={_seconds(now_ns())}")
+        return said
+
+
+def follow(
+    pipe: int,
+    out: int,
+    *,
+    every_seconds: float,
+    firmware: FirmwareReader | None = None,
+    now_ns: Callable[[], int] = time.monotonic_ns,
+) -> None:
+    """Print events as they come, and now and then that all is well.
+
+    Args:
+        pipe: ``trace_pipe``, which does not wait.
+        out: Where to print; it ends when nobody reads there any more.
+        every_seconds: Between two lines that say so, and two figures of the firmware.
+        firmware: Whom to ask too.
+        now_ns: CLOCK_MONOTONIC.
+
+    Raises:
+        Mendable: The trace has ended.
+    """
+    every_ns = round(every_seconds * 1e9)
+    buffer = LineBuffer()
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    poll.register(out, 0)  # its other end may close while there is nothing to print
+    alive_ns = now_ns()
+    while True:
+        ready = dict(poll.poll(max(0, (alive_ns - now_ns()) // 1_000_000 + 1)))
+        if out in ready:
+            return
+        begin_ns = now_ns()
+        lines = buffer.feed(_read(pipe))
+        if firmware is not None:
+            firmware.take(lines)
+        own = [] if firmware is None else firmware.read(now_ns)
+        if begin_ns >= alive_ns:
+            own.append(f"alive at={_seconds(begin_ns)}")
+            alive_ns = begin_ns + every_ns
+        _print(out, [*lines, *(f"{OWN_PREFIX}{text}" for text in own)])
+        if lines:
+            time.sleep(_GATHER_SECONDS)
+
+
+def _read(pipe: int) -> bytes:
+    """Read all that is there now."""
+    data = b""
+    while len(data) < 16 * READ_SIZE:
+        try:
+            more = os.read(pipe, READ_SIZE)
+        except BlockingIOError:
+            return data
+        if not more:
+            if data:  # the end is told by the next reading
+                return data
+            raise Mendable("the trace has ended", "nothing: it is begun again")
+        data += more
+    return data
+
+
+def _print(out: int, lines: Collection[str]) -> None:
+    rest = memoryview("".join(f"{line}\n" for line in lines).encode())
+    while rest:
+        rest = rest[os.write(out, rest) :]
+
+
+def _seconds(ns: int) -> str:
+    return f"{ns // 1_000_000_000}.{ns % 1_000_000_000:09}"
+
+
+def _end(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print until told to stop, or until nobody reads."""
+    parser = argparse.ArgumentParser(
+        prog="tegrascope.collectors.dla.reader",
+        description="Print what the driver of the DLA traces, as root; see docs/sources.md.",
+    )
+    parser.add_argument("--root", type=Path, default=Path("/"), help="what stands for /")
+    parser.add_argument("--every", type=float, default=1.009, help="seconds between signs of life")
+    parser.add_argument(
+        "--firmware",
+        action="store_true",
+        help="ask the firmware too, while a task is in flight; each reading keeps the DLA on",
+    )
+    asked = parser.parse_args(argv)
+    if not 0.01 <= asked.every <= 60:
+        parser.error("--every is 0.01 to 60 seconds")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
+    out = sys.stdout.fileno()
+    try:
+        with TraceInstance(find_tracefs(asked.root)) as instance:
+            try:
+                cores = find_cores(asked.root)
+                _print(out, [f"{OWN_PREFIX}hello cores={','.join(map(str, cores))}"])
+                every_ns = round(asked.every * 1e9)
+                firmware = FirmwareReader(asked.root, cores, every_ns) if asked.firmware else None
+                follow(instance.pipe, out, every_seconds=asked.every, firmware=firmware)
+            finally:  # a second signal must not leave the instance behind
+                for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                    signal.signal(number, signal.SIG_IGN)
+    except Mendable as error:
+        with contextlib.suppress(OSError):  # whoever asked knows as well as the journal
+            _print(out, [f"{OWN_PREFIX}unavailable {error}"])
+        print(f"dla trace: {error}", file=sys.stderr)
+        return UNAVAILABLE
+    except (BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
+        pass
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

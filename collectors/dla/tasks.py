@@ -1,0 +1,251 @@
+"""DLA tasks of a trace become busy time by core: counts until now."""
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, deque
+from typing import NamedTuple
+
+from ...parsers.dla.trace import Ended, Lost, Submitted, TraceEvent
+
+MOST_STRETCHES = 1024
+
+
+class BusyTime:
+    """The length of the union of all stretches so far.
+
+    The latest stretches are remembered one by one, so that one that comes late counts only for
+    what no other has covered. What lies before them is settled: of a stretch that reaches back
+    there only the later part counts, and the rest is told as ``late``.
+
+    A stretch is of whichever unit its begin and end are, and so are these.
+
+    Attributes:
+        total: The length of the union.
+        late: What came too late to be compared with the rest, and was left out.
+
+    >>> busy = BusyTime()
+    >>> [busy.add(*stretch) for stretch in ((10, 20), (40, 50), (15, 45), (12, 18))]
+    [10, 10, 20, 0]
+    >>> busy.total
+    40
+    """
+
+    def __init__(self, most: int = MOST_STRETCHES) -> None:
+        """Begin with none.
+
+        Args:
+            most: How many stretches are remembered.
+        """
+        self._most = most
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+        self._settled: int | None = None
+        self.total = 0
+        self.late = 0
+
+    def add(self, begin: int, end: int) -> int:
+        """Count a stretch; say how much of it is new."""
+        if self._settled is not None and begin < self._settled:
+            late_end = min(end, self._settled)
+            self.late += late_end - begin
+            begin = late_end
+        if end <= begin:
+            return 0
+        # Those that touch it become one with it.
+        first = bisect_left(self._ends, begin)
+        last = bisect_right(self._begins, end)
+        before = sum(self._ends[first:last]) - sum(self._begins[first:last])
+        if first < last:
+            begin = min(begin, self._begins[first])
+            end = max(end, self._ends[last - 1])
+        self._begins[first:last] = [begin]
+        self._ends[first:last] = [end]
+        gained = end - begin - before
+        self.total += gained
+        if len(self._begins) > self._most:
+            half = self._most // 2
+            self._settled = self._ends[half - 1]
+            del self._begins[:half], self._ends[:half]
+        return gained
+
+    def is_busy_at(self, at: int) -> bool:
+        """Say whether a time lies within a remembered stretch; its end does not."""
+        place = bisect_right(self._begins, at)
+        return place > 0 and at < self._ends[place - 1]
+
+
+COUNTER_HERTZ = 31_250_000.0
+"""Its rate on Orin and Xavier."""
+
+
+MOST_PENDING = 4096
+LONGEST_TASK_NS = 60_000_000_000
+# Two ends so far apart tell the rate of the counter, though each is written a little late.
+_CHECK_NS = (5_000_000_000, 30_000_000_000)
+_CHECKS = 5
+_WRONG_BY = 0.01
+
+
+class CounterCheck:
+    """Measures the architectural counter by events that bear a count and, a moment later, a time.
+
+    Attributes:
+        counter_hertz: What the counter is taken to run at.
+        measured_hertz: What it seems to run at; ``None`` until a while of events is known.
+    """
+
+    def __init__(self, counter_hertz: float) -> None:
+        """Begin without a measurement.
+
+        Args:
+            counter_hertz: Ticks a second.
+        """
+        self.counter_hertz = counter_hertz
+        self.measured_hertz: float | None = None
+        self._anchor: tuple[int, int] | None = None
+        self._rates: deque[float] = deque(maxlen=_CHECKS)
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the counter runs at another rate than it was said to."""
+        measured = self.measured_hertz
+        return measured is not None and abs(measured / self.counter_hertz - 1) > _WRONG_BY
+
+    def see(self, ticks: int, at_ns: int) -> None:
+        """Take an event's count and the time at which it was written, soon after."""
+        if self._anchor is None:
+            self._anchor = ticks, at_ns
+        elapsed_ns = at_ns - self._anchor[1]
+        if elapsed_ns < _CHECK_NS[0]:
+            return
+        if elapsed_ns <= _CHECK_NS[1]:
+            self._rates.append((ticks - self._anchor[0]) * 1e9 / elapsed_ns)
+        if len(self._rates) == _CHECKS:  # the median, for a suspend spoils one of them
+            self.measured_hertz = sorted(self._rates)[_CHECKS // 2]
+        self._anchor = ticks, at_ns
+
+
+class _Task(NamedTuple):
+    task: int
+    core: int
+    ticks: int
+    at_ns: int
+
+
+class DlaTasks:
+    """Joins the submission of each task with its end, and counts.
+
+    A task's id is unique among those in flight on one core. Its end does not tell the core, so an
+    id that is in flight on both at once is told apart by time: the DLA began after the submission,
+    and one core has one task at a time. Where that leaves both, the earlier submission is taken
+    and the doubt counted as ``ambiguous``.
+
+    A task counts when it has ended: one that is running is not in the figures yet. Time is that of
+    the counter itself, in which neighbours neither overlap nor lie apart by some conversion.
+
+    Attributes:
+        counter: Whether it runs as it is said to.
+        troubles: What did not go by the book, by reason: ``lost`` events, ends ``unmatched`` by a
+            submission, submissions ``unended``, ``ambiguous`` ones, ``odd`` stamps, ``late`` ends,
+            and each ``gap`` in the trace.
+    """
+
+    def __init__(self, counter_hertz: float = COUNTER_HERTZ) -> None:
+        """Begin to count.
+
+        Args:
+            counter_hertz: Of the architectural counter.
+        """
+        self.counter = CounterCheck(counter_hertz)
+        self.troubles: Counter[str] = Counter()
+        self._busy: dict[int, BusyTime] = {}
+        self._tasks: dict[int, int] = {}
+        self._pending: dict[tuple[int, int], _Task] = {}
+
+    def know(self, core: int) -> None:
+        """Take note of a core that is there; until it has tasks, it was busy for no time."""
+        if core not in self._busy:
+            self._busy[core] = BusyTime()
+            self._tasks[core] = 0
+
+    def take(self, event: TraceEvent) -> None:
+        """Fold an event in; those that say nothing of busy time are let pass."""
+        if isinstance(event, Submitted):
+            self._submit(event)
+        elif isinstance(event, Ended):
+            self._end(event)
+        elif isinstance(event, Lost):
+            # Where the kernel does not know how many, it was one at least.
+            self.troubles["lost"] += 1 if event.events is None else event.events
+
+    def skip(self) -> None:
+        """Take note that events are missing here: those of tasks in flight will not be joined."""
+        self._pending.clear()
+        self.troubles["gap"] += 1
+
+    def in_flight(self, core: int, now_ns: int, within_ns: int = LONGEST_TASK_NS) -> bool:
+        """Say whether a core has a task that has not ended, as far as is known.
+
+        Args:
+            core: Which.
+            now_ns: CLOCK_MONOTONIC.
+            within_ns: One that was submitted longer ago has ended unseen.
+        """
+        return any(
+            one.core == core and now_ns - one.at_ns < within_ns for one in self._pending.values()
+        )
+
+    def busy_seconds(self) -> dict[int, float]:
+        """Return how long each core was busy until now."""
+        hertz = self.counter.counter_hertz
+        return {core: busy.total / hertz for core, busy in self._busy.items()}
+
+    def tasks(self) -> dict[int, int]:
+        """Return how many tasks of each core have ended until now."""
+        return dict(self._tasks)
+
+    def _submit(self, event: Submitted) -> None:
+        if event.core is None:
+            self.troubles["odd"] += 1
+            return
+        self.know(event.core)
+        key = event.task, event.core
+        # An id comes again once its sequence has wrapped; whoever had it must have ended unseen.
+        if self._pending.pop(key, None) is not None:
+            self.troubles["unended"] += 1
+        self._pending[key] = _Task(event.task, event.core, event.ticks, event.at_ns)
+        if len(self._pending) > MOST_PENDING:
+            del self._pending[next(iter(self._pending))]
+            self.troubles["unended"] += 1
+
+    def _end(self, event: Ended) -> None:
+        waiting = [
+            one for core in self._busy if (one := self._pending.get((event.task, core))) is not None
+        ]
+        begin, end = event.begin_ticks, event.end_ticks
+        longest = LONGEST_TASK_NS / 1e9 * self.counter.counter_hertz
+        if not end or not 0 <= end - begin <= longest:
+            self.troubles["odd"] += 1
+            if len(waiting) == 1:  # without stamps, but it has ended
+                self._finish(waiting[0])
+            return
+        self.counter.see(end, event.at_ns)
+        started = [one for one in waiting if one.ticks <= begin] or waiting
+        if not started:
+            self.troubles["unmatched"] += 1
+            return
+        # Its begin is told to the microsecond only, so that neighbours may seem to overlap.
+        middle = begin + (end - begin) // 2
+        free = [one for one in started if not self._busy[one.core].is_busy_at(middle)] or started
+        if len(free) > 1:
+            self.troubles["ambiguous"] += 1
+        task = min(free, key=lambda one: one.ticks)
+        self._finish(task)
+        busy = self._busy[task.core]
+        late = busy.late
+        busy.add(begin, end)
+        if busy.late > late:
+            self.troubles["late"] += 1
+
+    def _finish(self, task: _Task) -> None:
+        del self._pending[task.task, task.core]
+        self._tasks[task.core] += 1

@@ -1,0 +1,1 @@
+"""Reads a desktop or server GPU by NVML."""

@@ -1,0 +1,84 @@
+"""Samples of a desktop or server GPU, as the NVML reader prints them."""
+
+import sys
+
+from ...parsers.errors import ParseError
+from ...parsers.nvml.lines import GpuFacts, GpuSample, parse_nvml_line
+from ...parsers.records import Sample
+from ..base import SYSTEM_CLOCK, Clock, LineSource, Stamped
+from ..lines.collector import About, LineCollector
+from ..lines.program import ProcessSource
+
+# A driver that nothing keeps awake wakes with the first call, and takes its time.
+_SILENCE_SECONDS = 20.0
+
+
+def nvml_command(interval_seconds: float, gpu: int | str = 0) -> list[str]:
+    """Return the arguments that start the reader, by the interpreter that runs this.
+
+    >>> nvml_command(0.103, "GPU-7c1b")[1:]
+    ['-m', 'tegrascope.collectors.gpu.reader', '--gpu', 'GPU-7c1b', '--interval', '0.103']
+    """
+    reader = [sys.executable, "-m", "tegrascope.collectors.gpu.reader"]
+    return [*reader, "--gpu", str(gpu), "--interval", f"{interval_seconds:g}"]
+
+
+def nvml_source(
+    interval_seconds: float, gpu: int | str = 0, clock: Clock = SYSTEM_CLOCK
+) -> ProcessSource:
+    """Return the reader, kept alive.
+
+    Args:
+        interval_seconds: Time between two samples.
+        gpu: Index or UUID.
+        clock: The time.
+    """
+    return ProcessSource(
+        nvml_command(interval_seconds, gpu),
+        interval_seconds=interval_seconds,
+        name="nvml",
+        clock=clock,
+        silence_seconds=max(5 * interval_seconds, _SILENCE_SECONDS),
+    )
+
+
+class NvmlCollector(LineCollector):
+    """Samples of one GPU; the time of each is when the reader read its power.
+
+    That is earlier than the line's arrival by all the slower readings behind it, of which the
+    energy counter alone takes milliseconds. Reader and daemon share the machine and so the clock.
+
+    Throttling is counted here: an event is a reason that is there and was not in the sample
+    before. The counts outlive a restart of the reader.
+    """
+
+    def __init__(self, source: LineSource) -> None:
+        """Prepare; the source begins with ``collect``."""
+        super().__init__(source)
+        self._throttling: dict[str, bool] = {}
+        self._throttle_events: dict[str, int] = {}
+
+    def _read(self, line: Stamped[str]) -> Stamped[Sample] | None:
+        found = parse_nvml_line(line.value)
+        if isinstance(found, GpuFacts):
+            limit = found.power_limit_watts
+            self.about = About(
+                board=found.name,
+                module=found.part_number,
+                power_mode=None if limit is None else f"{limit:g} W",
+                gpu_uuid=found.uuid,
+                power_reading=found.power_reading,
+                versions=found.versions,
+            )
+            return None
+        age_ns = line.monotonic_ns - found.at_ns
+        if age_ns < 0:
+            raise ParseError("time", line.value)
+        return Stamped(found.at_ns, line.wall_ns - age_ns, self._counted(found))
+
+    def _counted(self, sample: GpuSample) -> GpuSample:
+        for kind, is_active in sample.throttling.items():
+            began = is_active and not self._throttling.get(kind, False)
+            self._throttle_events[kind] = self._throttle_events.get(kind, 0) + began
+        self._throttling.update(sample.throttling)
+        return sample.model_copy(update={"throttle_events": dict(self._throttle_events)})

@@ -1,0 +1,374 @@
+"""What is asked of NVML, call by call; a GPU that does not answer one of them answers the others.
+
+Only the standard library and what is handed in as ``nvml`` are used: this runs in the reader's
+process. Values are those of NVML, in its own units, which the keys name.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...parsers.errors import Mendable
+
+_NAMES = {
+    1: "UNINITIALIZED",
+    2: "INVALID_ARGUMENT",
+    3: "NOT_SUPPORTED",
+    4: "NO_PERMISSION",
+    6: "NOT_FOUND",
+    9: "DRIVER_NOT_LOADED",
+    12: "LIBRARY_NOT_FOUND",
+    13: "FUNCTION_NOT_FOUND",
+    15: "GPU_IS_LOST",
+    16: "RESET_REQUIRED",
+    17: "OPERATING_SYSTEM",
+    18: "LIB_RM_VERSION_MISMATCH",
+    25: "ARGUMENT_VERSION_MISMATCH",
+    26: "DEPRECATED",
+    28: "GPU_NOT_FOUND",
+}
+# Codes of errors that end the reader: nothing it could still say of the GPU would be true.
+LOST = frozenset({1, 9, 15, 16, 18, 28})
+# Those that will be the same next time, so the call is not made again; any other may pass.
+_FOR_GOOD = frozenset({2, 3, 4, 13, 25, 26})
+
+_MEMORY_CELSIUS, _POWER_AVERAGE, _POWER_INSTANT = 82, 185, 186
+_SM_CLOCK, _MEMORY_CLOCK = 1, 2
+_VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+_NO_FIGURE = 0xFFFFFFFF
+_NO_STATE = 32
+
+
+def error_name(error: Any) -> str:
+    """Return the name of an ``NVMLError``, ``GPU_IS_LOST`` say; of an unknown one its number."""
+    return _NAMES.get(error.value, str(error.value))
+
+
+class Gpu:
+    """One GPU, asked again and again.
+
+    Attributes:
+        refused: What it will never answer, with the reason that it gave.
+    """
+
+    def __init__(
+        self, nvml: Any, handle: Any, now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        """Take a handle.
+
+        Args:
+            nvml: The module ``pynvml``.
+            handle: What it gave for the GPU.
+            now_ns: CLOCK_MONOTONIC.
+        """
+        self.refused: dict[str, str] = {}
+        self._nvml = nvml
+        self._handle = handle
+        self._now_ns = now_ns
+
+    def ask(self, name: str, call: str, *arguments: Any) -> Any:
+        """Make one call about this GPU.
+
+        Args:
+            name: Under which a refusal is kept.
+            call: ``nvmlDeviceGet`` and this is what is called.
+            arguments: Behind the handle.
+
+        Returns:
+            The answer; ``None`` where there is none, this time or ever.
+
+        Raises:
+            NVMLError: One of ``LOST``.
+        """
+        if name in self.refused:
+            return None
+        function = getattr(self._nvml, f"nvmlDeviceGet{call}", None)
+        if function is None:
+            self.refused[name] = "this nvidia-ml-py does not know it"
+            return None
+        try:
+            return function(self._handle, *arguments)
+        except self._nvml.NVMLError as error:
+            self._take(name, error)
+            return None
+
+    def _take(self, name: str, error: Any) -> None:
+        if error.value in LOST:
+            raise error
+        if error.value in _FOR_GOOD:
+            self.refused[name] = str(error)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what does not change while the reader runs."""
+        limit = self.ask("power_limit", "EnforcedPowerLimit")
+        memory = self.ask("memory", "MemoryInfo")
+        found = {
+            "name": self.ask("name", "Name"),
+            "uuid": self.ask("uuid", "UUID"),
+            "part_number": self.ask("part_number", "BoardPartNumber"),
+            "power_limit_mw": limit,
+            "memory_total_bytes": None if memory is None else memory.total,
+            "power_from": self.power_from,
+        }
+        return {key: value for key, value in found.items() if value is not None}
+
+    @property
+    def power_from(self) -> str | None:
+        """Where power comes from: ``instant``, else ``usage``, else nowhere."""
+        known = ("instant", "usage")
+        return next((one for one in known if f"power_{one}" not in self.refused), None)
+
+    def sample(self) -> dict[str, Any]:
+        """Return everything that the GPU says now; what it does not say is not there.
+
+        Power is read first and ``at_ns`` is the middle of that. The energy counter is read last,
+        with a stamp before and one after it, since that takes milliseconds.
+        """
+        found: dict[str, Any] = dict(self._power())
+        found.update(self._figures())
+        begin_ns = self._now_ns()
+        energy = self.ask("energy", "TotalEnergyConsumption")
+        if energy is not None:
+            found |= {
+                "energy_mj": energy,
+                "energy_begin_ns": begin_ns,
+                "energy_end_ns": self._now_ns(),
+            }
+        return {key: value for key, value in found.items() if value is not None}
+
+    def _power(self) -> Iterator[tuple[str, Any]]:
+        begin_ns = self._now_ns()
+        average = None
+        if "power_instant" not in self.refused:
+            fields = {"power_instant": _POWER_INSTANT, "power_average": _POWER_AVERAGE}
+            values = self._fields("power_instant", fields)
+            power, average = values["power_instant"], values["power_average"]
+        if "power_instant" in self.refused:
+            begin_ns = self._now_ns()
+            power = self.ask("power_usage", "PowerUsage")
+        yield "at_ns", (begin_ns + self._now_ns()) // 2
+        # Some drivers say all ones for a sensor that is not there.
+        if power is not None and power != _NO_FIGURE:
+            yield "power_mw", power
+            yield "power_from", self.power_from
+        yield "average_mw", None if average == _NO_FIGURE else average
+
+    def _fields(self, name: str, fields: dict[str, int]) -> dict[str, Any]:
+        """Ask for several field values at once; each has a return code of its own."""
+        answer = self.ask(name, "FieldValues", list(fields.values()))
+        found: dict[str, Any] = dict.fromkeys(fields)
+        for key, field in zip(fields, answer or (), strict=False):
+            if field.nvmlReturn != 0:
+                self._take(key, self._nvml.NVMLError(field.nvmlReturn))
+            elif field.valueType < len(_VALUES):
+                found[key] = getattr(field.value, _VALUES[field.valueType])
+        return found
+
+    def _figures(self) -> Iterator[tuple[str, Any]]:
+        load = self.ask("utilization", "UtilizationRates")
+        if load is not None:
+            yield from (("gpu_percent", load.gpu), ("memory_percent", load.memory))
+        memory = self.ask("memory", "MemoryInfo")
+        if memory is not None:
+            yield from (("memory_used_bytes", memory.used), ("memory_total_bytes", memory.total))
+        yield "sm_mhz", self.ask("sm_clock", "ClockInfo", _SM_CLOCK)
+        yield "memory_mhz", self.ask("memory_clock", "ClockInfo", _MEMORY_CLOCK)
+        yield "gpu_celsius", self.ask("temperature", "Temperature", 0)
+        if "memory_celsius" not in self.refused:
+            celsius = self._fields("memory_celsius", {"memory_celsius": _MEMORY_CELSIUS})
+            # Boards without that sensor say 0 and call it good.
+            yield "memory_celsius", celsius["memory_celsius"] or None
+        yield "fan_percent", self.ask("fan", "FanSpeed")
+        for engine, call in (
+            ("nvenc", "EncoderUtilization"),
+            ("nvdec", "DecoderUtilization"),
+            ("nvjpg", "JpgUtilization"),
+            ("ofa", "OfaUtilization"),
+        ):
+            answer = self.ask(engine, call)
+            yield f"{engine}_percent", None if answer is None else answer[0]
+        state = self.ask("performance_state", "PerformanceState")
+        yield "performance_state", None if state == _NO_STATE else state
+        yield "power_limit_mw", self.ask("power_limit", "EnforcedPowerLimit")
+        yield "clock_events", self._clock_events()
+
+    def _clock_events(self) -> int | None:
+        # Called throttle reasons before driver 535.
+        names = ("CurrentClocksEventReasons", "CurrentClocksThrottleReasons")
+        for call in names:
+            found = self.ask(call, call)
+            if found is not None or call not in self.refused:
+                return found if found is None else int(found)
+        return None
+
+
+UNAVAILABLE = 3
+"""Exit status: there is no such GPU on this machine, or no way to ask it."""
+GONE = 4
+"""Exit status: the GPU or its driver went away."""
+
+_MENDS = {
+    "LIBRARY_NOT_FOUND": ("there is no NVIDIA driver (libnvidia-ml.so.1)", "install the driver"),
+    "DRIVER_NOT_LOADED": ("the NVIDIA driver is not loaded", "sudo modprobe nvidia, or reboot"),
+    "LIB_RM_VERSION_MISMATCH": (
+        "the NVIDIA driver that runs is another version than its library",
+        "reboot, so that the driver that was installed is loaded",
+    ),
+    "NO_PERMISSION": (
+        "this user may not use the GPU",
+        "let it read /dev/nvidiactl and /dev/nvidia0",
+    ),
+    "OPERATING_SYSTEM": (
+        "the operating system keeps this process from the GPU",
+        "look at the device rules of its container or unit",
+    ),
+    "GPU_IS_LOST": ("the GPU has fallen off the bus", "look at dmesg for Xid errors; reboot"),
+    "RESET_REQUIRED": ("the GPU wants a reset", "sudo nvidia-smi --gpu-reset, or reboot"),
+}
+
+
+def load_nvml() -> Any:
+    """Import ``pynvml`` and begin with it.
+
+    Raises:
+        Mendable: It is not installed, or finds no driver.
+    """
+    try:
+        import pynvml
+    except ImportError as error:
+        raise Mendable(
+            f"pynvml can't be imported ({error})", "pip install 'tegrascope[nvml]'"
+        ) from error
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise explained(error) from error
+    return pynvml
+
+
+def explained(error: Any) -> Mendable:
+    """Say of an error of NVML what it means and what mends it."""
+    found = _MENDS.get(error_name(error))
+    return Mendable(*(found or (f"NVML says: {error}", "try nvidia-smi on this machine")))
+
+
+def find_gpu(nvml: Any, wanted: str) -> Any:
+    """Return the handle of a GPU.
+
+    Args:
+        nvml: The module.
+        wanted: Its index or its UUID.
+
+    Raises:
+        Mendable: There is none, or it may not be used.
+    """
+    try:
+        count = nvml.nvmlDeviceGetCount()
+        if wanted.isdecimal():
+            return nvml.nvmlDeviceGetHandleByIndex(int(wanted))
+        return nvml.nvmlDeviceGetHandleByUUID(wanted)
+    except nvml.NVMLError as error:
+        if error_name(error) not in ("INVALID_ARGUMENT", "NOT_FOUND", "GPU_NOT_FOUND"):
+            raise explained(error) from error
+    there = f"there are {count}: 0 to {count - 1}" if count > 1 else "there is one: 0"
+    raise Mendable(
+        f"there is no GPU {wanted}",
+        f"give nvml.gpu an index or a UUID of nvidia-smi -L ({there if count else 'it has none'})",
+    )
+
+
+def hello(nvml: Any, gpu: Gpu) -> dict[str, Any]:
+    """Return the first line: what the GPU and its driver are, and what it will not say."""
+    versions = {}
+    for library, call in (
+        ("nvidia_driver", "nvmlSystemGetDriverVersion"),
+        ("nvml", "nvmlSystemGetNVMLVersion"),
+        ("cuda_driver", "nvmlSystemGetCudaDriverVersion"),
+    ):
+        try:
+            version = getattr(nvml, call)()
+        except (AttributeError, nvml.NVMLError):
+            continue
+        if isinstance(version, int):
+            version = f"{version // 1000}.{version % 1000 // 10}"
+        versions[library] = version
+    return {"event": "hello", **gpu.facts(), "versions": versions, "refused": gpu.refused}
+
+
+def read(
+    gpu: Gpu,
+    interval_seconds: float,
+    tell: Callable[[dict[str, Any]], None],
+    samples: int | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+    now_ns: Callable[[], int] = time.monotonic_ns,
+) -> None:
+    """Sample at absolute deadlines; one that is missed is left out, not made up for.
+
+    Args:
+        gpu: Whom to ask.
+        interval_seconds: Time between two samples.
+        tell: What takes them.
+        samples: How many; ``None`` goes on for ever.
+        sleep: How time passes.
+        now_ns: CLOCK_MONOTONIC.
+
+    Raises:
+        NVMLError: The GPU is gone.
+    """
+    interval_ns = round(interval_seconds * 1e9)
+    begin_ns, count, told = now_ns(), 0, 0
+    while True:
+        tell({"event": "sample", **gpu.sample()})
+        told += 1
+        if told == samples:
+            return
+        count = max(count + 1, -((begin_ns - now_ns()) // interval_ns))
+        sleep(max(0.0, (begin_ns + count * interval_ns - now_ns()) / 1e9))
+
+
+def _print(line: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line, separators=(",", ":")) + "\n")
+    sys.stdout.flush()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print samples until told to stop, or until nobody reads them."""
+    parser = argparse.ArgumentParser(
+        prog="tegrascope.collectors.gpu.reader",
+        description="Print what one NVIDIA GPU says, one JSON object a line.",
+        epilog="example: python -m tegrascope.collectors.gpu.reader --gpu 0 --interval 0.103",
+    )
+    parser.add_argument("--gpu", default="0", help="index or UUID, as nvidia-smi -L lists them")
+    parser.add_argument("--interval", type=float, default=1.009, help="seconds (1.009)")
+    parser.add_argument("--samples", type=int, help="so many, then end")
+    asked = parser.parse_args(argv)
+    if not 0.01 <= asked.interval <= 3600:
+        parser.error("an interval is 0.01 to 3600 seconds")
+    try:
+        nvml = load_nvml()
+        gpu = Gpu(nvml, find_gpu(nvml, asked.gpu))
+    except Mendable as error:
+        print(f"nvml: {error}", file=sys.stderr)
+        return UNAVAILABLE
+    try:
+        gpu.sample()  # by which it shows what it will not say
+        _print(hello(nvml, gpu))
+        read(gpu, asked.interval, _print, asked.samples)
+    except nvml.NVMLError as error:
+        print(f"nvml: {explained(error)}", file=sys.stderr)
+        return GONE if error.value in LOST else 1
+    except BrokenPipeError:
+        # Nobody reads; nor may the interpreter try to flush what is left.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Sources of stamped lines: program, socket, pipe, recorded log."""

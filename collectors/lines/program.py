@@ -1,0 +1,151 @@
+"""A program that is kept alive, as a source of lines."""
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from ...parsers.errors import Mendable
+from ..base import SYSTEM_CLOCK, Clock, Stamped
+from ..children.process import LineChild, Quiet
+
+_LOG = logging.getLogger(__name__)
+
+
+class Peer(Protocol):
+    """What prints for one start: read by one thread, woken from any."""
+
+    def read(self, timeout_seconds: float | None = None) -> Stamped[str] | Quiet:
+        """Return the next line, or why there is none."""
+
+    def wake(self) -> None:
+        """End the present ``read``, or the next one."""
+
+    def end(self) -> None:
+        """Let go of it and of every descriptor."""
+
+
+class ProcessSource:
+    """A program that prints for ever, kept alive: the lines of tegrastats.
+
+    It is started again when it ends, and when it has been silent for five intervals (two seconds
+    at least, since the first line takes its time). Between two starts is a pause that doubles
+    from half a second to thirty, and is short again after the program has been printing for
+    thirty seconds. A program that is not there is tried for ever, since telemetry can be
+    installed later. One line is logged for each event, never for each line read.
+
+    Attributes:
+        name: Label value.
+        is_live: True: the lines describe this machine now.
+        interval_seconds: Nominal time between two lines.
+        restarts: How often the program was started again.
+        problem: What is wrong and what mends it, for the readiness page; ``None`` while lines come.
+    """
+
+    is_live = True
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        interval_seconds: float,
+        name: str = "tegrastats",
+        env: Mapping[str, str] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        backoff_seconds: tuple[float, float] = (0.5, 30.0),
+        steady_seconds: float = 30.0,
+        silence_seconds: float | None = None,
+    ) -> None:
+        """Prepare; nothing is started before ``lines``.
+
+        Args:
+            argv: Program and arguments, for instance ``["tegrastats", "--interval", "1009"]``.
+            interval_seconds: Nominal time between two lines.
+            name: Label value.
+            env: The whole environment; ``None`` passes on our own.
+            clock: Where stamps come from and pauses go to.
+            backoff_seconds: First and longest pause before a start.
+            steady_seconds: How long the program prints until the pause is short again.
+            silence_seconds: How long it may print nothing; ``None`` is the rule above.
+        """
+        self.name = name
+        self.interval_seconds: float | None = interval_seconds
+        self.restarts = 0
+        self.problem: str | None = None
+        self._argv = tuple(argv)
+        self._env = env
+        self._clock = clock
+        self._backoff_seconds = backoff_seconds
+        self._steady_ns = round(steady_seconds * 1e9)
+        self._silence_seconds = silence_seconds or max(5 * interval_seconds, 2.0)
+        self._stopping = threading.Event()
+        self._child: Peer | None = None
+        self._child_lock = threading.Lock()
+
+    def lines(self) -> Iterator[Stamped[str]]:
+        """Yield lines as they arrive, whatever happens to the program, until ``stop``."""
+        shortest, longest = self._backoff_seconds
+        pause = shortest
+        started_before = False
+        while not self._stopping.is_set():
+            try:
+                child = self._open()
+            except Mendable as error:
+                self._tell(str(error))
+            else:
+                self.restarts += started_before
+                started_before = True
+                begin_ns = last_ns = self._clock.monotonic_ns()
+                with self._child_lock:
+                    self._child = child
+                    if self._stopping.is_set():
+                        child.wake()
+                try:
+                    while isinstance(line := child.read(self._silence_seconds), Stamped):
+                        last_ns = line.monotonic_ns
+                        self.problem = None
+                        yield line
+                finally:
+                    with self._child_lock:
+                        self._child = None
+                    child.end()
+                if self._stopping.is_set():
+                    break
+                self._tell(self._obituary(line, child), again=True)
+                if last_ns - begin_ns >= self._steady_ns:
+                    pause = shortest
+            until_ns = self._clock.monotonic_ns() + round(pause * 1e9)
+            self._clock.wait(self._stopping, until_ns)
+            pause = min(2 * pause, longest)
+
+    def stop(self) -> None:
+        """End ``lines`` and the program; from another thread, and more than once."""
+        self._stopping.set()
+        with self._child_lock:
+            if self._child is not None:
+                self._child.wake()
+
+    def _open(self) -> Peer:
+        """Start what prints.
+
+        Raises:
+            Mendable: That can't be done now; it is tried again after a pause.
+        """
+        return LineChild(self._argv, env=self._env, clock=self._clock)
+
+    def _obituary(self, why: Quiet, child: Peer) -> str:
+        assert isinstance(child, LineChild)
+        if why is Quiet.TIMEOUT:
+            found = f"printed nothing for {self._silence_seconds:g} s"
+        elif child.returncode is not None and child.returncode < 0:
+            found = f"was ended by signal {-child.returncode}"
+        else:
+            found = f"ended with status {child.returncode}"
+        said = f" ({' | '.join(child.last_words)})" if child.last_words else ""
+        return f"{self._argv[0]} {found}{said}: it is being started again"
+
+    def _tell(self, problem: str, *, again: bool = False) -> None:
+        """Keep what is wrong and log it; the same trouble is logged again only where asked."""
+        if again or problem != self.problem:
+            _LOG.warning("%s: %s", self.name, problem)
+        self.problem = problem

@@ -1,0 +1,241 @@
+"""A recorded log, line by line, at its own pace, faster, or at once."""
+
+import logging
+import re
+import statistics
+import threading
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from ...parsers.errors import Mendable
+from ...parsers.lexer import split_prefix
+from ..base import SYSTEM_CLOCK, Clock, Stamped, stamp
+from .log_file import open_log, read_lines, unreadable
+
+LONGEST_STEP_SECONDS = 10.0
+MOST_LINES_A_SECOND = 2000
+RECENT_GAPS = 31
+
+_LOG = logging.getLogger(__name__)
+_PRINTED = re.compile(
+    r"\s*([0-9]{2})-([0-9]{2})-([0-9]{4}) +([0-9]{2}):([0-9]{2}):([0-9]{2})\b", re.ASCII
+)
+_RECORD = re.compile(r"(?:^|\s)RAM [0-9]+/[0-9]+MB")
+
+
+class TimedLine(NamedTuple):
+    """A line and when it was printed.
+
+    Attributes:
+        seconds: Since the first line of the log.
+        line: The text, verbatim but for its newline.
+    """
+
+    seconds: float
+    line: str
+
+
+def timed_lines(lines: Iterable[str], interval_seconds: float = 1.0) -> Iterator[TimedLine]:
+    """Tell when each line of a log was printed, since its first.
+
+    A line's time is its epoch prefix (``1750865666.38::``) where it has one, else the timestamp
+    that it prints. Lines that print the same second are spread evenly up to the next different
+    one, which is the look-ahead: at most one second of lines, or 2000. A record without either
+    comes one interval after the record before; what is no record comes along with the line
+    before it. A step back, or of more than ten seconds, is a clock that was set or a machine that
+    slept: it counts as one median interval. So the times never fall and never stall.
+
+    Args:
+        lines: The log, without newlines.
+        interval_seconds: Time between two records of a log that prints no time.
+
+    Yields:
+        Every line, in order.
+
+    >>> log = ["05-18-2026 00:29:11 RAM 1/2MB", "05-18-2026 00:29:11 RAM 1/2MB",
+    ...        "05-18-2026 00:29:13 RAM 1/2MB"]
+    >>> [line.seconds for line in timed_lines(log)]
+    [0.0, 1.0, 2.0]
+    """
+    return _Timeline(interval_seconds).times(lines)
+
+
+class ReplaySource:
+    """A log file, plain or gzip, whose lines come as they did when it was recorded.
+
+    Lines are due on an absolute schedule, so late ones do not delay the rest. Lines that are no
+    tegrastats record are yielded too, for the collector to count.
+
+    Attributes:
+        name: Label value.
+        is_live: False: the lines do not describe this machine now.
+        restarts: Always 0.
+        problem: What cut the replay short, if anything did.
+    """
+
+    name = "replay"
+    is_live = False
+    restarts = 0
+
+    def __init__(
+        self,
+        path: Path,
+        speed: float | None = 1.0,
+        *,
+        interval_seconds: float = 1.0,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Look whether the log can be read.
+
+        Args:
+            path: The log.
+            speed: How many times faster than recorded; ``None`` does not wait at all.
+            interval_seconds: Time between two records of a log that prints no time.
+            clock: Where stamps come from and pauses go to.
+
+        Raises:
+            Mendable: There is no such log, it cannot be read, or the speed is no speed.
+        """
+        if speed is not None and not 0 < speed < float("inf"):
+            raise Mendable(f"a speed of {speed:g} replays nothing", "give one above 0, or at once")
+        self.path = path
+        self.problem: str | None = None
+        self._speed = speed
+        self._timeline = _Timeline(interval_seconds)
+        self._clock = clock
+        self._stopping = threading.Event()
+        try:
+            with open_log(path) as log:
+                log.read(1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise unreadable(path, error) from error
+
+    @property
+    def interval_seconds(self) -> float | None:
+        """Median time between two records as they are replayed; ``None`` until it is known."""
+        recorded = self._timeline.median_seconds
+        if recorded is None or self._speed is None:
+            return None
+        return recorded / self._speed
+
+    def lines(self) -> Iterator[Stamped[str]]:
+        """Yield the log's lines when they are due, stamped as they go out, until ``stop``."""
+        begin_ns = None
+        for seconds, line in self._timeline.times(self._read()):
+            if self._speed is not None:
+                if begin_ns is None:
+                    begin_ns = self._clock.monotonic_ns()
+                self._clock.wait(self._stopping, begin_ns + round(seconds / self._speed * 1e9))
+            if self._stopping.is_set():
+                return
+            yield stamp(self._clock, line)
+
+    def stop(self) -> None:
+        """End ``lines``; from another thread, and more than once."""
+        self._stopping.set()
+
+    def _read(self) -> Iterator[str]:
+        try:
+            yield from read_lines(self.path)
+        except Mendable as error:
+            # Lines have gone out already, so the service goes on without the rest of them.
+            self.problem = str(error)
+            _LOG.warning("%s: %s", self.name, self.problem)
+
+
+@dataclass
+class _Block:
+    """Lines between one mark of time and the next, which tells how long they took.
+
+    Attributes:
+        mark: What the clock said, in seconds; ``None`` where nothing did.
+        kind: Which clock: ``epoch``, ``printed`` or none.
+        records: How many lines bear the mark.
+        lines: Each with the number of the record to which it belongs.
+    """
+
+    mark: float | None = None
+    kind: str = ""
+    records: int = 0
+    lines: list[tuple[int, str]] = field(default_factory=list)
+
+
+class _Timeline:
+    """The times of one log's lines, which never fall."""
+
+    def __init__(self, interval_seconds: float) -> None:
+        self.median_seconds: float | None = None
+        self._nominal_seconds = interval_seconds
+        self._gaps: deque[float] = deque(maxlen=RECENT_GAPS)
+        self._gaps_seen = 0
+        self._now = 0.0  # when the present block begins
+
+    def times(self, lines: Iterable[str]) -> Iterator[TimedLine]:
+        """Yield every line with its time; see ``timed_lines``."""
+        block = _Block()
+        prints_time = False
+        for line in lines:
+            mark, rest = split_prefix(line)
+            kind = "epoch"
+            if mark is None:
+                mark, kind = _printed_second(rest), "printed"
+            prints_time = prints_time or mark is not None
+            if mark is None:
+                kind = ""
+            if mark is None and (prints_time or not _RECORD.search(rest)):
+                block.lines.append((max(0, block.records - 1), line))
+            elif kind == block.kind == "printed" and mark == block.mark:
+                block.lines.append((block.records, line))
+                block.records += 1
+            else:
+                yield from self._spread(block, _Block(mark, kind))
+                block = _Block(mark, kind, 1, [(0, line)])
+            if len(block.lines) >= MOST_LINES_A_SECOND:
+                yield from (TimedLine(self._now, line) for _, line in block.lines)
+                block = _Block(block.mark, block.kind)
+        yield from self._spread(block, _Block())
+
+    def _spread(self, block: _Block, after: _Block) -> Iterator[TimedLine]:
+        """Yield a block's lines, evenly up to the next one, and move on to where that begins."""
+        step = None
+        if block.kind == after.kind and block.mark is not None and after.mark is not None:
+            step = after.mark - block.mark
+        span = self._span_seconds(block, step)
+        for record, line in block.lines:
+            yield TimedLine(self._now + span * record / max(1, block.records), line)
+        self._now += span
+
+    def _span_seconds(self, block: _Block, step: float | None) -> float:
+        """Return how long a block took: what its clock says, if that can be believed."""
+        if step is not None and 0 <= step <= LONGEST_STEP_SECONDS:
+            if block.records and step:
+                self._note(step / block.records)
+            return step
+        gap = statistics.median(self._gaps) if self._gaps else self._nominal_seconds
+        if block.kind == "printed" and block.records > 1:
+            gap = min(gap, 1 / block.records)  # they share a second
+        return gap * block.records
+
+    def _note(self, gap: float) -> None:
+        self._gaps.append(gap)
+        self._gaps_seen += 1
+        if self._gaps_seen in (3, RECENT_GAPS) or self._gaps_seen % 256 == 0:
+            self.median_seconds = statistics.median(self._gaps)
+
+
+def _printed_second(text: str) -> int | None:
+    """Return the second that a record prints, counted from any fixed day."""
+    found = _PRINTED.match(text)
+    if found is None:
+        return None
+    month, day, year, hour, minute, second = map(int, found.groups())
+    try:
+        days = datetime(year, month, day).toordinal()
+    except ValueError:
+        return None
+    return ((days * 24 + hour) * 60 + minute) * 60 + second

@@ -1,0 +1,154 @@
+"""Lines that somebody pipes in: standard input, or a named pipe."""
+
+import logging
+import os
+import select
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...parsers.errors import Mendable
+from ..base import SYSTEM_CLOCK, Clock, Stamped
+from ..children.pipe import READ_SIZE, LineBuffer, Waker
+
+REOPEN_SECONDS = 1.0
+
+_LOG = logging.getLogger(__name__)
+
+
+class StreamSource:
+    """Lines from standard input until its end, or from a named pipe for ever.
+
+    A named pipe waits for its next writer when one goes away, and a line that the last writer
+    left unfinished is dropped. The last line of standard input needs no newline.
+
+    Attributes:
+        name: Label value.
+        is_live: True: somebody prints these lines now.
+        interval_seconds: Nominal time between two lines, where it was given.
+        restarts: How often a writer of the named pipe went away.
+        problem: Why the named pipe cannot be opened again, if so.
+    """
+
+    name = "stream"
+    is_live = True
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        stdin_fd: int = 0,
+        interval_seconds: float | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Look whether there is something to read from.
+
+        Args:
+            path: A named pipe; ``None`` is standard input.
+            stdin_fd: Which descriptor standard input is; it stays open.
+            interval_seconds: Nominal time between two lines, if known.
+            clock: Where stamps come from.
+
+        Raises:
+            Mendable: The path is no named pipe, or may not be read.
+        """
+        self.path = path
+        self.interval_seconds = interval_seconds
+        self.restarts = 0
+        self.problem: str | None = None
+        self._stdin_fd = stdin_fd
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._waking = threading.Lock()
+        self._waker: Waker | None = None
+        if path is not None:
+            os.close(_open_pipe(path))
+
+    def lines(self) -> Iterator[Stamped[str]]:
+        """Yield lines as they arrive, until standard input ends or until ``stop``."""
+        waker = Waker()
+        with self._waking:
+            self._waker = waker
+        try:
+            if self.path is None:
+                yield from self._read(self._stdin_fd, waker, keep_rest=True)
+            else:
+                yield from self._read_pipe(self.path, waker)
+        finally:
+            with self._waking:
+                self._waker = None
+            waker.close()
+
+    def stop(self) -> None:
+        """End ``lines``; from another thread, and more than once."""
+        self._stopping.set()
+        with self._waking:
+            if self._waker is not None:
+                self._waker.wake()
+
+    def _read_pipe(self, path: Path, waker: Waker) -> Iterator[Stamped[str]]:
+        fd = _open_pipe(path)
+        try:
+            while not self._stopping.is_set():
+                yield from self._read(fd, waker)
+                if self._stopping.is_set():
+                    return
+                self.restarts += 1
+                # The next end is opened first: a writer in between must not find nobody there.
+                following = self._open_again(path)
+                os.close(fd)
+                fd = following
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+    def _open_again(self, path: Path) -> int:
+        while not self._stopping.is_set():
+            try:
+                fd = _open_pipe(path)
+            except Mendable as error:
+                if self.problem is None:
+                    _LOG.warning("%s: %s", self.name, error)
+                self.problem = str(error)
+            else:
+                self.problem = None
+                return fd
+            until_ns = self._clock.monotonic_ns() + round(REOPEN_SECONDS * 1e9)
+            self._clock.wait(self._stopping, until_ns)
+        return -1
+
+    def _read(self, fd: int, waker: Waker, *, keep_rest: bool = False) -> Iterator[Stamped[str]]:
+        buffer = LineBuffer()
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        poll.register(waker.fileno(), select.POLLIN)
+        while not self._stopping.is_set():
+            if fd not in {ready for ready, _ in poll.poll()}:
+                continue
+            try:
+                data = os.read(fd, READ_SIZE)
+            except BlockingIOError:
+                continue
+            now_ns, wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
+            lines = buffer.feed(data)
+            if not data and keep_rest and (rest := buffer.take_rest()):
+                lines = [rest]
+            for line in lines:
+                yield Stamped(now_ns, wall_ns, line)
+            if not data:
+                return
+
+
+def _open_pipe(path: Path) -> int:
+    """Open a named pipe for reading, without waiting for a writer."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError as error:
+        raise Mendable(f"{path} is not there", f"mkfifo {path}") from error
+    except OSError as error:
+        raise Mendable(f"{path} cannot be read ({error.strerror})", f"ls -l {path}") from error
+    if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise Mendable(f"{path} is no named pipe", "make one with mkfifo, or replay it as a log")
+    return fd

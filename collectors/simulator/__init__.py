@@ -1,0 +1,1 @@
+"""The simulated board: data, physics and the lines that it prints."""

@@ -1,0 +1,257 @@
+"""A board that is not there, as its sensors show it; data in ``simulated.toml``."""
+
+import math
+import random
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from ...parsers.records import Core, Dla, Emc, Engine, Gpu, Rail, Ram, Sample, Swap
+from ..board.boards import find_rail_rule
+from .load import LoadBoard
+from .models import BoardModel, lane_kind
+from .physics import Physics
+
+_MEBI, _MEGA = 1024**2, 1_000_000
+_BUS_MILLIVOLTS = 8  # step of the INA3221's voltage
+_HOST_LOAD = 0.14  # of one core, for each accelerator that works
+_LOUDEST_GPU = 0.99  # the highest load in any public log
+
+
+@dataclass(frozen=True)
+class TrueEnergy:
+    """What a stretch of time really took, which no sensor tells.
+
+    Attributes:
+        rail_joules: By rail.
+        module_joules: Of the rails that make the module's total.
+    """
+
+    rail_joules: Mapping[str, float]
+    module_joules: float
+
+
+class SimulatedBoard:
+    """One board, whose time goes on when somebody looks at it; from any thread.
+
+    The power of a rail is its idle power, what each load adds, what a powered DLA core adds,
+    leakage that grows with the heat sink's temperature, and noise. Loads count from the
+    nanosecond at which they changed. How often the board is looked at changes nothing in it.
+
+    A sensor reading is a sample of that moment: voltage in steps of 8 mV times current in steps
+    of the sensor. The integral of the true power is kept beside it.
+
+    Attributes:
+        model: Its data.
+        load: Where its loads come from.
+        privileged: Whether tegrastats runs as root on it.
+        has_swap: Whether swap is enabled.
+    """
+
+    def __init__(
+        self,
+        model: BoardModel,
+        load: LoadBoard,
+        *,
+        begin_ns: int,
+        privileged: bool = True,
+        seed: int = 0,
+        has_swap: bool = True,
+        most_pieces: int = 65_536,
+    ) -> None:
+        """Switch the board on, idle and as warm as it is when idle.
+
+        Args:
+            model: Which board.
+            load: Where its loads come from.
+            begin_ns: Monotonic time of the beginning.
+            privileged: Whether tegrastats runs as root on it.
+            seed: The same seed, loads and times give the same readings.
+            has_swap: Whether swap is enabled.
+            most_pieces: For how many changes of power, ten a second at least, ``true_energy``
+                remembers the truth.
+        """
+        self.model = model
+        self.load = load
+        self.privileged = privileged
+        self.has_swap = has_swap
+        self._lock = threading.RLock()
+        self._physics = Physics(
+            model, begin_ns, random.Random(f"{model.name} {seed} physics"), most_pieces
+        )
+        self._chance = random.Random(f"{model.name} {seed} readings")
+        self._read_ns = begin_ns
+        self._busy_before = dict(self._physics.busy_ns)
+        self._sums = [0] * len(model.rails)
+        self._readings = 0
+
+    def advance(self, to_ns: int) -> None:
+        """Let the board live up to a monotonic time; loads until then are settled."""
+        with self._lock:
+            for segment in self.load.take(self._physics.now_ns, to_ns):
+                self._physics.run(segment)
+
+    def read(self, at_ns: int, wall_ns: int) -> Sample:
+        """Read all sensors, as tegrastats does for one line.
+
+        Args:
+            at_ns: Monotonic time, not before the last reading.
+            wall_ns: Wall time to print, as local time.
+        """
+        with self._lock:
+            self.advance(at_ns)
+            at_ns = self._physics.now_ns
+            busy = self._busy_ratios(at_ns)
+            self._read_ns = at_ns
+            self._readings += 1
+            return self._sample(busy, wall_ns)
+
+    def true_energy(self, begin_ns: int, end_ns: int) -> TrueEnergy:
+        """Return the exact energy of a stretch of time that has passed.
+
+        Args:
+            begin_ns: Monotonic begin, at most some minutes ago: 65 536 changes are kept.
+            end_ns: Monotonic end.
+
+        Raises:
+            LookupError: The begin is before the memory, or before the board was switched on.
+        """
+        self.advance(end_ns)
+        with self._lock:
+            joules = self._physics.joules(begin_ns, end_ns)
+        by_rail = dict(zip((rail.name for rail in self.model.rails), joules, strict=True))
+        rule = find_rail_rule(by_rail)
+        return TrueEnergy(by_rail, sum(by_rail[name] for name in rule.total) if rule else math.nan)
+
+    def _busy_ratios(self, at_ns: int) -> dict[str, float]:
+        """Return each lane's mean load since the reading before."""
+        busy_ns, before = dict(self._physics.busy_ns), self._busy_before
+        self._busy_before = busy_ns
+        span = at_ns - self._read_ns
+        if span <= 0:
+            return dict(self._physics.ratios)
+        return {lane: (busy_ns[lane] - before[lane]) / span for lane in busy_ns}
+
+    def _sample(self, busy: Mapping[str, float], wall_ns: int) -> Sample:
+        model, physics = self.model, self._physics
+        powered = [physics.dla_powered(core) for core in range(model.dla_cores)]
+        gpu_load = min(round(busy["gpu"], 2), _LOUDEST_GPU)
+        clusters = (self._gpu_hertz(),) * model.gpu_clusters if self.privileged else ()
+        return Sample(
+            time=datetime.fromtimestamp(wall_ns // 1_000_000_000),
+            ram=self._ram(),
+            swap=self._swap(),
+            cpu=self._cores(busy),
+            emc=self._emc(busy) if self.privileged else None,
+            gpu=Gpu(utilization_ratio=gpu_load, frequency_hertz=clusters),
+            engines=self._engines() if self.privileged else {},
+            dla=self._dla(busy, powered) if self.privileged else (),
+            temperatures_celsius=self._temperatures(any(powered)),
+            rails={rail.name: self._rail(n) for n, rail in enumerate(model.rails)},
+        )
+
+    def _ram(self) -> Ram:
+        ram, follow = self.model.ram, self._physics.followed
+        added = sum(
+            ram.load.get(lane_kind(lane), 0) * min(1.0, 4 * ratio) for lane, ratio in follow.items()
+        )
+        used = min(ram.total, ram.used + round(added) + self._chance.randrange(-3, 4))
+        return Ram(
+            used_bytes=used * _MEBI,
+            total_bytes=ram.total * _MEBI,
+            largest_free_block_bytes=4 * _MEBI,
+            largest_free_block_count=max(1, ram.free_blocks - round(added / 8)),
+        )
+
+    def _swap(self) -> Swap | None:
+        if not self.has_swap:
+            return None
+        return Swap(used_bytes=0, total_bytes=self.model.ram.swap * _MEBI, cached_bytes=0)
+
+    def _cores(self, busy: Mapping[str, float]) -> tuple[Core, ...]:
+        hosts = [ratio for lane, ratio in busy.items() if lane == "gpu" or lane_kind(lane) == "dla"]
+        cores: list[Core] = []
+        follow = self._physics.followed
+        for size in self.model.cores:
+            demand = max(follow["cpu"], 0.4 * max(follow.values()))
+            clock = _step_hertz(self.model.cpu_megahertz, demand)
+            for _ in range(size):
+                host = _HOST_LOAD * hosts[len(cores)] if len(cores) < len(hosts) else 0.0
+                load = busy["cpu"] * self._chance.uniform(0.97, 1.0) + host
+                load += self._chance.uniform(0, 0.06)
+                ratio = round(min(load, 1.0), 2)
+                cores.append(
+                    Core(
+                        core=len(cores),
+                        online=True,
+                        utilization_ratio=ratio,
+                        frequency_hertz=clock,
+                    )
+                )
+        return tuple(cores)
+
+    def _gpu_hertz(self) -> int:
+        return _step_hertz(self.model.gpu_megahertz, self._physics.followed["gpu"])
+
+    def _emc(self, busy: Mapping[str, float]) -> Emc:
+        emc = self.model.emc
+        load = sum(emc.load.get(lane_kind(lane), 0.0) * ratio for lane, ratio in busy.items())
+        loud = max(self._physics.followed.values()) > 0.05
+        return Emc(
+            utilization_ratio=round(min(load, 0.83), 2),
+            frequency_hertz=emc.megahertz[loud] * _MEGA,
+        )
+
+    def _engines(self) -> dict[str, Engine]:
+        off = {name: Engine(state="off") for name in self.model.engines}
+        return {**off, "APE": Engine(state="on", frequency_hertz=self.model.ape_megahertz * _MEGA)}
+
+    def _dla(self, busy: Mapping[str, float], powered: list[bool]) -> tuple[Dla, ...]:
+        hertz = (self.model.dla_megahertz or 0) * _MEGA
+        return tuple(
+            Dla(
+                core=core,
+                state="on",
+                utilization_ratio=round(min(busy[f"dla{core}"], 1.0), 2),
+                frequency_hertz=hertz,
+            )
+            if on
+            else Dla(core=core, state="off")
+            for core, on in enumerate(powered)
+        )
+
+    def _temperatures(self, dla_powered: bool) -> dict[str, float | None]:
+        readings: dict[str, float | None] = {}
+        highest = -math.inf
+        for name, zone in self.model.zones.items():
+            if zone.hottest:
+                readings[name] = None  # keeps its place; its value is known at the end
+            elif dla_powered or not zone.gated:
+                celsius = self._physics.celsius(name) + self._chance.gauss(0, zone.step)
+                celsius = math.floor(celsius / zone.step) * zone.step
+                readings[name] = math.floor(celsius * 1000) / 1000
+                highest = max(highest, math.floor(celsius * 1000) / 1000)
+        return {
+            name: highest if self.model.zones[name].hottest else celsius
+            for name, celsius in readings.items()
+        }
+
+    def _rail(self, number: int) -> Rail:
+        rail = self.model.rails[number]
+        volts = self._chance.gauss(rail.volts, 0.008)
+        millivolts = _BUS_MILLIVOLTS * round(volts * 1000 / _BUS_MILLIVOLTS)
+        amperes = self._physics.watts[number] / volts
+        milliamperes = rail.step_milliamperes * round(amperes * 1000 / rail.step_milliamperes)
+        milliwatts = millivolts * milliamperes // 1000
+        self._sums[number] += milliwatts
+        mean, rest = divmod(self._sums[number], self._readings)
+        if self.model.average == "rounded" and 2 * rest >= self._readings:
+            mean += 1
+        return Rail(instant_watts=milliwatts / 1000, average_watts=mean / 1000)
+
+
+def _step_hertz(steps: tuple[int, ...], demand: float) -> int:
+    """Return the lowest clock that is enough for a demand of 0…1 of the highest."""
+    enough = steps[0] + (demand - 0.02) * 1.1 * (steps[-1] - steps[0])
+    return next((step for step in steps if step >= enough), steps[-1]) * _MEGA

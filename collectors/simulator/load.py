@@ -1,0 +1,212 @@
+"""Which lane is computing, and since when: what the simulated board is told of our runs."""
+
+import math
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from ...parsers.errors import Mendable
+
+LANES = ("gpu", "dla0", "dla1", "cpu", "emc")
+MOST_CHANGES = 8192
+
+
+class Segment(NamedTuple):
+    """A stretch of time in which no load changed.
+
+    Attributes:
+        begin_ns: Monotonic begin.
+        end_ns: Monotonic end.
+        ratios: Load by lane, 0…1; a lane that is not named has none.
+    """
+
+    begin_ns: int
+    end_ns: int
+    ratios: dict[str, float]
+
+
+class LoadChange(NamedTuple):
+    """A load that is set at some time after the beginning.
+
+    Attributes:
+        at_seconds: When.
+        lane: Whose.
+        ratio: From then on, 0…1.
+    """
+
+    at_seconds: float
+    lane: str
+    ratio: float
+
+
+class LoadBoard:
+    """The loads of all lanes over the last while; from any thread.
+
+    A change bears its own time, so it may be told a little late, and it may be told ahead. What
+    has been taken is settled: a change from before that counts from there on. Some thousand
+    changes of each lane are remembered; before them a lane has the load that it had then.
+
+    >>> board = LoadBoard()
+    >>> board.set("gpu", 1.0, at_ns=100)
+    >>> board.set("gpu", 0.0, at_ns=150)
+    >>> [(one.begin_ns, one.end_ns, one.ratios["gpu"]) for one in board.between(90, 200)]
+    [(90, 100, 0.0), (100, 150, 1.0), (150, 200, 0.0)]
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._histories: dict[tuple[str, str], _History] = {}
+        self._settled_ns = 0
+
+    def set(self, lane: str, ratio: float, at_ns: int | None = None, holder: str = "") -> None:
+        """Set a lane's load.
+
+        Args:
+            lane: ``gpu``, ``dla0``, ``dla1``, ``cpu`` or ``emc``; a board has no use for others.
+            ratio: 0 is idle, 1 is a lane that computes without a pause.
+            at_ns: Monotonic time of the change; ``None`` is now.
+            holder: Who computes, where several share a lane: their loads add up, to 1 at most.
+        """
+        if not 0 <= ratio <= 1:
+            raise ValueError(f"{lane}: a load of {ratio} is not within 0 and 1")
+        if at_ns is None:
+            at_ns = time.monotonic_ns()
+        with self._lock:
+            history = self._histories.setdefault((lane, holder), _History())
+            history.add(max(at_ns, self._settled_ns), ratio)
+
+    def between(self, begin_ns: int, end_ns: int) -> list[Segment]:
+        """Return the loads of a stretch of time, cut where any of them changes."""
+        with self._lock:
+            return self._between(begin_ns, end_ns)
+
+    def take(self, begin_ns: int, end_ns: int) -> list[Segment]:
+        """Return the loads as ``between`` does, and settle them up to the end."""
+        with self._lock:
+            self._settled_ns = max(self._settled_ns, end_ns)
+            return self._between(begin_ns, end_ns)
+
+    def busy_ratio(self, lane: str, begin_ns: int, end_ns: int) -> float:
+        """Return the mean load of a lane over a stretch of time."""
+        total = sum(
+            (one.end_ns - one.begin_ns) * one.ratios.get(lane, 0.0)
+            for one in self.between(begin_ns, end_ns)
+        )
+        return total / (end_ns - begin_ns) if end_ns > begin_ns else 0.0
+
+    def _between(self, begin_ns: int, end_ns: int) -> list[Segment]:
+        if end_ns <= begin_ns:
+            return []
+        histories = self._histories.values()
+        cuts = {begin_ns, end_ns}
+        for history in histories:
+            cuts.update(history.cuts(begin_ns, end_ns))
+        ordered = sorted(cuts)
+        return [Segment(begin, end, self._at(begin)) for begin, end in pairwise(ordered)]
+
+    def _at(self, at_ns: int) -> dict[str, float]:
+        ratios: dict[str, float] = {}
+        for (lane, _), history in self._histories.items():
+            ratios[lane] = min(1.0, ratios.get(lane, 0.0) + history.at(at_ns))
+        return ratios
+
+
+class _History:
+    """The loads of one lane, by the time at which each began."""
+
+    def __init__(self) -> None:
+        self._at_ns: list[int] = []
+        self._ratios: list[float] = []
+        self._before = 0.0
+
+    def add(self, at_ns: int, ratio: float) -> None:
+        place = bisect_right(self._at_ns, at_ns)
+        self._at_ns.insert(place, at_ns)
+        self._ratios.insert(place, ratio)
+        if len(self._at_ns) > MOST_CHANGES:
+            half = MOST_CHANGES // 2
+            self._before = self._ratios[half - 1]
+            del self._at_ns[:half], self._ratios[:half]
+
+    def at(self, at_ns: int) -> float:
+        place = bisect_right(self._at_ns, at_ns)
+        return self._ratios[place - 1] if place else self._before
+
+    def cuts(self, begin_ns: int, end_ns: int) -> list[int]:
+        first, last = bisect_right(self._at_ns, begin_ns), bisect_right(self._at_ns, end_ns)
+        return self._at_ns[first:last]
+
+
+@dataclass
+class _Row:
+    """One row of a load file, with the words for what is wrong in it."""
+
+    path: Path
+    number: int
+
+    def wrong(self, what: str, mend: str) -> Mendable:
+        return Mendable(f"{self.path} line {self.number}: {what}", mend)
+
+    def number_of(self, name: str, text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or value < 0:
+            raise self.wrong(f"{name} is {text!r}", "write a number that is 0 or more")
+        return value
+
+
+def read_load_file(path: Path, lanes: Collection[str] = LANES) -> list[LoadChange]:
+    """Read a schedule of loads.
+
+    Args:
+        path: CSV with the header ``at_seconds,lane,ratio`` and rows in any order, for instance
+            ``12.5,dla0,1`` and then ``20,dla0,0``. Blank lines and lines that begin with ``#``
+            are skipped.
+        lanes: The lanes that the board has.
+
+    Returns:
+        The changes in the order of their times.
+
+    Raises:
+        Mendable: The file cannot be read, or a line in it, which is named.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise Mendable(f"{path} cannot be read ({error.strerror})", "name a CSV file") from error
+    except UnicodeDecodeError as error:
+        raise Mendable(f"{path} is no text", "name a CSV file") from error
+    return sorted(_rows(path, text.splitlines(), lanes), key=lambda change: change.at_seconds)
+
+
+def _rows(path: Path, lines: list[str], lanes: Collection[str]) -> Iterable[LoadChange]:
+    header = list(LoadChange._fields)
+    seen_header = False
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        row = _Row(path, number)
+        cells = [cell.strip() for cell in line.split(",")]
+        if not seen_header:
+            if cells != header:
+                raise row.wrong(f"the header is {line.strip()!r}", f"write {','.join(header)}")
+            seen_header = True
+            continue
+        if len(cells) != len(header):
+            raise row.wrong(f"{len(cells)} cells", f"write {','.join(header)}")
+        at_text, lane, ratio_text = cells
+        if lane not in lanes:
+            raise row.wrong(f"the board has no lane {lane!r}", f"use one of {', '.join(lanes)}")
+        ratio = row.number_of("ratio", ratio_text)
+        if ratio > 1:
+            raise row.wrong(f"ratio is {ratio_text!r}", "write a number from 0 to 1")
+        yield LoadChange(row.number_of("at_seconds", at_text), lane, ratio)
+    if not seen_header:
+        raise Mendable(f"{path} is empty", f"begin it with {','.join(header)}")

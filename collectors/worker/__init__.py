@@ -1,0 +1,1 @@
+"""The inference child: orders in, run events out."""

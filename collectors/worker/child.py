@@ -1,0 +1,275 @@
+"""The inference worker: a child that reads orders and prints run events, one JSON object a line.
+
+Everything that touches an accelerator happens in here, so that a driver that hangs or crashes
+takes down a child and never the telemetry. The protocol has descriptors of its own: what a
+library prints goes to standard error, and what it reads is empty.
+"""
+
+import argparse
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
+from typing import BinaryIO
+
+from ...parsers.errors import Mendable, ParseError
+from ...parsers.inference.events import Finished, Hello, Order, Process, parse_order, render_event
+from ...parsers.records import Record
+from ..catalog import ENGINES, make_engine
+from .run_loop import Runner
+
+MPS_VARIABLE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+MPS_PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
+MPS_PIPE_DIRECTORY = "/tmp/nvidia-mps"
+
+
+def process_arguments(process: Process) -> list[str]:
+    """Return the worker's arguments that ask for these settings.
+
+    >>> process_arguments(Process(nice=5, cpus=(4, 5)))
+    ['--nice', '5', '--cpus', '4,5']
+    """
+    arguments = ["--nice", str(process.nice)] if process.nice else []
+    if process.cpus:
+        arguments += ["--cpus", ",".join(map(str, process.cpus))]
+    if process.mps_percentage is not None:
+        arguments += ["--mps-percentage", str(process.mps_percentage)]
+    return arguments
+
+
+def read_cpus(text: str) -> tuple[int, ...]:
+    """Read ``4,5``.
+
+    Raises:
+        ValueError: It is no list of numbers.
+    """
+    return tuple(int(part) for part in text.split(","))
+
+
+def settle(nice: int, cpus: Sequence[int], mps_percentage: int | None) -> None:
+    """Bring settings into force for this process and its threads, before any library is loaded.
+
+    Args:
+        nice: Added to the present niceness.
+        cpus: Cores to run on; none leaves all of them.
+        mps_percentage: Share of the GPU's multiprocessors; CUDA reads it when it starts.
+
+    Raises:
+        Mendable: The machine has no such core, or no MPS server runs.
+    """
+    if nice:
+        os.nice(nice)
+    if cpus:
+        try:
+            os.sched_setaffinity(0, cpus)
+        except (OSError, ValueError, OverflowError):
+            there = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+            raise Mendable(
+                f"the worker cannot run on CPUs {','.join(map(str, cpus))}",
+                f"process.cpus: those that it may use here are {there}",
+            ) from None
+    if mps_percentage is not None:
+        pipe = Path(os.environ.get(MPS_PIPE_VARIABLE, MPS_PIPE_DIRECTORY))
+        if not (pipe / "control").exists():
+            raise Mendable(
+                f"no MPS server runs (there is no {pipe / 'control'})",
+                "start nvidia-cuda-mps-control -d, or leave process.mps_percentage out",
+            )
+        os.environ[MPS_VARIABLE] = str(mps_percentage)
+
+
+_TOLD_TO_STOP = "the worker was told to stop"
+# After SIGTERM, a library that does not return is given so long before the process ends anyway.
+_GRACE_SECONDS = 2.0
+_READ_BYTES = 65536
+
+
+class Outbox:
+    """Prints events whole, and knows which orders have no ending yet."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._lock = Lock()
+        self._open: dict[str, None] = {}
+        self._closed = False
+
+    def expect(self, run_id: str) -> None:
+        """Note that an order was received."""
+        with self._lock:
+            self._open[run_id] = None
+
+    def tell(self, event: Record) -> None:
+        """Print an event; end the process if nobody is left to read it."""
+        with self._lock:
+            if isinstance(event, Finished):
+                self._open.pop(event.run_id, None)
+            if not self._closed:
+                self._print(event)
+
+    def cancel_all(self) -> None:
+        """Give an ending to every order that has none; nothing is printed after it."""
+        with self._lock:
+            self._closed = True
+            for run_id in self._open:
+                self._print(Finished(run_id=run_id, ending="cancelled", reason=_TOLD_TO_STOP))
+            self._open.clear()
+
+    def _print(self, event: Record) -> None:
+        try:
+            self._stream.write(render_event(event).encode() + b"\n")
+            self._stream.flush()
+        except BrokenPipeError:
+            os._exit(0)
+
+
+class Inbox(Thread):
+    """Reads orders and hears SIGTERM while the main thread is inside a library.
+
+    The end of standard input means that the daemon is gone: the process ends at once.
+    """
+
+    def __init__(self, orders_fd: int, signals_fd: int, outbox: Outbox) -> None:
+        super().__init__(name="inbox", daemon=True)
+        self.orders: SimpleQueue[Order | None] = SimpleQueue()
+        self.stop = Event()
+        self._orders_fd = orders_fd
+        self._signals_fd = signals_fd
+        self._outbox = outbox
+
+    def run(self) -> None:
+        """Read until the end of standard input or of the time that SIGTERM leaves."""
+        rest = b""
+        deadline: float | None = None
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready, _, _ = select.select([self._orders_fd, self._signals_fd], [], [], left)
+            if self._orders_fd in ready:
+                read = os.read(self._orders_fd, _READ_BYTES)
+                if not read:
+                    os._exit(0)
+                *lines, rest = (rest + read).split(b"\n")
+                for line in lines:
+                    self._accept(line.decode(errors="replace"))
+            if self._signals_fd in ready and signal.SIGTERM in os.read(self._signals_fd, 64):
+                self.stop.set()
+                self.orders.put(None)
+                deadline = deadline or time.monotonic() + _GRACE_SECONDS
+            if deadline is not None and time.monotonic() >= deadline:
+                self._outbox.cancel_all()
+                os._exit(0)
+
+    def _accept(self, line: str) -> None:
+        if not line.strip():
+            return
+        try:
+            order = parse_order(line)
+        except ParseError as error:
+            print(f"tegrascope worker: this is no order: {error}", file=sys.stderr)
+            run_id = _run_id_of(line)
+            if run_id is not None:
+                reason = "the worker does not understand this order"
+                self._outbox.tell(Finished(run_id=run_id, ending="failed", reason=reason))
+            return
+        self._outbox.expect(order.run_id)
+        self.orders.put(order)
+
+
+def _run_id_of(line: str) -> str | None:
+    """Return the run that a line speaks of, if it says."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    run_id = said.get("run_id") if isinstance(said, dict) else None
+    return run_id if isinstance(run_id, str) else None
+
+
+def _claim_streams() -> tuple[int, BinaryIO]:
+    """Take standard input and output for the protocol; leave nothing and standard error there.
+
+    Returns:
+        The descriptor that orders come from, and the stream that events go to. No child inherits
+        either.
+    """
+    orders_fd, events_fd = os.dup(0), os.dup(1)
+    nothing_fd = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing_fd, 0)
+    os.close(nothing_fd)
+    sys.stdout.flush()
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return orders_fd, os.fdopen(events_fd, "wb")
+
+
+def _hear_signals() -> int:
+    """Let SIGTERM be heard even while a library runs; leave SIGINT to the daemon.
+
+    Ctrl-C in a terminal reaches the whole foreground group, and it is the daemon that decides.
+
+    Returns:
+        The descriptor from which the numbers of signals are read.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signals_fd, wake_fd = os.pipe()
+    os.set_blocking(wake_fd, False)
+    signal.set_wakeup_fd(wake_fd, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    return signals_fd
+
+
+def _be_first_to_go() -> None:
+    """Ask Linux, should memory run out, to end this process and not the telemetry."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500")
+
+
+def main(argv: list[str] | None = None, engines: Mapping[str, str] = ENGINES) -> int:
+    """Read orders on standard input and print run events on standard output.
+
+    Started by the daemon, one for each lane; it ends with its standard input.
+
+    Example: python -m tegrascope.collectors.worker.child --lane cpu
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m tegrascope.collectors.worker.child",
+        description=main.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--lane", required=True, help="names the worker where processes are listed")
+    parser.add_argument("--nice", type=int, default=0, help="added to the present niceness")
+    parser.add_argument("--cpus", type=read_cpus, default=(), help="to run on, as 4,5")
+    parser.add_argument("--mps-percentage", type=int, help="share of the GPU under NVIDIA MPS")
+    arguments = parser.parse_args(argv)
+    try:
+        settle(arguments.nice, arguments.cpus, arguments.mps_percentage)
+    except Mendable as error:
+        print(error, file=sys.stderr)
+        return 1
+    signals_fd = _hear_signals()
+    orders_fd, events = _claim_streams()
+    _be_first_to_go()
+    outbox = Outbox(events)
+    inbox = Inbox(orders_fd, signals_fd, outbox)
+    runner = Runner(lambda name: make_engine(name, engines), outbox.tell, inbox.stop)
+    inbox.start()
+    outbox.tell(Hello(pid=os.getpid(), python=sys.version.split()[0]))
+    while (order := inbox.orders.get()) is not None and not inbox.stop.is_set():
+        runner.run(order)
+        if runner.is_spent:
+            # What is left of the device's libraries may hang in its own clean-up.
+            outbox.cancel_all()
+            os._exit(1)
+    outbox.cancel_all()
+    runner.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,0 @@
-"""What each command is asked with: one module a command, light enough to import them all."""

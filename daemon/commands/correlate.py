@@ -1,0 +1,90 @@
+"""Arguments of ``tegrascope correlate``."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from ..given_runs import read_runs
+from ..terminal.output import open_output
+from .common import Commands, add_command, positive_seconds
+
+
+def correlate(arguments: argparse.Namespace) -> int:
+    """Pair the runs of a table with recorded logs; a row that cannot be is told by its line."""
+    from ..frames import read_log, recorded_frame, write_frame
+    from ..log_clock import find_zone
+    from ..recorded_runs import correlate_recorded
+
+    zone = None if arguments.timezone is None else find_zone(arguments.timezone)
+    given = read_runs(arguments.runs)
+    found = correlate_recorded(
+        read_log(arguments.telemetry, interval_seconds=arguments.interval),
+        given,
+        zone=zone,
+        board=arguments.board,
+    )
+    if arguments.format == "jsonl":
+        with open_output(arguments.output) as output:
+            for document in found.documents:
+                output.write(json.dumps(document) + "\n")
+    else:
+        write_frame(recorded_frame(found.documents), arguments.output, arguments.format)
+    for problem in found.problems:
+        print(f"tegrascope: {problem}", file=sys.stderr)
+    ok = sum(document["outcome"] == "ok" for document in found.documents)
+    print(
+        f"{len(found.documents) + len(found.problems)} runs: {ok} with telemetry,"
+        f" {len(found.documents) - ok} outside the log, {len(found.problems)} refused",
+        file=sys.stderr,
+    )
+    return 1 if found.problems or not ok else 0
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "correlate",
+        "pair runs with recorded logs: energy, load and flags of each",
+        "tegrascope correlate --telemetry robot.log --runs runs.csv -o energy.csv\n"
+        "  tegrascope correlate --telemetry robot.log --runs runs.csv --timezone Europe/Berlin",
+    )
+    parser.add_argument(
+        "--telemetry",
+        nargs="+",
+        required=True,
+        metavar="LOG",
+        help="what tegrastats printed, plain or gzip",
+    )
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="CSV of name,start,end,inferences and, if you like, device and batch; start and end"
+        " as ISO 8601, as seconds since 1970, or as seconds since the first record",
+    )
+    parser.add_argument("-f", "--format", choices=("csv", "parquet", "jsonl"), default="csv")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="default: standard output"
+    )
+    parser.add_argument(
+        "--timezone", metavar="ZONE", help="of the printed times, like Europe/Berlin"
+    )
+    parser.add_argument(
+        "--interval",
+        type=positive_seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="between two records of a log that prints no time (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--board", metavar="NAME", help="rail rule to apply; without it the rails tell"
+    )
+
+    def command(arguments: argparse.Namespace) -> int:
+
+        return correlate(arguments)
+
+    parser.set_defaults(command=command)

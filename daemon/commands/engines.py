@@ -1,0 +1,237 @@
+"""``tegrascope engines list|build|prune``."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ...collectors.backends.engine_cache import EngineCache, Entry
+from ...parsers.inference.events import Loaded, Order, Phase, RunEvent
+from ...parsers.inference.placement import Built
+from ..session.executor import Lane
+from ..settings.identity import new_run_id
+from ..terminal.output import CHECK_SAYS_NO, FAILED, GOOD
+from .common import Commands, add_command, add_state_dir, positive, positive_seconds
+
+_COLUMNS = ("engine", "model", "device", "batch", "precision", "MB", "verdict", "used")
+_SAID = {"load": "loading", "build": "building", "warm_up": "running it once"}
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def list_engines(arguments: argparse.Namespace) -> int:
+    """Print a table of the engines in the cache, those used last first."""
+    directory = _directory(arguments)
+    entries = EngineCache(directory).entries() if directory.is_dir() else []
+    now_ns = time.time_ns()
+    rows = [_COLUMNS, *(_row(entry, now_ns) for entry in entries)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    for row in rows:
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
+    total = sum(entry.sidecar.plan_bytes for entry in entries)
+    print(f"{len(entries)} engine(s), {total / 1e6:.1f} MB in {directory}", file=sys.stderr)
+    return GOOD
+
+
+def build_engines(arguments: argparse.Namespace) -> int:
+    """Build an engine for each device, in a process of its own, and run it once."""
+    worst = GOOD
+    for device in arguments.on:
+        worst = max(worst, _build(arguments, device))
+    return worst
+
+
+def prune_engines(arguments: argparse.Namespace) -> int:
+    """Remove engines, by age or number, and what belongs to none."""
+    directory = _directory(arguments)
+    if not directory.is_dir():
+        print(f"there are no engines in {directory}", file=sys.stderr)
+        return GOOD
+    cache = EngineCache(directory)
+    entries = cache.entries()
+    doomed = entries if arguments.all else []
+    if arguments.keep is not None:
+        doomed = entries[arguments.keep :]
+    if arguments.older_than is not None:
+        limit_ns = time.time_ns() - int(arguments.older_than * 1e9)
+        doomed = [entry for entry in entries if entry.used_wall_ns < limit_ns]
+    freed = [cache.remove(entry) for entry in doomed]
+    cache.sweep()
+    gone = [size for size in freed if size is not None]
+    busy = f", {len(freed) - len(gone)} in use stay" if len(gone) < len(freed) else ""
+    print(f"{len(gone)} engine(s) removed, {sum(gone) / 1e6:.1f} MB{busy}", file=sys.stderr)
+    return GOOD
+
+
+def _build(arguments: argparse.Namespace, device: str) -> int:
+    order = Order(
+        run_id=new_run_id(),
+        backend="tensorrt",
+        device=device,
+        model=arguments.model,
+        model_directory=str((arguments.state_dir / "models").absolute()),
+        engine_directory=str(_directory(arguments).absolute()),
+        batch=arguments.batch,
+        precision=arguments.precision,
+        fallback=arguments.fallback,
+        optimization_level=arguments.level,
+        cuda_graph=False,
+        warm_up_seconds=0.0,
+        count=1,
+    )
+    found: list[Built] = []
+
+    def hear(event: RunEvent) -> None:
+        if isinstance(event, Phase) and event.edge == "begin" and event.phase in _SAID:
+            print(f"{device}: {_SAID[event.phase]} …", file=sys.stderr)
+        elif isinstance(event, Loaded) and event.built is not None:
+            found.append(event.built)
+
+    lane = Lane(device)
+    try:
+        verdict = lane.run(order, arguments.timeout, hear)
+    finally:
+        lane.close()
+    if verdict.outcome != "ok":
+        print(f"tegrascope: {device}: {verdict.reason}", file=sys.stderr)
+        return CHECK_SAYS_NO if verdict.unavailable else FAILED
+    for built in found:
+        print(_describe(device, built))
+    return GOOD
+
+
+def _describe(device: str, built: Built) -> str:
+    """Return what was built in one line, and its notes in others."""
+    how = "was there already" if built.is_cached else f"built in {built.build_seconds or 0:.1f} s"
+    types = ", ".join(f"{count} {name}" for name, count in built.layer_types.items())
+    parts = [
+        f"{device}: engine {(built.engine_key or '')[:12]} {how}",
+        f"{(built.engine_bytes or 0) / 1e6:.1f} MB",
+        f"layers: {types or 'not told'}",
+        built.placement.verdict,
+    ]
+    return "\n".join([", ".join(parts), *(f"  {note}" for note in built.notes)])
+
+
+def _directory(arguments: argparse.Namespace) -> Path:
+    state: Path = arguments.state_dir
+    return state / "engines"
+
+
+def _row(entry: Entry, now_ns: int) -> tuple[str, ...]:
+    sidecar = entry.sidecar
+    built, parts = sidecar.built, sidecar.parts
+    types = list(built.layer_types)
+    precision = types[0] if types else parts.get("precision", "-")
+    return (
+        sidecar.key[:12],
+        sidecar.model,
+        parts.get("device", "-"),
+        parts.get("batch", "-"),
+        f"{precision} (dummy)" if built.int8_scales == "dummy" else precision,
+        f"{sidecar.plan_bytes / 1e6:.1f}",
+        built.placement.verdict,
+        f"{_age((now_ns - entry.used_wall_ns) / 1e9)} ago",
+    )
+
+
+def _age(seconds: float) -> str:
+    """Return a length of time in the largest unit that fits.
+
+    >>> _age(7300), _age(0.2)
+    ('2 h', '0 s')
+    """
+    whole = max(0, int(seconds))
+    for length, unit in _UNITS:
+        if whole >= length:
+            return f"{whole // length} {unit}"
+    return "0 s"
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "engines",
+        "look at, build and remove TensorRT engines",
+        "tegrascope engines build builtin:resnet50 --on gpu,dla0 --precision fp16",
+    )
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    listing = add_command(
+        actions, "list", "list the engines that are built", "tegrascope engines list"
+    )
+    building = add_command(
+        actions,
+        "build",
+        "build an engine now, so that no run has to wait for it",
+        "tegrascope engines build model.onnx --on dla0 --precision int8 --fallback require-pure",
+    )
+    building.add_argument("model", metavar="MODEL", help="ONNX file, or builtin:resnet50")
+    building.add_argument(
+        "--on", type=_devices, default=["gpu"], metavar="DEVICES", help="of gpu, dla0, dla1"
+    )
+    building.add_argument("--precision", choices=("fp32", "fp16", "int8"))
+    building.add_argument(
+        "--fallback",
+        choices=("forbid", "allow", "require-pure"),
+        default="allow",
+        help="for layers that a DLA refuses (default: %(default)s)",
+    )
+    building.add_argument("--batch", type=positive, default=1, metavar="N")
+    building.add_argument(
+        "--level",
+        type=int,
+        choices=range(6),
+        help="how long to look for faster kernels; a workload finds the engine only with the same"
+        " optimization_level",
+    )
+    building.add_argument(
+        "--timeout",
+        type=positive_seconds,
+        default=3600.0,
+        metavar="SECONDS",
+        help="give up after so long (default: %(default)s)",
+    )
+    pruning = add_command(
+        actions, "prune", "remove engines", "tegrascope engines prune --older-than 30d"
+    )
+    which = pruning.add_mutually_exclusive_group(required=True)
+    which.add_argument("--all", action="store_true")
+    which.add_argument(
+        "--older-than", type=_duration, metavar="TIME", help="not used for so long, like 30d"
+    )
+    which.add_argument(
+        "--keep", type=positive, metavar="N", help="all but the N that were used last"
+    )
+    for name, action in (("list", listing), ("build", building), ("prune", pruning)):
+        add_state_dir(action, "whose engines")
+        action.set_defaults(command=_engines_action(name))
+
+
+def _engines_action(name: str) -> Callable[[argparse.Namespace], int]:
+    def command(arguments: argparse.Namespace) -> int:
+
+        return int(globals()[f"{name}_engines"](arguments))
+
+    return command
+
+
+def _devices(text: str) -> list[str]:
+    """Read ``gpu,dla0``."""
+    devices = text.split(",")
+    for device in devices:
+        if device not in ("gpu", "dla0", "dla1"):
+            raise argparse.ArgumentTypeError(f"{device!r} is none of gpu, dla0, dla1")
+    return devices
+
+
+def _duration(text: str) -> float:
+    """Read ``30d`` as seconds."""
+    from ..settings.config import read_duration
+
+    try:
+        return float(str(read_duration(text)))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -1,0 +1,1 @@
+"""Snapshot of the present state and the metric page made from it."""

@@ -1,0 +1,172 @@
+"""The immutable state that a scrape sees."""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...collectors.base import Stamped
+from ...parsers.records import Sample
+from ..measure.run_report import Environment, RunReport
+from ..settings.config import Limits
+
+LATENCY_BOUNDS_SECONDS = (
+    0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075,
+    0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0,
+)  # fmt: skip
+LATENESS_BOUNDS_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+@dataclass(frozen=True)
+class Exemplar:
+    """One observation that stands for its bucket.
+
+    Attributes:
+        run_id: The run it comes from.
+        value: What was observed, in the unit of the histogram.
+        wall_seconds: When.
+    """
+
+    run_id: str
+    value: float
+    wall_seconds: float
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts by bucket, not cumulated; the last one is that of +Inf.
+
+    Attributes:
+        bounds: shape (n,), upper bounds.
+        counts: shape (n + 1,).
+        total: Sum of all that was observed.
+        exemplars: shape (n + 1,), the latest of each bucket.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float = 0.0
+    exemplars: tuple[Exemplar | None, ...] = ()
+
+    @classmethod
+    def empty(cls, bounds: tuple[float, ...]) -> "Histogram":
+        """Make one that has seen nothing."""
+        return cls(bounds, (0,) * (len(bounds) + 1), 0.0, (None,) * (len(bounds) + 1))
+
+    def observed(self, values: Sequence[float], run_id: str, wall_seconds: float) -> "Histogram":
+        """Return the histogram with more values in it."""
+        counts, exemplars = list(self.counts), list(self.exemplars)
+        for value in values:
+            index = bisect_left(self.bounds, value)
+            counts[index] += 1
+            exemplars[index] = Exemplar(run_id, value, wall_seconds)
+        return Histogram(self.bounds, tuple(counts), self.total + sum(values), tuple(exemplars))
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """One telemetry source: its latest sample, and its health beside it.
+
+    Attributes:
+        name: Label value.
+        interval_seconds: Nominal time between samples; ``None`` where not known.
+        latest: The newest sample; the scrape decides whether it is still fresh.
+        samples: Samples since the start.
+        restarts: Times the source was started again.
+        lines_unparsed: Lines that were no record, by reason.
+        tokens_unparsed: Words of records that were not understood.
+        lacks_root: Whether the newest sample has nothing of what only root is shown; ``None``
+            for a source that knows no such thing.
+    """
+
+    name: str
+    interval_seconds: float | None = None
+    latest: Stamped[Sample] | None = None
+    samples: int = 0
+    restarts: int = 0
+    lines_unparsed: Mapping[str, int] = field(default_factory=dict)
+    tokens_unparsed: int = 0
+    lacks_root: bool | None = None
+
+    def is_fresh(self, now_ns: int) -> bool:
+        """Say whether the newest sample still describes the machine."""
+        if self.latest is None:
+            return False
+        patience_seconds = max(3.0, 5 * (self.interval_seconds or 1.0))
+        return now_ns - self.latest.monotonic_ns <= patience_seconds * 1e9
+
+
+@dataclass(frozen=True)
+class WorkloadState:
+    """All runs of one workload since the start.
+
+    Attributes:
+        workload: Label value.
+        device: Label value.
+        settings: What it is configured to run, by label; what is not set is not in it.
+        runs: Finished runs by outcome.
+        inferences: Completed, of runs that failed later too.
+        latency: Of each of them.
+        gross_joules: Of all runs with a module total.
+        net_joules: Of all runs with a baseline.
+        failures: Runs that failed or timed out since the last good one.
+        active_run: The run in flight.
+        last_good: The last run that ended ``ok``.
+        cold_start: The last cold start, by part, in seconds.
+    """
+
+    workload: str
+    device: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    runs: Mapping[str, int] = field(default_factory=dict)
+    inferences: int = 0
+    latency: Histogram = field(default_factory=lambda: Histogram.empty(LATENCY_BOUNDS_SECONDS))
+    gross_joules: float | None = None
+    net_joules: float | None = None
+    failures: int = 0
+    active_run: str | None = None
+    last_good: RunReport | None = None
+    cold_start: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything a scrape shows.
+
+    Attributes:
+        version: Grows by one at each change.
+        environment: Board and releases; says whether the telemetry is simulated.
+        sources: Telemetry sources.
+        rail_joules: Energy since the start, by rail.
+        module_joules: Energy of the module; ``None`` where the board's rule is not known.
+        throttle_events: How often throttling began, by kind.
+        beside: What companions of the telemetry told with the newest sample, by column, where
+            its line did not.
+        companions_up: Whether each companion knew of no problem at the newest sample, by name.
+        trips_celsius: Lowest trip point of the board, by zone and kind.
+        limits: What the configuration holds the board to.
+        dla_occupancy: Share of the last interval in which our own lane had work in flight.
+        workloads: By name.
+        lateness: Of the starts of scheduled runs.
+        skipped: Scheduled runs that did not start, by reason.
+        store_write_errors: Since the start.
+        store_problem: Why the store does not write now.
+        store_free_bytes: Room where the store is; ``None`` where that can't be told.
+    """
+
+    version: int = 0
+    environment: Environment = field(default_factory=Environment)
+    sources: tuple[SourceState, ...] = ()
+    rail_joules: Mapping[str, float] = field(default_factory=dict)
+    module_joules: float | None = None
+    throttle_events: Mapping[str, int] = field(default_factory=dict)
+    beside: Mapping[str, float] = field(default_factory=dict)
+    companions_up: Mapping[str, bool] = field(default_factory=dict)
+    trips_celsius: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    dla_occupancy: Mapping[int, float] = field(default_factory=dict)
+    workloads: Mapping[str, WorkloadState] = field(default_factory=dict)
+    lateness: Histogram = field(default_factory=lambda: Histogram.empty(LATENESS_BOUNDS_SECONDS))
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    store_write_errors: int = 0
+    store_problem: str | None = None
+    store_free_bytes: int | None = None

@@ -1,0 +1,1 @@
+"""Pairs runs with telemetry: timeline, energy, uncertainty, utilisation, quality flags. No I/O."""

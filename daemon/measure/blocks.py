@@ -1,0 +1,281 @@
+"""A block: a few seconds of samples as columns, and the bytes that memory and store keep of it.
+
+The same bytes lie in the timeline and in the store. Why this format: ``docs/decisions/blocks.md``.
+"""
+
+import math
+import struct
+import zlib
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from operator import add, sub
+
+_CONSTANT, _DECIMAL, _RAW = 0, 1, 2
+_SOME_ABSENT = 16
+_DECIMALS = 1000
+_LARGEST_EXACT = 2.0**53 / _DECIMALS
+
+
+def pack_number(number: int) -> bytes:
+    """Write an integer of 0 or more, seven bits a byte, low ones first."""
+    packed = bytearray()
+    while number > 0x7F:
+        packed.append(number & 0x7F | 0x80)
+        number >>= 7
+    packed.append(number)
+    return bytes(packed)
+
+
+def unpack_number(data: bytes, at: int) -> tuple[int, int]:
+    """Read an integer of ``pack_number``; return it and where the next one begins."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+
+
+def pack_integers(numbers: Sequence[int]) -> bytes:
+    """Write integers as their greatest common divisor and the differences, in so many of it.
+
+    >>> len(pack_integers([729_000_000] * 10))
+    15
+    >>> unpack_integers(pack_integers([5, -3, 2**62]))
+    [5, -3, 4611686018427387904]
+    """
+    unit = math.gcd(*numbers) or 1
+    counts = [number // unit for number in numbers]
+    steps = [*counts[:1], *map(sub, counts[1:], counts)]
+    folded = [step << 1 if step >= 0 else ~(step << 1) for step in steps]
+    head = pack_number(unit)
+    if max(folded, default=0) < 0x80:
+        return head + bytes(folded)
+    return head + b"".join(map(pack_number, folded))
+
+
+def unpack_integers(data: bytes) -> list[int]:
+    """Read what ``pack_integers`` wrote."""
+    unit, at = unpack_number(data, 0)
+    folded: list[int] = []
+    while at < len(data):
+        number, at = unpack_number(data, at)
+        folded.append(number)
+    return [unit * n for n in accumulate((f >> 1) ^ -(f & 1) for f in folded)]
+
+
+def pack_column(column: "array[float]") -> bytes:
+    """Write float64 values, NaN being absent.
+
+    What tegrastats prints has at most three decimals, so most columns are integers of
+    thousandths and are written as such, once it is proven that the same bits come back. The
+    others keep their eight bytes, each value exclusive-or the one before, and the bytes of like
+    weight together.
+    """
+    present = array("d", [value for value in column if value == value])
+    mask = b""
+    if len(present) < len(column):
+        bits = sum(1 << i for i, value in enumerate(column) if value == value)
+        mask = bits.to_bytes((len(column) + 7) // 8, "little")
+    kind, body = _pack_present(present)
+    return bytes([kind | (_SOME_ABSENT if mask else 0)]) + mask + body
+
+
+def _pack_present(values: "array[float]") -> tuple[int, bytes]:
+    raw = values.tobytes()
+    if raw == raw[:8] * len(values):
+        return _CONSTANT, raw[:8]
+    if max(values) < _LARGEST_EXACT and min(values) > -_LARGEST_EXACT:
+        thousandths = [round(value * _DECIMALS) for value in values]
+        if array("d", [n / _DECIMALS for n in thousandths]).tobytes() == raw:
+            return _DECIMAL, pack_integers(thousandths)
+    whole = int.from_bytes(raw, "little")
+    changes = (whole ^ (whole << 64)) & ((1 << 8 * len(raw)) - 1)
+    changed = changes.to_bytes(len(raw), "little")
+    return _RAW, b"".join(changed[i::8] for i in range(8))
+
+
+def unpack_column(data: bytes, count: int) -> "array[float]":
+    """Read a column of so many values that ``pack_column`` wrote.
+
+    Raises:
+        ValueError: The bytes hold another number of values.
+    """
+    kind, at = data[0], 1
+    bits = (1 << count) - 1
+    if kind & _SOME_ABSENT:
+        at += (count + 7) // 8
+        bits = int.from_bytes(data[1:at], "little")
+    present = _unpack_present(kind & ~_SOME_ABSENT, data[at:], bits.bit_count())
+    if len(present) != bits.bit_count():
+        raise ValueError("a column has another length than its block")
+    if not kind & _SOME_ABSENT:
+        return present
+    values = iter(present)
+    return array("d", [next(values) if bits >> i & 1 else math.nan for i in range(count)])
+
+
+def _unpack_present(kind: int, body: bytes, count: int) -> "array[float]":
+    values = array("d")
+    if kind == _CONSTANT:
+        values.frombytes(body * count)
+    elif kind == _DECIMAL:
+        values.extend(n / _DECIMALS for n in unpack_integers(body))
+    elif kind == _RAW:
+        changed = bytearray(len(body))
+        for i in range(8):
+            changed[i::8] = body[i * count : (i + 1) * count]
+        whole, shift, limit = int.from_bytes(changed, "little"), 64, (1 << 64 * count) - 1
+        while shift < 64 * count:
+            whole ^= (whole << shift) & limit
+            shift *= 2
+        values.frombytes(whole.to_bytes(8 * count, "little"))
+    else:
+        raise ValueError(f"a column of kind {kind}")
+    return values
+
+
+_HEADER = struct.Struct(">3sBII")
+_MAGIC = b"tgb"
+_VERSION = 1
+_LARGEST_BYTES = 1 << 27
+
+
+class CorruptBlockError(ValueError):
+    """Bytes that are no whole block of a known version."""
+
+
+def _dictionary() -> bytes:
+    """Return the words that version 1 takes as known: names of numbers, commonest last.
+
+    Part of the format: another list is another version.
+    """
+    names = [
+        *(f"engines.{engine}.on" for engine in ("NVENC", "NVDEC", "NVJPG", "OFA", "PVA0", "SE")),
+        "engines.NVJPG1.on",
+        "engines.VIC.utilization_ratio\nengines.VIC.frequency_hertz",
+        "engines.APE.frequency_hertz",
+        *(f"temperatures_celsius.{zone}" for zone in ("AO", "PLL", "PMIC", "AUX", "thermal")),
+        *(f"temperatures_celsius.{zone}" for zone in ("GPU", "CPU", "Tboard", "Tdiode", "SOC")),
+        *(f"temperatures_celsius.{zone}" for zone in ("soc0", "soc1", "soc2", "cv0", "cv1", "cv2")),
+        *(f"temperatures_celsius.{zone}" for zone in ("tboard", "tdiode", "cpu", "gpu", "tj")),
+        *(
+            f"rails.{rail}.instant_watts\nrails.{rail}.average_watts"
+            for rail in (
+                *("GPU", "CPU", "SOC", "CV", "VDDRQ", "SYS5V", "VDD_IN", "VDD_CPU_GPU_CV"),
+                *("VDD_SOC", "VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0", "VDDQ_VDD2_1V8AO"),
+            )
+        ),
+        "ram.used_bytes\nram.total_bytes\nram.largest_free_block_bytes",
+        "ram.largest_free_block_count\nswap.used_bytes\nswap.total_bytes\nswap.cached_bytes",
+        "emc.utilization_ratio\nemc.frequency_hertz",
+        *(
+            f"cpu.{core}.online\ncpu.{core}.utilization_ratio\ncpu.{core}.frequency_hertz"
+            for core in range(12)
+        ),
+        "gpu.utilization_ratio\ngpu.frequency_hertz.0\ngpu.frequency_hertz.1",
+        "dla.0.on\ndla.0.utilization_ratio\ndla.0.frequency_hertz",
+        "dla.1.on\ndla.1.utilization_ratio\ndla.1.frequency_hertz",
+    ]
+    return "\n".join(names).encode()
+
+
+_DICTIONARY = _dictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Samples of one source as columns.
+
+    Attributes:
+        source: Where they came from, for instance ``tegrastats``.
+        times_ns: shape (n,), CLOCK_MONOTONIC, rising.
+        wall_ns: shape (n,), wall time of the same moments.
+        columns: Name to shape (n,); NaN is absent. A name holds no line feed.
+    """
+
+    source: str
+    times_ns: "array[int]"
+    wall_ns: "array[int]"
+    columns: "dict[str, array[float]]"
+
+
+def encode(block: Block) -> bytes:
+    """Turn a block into bytes; every float64 comes back bit by bit, save what kind of NaN it was.
+
+    Raises:
+        ValueError: The columns differ in length, or a name holds a line feed.
+    """
+    count = len(block.times_ns)
+    if len(block.wall_ns) != count or any(len(c) != count for c in block.columns.values()):
+        raise ValueError("the columns of a block differ in length")
+    if any("\n" in name for name in block.columns):
+        raise ValueError("the name of a column holds a line feed")
+    parts = [
+        block.source.encode(),
+        "\n".join(block.columns).encode(),
+        pack_integers([*block.times_ns[:1], *map(sub, block.times_ns[1:], block.times_ns)]),
+        pack_integers([*map(sub, block.wall_ns, block.times_ns)]),
+        *map(pack_column, block.columns.values()),
+    ]
+    raw = b"".join(map(pack_number, [len(parts), *map(len, parts)])) + b"".join(parts)
+    deflater = zlib.compressobj(6, zlib.DEFLATED, -15, 8, zlib.Z_DEFAULT_STRATEGY, _DICTIONARY)
+    packed = deflater.compress(raw) + deflater.flush()
+    return _HEADER.pack(_MAGIC, _VERSION, zlib.crc32(packed), len(raw)) + packed
+
+
+def decode(data: bytes, wanted: Callable[[str], bool] | None = None) -> Block:
+    """Turn bytes back into the block.
+
+    Args:
+        data: What ``encode`` made.
+        wanted: Says of a name whether its column is asked for; without it, all are.
+
+    Raises:
+        CorruptBlockError: The bytes were cut or changed, or a later version wrote them.
+    """
+    if len(data) < _HEADER.size or not data.startswith(_MAGIC):
+        raise CorruptBlockError("not a block of samples")
+    _, version, checksum, size = _HEADER.unpack_from(data)
+    if version != _VERSION:
+        raise CorruptBlockError(f"a block of version {version}; this program reads {_VERSION}")
+    packed = data[_HEADER.size :]
+    if zlib.crc32(packed) != checksum or size > _LARGEST_BYTES:
+        raise CorruptBlockError("a block is damaged: its checksum does not fit")
+    try:
+        raw = zlib.decompressobj(-15, _DICTIONARY).decompress(packed, size + 1)
+        if len(raw) != size:
+            raise CorruptBlockError("a block is damaged: its length does not fit")
+        return _from_parts(_split(raw), wanted)
+    except (zlib.error, IndexError, ValueError, OverflowError) as error:
+        raise CorruptBlockError(f"a block is damaged: {error}") from error
+
+
+def _split(raw: bytes) -> list[bytes]:
+    count, at = unpack_number(raw, 0)
+    lengths = []
+    for _ in range(count):
+        length, at = unpack_number(raw, at)
+        lengths.append(length)
+    ends = [*accumulate(lengths, initial=at)]
+    return [raw[begin:end] for begin, end in pairwise(ends)]
+
+
+def _from_parts(parts: list[bytes], wanted: Callable[[str], bool] | None) -> Block:
+    source, names, steps, offsets, *columns = parts
+    times = array("q", accumulate(unpack_integers(steps)))
+    labels = names.decode().split("\n") if columns else []
+    return Block(
+        source.decode(),
+        times,
+        array("q", map(add, times, unpack_integers(offsets))),
+        {
+            name: unpack_column(column, len(times))
+            for name, column in zip(labels, columns, strict=True)
+            if wanted is None or wanted(name)
+        },
+    )

@@ -1,0 +1,263 @@
+"""Joules under a power curve, and the idle power that is taken off them."""
+
+import statistics
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import fsum, isnan
+
+from ...collectors.board.boards import RailRule
+from .run_report import Span
+
+GAP_INTERVALS = 5
+GAP_SECONDS = 2.0
+LAG_SECONDS = 0.05
+SETTLE_SECONDS = 0.55
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Power over time, without absent points.
+
+    Attributes:
+        times_ns: shape (n,), rising, when each reading arrived.
+        watts: shape (n,), power at each.
+    """
+
+    times_ns: Sequence[int]
+    watts: Sequence[float]
+
+
+def known(times_ns: Sequence[int], watts: Sequence[float]) -> Curve:
+    """Leave out the points at which a rail was absent (NaN)."""
+    if not any(map(isnan, watts)):
+        return Curve(times_ns, watts)
+    pairs = [(t, w) for t, w in zip(times_ns, watts, strict=True) if not isnan(w)]
+    return Curve([t for t, _ in pairs], [w for _, w in pairs])
+
+
+def total(times_ns: Sequence[int], rails: Iterable[Sequence[float]]) -> Curve:
+    """Add rails up, at the samples in which every one of them is present.
+
+    NaN is absent, and a sum with NaN in it is NaN, so it is left out.
+    """
+    return known(times_ns, array("d", [fsum(at) for at in zip(*rails, strict=True)]))
+
+
+def interval_ns(times_ns: Sequence[int]) -> float | None:
+    """Return the median time between samples; ``None`` for fewer than two."""
+    steps = [b - a for a, b in pairwise(times_ns)]
+    return statistics.median(steps) if steps else None
+
+
+def widest_gap_ns(interval: float) -> float:
+    """Return the longest time between two readings across which power may be interpolated.
+
+    Five intervals, and at least two seconds: a line may be late on a busy machine, but what
+    happened in a longer silence is not known.
+    """
+    return max(GAP_INTERVALS * interval, GAP_SECONDS * 1e9)
+
+
+def integrate(
+    times_ns: Sequence[int], watts: Sequence[float], begin_ns: int, end_ns: int
+) -> float | None:
+    """Return the joules of a window under a power curve, by trapezoids clipped to it.
+
+    Power at an edge of the window is interpolated between the readings around it. Where there
+    is no reading beyond an edge, the nearest one holds for up to one median interval.
+
+    Args:
+        times_ns: shape (n,), rising, measured arrival times; readings outside the window count
+            only as neighbours of its edges.
+        watts: shape (n,), power at each; NaN is absent and is bridged if the gap is small.
+        begin_ns: Start of the window.
+        end_ns: End of the window.
+
+    Returns:
+        The energy; ``None`` where readings do not cover the window: there are fewer than two,
+        a gap is wider than ``widest_gap_ns``, or an edge is too far from the nearest reading.
+
+    >>> integrate([0, 10**9, 2 * 10**9], [1.0, 3.0, 5.0], 500_000_000, 1_500_000_000)
+    3.0
+    """
+    interval = interval_ns(times_ns)
+    curve = known(times_ns, watts)
+    times, power = curve.times_ns, curve.watts
+    if interval is None or len(times) < 2 or end_ns < begin_ns:
+        return None
+    if times[0] - begin_ns > interval or end_ns - times[-1] > interval:
+        return None
+    first = max(bisect_right(times, begin_ns) - 1, 0)
+    last = min(bisect_left(times, end_ns), len(times) - 1)
+    widest = widest_gap_ns(interval)
+    pieces = [
+        power[0] * max(min(times[0], end_ns) - begin_ns, 0),
+        power[-1] * max(end_ns - max(times[-1], begin_ns), 0),
+    ]
+    for i in range(first, last):
+        a, b = times[i], times[i + 1]
+        if b - a > widest:
+            return None
+        low, high = max(a, begin_ns), min(b, end_ns)
+        if low < high:
+            slope = (power[i + 1] - power[i]) / (b - a)
+            middle = power[i] + slope * ((low - a) + (high - a)) / 2
+            pieces.append(middle * (high - low))
+    return fsum(pieces) / 1e9
+
+
+def settled(span: Span) -> Span:
+    """Return the part of an idle phase in which the idle is measured.
+
+    Its start is left out: readings arrive up to 50 ms late, so the first may still be of the
+    work before, and a DLA stays powered for half a second after its last task. That is 0.55 s,
+    of a short phase a quarter, never less than those 50 ms.
+    """
+    skipped = max(min(SETTLE_SECONDS, span.seconds / 4), LAG_SECONDS)
+    return Span(begin_ns=min(span.begin_ns + round(skipped * 1e9), span.end_ns), end_ns=span.end_ns)
+
+
+def idle_watts(curve: Curve, phase: Span | None) -> float | None:
+    """Return the mean power of an idle phase.
+
+    Only readings within its settled part count, joined by trapezoids, the outermost held to the
+    edges: interpolation towards a reading of the work next to it would be no idle power.
+
+    Args:
+        curve: Power of one rail or of the total.
+        phase: The idle phase, where there was one.
+
+    Returns:
+        The mean; ``None`` without two readings in it, or with a gap among them.
+    """
+    if phase is None:
+        return None
+    span = settled(phase)
+    inside = slice(
+        bisect_left(curve.times_ns, span.begin_ns), bisect_right(curve.times_ns, span.end_ns)
+    )
+    times, watts = curve.times_ns[inside], curve.watts[inside]
+    if len(times) < 2 or span.seconds <= 0:
+        return None
+    middle = integrate(times, watts, times[0], times[-1])
+    if middle is None:
+        return None
+    edges = watts[0] * (times[0] - span.begin_ns) + watts[-1] * (span.end_ns - times[-1])
+    return middle / span.seconds + edges / 1e9 / span.seconds
+
+
+def interpolate_idle(
+    before: tuple[Span, float] | None, after: tuple[Span, float] | None, window: Span
+) -> float | None:
+    """Return the idle power that belongs to a window.
+
+    The line between the middles of both idle phases, at the middle of the window, which is the
+    mean of that line over the window. With one idle phase only, its power; with none, ``None``.
+    """
+    if before is None or after is None:
+        measured = before or after
+        return None if measured is None else measured[1]
+    share = idle_share(before[0], after[0], window)
+    return before[1] + (after[1] - before[1]) * share
+
+
+def idle_share(before: Span, after: Span, window: Span) -> float:
+    """Return how far the middle of a window lies from that of the idle phase before, to after.
+
+    From 0 to 1; a half where the phases do not follow each other.
+    """
+    start, end, middle = ((span.begin_ns + span.end_ns) / 2 for span in (before, after, window))
+    return min(max((middle - start) / (end - start), 0.0), 1.0) if end > start else 0.5
+
+
+def rail_columns(columns: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
+    """Return the instant power of each rail, of the columns of a cut.
+
+    >>> rail_columns({"rails.VDD_IN.instant_watts": [5.0], "gpu.utilization_ratio": [0.5]})
+    {'VDD_IN': [5.0]}
+    """
+    begin, end = "rails.", ".instant_watts"
+    return {
+        name[len(begin) : -len(end)]: column
+        for name, column in columns.items()
+        if name.startswith(begin) and name.endswith(end)
+    }
+
+
+_RECENT = 15
+# No board has half as many; a garbled line invents names, and each would be a series for ever.
+_RAILS_AT_MOST = 64
+
+
+class EnergyCounters:
+    """Joules of each rail and of the module since the start; they never go down.
+
+    Between two readings of a rail lies a trapezoid. A gap wider than ``widest_gap_ns`` (five
+    usual intervals, at least two seconds) adds nothing: what was drawn in it is not known. The
+    module's power is the sum of the total rails of its rule, at samples that have all of them.
+
+    Attributes:
+        rule: The board's rail rule; without one there is no module total.
+    """
+
+    def __init__(self, rule: RailRule | None = None) -> None:
+        """Begin at zero."""
+        self.rule = rule
+        self._joules: dict[str, float] = {}
+        self._module_joules: float | None = None
+        self._last: dict[str, tuple[int, float]] = {}
+        self._last_module: tuple[int, float] | None = None
+        self._latest_ns: int | None = None
+        self._steps: deque[int] = deque(maxlen=_RECENT)
+
+    @property
+    def rails(self) -> dict[str, float]:
+        """Joules by rail, of every rail that was ever read."""
+        return dict(self._joules)
+
+    @property
+    def module_joules(self) -> float | None:
+        """Joules of the module; ``None`` until a sample had all rails of the total."""
+        return self._module_joules
+
+    def feed(self, monotonic_ns: int, values: Mapping[str, float]) -> None:
+        """Take one sample; one that is not later than the last is left out.
+
+        Args:
+            monotonic_ns: When it arrived.
+            values: Numbers by name, as ``flatten`` names them.
+        """
+        if self._latest_ns is not None:
+            if monotonic_ns <= self._latest_ns:
+                return
+            self._steps.append(monotonic_ns - self._latest_ns)
+        self._latest_ns = monotonic_ns
+        widest = widest_gap_ns(statistics.median(self._steps)) if self._steps else 0.0
+        power = {
+            name[len("rails.") : -len(".instant_watts")]: watts
+            for name, watts in values.items()
+            if name.startswith("rails.") and name.endswith(".instant_watts")
+        }
+        for rail, watts in power.items():
+            if rail not in self._joules and len(self._joules) >= _RAILS_AT_MOST:
+                continue
+            now = (monotonic_ns, watts)
+            joules = _trapezoid(self._last.get(rail), now, widest)
+            self._joules[rail] = self._joules.get(rail, 0.0) + joules
+            self._last[rail] = now
+        rule = self.rule
+        if rule is not None and all(rail in power for rail in rule.total):
+            now = (monotonic_ns, sum(power[rail] for rail in rule.total))
+            joules = _trapezoid(self._last_module, now, widest)
+            self._module_joules = (self._module_joules or 0.0) + joules
+            self._last_module = now
+
+
+def _trapezoid(last: tuple[int, float] | None, now: tuple[int, float], widest: float) -> float:
+    if last is None or now[0] - last[0] > widest:
+        return 0.0
+    return (last[1] + now[1]) / 2 * (now[0] - last[0]) / 1e9

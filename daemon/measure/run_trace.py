@@ -1,0 +1,248 @@
+"""What a lane learnt of one run from its worker: the side of a report that is not telemetry."""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import fsum
+from operator import add
+
+from ...parsers.inference.events import (
+    Counted,
+    Ending,
+    Finished,
+    Hello,
+    Inferences,
+    Loaded,
+    Phase,
+    PhaseName,
+    Process,
+    RunEvent,
+    StageName,
+)
+from ...parsers.inference.placement import Built
+from .run_report import Device, Distribution, Outcome, Span
+
+_OUTCOMES: dict[Ending, Outcome] = {
+    "ok": "ok",
+    "failed": "failed",
+    "unavailable": "failed",
+    "cancelled": "cancelled",
+}
+
+_ON_DEVICE: tuple[StageName, ...] = ("h2d", "compute", "d2h")
+
+
+def _integers() -> "array[int]":
+    return array("q")
+
+
+@dataclass(slots=True)
+class RunTrace:
+    """One run as it goes on; the lane sets the fields, ``add`` folds the worker's events in.
+
+    Attributes:
+        run_id: UUIDv7.
+        workload: Name from the config.
+        backend: Engine that runs it.
+        device: Lane it runs on.
+        started_ns: When it was taken from the schedule.
+        started_wall_ns: Wall time of the same moment.
+        model: As configured.
+        batch: Inputs an inference.
+        process: How its worker shared the machine.
+        lateness_seconds: Start less the time it was due.
+        ended_ns: When its outcome was known; ``None`` while it goes on.
+        outcome: How it ended. One that the lane sets (``timeout``) stands; else the worker's
+            ending is taken over, ``unavailable`` as ``failed``.
+        reason: Why, for every outcome but ``ok``.
+        begins: When each phase began; ``ends``: when it ended.
+        uncertain_ns: By how much the worst known edge of the steady phase may be wrong.
+        start_ns: shape (n,), when each inference of the steady phase started.
+        latency_ns: shape (n,), how long each took.
+        stages_ns: Stage to shape (n,).
+        model_sha256: Digest of the model.
+        versions: Library to version.
+        cold_start_seconds: Parts of the cold start.
+        built: What the back-end made of the model.
+        process_peak_bytes: Peak resident memory of the worker.
+        device_peak_bytes: Its peak device memory.
+        counts_inferences: False for a program that only marks its window.
+        inference_count: How many the steady phase held, where they were counted and not all of
+            them timed; of those that were not, the latency is not known, nor whether sampling
+            kept step with them.
+        has_device_clock: False where the stages are of the host's clock.
+        throttle_events: Counted in the steady window; ``None`` leaves that to the telemetry.
+        suspended_ns: Growth of CLOCK_BOOTTIME less CLOCK_MONOTONIC from start to end.
+    """
+
+    run_id: str
+    workload: str
+    backend: str
+    device: Device
+    started_ns: int
+    started_wall_ns: int
+    model: str | None = None
+    batch: int = 1
+    process: Process = field(default_factory=Process)
+    lateness_seconds: float | None = None
+    ended_ns: int | None = None
+    outcome: Outcome | None = None
+    reason: str | None = None
+    begins: dict[PhaseName, int] = field(default_factory=dict)
+    ends: dict[PhaseName, int] = field(default_factory=dict)
+    uncertain_ns: int = 0
+    start_ns: "array[int]" = field(default_factory=_integers)
+    latency_ns: "array[int]" = field(default_factory=_integers)
+    stages_ns: "dict[StageName, array[int]]" = field(default_factory=dict)
+    model_sha256: str | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    cold_start_seconds: dict[str, float] = field(default_factory=dict)
+    built: Built | None = None
+    process_peak_bytes: int | None = None
+    device_peak_bytes: int | None = None
+    counts_inferences: bool = True
+    inference_count: int | None = None
+    has_device_clock: bool = True
+    throttle_events: int | None = None
+    suspended_ns: int = 0
+
+    def add(self, event: RunEvent) -> bool:
+        """Fold one event of the worker in.
+
+        Returns:
+            False where it is not about this run, or breaks the protocol: an end before its
+            begin, inferences without as many latencies. It then changes nothing.
+        """
+        if isinstance(event, Hello) or event.run_id != self.run_id:
+            return False
+        if isinstance(event, Phase):
+            return self._add_phase(event)
+        if isinstance(event, Loaded):
+            self.model_sha256 = event.model_sha256
+            self.versions.update(event.versions)
+            self.cold_start_seconds.update(event.cold_start_seconds)
+            self.built = event.built
+        elif isinstance(event, Inferences):
+            if len(event.start_ns) != len(event.latency_ns):
+                return False
+            self.start_ns.extend(event.start_ns)
+            self.latency_ns.extend(event.latency_ns)
+            for stage, durations in event.stages_ns.items():
+                self.stages_ns.setdefault(stage, array("q")).extend(durations)
+        elif isinstance(event, Counted):
+            self.inference_count = event.inferences
+            self.counts_inferences = event.inferences is not None
+        elif isinstance(event, Finished):
+            self.outcome = self.outcome or _OUTCOMES[event.ending]
+            self.reason = self.reason or event.reason
+            self.process_peak_bytes = event.process_peak_bytes
+            self.device_peak_bytes = event.device_peak_bytes
+        return True
+
+    def _add_phase(self, event: Phase) -> bool:
+        if event.phase == "steady":
+            self.uncertain_ns = max(self.uncertain_ns, event.uncertain_ns or 0)
+        if event.edge == "begin":
+            self.begins[event.phase] = event.at_ns
+            self.ends.pop(event.phase, None)
+            return True
+        if event.at_ns < self.begins.get(event.phase, event.at_ns + 1):
+            return False
+        self.ends[event.phase] = event.at_ns
+        return True
+
+    @property
+    def phases(self) -> dict[PhaseName, Span]:
+        """Phases that ended; and the steady one, if cut short, up to its last whole inference.
+
+        Work that did not complete does not count, nor does the time that went into it.
+        """
+        spans = {
+            phase: Span(begin_ns=self.begins[phase], end_ns=end) for phase, end in self.ends.items()
+        }
+        begin = self.begins.get("steady")
+        last = max(map(add, self.start_ns, self.latency_ns), default=0)
+        if begin is not None and "steady" not in spans and last > begin:
+            spans["steady"] = Span(begin_ns=begin, end_ns=last)
+        return spans
+
+    def telemetry_window(self) -> Span | None:
+        """Return the time from which samples are needed: the steady phase and its idle phases.
+
+        ``None`` where no steady phase came about.
+        """
+        phases = self.phases
+        steady = phases.get("steady")
+        if steady is None:
+            return None
+        before, after = phases.get("baseline_before"), phases.get("baseline_after")
+        return Span(
+            begin_ns=min(steady.begin_ns, before.begin_ns if before else steady.begin_ns),
+            end_ns=max(steady.end_ns, after.end_ns if after else steady.end_ns),
+        )
+
+    def device_ns(self) -> "array[int]":
+        """Return shape (n,), the time of each inference on the device: its stages together."""
+        if not self.has_device_clock:
+            return array("q")
+        spans = [self.stages_ns[stage] for stage in _ON_DEVICE if stage in self.stages_ns]
+        return array("q", map(sum, zip(*spans, strict=True)))
+
+    def completed(self, window: Span) -> "tuple[array[int], array[int]]":
+        """Return starts, rising, and latencies of what started and completed in a window."""
+        starts, latencies = self.start_ns, self.latency_ns
+        if not all(a <= b for a, b in pairwise(starts)):
+            order = sorted(range(len(starts)), key=starts.__getitem__)
+            starts = array("q", (starts[i] for i in order))
+            latencies = array("q", (latencies[i] for i in order))
+        ends = array("q", map(add, starts, latencies))
+        if starts and starts[0] >= window.begin_ns and max(ends) <= window.end_ns:
+            return starts, latencies
+        kept = [
+            i
+            for i in range(bisect_left(starts, window.begin_ns), len(starts))
+            if ends[i] <= window.end_ns
+        ]
+        return array("q", (starts[i] for i in kept)), array("q", (latencies[i] for i in kept))
+
+
+def percentile(rising: Sequence[float], share: float) -> float:
+    """Return a percentile of sorted values, linear between the two nearest ranks.
+
+    >>> percentile([1.0, 2.0, 3.0, 10.0], 0.5)
+    2.5
+    """
+    place = (len(rising) - 1) * share
+    low = int(place)
+    high = min(low + 1, len(rising) - 1)
+    return rising[low] + (rising[high] - rising[low]) * (place - low)
+
+
+def distribution(durations_ns: Sequence[int]) -> Distribution | None:
+    """Describe durations; ``None`` where there are none.
+
+    Args:
+        durations_ns: shape (n,), in any order.
+    """
+    if not durations_ns:
+        return None
+    rising = sorted(durations_ns)
+    mean = fsum(rising) / len(rising)
+    return Distribution(
+        count=len(rising),
+        min_seconds=rising[0] / 1e9,
+        mean_seconds=min(max(mean, rising[0]), rising[-1]) / 1e9,
+        p50_seconds=percentile(rising, 0.5) / 1e9,
+        p90_seconds=percentile(rising, 0.9) / 1e9,
+        p95_seconds=percentile(rising, 0.95) / 1e9,
+        p99_seconds=percentile(rising, 0.99) / 1e9,
+        p999_seconds=percentile(rising, 0.999) / 1e9,
+        max_seconds=rising[-1] / 1e9,
+    )
+
+
+def throughput(inferences: int, batch: int, seconds: float) -> float | None:
+    """Return inputs a second; ``None`` where nothing was counted or no time passed."""
+    return inferences * batch / seconds if inferences and seconds > 0 else None

@@ -1,0 +1,89 @@
+"""Was the run steady at its end? Rate, latency, clocks, temperature and throttling say."""
+
+import statistics
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import pairwise
+from math import isnan
+
+from .run_report import Span
+from .slices import Cut
+from .utilization import clock_columns, zone_columns
+
+STEADY_WINDOWS = 6
+STEADY_INFERENCES = 5
+STEADY_RATIO = 1.05
+CLOCK_RATIO = 1.01
+SLOPE_CELSIUS_PER_SECOND = 0.1
+SLOPE_SAMPLES = 5
+
+
+def last_windows(window: Span) -> list[Span]:
+    """Return the last three of six equal windows of the steady phase."""
+    edges = [
+        window.begin_ns + (window.end_ns - window.begin_ns) * i // STEADY_WINDOWS
+        for i in range(STEADY_WINDOWS // 2, STEADY_WINDOWS + 1)
+    ]
+    return [Span(begin_ns=a, end_ns=b) for a, b in pairwise(edges)]
+
+
+def not_steady(
+    window: Span,
+    starts_ns: Sequence[int],
+    latency_ns: Sequence[int],
+    cut: Cut,
+    throttle_events: int | None,
+) -> bool:
+    """Rule 14: the run was not shown to be steady at its end.
+
+    The steady phase is cut into six windows. In the last three, the rate and the median latency
+    lie within 5 % of each other, the clocks of GPU, DLA and memory within 1 % (a gate is no
+    clock), no zone warms or cools by 0.1 °C/s; and nothing throttled. Fewer than five
+    inferences in one of them show nothing. What this board does not tell is not held against
+    the run, nor is the rate of a program that counts no inferences.
+    """
+    windows = last_windows(window)
+    end = Span(begin_ns=windows[0].begin_ns, end_ns=windows[-1].end_ns)
+    return (
+        (len(starts_ns) > 0 and _uneven(windows, starts_ns, latency_ns))
+        or clocks_changed(cut, end)
+        or steepest_slope(cut, end) >= SLOPE_CELSIUS_PER_SECOND
+        or bool(throttle_events)
+    )
+
+
+def _uneven(windows: list[Span], starts_ns: Sequence[int], latency_ns: Sequence[int]) -> bool:
+    cycles, medians = [], []
+    for span in windows:
+        low, high = bisect_left(starts_ns, span.begin_ns), bisect_left(starts_ns, span.end_ns)
+        if high - low < STEADY_INFERENCES:
+            return True
+        cycles.append((starts_ns[high - 1] - starts_ns[low]) / (high - 1 - low))
+        medians.append(statistics.median(latency_ns[low:high]))
+    return any(max(figures) > STEADY_RATIO * min(figures) for figures in (cycles, medians))
+
+
+def clocks_changed(cut: Cut, window: Span) -> bool:
+    """Tell whether a clock of GPU, DLA or memory moved by more than 1 % in a window."""
+    inside = cut.inside(window.begin_ns, window.end_ns)
+    for name, column in clock_columns(cut.columns).items():
+        hertz = [clock for clock in column[inside] if not isnan(clock)]
+        if name != "cpu" and hertz and max(hertz) > CLOCK_RATIO * min(hertz):
+            return True
+    return False
+
+
+def steepest_slope(cut: Cut, window: Span) -> float:
+    """Return the steepest change of any zone in a window, in °C/s, by a straight line.
+
+    A zone with fewer than five readings has none.
+    """
+    inside = cut.inside(window.begin_ns, window.end_ns)
+    times = [(time - window.begin_ns) / 1e9 for time in cut.times_ns[inside]]
+    steepest = 0.0
+    for column in zone_columns(cut.columns).values():
+        points = [(t, c) for t, c in zip(times, column[inside], strict=True) if not isnan(c)]
+        if len(points) >= SLOPE_SAMPLES:
+            line = statistics.linear_regression(*zip(*points, strict=True))
+            steepest = max(steepest, abs(line.slope))
+    return steepest

@@ -1,0 +1,224 @@
+"""The last hour of samples, compressed in memory, from which windows are cut."""
+
+import statistics
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from math import nan
+
+from .blocks import Block, decode, encode
+from .slices import Cut, join
+
+_RECENT = 65
+_FAR_OFF_NS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class SealedBlock:
+    """A block that takes no more samples, as it is kept in memory and in the store.
+
+    Attributes:
+        source: Where its samples came from.
+        begin_ns: CLOCK_MONOTONIC of its first sample.
+        end_ns: That of its last.
+        wall_begin_ns: Least wall time of a sample in it: of the first, unless the clock was set.
+        wall_end_ns: Greatest wall time of a sample in it.
+        count: Samples in it, at least one.
+        data: What ``blocks.encode`` made of it.
+    """
+
+    source: str
+    begin_ns: int
+    end_ns: int
+    wall_begin_ns: int
+    wall_end_ns: int
+    count: int
+    data: bytes
+
+
+class Timeline:
+    """Samples of one source, newest last.
+
+    A sample costs one number a column. About every ten seconds of sample time the open block
+    is sealed: compressed, kept, and handed to ``on_sealed`` in the thread that appended.
+    """
+
+    def __init__(
+        self,
+        span_seconds: float = 3600,
+        block_seconds: float = 10,
+        on_sealed: Callable[[SealedBlock], None] | None = None,
+        *,
+        source: str = "tegrastats",
+    ) -> None:
+        """Begin without samples.
+
+        Args:
+            span_seconds: Blocks that ended earlier than this before the newest sample go.
+            block_seconds: Sample time after which a block is sealed.
+            on_sealed: Called once for each block, in order, with no lock held.
+            source: Name of the source, kept in each block.
+        """
+        self.source = source
+        self.refused = 0
+        self._span_ns = round(span_seconds * 1e9)
+        self._block_ns = round(block_seconds * 1e9)
+        self._on_sealed = on_sealed
+        self._changed = threading.Condition()
+        self._sealed: deque[SealedBlock] = deque()
+        self._recent: deque[int] = deque(maxlen=_RECENT)
+        self._open = _empty(source)
+
+    def append(self, monotonic_ns: int, wall_ns: int, values: Mapping[str, float]) -> bool:
+        """Take one sample.
+
+        Args:
+            monotonic_ns: When its line arrived.
+            wall_ns: Wall time of the same moment.
+            values: Numbers by name, as ``flatten`` names them; what is absent is not there.
+
+        Returns:
+            False where the sample is not later than the newest one: time does not go back, so
+            it is refused and counted in ``refused``.
+        """
+        full = None
+        with self._changed:
+            if self._recent and monotonic_ns <= self._recent[-1]:
+                self.refused += 1
+                return False
+            times = self._open.times_ns
+            if times and monotonic_ns - times[0] >= self._block_ns:
+                full = self._seal()
+            self._add(monotonic_ns, wall_ns, values)
+            while self._sealed and self._sealed[0].end_ns < monotonic_ns - self._span_ns:
+                self._sealed.popleft()
+            self._changed.notify_all()
+        self._tell(full)
+        return True
+
+    def _add(self, monotonic_ns: int, wall_ns: int, values: Mapping[str, float]) -> None:
+        columns = self._open.columns
+        before = len(self._open.times_ns)
+        self._open.times_ns.append(monotonic_ns)
+        self._open.wall_ns.append(wall_ns)
+        self._recent.append(monotonic_ns)
+        for name, value in values.items():
+            column = columns.get(name)
+            if column is None:
+                column = columns[name] = array("d", [nan]) * before
+            column.append(value)
+        if len(values) < len(columns):
+            for column in columns.values():
+                if len(column) == before:
+                    column.append(nan)
+
+    def seal(self) -> None:
+        """Seal what is open, however short: before the end, or so that the store has it now."""
+        with self._changed:
+            full = self._seal() if self._open.times_ns else None
+        self._tell(full)
+
+    def _seal(self) -> SealedBlock:
+        block, self._open = self._open, _empty(self.source)
+        times, wall = block.times_ns, block.wall_ns
+        sealed = SealedBlock(
+            self.source, times[0], times[-1], min(wall), max(wall), len(times), encode(block)
+        )
+        self._sealed.append(sealed)
+        return sealed
+
+    def _tell(self, sealed: SealedBlock | None) -> None:
+        if sealed is not None and self._on_sealed is not None:
+            self._on_sealed(sealed)
+
+    def cut(self, begin_ns: int, end_ns: int, wanted: Callable[[str], bool] | None = None) -> Cut:
+        """Return the samples of a window, and the nearest one before and after it.
+
+        Args:
+            begin_ns: Start of the window; a sample on it is inside.
+            end_ns: End of the window; a sample on it is inside.
+            wanted: Says of a name whether its column is asked for; without it, all are.
+        """
+        with self._changed:
+            sealed = list(self._sealed)
+            now = self._copy_open(wanted)
+        first = max(bisect_left([block.end_ns for block in sealed], begin_ns) - 1, 0)
+        after = bisect_right([block.begin_ns for block in sealed], end_ns) + 1
+        blocks = [decode(block.data, wanted) for block in sealed[first:after]]
+        return join([*blocks, now]).around(begin_ns, end_ns)
+
+    def covers(self, wall_ns: int) -> bool:
+        """Tell whether the oldest sample is not later than a wall time."""
+        with self._changed:
+            if self._sealed:
+                return self._sealed[0].wall_begin_ns <= wall_ns
+            return bool(self._open.wall_ns) and self._open.wall_ns[0] <= wall_ns
+
+    def blocks_since(
+        self,
+        wall_ns: int,
+        until_wall_ns: int = _FAR_OFF_NS,
+        wanted: Callable[[str], bool] | None = None,
+    ) -> Iterator[Block]:
+        """Yield blocks with samples later than a wall time, oldest first, the open one too.
+
+        Args:
+            wall_ns: The time.
+            until_wall_ns: Blocks of which every sample is later than this are left out.
+            wanted: Says of a name whether its column is asked for; without it, all are.
+        """
+        with self._changed:
+            sealed = [
+                block.data
+                for block in self._sealed
+                if block.wall_end_ns > wall_ns and block.wall_begin_ns <= until_wall_ns
+            ]
+            now = self._copy_open(wanted)
+        for data in sealed:
+            yield decode(data, wanted)
+        if now.wall_ns and max(now.wall_ns) > wall_ns and min(now.wall_ns) <= until_wall_ns:
+            yield now
+
+    def _copy_open(self, wanted: Callable[[str], bool] | None = None) -> Block:
+        columns = self._open.columns.items()
+        return Block(
+            self.source,
+            self._open.times_ns[:],
+            self._open.wall_ns[:],
+            {name: column[:] for name, column in columns if wanted is None or wanted(name)},
+        )
+
+    @property
+    def latest_ns(self) -> int | None:
+        """Time of the newest sample."""
+        with self._changed:
+            return self._recent[-1] if self._recent else None
+
+    @property
+    def interval_seconds(self) -> float | None:
+        """Median time between the latest samples; ``None`` before the second one."""
+        with self._changed:
+            times = list(self._recent)
+        steps = [b - a for a, b in pairwise(times)]
+        return statistics.median(steps) / 1e9 if steps else None
+
+    @property
+    def kept_bytes(self) -> int:
+        """Size of all sealed blocks."""
+        with self._changed:
+            return sum(len(block.data) for block in self._sealed)
+
+    def wait_past(self, monotonic_ns: int, timeout_seconds: float) -> bool:
+        """Wait for a sample that is later than a time; say whether one came."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: bool(self._recent) and self._recent[-1] > monotonic_ns, timeout_seconds
+            )
+
+
+def _empty(source: str) -> Block:
+    return Block(source, array("q"), array("q"), {})

@@ -1,0 +1,126 @@
+"""What a person at a terminal sees of the daemon; without one, plain log lines."""
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+from typing import TextIO
+
+from ... import __version__
+from ...collectors.base import Clock
+from ..settings.config import Telemetry, Workload
+from .service import Service
+
+# What a worker's last words may hold, and a terminal would obey.
+_UNPRINTABLE = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)
+}
+
+
+class Console(logging.Handler):
+    """Prints log lines, and under them, on a terminal, one line that follows the runs."""
+
+    def __init__(self, stream: TextIO = sys.stderr) -> None:
+        """Take over the log of the whole process."""
+        super().__init__(logging.INFO)
+        self._stream = stream
+        self._watched = stream.isatty()
+        self._status = ""
+        # The journal stamps its lines itself.
+        stamp = "" if "JOURNAL_STREAM" in os.environ else "%(asctime)s "
+        self.setFormatter(logging.Formatter(f"{stamp}%(levelname)s %(message)s", "%H:%M:%S"))
+        root = logging.getLogger()
+        root.addHandler(self)
+        root.setLevel(logging.INFO)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one line above the status line."""
+        said = self.format(record).translate(_UNPRINTABLE)
+        self._write(f"\r\033[K{said}\n{self._status}" if self._watched else f"{said}\n")
+
+    def _write(self, text: str) -> None:
+        # Whoever read this may be gone (a pipe into head, a closed terminal); the daemon goes on.
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+            self._stream.flush()
+
+    def show(self, status: str) -> None:
+        """Replace the status line, cut to the width of the terminal."""
+        with self.lock or threading.RLock():
+            width = 80
+            with contextlib.suppress(OSError, ValueError):
+                width = os.get_terminal_size(self._stream.fileno()).columns or width
+            self._status = status[: width - 1]
+            self._write(f"\r\033[K{self._status}")
+
+    def follow(self, service: Service, stopping: threading.Event, clock: Clock) -> None:
+        """Keep the status line until the daemon stops; returns at once where nobody watches."""
+        next_ns = clock.monotonic_ns()
+        while self._watched and not clock.wait(stopping, next_ns):
+            next_ns += 1_000_000_000
+            self.show(status_line(service, clock.monotonic_ns()))
+
+    def close(self) -> None:
+        """Leave the terminal as it was found."""
+        with self.lock or threading.RLock():
+            if self._watched and self._status:
+                self._status = ""
+                self._write("\r\033[K")
+        super().close()
+
+
+def status_line(service: Service, now_ns: int) -> str:
+    """Say in one line what runs now and what comes next."""
+    states = service.ledger.snapshot.workloads.values()
+    active = [state.workload for state in states if state.active_run]
+    parts = [f"running {', '.join(active)}" if active else "idle"]
+    soon = next((due for due in service.planned() if due.workload.name not in active), None)
+    if soon is not None:
+        seconds = max(0, round((soon.due_ns - now_ns) / 1e9))
+        parts.append(f"next {soon.workload.name} in {seconds} s")
+    parts.append("Ctrl-C ends")
+    return " · ".join(parts)
+
+
+def first_screen(service: Service, state_dir: os.PathLike[str]) -> list[str]:
+    """Return the lines that greet a person: where the page is, what is read, what will run."""
+    config = service.config
+    heading = f"tegrascope {__version__}"
+    if service.ledger.snapshot.environment.simulated:
+        heading += " · simulated: these figures are of no real board"
+    lines = [
+        heading,
+        f"  page       {service.url}",
+        f"  metrics    {service.url}metrics",
+        f"  runs       {service.url}api/v1/runs",
+        f"  telemetry  {_telemetry(config.telemetry)}",
+        f"  state      {os.fspath(state_dir)}",
+    ]
+    if not config.workloads:
+        lines.append("  workloads  none: telemetry only (add workloads: to the configuration)")
+    for number, workload in enumerate(config.workloads):
+        lines.append(f"  {'workloads' if number == 0 else '':10} {_workload(workload)}")
+    return lines
+
+
+def _telemetry(telemetry: Telemetry) -> str:
+    what = {
+        "tegrastats": " ".join(telemetry.tegrastats.command),
+        "nvml": f"NVML of GPU {telemetry.nvml.gpu}",
+        "replay": f"replay of {telemetry.replay.path}",
+        "stream": f"lines from {telemetry.stream.path}",
+        "simulator": f"simulated {telemetry.simulator.board}",
+    }[telemetry.source]
+    return f"{what}, every {telemetry.interval:g} s"
+
+
+def _workload(workload: Workload) -> str:
+    if workload.every is not None:
+        when = f"every {workload.every:g} s"
+        when += f", first after {workload.offset:g} s" if workload.offset else ""
+    elif workload.cron is not None:
+        when = f"cron {workload.cron}"
+    else:
+        when = "marked by its application" if workload.is_window else "on demand"
+    return f"{workload.name} · {workload.device} · {workload.engine} · {when}"

@@ -1,0 +1,146 @@
+"""The thread of one lane: a job becomes a RunReport, announced, run, paired and committed."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Collection
+
+from ..session.executor import Lane, Verdict
+from ..session.pairing import Flight, Job, Pairing, describe, make_order
+from ..settings.config import Workload
+
+_LOG = logging.getLogger(__name__)
+
+
+class LaneRunner:
+    """The thread of one lane: one run at a time, each workload waiting at most once."""
+
+    def __init__(self, lane: Lane, pairing: Pairing) -> None:
+        """Prepare.
+
+        Args:
+            lane: The accelerator's worker.
+            pairing: What the lanes share.
+        """
+        self.lane = lane
+        self._pairing = pairing
+        self._waiting: deque[Job] = deque()
+        self._current: Job | None = None
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._unused = False
+        self._thread = threading.Thread(target=self._loop, name=f"lane-{lane.device}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to take jobs."""
+        self._thread.start()
+
+    def submit(self, job: Job) -> str | None:
+        """Take a job, or record it as skipped where its overlap policy says so.
+
+        Returns:
+            Why it will not run; ``None`` where it will.
+        """
+        with self._changed:
+            busy = self._current is not None or bool(self._waiting)
+            waits = any(job.workload.name == other.workload.name for other in self._waiting)
+            if self._stopping:
+                reason, sentence = "stopping", "the daemon is stopping"
+            elif waits:
+                reason, sentence = "overlap", "an earlier run of its own waits"
+            elif busy and job.workload.overlap == "skip":
+                reason, sentence = "overlap", "its lane is busy"
+            else:
+                self._waiting.append(job)
+                self._changed.notify_all()
+                return None
+        self._refuse(job, Verdict("skipped", f"{reason}: {sentence}"))
+        self._pairing.ledger.skipped(reason)
+        return sentence
+
+    def keep(self, workloads: Collection[Workload]) -> None:
+        """Let no job wait that is not of these workloads, and end a worker with nothing to do."""
+        with self._changed:
+            dropped = [job for job in self._waiting if job.workload not in workloads]
+            self._waiting = deque(job for job in self._waiting if job.workload in workloads)
+            self._unused = not any(one.device == self.lane.device for one in workloads)
+            self._changed.notify_all()
+        for job in dropped:
+            self._refuse(job, Verdict("cancelled", "the configuration was changed"))
+
+    def cancel(self) -> None:
+        """End the run in flight as cancelled, and drop those that wait."""
+        with self._changed:
+            self._stopping = True
+            dropped = list(self._waiting)
+            self._waiting.clear()
+            self._changed.notify_all()
+        self.lane.cancel()
+        for job in dropped:
+            self._refuse(job, Verdict("cancelled", "the daemon is stopping"))
+
+    def join(self, timeout_seconds: float) -> None:
+        """Wait for the thread's end."""
+        self._thread.join(timeout_seconds)
+
+    def _loop(self) -> None:
+        while True:
+            with self._changed:
+                self._current = None
+                self._changed.wait_for(lambda: self._waiting or self._stopping or self._unused)
+                if self._stopping:
+                    break
+                self._unused = False
+                job = self._current = self._waiting.popleft() if self._waiting else None
+            if job is None:
+                self.lane.close()
+            else:
+                self._run_safely(job)
+        self.lane.close()
+
+    def _run_safely(self, job: Job) -> None:
+        try:
+            self._run(job)
+        except Exception:
+            _LOG.exception("%s: run %s failed in the daemon", job.workload.name, job.run_id)
+            try:
+                self._give_up(job)
+            except Exception:
+                _LOG.exception("%s: run %s is lost", job.workload.name, job.run_id)
+
+    def _give_up(self, job: Job) -> None:
+        self.lane.close()  # its worker may be at it still
+        self._pairing.load.set(job.workload.device, 0.0, self._pairing.clock.monotonic_ns())
+        self._pairing.windows.drop(job.run_id)
+        self._refuse(job, Verdict("failed", "the daemon itself failed on it; see its log"))
+
+    def _run(self, job: Job) -> None:
+        shared, workload = self._pairing, job.workload
+        flight = Flight(shared, job)
+        shared.store.begin(flight.report(Verdict("failed", "the daemon ended during the run")))
+        shared.ledger.run_began(
+            workload.name, job.run_id, flight.trace.lateness_seconds, shared.clock.wall_ns() / 1e9
+        )
+        _LOG.info("%s: run %s begins on %s", workload.name, job.run_id, workload.device)
+        verdict = self.lane.run(
+            make_order(job, shared.model_directory, shared.engine_directory),
+            workload.timeout_seconds,
+            flight.take,
+        )
+        flight.land()
+        if verdict.outcome != "cancelled":
+            flight.await_telemetry()
+        report = flight.report(verdict)
+        shared.store.finish(report)
+        shared.ledger.run_ended(report)
+        if verdict.unavailable:
+            shared.ledger.skipped("unavailable")
+        level = logging.INFO if report.outcome == "ok" else logging.WARNING
+        _LOG.log(level, "%s", describe(report))
+
+    def _refuse(self, job: Job, verdict: Verdict) -> None:
+        """Record a run of which there is nothing to tell but its verdict."""
+        report = Flight(self._pairing, job).report(verdict)
+        self._pairing.store.finish(report)
+        self._pairing.ledger.run_ended(report)
+        _LOG.warning("%s", describe(report))

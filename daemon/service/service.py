@@ -1,0 +1,451 @@
+"""Wires the parts, runs them, reloads and stops them, and tells systemd."""
+
+import asyncio
+import logging
+import os
+import queue
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...collectors.base import SYSTEM_CLOCK, Clock
+from ...collectors.board.facts import read_power_mode
+from ...collectors.board.readers import clocks_locked
+from ...collectors.board.thermal import read_trips
+from ...collectors.lines.collector import LineCollector
+from ...collectors.simulator.load import LoadBoard
+from ...parsers.errors import Mendable
+from ..export.snapshot import Snapshot
+from ..export.state import Ledger
+from ..http import Serving, make_app
+from ..measure.energy import EnergyCounters
+from ..measure.timeline import SealedBlock, Timeline
+from ..memory import give_back
+from ..secret import read_token
+from ..server import guarded, serve, url_of
+from ..session.executor import Lane
+from ..session.pairing import Job, Pairing, Windows
+from ..session.process_signals import END, RELOAD, Signals
+from ..session.sources import (
+    board_root,
+    environment_of,
+    lane_occupancy,
+    open_companions,
+    open_telemetry,
+)
+from ..session.telemetry import TelemetryFeed
+from ..session.windows import WindowKeeper
+from ..settings.config import Config
+from ..settings.identity import boot_id, new_run_id
+from ..store.history import History
+from ..store.store import Owner, Store
+from .runs import LaneRunner
+from .scheduler import Due, Now, Scheduler
+from .watchdog import Watchdog, tell_systemd, watchdog_seconds
+
+if TYPE_CHECKING:
+    from ..web_rules import WebRules
+
+_LOG = logging.getLogger(__name__)
+_TICK_NS = 1_000_000_000
+_PRUNE_NS = 3600 * 1_000_000_000
+_TRIM_NS = 15 * 1_000_000_000
+_RETRY_NS = 5 * 1_000_000_000
+# The power mode of a board can be changed at any time.
+_FACTS_NS = 10 * 1_000_000_000
+# A wall clock may be set at any time, so cron is looked at this often at least.
+_LOOK_NS = 10 * 1_000_000_000
+# Sources that are kept alive; any other may end by itself, and nothing is wrong then.
+_KEPT_ALIVE = ("tegrastats", "nvml")
+
+
+class Service:
+    """The daemon.
+
+    Attributes:
+        config: In force.
+        ledger: What a scrape sees.
+        url: Where the page is.
+        load_config: Reads the configuration again at a reload; ``None`` where it is built in.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        state_dir: Path,
+        listener: socket.socket,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        rules: "WebRules | None" = None,
+    ) -> None:
+        """Open the store and make the parts; nothing runs before ``start``.
+
+        Args:
+            config: What to run.
+            state_dir: Where runs, models and the token are kept.
+            listener: Where to serve, already bound.
+            clock: The time.
+            rules: The web configuration file; ``None`` without one.
+
+        Raises:
+            Mendable: The state directory can't be written.
+        """
+        self.config = config
+        self.url = url_of(listener, tls=rules is not None and rules.has_tls)
+        self.load_config: Callable[[], Config] | None = None
+        self._listener = listener
+        self._rules = rules
+        self._state_dir = state_dir
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._replan = threading.Event()
+        self._planning = threading.Lock()
+        self._reloading = threading.Lock()
+        self._sealed: queue.SimpleQueue[SealedBlock] = queue.SimpleQueue()
+        database = config.store.path or state_dir / "tegrascope.db"
+        self._token = read_token(config.http.token_file or state_dir / "token")
+        self._owner = Owner(database)
+        try:
+            self._store = Store(database, boot_id())
+        except Mendable:
+            self._owner.release()
+            raise
+        self.ledger = Ledger(Snapshot(limits=config.limits))
+        self._timeline = Timeline(on_sealed=self._sealed.put)
+        self._energy = EnergyCounters()
+        self._load = LoadBoard()
+        self._pairing = Pairing(
+            store=self._store,
+            ledger=self.ledger,
+            timeline=self._timeline,
+            load=self._load,
+            windows=Windows(),
+            rule=lambda: self._energy.rule,
+            clock=clock,
+            model_directory=state_dir / "models",
+            engine_directory=state_dir / "engines",
+        )
+        self._keeper = WindowKeeper(self._pairing, lambda: self.config.workloads)
+        self._runners: dict[str, LaneRunner] = {}
+        self._feed: TelemetryFeed | None = None
+        self._board_root: Path | None = None
+        self._scheduler = Scheduler((), self._now())
+        self._watchdog = Watchdog(watchdog_seconds())
+        self._reloaded = ""
+        self._threads: list[threading.Thread] = []
+
+    def start(self, greet: Callable[[], None] = lambda: None) -> None:
+        """Start telemetry, lanes, schedule and housekeeping.
+
+        Args:
+            greet: Called when nothing can go wrong any more, and before the first run.
+
+        Raises:
+            Mendable: The source can't be opened, or the store not be written; ``stop`` is due.
+        """
+        for run_id in self._store.recover():
+            _LOG.warning("run %s was in flight when the daemon died: closed as failed", run_id)
+        self._start_telemetry(self.config, self._open_telemetry(self.config))
+        self._plan(self.config)
+        self._keeper.start()
+        greet()
+        for name, loop in (("scheduler", self._schedule), ("housekeeping", self._keep_house)):
+            thread = threading.Thread(target=loop, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def run(self, signals: Signals) -> None:
+        """Serve until SIGTERM or SIGINT; SIGHUP asks ``reload`` for a new configuration."""
+        try:
+            asyncio.run(self._serve(signals))
+        finally:
+            signals.ignore()
+
+    async def _serve(self, signals: Signals) -> None:
+        stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        signals.call(END, lambda: loop.call_soon_threadsafe(stopped.set))
+        signals.call(RELOAD, lambda: threading.Thread(target=self.reload, daemon=True).start())
+        serving = Serving(
+            ledger=self.ledger,
+            timeline=self._timeline,
+            history=History(self._store.path),
+            clock=self._clock,
+            problem=self.problem,
+            note=self.note,
+            rule=lambda: self._energy.rule,
+            start_run=self.start_run,
+            mark_window=self._keeper.take,
+            token=self._token,
+        )
+
+        async def until_stopped() -> None:
+            await stopped.wait()
+
+        tell_systemd("READY=1", f"STATUS={self.status()}")
+        try:
+            await serve(
+                guarded(make_app(serving), self._rules, self._token, self._clock),
+                self._listener,
+                until_stopped,
+                self._rules,
+            )
+        finally:
+            signals.ignore()  # while there is a loop to which the end could still be told
+
+    def stop(self) -> None:
+        """End everything in under three seconds; a run in flight is recorded as cancelled."""
+        tell_systemd("STOPPING=1")
+        self._stopping.set()
+        self._replan.set()
+        with self._reloading:  # what a reload has begun is there to be ended
+            pass
+        for runner in self._runners.values():
+            runner.cancel()
+        if self._feed is not None:
+            self._feed.stop()
+        self._keeper.stop()
+        for runner in self._runners.values():
+            runner.join(timeout_seconds=2.0)
+        for thread in self._threads:
+            thread.join(timeout=0.5)
+        self._timeline.seal()
+        self._write_blocks()
+        self._store.close()
+        self._owner.release()
+        self._listener.close()
+
+    def reload(self) -> None:
+        """Take a new configuration; a bad one is refused and the old one stays in force."""
+        if self.load_config is None:
+            _LOG.warning("nothing to reload: the configuration is built in")
+            return
+        with self._reloading:
+            if self._stopping.is_set():
+                return
+            tell_systemd("RELOADING=1")
+            try:
+                self._take(self.load_config())
+            except Mendable as error:
+                problems = getattr(error, "problems", (str(error),))
+                _LOG.error("reload refused, the old configuration stays: %s", "; ".join(problems))
+                self._reloaded = "the last reload was refused"
+            except Exception:
+                _LOG.exception("reload failed")
+                self._reloaded = "the last reload failed; see the log"
+            else:
+                _LOG.info("reloaded: %d workload(s)", len(self.config.workloads))
+                self._reloaded = ""
+            tell_systemd("READY=1", f"STATUS={self.status()}")
+
+    def _take(self, config: Config) -> None:
+        """Bring a configuration into force; whatever can be refused about it is, before that."""
+        old = self.config
+        other_source = (old.telemetry, old.board) != (config.telemetry, config.board)
+        collector = self._open_telemetry(config) if other_source else None
+        for section in ("http", "store"):
+            if getattr(old, section) != getattr(config, section):
+                _LOG.warning("%s: changed; it comes into force at the next start", section)
+        if collector is not None:
+            self._start_telemetry(config, collector)
+        if old.workloads != config.workloads:
+            self._plan(config)
+        self.ledger.update(limits=config.limits)
+        self.config = config
+
+    def start_run(self, name: str) -> str:
+        """Run a configured workload now.
+
+        Returns:
+            The run's id.
+
+        Raises:
+            Mendable: There is no such workload, or its lane takes no more.
+        """
+        workload = next((one for one in self.config.workloads if one.name == name), None)
+        if workload is None:
+            known = ", ".join(one.name for one in self.config.workloads) or "none"
+            raise Mendable(f"no workload {name}", f"configured are: {known}")
+        if workload.is_window:
+            raise Mendable(f"{name} is run by its own application", "see POST /api/v1/windows")
+        job = Job(new_run_id(), workload, None)
+        refusal = self._runners[workload.device].submit(job)
+        if refusal is not None:
+            raise Mendable(f"{name} does not run: {refusal}", "try again later")
+        return job.run_id
+
+    def problem(self) -> str | None:
+        """Say why the daemon is not ready: telemetry first, then the store."""
+        telemetry = self._telemetry_problem()
+        if telemetry is not None:
+            return telemetry
+        if self._store.problem is not None:
+            return f"the store does not write: {self._store.problem}"
+        return None
+
+    def note(self) -> str | None:
+        """Say what is less than it could be, though the daemon is ready."""
+        if any(source.lacks_root for source in self.ledger.snapshot.sources):
+            return (
+                "tegrastats shows no DLA, EMC and engines, as without root: "
+                "systemctl enable --now tegrascope-tegrastats.socket"
+            )
+        return None
+
+    def status(self) -> str:
+        """Say in one line how things are, for ``systemctl status``."""
+        parts = (self.problem(), self.note(), self._reloaded)
+        return "; ".join((f"serving {self.url}", *filter(None, parts)))
+
+    def _telemetry_problem(self) -> str | None:
+        now_ns = self._clock.monotonic_ns()
+        for source in self.ledger.snapshot.sources:
+            if not source.is_fresh(now_ns):
+                why = self._feed.why() if self._feed is not None else None
+                return f"no fresh sample from {source.name}" + (f": {why}" if why else "")
+        return None
+
+    def _look_after_watchdog(self) -> None:
+        kept_alive = self.config.telemetry.source in _KEPT_ALIVE
+        self._watchdog.look(
+            self._clock.monotonic_ns(),
+            telemetry=self._telemetry_problem() if kept_alive else None,
+            store_wants_restart=self._store.wants_restart,
+            status=self.status(),
+        )
+
+    def planned(self) -> list[Due]:
+        """Return the next run of each workload that runs by the clock."""
+        return self._scheduler.planned()
+
+    def _now(self) -> Now:
+        return Now(self._clock.monotonic_ns(), self._clock.wall_ns())
+
+    def _open_telemetry(self, config: Config) -> LineCollector:
+        return open_telemetry(config.telemetry, self._load, self._clock)
+
+    def _start_telemetry(self, config: Config, collector: LineCollector) -> None:
+        if self._feed is not None:
+            self._feed.stop()
+        self._timeline.seal()
+        self._timeline.source = collector.source.name
+        self._board_root = board_root(config.telemetry)
+        self.ledger.update(
+            environment=environment_of(config, collector.source.is_live),
+            trips_celsius={} if self._board_root is None else read_trips(self._board_root),
+            beside={},
+            companions_up={},
+        )
+        self._feed = TelemetryFeed(
+            collector,
+            timeline=self._timeline,
+            energy=self._energy,
+            ledger=self.ledger,
+            occupancy=lambda begin_ns, end_ns: lane_occupancy(
+                self._load, self._runners, begin_ns, end_ns
+            ),
+            rule=config.board,
+            companions=open_companions(config.telemetry, self._clock),
+        )
+        self._feed.start()
+
+    def _plan(self, config: Config) -> None:
+        workloads = tuple(one for one in config.workloads if not one.is_window)
+        for workload in workloads:
+            if workload.device not in self._runners:
+                lane = Lane(workload.device, cwd=self._state_dir, clock=self._clock)
+                runner = LaneRunner(lane, self._pairing)
+                runner.start()
+                self._runners[workload.device] = runner
+        self.ledger.set_workloads(
+            {one.name: one.device for one in config.workloads},
+            {one.name: one.labels for one in config.workloads},
+        )
+        with self._planning:
+            self._scheduler.replan(workloads, self._now())
+        for runner in self._runners.values():
+            runner.keep(workloads)
+        self._replan.set()
+
+    def _schedule(self) -> None:
+        while not self._stopping.is_set():
+            now = self._now()
+            with self._planning:
+                found = self._scheduler.due(now)
+            for due in found:
+                self._runners[due.workload.device].submit(
+                    Job(new_run_id(), due.workload, due.due_ns)
+                )
+            self._note_missed()
+            next_ns = self._scheduler.next_ns()
+            look_ns = now.monotonic_ns + _LOOK_NS
+            self._clock.wait(self._replan, look_ns if next_ns is None else min(look_ns, next_ns))
+            self._replan.clear()
+
+    def _note_missed(self) -> None:
+        for name, count in self._scheduler.missed.items():
+            _LOG.warning("%s: %d run(s) missed", name, count)
+            self.ledger.skipped("missed", count)
+        self._scheduler.missed.clear()
+
+    def _keep_house(self) -> None:
+        next_ns = pruned_ns = retried_ns = trimmed_ns = facts_ns = self._clock.monotonic_ns()
+        self._prune()
+        while not self._clock.wait(self._stopping, next_ns):
+            now_ns = self._clock.monotonic_ns()
+            next_ns = max(next_ns + _TICK_NS, now_ns)
+            self._write_blocks()
+            self._keeper.tick()
+            if self._feed is not None:
+                self._feed.refresh()
+            self.ledger.update(
+                store_write_errors=self._store.write_errors,
+                store_problem=self._store.problem,
+                store_free_bytes=_free_bytes(self._store.path.parent),
+            )
+            if now_ns - facts_ns > _FACTS_NS:
+                facts_ns = now_ns
+                self._look_at_board()
+            if now_ns - pruned_ns > _PRUNE_NS:
+                pruned_ns = now_ns
+                self._prune()
+            if now_ns - retried_ns > _RETRY_NS:
+                retried_ns = now_ns
+                self._store.flush()
+            if now_ns - trimmed_ns > _TRIM_NS:
+                trimmed_ns = now_ns
+                give_back()
+            self._look_after_watchdog()
+
+    def _look_at_board(self) -> None:
+        root = self._board_root
+        if root is not None:
+            self.ledger.describe(
+                power_mode=read_power_mode(root), clocks_locked=clocks_locked(root)
+            )
+
+    def _write_blocks(self) -> None:
+        while True:
+            try:
+                self._store.add_block(self._sealed.get_nowait())
+            except queue.Empty:
+                return
+
+    def _prune(self) -> None:
+        store = self.config.store
+        self._store.prune(
+            self._clock.wall_ns(),
+            int(store.samples_retention * 1e9),
+            int(store.runs_retention * 1e9),
+        )
+
+
+def _free_bytes(directory: Path) -> int | None:
+    """Return what a user without privileges may still write there."""
+    try:
+        disk = os.statvfs(directory)
+    except OSError:
+        return None
+    return disk.f_bavail * disk.f_frsize

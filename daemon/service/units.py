@@ -1,0 +1,116 @@
+"""What ``tegrascope service install`` puts where, for an installation by pip or pipx."""
+
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from ...parsers.errors import Mendable
+
+MARK = "# Written by `tegrascope service install`; `systemctl edit` adds to it and survives.\n"
+STATE = ("/var/lib/tegrascope", "/var/cache/tegrascope")
+SETTINGS = ("/etc/tegrascope.yaml", "/etc/default/tegrascope")
+_UNITS = "/etc/systemd/system"
+_SYSUSERS = "/etc/sysusers.d/tegrascope.conf"
+# The sandbox hides these from the service, whatever their mode.
+_HIDDEN = ("/home", "/root", "/run/user")
+
+
+@dataclass(frozen=True)
+class File:
+    """One file to be written.
+
+    Attributes:
+        path: Where, as the service will see it.
+        text: What.
+        is_setting: Whether it is the user's from then on, and is never written over.
+    """
+
+    path: str
+    text: str
+    is_setting: bool = False
+
+
+def own_program() -> str:
+    """Return the command that starts tegrascope as it is installed now."""
+    beside = Path(sys.executable).with_name("tegrascope")
+    return str(beside) if beside.is_file() else f"{sys.executable} -m tegrascope"
+
+
+def check_visible(program: str | None) -> None:
+    """See to it that the service's user will find a program of this machine.
+
+    Args:
+        program: What starts tegrascope; ``None`` is this installation.
+
+    Raises:
+        Mendable: It lies where the sandbox or the modes of directories hide it.
+    """
+    mend = (
+        "install it for all: sudo python3 -m venv --system-site-packages /opt/tegrascope && "
+        "sudo /opt/tegrascope/bin/pip install tegrascope && "
+        "sudo /opt/tegrascope/bin/tegrascope service install"
+    )
+    path = Path((program or sys.executable).split()[0])
+    for place in sorted({path.absolute(), path.resolve()}):
+        hidden = next((one for one in _HIDDEN if place.is_relative_to(one)), None)
+        if hidden is not None:
+            raise Mendable(f"{place}: the service may not look into {hidden}", mend)
+        for parent in place.parents:
+            if parent.exists() and not parent.stat().st_mode & 0o001:
+                raise Mendable(f"{place}: only some users may enter {parent}", mend)
+
+
+def installed_files(program: str, tegrastats: str | None = None) -> list[File]:
+    """Return all files of the service.
+
+    Args:
+        program: What starts tegrascope.
+        tegrastats: Where that program is; ``None`` looks for it.
+    """
+    source = files(__package__.partition(".")[0]) / "systemd"
+    tegrastats = tegrastats or shutil.which("tegrastats") or "/usr/bin/tegrastats"
+    found = []
+    for entry in sorted(source.iterdir(), key=lambda one: one.name):
+        if not entry.name.endswith((".service", ".socket")):
+            continue
+        text = entry.read_text(encoding="utf-8")
+        for name, path in (
+            ("tegrascope-dla-trace", _reader_of(program)),
+            ("tegrascope", program),
+            ("tegrastats", tegrastats),
+        ):
+            text = re.sub(rf"^(Exec\w+=)/usr/bin/{name}(?![\w-])", rf"\1{path}", text, flags=re.M)
+        found.append(File(f"{_UNITS}/{entry.name}", MARK + text))
+    found.append(File(_SYSUSERS, MARK + (source / "tegrascope.sysusers").read_text("utf-8")))
+    for path, name in zip(SETTINGS, ("tegrascope.yaml", "tegrascope.default"), strict=True):
+        found.append(File(path, (source / name).read_text("utf-8"), is_setting=True))
+    return found
+
+
+def _reader_of(program: str) -> str:
+    """Return what starts the DLA trace reader of an installation."""
+    if program.endswith(" -m tegrascope"):
+        return f"{program}.collectors.dla_reader"
+    return str(Path(program).with_name("tegrascope-dla-trace"))
+
+
+def units_present(root: Path) -> list[Path]:
+    """Return the unit files that an ``install`` left, of this version or another."""
+    return sorted(
+        path
+        for path in (root / _UNITS.lstrip("/")).glob("tegrascope*")
+        if path.is_file() and path.read_text("utf-8").startswith(MARK)
+    )
+
+
+def drop_ins(root: Path) -> list[Path]:
+    """Return the directories of what was added to the units by hand."""
+    return sorted((root / _UNITS.lstrip("/")).glob("tegrascope*.d"))
+
+
+def sysusers_file(root: Path) -> Path:
+    """Return where the user is declared."""
+    return root / _SYSUSERS.lstrip("/")

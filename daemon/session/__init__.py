@@ -1,0 +1,1 @@
+"""One measuring session: sources, timeline, energy counters, executors and completion of runs."""

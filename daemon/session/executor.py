@@ -1,0 +1,204 @@
+"""One worker process for each accelerator: told what to run, watched, and killed past its deadline.
+
+A driver that hangs or crashes takes down the worker; the lane starts another for the next run.
+"""
+
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...collectors.base import SYSTEM_CLOCK, Clock, Stamped
+from ...collectors.children.process import LineChild, Quiet
+from ...collectors.worker.child import process_arguments
+from ...parsers.errors import ParseError
+from ...parsers.inference.events import (
+    Finished,
+    Hello,
+    Order,
+    Phase,
+    Process,
+    RunEvent,
+    parse_run_event,
+    render_event,
+)
+from ..measure.run_report import Outcome
+
+_LOG = logging.getLogger(__name__)
+_START_SECONDS = 60.0
+WORKER = (sys.executable, "-m", "tegrascope.collectors.worker.child")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a run ended, as far as its lane can tell.
+
+    Attributes:
+        outcome: For the run record.
+        reason: One line; ``None`` for ``ok``.
+        unavailable: True where the back-end or the device is not on this machine.
+    """
+
+    outcome: Outcome
+    reason: str | None = None
+    unavailable: bool = False
+
+
+class Lane:
+    """One accelerator's worker; ``run`` belongs to one thread, ``cancel`` to any."""
+
+    def __init__(
+        self,
+        device: str,
+        *,
+        argv: tuple[str, ...] = WORKER,
+        cwd: Path | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Prepare; the worker is started for the first run.
+
+        Args:
+            device: ``gpu``, ``dla0``, ``dla1`` or ``cpu``.
+            argv: The worker's program; ``--lane DEVICE`` is added.
+            cwd: Where the worker runs; Python puts that directory on the worker's path.
+            clock: Where the deadline comes from.
+        """
+        self.device = device
+        self._cwd = cwd
+        self._argv = (*argv, "--lane", device)
+        self._clock = clock
+        self._child: LineChild | None = None
+        self._process = Process()
+        self._lock = threading.Lock()
+        self._cancelled = threading.Event()
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's process; ``None`` where none runs."""
+        child = self._child
+        return None if child is None else child.pid
+
+    def cancel(self) -> None:
+        """End the run in flight, and all that follow, as ``cancelled``."""
+        self._cancelled.set()
+        with self._lock:
+            if self._child is not None:
+                self._child.wake()
+
+    def close(self) -> None:
+        """End the worker."""
+        with self._lock:
+            child, self._child = self._child, None
+        if child is not None:
+            child.end()
+
+    def finish(self, seconds: float) -> None:
+        """Let the worker end by itself, since no more orders come.
+
+        A profiler that watches it writes its report then.
+
+        Args:
+            seconds: It is ended after so long.
+        """
+        child = self._child
+        if child is not None:
+            child.close_input()
+            until_ns = self._clock.monotonic_ns() + int(seconds * 1e9)
+            while isinstance(child.read((until_ns - self._clock.monotonic_ns()) / 1e9), Stamped):
+                pass
+        self.close()
+
+    def run(
+        self, order: Order, deadline_seconds: float, on_event: Callable[[RunEvent], None]
+    ) -> Verdict:
+        """Have the worker run an order, and wait for its end.
+
+        Args:
+            order: What to run.
+            deadline_seconds: The worker is killed after it.
+            on_event: Called with each event of the run, in this thread.
+
+        Returns:
+            How it ended; never an exception, whatever the worker does.
+        """
+        deadline_ns = self._clock.monotonic_ns() + int(deadline_seconds * 1e9)
+        if self._child is not None and (self._child.exited or self._process != order.process):
+            self.close()
+        self._process = order.process
+        if self._child is None:
+            refusal = self._start(deadline_seconds)
+            if refusal is not None:
+                return refusal
+        child = self._child
+        if child is None:
+            return Verdict("cancelled", "the daemon is stopping")
+        if not child.send(render_event(order)):
+            return self._bury(child, "does not take orders")
+        phase = "start"
+        while True:
+            left = (deadline_ns - self._clock.monotonic_ns()) / 1e9
+            got = child.read(max(0.0, left))
+            if isinstance(got, Stamped):
+                try:
+                    event = parse_run_event(got.value)
+                except ParseError:
+                    continue
+                if isinstance(event, Hello) or event.run_id != order.run_id:
+                    continue
+                if isinstance(event, Finished):
+                    on_event(event)
+                    return _verdict(event)
+                if isinstance(event, Phase):
+                    phase = event.phase
+                on_event(event)
+            elif got is Quiet.WOKEN:
+                if self._cancelled.is_set():
+                    self.close()
+                    return Verdict("cancelled", "the daemon is stopping")
+            elif got is Quiet.TIMEOUT:
+                self.close()
+                reason = f"no end after {deadline_seconds:g} s, in phase {phase}; worker killed"
+                return Verdict("timeout", reason)
+            else:
+                return self._bury(child, f"ended in phase {phase}")
+
+    def _start(self, deadline_seconds: float) -> Verdict | None:
+        """Start a worker and hear its first word; return what went wrong, if anything."""
+        try:
+            argv = (*self._argv, *process_arguments(self._process))
+            child = LineChild(argv, stdin=True, cwd=self._cwd, clock=self._clock)
+        except Exception as error:  # whatever it is, it is this run's end and not the lane's
+            return Verdict("failed", f"the worker does not start: {error}")
+        with self._lock:
+            self._child = child
+            if self._cancelled.is_set():
+                child.wake()
+        seconds = min(_START_SECONDS, deadline_seconds)
+        got = child.read(seconds)
+        if got is Quiet.WOKEN:
+            self.close()
+            return Verdict("cancelled", "the daemon is stopping")
+        if got is Quiet.TIMEOUT:
+            self.close()
+            return Verdict("timeout", f"the worker said nothing for {seconds:g} s; worker killed")
+        if not isinstance(got, Stamped):
+            return self._bury(child, "said nothing")
+        return None
+
+    def _bury(self, child: LineChild, what: str) -> Verdict:
+        self.close()
+        if child.returncode is not None and child.returncode < 0:
+            what += f", by signal {-child.returncode}"
+        elif child.returncode is not None:
+            what += f", with status {child.returncode}"
+        words = f"; its last words: {child.last_words[-1]}" if child.last_words else ""
+        _LOG.warning("%s: the worker %s%s", self.device, what, words)
+        return Verdict("failed", f"the worker {what}{words}")
+
+
+def _verdict(event: Finished) -> Verdict:
+    if event.ending == "unavailable":
+        return Verdict("skipped", f"unavailable: {event.reason}", unavailable=True)
+    return Verdict(event.ending, event.reason)

@@ -1,0 +1,243 @@
+"""From settings to a source of lines.
+
+Each kind of source is imported where it is asked for: a daemon has one of them, and its memory is
+counted.
+"""
+
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from platform import python_version
+
+from ... import __version__
+from ...collectors.base import Clock, Companion, LineSource
+from ...collectors.board.facts import is_tegra, read_board_facts
+from ...collectors.lines.collector import LineCollector, TegrastatsCollector, tegrastats_command
+from ...collectors.lines.program import ProcessSource
+from ...collectors.simulator.load import LoadBoard
+from ..measure.run_report import Environment
+from ..settings.config import Config, Telemetry
+
+_LOG = logging.getLogger(__name__)
+
+
+def open_telemetry(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineCollector:
+    """Return what makes samples of the source that ``telemetry:`` names.
+
+    Args:
+        telemetry: The settings.
+        load: Our own runs, for the simulated board.
+        clock: The time.
+
+    Raises:
+        Mendable: The recorded log or the pipe can't be read.
+    """
+    source = open_source(telemetry, load, clock)
+    if telemetry.source == "nvml":
+        from ...collectors.gpu.nvml import NvmlCollector
+
+        return NvmlCollector(source)
+    return TegrastatsCollector(source)
+
+
+def open_source(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineSource:
+    """Return the source that ``telemetry:`` names.
+
+    Args:
+        telemetry: The settings.
+        load: Our own runs, for the simulated board.
+        clock: The time.
+
+    Raises:
+        Mendable: The recorded log or the pipe can't be read.
+    """
+    if telemetry.source == "replay":
+        from ...collectors.lines.replay import ReplaySource
+
+        assert telemetry.replay.path is not None  # the settings see to it
+        speed = telemetry.replay.speed
+        return ReplaySource(
+            telemetry.replay.path,
+            None if speed == "max" else speed,
+            interval_seconds=telemetry.interval,
+            clock=clock,
+        )
+    if telemetry.source == "stream":
+        from ...collectors.lines.stream import StreamSource
+
+        path = telemetry.stream.path
+        return StreamSource(
+            None if path == "-" else Path(path), interval_seconds=telemetry.interval, clock=clock
+        )
+    if telemetry.source == "simulator":
+        from ...collectors.simulator.source import SimulatorSource
+
+        return SimulatorSource(
+            telemetry.simulator.board,
+            load=load,
+            interval_seconds=telemetry.interval,
+            privileged=telemetry.simulator.privileged,
+            seed=telemetry.simulator.seed,
+            most_pieces=2,  # nobody here asks the board for its truth
+            clock=clock,
+        )
+    if telemetry.source == "nvml":
+        from ...collectors.gpu.nvml import nvml_source
+
+        return nvml_source(telemetry.interval, telemetry.nvml.gpu, clock)
+    command = tegrastats_command(telemetry.interval, telemetry.tegrastats.command)
+    socket = telemetry.tegrastats.socket
+    if socket is not None and telemetry.tegrastats.asks_socket and os.geteuid() != 0:
+        from ...collectors.lines.socket import SocketSource
+
+        return SocketSource(
+            socket,
+            command,
+            interval_seconds=telemetry.interval,
+            socket_interval_seconds=_unit_interval(telemetry),
+            clock=clock,
+        )
+    return ProcessSource(command, interval_seconds=telemetry.interval, clock=clock)
+
+
+def _unit_interval(telemetry: Telemetry) -> float:
+    """Return the interval that the privileged unit has from the same environment file as we."""
+    text = os.environ.get("TEGRASTATS_INTERVAL_MS", "")
+    if not (text.isascii() and text.isdigit() and int(text)):
+        return telemetry.interval
+    seconds = int(text) / 1000
+    if "interval" in telemetry.model_fields_set and telemetry.interval != seconds:
+        _LOG.warning(
+            "telemetry.interval is %g s, but root's tegrastats prints every %g s: that is set by "
+            "TEGRASTATS_INTERVAL_MS in /etc/default/tegrascope",
+            telemetry.interval,
+            seconds,
+        )
+    return seconds
+
+
+def board_root(telemetry: Telemetry) -> Path | None:
+    """Return what stands for ``/`` where the kernel tells of the board whose lines are read.
+
+    Args:
+        telemetry: The settings.
+
+    Returns:
+        ``None`` where the lines are of another machine, where this is no Jetson and nobody says
+        otherwise, and where nothing is to be read.
+    """
+    if telemetry.source not in ("tegrastats", "stream") or telemetry.sysfs is False:
+        return None
+    if telemetry.sysfs == "auto":
+        return Path("/") if is_tegra() else None
+    return Path("/") if telemetry.sysfs is True else Path(telemetry.sysfs)
+
+
+def open_companions(telemetry: Telemetry, clock: Clock) -> list[Companion]:
+    """Return what is read beside each line.
+
+    Args:
+        telemetry: The settings.
+        clock: The time.
+    """
+    companions: list[Companion] = []
+    root = board_root(telemetry)
+    if root is not None:
+        from ...collectors.board.sysfs import SysfsCompanion
+
+        companions.append(SysfsCompanion(root, clock=clock))
+    # Beside the lines of another machine the trace of this one says nothing.
+    if telemetry.source in ("tegrastats", "stream") and telemetry.dla_trace.is_asked_for:
+        companions.append(_dla_trace(telemetry, clock))
+    return companions
+
+
+def _dla_trace(telemetry: Telemetry, clock: Clock) -> Companion:
+    from ...collectors.dla.trace import PATIENCE_SECONDS, DlaTrace
+
+    settings = telemetry.dla_trace
+    name, silence_seconds = DlaTrace.name, 4 * PATIENCE_SECONDS
+    source: LineSource
+    if settings.socket is not None:
+        from ...collectors.lines.socket import SocketLines
+
+        source = SocketLines(
+            settings.socket, name=name, silence_seconds=silence_seconds, clock=clock
+        )
+        return DlaTrace(source, counter_hertz=settings.counter_hertz, clock=clock)
+    assert settings.command is not None
+    source = ProcessSource(
+        settings.command,
+        interval_seconds=silence_seconds / 5,
+        name=name,
+        clock=clock,
+        silence_seconds=silence_seconds,
+    )
+    return DlaTrace(source, counter_hertz=settings.counter_hertz, clock=clock)
+
+
+def lane_occupancy(
+    load: LoadBoard, devices: Iterable[str], begin_ns: int, end_ns: int
+) -> dict[int, float]:
+    """Return the share of a stretch of time in which our own DLA lanes were busy, by core.
+
+    Args:
+        load: What is in flight.
+        devices: Lanes that there are; a core without one is not in the answer.
+        begin_ns: Start, on CLOCK_MONOTONIC.
+        end_ns: End.
+    """
+    return {
+        int(device.removeprefix("dla")): load.busy_ratio(device, begin_ns, end_ns)
+        for device in devices
+        if device.startswith("dla")
+    }
+
+
+def environment_of(config: Config, is_live: bool) -> Environment:
+    """Return the environment before there is any telemetry: the settings, and the board's files.
+
+    Args:
+        config: In force.
+        is_live: False where the telemetry does not describe this machine now.
+    """
+    board = None  # told by the rails, once there are any
+    if config.board is not None:
+        board = config.board.name
+    elif config.telemetry.source == "simulator":
+        board = config.telemetry.simulator.board
+    environment = Environment(
+        board=board,
+        telemetry_source=config.telemetry.source,
+        simulated=not is_live,
+        versions={"tegrascope": __version__, "python": python_version()},
+    )
+    root = board_root(config.telemetry)
+    return environment if root is None else with_facts(environment, root)
+
+
+def with_facts(environment: Environment, root: Path) -> Environment:
+    """Add what the files of a board say of it; the configuration knows its name better.
+
+    Args:
+        environment: As it is known.
+        root: What stands for ``/``.
+
+    Returns:
+        It, with what may change at run time as it is now: power mode and clocks.
+    """
+    facts = read_board_facts(root)
+    kernel = {} if facts.kernel is None else {"kernel": facts.kernel}
+    return environment.model_copy(
+        update={
+            "board": environment.board or facts.board,
+            "module": environment.module or facts.module,
+            "l4t": facts.l4t,
+            "jetpack": facts.jetpack,
+            "power_mode": facts.power_mode,
+            "clocks_locked": facts.clocks_locked,
+            "rail_sensors": dict(facts.rail_sensors),
+            "versions": {**environment.versions, **kernel},
+        }
+    )

@@ -1,0 +1,198 @@
+"""Samples come in: to the timeline, to the energy counters and to the snapshot."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from ...collectors.base import Companion, Stamped
+from ...collectors.board.boards import RailRule, find_rail_rule
+from ...collectors.lines.collector import About, LineCollector
+from ...parsers.errors import Mendable
+from ...parsers.flat import flatten
+from ...parsers.privilege import has_root_fields
+from ...parsers.records import Sample
+from ..export.snapshot import SourceState
+from ..export.state import Ledger
+from ..measure.energy import EnergyCounters
+from ..measure.run_report import Environment
+from ..measure.throttle import counts
+from ..measure.timeline import Timeline
+
+_LOG = logging.getLogger(__name__)
+
+
+class TelemetryFeed:
+    """One thread that takes samples from a source until it ends.
+
+    Attributes:
+        problem: Why the thread ended, if it did.
+    """
+
+    def __init__(
+        self,
+        collector: LineCollector,
+        *,
+        timeline: Timeline,
+        energy: EnergyCounters,
+        ledger: Ledger,
+        occupancy: Callable[[int, int], Mapping[int, float]],
+        rule: RailRule | None = None,
+        companions: Sequence[Companion] = (),
+    ) -> None:
+        """Prepare.
+
+        Args:
+            collector: Where samples come from.
+            timeline: Where they are kept.
+            energy: What counts their joules.
+            ledger: Where they are shown.
+            occupancy: Share of a stretch of time in which our own DLA lanes were busy, by core.
+            rule: The board's rail rule; ``None`` has it told by the rails of the first sample
+                that has any.
+            companions: What is read beside each sample.
+        """
+        self.problem: str | None = None
+        self._stopping = False
+        self._lines_until_sample = 0
+        self._collector = collector
+        self._companions = companions
+        self._timeline = timeline
+        self._energy = energy
+        self._ledger = ledger
+        self._occupancy = occupancy
+        self._latest: Stamped[Sample] | None = None
+        self._about: About | None = None
+        self._told: set[str] = set()
+        # An older state must not be shown over a newer one.
+        self._showing = threading.Lock()
+        energy.rule = rule
+        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+
+    def why(self) -> str | None:
+        """Say why no samples come, where that is known."""
+        said = [self._collector.source.problem or self.problem]
+        strange = self._collector.lines - self._lines_until_sample
+        if strange:
+            reasons = self._collector.unparsed
+            most = max(reasons, key=reasons.__getitem__, default="")
+            said.append(f"the last {strange} line(s) are no samples (mostly: {most})")
+        return "; ".join(filter(None, said)) or None
+
+    def start(self) -> None:
+        """Begin."""
+        self.refresh()
+        for companion in self._companions:
+            companion.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the source and wait for the thread."""
+        self._stopping = True
+        self._collector.stop()
+        for companion in self._companions:
+            companion.stop()
+        self._thread.join(timeout=2.0)
+
+    def refresh(self) -> None:
+        """Show the counters of a source that gives no samples just now."""
+        with self._showing:
+            state = self._state()
+            if (state,) != self._ledger.snapshot.sources:
+                self._ledger.update(sources=(state,))
+
+    def _run(self) -> None:
+        try:
+            for sample in self._collector.collect():
+                self.take(sample)
+            self.problem = f"{self._collector.source.name} has ended"
+            if not self._stopping:
+                _LOG.info("%s", self.problem)
+        except Mendable as error:
+            self.problem = str(error)
+            _LOG.error("%s", error)
+        except Exception:
+            self.problem = f"{self._collector.source.name} failed; see the log"
+            _LOG.exception("telemetry stops")
+
+    def take(self, sample: Stamped[Sample]) -> None:
+        """Take one sample: by the thread, or by whoever has no thread for it."""
+        self._lines_until_sample = self._collector.lines
+        values = flatten(sample.value)
+        told, companions_up = self._read_companions()
+        beside = {name: value for name, value in told.items() if name not in values}
+        values.update(beside)
+        if self._collector.about is not self._about:
+            self._describe(self._collector.about)
+        # The counters first: who waits on the timeline may look at them at once.
+        if self._energy.rule is None and sample.value.rails:
+            self._learn_board(find_rail_rule(sample.value.rails))
+        self._energy.feed(sample.monotonic_ns, values)
+        self._timeline.append(sample.monotonic_ns, sample.wall_ns, values)
+        begin_ns = sample.monotonic_ns if self._latest is None else self._latest.monotonic_ns
+        with self._showing:
+            self._latest = sample
+            self._ledger.update(
+                sources=(self._state(),),
+                rail_joules=self._energy.rails,
+                module_joules=self._energy.module_joules,
+                throttle_events=counts(values),
+                beside=beside,
+                companions_up=companions_up,
+                dla_occupancy=self._occupancy(begin_ns, sample.monotonic_ns),
+            )
+
+    def _read_companions(self) -> tuple[dict[str, float], dict[str, bool]]:
+        """Return the columns of all companions, and which of them are well.
+
+        Of two that tell the same, the first is heard.
+        """
+        found: dict[str, float] = {}
+        well: dict[str, bool] = {}
+        for companion in reversed(self._companions):
+            found.update(companion.columns())
+            problem = companion.problem
+            well[companion.name] = problem is None
+            if problem is not None and problem not in self._told:
+                self._told.add(problem)
+                _LOG.warning("%s: %s", companion.name, problem)
+        return found, well
+
+    def _describe(self, about: About | None) -> None:
+        """Take over what a source says of the machine; the configuration knows better."""
+        self._about = about
+        if about is not None:
+            known: Environment = self._ledger.snapshot.environment
+            said = {
+                "board": known.board or about.board,
+                "module": known.module or about.module,
+                "power_mode": about.power_mode,
+                "gpu_uuid": about.gpu_uuid,
+                "power_reading": about.power_reading,
+                "versions": {**known.versions, **about.versions},
+            }
+            self._ledger.update(environment=known.model_copy(update=said))
+
+    def _learn_board(self, rule: RailRule | None) -> None:
+        if rule is not None:
+            self._energy.rule = rule
+            known: Environment = self._ledger.snapshot.environment
+            if known.board is None:
+                self._ledger.update(environment=known.model_copy(update={"board": rule.name}))
+
+    def _state(self) -> SourceState:
+        collector = self._collector
+        return SourceState(
+            name=collector.source.name,
+            interval_seconds=collector.source.interval_seconds,
+            latest=self._latest,
+            samples=collector.samples,
+            restarts=collector.source.restarts,
+            lines_unparsed=dict(collector.unparsed),
+            tokens_unparsed=collector.tokens_unparsed,
+            lacks_root=self._lacks_root(),
+        )
+
+    def _lacks_root(self) -> bool | None:
+        if self._latest is None or self._collector.source.name != "tegrastats":
+            return None
+        return not has_root_fields(self._latest.value)

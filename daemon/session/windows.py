@@ -1,0 +1,470 @@
+"""Windows that applications mark: kept while they are open, then paired and committed as runs."""
+
+import json
+import logging
+import queue
+import threading
+from array import array
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+from pydantic import model_validator as _model_validator
+
+from ...parsers.errors import Mendable
+from ...parsers.inference.events import StageName
+from ...parsers.records import Record
+from ..measure.quality import MINIMUM_INFERENCES, MINIMUM_SAMPLES, MINIMUM_SECONDS
+from ..measure.run_report import Device
+from ..measure.run_trace import RunTrace
+from ..settings.config import Workload
+from ..settings.identity import new_run_id
+from .executor import Verdict
+from .pairing import FAR_OFF_NS, Pairing, await_telemetry, describe, pair
+
+# Ten thousand times of start, end and three stages are 600 KB of JSON.
+TIMES_AT_MOST = 10_000
+BODY_AT_MOST = 1024 * 1024
+_LONGEST_SECONDS = 3600.0
+
+# What an array of 64 bits holds, with room for a sum of two.
+_Nanoseconds = Annotated[int, Field(ge=0, lt=1 << 62)]
+_Times = Annotated[tuple[_Nanoseconds, ...], Field(max_length=TIMES_AT_MOST)]
+
+M = TypeVar("M", bound=Record)
+
+
+class Refusal(Mendable):
+    """A mark that is not taken, with the HTTP status that says so."""
+
+    def __init__(self, status: int, what: str, mend: str) -> None:
+        super().__init__(what, mend)
+        self.status = status
+
+
+class Begin(Record):
+    """The window begins.
+
+    Attributes:
+        workload: Name of a workload with ``backend: window``.
+        device: The application's idea of where it runs, refused where it is not the configured
+            one.
+        batch: Inputs an inference; the workload's where it is not said.
+        begin_ns: When, on CLOCK_MONOTONIC; now where it is not said.
+        timeout_seconds: Without an end after so long the window is closed as failed; the
+            workload's where it is not said.
+    """
+
+    event: Literal["begin"]
+    workload: str
+    device: Device | None = None
+    batch: PositiveInt | None = None
+    begin_ns: _Nanoseconds | None = None
+    timeout_seconds: Annotated[PositiveFloat, Field(le=_LONGEST_SECONDS)] | None = None
+
+
+class Content(Record):
+    """What took place in a window.
+
+    Attributes:
+        inferences: How many were complete in it; ``None`` where nobody counted, else not fewer
+            than were timed.
+        outcome: How it ended.
+        reason: Why, for every outcome but ``ok``.
+        start_ns: shape (n,), when those that were timed started, on CLOCK_MONOTONIC.
+        latency_ns: shape (n,), how long each took.
+        stages_ns: Stage to shape (m,), how long each took that was timed.
+    """
+
+    inferences: Annotated[NonNegativeInt, Field(le=10**12)] | None = None
+    outcome: Literal["ok", "failed", "cancelled"] = "ok"
+    reason: Annotated[str, Field(max_length=400)] | None = None
+    start_ns: _Times = ()
+    latency_ns: _Times = ()
+    stages_ns: dict[StageName, _Times] = {}
+
+    @_model_validator(mode="after")
+    def _agrees(self) -> "Content":
+        if len(self.start_ns) != len(self.latency_ns):
+            raise ValueError(
+                f"start_ns has {len(self.start_ns)} times and latency_ns {len(self.latency_ns)}; "
+                "they go together, one each for an inference"
+            )
+        if self.inferences is not None and self.inferences < len(self.start_ns):
+            raise ValueError(f"inferences is {self.inferences}, and {len(self.start_ns)} are timed")
+        return self
+
+
+class End(Content):
+    """The window that began as ``run_id`` ends.
+
+    Attributes:
+        run_id: What its begin was answered.
+        begin_ns: When the first inference of it really began, not before the begin.
+        end_ns: When the last one was complete; now where it is not said.
+    """
+
+    event: Literal["end"]
+    run_id: str
+    begin_ns: _Nanoseconds | None = None
+    end_ns: _Nanoseconds | None = None
+
+
+class Whole(Content):
+    """A window that is over, told at once.
+
+    Attributes:
+        workload: As of ``Begin``; so are ``device`` and ``batch``.
+        begin_ns: When it began, on CLOCK_MONOTONIC.
+        end_ns: When it ended.
+    """
+
+    workload: str
+    device: Device | None = None
+    batch: PositiveInt | None = None
+    begin_ns: _Nanoseconds
+    end_ns: _Nanoseconds
+
+
+def read_mark(body: bytes) -> Begin | End | Whole:
+    """Read what was posted.
+
+    Raises:
+        Refusal: It is no mark; says which word of it is wrong.
+
+    >>> read_mark(b'{"event": "begin", "workload": "detector"}').workload
+    'detector'
+    """
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise Refusal(400, "the body is no JSON object", 'send {"event": "begin", …}')
+    event = document.get("event")
+    if event == "begin":
+        return _read(Begin, document)
+    if event == "end":
+        return _read(End, document)
+    if event is None:
+        return _read(Whole, document)
+    raise Refusal(400, f"event is {str(event)[:40]!r}", "it is begin, end, or left out")
+
+
+def _read(kind: type[M], document: dict[str, Any]) -> M:
+    try:
+        return kind.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        what = f"{where}: {first['msg']}" if where else first["msg"]
+        raise Refusal(400, what[:300], "docs/windows.md has every key") from None
+
+
+OPEN_AT_MOST = 64
+# Each may hold half a megabyte of times until it is paired, which is soon.
+WAITING_AT_MOST = 16
+_OLDEST_NS = 3600 * 1_000_000_000
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """One window, from its begin to its report.
+
+    Attributes:
+        trace: What is known of it.
+        deadline_ns: When it is closed as failed.
+        timeout_seconds: The same as a length.
+        suspended_ns: CLOCK_BOOTTIME less CLOCK_MONOTONIC at its begin.
+    """
+
+    trace: RunTrace
+    deadline_ns: int
+    timeout_seconds: float
+    suspended_ns: int
+
+
+class WindowKeeper:
+    """Takes marks from any thread, and makes a run of each window in a thread of its own."""
+
+    def __init__(self, pairing: Pairing, workloads: Callable[[], Collection[Workload]]) -> None:
+        """Prepare.
+
+        Args:
+            pairing: What lanes and windows share.
+            workloads: Those that are configured now.
+        """
+        self._shared = pairing
+        self._workloads = workloads
+        self._lock = threading.Lock()
+        self._open: dict[str, _Window] = {}
+        self._waiting = 0
+        self._ended: queue.SimpleQueue[tuple[RunTrace, Verdict] | None] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="windows", daemon=True)
+
+    def start(self) -> None:
+        """Begin to pair what ends."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close what is open as cancelled, and pair what waits without waiting for more."""
+        self._stopping.set()
+        with self._lock:
+            left = list(self._open.values())
+            self._open.clear()
+        for window in left:
+            self._give_up(window, Verdict("cancelled", "the daemon is stopping"))
+        self._ended.put(None)
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
+
+    def tick(self) -> None:
+        """Close the windows that nobody ended in time; to be called now and then."""
+        now_ns = self._shared.clock.monotonic_ns()
+        with self._lock:
+            late = [one for one in self._open.values() if one.deadline_ns <= now_ns]
+            for window in late:
+                del self._open[window.trace.run_id]
+        for window in late:
+            reason = f"the application did not end it within {window.timeout_seconds:g} s"
+            self._give_up(window, Verdict("failed", reason))
+
+    def take(self, body: bytes) -> dict[str, object]:
+        """Take one mark.
+
+        Returns:
+            What the application is answered: the ``run_id`` in any case.
+
+        Raises:
+            Refusal: It is not taken; says why, and what would be.
+        """
+        mark = read_mark(body)
+        if self._stopping.is_set():
+            raise _stopping()
+        if isinstance(mark, Begin):
+            return self._begin(mark)
+        return {"run_id": self._end(mark) if isinstance(mark, End) else self._whole(mark)}
+
+    def _begin(self, mark: Begin) -> dict[str, object]:
+        shared, now_ns = self._shared, self._shared.clock.monotonic_ns()
+        begin_ns = now_ns if mark.begin_ns is None else mark.begin_ns
+        workload = self._workload(mark)
+        _check_times(begin_ns, now_ns, now_ns)
+        trace = self._trace(workload, mark.batch, begin_ns, now_ns)
+        trace.begins["steady"] = begin_ns
+        seconds = mark.timeout_seconds or workload.timeout_seconds
+        window = _Window(trace, now_ns + int(seconds * 1e9), seconds, self._suspended())
+        with self._lock:
+            if self._stopping.is_set():
+                raise _stopping()
+            if len(self._open) >= OPEN_AT_MOST:
+                raise Refusal(503, f"{OPEN_AT_MOST} windows are open", "end some, or try later")
+            # Committed before it can be ended, or the end would be overwritten.
+            shared.store.begin(pair(shared, trace, Verdict("failed", "the daemon ended during it")))
+            self._open[trace.run_id] = window
+            shared.windows.put(trace.run_id, begin_ns, FAR_OFF_NS)
+            shared.windows.fly(trace.run_id, trace.device, begin_ns)
+        shared.ledger.run_began(workload.name, trace.run_id, None, shared.clock.wall_ns() / 1e9)
+        interval = shared.timeline.interval_seconds or 0.0
+        return {
+            "run_id": trace.run_id,
+            "timeout_seconds": seconds,
+            "enough": {
+                "seconds": max(MINIMUM_SECONDS, 1.1 * MINIMUM_SAMPLES * interval),
+                "inferences": MINIMUM_INFERENCES,
+            },
+        }
+
+    def _end(self, mark: End) -> str:
+        now_ns = self._shared.clock.monotonic_ns()
+        end_ns = now_ns if mark.end_ns is None else mark.end_ns
+        with self._lock:
+            window = self._open.get(mark.run_id)
+            if window is None:
+                raise Refusal(
+                    404,
+                    f"no window {mark.run_id[:40]} is open",
+                    "it was ended, closed after its timeout, or lost with an earlier daemon; "
+                    "begin another",
+                )
+            begun_ns = window.trace.begins["steady"]
+            begin_ns = begun_ns if mark.begin_ns is None else mark.begin_ns
+            if begin_ns < begun_ns:
+                raise Refusal(
+                    400,
+                    f"begin_ns is {_apart(begun_ns, begin_ns)} before the begin",
+                    "leave it out, or name a later one",
+                )
+            _check_times(begin_ns, end_ns, now_ns)
+            _check_contents(mark, begin_ns, end_ns)
+            self._take_place()
+            del self._open[mark.run_id]
+        window.trace.suspended_ns = self._suspended() - window.suspended_ns
+        self._close(window.trace, mark, begin_ns, end_ns)
+        return mark.run_id
+
+    def _whole(self, mark: Whole) -> str:
+        now_ns = self._shared.clock.monotonic_ns()
+        workload = self._workload(mark)
+        _check_times(mark.begin_ns, mark.end_ns, now_ns)
+        _check_contents(mark, mark.begin_ns, mark.end_ns)
+        with self._lock:
+            self._take_place()
+        trace = self._trace(workload, mark.batch, mark.begin_ns, now_ns)
+        self._close(trace, mark, mark.begin_ns, mark.end_ns)
+        return trace.run_id
+
+    def _workload(self, mark: Begin | Whole) -> Workload:
+        known = {one.name: one for one in self._workloads() if one.is_window}
+        workload = known.get(mark.workload)
+        if workload is None:
+            names = (
+                f"configured are: {', '.join(known)}"
+                if known
+                else ("configure it: {name: NAME, backend: window, device: gpu}")
+            )
+            raise Refusal(404, f"no workload {mark.workload[:80]} with backend: window", names)
+        if mark.device is not None and mark.device != workload.device:
+            raise Refusal(
+                409,
+                f"{workload.name} is configured for {workload.device}, not for {mark.device}",
+                "leave the device out, or change the configuration",
+            )
+        return workload
+
+    def _trace(self, workload: Workload, batch: int | None, begin_ns: int, now_ns: int) -> RunTrace:
+        return RunTrace(
+            run_id=new_run_id(),
+            workload=workload.name,
+            backend=workload.engine,
+            device=workload.device,
+            started_ns=begin_ns,
+            started_wall_ns=max(0, self._shared.clock.wall_ns() - (now_ns - begin_ns)),
+            batch=batch or workload.batch,
+            has_device_clock=False,
+        )
+
+    def _take_place(self) -> None:
+        """Take one of the places of those that wait to be paired; the lock is held."""
+        if self._waiting >= WAITING_AT_MOST:
+            raise Refusal(503, f"{WAITING_AT_MOST} windows wait to be paired", "try again in 1 s")
+        self._waiting += 1
+
+    def _close(self, trace: RunTrace, content: Content, begin_ns: int, end_ns: int) -> None:
+        trace.begins["steady"], trace.ends["steady"] = begin_ns, end_ns
+        trace.ended_ns = end_ns
+        trace.start_ns = array("q", content.start_ns)
+        trace.latency_ns = array("q", content.latency_ns)
+        trace.stages_ns = {name: array("q", each) for name, each in content.stages_ns.items()}
+        trace.inference_count = content.inferences
+        trace.counts_inferences = content.inferences is not None or bool(content.start_ns)
+        self._shared.windows.put(trace.run_id, begin_ns, end_ns)
+        self._shared.windows.fly(trace.run_id, trace.device, begin_ns, end_ns)
+        reason = content.reason or "the application gave no reason"
+        self._ended.put(
+            (trace, Verdict(content.outcome, None if content.outcome == "ok" else reason))
+        )
+
+    def _give_up(self, window: _Window, verdict: Verdict) -> None:
+        """Close a window of which nothing more is known than that it began."""
+        window.trace.ended_ns = self._shared.clock.monotonic_ns()
+        self._shared.windows.drop(window.trace.run_id)
+        self._shared.windows.fly(
+            window.trace.run_id,
+            window.trace.device,
+            window.trace.begins["steady"],
+            window.trace.ended_ns,
+        )
+        with self._lock:
+            self._waiting += 1
+        self._ended.put((window.trace, verdict))
+
+    def _loop(self) -> None:
+        while (ended := self._ended.get()) is not None:
+            trace, verdict = ended
+            try:
+                self._finish(trace, verdict)
+            except Exception:
+                _LOG.exception("%s: window %s failed in the daemon", trace.workload, trace.run_id)
+                self._fail(trace)
+            finally:
+                with self._lock:
+                    self._waiting -= 1
+
+    def _finish(self, trace: RunTrace, verdict: Verdict) -> None:
+        shared = self._shared
+        await_telemetry(shared, trace, self._stopping.is_set)
+        report = pair(shared, trace, verdict)
+        shared.store.finish(report)
+        shared.ledger.counted(
+            trace.workload,
+            trace.run_id,
+            report.inferences,
+            trace.latency_ns,
+            shared.clock.wall_ns() / 1e9,
+        )
+        shared.ledger.run_ended(report)
+        level = logging.INFO if report.outcome == "ok" else logging.WARNING
+        _LOG.log(level, "%s", describe(report))
+
+    def _fail(self, trace: RunTrace) -> None:
+        """Record a window on which we failed ourselves, without what it may have been about."""
+        bare = replace(
+            trace, begins={}, ends={}, start_ns=array("q"), latency_ns=array("q"), stages_ns={}
+        )
+        verdict = Verdict("failed", "the daemon itself failed on it; see its log")
+        try:
+            self._finish(bare, verdict)
+        except Exception:
+            _LOG.exception("%s: window %s is lost", trace.workload, trace.run_id)
+
+    def _suspended(self) -> int:
+        return self._shared.clock.boottime_ns() - self._shared.clock.monotonic_ns()
+
+
+def _stopping() -> Refusal:
+    return Refusal(503, "the daemon is stopping", "try again later")
+
+
+def _check_times(begin_ns: int, end_ns: int, now_ns: int) -> None:
+    """Refuse a window that is not of this machine's last hour."""
+    if max(begin_ns, end_ns) > now_ns:
+        raise Refusal(
+            400,
+            f"the window lies {_apart(max(begin_ns, end_ns), now_ns)} in the future",
+            "times are nanoseconds of CLOCK_MONOTONIC on the daemon's machine, as of "
+            "time.monotonic_ns()",
+        )
+    if begin_ns < now_ns - _OLDEST_NS:
+        raise Refusal(
+            400,
+            f"the window began {_apart(now_ns, begin_ns)} ago",
+            "the telemetry of one hour is kept; post sooner",
+        )
+    if end_ns < begin_ns:
+        raise Refusal(
+            400,
+            f"the window ends {_apart(begin_ns, end_ns)} before it begins",
+            "end_ns is after begin_ns",
+        )
+
+
+def _check_contents(content: Content, begin_ns: int, end_ns: int) -> None:
+    """Refuse inferences that are not wholly in their window."""
+    for number, (start, latency) in enumerate(
+        zip(content.start_ns, content.latency_ns, strict=True)
+    ):
+        if start < begin_ns or start + latency > end_ns:
+            raise Refusal(
+                400,
+                f"start_ns.{number}: this inference is not wholly in the window",
+                "leave it out, or widen the window",
+            )
+
+
+def _apart(later_ns: int, earlier_ns: int) -> str:
+    return f"{(later_ns - earlier_ns) / 1e9:.3g} s"

@@ -1,0 +1,1 @@
+"""Configuration: its records, its file, limits and identity."""

@@ -1,0 +1,430 @@
+"""The settings, key by key; every key has a default, and one that is not here is an error."""
+
+import re
+import shlex
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cronsim import CronSim, CronSimError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
+
+from ...collectors.board.boards import RailRule
+from ...collectors.dla.tasks import COUNTER_HERTZ
+from ...parsers.inference.events import Process
+from ...parsers.inference.placement import Fallback, Precision
+from ..measure.run_report import Device
+
+Dla = Literal["dla0", "dla1"]
+
+
+class Limits(BaseModel):
+    """``limits:``; each is a metric beside the figure that it limits, and none is a default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    power_watts: PositiveFloat | None = Field(
+        None, description="budget of the module, as the mean of minutes"
+    )
+    dla_busy_ratio: dict[Dla, float] = Field(
+        default_factory=dict, description="what a DLA core should be busy at least, by core"
+    )
+
+    @field_validator("dla_busy_ratio")
+    @classmethod
+    def _are_shares(cls, value: dict[Dla, float]) -> dict[Dla, float]:
+        for core, ratio in value.items():
+            if not 0 < ratio <= 1:
+                raise ValueError(f"{core}: a share of time is above 0 and at most 1")
+        return value
+
+
+Backend = Literal["command", "onnxruntime", "tensorrt", "trtexec", "window"]
+
+_GPU = re.compile(r"[0-9]+|(GPU|MIG)-[0-9A-Fa-f-]+", re.ASCII)
+_DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?\s*", re.ASCII)
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+
+
+def read_duration(value: object) -> object:
+    """Read ``90``, ``90s``, ``1.5m``, ``2h`` or ``7d`` as seconds.
+
+    Raises:
+        ValueError: It is text of another form.
+
+    >>> read_duration("1.5m")
+    90.0
+    """
+    if not isinstance(value, str):
+        return value
+    found = _DURATION.fullmatch(value)
+    if found is None:
+        raise ValueError("a duration is a number of seconds, or like 500ms, 30s, 5m, 2h, 7d")
+    return float(found[1]) * _UNIT_SECONDS[found[2]]
+
+
+Seconds = Annotated[NonNegativeFloat, BeforeValidator(read_duration)]
+PositiveSeconds = Annotated[PositiveFloat, BeforeValidator(read_duration)]
+
+
+# What an application decides that marks its own inference; the other keys are of our own runs.
+_OF_A_WINDOW = frozenset({"name", "backend", "device", "batch", "timeout"})
+# The telemetry in memory reaches back no further, so a longer window could not be paired.
+_LONGEST_WINDOW_SECONDS = 3600.0
+
+# Rule 10 of how numbers are made: a shorter steady phase has no energy per inference.
+_FEWEST_SECONDS, _FEWEST_SAMPLES = 10.0, 110
+
+
+class Section(BaseModel):
+    """Base of all settings: immutable, and a key that is not declared is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Tegrastats(Section):
+    """The tegrastats program."""
+
+    command: tuple[str, ...] = Field(
+        ("tegrastats",), min_length=1, description="program and arguments; --interval is added"
+    )
+    socket: Path | None = Field(
+        Path("/run/tegrascope/tegrastats.sock"),
+        description="where a privileged unit prints tegrastats; null never asks it",
+    )
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(value.split()) if isinstance(value, str) else value
+
+    @property
+    def asks_socket(self) -> bool:
+        """Whether the socket comes first; a command of one's own alone says that it does not."""
+        named = self.model_fields_set
+        return self.socket is not None and ("socket" in named or "command" not in named)
+
+
+class Replay(Section):
+    """A recorded log in place of this machine's telemetry."""
+
+    path: Path | None = Field(None, description="the log, plain or gzip")
+    speed: PositiveFloat | Literal["max"] = Field(1.0, description="times its own pace, or max")
+
+
+class Stream(Section):
+    """Lines from standard input or a FIFO."""
+
+    path: str = Field("-", description="- for standard input, else the path of a FIFO")
+
+
+class Simulator(Section):
+    """The simulated board."""
+
+    board: Literal["agx-orin-64gb", "orin-nx-16gb", "orin-nano-8gb"] = "agx-orin-64gb"
+    privileged: bool = Field(True, description="print what tegrastats prints as root")
+    seed: NonNegativeInt = 0
+
+
+class Nvml(Section):
+    """A desktop or server GPU of this machine."""
+
+    gpu: int | str = Field(0, description="index or UUID, as nvidia-smi -L lists them")
+
+    @field_validator("gpu")
+    @classmethod
+    def _names_one(cls, value: int | str) -> int | str:
+        if not _GPU.fullmatch(str(value)):
+            raise ValueError("an index like 0, or a UUID like GPU-7c1b0a52, of nvidia-smi -L")
+        return value
+
+
+class DlaTrace(Section):
+    """Lines of the DLA trace reader; off unless one of the two is given."""
+
+    command: tuple[str, ...] | None = Field(
+        None, min_length=1, description="program and arguments that print them, as root"
+    )
+    socket: Path | None = Field(None, description="where a privileged unit prints them")
+    counter_hertz: float = Field(
+        COUNTER_HERTZ, ge=1e6, le=1e10, description="rate of the architectural counter"
+    )
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether there is one."""
+        return self.command is not None or self.socket is not None
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(shlex.split(value)) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> "DlaTrace":
+        if self.command is not None and self.socket is not None:
+            raise ValueError("give command or socket, not both; with neither it is off")
+        return self
+
+
+class Telemetry(Section):
+    """``telemetry:``, where lines come from and how often."""
+
+    source: Literal["tegrastats", "nvml", "replay", "stream", "simulator"] = "tegrastats"
+    interval: PositiveSeconds = Field(
+        1.009, ge=0.01, le=60, description="prime-like, so that periodic work does not lock to it"
+    )
+    tegrastats: Tegrastats = Tegrastats()
+    nvml: Nvml = Nvml()
+    replay: Replay = Replay()
+    stream: Stream = Stream()
+    simulator: Simulator = Simulator()
+    dla_trace: DlaTrace = DlaTrace()
+    sysfs: bool | str = Field(
+        "auto",
+        description="read what the kernel says beside each line: auto (on a Jetson), true, false, "
+        "or the directory that stands for /",
+    )
+
+    @field_validator("sysfs", mode="before")
+    @classmethod
+    def _is_switch_or_root(cls, value: object) -> object:
+        is_text = isinstance(value, str) and (value == "auto" or value.startswith("/"))
+        if not is_text and not isinstance(value, bool):
+            raise ValueError("auto, true, false, or a directory in place of /, from / on")
+        return value
+
+    @model_validator(mode="after")
+    def _has_its_path(self) -> "Telemetry":
+        if self.source == "replay" and self.replay.path is None:
+            raise ValueError("source is replay, so replay.path must name the log")
+        return self
+
+
+class Workload(Section):
+    """One entry of ``workloads:``."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", description="a label value; must be unique"
+    )
+    model: str | None = Field(
+        None, description="path of an ONNX file, or builtin: and a name (docs/engines.md)"
+    )
+    command: tuple[str, ...] | None = Field(
+        None, min_length=1, description="in place of a model: a program that infers"
+    )
+    device: Device = "gpu"
+    backend: Backend | None = Field(
+        None, description="onnxruntime on cpu and tensorrt elsewhere, unless said otherwise"
+    )
+    batch: PositiveInt = Field(1, description="inputs an inference")
+    threads: PositiveInt | None = Field(None, description="CPU threads of a CPU back-end")
+    precision: Precision | None = Field(
+        None, description="to build in; fp16 on tensorrt and trtexec, unless said otherwise"
+    )
+    optimization_level: int | None = Field(
+        None, ge=0, le=5, description="how long TensorRT looks for faster kernels; 0 is soonest"
+    )
+    fallback: Fallback = Field("allow", description="for layers that a DLA refuses")
+    streams: PositiveInt = Field(1, description="inferences in flight at once")
+    cuda_graph: bool = Field(True, description="launch as a CUDA graph where that can be")
+    transfers: bool = Field(True, description="copy inputs and outputs with each inference")
+    trtexec: str | None = Field(
+        None, description="path of trtexec; /usr/src/tensorrt/bin/trtexec, unless said otherwise"
+    )
+    process: Process = Field(Process(), description="priority, cores and share of the GPU")
+    warm_up: Seconds = Field(1.0, description="at least so long before anything counts")
+    baseline: Seconds = Field(8.0, description="idle time before and after, model loaded")
+    duration: PositiveSeconds | None = Field(None, description="of the steady phase; or count")
+    count: PositiveInt | None = Field(None, description="inferences of the steady phase")
+    every: PositiveSeconds | None = Field(None, description="period, from the daemon's start on")
+    offset: Seconds = Field(0.0, description="the first run of every, so long after the start")
+    cron: str | None = Field(None, description="five fields, local time")
+    jitter: Seconds = Field(0.0, description="each run starts up to so much later, at random")
+    timeout: PositiveSeconds | None = Field(
+        None, description="the worker is killed after it, a window that is open closed as failed"
+    )
+    overlap: Literal["wait", "skip"] = Field("wait", description="when its lane is busy")
+    missed: Literal["skip", "run_once"] = Field("skip", description="when its time went by")
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(shlex.split(value)) if isinstance(value, str) else value
+
+    @field_validator("cron")
+    @classmethod
+    def _is_cron(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                CronSim(value, datetime.now(timezone.utc))
+            except CronSimError as error:
+                raise ValueError(f"{error}; five fields are wanted, like */5 * * * *") from None
+        return value
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> "Workload":
+        if self.every is not None and self.cron is not None:
+            raise ValueError("give every or cron, not both; with neither it runs on demand")
+        if self.duration is not None and self.count is not None:
+            raise ValueError("give duration or count, not both")
+        if self.every is not None and self.jitter >= self.every:
+            raise ValueError("jitter must be shorter than every")
+        return self
+
+    @model_validator(mode="after")
+    def _has_what_it_runs(self) -> "Workload":
+        if self.is_window:
+            others = ", ".join(sorted(self.model_fields_set - _OF_A_WINDOW))
+            if others:
+                raise ValueError(
+                    f"{others}: an application that marks its own windows decides that itself; "
+                    f"beside backend: window stand {', '.join(sorted(_OF_A_WINDOW - {'backend'}))}"
+                )
+            if self.timeout_seconds > _LONGEST_WINDOW_SECONDS:
+                raise ValueError("the timeout of a window is at most 1h")
+        elif (self.model is None) == (self.command is None):
+            raise ValueError(
+                "give one of model (an ONNX file, builtin:resnet50 or builtin:mobilenet) and "
+                "command (a program that infers); or backend: window, for an application that "
+                "marks its own inference"
+            )
+        elif (self.engine == "command") != (self.command is not None):
+            raise ValueError("backend: command goes with command, every other one with model")
+        elif self.device == "external" and self.command is None:
+            raise ValueError("external is a device of a command or a window: no back-end knows it")
+        return self
+
+    @property
+    def engine(self) -> Backend:
+        """The back-end in force."""
+        if self.command is not None and self.backend is None:
+            return "command"
+        return self.backend or ("onnxruntime" if self.device == "cpu" else "tensorrt")
+
+    @property
+    def is_window(self) -> bool:
+        """Whether an application runs it and marks its windows; no lane is asked then."""
+        return self.backend == "window"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What it runs, as the metric page labels it: no paths, and nothing that is not set."""
+        model = self.model and self.model.rpartition("/")[2]
+        given = {"model": model, "backend": self.engine, "precision": self.precision}
+        return {name: text for name, text in given.items() if text} | {"batch": str(self.batch)}
+
+    @property
+    def steady_seconds(self) -> float | None:
+        """Length of the steady phase; ``None`` where a count decides."""
+        return None if self.count is not None else self.duration or 10.0
+
+    @property
+    def timeout_seconds(self) -> float:
+        """The deadline of a whole run: what was planned, twice, and time to build and load.
+
+        Of a window, in which nothing is planned: ten minutes.
+        """
+        if self.is_window:
+            return self.timeout or 600.0
+        planned = self.warm_up + 2 * self.baseline + (self.steady_seconds or 300.0)
+        return self.timeout or 2 * planned + 120.0
+
+
+class Store(Section):
+    """``store:``, the run database."""
+
+    path: Path | None = Field(None, description="tegrascope.db in the state directory")
+    samples_retention: PositiveSeconds = Field(7 * 86400.0, description="telemetry older goes")
+    runs_retention: PositiveSeconds = Field(365 * 86400.0, description="run records older go")
+
+
+class Http(Section):
+    """``http:``, where the page is served."""
+
+    listen: str = Field("127.0.0.1:9754", description="HOST:PORT; [::1]:9754 for IPv6")
+    token_file: Path | None = Field(
+        None, description="secret for calls that change state; made in the state directory"
+    )
+    web_config_file: Path | None = Field(
+        None, description="TLS, users and headers, in the format of Prometheus' exporters"
+    )
+
+    @field_validator("listen")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        split_listen(value)
+        return value
+
+
+def split_listen(value: str) -> tuple[str, int]:
+    """Split ``HOST:PORT``.
+
+    Raises:
+        ValueError: It is not of that form.
+
+    >>> split_listen("[::1]:9754")
+    ('::1', 9754)
+    """
+    host, colon, port = value.rpartition(":")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError("an address is HOST:PORT, like 127.0.0.1:9754")
+    return host.strip("[]"), int(port)
+
+
+class Config(Section):
+    """The whole file."""
+
+    telemetry: Telemetry = Telemetry()
+    workloads: tuple[Workload, ...] = ()
+    store: Store = Store()
+    http: Http = Http()
+    limits: Limits = Limits()
+    board: RailRule | None = Field(None, description="overrides the board's rail rule")
+
+    @field_validator("workloads")
+    @classmethod
+    def _are_named_apart(cls, value: tuple[Workload, ...]) -> tuple[Workload, ...]:
+        names = [workload.name for workload in value]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two workloads are called {twice[0]}")
+        return value
+
+    @model_validator(mode="after")
+    def _plays_no_accelerator(self) -> "Config":
+        for workload in self.workloads:
+            played = workload.engine == "onnxruntime" and workload.device != "cpu"
+            if played and self.telemetry.source != "simulator":
+                raise ValueError(
+                    f"{workload.name}: onnxruntime runs on the CPU, so its device is cpu; only "
+                    "with telemetry.source: simulator may it play another"
+                )
+        return self
+
+    def advice(self) -> list[str]:
+        """Say of which workloads the energy per inference will be withheld, and what to change."""
+        told = []
+        for workload in self.workloads:
+            seconds = workload.steady_seconds
+            needed = max(_FEWEST_SECONDS, _FEWEST_SAMPLES * self.telemetry.interval)
+            if workload.is_window or self.telemetry.source == "replay":
+                continue
+            if seconds is not None and seconds < needed:
+                told.append(
+                    f"{workload.name}: {seconds:g} s at an interval of "
+                    f"{self.telemetry.interval:g} s are too few samples to tell the energy of an "
+                    f"inference: duration: {needed:.0f}s, or telemetry.interval: 103ms and 15s"
+                )
+        return told

@@ -1,0 +1,1 @@
+"""Keeps runs and telemetry in SQLite."""

@@ -1,0 +1,306 @@
+"""One SQLite database: run records at once, telemetry as the timeline's sealed blocks.
+
+WAL with ``synchronous=FULL``: what was acknowledged survives a power cut. A run is written as
+``failed`` when it begins and overwritten when it ends, so that a run which was in flight when the
+process died needs nobody to tell what became of it.
+"""
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import sqlite3
+import threading
+from collections import deque
+from pathlib import Path
+
+from ...parsers.errors import Mendable
+from ..measure.run_report import RunReport
+from ..measure.timeline import SealedBlock
+from .retention import prune
+
+_LOG = logging.getLogger(__name__)
+_PENDING_RUNS = 1000
+# An hour of them, as long as the timeline keeps the same bytes in memory anyway.
+_PENDING_BLOCKS = 360
+# Who holds the database longer than this holds up a lane; what was not written is tried again.
+_BUSY_MS = 1000
+_BELIEVED = "the wall clock is believed: retention goes by age"
+_NOT_BELIEVED = "the wall clock may be wrong: for now nothing is deleted for its age"
+_MIGRATIONS = (
+    """
+    CREATE TABLE runs (
+        run_id TEXT PRIMARY KEY,
+        workload TEXT NOT NULL,
+        device TEXT NOT NULL,
+        outcome TEXT NOT NULL,
+        in_flight INTEGER NOT NULL,
+        started_wall_ns INTEGER NOT NULL,
+        report TEXT NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX runs_by_start ON runs (started_wall_ns);
+    CREATE TABLE blocks (
+        id INTEGER PRIMARY KEY,
+        source TEXT NOT NULL,
+        boot_id TEXT NOT NULL,
+        begin_ns INTEGER NOT NULL,
+        end_ns INTEGER NOT NULL,
+        begin_wall_ns INTEGER NOT NULL,
+        end_wall_ns INTEGER NOT NULL,
+        samples INTEGER NOT NULL,
+        data BLOB NOT NULL
+    );
+    CREATE INDEX blocks_by_end ON blocks (end_wall_ns);
+    """,
+)
+
+
+class Store:
+    """The database of one daemon; every method may be called from any thread.
+
+    Attributes:
+        runs_lost: Runs that were given up, the oldest first, since too many waited to be written.
+        write_errors: Writes that failed since the start.
+        problem: Why the last write failed; ``None`` once one succeeds.
+        wants_restart: Whether the database is another file than the one that was opened, which
+            no further try can mend.
+    """
+
+    def __init__(self, path: Path, boot_id: str = "") -> None:
+        """Open or create the database and bring its schema up to date.
+
+        Args:
+            path: The file; its directory is made where it is missing.
+            boot_id: Of this boot, since monotonic times mean nothing beyond it.
+
+        Raises:
+            Mendable: The directory can't be written, or the file is no database of ours.
+        """
+        self.runs_lost = 0
+        self.path = path
+        self.write_errors = 0
+        self.problem: str | None = None
+        self.wants_restart = False
+        self._boot_id = boot_id
+        self._lock = threading.Lock()
+        self._pending: dict[str, tuple[object, ...]] = {}
+        self._blocks: deque[SealedBlock] = deque(maxlen=_PENDING_BLOCKS)
+        self._believed = True
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = sqlite3.connect(path, check_same_thread=False, timeout=5)
+            try:
+                self._prepare()
+            except BaseException:
+                self._writer.close()
+                raise
+            self._inode = path.stat().st_ino
+        except (OSError, sqlite3.Error) as error:
+            raise Mendable(f"{path}: {error}", "name a writable place with --state-dir") from None
+
+    def _prepare(self) -> None:
+        self._writer.execute("PRAGMA journal_mode=WAL")
+        self._writer.execute("PRAGMA synchronous=FULL")
+        self._writer.execute("PRAGMA cache_size=-256")
+        self._migrate()
+        self._writer.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
+
+    def _migrate(self) -> None:
+        (version,) = self._writer.execute("PRAGMA user_version").fetchone()
+        if version > len(_MIGRATIONS):
+            raise Mendable(
+                f"{self.path}: written by a newer tegrascope (schema {version})",
+                "upgrade tegrascope, or name another --state-dir",
+            )
+        for number, script in enumerate(_MIGRATIONS[version:], start=version + 1):
+            self._writer.executescript(f"BEGIN; {script} PRAGMA user_version={number}; COMMIT;")
+
+    def recover(self) -> list[str]:
+        """Close the runs that were in flight when an earlier process died; return their ids.
+
+        Raises:
+            Mendable: The database can't be written.
+        """
+        try:
+            with self._lock, self._writer:
+                rows = self._writer.execute("SELECT run_id FROM runs WHERE in_flight").fetchall()
+                self._writer.execute("UPDATE runs SET in_flight = 0 WHERE in_flight")
+        except sqlite3.Error as error:
+            raise Mendable(f"{self.path}: {error}", "let this user write it, or mend it") from None
+        return [run_id for (run_id,) in rows]
+
+    def begin(self, report: RunReport) -> None:
+        """Note a run that begins: should nothing follow, ``report`` is what became of it."""
+        self._write_run(report, in_flight=True)
+
+    def finish(self, report: RunReport) -> None:
+        """Commit a run that ended; kept and tried again where the disk refuses."""
+        self._write_run(report, in_flight=False)
+
+    def _write_run(self, report: RunReport, *, in_flight: bool) -> None:
+        row = (
+            report.run_id,
+            report.workload,
+            report.device,
+            report.outcome,
+            in_flight,
+            report.started_wall_ns,
+            report.model_dump_json(exclude_none=True),
+        )
+        with self._lock:
+            self._pending.pop(report.run_id, None)  # its end stands for its begin
+            self._pending[report.run_id] = row
+            self._flush()
+            self._keep_bound()
+
+    def add_block(self, block: SealedBlock) -> None:
+        """Commit a few seconds of samples; kept and tried again where the disk refuses."""
+        with self._lock:
+            self._blocks.append(block)
+            self._flush()
+
+    def flush(self) -> None:
+        """Try again to commit what could not be written before."""
+        with self._lock:
+            if self._pending or self._blocks:
+                self._flush()
+
+    def _flush(self) -> None:
+        try:
+            self._check_is_there()
+            while self._pending:
+                with self._writer:
+                    self._writer.execute(
+                        "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)",
+                        next(iter(self._pending.values())),
+                    )
+                del self._pending[next(iter(self._pending))]
+            while self._blocks:
+                block = self._blocks[0]
+                with self._writer:
+                    self._writer.execute(
+                        "INSERT INTO blocks (source, boot_id, begin_ns, end_ns, begin_wall_ns,"
+                        " end_wall_ns, samples, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                        (
+                            block.source,
+                            self._boot_id,
+                            block.begin_ns,
+                            block.end_ns,
+                            block.wall_begin_ns,
+                            block.wall_end_ns,
+                            block.count,
+                            block.data,
+                        ),
+                    )
+                self._blocks.popleft()
+        except (OSError, sqlite3.Error) as error:
+            self._note(error)
+        else:
+            if self.problem is not None:
+                _LOG.info("the store writes again")
+            self.problem = None
+
+    def _keep_bound(self) -> None:
+        """Give up the oldest run where the disk refused so many that memory would not hold them."""
+        if len(self._pending) > _PENDING_RUNS:
+            lost = next(iter(self._pending))
+            del self._pending[lost]
+            self.runs_lost += 1
+            _LOG.error("run %s is lost: %d others wait to be written", lost, _PENDING_RUNS)
+
+    def _check_is_there(self) -> None:
+        """Find out whether the file is still ours: SQLite goes on writing to a deleted one."""
+        try:
+            is_ours = self.path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            self.wants_restart = True
+            raise
+        self.wants_restart = not is_ours
+        if not is_ours:
+            raise OSError(f"{self.path} was replaced: restart the daemon")
+
+    def prune(self, now_wall_ns: int, samples_ns: int, runs_ns: int) -> None:
+        """Delete what is older than its retention; a wall clock that can't be right deletes none.
+
+        Args:
+            now_wall_ns: Wall time now.
+            samples_ns: How long telemetry is kept.
+            runs_ns: How long runs are kept.
+        """
+        with self._lock:
+            try:
+                with self._writer:
+                    believed = prune(self._writer, now_wall_ns, samples_ns, runs_ns)
+                if believed != self._believed:
+                    _LOG.warning(_BELIEVED if believed else _NOT_BELIEVED)
+                self._believed = believed
+            except sqlite3.Error as error:
+                self._note(error)
+
+    def _note(self, error: Exception) -> None:
+        self.write_errors += 1
+        said = str(error)
+        if isinstance(error, FileNotFoundError):
+            said = f"{self.path} was removed: restart the daemon"
+        if said != self.problem:
+            _LOG.error("the store does not write: %s", said)
+        self.problem = said
+
+    def close(self) -> None:
+        """Write what is left and close; what cannot be written even now is told."""
+        with self._lock:
+            if self._pending or self._blocks:
+                self._flush()
+            if self._pending or self._blocks:
+                waited = (len(self._pending), len(self._blocks))
+                _LOG.error("%d run(s) and %d block(s) of samples could not be written", *waited)
+            self._writer.close()
+
+
+# Some network file systems know no locks; the daemon serves there all the same.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+class Owner:
+    """Holds a database for this process until ``release``.
+
+    A second daemon would take the first one's run in flight for one that a crash left behind.
+    """
+
+    def __init__(self, database: Path) -> None:
+        """Take the lock, a file beside the database.
+
+        Raises:
+            Mendable: Another daemon has it, or the directory can't be written.
+        """
+        path = database.with_name(f"{database.name}.lock")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise Mendable(
+                f"{path.parent}: {error.strerror}", "name a writable place with --state-dir"
+            ) from None
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip()
+            os.close(self._fd)
+            raise Mendable(
+                f"{path.parent}: in use by another tegrascope (process {holder or 'not known'})",
+                "stop that one, or name another --state-dir",
+            ) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                os.close(self._fd)
+                raise Mendable(f"{path}: {error.strerror}", "name another --state-dir") from None
+        with contextlib.suppress(OSError):  # a full disk must not keep the daemon from starting
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let another daemon have it; more than once is harmless."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

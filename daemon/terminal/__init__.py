@@ -1,0 +1,1 @@
+"""Shared by all commands: output, exit status, progress, number formatting."""

@@ -1,0 +1,1 @@
+"""Text of workers, trtexec and TensorRT's build log becomes records."""

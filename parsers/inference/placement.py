@@ -1,0 +1,352 @@
+"""Build log and engine inspector become a placement: which layers run on the DLA, which do not.
+
+TensorRT tells it in three places. While it builds, it lists the layers of each device. At its
+most talkative it then lists the layers of the finished engine. And the inspector of the engine
+gives the same list as JSON. A plan by itself does not say which of its layers are the DLA's.
+
+Source:
+    "Working with DLA" and "Engine Inspector", TensorRT documentation of 8.5 to 11; public logs of
+    8.4 to 10; an inspector's JSON of 8.6.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
+
+from ..records import Record
+
+Precision = Literal["fp32", "fp16", "int8"]
+Fallback = Literal["forbid", "allow", "require-pure"]
+PlacementVerdict = Literal["pure_dla", "dla_plus_reformat", "mixed", "gpu_only", "unknown"]
+
+
+class Placement(Record):
+    """Where the layers of an engine run; evidence from the build log and the inspector.
+
+    Attributes:
+        verdict: ``pure_dla``: nothing on the GPU; ``dla_plus_reformat``: on the GPU only what
+            changes the form of tensors; ``mixed``: compute on both; ``gpu_only``: nothing on the
+            DLA; ``unknown``: there is no evidence, which is no verdict.
+        loadables: Subgraphs of the DLA; ``None`` where not known.
+        dla_layers: Their names as TensorRT prints them.
+        gpu_layers: Layers that compute on the GPU; of an engine built for a DLA, those that fell
+            back.
+        reformat_layers: Layers on the GPU that only reformat, shuffle or copy.
+    """
+
+    verdict: PlacementVerdict = "unknown"
+    loadables: NonNegativeInt | None = None
+    dla_layers: tuple[str, ...] = ()
+    gpu_layers: tuple[str, ...] = ()
+    reformat_layers: tuple[str, ...] = ()
+
+
+class Built(Record):
+    """What was built, beside what was asked for.
+
+    Attributes:
+        requested_precision: As ordered; ``None`` left it to the back-end.
+        layer_types: Data type to the number of layers whose first output has it.
+        is_strongly_typed: Whether the model's own types were obeyed.
+        int8_scales: Where the scales of an int8 engine are from; ``dummy`` ones make a speed
+            that means something and answers that mean nothing.
+        fallback: What was asked for layers that a DLA refuses.
+        placement: Where the layers went.
+        is_cached: Whether the engine was there already.
+        engine_key: What the engine cache knows it by, SHA-256.
+        engine_bytes: Size of the serialised engine.
+        build_seconds: Length of the build that made it, this time or earlier.
+        context_bytes: Device memory of one execution context.
+        has_cuda_graph: Whether inferences are launched as a CUDA graph.
+        why_no_graph: Why not, where one was asked for.
+        streams: Inferences in flight at once.
+        has_transfers: Whether an inference copies its inputs and outputs.
+        notes: What a person should know of the build, a line each.
+    """
+
+    requested_precision: Precision | None = None
+    layer_types: dict[str, NonNegativeInt] = {}
+    is_strongly_typed: bool | None = None
+    int8_scales: Literal["calibrated", "dummy", "explicit"] | None = None
+    fallback: Fallback | None = None
+    placement: Placement = Placement()
+    is_cached: bool = False
+    engine_key: str | None = None
+    engine_bytes: NonNegativeInt | None = None
+    build_seconds: NonNegativeFloat | None = None
+    context_bytes: NonNegativeInt | None = None
+    has_cuda_graph: bool | None = None
+    why_no_graph: str | None = None
+    streams: PositiveInt = 1
+    has_transfers: bool | None = None
+    notes: tuple[str, ...] = ()
+
+
+_DLA, _GPU = "[DlaLayer]", "[GpuLayer]"
+_SECTION = "layers running on dla"
+_FINISHED, _TACTIC = "Layer(", ", Tactic:"
+_OFFLOADED = " successfully offloaded to DLA"
+# One subgraph, of the DLA or of TensorRT's own compiler for GPUs: the name is no evidence.
+_SUBGRAPH = "{ForeignNode["
+
+# Kinds that compute nothing: they move a tensor, or change its form or its type.
+_REFORMAT_KINDS = frozenset(
+    {"cast", "constant", "copy", "identity", "noop", "reformat", "shuffle", "signal", "wait"}
+)
+_REFORMAT_STARTS = ("reformatting copynode", "reshape_after_", "reshape_before_")
+_REFORMAT_ENDS = (" copy", " copy finish", " from nvm", " to nvm", "[shuffle]", "_copy_output")
+
+_Place = Literal["dla", "gpu", "reformat"]
+# Of a name that comes up twice, the place that says more about it stands.
+_RANK: Mapping[_Place | None, int] = {"reformat": 1, "gpu": 2, "dla": 3}
+
+_TYPES: Mapping[str, str] = {
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+    "bool": "bool",
+    "float": "fp32",
+    "fp16": "fp16",
+    "fp32": "fp32",
+    "fp4": "fp4",
+    "fp8": "fp8",
+    "half": "fp16",
+    "int32": "int32",
+    "int4": "int4",
+    "int64": "int64",
+    "int8": "int8",
+    "uint8": "uint8",
+}
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A layer as one of the three places tells it; the kind is lower case, or empty."""
+
+    name: str
+    kind: str = ""
+
+
+@dataclass
+class _Log:
+    """What a build log says, each in its order."""
+
+    on_dla: list[_Layer] = field(default_factory=list)
+    on_gpu: list[_Layer] = field(default_factory=list)
+    finished: list[_Layer] = field(default_factory=list)
+
+
+def placement_of(log: Sequence[str], inspector: str | None, device: str) -> Placement:
+    """Tell where the layers of an engine went.
+
+    The finished engine is what counts: the inspector's list, or the log's own. With neither, it
+    is the list that TensorRT prints while it builds, into which the reformats at the engine's
+    edges may not have come yet. A subgraph of which nothing says that it is the DLA's or the
+    GPU's is in no list, and then the verdict is ``unknown``.
+
+    Args:
+        log: Lines of the build, with or without time and severity in front.
+        inspector: The engine as the inspector prints it in JSON; ``None`` where it was not asked.
+        device: What the engine was built for: ``gpu``, ``dla0`` or ``dla1``.
+
+    Returns:
+        The placement; ``unknown`` without evidence.
+
+    >>> placement_of(
+    ...     ["[I] [TRT] [DlaLayer] {ForeignNode[conv1...relu9]}", "[GpuLayer] SOFTMAX: prob"],
+    ...     None,
+    ...     "dla0",
+    ... ).verdict
+    'mixed'
+    """
+    told = _read_log(log)
+    kinds = {layer.name: layer.kind for layer in told.on_gpu}
+    places: dict[str, _Place] = {layer.name: "dla" for layer in told.on_dla}
+    undecided = False
+    for layer in _inspected(inspector) or told.finished or told.on_gpu:
+        place = _place(layer.name, layer.kind or kinds.get(layer.name, ""), device, kinds)
+        if place is None:
+            undecided |= layer.name not in places
+        elif _RANK[place] > _RANK.get(places.get(layer.name), 0):
+            places[layer.name] = place
+    has = set(places.values())
+    verdict = "unknown" if undecided else _verdict("dla" in has, "gpu" in has, "reformat" in has)
+    dla, gpu, reformat = (
+        tuple(name for name, place in places.items() if place == wanted)
+        for wanted in ("dla", "gpu", "reformat")
+    )
+    return Placement(
+        verdict=verdict,
+        loadables=None if verdict == "unknown" else len(dla),
+        dla_layers=dla,
+        gpu_layers=gpu,
+        reformat_layers=reformat,
+    )
+
+
+def layer_types(inspector: str | None) -> dict[str, int]:
+    """Count the layers of an engine by the data type of their first output.
+
+    Args:
+        inspector: The engine as the inspector prints it in JSON. Up to TensorRT 10 format and
+            type of a tensor are one text, from 11 on they are two.
+
+    Returns:
+        Type to layers, the most frequent first; empty where the engine was built without detail.
+
+    >>> layer_types('{"Layers": [{"Name": "fc", "Outputs": [{"Format/Datatype":'
+    ...             ' "Row major linear FP32"}]}]}')
+    {'fp32': 1}
+    """
+    counts: dict[str, int] = {}
+    for layer in _layers(inspector):
+        found = _type_of(layer)
+        if found is not None:
+            counts[found] = counts.get(found, 0) + 1
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def _read_log(log: Iterable[str]) -> _Log:
+    """Collect what is told of layers; of several builds in one log, the last."""
+    told = _Log()
+    for line in log:
+        if _SECTION in line.lower():
+            told = _Log()
+        elif _DLA in line:
+            name = line.partition(_DLA)[2].strip().rstrip(",")
+            told.on_dla += [_Layer(name)] if name else []
+        elif _GPU in line:
+            told.on_gpu += _kind_and_name(line.partition(_GPU)[2].strip())
+        elif _OFFLOADED in line and _SUBGRAPH in line:
+            name = line.partition(_OFFLOADED)[0]
+            told.on_dla.append(_Layer(name[name.index(_SUBGRAPH) :].strip()))
+        elif _FINISHED in line and _TACTIC in line:
+            kind, _, rest = line.partition(_FINISHED)[2].partition("): ")
+            name = rest.partition(_TACTIC)[0].strip()
+            told.finished += [_Layer(name, kind.strip().lower())] if name else []
+    return told
+
+
+def _kind_and_name(text: str) -> list[_Layer]:
+    """Split ``CONVOLUTION: conv1 + relu1``; the kind is not printed by every version."""
+    kind, colon, name = text.partition(": ")
+    if colon and kind.replace("_", "").isalnum() and kind.isupper() and name.strip():
+        return [_Layer(name.strip(), kind.lower())]
+    return [_Layer(text)] if text else []
+
+
+def _layers(inspector: str | None) -> list[Any]:
+    if not inspector:
+        return []
+    try:
+        # Names of ONNX layers are joined by a raw control character, at least in 8.6.
+        engine = json.loads(inspector, strict=False)
+    except (ValueError, RecursionError):
+        return []
+    layers = engine.get("Layers") if isinstance(engine, dict) else None
+    return layers if isinstance(layers, list) else []
+
+
+def _inspected(inspector: str | None) -> list[_Layer]:
+    """Return the layers of an engine; built without detail, it tells their names alone."""
+    found = []
+    for layer in _layers(inspector):
+        is_told = isinstance(layer, dict)
+        name = layer.get("Name") if is_told else layer
+        kind = layer.get("LayerType") if is_told else None
+        if isinstance(name, str) and name.strip():
+            told = kind.strip().lower() if isinstance(kind, str) else ""
+            found.append(_Layer(name.strip(), told))
+    return found
+
+
+def _is_reformat(name: str, kind: str) -> bool:
+    """Tell by the kind; where none is printed, by the names that TensorRT gives such layers."""
+    if kind:
+        return kind in _REFORMAT_KINDS
+    lower = name.lower()
+    is_fused = " + " in name
+    return lower.startswith(_REFORMAT_STARTS) or (not is_fused and lower.endswith(_REFORMAT_ENDS))
+
+
+def _place(name: str, kind: str, device: str, kinds: Mapping[str, str]) -> _Place | None:
+    """Tell where a layer runs; ``None`` for a subgraph that may be the DLA's as well."""
+    if "dla" in kind:
+        return "dla"
+    if _is_reformat(name, kind):
+        return "reformat"
+    is_known = device == "gpu" or not name.startswith(_SUBGRAPH)
+    return "gpu" if is_known or "myelin" in kind or name in kinds else None
+
+
+def _verdict(has_dla: bool, has_gpu: bool, has_reformat: bool) -> PlacementVerdict:
+    if not has_dla:
+        return "gpu_only" if has_gpu or has_reformat else "unknown"
+    if has_gpu:
+        return "mixed"
+    return "dla_plus_reformat" if has_reformat else "pure_dla"
+
+
+def _type_of(layer: object) -> str | None:
+    """Return the type of a layer's first output, in words of our own; ``None`` if not told."""
+    outputs = layer.get("Outputs") if isinstance(layer, dict) else None
+    first = outputs[0] if isinstance(outputs, list) and outputs else None
+    if not isinstance(first, dict):
+        return None
+    return next(_types_in(first), None)
+
+
+def _types_in(tensor: Mapping[str, object]) -> Iterator[str]:
+    for key in ("DataType", "Datatype", "Format/Datatype", "Format"):
+        text = tensor.get(key)
+        if isinstance(text, str):
+            for word in text.lower().split():
+                if word in _TYPES:
+                    yield _TYPES[word]
+
+
+_INTO = (" to nvm",)
+_OUT_OF = (" from nvm", " copy finish", " copy", "_copy_output")
+_REFORMAT = "reformatting copynode"
+
+
+def group_dla_rows(rows: Sequence[tuple[str, int]], dla_layers: Collection[str]) -> dict[str, int]:
+    """Put the rows around each subgraph of a DLA together, under its name.
+
+    Args:
+        rows: Layer and time, in the order of the engine.
+        dla_layers: Names of the subgraphs; none on a GPU, whose rows stay as they are.
+
+    Returns:
+        Layer to time. A subgraph's is that of its own row, of the copies into its memory before
+        it, and of the copies that follow it.
+
+    >>> rows = [("in to nvm", 20), ("{ForeignNode[a...b]}", 8), ("out from nvm", 7690), ("fc", 5)]
+    >>> group_dla_rows(rows, ["{ForeignNode[a...b]}"])
+    {'{ForeignNode[a...b]}': 7718, 'fc': 5}
+    """
+    grouped: dict[str, int] = {}
+    waiting: list[tuple[str, int]] = []
+    owner: str | None = None
+    for name, time in rows:
+        if name in dla_layers:
+            owner = name
+            grouped[name] = grouped.get(name, 0) + time + sum(spent for _, spent in waiting)
+            waiting = []
+        elif dla_layers and _is_like(name, _INTO):
+            waiting.append((name, time))
+        elif owner is not None and _is_like(name, _OUT_OF):
+            grouped[owner] += time
+        else:
+            owner = None
+            grouped[name] = grouped.get(name, 0) + time
+    for name, time in waiting:
+        grouped[name] = grouped.get(name, 0) + time
+    return grouped
+
+
+def _is_like(name: str, endings: tuple[str, ...]) -> bool:
+    lower = name.lower()
+    return lower.endswith(endings) or (endings is _OUT_OF and lower.startswith(_REFORMAT))

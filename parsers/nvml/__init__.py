@@ -1,0 +1,1 @@
+"""Lines of the NVML reader become GPU samples."""

@@ -1,0 +1,289 @@
+"""A line of the NVML reader becomes the facts of a GPU, or a sample of it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, TypeAdapter, ValidationError
+
+from ..errors import ParseError
+from ..records import Emc, Engine, Gpu, Rail, Ratio, Record, Sample
+
+
+class GpuFacts(Record):
+    """What does not change while a GPU is read.
+
+    Attributes:
+        name: Product name.
+        uuid: By which it is told from its likes.
+        part_number: Of its board.
+        power_limit_watts: In force when the reader started.
+        memory_total_bytes: Its memory.
+        power_reading: ``instant``; or ``usage``, which lags: a mean over one second on Ampere and
+            later; ``None`` where it tells no power.
+        versions: Driver, NVML and CUDA driver.
+        refused: What it does not say, with the reason that NVML gives.
+    """
+
+    name: str | None = None
+    uuid: str | None = None
+    part_number: str | None = None
+    power_limit_watts: NonNegativeFloat | None = None
+    memory_total_bytes: NonNegativeInt | None = None
+    power_reading: str | None = None
+    versions: dict[str, str] = {}
+    refused: dict[str, str] = {}
+
+
+class GpuMemory(Record):
+    """Memory of a GPU that has its own.
+
+    Attributes:
+        used_bytes: In use, what the driver keeps for itself included.
+        total_bytes: There is.
+        active_ratio: Share of time in which it was read or written. No share of its bandwidth:
+            a slow trickle that never pauses is 1.
+    """
+
+    used_bytes: NonNegativeInt | None = None
+    total_bytes: NonNegativeInt | None = None
+    active_ratio: Ratio | None = None
+
+
+class EnergyCounter(Record):
+    """The energy counter of a board, and when it was read.
+
+    Attributes:
+        joules: Since the driver was loaded; it ticks about every 100 ms.
+        begin_ns: CLOCK_MONOTONIC before the read.
+        end_ns: After it.
+    """
+
+    joules: NonNegativeFloat
+    begin_ns: NonNegativeInt
+    end_ns: NonNegativeInt
+
+
+class GpuSample(Sample):
+    """One reading of NVML.
+
+    Attributes:
+        at_ns: CLOCK_MONOTONIC at which power was read.
+        memory: Of the GPU.
+        energy: Its energy counter.
+        fan_speed_ratio: Of the first fan, as a share of its full speed; may exceed 1.
+        power_limit_watts: In force.
+        performance_state: 0 (fastest) to 15.
+        throttling: By kind, whether the clock is held down for that reason just now.
+        throttle_events: By kind, how often that began since the source did.
+    """
+
+    at_ns: NonNegativeInt
+    memory: GpuMemory | None = None
+    energy: EnergyCounter | None = None
+    fan_speed_ratio: NonNegativeFloat | None = None
+    power_limit_watts: NonNegativeFloat | None = None
+    performance_state: NonNegativeInt | None = None
+    throttling: dict[str, bool] = {}
+    throttle_events: dict[str, NonNegativeInt] = {}
+
+    def beside(self) -> dict[str, float]:
+        """Name the numbers for which a Sample has no place."""
+        named: dict[str, float | None] = {
+            f"gpu_memory.{field}": value for field, value in self.memory or ()
+        }
+        named["gpu.power_limit_watts"] = self.power_limit_watts
+        named["gpu.performance_state"] = self.performance_state
+        named["fans.gpu.speed_ratio"] = self.fan_speed_ratio
+        if self.energy is not None:
+            middle_ns = (self.energy.begin_ns + self.energy.end_ns) / 2
+            named["rails.GPU.counter_joules"] = self.energy.joules
+            named["rails.GPU.counter_after_seconds"] = (middle_ns - self.at_ns) / 1e9
+            read_ns = self.energy.end_ns - self.energy.begin_ns
+            named["rails.GPU.counter_read_seconds"] = read_ns / 1e9
+        for kind, is_active in self.throttling.items():
+            named[f"throttle.{kind}.active"] = int(is_active)
+        for kind, events in self.throttle_events.items():
+            named[f"throttle.{kind}.events"] = events
+        return {name: value for name, value in named.items() if value is not None}
+
+
+THROTTLES = {
+    0x004: "sw_power_cap",
+    0x008: "hw_slowdown",
+    0x020: "sw_thermal",
+    0x040: "hw_thermal",
+    0x080: "hw_power_brake",
+    0x200: "board_limit",
+    0x400: "reliability",
+}
+"""Clock event reasons that hold the clock down."""
+
+# Idle, clocks that somebody set, a group that keeps step, a display: nothing that went wrong.
+_NO_THROTTLES = 0x001 | 0x002 | 0x010 | 0x100
+_HW_CAUSES = 0x040 | 0x080
+
+
+class _Hello(Record):
+    event: Literal["hello"]
+    name: str | None = None
+    uuid: str | None = None
+    part_number: str | None = None
+    power_limit_mw: NonNegativeInt | None = None
+    memory_total_bytes: NonNegativeInt | None = None
+    power_from: Literal["instant", "usage"] | None = None
+    versions: dict[str, str] = {}
+    refused: dict[str, str] = {}
+
+
+class _Reading(Record):
+    event: Literal["sample"]
+    at_ns: NonNegativeInt
+    power_mw: NonNegativeInt | None = None
+    power_from: Literal["instant", "usage"] | None = None
+    average_mw: NonNegativeInt | None = None
+    gpu_percent: NonNegativeInt | None = None
+    memory_percent: NonNegativeInt | None = None
+    memory_used_bytes: NonNegativeInt | None = None
+    memory_total_bytes: NonNegativeInt | None = None
+    sm_mhz: NonNegativeInt | None = None
+    memory_mhz: NonNegativeInt | None = None
+    gpu_celsius: int | None = None
+    memory_celsius: int | None = None
+    fan_percent: NonNegativeInt | None = None
+    nvenc_percent: NonNegativeInt | None = None
+    nvdec_percent: NonNegativeInt | None = None
+    nvjpg_percent: NonNegativeInt | None = None
+    ofa_percent: NonNegativeInt | None = None
+    performance_state: NonNegativeInt | None = None
+    power_limit_mw: NonNegativeInt | None = None
+    clock_events: NonNegativeInt | None = None
+    energy_mj: NonNegativeInt | None = None
+    energy_begin_ns: NonNegativeInt | None = None
+    energy_end_ns: NonNegativeInt | None = None
+
+
+_LINE: TypeAdapter[_Hello | _Reading] = TypeAdapter(
+    Annotated[_Hello | _Reading, Field(discriminator="event")]
+)
+
+
+def parse_nvml_line(line: str) -> GpuFacts | GpuSample:
+    """Read one line of the reader.
+
+    Args:
+        line: A JSON object in NVML's own units, which its keys name.
+
+    Returns:
+        What does not change, of the first line; of any other, a sample without
+        ``throttle_events``, which no single line can tell.
+
+    Raises:
+        ParseError: The line is none of the reader (``noise``), or the GPU said nothing at all
+            (``empty``).
+
+    Source:
+        "NVML API Reference": power in milliwatts, energy in millijoules, clocks in megahertz.
+
+    >>> line = '{"event": "sample", "at_ns": 5, "power_mw": 126300, "power_from": "instant"}'
+    >>> parse_nvml_line(line).rails
+    {'GPU': Rail(instant_watts=126.3, average_watts=None, maximum_watts=None)}
+    """
+    try:
+        found = _LINE.validate_json(line)
+    except ValidationError:
+        raise ParseError("noise", line) from None
+    if isinstance(found, _Hello):
+        return GpuFacts(
+            name=found.name,
+            uuid=found.uuid,
+            part_number=found.part_number,
+            power_limit_watts=_thousandth(found.power_limit_mw),
+            memory_total_bytes=found.memory_total_bytes,
+            power_reading=found.power_from,
+            versions=found.versions,
+            refused=found.refused,
+        )
+    if found.model_fields_set <= {"event", "at_ns"}:
+        raise ParseError("empty", line)
+    return _sample(found)
+
+
+def _sample(said: _Reading) -> GpuSample:
+    strange: list[str] = []
+
+    def share(field: str) -> float | None:
+        """Return a percentage as a ratio; one beyond 100 is none, and is told."""
+        percent: int | None = getattr(said, field)
+        if percent is not None and percent > 100:
+            strange.append(f"{field}={percent}")
+            return None
+        return None if percent is None else percent / 100
+
+    temperatures = {"gpu": said.gpu_celsius, "memory": said.memory_celsius}
+    memory = GpuMemory(
+        used_bytes=said.memory_used_bytes,
+        total_bytes=said.memory_total_bytes,
+        active_ratio=share("memory_percent"),
+    )
+    gpu = Gpu(utilization_ratio=share("gpu_percent"), frequency_hertz=_clocks(said.sm_mhz))
+    engines = {
+        name: Engine(utilization_ratio=ratio)
+        for name in ("NVENC", "NVDEC", "NVJPG", "OFA")
+        if (ratio := share(f"{name.lower()}_percent")) is not None
+    }
+    events = said.clock_events
+    unknown = (events or 0) & ~(_NO_THROTTLES | sum(THROTTLES))
+    if unknown:
+        strange.append(f"clock_events={unknown:#x}")
+    return GpuSample(
+        at_ns=said.at_ns,
+        gpu=None if gpu == Gpu() else gpu,
+        # The load of the memory controller is not told: NVML's figure is a share of time.
+        emc=None if said.memory_mhz is None else Emc(frequency_hertz=said.memory_mhz * 1_000_000),
+        engines=engines,
+        temperatures_celsius={n: float(c) for n, c in temperatures.items() if c is not None},
+        rails=_rails(said),
+        memory=None if memory == GpuMemory() else memory,
+        energy=_energy(said),
+        fan_speed_ratio=None if said.fan_percent is None else said.fan_percent / 100,
+        power_limit_watts=_thousandth(said.power_limit_mw),
+        performance_state=said.performance_state,
+        throttling={} if events is None else throttles(events),
+        unparsed=tuple(strange),
+    )
+
+
+def throttles(events: int) -> dict[str, bool]:
+    """Tell each kind of throttling from a mask of clock event reasons.
+
+    ``hw_slowdown`` stands for itself only where neither of its known causes is named with it, so
+    that one event is not told twice.
+
+    >>> [kind for kind, is_active in throttles(0x49).items() if is_active]
+    ['hw_thermal']
+    """
+    if events & _HW_CAUSES:
+        events &= ~0x008
+    return {kind: bool(events & bit) for bit, kind in THROTTLES.items()}
+
+
+def _rails(said: _Reading) -> dict[str, Rail]:
+    if said.power_mw is None:
+        return {}
+    average = None if said.power_from == "usage" else _thousandth(said.average_mw)
+    return {"GPU": Rail(instant_watts=said.power_mw / 1000, average_watts=average)}
+
+
+def _energy(said: _Reading) -> EnergyCounter | None:
+    if said.energy_mj is None or said.energy_begin_ns is None or said.energy_end_ns is None:
+        return None
+    return EnergyCounter(
+        joules=said.energy_mj / 1000, begin_ns=said.energy_begin_ns, end_ns=said.energy_end_ns
+    )
+
+
+def _clocks(megahertz: int | None) -> tuple[int, ...]:
+    return () if megahertz is None else (megahertz * 1_000_000,)
+
+
+def _thousandth(number: int | None) -> float | None:
+    return None if number is None else number / 1000

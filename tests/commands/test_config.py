@@ -1,0 +1,207 @@
+"""Settings: durations, defaults, and errors that name their line."""
+
+from pathlib import Path
+
+import pytest
+
+from tegrascope.collectors.base import SYSTEM_CLOCK
+from tegrascope.daemon.session.sources import open_companions
+from tegrascope.daemon.settings.config import Config, Workload, read_duration, split_listen
+from tegrascope.daemon.settings.file import ConfigError, load_config, parse_config
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, Path("t.yaml"))
+    return list(caught.value.problems)
+
+
+def test_empty_file_is_the_default():
+    """Every key has a default, so an empty file is a whole configuration."""
+    assert parse_config("", Path("t.yaml")) == Config()
+    assert parse_config("# nothing\n", Path("t.yaml")) == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("500ms", 0.5), ("30s", 30), ("1.5m", 90), ("2h", 7200), ("7d", 604800), ("12", 12), (3, 3)],
+)
+def test_durations(text, seconds):
+    """A duration is a number of seconds or carries its unit."""
+    assert read_duration(text) == seconds
+
+
+def test_unknown_key_is_told_with_its_line_and_a_suggestion():
+    """A slip of the finger is found, with the key that was meant."""
+    text = "telemetry:\n  source: simulator\n  intervall: 1s\n"
+    assert problems(text) == ["t.yaml:3: telemetry.intervall: unknown key; did you mean interval?"]
+
+
+def test_every_error_is_told_in_the_order_of_the_file():
+    """Nobody has to run the check once for each mistake."""
+    text = (
+        "workloads:\n  - name: a\n    model: x.onnx\n    devise: gpu\n    every: 5x\n"
+        "  - name: b\n    model: y.onnx\n    device: dla7\nhttp: {listen: nowhere}\n"
+    )
+    told = problems(text)
+    assert [line.split(":")[1] for line in told] == ["4", "5", "8", "9"]
+    assert "did you mean device?" in told[0]
+    assert "500ms, 30s" in told[1]
+    assert "'dla7'" in told[2]
+    assert "HOST:PORT" in told[3]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("telemetry: [", 1, "expected"),
+        ("- a\n- b\n", 1, "mapping"),
+        ("store:\n  path: [\n\n", 4, "expected the node content"),
+        ("http:\n  listen: 1.2.3.4:1\n  listen: 1.2.3.4:2\n", 3, "given twice"),
+        ("telemetry: {source: replay}\n", 1, "replay.path"),
+        ("telemetry: {source: nvml, nvml: {gpu: first}}\n", 1, "nvidia-smi -L"),
+        ("workloads:\n- {name: a, model: x, every: 1s, cron: '* * * * *'}\n", 2, "not both"),
+        ("workloads:\n- {name: a, model: x, cron: '61 * * * *'}\n", 2, "five fields"),
+        ("workloads:\n- {name: a, model: x}\n- {name: a, model: y}\n", 1, "two workloads"),
+        ("workloads:\n- {name: 'a b', model: x}\n", 2, "'a b'"),
+        ("workloads:\n- {model: x}\n", 2, "required"),
+        ("workloads:\n- {name: a}\n", 2, "give one of model"),
+        ("workloads:\n- {name: a, model: x, command: y}\n", 2, "give one of model"),
+        ("workloads:\n- {name: a, backend: command, model: x}\n", 2, "goes with command"),
+        ("workloads:\n- {name: a, backend: trtexec, command: x}\n", 2, "goes with command"),
+        ("workloads:\n- {name: a, command: []}\n", 2, "at least 1 item"),
+        ("workloads:\n- {name: a, model: x, device: external}\n", 2, "no back-end knows it"),
+        ("workloads:\n- {name: a, backend: window, every: 5m}\n", 2, "every: an application"),
+        ("workloads:\n- {name: a, backend: window, model: x}\n", 2, "model: an application"),
+        ("workloads:\n- {name: a, backend: window, timeout: 2h}\n", 2, "at most 1h"),
+    ],
+)
+def test_errors_name_line_and_remedy(text, line, words):
+    """Each mistake has one line that says where it is and what would be right."""
+    (told,) = problems(text)
+    assert told.startswith(f"t.yaml:{line}: ")
+    assert words in told
+
+
+def test_document_that_contains_itself_is_one_line():
+    """What no library can make sense of is told, and is no traceback."""
+    (told,) = problems("telemetry: &a [*a]\n")
+    assert told.startswith("t.yaml: cannot be read: ")
+
+
+def test_missing_file_is_one_line(tmp_path):
+    """A path that leads nowhere is told like any other mistake."""
+    with pytest.raises(ConfigError, match="No such file"):
+        load_config(tmp_path / "none.yaml")
+
+
+def test_demo_configuration_is_good():
+    """What ``--demo`` runs is a valid file, so it can serve as an example."""
+    from importlib.resources import files
+
+    text = (files("tegrascope.daemon") / "demo.yaml").read_text(encoding="utf-8")
+    config = parse_config(text, Path("demo.yaml"))
+    assert {workload.device for workload in config.workloads} == {"gpu", "dla0"}
+
+
+def test_defaults_follow_the_device():
+    """An accelerator wants TensorRT, a CPU lane onnxruntime; a count replaces the duration."""
+    assert Workload(name="a", model="x", device="dla0").engine == "tensorrt"
+    assert Workload(name="a", model="x", device="cpu").engine == "onnxruntime"
+    assert Workload(name="a", model="x").steady_seconds == 10.0
+    assert Workload(name="a", model="x", count=5).steady_seconds is None
+
+
+def test_command_and_window_stand_in_place_of_a_model():
+    """A program is split as a shell would; a window has only what its application leaves open."""
+    text = (
+        "workloads:\n- {name: a, command: infer --batch 'a b', device: dla0}\n"
+        "- {name: b, backend: window, device: external, batch: 4, timeout: 1m}\n"
+    )
+    program, window = parse_config(text, Path("t.yaml")).workloads
+    assert (program.engine, program.command) == ("command", ("infer", "--batch", "a b"))
+    assert (window.engine, window.is_window, window.timeout_seconds) == ("window", True, 60)
+    assert Workload(name="c", backend="window").timeout_seconds == 600
+
+
+def test_short_runs_are_advised_against():
+    """Whoever will get no energy per inference hears so beforehand, with what to change."""
+    text = "telemetry: {interval: %s}\nworkloads: [{name: a, model: x, duration: %s}]"
+    (told,) = parse_config(text % ("1009ms", "10s"), Path("t.yaml")).advice()
+    assert told.startswith("a: 10 s at an interval of 1.009 s")
+    assert "duration: 111s" in told
+    assert parse_config(text % ("1009ms", "2m"), Path("t.yaml")).advice() == []
+    assert parse_config(text % ("103ms", "15s"), Path("t.yaml")).advice() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{power_watts: 0}", "greater than 0"),
+        ("{dla_busy_ratio: {dla0: 1.5}}", "dla0: a share of time is above 0 and at most 1"),
+        ("{dla_busy_ratio: {gpu: 0.5}}", "dla0"),
+    ],
+)
+def test_limits_that_cannot_be_are_refused(text, words):
+    """A budget of nothing, a share beyond all of the time, a core that is none."""
+    (told,) = problems(f"limits: {text}\n")
+    assert words in told
+
+
+def test_listen_takes_ipv6():
+    """An IPv6 address stands in brackets."""
+    assert split_listen("[::1]:80") == ("::1", 80)
+    for wrong in ("80", ":80", "host:", "host:99999", "host:٣"):
+        with pytest.raises(ValueError, match="HOST:PORT"):
+            split_listen(wrong)
+
+
+@pytest.mark.parametrize("gpu", [0, 3, "GPU-7c1b0a52-6f3e-11ee-b962-0242ac120002"])
+def test_gpu_is_an_index_or_a_uuid(gpu):
+    """Either names one GPU, as nvidia-smi -L lists them."""
+    config = parse_config(f"telemetry: {{source: nvml, nvml: {{gpu: {gpu}}}}}", Path("t.yaml"))
+    assert config.telemetry.nvml.gpu == gpu
+    assert config.telemetry.interval == 1.009
+
+
+def test_dla_trace_is_off_unless_it_is_told_where():
+    """Nothing is started for it by default, and one of two ways is a choice to be made."""
+    assert open_companions(Config().telemetry, SYSTEM_CLOCK) == []
+    text = "telemetry: {source: %s, dla_trace: {command: sudo -n reader}}"
+    here = parse_config(text % "tegrastats", Path("t.yaml")).telemetry
+    (companion,) = open_companions(here, SYSTEM_CLOCK)
+    assert (companion.name, companion.problem) == ("ftrace", None)
+    assert here.dla_trace.command == ("sudo", "-n", "reader")
+    # Lines of another machine are not put beside the trace of this one.
+    played = parse_config(text % "simulator", Path("t.yaml")).telemetry
+    assert open_companions(played, SYSTEM_CLOCK) == []
+    (told,) = problems("telemetry: {dla_trace: {command: a, socket: /b}}\n")
+    assert "give command or socket, not both" in told
+
+
+@pytest.mark.parametrize("value", ["auto", True, False, "/", "/srv/board"])
+def test_sysfs_is_a_switch_or_a_root(value):
+    """It is left to the machine, switched, or read under another root."""
+    telemetry = Config.model_validate({"telemetry": {"sysfs": value}}).telemetry
+    assert telemetry.sysfs == value
+
+
+@pytest.mark.parametrize("value", ["off-and-on", "relative/root", "3", "[/]"])
+def test_sysfs_of_another_form_is_refused(value):
+    """A root that would depend on where the daemon was started is none."""
+    (told,) = problems(f"telemetry:\n  sysfs: {value}\n")
+    assert told.startswith("t.yaml:2: telemetry.sysfs: auto, true, false, or a directory")
+
+
+def test_labels_tell_what_runs_and_no_path():
+    """Two boards that keep one model in different places have the same label."""
+    text = "workloads: [{name: a, model: %s/net.onnx, precision: int8, batch: 4}]"
+    (here,), (there,) = (
+        parse_config(text % folder, Path("c.yaml")).workloads for folder in ("/opt/a", "/srv/b/c")
+    )
+    labels = {"model": "net.onnx", "backend": "tensorrt", "precision": "int8", "batch": "4"}
+    assert here.labels == there.labels == labels
+    (window,) = parse_config(
+        "workloads: [{name: w, backend: window, device: dla0}]", Path("c.yaml")
+    ).workloads
+    assert window.labels == {"backend": "window", "batch": "1"}

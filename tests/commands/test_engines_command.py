@@ -1,0 +1,139 @@
+"""``tegrascope engines``: what is built is listed, built before its time, and removed."""
+
+import os
+import time
+
+import pytest
+
+from tegrascope.collectors.backends.engine_cache import EngineCache
+from tegrascope.daemon.cli import main
+from tegrascope.parsers.inference.placement import Built, Placement
+from tests.fakes.models import write_chain
+from tests.fakes.shims import write_shims
+
+
+@pytest.fixture
+def state(tmp_path):
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def engines(state):
+    """Three engines, last used so many days ago."""
+    cache = EngineCache(state / "engines")
+    for key, days, verdict in (("a", 0, "gpu_only"), ("b", 3, "pure_dla"), ("c", 40, "mixed")):
+        built = Built(layer_types={"fp16": 5}, placement=Placement(verdict=verdict))
+        parts = {"device": "gpu", "batch": "1"}
+        cache.write(key * 64, b"plan", model="m.onnx", parts=parts, built=built)
+        then = time.time() - days * 86400
+        os.utime(cache.plan_path(key * 64), (then, then))
+    return cache
+
+
+def engines_command(*arguments: str, state) -> int:
+    action, *rest = arguments
+    return main(["engines", action, *rest, "--state-dir", str(state)])
+
+
+@pytest.mark.usefixtures("engines")
+def test_engines_are_listed(state, capsys):
+    """Those used last come first, with where their layers are."""
+    assert engines_command("list", state=state) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == [
+        "engine",
+        "model",
+        "device",
+        "batch",
+        "precision",
+        "MB",
+        "verdict",
+        "used",
+    ]
+    assert [row.split()[0][0] for row in rows] == ["a", "b", "c"]
+    assert " ".join(rows[1].split()[1:]) == "m.onnx gpu 1 fp16 0.0 pure_dla 3 d ago"
+
+
+def test_no_engines_are_no_failure(state, capsys):
+    """And no directory is made by looking."""
+    assert engines_command("list", state=state) == 0
+    assert engines_command("prune", "--all", state=state) == 0
+    assert not state.exists()
+    assert "0 engine(s)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "left"),
+    [
+        (["--all"], ""),
+        (["--keep", "1"], "a"),
+        (["--older-than", "30d"], "ab"),
+        (["--older-than", "12h"], "a"),
+    ],
+)
+def test_engines_are_pruned(engines, state, arguments, left):
+    """By number or by the time of their last use."""
+    assert engines_command("prune", *arguments, state=state) == 0
+    assert "".join(entry.sidecar.key[0] for entry in engines.entries()) == left
+    assert len(list(engines.directory.iterdir())) == 2 * len(left)
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--all", "--keep", "1"], ["--older-than", "3x"], ["--keep", "0"]]
+)
+def test_what_to_prune_has_to_be_said(state, arguments, capsys):
+    """Neither nothing nor two things at once."""
+    with pytest.raises(SystemExit) as caught:
+        engines_command("prune", *arguments, state=state)
+    assert caught.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_directory_that_others_may_write_is_refused(engines, state, capsys):
+    """One line, with the command that mends it."""
+    engines.directory.chmod(0o777)
+    assert engines_command("list", state=state) == 1
+    assert "chmod go-w" in capsys.readouterr().err
+
+
+def test_without_tensorrt_it_says_what_to_install(state, tmp_path, monkeypatch, capsys):
+    """Status 3: a check says no, and nothing failed."""
+    (tmp_path / "tensorrt.py").write_text("raise ModuleNotFoundError('no', name='tensorrt')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    model = write_chain(tmp_path / "m.onnx", "Relu")
+    assert engines_command("build", str(model), "--on", "gpu,dla0", state=state) == 3
+    said = capsys.readouterr().err.splitlines()
+    told = [line for line in said if line.startswith("tegrascope: ")]
+    assert [line.split(":")[1] for line in told] == [" gpu", " dla0"]
+    assert "tensorrt is not installed: on a Jetson apt install python3-libnvinfer" in told[0]
+
+
+def test_an_engine_is_built_by_a_worker(state, tmp_path, monkeypatch, capsys):
+    """The whole way: worker, probe in a child, build, one run; the second time it is there."""
+    (tmp_path / "shims").mkdir()
+    monkeypatch.setenv("PYTHONPATH", write_shims(tmp_path / "shims", dla_cores=1))
+    model = write_chain(tmp_path / "m.onnx", "Conv", "Softmax", shape=("N", 4))
+    build = ("build", str(model), "--on", "dla0", "--batch", "2")
+    assert engines_command(*build, state=state) == 0
+    told = capsys.readouterr()
+    first, note = told.out.splitlines()
+    assert "built in" in first
+    assert "mixed" in first
+    assert note == "  TensorRT finds 1 of 2 layers fit for the DLA"
+    assert "dla0: building …" in told.err
+    assert engines_command(*build, state=state) == 0
+    assert "was there already" in capsys.readouterr().out
+    assert engines_command(*build, "--fallback", "require-pure", state=state) == 1
+    assert "not pure on the DLA: 1 layers run on the GPU: softmax1" in capsys.readouterr().err
+    assert engines_command("build", str(model), "--on", "dla1", state=state) == 3
+    assert "sees 1 DLA core on Fake Orin, so there is no dla1" in capsys.readouterr().err
+
+
+def test_a_worker_that_tensorrt_kills_is_told(state, tmp_path, monkeypatch, capsys):
+    """The probe dies of SIGSEGV, not the worker; the reason comes through in one line."""
+    (tmp_path / "shims").mkdir()
+    shims = write_shims(tmp_path / "shims", dies="os.kill(os.getpid(), 11)")
+    monkeypatch.setenv("PYTHONPATH", shims)
+    model = write_chain(tmp_path / "m.onnx", "Relu")
+    assert engines_command("build", str(model), state=state) == 3
+    assert "by signal 11" in capsys.readouterr().err

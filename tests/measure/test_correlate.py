@@ -1,0 +1,549 @@
+import math
+import random
+from array import array
+
+import pytest
+
+from tegrascope.collectors.board.boards import find_rail_rule
+from tegrascope.daemon.measure.correlate import correlate
+from tegrascope.daemon.measure.run_report import Environment, Span
+from tegrascope.daemon.measure.run_trace import RunTrace
+from tegrascope.daemon.measure.slices import Cut
+from tegrascope.daemon.measure.utilization import dla_was_on
+from tegrascope.daemon.session.pairing import Windows
+from tegrascope.parsers.inference.events import Finished, Hello, Inferences, Loaded, Phase
+from tegrascope.parsers.inference.placement import Built, Placement
+
+SECOND = 1_000_000_000
+RUN = "0190-run"
+AGX = {"VDD_GPU_SOC": 10.0, "VDD_CPU_CV": 4.0, "VIN_SYS_5V0": 3.0, "VDDQ_VDD2_1V8AO": 1.0}
+RULE = find_rail_rule(AGX)
+
+
+def ns(seconds):
+    return round(seconds * SECOND)
+
+
+def span(begin, end):
+    return Span(begin_ns=ns(begin), end_ns=ns(end))
+
+
+def phase(name, edge, at):
+    return Phase(run_id=RUN, phase=name, edge=edge, at_ns=ns(at))
+
+
+def inferences(begin, end, cycle=0.0213, latency=0.02):
+    count = round((end - begin - latency) / cycle)
+    starts = tuple(ns(begin + i * cycle) for i in range(count))
+    return Inferences(
+        run_id=RUN,
+        start_ns=starts,
+        latency_ns=(ns(latency),) * count,
+        stages_ns={"compute": (ns(latency / 2),) * count},
+    )
+
+
+def trace(*events, **fields):
+    made = RunTrace(
+        run_id=RUN,
+        workload="w",
+        backend="onnxruntime",
+        device="dla0",
+        started_ns=ns(90),
+        started_wall_ns=ns(1e6),
+        ended_ns=ns(150),
+        batch=4,
+    )
+    for name, value in fields.items():
+        setattr(made, name, value)
+    for event in events:
+        assert made.add(event)
+    return made
+
+
+WHOLE = (
+    Loaded(run_id=RUN, model_sha256="ab", versions={"ort": "1"}, cold_start_seconds={"load": 0.5}),
+    phase("load", "begin", 91),
+    phase("load", "end", 92),
+    phase("baseline_before", "begin", 95),
+    phase("baseline_before", "end", 100),
+    phase("steady", "begin", 100),
+    inferences(100, 120),
+    inferences(120, 130),
+    phase("steady", "end", 130),
+    phase("baseline_after", "begin", 130),
+    phase("baseline_after", "end", 135),
+    Finished(run_id=RUN, ending="ok", process_peak_bytes=7),
+)
+
+
+def telemetry(begin=94.0, end=136.5, interval=0.103, load=2.0, noise=0.3, seed=1, **columns):
+    """Return samples of an AGX Orin whose rails draw ``load`` times more from 100 to 130."""
+    rng, times, t = random.Random(seed), [], begin
+    while t < end:
+        times.append(t)
+        t += interval + rng.uniform(0, 0.004)
+    rails = {
+        f"rails.{rail}.instant_watts": array(
+            "d",
+            (watts * (load if 100 <= t < 130 else 1) + rng.gauss(0, noise) for t in times),
+        )
+        for rail, watts in AGX.items()
+    }
+    extra = {name: array("d", map(value, times)) for name, value in columns.items()}
+    stamps = array("q", map(ns, times))
+    return Cut(stamps, array("q", (t + ns(1e6) for t in stamps)), {**rails, **extra})
+
+
+def test_a_sound_run_is_paired_with_its_window():
+    """Latency, load, energy and environment of one window, and no flag, make the report."""
+    cut = telemetry(**{"gpu.utilization_ratio": lambda t: float(100 <= t < 130)})
+    made = trace(*WHOLE, throttle_events=0)
+    report = correlate(made, cut, rule=RULE, environment=Environment(board="b"))
+    assert report.quality == ()
+    assert (report.outcome, report.reason, report.process_peak_bytes) == ("ok", None, 7)
+    assert report.phases["steady"] == span(100, 130)
+    assert report.inferences == report.latency.count == report.stages["compute"].count == 1407
+    assert report.device_latency == report.stages["compute"]
+    assert report.latency.p99_seconds == pytest.approx(0.02)
+    assert report.throughput_per_second == pytest.approx(1407 * 4 / 30)
+    assert report.telemetry.samples == pytest.approx(30 / 0.105, abs=2)
+    assert report.telemetry.utilization["gpu"].mean_ratio > 0.99
+    assert report.environment.versions == {"ort": "1"}
+    assert report.environment.telemetry_interval_seconds == pytest.approx(0.105, abs=0.001)
+
+
+def test_module_energy_leaves_out_what_another_rail_contains():
+    """On AGX Orin three rails make the total; gross, net and idle agree with the load."""
+    energy = correlate(trace(*WHOLE), telemetry(), rule=RULE).energy
+    assert energy.total_rails == ("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0")
+    assert energy.gross_joules == pytest.approx(34 * 30, rel=0.01)
+    assert energy.net_joules == pytest.approx(17 * 30, rel=0.02)
+    assert energy.baseline_watts == pytest.approx(17, rel=0.02)
+    assert energy.gross_joules_per_inference == energy.gross_joules / 1407
+    assert energy.net_joules_per_inference == energy.net_joules / 1407
+    assert energy.gross_interval.low < 34 * 30 < energy.gross_interval.high
+    assert energy.net_interval.low < 17 * 30 < energy.net_interval.high
+    assert energy.largest_uncertainty == "sampling"
+    parts = [energy.rails[rail] for rail in energy.total_rails]
+    assert sum(rail.gross_joules for rail in parts) == pytest.approx(energy.gross_joules)
+    assert sum(rail.net_joules for rail in parts) == pytest.approx(energy.net_joules)
+    assert energy.rails["VDDQ_VDD2_1V8AO"].mean_watts == pytest.approx(2, abs=0.1)
+
+
+def test_totals_wait_for_every_rail_of_the_rule():
+    """A missing rail, or an unknown board, leaves the rails as they are and has no total."""
+    cut = telemetry()
+    unknown = correlate(trace(*WHOLE), cut).energy
+    assert (unknown.rule, unknown.gross_joules, len(unknown.rails)) == (None, None, 4)
+    del cut.columns["rails.VDD_CPU_CV.instant_watts"]
+    short = correlate(trace(*WHOLE), cut, rule=RULE).energy
+    assert (short.rule, short.gross_joules, len(short.rails)) == ("AGX Orin", None, 3)
+    assert short.gross_interval is short.largest_uncertainty is None
+
+
+def test_energy_without_idle_phases_is_gross_alone():
+    """Without a baseline there is no net; with one of two there is, and no interval of it."""
+    bare = [e for e in WHOLE if not (isinstance(e, Phase) and "baseline" in e.phase)]
+    energy = correlate(trace(*bare), telemetry(), rule=RULE).energy
+    assert energy.net_joules is energy.baseline_watts is energy.net_interval is None
+    assert energy.gross_interval is not None
+    one = [e for e in WHOLE if not (isinstance(e, Phase) and e.phase == "baseline_after")]
+    energy = correlate(trace(*one), telemetry(), rule=RULE).energy
+    assert energy.net_joules == pytest.approx(17 * 30, rel=0.02)
+    assert energy.net_interval is None
+
+
+def test_a_short_run_has_totals_but_no_headline():
+    """Below the minimum the figures per inference are withheld, and the flag says why."""
+    events = (phase("steady", "begin", 100), inferences(100, 108), phase("steady", "end", 108))
+    report = correlate(trace(*events), telemetry(), rule=RULE)
+    assert "insufficient_samples" in report.quality
+    assert report.energy.gross_joules == pytest.approx(34 * 8, rel=0.02)
+    assert report.energy.gross_joules_per_inference is None
+    assert report.latency is not None
+
+
+def test_a_run_that_keeps_step_with_sampling_has_no_headline():
+    """Aliased runs are flagged and their figures per inference withheld."""
+    cut = telemetry()
+    inside = [t for t in cut.times_ns if ns(100) <= t < ns(129.5)]
+    starts = tuple(t + k * ns(0.025) - 1_000_000 for t in inside for k in range(4))
+    locked = Inferences(run_id=RUN, start_ns=starts, latency_ns=(ns(0.02),) * len(starts))
+    events = [e for e in WHOLE if not isinstance(e, Inferences)]
+    report = correlate(trace(*events, locked), cut, rule=RULE)
+    assert "aliased" in report.quality
+    assert report.energy.gross_joules is not None
+    assert report.energy.gross_joules_per_inference is None
+    assert report.energy.net_joules_per_inference is None
+
+
+@pytest.mark.parametrize(
+    ("cycle", "in_step"), [(0.1, True), (0.2, True), (1 / 30, True), (0.0213, False)]
+)
+def test_a_run_that_keeps_step_with_the_sensor_has_no_headline(cycle, in_step):
+    """NVML's power has a beat of its own, so samples off the run's beat are not enough."""
+    work = inferences(100, 130, cycle=cycle)
+    events = [e for e in WHOLE if not isinstance(e, Inferences)]
+    made = trace(*events[:6], work, *events[6:])
+    nvml = Environment(power_reading="instant")
+    report = correlate(made, telemetry(), rule=RULE, environment=nvml)
+    assert ("aliased" in report.quality) == in_step
+    assert in_step == (report.energy.gross_joules_per_inference is None)
+    assert "aliased" not in correlate(made, telemetry(), rule=RULE).quality
+
+
+def test_joint_windows_name_each_other_and_split_nothing():
+    """Overlapping runs are listed; the window's energy is that of both, so none has a share."""
+    others = {"before": span(80, 100), "beside": span(110, 1e6), "later": span(130, 140)}
+    report = correlate(trace(*WHOLE), telemetry(), rule=RULE, others=others)
+    assert report.overlapping_runs == ("beside",)
+    assert report.quality == ("overlapped",)
+    assert report.energy.gross_joules == pytest.approx(34 * 30, rel=0.01)
+    assert report.energy.gross_joules_per_inference is None
+
+
+def test_a_run_cut_short_counts_what_it_completed():
+    """Without the end of its steady phase a run's window ends with its last whole inference."""
+    events = (*WHOLE[:6], inferences(100, 125))
+    made = trace(*events, outcome="timeout", reason="too long")
+    report = correlate(made, telemetry(), rule=RULE)
+    assert (report.outcome, report.reason) == ("timeout", "too long")
+    last = max(a + b for a, b in zip(made.start_ns, made.latency_ns, strict=True))
+    assert report.phases["steady"].end_ns == last
+    assert report.energy.gross_joules == pytest.approx(34 * (last / SECOND - 100), rel=0.01)
+    assert "baseline_after" not in report.phases
+
+
+@pytest.mark.parametrize("cut", [None, telemetry()], ids=["no telemetry", "telemetry"])
+def test_a_run_that_never_was_steady_has_its_reason(cut):
+    """A run that failed to load is reported with what is known, and claims nothing else."""
+    refused = Finished(run_id=RUN, ending="unavailable", reason="no DLA here")
+    report = correlate(
+        trace(*WHOLE[:3], refused), cut, rule=RULE, environment=Environment(simulated=True)
+    )
+    assert (report.outcome, report.reason) == ("failed", "no DLA here")
+    assert report.quality == ("simulated",)
+    assert report.telemetry is report.energy is report.latency is None
+    assert report.cold_start_seconds == {"load": 0.5}
+
+
+def test_a_run_without_telemetry_keeps_its_latency():
+    """Where no samples came, the run is flagged and its latency stands."""
+    report = correlate(trace(*WHOLE), None, rule=RULE)
+    assert report.quality == ("insufficient_samples", "telemetry_gap")
+    assert report.latency.count == 1407
+    assert report.telemetry is report.energy is None
+
+
+def test_a_silent_worker_is_a_failure():
+    """A run whose end nobody told is failed, and says so."""
+    report = correlate(trace(), None)
+    assert (report.outcome, report.reason) == ("failed", "the worker did not say how it ended")
+
+
+ON, OFF = (lambda _: 1.0), (lambda _: 0.0)
+BEFORE = lambda t: float(t < 100)  # noqa: E731 - a column, like the two above
+UNKNOWN = lambda _: math.nan  # noqa: E731
+
+
+@pytest.mark.parametrize(
+    ("columns", "was_on"),
+    [
+        ({"dla.0.on": ON}, True),
+        ({"dla.0.on": OFF}, False),
+        ({"dla.0.on": BEFORE}, False),
+        ({"dla.0.on": OFF, "dla.0.utilization_ratio": ON}, True),
+        ({"dla.0.utilization_ratio": OFF}, False),
+        ({"dla.0.on": UNKNOWN}, None),
+        ({"dla.1.on": OFF}, None),
+        ({}, None),
+    ],
+)
+def test_a_core_that_worked_was_on_in_some_sample(columns, was_on):
+    """Samples of the steady window tell of a core; what none tells is not known."""
+    assert dla_was_on(telemetry(**columns), span(100, 130), "dla0") is was_on
+
+
+def test_work_that_went_elsewhere_is_flagged():
+    """A DLA run whose engine is the GPU's, or whose core stayed off, is told from one that ran."""
+
+    def quality(verdict, gate, **fields):
+        loaded = Loaded(
+            run_id=RUN, model_sha256="ab", built=Built(placement=Placement(verdict=verdict))
+        )
+        made = trace(*WHOLE, loaded, **{"backend": "tensorrt", "throttle_events": 0, **fields})
+        return correlate(made, telemetry(**{"dla.0.on": gate}), rule=RULE).quality
+
+    assert quality("pure_dla", ON) == ()
+    assert quality("mixed", ON) == ("fallback",)
+    assert quality("gpu_only", ON) == ("dla_not_used", "fallback")
+    assert quality("pure_dla", OFF) == ("dla_not_used",)
+    assert quality("gpu_only", OFF, device="gpu") == ()
+
+
+def counted(begin, end, ratio=0.8):
+    """Return a counter of busy seconds that grows by so much a second, from begin to end."""
+    return lambda t: 5 + ratio * (min(max(t, begin), end) - begin)
+
+
+def test_trace_of_the_dla_knows_best():
+    """Its busy time is the run's; a core that was powered and did nothing was not used."""
+    cut = telemetry(
+        **{
+            "dla.0.busy_seconds": counted(98, 130),
+            "dla.0.tasks": lambda t: float(round(t * 50)),
+            "dla.0.firmware_ratio": lambda t: 0.7 if 100 < t < 130 else math.nan,
+            "dla.0.on": OFF,
+        }
+    )
+    report = correlate(trace(*WHOLE, backend="tensorrt", throttle_events=0), cut, rule=RULE)
+    assert report.telemetry.utilization["dla0:ftrace"].mean_ratio == pytest.approx(0.8, abs=0.01)
+    assert report.telemetry.utilization["dla0:firmware"].mean_ratio == pytest.approx(0.7)
+    assert report.telemetry.dla_trace_troubles == {}
+    assert "dla_not_used" not in report.quality
+    idle = {"dla.0.busy_seconds": lambda _: 5.0, "dla.0.tasks": lambda _: 9.0, "dla.0.on": ON}
+    made = trace(*WHOLE, backend="tensorrt", throttle_events=0)
+    assert correlate(made, telemetry(**idle), rule=RULE).quality == ("dla_not_used",)
+    lost = {**idle, "dla.trace.lost": lambda t: math.nan if t < 110 else 40.0}
+    report = correlate(made, telemetry(**lost), rule=RULE)
+    assert report.quality == ()
+    assert report.telemetry.dla_trace_troubles == {"lost": 40}
+
+
+def test_work_of_others_on_a_dla_is_flagged():
+    """A core that works in a baseline, or while no run of ours has it, works for others."""
+    made = trace(*WHOLE, throttle_events=0)
+    ours = telemetry(**{"dla.0.busy_seconds": counted(100, 130)})
+    assert correlate(made, ours, rule=RULE).quality == ()
+    theirs = telemetry(**{"dla.0.busy_seconds": counted(90, 140, 0.3)})
+    assert correlate(made, theirs, rule=RULE).quality == ("foreign_dla_activity",)
+    other = telemetry(**{"dla.1.busy_seconds": counted(90, 140, 0.3)})
+    assert correlate(made, other, rule=RULE).quality == ()
+    alone = correlate(made, other, rule=RULE, in_flight=lambda *_: 0.0)
+    assert alone.quality == ("foreign_dla_activity",)
+    flights = Windows()
+    flights.fly("other", "dla1", ns(80))
+    accounted = correlate(made, other, rule=RULE, in_flight=flights.in_flight_seconds)
+    assert accounted.quality == ()
+
+
+def test_runs_in_flight_are_counted_once():
+    """Runs of one device that overlap account for the time in which any of them was in flight."""
+    flights = Windows()
+    flights.fly("a", "dla0", ns(10), ns(20))
+    flights.fly("b", "dla0", ns(15), ns(25))
+    flights.fly("c", "dla1", ns(0), ns(99))
+    flights.fly("d", "dla0", ns(40))
+    assert flights.in_flight_seconds("dla0", ns(12), ns(50)) == pytest.approx(13 + 10)
+    flights.fly("d", "dla0", ns(40), ns(41))
+    assert flights.in_flight_seconds("dla0", ns(12), ns(50)) == pytest.approx(13 + 1)
+    assert flights.in_flight_seconds("gpu", ns(12), ns(50)) == 0
+
+
+def test_a_lane_that_the_cpu_plays_has_no_place():
+    """A run on a simulated DLA claims nothing of a real one."""
+    off = telemetry(**{"dla.0.on": OFF})
+    assert correlate(trace(*WHOLE), off, rule=RULE).quality == ()
+    simulated = Environment(simulated=True)
+    played = correlate(trace(*WHOLE, backend="tensorrt"), off, rule=RULE, environment=simulated)
+    assert played.quality == ("simulated",)
+
+
+def test_what_happened_to_the_machine_is_flagged():
+    """Throttling, sleep, a set clock and a gap each leave their flag."""
+    cut = telemetry()
+    wall = array("q", (w + (ns(5) if i > 150 else 0) for i, w in enumerate(cut.wall_ns)))
+    stepped = Cut(cut.times_ns, wall, cut.columns)
+    report = correlate(
+        trace(*WHOLE, throttle_events=2, suspended_ns=ns(3)), stepped, flags=["dla_not_used"]
+    )
+    expected = ("not_steady", "throttled", "clock_step", "suspended", "dla_not_used")
+    assert report.quality == expected
+    assert report.telemetry.throttle_events == 2
+    assert "telemetry_gap" in correlate(trace(*WHOLE), telemetry(end=129.9)).quality
+
+
+def test_a_power_mode_that_changed_is_no_steady_run():
+    """A change in the window is counted and flagged; one after it, or none, is not."""
+    mode = "power_mode.number"
+    changed = correlate(trace(*WHOLE), telemetry(**{mode: lambda t: 2.0 if t < 110 else 0.0}))
+    assert changed.quality == ("not_steady",)
+    assert changed.telemetry.power_mode_changes == 1
+    after = correlate(trace(*WHOLE), telemetry(**{mode: lambda t: 2.0 if t < 132 else 0.0}))
+    assert (after.quality, after.telemetry.power_mode_changes) == ((), 0)
+    assert correlate(trace(*WHOLE), telemetry()).telemetry.power_mode_changes is None
+
+
+def test_powered_time_tells_without_root_whether_the_dla_was_used():
+    """A core that was never powered in the window was not used; one that was raises no flag."""
+    made = trace(*WHOLE, backend="tensorrt")
+    idle = telemetry(**{"dla.0.powered_seconds": lambda t: 17.25})  # noqa: ARG005
+    assert correlate(made, idle).quality == ("dla_not_used",)
+    used = telemetry(**{"dla.0.powered_seconds": lambda t: 17.25 + max(t - 100, 0) / 2})
+    report = correlate(made, used)
+    assert report.quality == ()
+    assert report.telemetry.utilization["dla0:powered"].mean_ratio == pytest.approx(0.5, rel=0.01)
+    other = telemetry(**{"dla.1.powered_seconds": lambda t: 17.25})  # noqa: ARG005
+    assert correlate(made, other).quality == ()
+
+
+def test_throttling_that_telemetry_counts_is_the_runs():
+    """Counters in the timeline flag the run in whose window they grew; a power cap flags none."""
+    counters = {
+        "throttle.hw_thermal.events": lambda t: 3.0 + (t > 110) + (t > 133),
+        "throttle.sw_power_cap.events": lambda t: float((t + 5) // 10),
+    }
+    report = correlate(trace(*WHOLE), telemetry(**counters))
+    assert report.quality == ("not_steady", "throttled")
+    assert report.telemetry.throttle == {"hw_thermal": 1, "sw_power_cap": 3}
+    assert report.telemetry.throttle_events == 1
+    capped = telemetry(**{"throttle.sw_power_cap.events": counters["throttle.sw_power_cap.events"]})
+    report = correlate(trace(*WHOLE), capped)
+    assert (report.quality, report.telemetry.throttle_events) == ((), 0)
+    assert correlate(trace(*WHOLE), telemetry()).telemetry.throttle_events is None
+
+
+def test_a_counter_stands_beside_the_integral():
+    """The board's own counter gives the same joules as the integral, as a figure of its own."""
+    cut = telemetry(noise=0)
+    watts = [20.0 if ns(100) <= t < ns(130) else 10.0 for t in cut.times_ns]
+    joules = [10 * t / SECOND + 10 * min(max(t / SECOND - 100, 0), 30) for t in cut.times_ns]
+    columns = {
+        "rails.GPU.instant_watts": array("d", watts),
+        "rails.GPU.counter_joules": array("d", joules),
+        "rails.GPU.counter_after_seconds": array("d", [0.0] * len(joules)),
+        "rails.GPU.counter_read_seconds": array("d", [0.004] * len(joules)),
+    }
+    gpu = Cut(cut.times_ns, cut.wall_ns, columns)
+    rule = find_rail_rule(["GPU"])
+    energy = correlate(trace(*WHOLE), gpu, rule=rule).energy
+    assert energy.gross_joules == pytest.approx(600, rel=0.01)
+    assert abs(energy.counter_joules - 600) <= energy.counter_edge_joules < 6
+    assert energy.rails["GPU"].counter_joules == energy.counter_joules
+    assert correlate(trace(*WHOLE), cut, rule=RULE).energy.counter_joules is None
+
+
+def test_lagging_power_widens_the_interval():
+    """Power that is a mean over the second before misses some of the run, and the interval it."""
+    cut = telemetry(noise=0)
+    work = [min(max(t / SECOND - 100, 0), 30) for t in cut.times_ns]
+    ago = [min(max(t / SECOND - 101, 0), 30) for t in cut.times_ns]
+    mean = array("d", (10 + 300 * (a - b) for a, b in zip(work, ago, strict=True)))
+    lagging = Cut(cut.times_ns, cut.wall_ns, {"rails.GPU.instant_watts": mean})
+    rule, truth = find_rail_rule(["GPU"]), 310 * 30
+    told = correlate(trace(*WHOLE), lagging, rule=rule).energy
+    assert told.gross_interval.high < truth
+    late = Environment(power_reading="usage")
+    told = correlate(trace(*WHOLE), lagging, rule=rule, environment=late).energy
+    assert told.gross_interval.low < truth < told.gross_interval.high
+
+
+def test_drifting_idle_power_is_flagged():
+    """Idle power that rose by more than its uncertainty marks the run, and is the largest term."""
+    drifting = telemetry(load=1.0)
+    column = drifting.columns["rails.VIN_SYS_5V0.instant_watts"]
+    for i, t in enumerate(drifting.times_ns):
+        column[i] += max(t / SECOND - 100, 0) / 10
+    report = correlate(trace(*WHOLE), drifting, rule=RULE)
+    assert "baseline_drift" in report.quality
+    assert report.energy.largest_uncertainty == "baseline_drift"
+
+
+def test_steady_idle_power_is_seldom_flagged():
+    """Where idle power stays, at most 5 of 50 runs are flagged."""
+    flagged = [
+        "baseline_drift" in correlate(trace(*WHOLE), telemetry(seed=s), rule=RULE).quality
+        for s in range(50)
+    ]
+    assert sum(flagged) <= 5
+
+
+def test_a_program_that_counts_nothing_is_judged_by_its_samples():
+    """A marked window of a program needs time and samples; it has no figure per inference."""
+    events = (phase("steady", "begin", 100), phase("steady", "end", 130))
+    report = correlate(trace(*events, counts_inferences=False), telemetry(), rule=RULE)
+    assert report.quality == ()
+    assert report.energy.gross_joules > 0
+    assert report.energy.gross_joules_per_inference is report.throughput_per_second is None
+
+
+def test_a_count_without_times_has_a_rate_and_no_latency():
+    """Inferences that were counted and not timed give a rate and a share of the energy."""
+    events = (phase("steady", "begin", 100), phase("steady", "end", 130))
+    report = correlate(trace(*events, inference_count=300), telemetry(), rule=RULE)
+    assert report.quality == ()
+    assert (report.inferences, report.latency) == (300, None)
+    assert report.throughput_per_second == 300 * 4 / 30
+    assert report.energy.gross_joules_per_inference == report.energy.gross_joules / 300
+    few = correlate(trace(*events, inference_count=199), telemetry(), rule=RULE)
+    assert few.quality == ("insufficient_samples",)
+
+
+def test_a_clock_that_is_off_widens_the_interval():
+    """What is not known of the clock is in the interval; where nothing is known there is none."""
+    intervals = [
+        correlate(trace(*WHOLE), telemetry(), rule=RULE, clock_seconds=seconds).energy
+        for seconds in (0.0, 0.5, None)
+    ]
+    widths = [energy.gross_interval.high - energy.gross_interval.low for energy in intervals[:2]]
+    assert widths[1] > widths[0] + 0.5 * 17
+    assert intervals[2].gross_joules == intervals[0].gross_joules
+    assert intervals[2].gross_interval is intervals[2].net_interval is None
+    assert intervals[2].largest_uncertainty is None
+
+
+def test_an_edge_that_is_uncertain_widens_the_interval():
+    """What a worker does not know of its own edges is in the interval, and told twice it counts."""
+    begin = Phase(run_id=RUN, phase="steady", edge="begin", at_ns=ns(100), uncertain_ns=ns(0.5))
+    first = phase("steady", "begin", 99.9)
+    made = trace(*WHOLE[:5], first, begin, *WHOLE[6:])
+    assert made.phases["steady"].begin_ns == ns(100)
+    energies = [correlate(one, telemetry(), rule=RULE).energy for one in (trace(*WHOLE), made)]
+    widths = [energy.gross_interval.high - energy.gross_interval.low for energy in energies]
+    assert widths[1] > widths[0] + 0.5 * 17
+    assert energies[0].gross_joules == energies[1].gross_joules
+
+
+def test_nothing_outside_the_window_changes_the_figures():
+    """Samples before and after the phases have no say in any figure."""
+    narrow = trace(*WHOLE)
+    window = narrow.telemetry_window()
+    wide = telemetry(begin=60, end=200)
+    cut = wide.around(window.begin_ns, window.end_ns)
+    kept = set(cut.times_ns)
+    for column in wide.columns.values():
+        for i, t in enumerate(wide.times_ns):
+            if t not in kept:
+                column[i] = 999.0
+    around = [correlate(narrow, part, rule=RULE) for part in (wide, cut)]
+    assert around[0].energy == around[1].energy
+    assert around[0].telemetry == around[1].telemetry
+
+
+def test_events_that_are_not_this_runs_are_refused():
+    """Another run's event, an end before its begin, and unequal columns change nothing."""
+    made = trace(phase("steady", "begin", 100))
+    assert not made.add(Hello(pid=1, python="3"))
+    assert not made.add(Finished(run_id="other", ending="ok"))
+    assert not made.add(phase("steady", "end", 99))
+    assert not made.add(phase("load", "end", 99))
+    assert not made.add(Inferences(run_id=RUN, start_ns=(1, 2), latency_ns=(1,)))
+    assert made == trace(phase("steady", "begin", 100))
+    assert made.telemetry_window() is None
+
+
+def test_only_whole_inferences_inside_the_window_count():
+    """Inferences that started before the window or ended after it are left out, in any order."""
+    made = trace()
+    made.add(Inferences(run_id=RUN, start_ns=(30, 5, 10, 20), latency_ns=(20, 5, 10, 10)))
+    starts, latencies = made.completed(Span(begin_ns=10, end_ns=40))
+    assert (starts.tolist(), latencies.tolist()) == ([10, 20], [10, 10])
+
+
+def test_a_report_survives_its_json():
+    """What is stored is what is read: no NaN, no number beside its bounds."""
+    report = correlate(trace(*WHOLE), telemetry(), rule=RULE)
+    again = type(report).model_validate_json(report.model_dump_json())
+    assert again == report
+    assert not any(math.isnan(rail.gross_joules) for rail in report.energy.rails.values())

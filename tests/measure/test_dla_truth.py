@@ -1,0 +1,151 @@
+"""Busy time of the DLA by window: interpolated, never more than time, and checked for sense."""
+
+from array import array
+from itertools import pairwise
+from math import nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tegrascope.daemon.measure.dla import (
+    beyond_powered,
+    busy,
+    foreign_dla_activity,
+    troubles,
+    was_busy,
+)
+from tegrascope.daemon.measure.run_report import Span
+from tegrascope.daemon.measure.slices import Cut
+
+S = 1_000_000_000
+
+
+def cut_of(**columns: "list[float]") -> Cut:
+    """Return a sample each second from 0 on; ``__`` in a name is a dot."""
+    count = len(next(iter(columns.values())))
+    times = array("q", (i * S for i in range(count)))
+    named = {name.replace("__", "."): array("d", column) for name, column in columns.items()}
+    return Cut(times, times, named)
+
+
+def span(begin: float, end: float) -> Span:
+    return Span(begin_ns=round(begin * S), end_ns=round(end * S))
+
+
+def rising(*grown: float) -> "list[float]":
+    """Return a counter that has grown by so much in each second."""
+    counted = [7.0]
+    for seconds in grown:
+        counted.append(counted[-1] + seconds)
+    return counted
+
+
+def test_share_is_the_difference_between_the_edges():
+    """Counts until the samples around an edge are interpolated to it."""
+    cut = cut_of(dla__0__busy_seconds=rising(0, 0.4, 0.8, 0.2), dla__1__busy_seconds=[0.0] * 5)
+    told = busy(cut, span(1.5, 3.5))
+    assert told["dla0:ftrace"].mean_ratio == pytest.approx((0.2 + 0.8 + 0.1) / 2)
+    assert told["dla0:ftrace"].max_ratio == pytest.approx(0.8)
+    assert told["dla1:ftrace"].mean_ratio == 0
+
+
+@given(st.lists(st.floats(0, 1), min_size=3, max_size=20), st.lists(st.floats(0, 1), max_size=6))
+def test_cutting_a_window_neither_makes_nor_loses(grown, cuts):
+    """The shares of its parts, by their length, are the share of the whole; none exceeds 1."""
+    cut = cut_of(dla__0__busy_seconds=rising(*grown))
+    edges = sorted({0, len(grown) * S, *(round(one * len(grown) * S) for one in cuts)})
+    whole = busy(cut, span(0, len(grown)))["dla0:ftrace"].mean_ratio * len(grown)
+    parts = 0.0
+    for begin, end in pairwise(edges):
+        told = busy(cut, Span(begin_ns=begin, end_ns=end))["dla0:ftrace"]
+        assert told.mean_ratio <= told.max_ratio <= 1
+        parts += told.mean_ratio * (end - begin) / S
+    assert parts == pytest.approx(whole, abs=1e-6)
+
+
+def test_task_that_ends_late_makes_no_core_busier_than_time():
+    """A task counts when it has ended, so a step may hold more than itself; a mean does not."""
+    told = busy(cut_of(dla__0__busy_seconds=rising(0, 1.5, 0.5)), span(0, 3))["dla0:ftrace"]
+    assert (told.mean_ratio, told.max_ratio) == (pytest.approx(2 / 3), 1.0)
+
+
+def test_untold_is_absent():
+    """No trace, no series; what is told on both sides of a silence is the time between."""
+    assert busy(cut_of(dla__0__on=[1.0] * 4), span(0, 3)) == {}
+    assert busy(cut_of(dla__0__busy_seconds=[nan] * 4), span(0, 3)) == {}
+    told = busy(cut_of(dla__0__busy_seconds=[0, nan, nan, 1.5]), span(0, 3))
+    assert told["dla0:ftrace"].mean_ratio == 0.5
+
+
+def test_use_is_proved_or_refuted_only_by_a_whole_trace():
+    """A single task proves it; none refutes it only where nothing can have been missed."""
+    window = span(1, 3)
+    assert was_busy(cut_of(dla__0__tasks=[5, 5, 6, 6]), window, "dla0") is True
+    assert was_busy(cut_of(dla__0__tasks=[5, 5, 5, 5]), window, "dla0") is False
+    assert was_busy(cut_of(dla__0__tasks=[5, 5, 5, 5]), window, "dla1") is None
+    assert was_busy(cut_of(dla__0__tasks=[nan, nan, 5, 5]), window, "dla0") is None
+    lost = cut_of(dla__0__tasks=[5.0] * 4, dla__trace__lost=[nan, nan, 3, 3])
+    assert was_busy(lost, window, "dla0") is None
+    before = cut_of(dla__0__tasks=[5.0] * 6, dla__trace__lost=[nan, 3, 3, 3, 3, 3])
+    assert was_busy(before, span(2.5, 4), "dla0") is False
+
+
+def test_troubles_are_those_of_the_window():
+    """Counts until now become those around the window; what did not happen is not named."""
+    cut = cut_of(
+        dla__trace__lost=[nan, 2, 2, 9, 9, 9],
+        dla__trace__ambiguous=[4.0] * 6,
+        dla__0__busy_seconds=[0.0] * 6,
+    )
+    assert troubles(cut, span(1.5, 3.5)) == {"lost": 7}
+    assert troubles(cut, span(3.5, 4.5)) == {}
+
+
+def nothing(*_: object) -> float:
+    return 0.0
+
+
+def everything(_device: str, begin_ns: int, end_ns: int) -> float:
+    return (end_ns - begin_ns) / S
+
+
+@pytest.mark.parametrize("device", ["gpu", "dla1"])
+def test_core_of_nobody_that_works_is_foreign(device):
+    """A core that none of our runs has in flight is idle, or somebody else uses it."""
+    cut = cut_of(dla__0__busy_seconds=rising(*[0.3] * 10))
+    assert foreign_dla_activity(cut, span(0, 10), device, (), nothing)
+    assert not foreign_dla_activity(cut, span(0, 10), device, (), everything)
+    idle = cut_of(dla__0__busy_seconds=rising(*[0.001] * 10))
+    assert not foreign_dla_activity(idle, span(0, 10), device, (), nothing)
+
+
+def test_own_core_tells_only_in_the_baselines():
+    """While our run uses its core nothing tells whose work it is; before and after, it is idle."""
+    idle = (span(0, 4), span(8, 12))
+    ours = cut_of(dla__0__busy_seconds=rising(0, 0, 0, 0, 0.9, 0.9, 0.9, 0.9, 0.1, 0, 0, 0))
+    assert not foreign_dla_activity(ours, span(0, 12), "dla0", idle, nothing)
+    theirs = cut_of(dla__0__busy_seconds=rising(*[0.2] * 12))
+    assert foreign_dla_activity(theirs, span(0, 12), "dla0", idle, nothing)
+    assert not foreign_dla_activity(theirs, span(0, 12), "dla0", (), nothing)
+
+
+def test_run_that_ended_just_before_is_no_stranger():
+    """The last tasks of a run of ours are counted with the sample after it."""
+    cut = cut_of(dla__0__busy_seconds=rising(0.9, 0.15, 0, 0))
+
+    def until_one_second(_device: str, begin_ns: int, end_ns: int) -> float:
+        return max(0, min(end_ns, S) - begin_ns) / S
+
+    assert not foreign_dla_activity(cut, span(0, 4), "gpu", (), until_one_second)
+
+
+def test_busy_beyond_powered_is_a_contradiction():
+    """What is not powered does not work: one of the two counters is wrong then."""
+    window = span(0, 4)
+    busy_seconds = rising(0.5, 0.5, 0.5, 0.5)
+    sound = cut_of(dla__0__busy_seconds=busy_seconds, dla__0__powered_seconds=rising(1, 1, 1, 0.7))
+    assert beyond_powered(sound, window) == {}
+    wrong = cut_of(dla__0__busy_seconds=busy_seconds, dla__0__powered_seconds=[3.0] * 5)
+    assert beyond_powered(wrong, window) == {"dla0": pytest.approx(1.8)}
+    assert beyond_powered(cut_of(dla__0__busy_seconds=busy_seconds), window) == {}

@@ -1,0 +1,256 @@
+"""Models together: every placement, in mirrored order, and figures that no one guessed."""
+
+import threading
+from array import array
+from itertools import combinations
+
+import pytest
+
+from tegrascope.collectors.simulator.load import LoadBoard
+from tegrascope.daemon.bench.contention_result import JointRound, Placed
+from tegrascope.daemon.bench.contention_rows import groups_of, placed_name
+from tegrascope.daemon.bench.contention_summary import NotRun, summarise_contention
+from tegrascope.daemon.bench.joint import Joint, joint_span
+from tegrascope.daemon.bench.placements import foreseen, must_be_possible, placements, ways_on
+from tegrascope.daemon.bench.run import Bench
+from tegrascope.daemon.bench.stand import Stand
+from tegrascope.daemon.measure.run_report import Energy, Interval, Span
+from tegrascope.parsers.errors import Mendable
+
+from .bench_fakes import SECOND, FakeLanes, Silence, report, settings
+
+
+@pytest.fixture
+def together_of(tmp_path):
+    """Bench models alone and together; a model is lines that say how an accelerator behaves."""
+    made = []
+
+    def bench(*models, told=None, **changes):
+        paths = []
+        for number, lines in enumerate(models):
+            path = tmp_path / f"{'abc'[number]}.onnx"
+            path.write_text("\n".join(lines))
+            paths.append(str(path))
+        asked = settings(*paths, contention=True, **changes)
+        lanes = FakeLanes(tmp_path)
+        run = Bench(asked, Stand(None, tmp_path), told or Silence(), make_lane=lanes)
+        made.append(run)
+        if told is not None:
+            told.run, told.lanes = run, lanes
+        alone = [run.run(path) for path in paths]
+        return run.run_together(alone)
+
+    yield bench
+    for run in made:
+        run.close()
+
+
+def names(lanes):
+    return tuple(placed_name(one) for one in lanes)
+
+
+def test_each_runs_alone_and_in_every_placement_in_mirrored_order(together_of):
+    """Two models on two accelerators: four alone, four together, forwards and then backwards."""
+    told = Silence()
+    found = together_of(["gpu ms=3", "dla0 ms=9"], ["gpu ms=4", "dla0 ms=8"], told=told)
+    turns = [[names(one.lanes) for one in found.rounds if one.turn == turn] for turn in (0, 1)]
+    assert len(turns[0]) == 8
+    assert turns[1] == turns[0][::-1]
+    assert [names(one.lanes) for one in found.together] == turns[0]
+    pairs = {names(one.lanes) for one in found.together if len(one.lanes) == 2}
+    assert pairs == {
+        (f"a on {one}", f"b on {other}") for one in ("gpu", "dla0") for other in ("gpu", "dla0")
+    }
+    assert all((one.status, one.rounds) == ("ok", 2) for one in found.together)
+    # Two that share an accelerator have a worker each, and both are at work at once.
+    both = next(one for one in found.rounds if names(one.lanes) == ("a on gpu", "b on gpu"))
+    assert both.window.seconds > 10
+    assert len({one.run_id for one in both.runs}) == 2
+    assert {name for name in told.lanes.made if name.startswith("model")} == {"model0", "model1"}
+
+
+def test_slowdown_is_against_the_same_model_alone(together_of):
+    """Three at once on one GPU, played by workers that do not slow each other: one, of each."""
+    models = {0.003: ["gpu ms=3"], 0.004: ["gpu ms=4"], 0.006: ["gpu ms=6"]}
+    found = together_of(*models.values(), devices=("gpu",))
+    assert [len(one.lanes) for one in found.together] == [1, 1, 2, 1, 2, 2, 3]
+    assert all(one.status == "ok" and one.flags == {} for one in found.together)
+    for lane, seconds in zip(found.together[-1].lanes, models, strict=True):
+        assert lane.slowdown.value == pytest.approx(1.0)
+        assert lane.tail_slowdown == pytest.approx(1.0)
+        assert lane.latency_seconds.value == pytest.approx(seconds)
+        assert lane.throughput_ratio.value == pytest.approx(1.0, abs=0.02)
+        # Without telemetry nothing is known of energy, and so nothing is said.
+        assert lane.marginal_watts is None
+    assert found.together[-1].net_joules is None
+
+
+def test_model_that_fails_is_not_tried_in_company(together_of):
+    """What failed alone together with nobody fails no other: it is named, and left out."""
+    lines = ["gpu ms=3", "dla0 ms=9 ending=unavailable"]
+    found = together_of(lines, ["gpu ms=4", "dla0 ms=8"])
+    assert not [one for one in found.together if "a on dla0" in names(one.lanes)]
+    assert all(one.status == "ok" for one in found.together)
+
+
+def test_one_that_breaks_while_measured_is_named_in_its_placements():
+    """A placement of which a part failed bears the part's reason; the others have figures."""
+    a, b = Placed(model="a", device="gpu"), Placed(model="b", device="dla0")
+    ways = [(a,), (b,), (a, b)]
+    broken = NotRun("failed", "a-gpu: the driver is gone")
+    rounds = [joint((b,), 0, 5.0), joint((b,), 1, 5.0)]
+    found = summarise_contention(ways, rounds, {(a,): broken, (a, b): broken}, 2)
+    assert [one.status for one in found.together] == ["failed", "ok", "failed"]
+    assert found.together[2].reason == "a-gpu: the driver is gone"
+    (group,) = groups_of(found)
+    assert group.rows == ()
+    assert "the driver is gone" in group.title
+
+
+def test_interrupt_keeps_what_is_there(together_of):
+    """After Ctrl-C the rounds that are done have figures, the others say why they have none."""
+
+    class Impatient(Silence):
+        def begin_together(self, who, number, *rest):
+            super().begin_together(who, number, *rest)
+            if "+" in who:
+                threading.Thread(target=self.run.cancel).start()
+                self.run._stand.stopping.wait(30)
+
+    told = Impatient()
+    found = together_of(["gpu ms=3"], ["gpu ms=4"], devices=("gpu",), told=told)
+    assert told.run.was_cancelled
+    alone, pair = found.together[:2], found.together[2]
+    assert [(one.status, one.rounds) for one in alone] == [("ok", 1), ("ok", 1)]
+    assert (pair.status, pair.rounds) == ("cancelled", 0)
+    assert len(found.rounds) == 2
+
+
+# --- figures of made rounds -----------------------------------------------------------------------
+
+
+def joint(on, turn, watts, factor=1.0, half=0.1):
+    """Return a round of 10 s in which each lane takes 10 ms times a factor."""
+    count = round(1000 / factor)
+    seconds = 10.0
+    energy = Energy(
+        gross_joules=(watts + 7) * seconds,
+        net_joules=watts * seconds,
+        gross_interval=Interval(
+            low=(watts + 7 - half) * seconds, high=(watts + 7 + half) * seconds
+        ),
+        net_interval=Interval(low=(watts - half) * seconds, high=(watts + half) * seconds),
+    )
+    record = JointRound(
+        turn=turn,
+        lanes=on,
+        window=Span(begin_ns=0, end_ns=10 * SECOND),
+        inferences=(count,) * len(on),
+        energy=energy,
+        runs=tuple(report(placed.device, 10.0 * factor) for placed in on),
+    )
+    latencies = tuple(array("q", [round(10_000_000 * factor)] * count) for _ in on)
+    return Joint(record, on, latencies, (count / seconds,) * len(on))
+
+
+def test_marginal_power_and_excess_are_differences_and_nothing_else():
+    """Of three models: on less off with all else the same; and more than the same work alone."""
+    on = tuple(Placed(model=name, device="gpu") for name in "abc")
+    alone = {"a": 5.0, "b": 3.0, "c": 2.0}
+    drawn = {1: 0.0, 2: 1.0, 3: 4.0}  # beyond the sum, by how many are on
+    ways = [part for size in (1, 2, 3) for part in combinations(on, size)]
+    rounds = [
+        joint(
+            part,
+            turn,
+            sum(alone[one.model] for one in part) + drawn[len(part)],
+            factor={1: 1.0, 2: 1.25, 3: 2.0}[len(part)],
+        )
+        for turn in (0, 1)
+        for part in ways
+    ]
+    found = summarise_contention(ways, rounds, {}, 2)
+    whole = found.together[-1]
+    assert whole.net_watts.value == pytest.approx(14.0)
+    assert whole.net_joules.value == pytest.approx(140.0)
+    assert whole.gross_joules.value == pytest.approx(210.0)
+    # Half as many inferences as alone: the same work would have cost half.
+    assert whole.excess_watts.value == pytest.approx(14.0 - 10.0 / 2)
+    for lane in whole.lanes:
+        assert lane.slowdown.value == pytest.approx(2.0)
+        assert lane.throughput_ratio.value == pytest.approx(0.5)
+        # With it 14 W; without it what the two others draw, and the watt beyond.
+        assert lane.marginal_watts.value == pytest.approx(14.0 - (10.0 - alone[lane.model] + 1.0))
+        assert lane.marginal_joules_per_inference.value == pytest.approx(
+            lane.marginal_watts.value / 50
+        )
+        # The rounds agree to the last digit, so what is left is what each of the two told.
+        half = (lane.marginal_watts.high - lane.marginal_watts.low) / 2
+        assert half == pytest.approx(0.1 * 2**0.5)
+
+
+def test_energy_of_one_who_shares_is_withheld_when_sampling_kept_step():
+    """A flag of any of the runs withholds the energy of all of them."""
+    on = (Placed(model="a", device="gpu"), Placed(model="b", device="dla0"))
+    good = joint(on, 0, 9.0)
+    bad = Joint(good.record, on, good.latency_ns, good.throughput, ("aliased",))
+    assert good.energy is not None
+    assert bad.energy is None
+    found = summarise_contention([on], [bad], {}, 2)
+    assert found.together[0].net_watts is None
+    assert found.together[0].flags == {"aliased": 1}
+
+
+def test_windows_that_have_nothing_in_common_are_none():
+    """Only the time in which all were at work counts, and that may be no time."""
+    spans = [Span(begin_ns=0, end_ns=5), Span(begin_ns=5, end_ns=9)]
+    assert joint_span(spans) is None
+    assert joint_span(spans[:1]) == spans[0]
+
+
+# --- what is ahead --------------------------------------------------------------------------------
+
+
+def test_what_is_ahead_is_told_by_the_number_of_placements():
+    """Three models on three accelerators: 27 pairs and 27 of three, and nine alone."""
+    asked = settings("a", "b", "c", devices=("gpu", "dla0", "dla1"), baseline_seconds=8.0)
+    runs_on = dict.fromkeys("abc", ("gpu", "dla0", "dla1"))
+    count, ways, seconds = foreseen(asked, 4)
+    assert count == len(list(placements(runs_on))) == 54
+    assert ways == len(ways_on(runs_on)) == 63
+    assert seconds == pytest.approx(4 * (63 * 28 + (9 + 27 * 2 + 27 * 3)))
+
+
+def test_smaller_groups_run_before_those_that_hold_them():
+    """Whoever is switched on was on alone before: nothing is held against what is to come."""
+    seen = []
+    for on in ways_on(dict.fromkeys("abc", ("gpu", "dla0"))):
+        assert all(part in seen for n in range(1, len(on)) for part in combinations(on, n))
+        seen.append(on)
+    assert len(seen) == len(set(seen)) == 6 + 12 + 8
+
+
+@pytest.mark.parametrize(
+    ("models", "changes", "said"),
+    [
+        (("a",), {}, "given 1 model"),
+        (("a", "b", "c", "d"), {}, "given 4 model"),
+        (("a", "a"), {}, "a model twice"),
+        (("a", "b"), {"backend": "trtexec"}, "trtexec times itself"),
+    ],
+)
+def test_what_can_not_be_measured_together_is_refused_before(models, changes, said):
+    """One line that says why, and what to do."""
+    with pytest.raises(Mendable, match=said):
+        must_be_possible(settings(*models, **changes))
+
+
+def test_simulated_board_feels_both_that_share_a_lane():
+    """The first to end leaves the load of the other; both together are a lane at its full load."""
+    board = LoadBoard()
+    board.set("gpu", 1.0, 0, "model0")
+    board.set("gpu", 0.5, 10, "model1")
+    board.set("gpu", 0.0, 20, "model0")
+    board.set("gpu", 0.0, 30, "model1")
+    loads = [(one.begin_ns, one.ratios["gpu"]) for one in board.between(0, 40)]
+    assert loads == [(0, 1.0), (10, 1.0), (20, 0.5), (30, 0.0)]

@@ -1,0 +1,98 @@
+"""Right answers and wrong ones."""
+
+import numpy
+import pytest
+
+from tegrascope.daemon.bench.outputs import check_outputs, compare, precision_of
+from tegrascope.parsers.inference.placement import Built
+
+REFERENCE = numpy.random.RandomState(7).uniform(-1, 1, (4, 1000)).astype("f4")
+
+
+def test_equal_answers_are_good():
+    """No error, and every input in the same class."""
+    found = compare([REFERENCE], [REFERENCE], 0.01)
+    assert (found.verdict, found.relative_error, found.top1_agreement) == ("good", 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "precision", "verdict"),
+    [
+        (0.02, "fp16", "good"),
+        (0.02, "fp32", "wrong"),
+        (0.08, "fp16", "wrong"),
+        (0.08, "int8", "good"),
+        (0.9, "int8", "wrong"),
+    ],
+)
+def test_limit_is_that_of_the_precision(tmp_path, error, precision, verdict):
+    """Two percent are what half precision does to random weights, and too much for single."""
+    off = numpy.random.RandomState(8).normal(size=REFERENCE.shape)
+    off *= error * numpy.linalg.norm(REFERENCE) / numpy.linalg.norm(off)
+    numpy.savez(tmp_path / "a.npz", REFERENCE)
+    numpy.savez(tmp_path / "b.npz", (REFERENCE + off).astype("f4"))
+    built = Built(requested_precision=precision)
+    found = check_outputs(tmp_path / "a.npz", tmp_path / "b.npz", built)
+    assert found.verdict == verdict
+    assert found.relative_error == pytest.approx(error, rel=0.001)
+
+
+@pytest.mark.parametrize("broken", [numpy.nan, numpy.inf])
+def test_numbers_that_are_none_are_wrong(broken):
+    """One NaN or infinity that the reference has not is enough."""
+    given = REFERENCE.copy()
+    given[2, 5] = broken
+    found = compare([REFERENCE], [given], 0.05)
+    assert found.verdict == "wrong"
+    assert found.reason == "1 of 4000 numbers are NaN or infinite"
+
+
+def test_worst_output_decides():
+    """A model with a good head and a bad one answers wrongly; zeros that stay zero are right."""
+    zeros = numpy.zeros((1, 3), "f4")
+    assert compare([REFERENCE, zeros], [REFERENCE, zeros], 0.05).verdict == "good"
+    found = compare([REFERENCE, zeros], [REFERENCE, zeros + 1], 0.05)
+    assert (found.verdict, found.relative_error, found.largest_error) == ("wrong", 1.0, 1.0)
+
+
+def test_other_shapes_are_wrong():
+    """An output too few, or of another shape, is no answer to the same question."""
+    assert compare([REFERENCE], [REFERENCE[:2]], 0.05).verdict == "wrong"
+    assert compare([REFERENCE, REFERENCE], [REFERENCE], 0.05).verdict == "wrong"
+
+
+def test_what_cannot_be_read_is_unchecked(tmp_path):
+    """A file of answers that is missing or broken is no wrong answer."""
+    numpy.savez(tmp_path / "a.npz", REFERENCE)
+    found = check_outputs(tmp_path / "a.npz", tmp_path / "none.npz", None)
+    assert (found.verdict, found.reason) == (
+        "unchecked",
+        "the back-end keeps its outputs to itself",
+    )
+    (tmp_path / "b.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:500])
+    found = check_outputs(tmp_path / "a.npz", tmp_path / "b.npz", None)
+    assert found.verdict == "unchecked"
+    assert found.reason.startswith("the outputs cannot be read")
+
+
+def test_model_of_half_precision_is_given_its_room(tmp_path):
+    """Where the model itself answers in fp16, two percent are no wrong answer."""
+    half = REFERENCE.astype("f2")
+    numpy.savez(tmp_path / "a.npz", half)
+    numpy.savez(tmp_path / "b.npz", half * numpy.float16(1.02))
+    assert check_outputs(tmp_path / "a.npz", tmp_path / "b.npz", None).verdict == "good"
+
+
+@pytest.mark.parametrize(
+    ("built", "precision"),
+    [
+        (None, "fp32"),
+        (Built(requested_precision="fp16", layer_types={"fp32": 9}), "fp32"),
+        (Built(requested_precision="fp32", layer_types={"fp32": 9, "fp16": 1}), "fp16"),
+        (Built(requested_precision="int8", layer_types={"int8": 4, "fp16": 1}), "int8"),
+        (Built(requested_precision="fp16"), "fp16"),
+    ],
+)
+def test_what_was_built_counts_and_not_what_was_asked(built, precision):
+    """The lowest precision of any layer decides; only where none is known, what was asked."""
+    assert precision_of(built) == precision

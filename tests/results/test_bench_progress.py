@@ -1,0 +1,102 @@
+"""What a person is told while a bench goes on."""
+
+import io
+import threading
+from array import array
+
+import pytest
+
+from tegrascope.collectors.simulator.source import JumpClock
+from tegrascope.daemon.bench.contention_result import JointRound, Placed
+from tegrascope.daemon.bench.joint import Joint
+from tegrascope.daemon.bench.progress import Bar, Lines, outcome
+from tegrascope.daemon.measure.run_report import Energy, Span
+from tegrascope.parsers.inference.events import Phase
+
+from .bench_fakes import report
+
+
+def phase(name):
+    return Phase(run_id="r", phase=name, edge="begin", at_ns=1)
+
+
+def test_lines_say_which_round_and_how_long():
+    """Elsewhere than on a terminal, a line for what begins, one for what came of it."""
+    stream = io.StringIO()
+    lines = Lines(stream)
+    lines.heard(phase("load"))
+    lines.heard(phase("build"))
+    lines.begin_round("dla0", 2, 4, 150.0)
+    lines.end_round(report("dla0", 17.0))
+    assert stream.getvalue().splitlines() == [
+        "  building the engine; this may take minutes",
+        "round 2 of 4 on dla0; about 2 min 30 s left",
+        "  706 inferences, p50 17.0 ms",
+    ]
+
+
+def test_bar_counts_down_as_events_come():
+    """On a terminal the bar names the round and its phase, and time runs out with the clock."""
+    clock = JumpClock()
+    bar = Bar(clock)
+    bar.begin_round("gpu", 1, 4, 120.0)
+    clock.wait(threading.Event(), 30_000_000_000)
+    bar.heard(phase("steady"))
+    (task,) = bar._progress.tasks
+    assert task.description == "round 1 of 4 on gpu · infers"
+    assert (task.completed, task.total) == (30.0, 120.0)
+    assert task.fields["left"] == "about 1 min 30 s left"
+
+
+def together(window=True):
+    """Return a round of two models, of 3 and 17 ms, 100 J in ten seconds."""
+    on = (Placed(model="a.onnx", device="gpu"), Placed(model="b.onnx", device="dla0"))
+    if not window:
+        return Joint(JointRound(turn=0, lanes=on), on)
+    span = Span(begin_ns=0, end_ns=10_000_000_000)
+    record = JointRound(turn=0, lanes=on, window=span, energy=Energy(gross_joules=100.0))
+    latencies = (array("q", [3_000_000] * 3), array("q", [17_000_000] * 3))
+    return Joint(record, on, latencies, (1.0, 1.0), ("throttled",))
+
+
+def test_models_together_are_told_by_who_and_what_came_of_it():
+    """In lines: whose turn it is, how long there is to wait, medians, power and flags."""
+    stream = io.StringIO()
+    lines = Lines(stream)
+    lines.begin_together("a-gpu + b-dla0", 1, 4, 90.0)
+    lines.end_together(together())
+    lines.end_together(together(window=False))
+    assert stream.getvalue().splitlines() == [
+        "turn 1 of 4: a-gpu + b-dla0; about 1 min 30 s left",
+        "  p50 3.00 ms + 17.0 ms, 10.00 W, throttled",
+        "  they were never all at work at once",
+    ]
+
+
+def test_bar_goes_on_with_models_together():
+    """What is ahead then may be longer than all that was before: the bar has room for it."""
+    clock = JumpClock()
+    bar = Bar(clock)
+    bar.begin_round("gpu", 4, 4, 30.0)
+    bar.begin_together("a-gpu + b-dla0", 1, 4, 600.0)
+    clock.wait(threading.Event(), 60_000_000_000)
+    bar.heard(phase("baseline_before"))
+    (task,) = bar._progress.tasks
+    assert task.description == "turn 1 of 4: a-gpu + b-dla0 · idles"
+    assert (task.completed, task.total) == (60.0, 600.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "4000 inferences, p50 3.00 ms"),
+        (
+            {"quality": ("not_steady", "telemetry_gap", "insufficient_samples")},
+            "4000 inferences, p50 3.00 ms, not_steady",
+        ),
+        ({"outcome": "failed", "reason": "signal 9"}, "failed: signal 9"),
+    ],
+)
+def test_outcome_is_a_few_words(changes, said):
+    """Figures of a good round with its flags; those about absent telemetry are no news."""
+    assert outcome(report().model_copy(update=changes)) == said

@@ -1,0 +1,197 @@
+"""The page and the document: whole, valid, closed to the network, and readable by all."""
+
+import json
+import re
+from array import array
+from html.parser import HTMLParser
+
+import pytest
+
+from tegrascope.daemon.bench.contention_result import Contention, LaneTogether, Together
+from tegrascope.daemon.bench.curves import thin
+from tegrascope.daemon.bench.measured import Figure
+from tegrascope.daemon.bench.report import report_page
+from tegrascope.daemon.bench.result import BenchResult
+from tegrascope.daemon.bench.rounds import Round
+from tegrascope.daemon.bench.summary import Entry, summarise
+from tegrascope.daemon.measure.slices import Cut
+
+from .bench_fakes import SECOND, report, settings
+
+VOID = {"meta", "br", "hr", "rect", "line", "path"}
+
+
+class Page(HTMLParser):
+    """Sees to it that every element is closed in order, and collects what is there."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.seen, self.attributes = [], [], []
+        self.words = {}
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append(tag)
+        self.attributes += [(tag, *attribute) for attribute in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, _attrs):
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open:
+            self.words.setdefault(self.open[-1], []).append(data)
+
+
+@pytest.fixture
+def result():
+    """A bench of a model with a name that would break a careless page."""
+    told = {"gross": 80.0, "net": 40.0, "half": 1.0, "gpu": 0.92}
+    rounds = {
+        "gpu": [report("gpu", 3.0, at, **told) for at in (0, 36)],
+        "dla0": [report("dla0", 17.0, at, **told) for at in (12, 24)],
+    }
+    entries = [
+        Entry(
+            device=device,
+            backend="tensorrt",
+            status="ok",
+            reason=None,
+            look=reports[0],
+            outputs=None,
+            rounds=[Round(one, array("q", [3_000_000] * 9)) for one in reports],
+            is_steady=True,
+        )
+        for device, reports in rounds.items()
+    ]
+    ordered = sorted(
+        (one for found in rounds.values() for one in found), key=lambda r: r.started_ns
+    )
+    model = summarise("<b>&net", entries, ordered)
+    return BenchResult(
+        tegrascope="0",
+        started_wall_ns=0,
+        ended_wall_ns=48 * SECOND,
+        is_simulated=True,
+        settings=settings("<b>&net"),
+        models=(model,),
+    )
+
+
+def samples(begin_ns, end_ns):
+    times = array("q", range(begin_ns, end_ns, SECOND // 10))
+    columns = {
+        "rails.VDD_IN.instant_watts": array("d", (5 + i % 7 for i in range(len(times)))),
+        "gpu.utilization_ratio": array("d", (i % 2 for i in range(len(times)))),
+        "temperatures_celsius.tj": array("d", (40 + i / 100 for i in range(len(times)))),
+        "dla.0.on": array("d", (1.0 for _ in times)),
+    }
+    return Cut(times, times, columns)
+
+
+def test_document_comes_back_as_it_was(result):
+    """What is written is read again without loss, and its schema has a version."""
+    text = result.model_dump_json(exclude_none=True)
+    assert BenchResult.model_validate_json(text) == result
+    assert json.loads(text)["schema_version"] == 1
+
+
+def test_page_is_valid_and_asks_for_nothing(result):
+    """Elements are closed, what was given is escaped, and no address leads anywhere."""
+    text = report_page(result, samples)
+    page = Page(text)
+    assert page.seen.count("h1") == 1
+    assert "<b>&net" in page.words["h1"]
+    assert not re.search(r"https?:|//[a-z]|url\(|@import", text)
+    assert not {"script", "img", "link", "iframe", "object"} & set(page.seen)
+    assert not [one for one in page.attributes if one[1] in ("src", "href", "onclick")]
+    assert ("meta", "content", "default-src 'none'; style-src 'unsafe-inline'") in page.attributes
+
+
+def test_page_says_that_it_is_simulated(result):
+    """Nobody shall take it for a board's; a real one has no such words."""
+    assert "Simulated" in report_page(result, samples)
+    real = result.model_copy(update={"is_simulated": False})
+    assert "Simulated" not in report_page(real, samples)
+
+
+def test_figure_can_be_read_without_eyes_or_colours(result):
+    """It has a title and a description with numbers; each line a name, a dash and a label."""
+    text = report_page(result, samples)
+    page = Page(text)
+    assert ("svg", "role", "img") in page.attributes
+    assert any("power, load and temperature" in words for words in page.words["title"])
+    (words,) = page.words["desc"]
+    assert words.startswith("Runs in the order of time: gpu, dla0, dla0, gpu.")
+    assert "Power VDD_IN: 5.0 to 11.0 W." in words
+    names = "".join(page.words["text"])
+    assert all(name in names for name in ("VDD_IN", "GPU", "DLA0 on", "tj", "gpu", "dla0"))
+
+
+def test_page_without_samples_has_no_figure(result):
+    """Absent telemetry leaves the figure out, and the table stays."""
+    page = Page(report_page(result, lambda *_: Cut()))
+    assert "svg" not in page.seen
+    assert "table" in page.seen
+
+
+def test_table_has_headers_for_rows_and_columns(result):
+    """A screen reader can say of each cell what it is and whose."""
+    page = Page(report_page(result, samples))
+    scopes = [value for tag, name, value in page.attributes if (tag, name) == ("th", "scope")]
+    assert scopes.count("col") == 2
+    assert scopes.count("row") >= 8
+
+
+def test_wrong_speed_is_struck_through(result):
+    """A figure that can't be taken at face value does not look like one that can."""
+    model = result.models[0]
+    wrong = model.accelerators[0].model_copy(update={"flags": {"wrong_outputs": 2}})
+    models = (model.model_copy(update={"accelerators": (wrong, model.accelerators[1])}),)
+    text = report_page(result.model_copy(update={"models": models}), samples)
+    struck = re.findall(r'class="doubtful">([^<]+)<', text)
+    assert any("3.00&nbsp;ms" in cell for cell in struck)
+    assert not any("17" in cell for cell in struck)
+
+
+def test_models_together_have_a_section_of_their_own(result):
+    """Valid and escaped, a table for each placement; one that failed says why, and has none."""
+    lanes = [
+        LaneTogether(
+            model=f"<b>{n}.onnx", device=device, slowdown=Figure(value=1.5, low=1.4, high=1.6)
+        )
+        for n, device in enumerate(("gpu", "dla0"))
+    ]
+    pair = Together(
+        lanes=tuple(lanes),
+        status="ok",
+        rounds=4,
+        seconds=12.0,
+        net_joules=Figure(value=100.0, low=98.0, high=102.0),
+        excess_watts=Figure(value=-1.25, low=-2.0, high=-0.5),
+    )
+    failed = Together(lanes=tuple(lanes[::-1]), status="failed", reason="<out of memory>")
+    both = Contention(planned_seconds=60.0, together=(pair, failed))
+    page = Page(report_page(result.model_copy(update={"contention": both}), samples))
+    assert "Together" in page.words["h2"]
+    assert page.seen.count("table") == 2
+    assert "<b>0 on gpu" in page.words["th"]
+    told = " ".join(page.words["p"])
+    assert "100 J ± 2.0 % net, 1.2 W less (-2.0 to -0.50) than the same work alone" in told
+    assert "failed, <out of memory>" in told
+    assert "1.50× ±\xa06.7\xa0%" in page.words["td"]
+
+
+def test_long_bench_is_thinned_and_keeps_its_mean():
+    """However many samples, the page stays small, and no energy is invented."""
+    times = [i / 10 for i in range(50_000)]
+    column = [float(i % 10) for i in range(50_000)]
+    (piece,) = thin(times, column)
+    assert len(piece) <= 480
+    assert sum(value for _, value in piece) / len(piece) == pytest.approx(4.5, abs=0.02)

@@ -1,0 +1,108 @@
+"""Where a bench has its telemetry from, and what it does without."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from tegrascope.daemon.bench import settings as bench_settings
+from tegrascope.daemon.bench import stand as bench_stand
+from tegrascope.daemon.bench.settings import read_settings
+from tegrascope.daemon.bench.stand import Stand
+from tegrascope.daemon.cli import make_parser
+from tegrascope.daemon.settings.config import Telemetry
+
+
+def asked(*arguments: str) -> argparse.Namespace:
+    return make_parser().parse_args(["bench", "--builtin", "mobilenet", *arguments])
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """Say what a machine has: tegrastats, NVML's package, a driver."""
+
+    def have(*, tegrastats=False, package=False, driver=False):
+        monkeypatch.setattr(
+            bench_settings.shutil, "which", lambda _: "/usr/bin/tegrastats" if tegrastats else None
+        )
+        monkeypatch.setattr(bench_settings, "find_spec", lambda _: object() if package else None)
+        (tmp_path / "version").touch() if driver else None
+        monkeypatch.setattr(bench_settings, "_DRIVER", (tmp_path / "version", tmp_path / "none"))
+
+    return have
+
+
+@pytest.mark.parametrize(
+    ("has", "source"),
+    [
+        ({"tegrastats": True, "package": True, "driver": True}, "tegrastats"),
+        ({"package": True, "driver": True}, "nvml"),
+        ({"package": True}, None),
+        ({"driver": True}, None),
+        ({}, None),
+    ],
+)
+def test_telemetry_is_what_the_machine_has(machine, has, source):
+    """Tegrastats before NVML before nothing; without any, what to install."""
+    machine(**has)
+    found = read_settings(asked())
+    assert (found.telemetry and found.telemetry.source) == source
+    assert found.settings.telemetry == source
+    assert (found.why_no_telemetry is None) == (source is not None)
+    # Nobody would look at an idle phase that no sample tells of.
+    assert found.settings.baseline_seconds == (8.0 if source else 0.0)
+
+
+def test_configuration_names_telemetry_and_board(tmp_path):
+    """With -c, source and interval are the file's, and a round is long enough for its samples."""
+    path = tmp_path / "t.yaml"
+    path.write_text(
+        "telemetry: {source: simulator, interval: 500ms}\n"
+        "board: {name: mine, rails: [A], total: [A], step: {default: 0.1}}\n"
+    )
+    found = read_settings(asked("-c", str(path)))
+    assert (found.telemetry.source, found.telemetry.interval) == ("simulator", 0.5)
+    assert found.rule.name == "mine"
+    assert found.settings.duration_seconds == 65.0
+
+
+def test_default_round_has_enough_samples():
+    """At tegrastats' pace, a tenth of a second and its reading time, there are a hundred."""
+    settings = read_settings(asked("--simulate")).settings
+    assert settings.duration_seconds / (0.103 + 0.022) > 100
+
+
+def test_source_that_gives_nothing_is_done_without(monkeypatch, tmp_path):
+    """A program that is not there: the bench says so, and measures without energy."""
+    monkeypatch.setattr(bench_stand, "_FIRST_SAMPLE_SECONDS", 0.5)
+    telemetry = Telemetry.model_validate({"tegrastats": {"command": "/no/such/tegrastats"}})
+    stand = Stand(telemetry, tmp_path)
+    stand.start()
+    assert "/no/such/tegrastats" in stand.problem
+    assert not stand.environment.simulated
+    stand.stop()
+
+
+def test_simulated_board_tells_of_the_machine_before_the_bench(tmp_path):
+    """Samples come, the board is known by its rails, and the GPU is idle before anything runs."""
+    telemetry = Telemetry.model_validate({"source": "simulator", "interval": 0.05})
+    stand = Stand(telemetry, tmp_path)
+    stand.start()
+    try:
+        assert stand.problem is None
+        background = stand.background(0.2)
+        assert background["gpu"] < 0.1
+        assert 0 <= background["cpu"] <= 1
+        assert stand.environment.simulated
+        assert stand.environment.board is not None
+    finally:
+        stand.stop()
+
+
+def test_paths_of_models_are_those_of_the_caller(tmp_path, monkeypatch):
+    """A worker runs elsewhere, so a relative path is made whole; a built-in one stays a name."""
+    from tegrascope.daemon.bench.workload import found_at
+
+    monkeypatch.chdir(tmp_path)
+    assert found_at("nets/a.onnx") == str(Path.cwd() / "nets/a.onnx")
+    assert found_at("builtin:resnet50") == "builtin:resnet50"

@@ -1,0 +1,262 @@
+"""Rounds become results, results become winners and checks: on made reports with known truths."""
+
+import re
+from array import array
+from pathlib import Path
+
+import pytest
+
+from tegrascope.daemon.bench import checks as bench_checks
+from tegrascope.daemon.bench import rows as bench_rows
+from tegrascope.daemon.bench.checks import check_all, check_machine
+from tegrascope.daemon.bench.result import AcceleratorResult, ClockRange, OutputCheck
+from tegrascope.daemon.bench.rounds import Round
+from tegrascope.daemon.bench.rows import rows_of
+from tegrascope.daemon.bench.summary import Entry, summarise
+from tegrascope.daemon.measure.run_report import Environment
+from tegrascope.daemon.measure.run_trace import distribution
+from tegrascope.parsers.inference.placement import Built, Placement
+
+from .bench_fakes import report
+
+GPU = {"gross": 80.0, "net": 40.0, "half": 1.0, "gpu": 0.92, "emc": 0.4, "celsius": 55.0}
+DLA = {"gross": 30.0, "net": 3.0, "half": 0.2, "gpu": 0.02, "emc": 0.1, "celsius": 48.0}
+
+
+def entry(device, reports, **changes):
+    rounds = [
+        Round(one, array("q", [round(one.latency.p50_seconds * 1e9)] * one.latency.count))
+        for one in reports
+    ]
+    facts = {
+        "device": device,
+        "backend": "tensorrt",
+        "status": "ok",
+        "reason": None,
+        "look": reports[0],
+        "outputs": OutputCheck(verdict="good"),
+        "rounds": rounds,
+        "is_steady": True,
+        **changes,
+    }
+    return Entry(**facts)
+
+
+def model_of(*entries):
+    reports = [one.report for found in entries for one in found.rounds]
+    return summarise("net", entries, reports)
+
+
+@pytest.fixture
+def orin():
+    """A GPU that is fast, and a DLA that is frugal and leaves the GPU alone."""
+    gpu = [report("gpu", 3.0, at, **GPU) for at in (0, 90, 120, 210)]
+    dla = [report("dla0", 17.0, at, **DLA) for at in (30, 60, 150, 180)]
+    return model_of(entry("gpu", gpu), entry("dla0", dla))
+
+
+def test_figures_are_those_of_the_rounds(orin):
+    """Energy is by inference, the GPU freed is the difference in points, the hottest is named."""
+    gpu, dla = orin.accelerators
+    assert gpu.gross_joules_per_inference.value == pytest.approx(80 / 4000)
+    assert dla.net_joules_per_inference.value == pytest.approx(3 / 706)
+    assert dla.gpu_freed.value == pytest.approx(0.90)
+    assert gpu.gpu_freed is None
+    assert (dla.hottest_zone, dla.hottest_celsius) == ("tj", 48.0)
+    assert gpu.mean_watts.value == pytest.approx(80 / 12)
+    assert (gpu.rounds, gpu.latency.count) == (4, 16000)
+
+
+def test_each_goal_has_its_own_winner(orin):
+    """The GPU is faster; an inference on the DLA costs less, and leaves the GPU alone."""
+    goals = {goal.goal: goal for goal in orin.goals}
+    assert goals["latency"].winner == goals["throughput"].winner == "gpu"
+    assert (goals["energy"].winner, goals["energy"].runner_up) == ("dla0", "gpu")
+    assert goals["energy"].difference == pytest.approx(40 / 4000 - 3 / 706)
+    assert goals["gpu_freed"].winner == "dla0"
+    assert "3.00 ms on gpu, 17.0 ms on dla0" in goals["latency"].sentence
+
+
+def test_energies_within_their_interval_have_no_winner():
+    """A difference that is smaller than what is uncertain about it is none."""
+    gpu = [report("gpu", 3.0, at, **{**GPU, "half": 20.0}) for at in (0, 90)]
+    dla = [report("dla0", 3.0, at, **{**GPU, "net": 37.0, "half": 20.0}) for at in (30, 60)]
+    energy = model_of(entry("gpu", gpu), entry("dla0", dla)).goals[1]
+    assert (energy.goal, energy.winner) == ("energy", None)
+    assert energy.interval.low < 0 < energy.interval.high
+
+
+@pytest.mark.parametrize(("withheld", "joules"), [(1, 0.01), (2, None), (4, None)])
+def test_energy_is_that_of_most_rounds_or_of_none(withheld, joules):
+    """A round that is withheld by chance does no harm; where half of them are, so is the figure."""
+    reports = [
+        report("gpu", 3.0, 30.0 * n, **(GPU if n >= withheld else {"gpu": 0.9})) for n in range(4)
+    ]
+    (found,) = model_of(entry("gpu", reports)).accelerators
+    net = found.net_joules_per_inference
+    assert (net and net.value) == pytest.approx(joules)
+    assert found.utilization["gpu"].value == pytest.approx(0.92 - withheld * 0.005)
+
+
+def test_rounds_that_do_not_agree_are_flagged():
+    """A bench that gave up waiting says so."""
+    reports = [report("gpu", ms, at) for ms, at in ((3.0, 0), (4.0, 30))]
+    (found,) = model_of(entry("gpu", reports, is_steady=False)).accelerators
+    assert found.flags == {"not_steady": 2}
+    assert found.is_steady is False
+
+
+def test_rounds_that_warm_alike_are_steady():
+    """A board warms in every round; as long as rounds agree, that is no flag of the bench."""
+    reports = [
+        report("gpu", 3.0, at).model_copy(update={"quality": ("not_steady",)}) for at in (0, 30)
+    ]
+    (found,) = model_of(entry("gpu", reports)).accelerators
+    assert (found.is_steady, found.unsettled_rounds, found.flags) == (True, 2, {})
+
+
+def result(**changes):
+    whole = distribution([1_000_000] * 2000)
+    return AcceleratorResult.model_validate(
+        {
+            "device": "gpu",
+            "backend": "tensorrt",
+            "status": "ok",
+            "rounds": 2,
+            "latency": whole,
+            "device_latency": whole,
+            "variation": 0.001,
+            "clocks": {"gpu": ClockRange(lowest_hertz=1.3e9, highest_hertz=1.3e9)},
+            **changes,
+        }
+    )
+
+
+def spans(**milliseconds):
+    return {name: distribution([round(ms * 1e6)] * 9) for name, ms in milliseconds.items()}
+
+
+def test_sound_result_has_nothing_to_be_said():
+    """No check speaks up without a reason."""
+    assert check_all([result(stages=spans(h2d=0.1, compute=0.8, d2h=0.1))]) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "said"),
+    [
+        ({"device_latency": distribution([700_000] * 9)}, "host_bound", "30.0 % are the host's"),
+        (
+            {"stages": spans(h2d=0.6, compute=0.3)},
+            "transfer_bound",
+            "inputs takes 600 µs, computing 300 µs",
+        ),
+        (
+            {"stages": spans(d2h=0.6, compute=0.3)},
+            "transfer_bound",
+            "outputs takes 600 µs, computing 300 µs",
+        ),
+        ({"variation": 0.013}, "unstable", "by 1.3 % of its mean"),
+        ({"built": Built(streams=2)}, "several_streams", "2 inferences"),
+        (
+            {"clocks": {"gpu": ClockRange(lowest_hertz=6e8, highest_hertz=1.3e9)}},
+            "clocks_moved",
+            "from 600 to 1300 MHz",
+        ),
+        ({"latency": distribution([1_000_000] * 300)}, "few_inferences", "300 inferences"),
+        ({"flags": {"throttled": 1}}, "throttled", "1 of 2 rounds"),
+        ({"flags": {"not_steady": 2}}, "not_steady", "the last rounds differ"),
+        ({"unsettled_rounds": 1}, "unsettled", "at the end of 1 of 2 rounds"),
+        ({"flags": {"aliased": 2}}, "aliased", "kept step"),
+        ({"flags": {"telemetry_gap": 2}}, "telemetry_gap", "missing in every round"),
+        ({"flags": {"insufficient_samples": 2}}, "insufficient_samples", "withheld"),
+        ({"flags": {"fallback": 2}}, "fallback", "fell back"),
+        ({"flags": {"dla_not_used": 2}}, "dla_not_used", "nothing shows"),
+    ],
+)
+def test_each_check_speaks_with_its_number(changes, name, said):
+    """One sentence with the number, and what to do about it."""
+    (check,) = check_all([result(**changes)])
+    assert (check.name, check.device) == (name, "gpu")
+    assert said in check.sentence
+    assert check.mend
+
+
+def test_host_clock_is_given_more_room():
+    """Without the device's own times a tenth is allowed, since they hold the host's scatter."""
+    assert check_all([result(device_latency=None, variation=0.09)]) == ()
+    assert [c.name for c in check_all([result(device_latency=None, variation=0.11)])] == [
+        "unstable"
+    ]
+
+
+def test_machine_that_was_busy_or_slowed_is_told():
+    """Load before the start, and a power mode below the largest."""
+    found = check_machine({"cpu": 0.4, "gpu": 0.2}, Environment(power_mode="MODE_30W"))
+    assert [check.name for check in found] == ["background_load", "background_load", "power_mode"]
+    assert "40.0 % busy" in found[0].sentence
+    assert check_machine({"cpu": 0.02, "gpu": 0.0}, Environment(power_mode="MAXN")) == ()
+    assert check_machine({}, Environment()) == ()
+
+
+def test_table_says_nothing_of_what_is_not_known(orin):
+    """Absent is a dash beside what is known, and no row at all where nobody knows; never 0."""
+    rows = {row.label: row.cells for row in rows_of(orin.accelerators)}
+    assert rows["GPU freed"] == ("–", "90.0 points")
+    assert rows["energy by inference, net"][0].startswith("10.0 mJ ± ")
+    assert "placement" not in rows
+    assert "device span p50" not in rows
+    assert "status" not in rows
+
+
+def test_table_shows_placement_and_precision():
+    """What was built stands beside what was asked for."""
+    placement = Placement(verdict="mixed", dla_layers=("a", "b"), gpu_layers=("c",))
+    built = Built(
+        requested_precision="int8", layer_types={"fp16": 2, "int8": 9}, placement=placement
+    )
+    rows = {row.label: row.cells for row in rows_of([result(built=built)])}
+    assert rows["placement"] == ("mixed",)
+    assert rows["  its layers"] == ("2 DLA, 1 GPU",)
+    assert rows["built as"] == ("int8 9, fp16 2 (int8 asked)",)
+
+
+def test_load_of_a_dla_is_that_of_the_truest_source():
+    """One figure a core: what tegrastats or the firmware say stands in where there is no trace."""
+
+    def cell(device, **loads):
+        told = {name.replace("_", ":"): {"value": value} for name, value in loads.items()}
+        rows = rows_of([result(device=device, utilization=told)])
+        return {row.label: row.cells for row in rows}["DLA load"]
+
+    assert cell("dla0", dla0_firmware=0.9, dla0_ftrace=0.5, dla0_tegrastats=0.7) == ("dla0 50.0 %",)
+    assert cell("dla0", dla0_firmware=0.9, dla0_tegrastats=0.7) == ("dla0 70.0 %",)
+    assert cell("gpu", dla1_ftrace=0.2, dla0_firmware=0.9) == ("dla0 90.0 %, dla1 20.0 %",)
+
+
+def test_page_explains_every_row_and_check():
+    """Whoever wonders about a line of the table or a check finds it on the page."""
+    page = (Path(__file__).parents[2] / "docs/bench.md").read_text(encoding="utf-8")
+    told = " ".join(re.findall(r"^\| (.*?) \|", page, re.MULTILINE))
+    for label, _ in bench_rows._ROWS:
+        assert label.strip() in told, label
+    for name in re.findall(r'name="(\w+)"', Path(bench_checks.__file__).read_text()):
+        assert f"`{name}`" in page, name
+
+
+def test_second_instrument_stands_beside_the_first():
+    """Where rails count their own energy, an inference by them is told, with its edges."""
+    reports = [
+        one.model_copy(
+            update={
+                "energy": one.energy.model_copy(
+                    update={"counter_joules": 82.0, "counter_edge_joules": 2.0}
+                )
+            }
+        )
+        for one in (report("gpu", 3.0, 0, **GPU), report("gpu", 3.0, 30, **GPU))
+    ]
+    (found,) = model_of(entry("gpu", reports)).accelerators
+    assert found.counter_joules_per_inference.value == pytest.approx(82 / 4000)
+    assert found.counter_joules_per_inference.high == pytest.approx(84 / 4000)
+    rows = {row.label: row.cells for row in rows_of([found])}
+    assert rows["  the same by its own counter"] == ("20.5 mJ ± 2.4 %",)

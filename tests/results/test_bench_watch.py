@@ -1,0 +1,101 @@
+"""The pass under Nsight Systems: last of all, in a worker of its own, its report kept."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tegrascope.daemon.bench.run import Bench
+from tegrascope.daemon.bench.stand import Stand
+from tegrascope.daemon.bench.watch import Watcher
+from tegrascope.daemon.cli import main
+from tegrascope.daemon.session.executor import WORKER, Lane
+
+from .bench_fakes import FakeLanes, Silence, settings
+
+# Runs the program behind its options, as nsys does, and writes a report when that has ended.
+NSYS = """#!{python}
+import subprocess, sys, time
+options = sys.argv[1:]
+report = options[options.index("--output") + 1]
+begin = options.index("--cpuctxsw") + 2
+status = subprocess.call(options[begin:])
+time.sleep(0.3)
+if {writes}:
+    open(report, "w").write("watched")
+sys.exit(status)
+"""
+
+
+class WatchedLanes(FakeLanes):
+    """Lets the played worker run under whatever the real one would run under."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.programs: list[tuple[str, tuple[str, ...]]] = []
+
+    def __call__(self, device: str, argv: tuple[str, ...] = (), **_: object) -> Lane:
+        if not argv:
+            return super().__call__(device)
+        assert argv[-len(WORKER) :] == WORKER
+        self.programs.append((device, argv))
+        return Lane(device, argv=(*argv[: -len(WORKER)], sys.executable, str(self.script)))
+
+
+def write_nsys(path: Path, *, writes: bool = True) -> str:
+    path.write_text(NSYS.format(python=sys.executable, writes=writes))
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def bench(tmp_path):
+    """Bench two played accelerators, watched; return what was found and how it went."""
+
+    def run(*lines: str, writes: bool = True):
+        model = tmp_path / "net.onnx"
+        model.write_text("\n".join(lines))
+        lanes, teller = WatchedLanes(tmp_path), Silence()
+        watcher = Watcher(write_nsys(tmp_path / "nsys", writes=writes), tmp_path)
+        made = Bench(
+            settings(str(model)),
+            Stand(None, tmp_path),
+            teller,
+            make_lane=lanes,
+            watcher=watcher,
+        )
+        try:
+            return made.run(str(model)), lanes, teller
+        finally:
+            made.close()
+
+    return run
+
+
+def test_each_accelerator_has_its_report(bench, tmp_path):
+    """The report is there when the bench is over, and the pass is in no figure."""
+    result, lanes, _ = bench("gpu ms=3", "dla0 ms=17")
+    names = [one.nsys_report for one in result.accelerators]
+    assert names == ["net-gpu.nsys-rep", "net-dla0.nsys-rep"]
+    assert all((tmp_path / name).read_text() == "watched" for name in names)
+    assert [device for device, _ in lanes.programs] == ["gpu", "dla0"]
+    assert [one.rounds for one in result.accelerators] == [2, 2]
+    assert len(result.rounds) == 4
+
+
+def test_a_report_that_does_not_come_is_told(bench):
+    """Figures stand without it; an accelerator that failed is not watched at all."""
+    result, lanes, _ = bench("gpu ms=3", "dla0 ending=unavailable", writes=False)
+    gpu, dla = result.accelerators
+    assert gpu.nsys_report is None
+    assert "nsys wrote no net-gpu.nsys-rep" in gpu.nsys_problem
+    assert gpu.latency_seconds is not None
+    assert (dla.nsys_report, dla.nsys_problem) == (None, None)
+    assert [device for device, _ in lanes.programs] == ["gpu"]
+
+
+def test_without_nsys_nothing_is_measured_in_vain(tmp_path, monkeypatch, capsys):
+    """Who asks for a timeline that nobody can make is told so at once."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["bench", "--builtin", "mobilenet", "--simulate", "--nsys"]) == 1
+    assert "nsys was not found: install Nsight Systems" in capsys.readouterr().err

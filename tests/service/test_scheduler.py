@@ -1,0 +1,107 @@
+"""The plan: periods, cron, jitter, and what was missed; no clock runs here."""
+
+from datetime import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tegrascope.daemon.service.scheduler import Now, Scheduler
+from tegrascope.daemon.settings.config import Workload
+
+S = 1_000_000_000
+WALL = int(datetime(2026, 5, 4, 10, 0, 30).timestamp()) * S
+
+
+def at(seconds: float, step: float = 0) -> Now:
+    return Now(int((100 + seconds) * S), WALL + int((seconds + step) * S))
+
+
+def workload(**settings: object) -> Workload:
+    return Workload.model_validate({"name": "w", "model": "x"} | settings)
+
+
+def names(due: object) -> list[str]:
+    return [one.workload.name for one in due]
+
+
+def test_first_run_is_at_once_and_the_next_a_period_later():
+    """A period counts from the start, whenever the runs really begin."""
+    plan = Scheduler([workload(every=10)], at(0))
+    assert names(plan.due(at(0.2))) == ["w"]
+    assert plan.next_ns() == at(10).monotonic_ns
+    assert plan.due(at(9.9)) == []
+    assert names(plan.due(at(10))) == ["w"]
+
+
+def test_offset_delays_the_first_run():
+    """Workloads with one period and different offsets do not meet."""
+    plan = Scheduler([workload(every=10, offset=4)], at(0))
+    assert plan.due(at(3.9)) == []
+    assert [due.due_ns for due in plan.due(at(4))] == [at(4).monotonic_ns]
+    assert plan.next_ns() == at(14).monotonic_ns
+
+
+def test_on_demand_is_not_planned():
+    """Without a clock of its own a workload waits to be asked."""
+    plan = Scheduler([workload()], at(0))
+    assert plan.next_ns() is None
+    assert plan.due(at(1000)) == []
+
+
+@pytest.mark.parametrize(("policy", "runs"), [("skip", []), ("run_once", ["w"])])
+def test_missed_periods_are_counted(policy, runs):
+    """After a sleep of three and a half periods, three were missed, and the grid is kept."""
+    plan = Scheduler([workload(every=10, missed=policy)], at(0))
+    plan.due(at(0))
+    assert names(plan.due(at(45))) == runs
+    assert plan.missed == {"w": 3}
+    assert plan.next_ns() == at(50).monotonic_ns
+
+
+def test_cron_follows_local_wall_time():
+    """At ten o'clock and thirty seconds the next full minute is thirty seconds away."""
+    plan = Scheduler([workload(cron="* * * * *")], at(0))
+    assert plan.next_ns() == at(30).monotonic_ns
+    assert plan.due(at(29)) == []
+    assert names(plan.due(at(30.01))) == ["w"]
+    assert plan.next_ns() == pytest.approx(at(90).monotonic_ns, abs=S / 10)
+
+
+def test_wall_clock_step_moves_cron_and_not_periods():
+    """A board that boots in 1970 and jumps to now does not run fifty years of minutes."""
+    plan = Scheduler([workload(cron="*/5 * * * *")], at(0))
+    plan_every = Scheduler([workload(every=10)], at(0))
+    plan_every.due(at(0))
+    jumped = at(1, step=3600 * 24 * 400 + 7)
+    assert plan.due(jumped) == []
+    assert plan.missed == {}
+    assert plan.next_ns() is not None
+    assert 0 < plan.next_ns() - jumped.monotonic_ns <= 300 * S
+    assert plan_every.due(jumped) == []
+
+
+def test_missed_cron_times_are_counted():
+    """Three minutes of suspend are three missed minutes, and the next run is the next minute."""
+    plan = Scheduler([workload(cron="* * * * *")], at(0))
+    assert plan.due(at(30 + 125)) == []
+    assert plan.missed == {"w": 2}
+
+
+@given(st.floats(0, 9.9), st.integers(0, 1000))
+def test_jitter_only_delays_and_keeps_the_grid(jitter, seed):
+    """However the jitter falls, run k is due in [k periods, k periods + jitter]."""
+    plan = Scheduler([workload(every=10, jitter=jitter)], at(0), seed=seed)
+    for k in range(5):
+        due_ns = plan.next_ns()
+        assert due_ns is not None
+        assert at(10 * k).monotonic_ns <= due_ns <= at(10 * k + jitter).monotonic_ns
+        found = plan.due(Now(due_ns, WALL + due_ns - 100 * S))
+        assert [one.due_ns for one in found] == [due_ns]
+    assert plan.missed == {}
+
+
+def test_planned_is_sorted():
+    """The first screen shows what comes next, soonest first."""
+    plan = Scheduler([workload(name="b", every=10, offset=5), workload(name="a", every=10)], at(0))
+    assert names(plan.planned()) == ["a", "b"]

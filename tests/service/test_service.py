@@ -1,0 +1,454 @@
+"""The wiring, without a process of its own: start, reload, stop, and a store in trouble."""
+
+import socket
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tegrascope.collectors.base import SYSTEM_CLOCK
+from tegrascope.daemon.server import bind
+from tegrascope.daemon.service.service import Service
+from tegrascope.daemon.session.sources import board_root, open_companions
+from tegrascope.daemon.settings.config import Config, Telemetry
+from tegrascope.daemon.settings.file import load_config
+from tegrascope.daemon.store.history import History
+from tegrascope.daemon.store.store import Store
+from tegrascope.parsers.errors import Mendable
+from tests.fakes.board_tree import set_powered, write_board
+
+BOARD = {"name": "mine", "rails": ["VDD_IN"], "total": ["VDD_IN"], "step": {"default": 0.04}}
+SIMULATED = {"telemetry": {"source": "simulator", "interval": 0.05}}
+
+
+def wait_for(what: Callable[[], object], seconds: float = 10.0) -> None:
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def telemetry_threads() -> int:
+    return sum(thread.name == "telemetry" for thread in threading.enumerate())
+
+
+@pytest.fixture
+def service_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Make services on one state directory, in haste; what was started is stopped."""
+    made: list[Service] = []
+    monkeypatch.setattr("tegrascope.daemon.service.service._TICK_NS", 50_000_000)
+    monkeypatch.setattr("tegrascope.daemon.service.service._RETRY_NS", 100_000_000)
+
+    def make(settings: "dict[str, object]", directory: str = "state") -> Service:
+        listener = bind("127.0.0.1:0")
+        try:
+            service = Service(Config.model_validate(settings), tmp_path / directory, listener)
+        except Mendable:
+            listener.close()
+            raise
+        made.append(service)
+        return service
+
+    yield make
+    for service in made:
+        service.stop()
+
+
+def running(service: Service) -> Service:
+    service.start()
+    wait_for(lambda: service.problem() is None)
+    return service
+
+
+def samples(service: Service) -> int:
+    return sum(source.samples for source in service.ledger.snapshot.sources)
+
+
+def reload(service: Service, settings: "dict[str, object]") -> None:
+    service.load_config = lambda: Config.model_validate(settings)
+    service.reload()
+
+
+def workload(name: str, **settings: object) -> "dict[str, object]":
+    return {"name": name, "model": "none.onnx", "device": "cpu", "baseline": 0, **settings}
+
+
+def test_one_daemon_for_one_store(service_of):
+    """A second daemon is refused in one line and harms nothing; after the first it may start."""
+    first = running(service_of(SIMULATED))
+    with pytest.raises(Mendable, match="in use by another tegrascope") as told:
+        service_of(SIMULATED)
+    assert "\n" not in str(told.value)
+    service_of(SIMULATED, "other")
+    first.stop()
+    running(service_of(SIMULATED))
+
+
+def test_start_that_fails_leaves_nothing(service_of, tmp_path):
+    """Without its log a replay does not start: no thread stays, the port and the store are free."""
+    before = threading.active_count()
+    broken = {"telemetry": {"source": "replay", "replay": {"path": str(tmp_path / "none.log")}}}
+    service = service_of(broken)
+    with pytest.raises(Mendable, match=r"none\.log"):
+        service.start()
+    service.stop()
+    assert threading.active_count() == before
+    with socket.socket() as caller:
+        port = int(service.url.rpartition(":")[2].strip("/"))
+        assert caller.connect_ex(("127.0.0.1", port)) != 0
+    running(service_of(SIMULATED))
+
+
+@pytest.mark.parametrize("text", ["", "\n", "\xff\xfe"])
+def test_token_file_without_a_token_is_refused(service_of, tmp_path, text):
+    """An empty secret would be known to everybody; the daemon says how to get another."""
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "token").write_text(text, encoding="latin-1")
+    with pytest.raises(Mendable, match="holds no token"):
+        service_of(SIMULATED)
+
+
+def test_reload_is_taken_whole_or_not_at_all(service_of, tmp_path, caplog):
+    """A source that does not open refuses the file; the old source and workloads stay in force."""
+    service = running(service_of(SIMULATED))
+    replay = {"source": "replay", "replay": {"path": str(tmp_path / "none.log")}}
+    reload(service, {"telemetry": replay, "workloads": [workload("new", every=1000)]})
+    assert "none.log" in caplog.text
+    assert "reload refused" in caplog.text
+    assert service.config.telemetry.source == "simulator"
+    assert service.planned() == []
+    assert telemetry_threads() == 1
+    seen = samples(service)
+    wait_for(lambda: samples(service) > seen)
+
+
+def test_limits_follow_a_reload(service_of):
+    """What alerts hold the board to is what the file in force says."""
+    service = service_of(SIMULATED | {"limits": {"power_watts": 30}})
+    assert service.ledger.snapshot.limits.power_watts == 30
+    running(service)
+    reload(service, SIMULATED | {"limits": {"dla_busy_ratio": {"dla0": 0.5}}})
+    assert service.ledger.snapshot.limits.power_watts is None
+    assert service.ledger.snapshot.limits.dla_busy_ratio == {"dla0": 0.5}
+
+
+def test_source_may_change_and_change_back(service_of, tmp_path):
+    """Each reload leaves one source, the one of its file, and time goes on."""
+    log = tmp_path / "some.log"
+    log.write_text("RAM 936/3964MB (lfb 366x4MB) VDD_IN 5mW/5mW\n" * 1000)
+    replay = {"source": "replay", "interval": 0.05, "replay": {"path": str(log), "speed": 1}}
+    service = running(service_of(SIMULATED))
+    for telemetry in (replay, SIMULATED["telemetry"], replay, SIMULATED["telemetry"]):
+        reload(service, {"telemetry": telemetry})
+        assert telemetry_threads() == 1
+        wait_for(lambda: samples(service) > 0)
+        (source,) = service.ledger.snapshot.sources
+        assert source.name == telemetry["source"]
+    assert service.problem() is None
+
+
+def test_reload_leaves_other_workloads_their_times(service_of):
+    """A new period for one workload runs that one anew, and does not touch the plan of others."""
+    settings = [workload("a", every=1000), workload("b", every=1000, offset=500)]
+    service = running(service_of(SIMULATED | {"workloads": settings}))
+
+    def due() -> "dict[str, int]":
+        return {one.workload.name: one.due_ns for one in service.planned()}
+
+    def runs() -> "list[str]":
+        return [run["workload"] for run in History(service._store.path).runs()]
+
+    wait_for(lambda: runs() == ["a"])
+    before = due()
+    changed = [workload("a", every=1000, warm_up=2), workload("b", every=900, offset=400)]
+    changed += [workload("c", every=1000)]
+    reload(service, SIMULATED | {"workloads": changed})
+    assert due()["a"] == before["a"]
+    assert due()["b"] < before["b"]
+    wait_for(lambda: sorted(runs()) == ["a", "c"])
+    service.start_run("a")
+    wait_for(lambda: sorted(runs()) == ["a", "a", "c"])
+    (latest,) = (one for one in service.planned() if one.workload.name == "a")
+    assert latest.workload.warm_up == 2
+
+
+def test_many_reloads_at_once_are_one_after_the_other(service_of):
+    """However fast SIGHUPs come, one source is left and the last file is in force."""
+    service = running(service_of(SIMULATED))
+    numbers = iter(range(1, 100))
+
+    def load() -> Config:
+        number = next(numbers)
+        telemetry = {"source": "simulator", "interval": 0.05, "simulator": {"seed": number}}
+        return Config.model_validate({"telemetry": telemetry})
+
+    service.load_config = load
+    threads = [threading.Thread(target=service.reload) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert telemetry_threads() == 1
+    assert service.config.telemetry.simulator.seed == 10
+    seen = samples(service)
+    wait_for(lambda: samples(service) > seen)
+
+
+def test_window_has_no_lane_and_is_never_due(service_of):
+    """A workload that its application marks has no worker, no plan, and does not run on demand."""
+    window = {"name": "w", "backend": "window", "device": "dla0"}
+    service = running(service_of(SIMULATED | {"workloads": [workload("a", every=1000), window]}))
+    assert set(service._runners) == {"cpu"}
+    assert [one.workload.name for one in service.planned()] == ["a"]
+    assert service.ledger.snapshot.workloads["w"].device == "dla0"
+    with pytest.raises(Mendable, match="run by its own application"):
+        service.start_run("w")
+
+
+def test_windows_follow_a_reload_and_the_end(service_of):
+    """A reload decides who may begin and leaves alone what has begun; the end closes that."""
+    service = running(service_of(SIMULATED))
+    mark = b'{"event": "begin", "workload": "w"}'
+    with pytest.raises(Mendable, match="no workload w"):
+        service._keeper.take(mark)
+    reload(service, SIMULATED | {"workloads": [{"name": "w", "backend": "window"}]})
+    run_id = service._keeper.take(mark)["run_id"]
+    reload(service, SIMULATED)
+    with pytest.raises(Mendable, match="no workload w"):
+        service._keeper.take(mark)
+    assert History(service._store.path).run(run_id) is None
+    service.stop()
+    run = History(service._store.path).run(run_id)
+    assert (run["outcome"], run["reason"]) == ("cancelled", "the daemon is stopping")
+
+
+def test_window_is_closed_by_the_tick(service_of):
+    """A window past its timeout is closed with no further call."""
+    window = {"name": "w", "backend": "window", "timeout": 0.2}
+    service = running(service_of(SIMULATED | {"workloads": [window]}))
+    run_id = service._keeper.take(b'{"event": "begin", "workload": "w"}')["run_id"]
+    wait_for(lambda: History(service._store.path).run(run_id) is not None)
+    assert service.ledger.snapshot.workloads["w"].runs == {"failed": 1}
+
+
+def test_nothing_is_reloaded_after_the_end(service_of):
+    """A SIGHUP that comes with the SIGTERM starts nothing again."""
+    service = running(service_of(SIMULATED))
+    service.stop()
+    reload(service, {"telemetry": {"source": "simulator", "interval": 0.2}})
+    assert telemetry_threads() == 0
+    assert service.config.telemetry.interval == 0.05
+
+
+def test_file_that_fails_in_us_is_refused(service_of, caplog):
+    """Even a fault of our own at a reload leaves the old configuration in force."""
+    service = running(service_of(SIMULATED))
+
+    def load() -> Config:
+        raise RecursionError
+
+    service.load_config = load
+    service.reload()
+    assert "reload failed" in caplog.text
+    assert service.problem() is None
+
+
+def test_file_that_is_gone_is_refused(service_of, tmp_path, caplog):
+    """A configuration that was moved away is told by its name."""
+    service = running(service_of(SIMULATED))
+    service.load_config = lambda: load_config(tmp_path / "moved.yaml")
+    service.reload()
+    assert "moved.yaml" in caplog.text
+    assert service.problem() is None
+
+
+def test_locked_store_delays_runs_and_loses_none(service_of):
+    """While another program holds the database, samples go on; later every run is there."""
+    service = running(service_of(SIMULATED | {"workloads": [workload("a")]}))
+    with closing(sqlite3.connect(service._store.path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        run_id = service.start_run("a")
+        wait_for(lambda: "locked" in (service.problem() or ""))
+        seen = samples(service)
+        wait_for(lambda: samples(service) > seen + 5)
+        wait_for(lambda: service.ledger.snapshot.store_write_errors > 0)
+        wait_for(lambda: service.ledger.snapshot.workloads["a"].runs)
+        other.rollback()
+    wait_for(lambda: History(service._store.path).run(run_id) is not None)
+    wait_for(lambda: service.problem() is None)
+
+
+def test_locked_store_does_not_hold_up_the_end(service_of):
+    """The end does not wait for a program that keeps the database to itself."""
+    service = running(service_of(SIMULATED))
+    with closing(sqlite3.connect(service._store.path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        begin = time.monotonic()
+        service.stop()
+        assert time.monotonic() - begin < 3
+
+
+def test_locked_or_strange_database_is_one_line(service_of, tmp_path):
+    """What can't be opened or recovered at the start is told with the path."""
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "tegrascope.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(Mendable, match=r"tegrascope\.db: file is not a database"):
+        service_of(SIMULATED)
+
+
+def test_full_disk_keeps_runs_and_samples(service_of):
+    """What a full disk refuses is counted, told and kept; when there is room it is written."""
+    service = running(service_of(SIMULATED | {"workloads": [workload("a")]}))
+    writer = service._store._writer
+    pages = writer.execute("PRAGMA page_count").fetchone()[0]
+    writer.execute(f"PRAGMA max_page_count={pages}")
+    while service._store.problem is None:  # a page or two may have been free
+        service.start_run("a")
+        wait_for(lambda: not service._runners["cpu"]._waiting)
+    assert service.problem() == "the store does not write: database or disk is full"
+    run_id = service.start_run("a")
+    service._timeline.seal()
+    wait_for(lambda: service._store._blocks)
+    wait_for(lambda: service.ledger.snapshot.store_write_errors > 1)
+    assert not service._store.wants_restart  # it would lose what waits in memory
+    writer.execute("PRAGMA max_page_count=1000000")
+    wait_for(lambda: History(service._store.path).run(run_id) is not None, 5)
+    wait_for(lambda: service.problem() is None)
+    assert list(History(service._store.path).blocks(0, 1 << 62))
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_deleted_database_is_noticed(service_of, tmp_path, how):
+    """SQLite would go on writing to a file that nobody can open any more; readiness says so."""
+    service = running(service_of(SIMULATED | {"workloads": [workload("a")]}))
+    path = service._store.path
+    path.rename(tmp_path / "away.db")
+    if how == "replaced":
+        Store(path).close()
+    service.start_run("a")
+    wait_for(lambda: service.problem() is not None)
+    assert f"{path} was {how}: restart" in service.problem()
+    assert service._store.wants_restart
+
+
+class Notified:
+    """systemd's end of the notification socket."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(str(path))
+        self.socket.settimeout(0.01)
+
+    def words(self, seconds: float) -> "list[str]":
+        """Return what was said within a time."""
+        heard: list[str] = []
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            try:
+                heard += self.socket.recv(4096).decode().splitlines()
+            except TimeoutError:
+                continue
+        return heard
+
+
+def test_watchdog_is_fed_until_a_restart_would_help(service_of, tmp_path, monkeypatch):
+    """The word goes to systemd while all is well; a store that needs a new process ends it."""
+    manager = Notified(tmp_path / "notify")
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    monkeypatch.setenv("WATCHDOG_USEC", "200000")
+    monkeypatch.delenv("WATCHDOG_PID", raising=False)
+    with closing(manager.socket):
+        service = running(service_of(SIMULATED | {"workloads": [workload("a")]}))
+        assert manager.words(1).count("WATCHDOG=1") > 3
+        service._store.path.rename(tmp_path / "away.db")
+        service.start_run("a")
+        wait_for(lambda: service._store.wants_restart)
+        manager.words(0.3)
+        heard = manager.words(0.5)
+        assert "WATCHDOG=1" not in heard
+        service.stop()
+
+
+def test_unknown_lines_are_told(service_of, tmp_path):
+    """A source that prints something else is not ready, and the reason says what it prints."""
+    log = tmp_path / "noise.log"
+    log.write_text("Segmentation fault\n" * 50)
+    settings = {"telemetry": {"source": "replay", "replay": {"path": str(log), "speed": "max"}}}
+    service = service_of(settings)
+    service.start()
+    wait_for(lambda: "are no samples" in (service.problem() or ""))
+    assert service.problem().startswith("no fresh sample from replay: ")
+
+
+def test_run_that_cannot_be_is_told(service_of):
+    """Who asks for a run while another of it waits hears that, and no id."""
+    service = running(service_of(SIMULATED | {"workloads": [workload("a", warm_up=100)]}))
+    with pytest.raises(Mendable, match="configured are: a"):
+        service.start_run("b")
+    service.stop()
+    with pytest.raises(Mendable, match="the daemon is stopping"):
+        service.start_run("a")
+
+
+def test_board_of_the_configuration_names_itself(service_of):
+    """Who overrides what is known of the rails sees that name on the page and in the records."""
+    rule = {"name": "my carrier", "rails": ["VDDX"], "total": ["VDDX"], "step": {"default": 0.1}}
+    service = running(service_of({**SIMULATED, "board": rule}))
+    assert service.ledger.snapshot.environment.board == "my carrier"
+    assert service.ledger.snapshot.module_joules is None
+
+
+def test_files_of_a_board_stand_beside_its_lines(service_of, tmp_path, monkeypatch):
+    """Facts, powered time and trips are there; a power mode that is changed shows by itself."""
+    monkeypatch.setattr("tegrascope.daemon.service.service._FACTS_NS", 0)
+    root = write_board(tmp_path / "board")
+    command = [sys.executable, "-m", "tegrascope", "simulate"]
+    telemetry = {"tegrastats": {"command": command}, "interval": 0.05, "sysfs": str(root)}
+    service = running(service_of({"telemetry": telemetry}))
+    snapshot = service.ledger.snapshot
+    environment = snapshot.environment
+    assert environment.board == "NVIDIA Jetson AGX Orin Developer Kit"
+    assert (environment.l4t, environment.jetpack) == ("36.4.3", "6.2")
+    assert environment.rail_sensors["1-0040.samples"] == 1
+    assert environment.versions["kernel"] == "5.15.148-tegra"
+    assert snapshot.trips_celsius["cpu", "passive"] == 70
+    wait_for(lambda: service.ledger.snapshot.companions_up == {"sysfs": True})
+    set_powered(root, 1, 2500)
+    wait_for(lambda: service.ledger.snapshot.beside["dla.1.powered_seconds"] == 2.5)
+    assert service.ledger.snapshot.throttle_events["oc3"] == 27390
+    wait_for(lambda: (service.ledger.snapshot.store_free_bytes or 0) > 0)
+    assert environment.power_mode == "MODE_30W"
+    (root / "var/lib/nvpmodel/status").write_text("pmode:0000 fmode:quiet")
+    wait_for(lambda: service.ledger.snapshot.environment.power_mode == "MAXN")
+    reload(service, {"telemetry": {**telemetry, "sysfs": False}, "board": BOARD})
+    wait_for(lambda: service.problem() is None)
+    left = service.ledger.snapshot
+    assert (left.environment.board, left.environment.l4t) == ("mine", None)
+    assert (left.beside, left.companions_up, left.trips_celsius) == ({}, {}, {})
+
+
+def test_the_configurations_board_wins(service_of, tmp_path):
+    """A name that somebody wrote down is not overwritten by what the device tree says."""
+    root = write_board(tmp_path / "board")
+    command = [sys.executable, "-m", "tegrascope", "simulate"]
+    telemetry = {"tegrastats": {"command": command}, "interval": 0.05, "sysfs": str(root)}
+    service = running(service_of({"telemetry": telemetry, "board": BOARD}))
+    environment = service.ledger.snapshot.environment
+    assert (environment.board, environment.module) == ("mine", "p3701-0005")
+
+
+@pytest.mark.parametrize("source", ["simulator", "nvml", "replay"])
+def test_another_machines_lines_get_no_files_of_this_one(source):
+    """Only lines of this board are read beside its files, whatever the settings say."""
+    telemetry = Telemetry.model_validate(
+        {"source": source, "sysfs": True, "replay": {"path": "/x.log"}}
+    )
+    assert board_root(telemetry) is None
+    assert open_companions(telemetry, SYSTEM_CLOCK) == []
+    live = telemetry.model_copy(update={"source": "stream"})
+    assert board_root(live) == Path("/")

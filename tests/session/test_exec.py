@@ -1,0 +1,288 @@
+"""``tegrascope exec``: the program's streams, signals and status are its own; the rest is told."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tegrascope.daemon.commands.execute import report_lines
+from tegrascope.daemon.measure.run_report import RunReport, Span
+from tegrascope.daemon.store.history import History
+
+EXEC = (sys.executable, "-m", "tegrascope", "exec", "--workload", "job")
+SIMULATED = (*EXEC, "--telemetry", "simulator", "--interval", "0.05", "--device", "gpu")
+
+
+def execute(*argv: str, stdin: bytes = b"", **options: Any) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        argv, input=stdin, capture_output=True, timeout=30, check=False, **options
+    )
+
+
+def python(code: str) -> "tuple[str, ...]":
+    return "--", sys.executable, "-c", code
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "words"),
+    [
+        ("exit 0", 0, b": ok \xc2\xb7 "),
+        ("exit 3", 3, b"failed \xc2\xb7 the program ended with status 3"),
+        ("exit 255", 255, b"status 255"),
+        ("kill -9 $$", 137, b"failed \xc2\xb7 the program was ended by SIGKILL"),
+        ("kill -TERM $$", 143, b"cancelled \xc2\xb7 the program was ended by SIGTERM"),
+    ],
+)
+def test_status_is_the_programs(script, status, words):
+    """However the program ends, that is how the command ends; and the report says so."""
+    told = execute(*SIMULATED, "--", "sh", "-c", script)
+    assert told.returncode == status
+    assert words in told.stderr
+
+
+def test_program_that_cannot_start_is_one_line(tmp_path):
+    """127 for what is not there, 126 for what is no program, as in a shell, and why."""
+    plain = tmp_path / "plain"
+    plain.write_text("\x7fnothing")
+    for program, mode, status in (
+        (tmp_path / "none", None, 127),
+        ("no-such-program-anywhere", None, 127),
+        (plain, 0o644, 126),
+        (plain, 0o755, 126),
+        (tmp_path, None, 126),
+    ):
+        if mode is not None:
+            plain.chmod(mode)
+        told = execute(*SIMULATED, "--", str(program))
+        assert told.returncode == status
+        (line,) = told.stderr.decode().splitlines()
+        assert line.startswith(f"tegrascope: {program}")
+
+
+def test_streams_are_the_programs_byte_by_byte():
+    """What goes in and out passes no hand of ours: any bytes, no newline, no buffer between."""
+    data = bytes(range(256)) * 4000
+    told = execute(*SIMULATED, "--", "sh", "-c", "cat; printf '\\000end' >&2", stdin=data)
+    assert told.stdout == data
+    assert told.stderr.startswith(b"\0endtegrascope: job on gpu: ok")
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])
+def test_signal_state_is_as_if_started_by_hand(handler):
+    """No signal is blocked or ignored that would not be without us, and no other one."""
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        hold_signal_state_against_a_shell()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def hold_signal_state_against_a_shell():
+    state = ("grep", "Sig[BI]", "/proc/self/status")
+
+    def words(told: bytes) -> "list[tuple[str, int]]":
+        rows = (line.split(":") for line in told.decode().splitlines())
+        # Signals 32 and 33 are the C library's own, and its posix_spawn ignores them in a child.
+        return [(name, int(mask, 16) & ~(3 << 31)) for name, mask in rows]
+
+    assert words(execute(*SIMULATED, "--", *state).stdout) == words(execute(*state).stdout)
+
+
+def test_arguments_of_the_program_are_left_alone():
+    """Options, another ``--`` and empty words reach the program as they are."""
+    code = "import sys; print(sys.argv[1:])"
+    words = ["-c", "--json", "x", "--", "", "--workload"]
+    told = execute(*SIMULATED, *python(code), *words)
+    assert told.stdout.decode().strip() == str(words)
+
+
+def test_report_has_energy_of_the_programs_time(tmp_path):
+    """The window is the program's life: energy, load and count of it, in words, file and store."""
+    path, state = tmp_path / "report.json", tmp_path / "state"
+    told = execute(
+        *(*SIMULATED, "--inferences", "500", "--batch", "2", "--json", str(path)),
+        *("--baseline", "0.7", "--state-dir", str(state), "--", "sleep", "1"),
+    )
+    assert told.returncode == 0
+    report = RunReport.model_validate_json(path.read_text())
+    assert (report.workload, report.backend, report.device) == ("job", "exec", "gpu")
+    assert (report.outcome, report.inferences, report.batch) == ("ok", 500, 2)
+    assert report.phases["steady"].seconds == pytest.approx(1, abs=0.3)
+    assert set(report.phases) == {"baseline_before", "steady", "baseline_after"}
+    assert report.energy is not None
+    assert report.energy.gross_joules is not None
+    assert report.energy.net_joules is not None
+    assert report.energy.net_joules > 0  # the simulated board is told of the work
+    assert report.energy.gross_joules_per_inference is None  # one second is too short to say
+    assert "insufficient_samples" in report.quality
+    words = told.stderr.decode()
+    assert f"run       {report.run_id}" in words
+    assert " J above " in words
+    assert "500 inferences" in words
+    (run,) = History(state / "tegrascope.db").runs()
+    assert run == json.loads(path.read_text())
+
+
+def test_without_telemetry_the_program_runs_all_the_same(tmp_path):
+    """No tegrastats, no daemon: the program's status, and a report that says what is missing."""
+    environment = {**os.environ, "PATH": "/bin:/usr/bin", "HOME": str(tmp_path)}
+    environment.pop("XDG_STATE_HOME", None)
+    told = execute(
+        *EXEC, "--url", "http://127.0.0.1:9", "--", "sh", "-c", "exit 4", env=environment
+    )
+    assert told.returncode == 4
+    words = told.stderr.decode()
+    assert "measured here: no t" in words
+    assert "no telemetry: tegrastats was not found" in words
+    assert "energy" not in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--telemetry", "sundial"], "--telemetry sundial"),
+        (["--telemetry", "replay"], "replay.path must name the log"),
+        (["--interval", "0.001"], "interval"),
+        (["-c", "none.yaml"], "none.yaml"),
+        ([], "no program is named"),
+    ],
+)
+def test_slip_of_the_pen_is_one_line_and_starts_nothing(tmp_path, arguments, words):
+    """A wrong option is told before the program is started."""
+    program = ["--", "touch", "started"] if arguments else []
+    told = execute(*EXEC, *arguments, *program, cwd=tmp_path)
+    assert told.returncode == 1
+    (line,) = told.stderr.decode().splitlines()
+    assert words in line
+    assert not (tmp_path / "started").exists()
+
+
+def test_unwritable_places_do_not_change_the_status(tmp_path):
+    """What cannot be written is said beside the report; the program has done its work."""
+    (tmp_path / "state").write_text("no directory")
+    told = execute(
+        *(*SIMULATED, "--json", str(tmp_path / "none" / "report.json")),
+        *("--state-dir", str(tmp_path / "state"), "--", "true"),
+    )
+    assert told.returncode == 0
+    assert b"report.json is not written" in told.stderr
+    assert b"not stored: " in told.stderr
+
+
+COUNT = """
+import signal, sys, time
+seen = []
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda number, _: seen.append(number))
+print("ready", flush=True)
+until = time.monotonic() + 20
+while not seen and time.monotonic() < until:
+    time.sleep(0.01)
+time.sleep(0.3)
+print(*map(int, seen), flush=True)
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_to_us_is_passed_on_once(number):
+    """Who sends us SIGINT or SIGTERM means the program, which gets it and ends as it likes."""
+    with subprocess.Popen(
+        [*SIMULATED, *python(COUNT)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    assert (out, process.returncode) == (f"{int(number)}\n", 7)
+    assert "status 7" in err
+
+
+# In a process of its own, since a process with threads should not fork.
+TERMINAL = """
+import os, pty, signal, sys, time
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[2], sys.argv[2:])
+
+def read_until(word):
+    told = b""
+    while word not in told:
+        try:
+            told += os.read(terminal, 1024) or word
+        except OSError:  # the other end is closed
+            return told
+    return told
+
+def blocks_sigint():
+    with open(f"/proc/{pid}/status") as status:
+        return int(status.read().partition("SigBlk:")[2].split()[0], 16) & 1 << signal.SIGINT - 1
+
+if sys.argv[1] == "program":
+    read_until(b"ready")
+else:
+    while not blocks_sigint():
+        time.sleep(0.02)
+os.write(terminal, b"\\x03")
+sys.stdout.buffer.write(read_until(b"nothing that is said"))
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def test_ctrl_c_reaches_the_program_once():
+    """Ctrl-C in a terminal goes to everybody in it; the program is not told twice."""
+    told = execute(sys.executable, "-c", TERMINAL, "program", *SIMULATED, *python(COUNT))
+    assert b"2\r\n" in told.stdout
+    assert b"2 2" not in told.stdout
+    assert b"status 7" in told.stdout
+    assert told.returncode == 7, told.stderr
+
+
+def test_ctrl_c_before_the_program_starts_starts_nothing(tmp_path):
+    """Interrupted in the baseline, the command ends as by the signal, without the program."""
+    command = (*SIMULATED, "--baseline", "20", "--", "touch", "started")
+    told = execute(sys.executable, "-c", TERMINAL, "baseline", *command, cwd=tmp_path)
+    assert told.returncode == 130, told.stderr
+    assert not (tmp_path / "started").exists()
+
+
+def test_children_that_are_left_behind_hold_up_nobody():
+    """The window ends with the program; what it left in the background goes on, as in a shell."""
+    begin = time.monotonic()
+    told = subprocess.run(
+        [*SIMULATED, "--", "sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"],
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    left = int(told.stdout)
+    assert time.monotonic() - begin < 20
+    assert Path(f"/proc/{left}").exists()
+    os.kill(left, signal.SIGKILL)
+
+
+def test_report_says_only_what_is_known():
+    """A run without energy, load or count is a headline and its id."""
+    bare = RunReport(
+        run_id="0193",
+        workload="job",
+        backend="exec",
+        device="external",
+        outcome="failed",
+        reason="status 1",
+        started_wall_ns=0,
+        started_ns=0,
+        ended_ns=10**9,
+        phases={"steady": Span(begin_ns=0, end_ns=10**9)},
+    )
+    assert report_lines(bare, ("look here",)) == [
+        "tegrascope: job on external: failed · status 1 · 1 s",
+        "  note      look here",
+        "  run       0193",
+    ]

@@ -1,0 +1,282 @@
+"""The thread of a lane: whatever a worker or the daemon does, each run is told honestly."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tegrascope.collectors.base import SYSTEM_CLOCK
+from tegrascope.collectors.simulator.load import LoadBoard
+from tegrascope.daemon.export.snapshot import Snapshot
+from tegrascope.daemon.export.state import Ledger
+from tegrascope.daemon.measure.timeline import Timeline
+from tegrascope.daemon.service.runs import LaneRunner
+from tegrascope.daemon.session.executor import Lane
+from tegrascope.daemon.session.pairing import Job, Pairing, Windows
+from tegrascope.daemon.settings.config import Workload
+from tegrascope.daemon.settings.identity import new_run_id
+from tegrascope.daemon.store.history import History
+from tegrascope.daemon.store.store import Store
+
+HELLO = """
+import json, os, sys, time
+def tell(**event): print(json.dumps(event), flush=True)
+def phase(name, edge): tell(event="phase", phase=name, edge=edge, at_ns=time.monotonic_ns(), **run)
+def infer(count):
+    now = time.monotonic_ns()
+    tell(event="inferences", start_ns=[now + n for n in range(count)],
+         latency_ns=[1000000 * (n + 1) for n in range(count)], **run)
+"""
+GOOD = """
+tell(event="hello", pid=os.getpid(), python="3")
+for line in sys.stdin:
+    run = dict(run_id=json.loads(line)["run_id"])
+    phase("steady", "begin"); infer(10); time.sleep(SECONDS); phase("steady", "end")
+    tell(event="finished", ending="ok", **run)
+"""
+
+
+def good(seconds: float = 0.0) -> str:
+    return GOOD.replace("SECONDS", str(seconds))
+
+
+def workload(**settings: object) -> Workload:
+    return Workload.model_validate({"name": "w", "model": "m", "device": "cpu"} | settings)
+
+
+class Bench:
+    """Lanes with scripted workers, and what they share."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.ledger = Ledger(Snapshot())
+        self.store = Store(directory / "runs.db")
+        self.load = LoadBoard()
+        self.runners: list[LaneRunner] = []
+        self.pairing = Pairing(
+            store=self.store,
+            ledger=self.ledger,
+            timeline=Timeline(),
+            load=self.load,
+            windows=Windows(),
+            rule=lambda: None,
+            clock=SYSTEM_CLOCK,
+            model_directory=directory,
+            engine_directory=directory,
+        )
+
+    def lane(self, worker: str, device: str = "cpu") -> LaneRunner:
+        script = self.directory / f"{device}.py"
+        script.write_text(HELLO + worker)
+        runner = LaneRunner(Lane(device, argv=(sys.executable, str(script))), self.pairing)
+        runner.start()
+        self.runners.append(runner)
+        return runner
+
+    def submit(
+        self, runner: LaneRunner, asked: Workload, late_seconds: "float | None" = None
+    ) -> str:
+        known = {name: one.device for name, one in self.ledger.snapshot.workloads.items()}
+        self.ledger.set_workloads(known | {asked.name: asked.device})
+        due_ns = None if late_seconds is None else time.monotonic_ns() - int(late_seconds * 1e9)
+        job = Job(new_run_id(), asked, due_ns)
+        runner.submit(job)
+        return job.run_id
+
+    def runs(self) -> "dict[str, dict[str, object]]":
+        return {run["run_id"]: run for run in History(self.store.path).runs()}
+
+    def wait_for(self, what: Callable[[], object], seconds: float = 10.0) -> None:
+        until = time.monotonic() + seconds
+        while not what():
+            assert time.monotonic() < until, self.runs()
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        for runner in self.runners:
+            runner.cancel()
+        for runner in self.runners:
+            runner.join(5)
+        self.store.close()
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+def test_counters_are_the_sum_of_many_runs(bench):
+    """After thirty runs, outcomes, inferences, the histogram and the store all say the same."""
+    runner = bench.lane(good(0.02))
+    for _ in range(30):
+        run_id = bench.submit(runner, workload())
+        bench.wait_for(lambda one=run_id: one in bench.runs())
+    bench.wait_for(lambda: bench.ledger.snapshot.workloads["w"].runs == {"ok": 30})
+    state = bench.ledger.snapshot.workloads["w"]
+    assert state.inferences == sum(state.latency.counts) == 300
+    assert state.latency.total == pytest.approx(30 * 0.055)
+    assert [run["inferences"] for run in bench.runs().values()] == [10] * 30
+
+
+def test_lateness_is_from_due_to_start(bench):
+    """What a scheduled run waited is in its record and the histogram; on demand there is none."""
+    runner = bench.lane(good())
+    late = bench.submit(runner, workload(), late_seconds=3.0)
+    bench.wait_for(lambda: late in bench.runs())
+    asked = bench.submit(runner, workload())
+    bench.wait_for(lambda: asked in bench.runs())
+    assert bench.runs()[late]["lateness_seconds"] == pytest.approx(3.0, abs=0.5)
+    assert "lateness_seconds" not in bench.runs()[asked]
+    lateness = bench.ledger.snapshot.lateness
+    assert sum(lateness.counts) == 1
+    assert lateness.total == pytest.approx(3.0, abs=0.5)
+
+
+def test_two_lanes_at_a_time_overlap(bench):
+    """Runs that were steady together each name the other; a later one alone names nobody."""
+    one, other = bench.lane(good(0.5)), bench.lane(good(0.5), "gpu")
+    first = bench.submit(one, workload(name="a"))
+    second = bench.submit(other, workload(name="b", device="gpu"))
+    bench.wait_for(lambda: {first, second} <= set(bench.runs()))
+    third = bench.submit(one, workload(name="a"))
+    bench.wait_for(lambda: third in bench.runs())
+    runs = bench.runs()
+    assert runs[first]["overlapping_runs"] == [second]
+    assert runs[second]["overlapping_runs"] == [first]
+    assert "overlapped" in runs[first]["quality"]
+    assert "overlapped" in runs[second]["quality"]
+    assert "overlapped" not in runs[third]["quality"]
+
+
+def test_fault_of_the_daemon_fails_one_run(bench, monkeypatch, caplog):
+    """When our own code fails on a run, that run is failed and over, and the lane goes on."""
+    runner = bench.lane(good())
+
+    def fail(*_: object) -> None:
+        monkeypatch.undo()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(bench.ledger, "inferred", fail)
+    first = bench.submit(runner, workload())
+    bench.wait_for(lambda: first in bench.runs())
+    second = bench.submit(runner, workload())
+    bench.wait_for(lambda: second in bench.runs())
+    runs = bench.runs()
+    assert runs[first]["outcome"] == "failed"
+    assert "daemon itself" in runs[first]["reason"]
+    assert runs[second]["outcome"] == "ok"
+    assert bench.ledger.snapshot.workloads["w"].active_run is None
+    assert bench.pairing.windows.others("") == bench.pairing.windows.others(first)
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_worker_that_says_nothing_is_timed_out(bench):
+    """A worker that hangs before its first word is killed when the run's own time is over."""
+    runner = bench.lane("time.sleep(1000)")
+    begin = time.monotonic()
+    run_id = bench.submit(runner, workload(timeout=1))
+    bench.wait_for(lambda: run_id in bench.runs())
+    assert time.monotonic() - begin < 5
+    assert bench.runs()[run_id]["outcome"] == "timeout"
+    assert "said nothing for 1 s" in bench.runs()[run_id]["reason"]
+    assert runner.lane.pid is None
+
+
+def test_cancel_before_the_first_word(bench):
+    """The daemon need not wait for a worker that has not said hello yet."""
+    runner = bench.lane("time.sleep(1000)")
+    run_id = bench.submit(runner, workload())
+    bench.wait_for(lambda: runner.lane.pid is not None)
+    begin = time.monotonic()
+    bench.close()
+    assert time.monotonic() - begin < 2
+    assert bench.runs()[run_id]["outcome"] == "cancelled"
+    assert runner.lane.pid is None
+
+
+def test_what_waits_at_the_end_is_recorded(bench):
+    """A run that was promised and could not begin is cancelled; one that comes later is skipped."""
+    runner = bench.lane(good(1000))
+    flying = bench.submit(runner, workload())
+    bench.wait_for(lambda: runner.lane.pid is not None)
+    waiting = bench.submit(runner, workload())
+    runner.cancel()
+    late = bench.submit(runner, workload())
+    bench.close()
+    runs = bench.runs()
+    assert runs[flying]["outcome"] == "cancelled"
+    assert (runs[waiting]["outcome"], runs[late]["outcome"]) == ("cancelled", "skipped")
+    assert runs[late]["reason"] == "stopping: the daemon is stopping"
+
+
+def test_submitting_while_it_stops_loses_nothing(bench):
+    """Of jobs that race with the end, each has exactly one record."""
+    runner = bench.lane(good())
+    submitted: list[str] = []
+
+    def hurry(name: str) -> None:
+        asked = workload(name=name)
+        for _ in range(20):
+            job = Job(new_run_id(), asked, None)
+            submitted.append(job.run_id)
+            runner.submit(job)
+
+    threads = [threading.Thread(target=hurry, args=(f"w{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    runner.cancel()
+    for thread in threads:
+        thread.join()
+    runner.join(5)
+    assert set(bench.runs()) == set(submitted)
+    assert len(submitted) == 80
+
+
+def test_overlap_is_refused_with_its_reason(bench):
+    """Who asks for a run that can't be is told why, each time in its own words."""
+    runner = bench.lane(good(1000))
+    bench.submit(runner, workload())
+    bench.wait_for(lambda: runner.lane.pid is not None)
+
+    def ask(**settings: object) -> "str | None":
+        return runner.submit(Job(new_run_id(), workload(**settings), None))
+
+    assert ask(name="other", overlap="skip") == "its lane is busy"
+    assert ask(name="other") is None
+    assert ask(name="other") == "an earlier run of its own waits"
+    assert bench.ledger.snapshot.skipped == {"overlap": 2}
+
+
+def test_reload_drops_what_is_no_longer_wanted(bench):
+    """A waiting run of a workload that was taken away is cancelled; the one in flight goes on."""
+    runner = bench.lane(good(0.5))
+    flying = bench.submit(runner, workload(name="gone"))
+    bench.wait_for(lambda: runner.lane.pid is not None)
+    waiting = bench.submit(runner, workload(name="gone"))
+    stays = bench.submit(runner, workload(name="stays"))
+    runner.keep([workload(name="stays")])
+    bench.wait_for(lambda: {flying, stays} <= set(bench.runs()))
+    runs = bench.runs()
+    assert runs[flying]["outcome"] == runs[stays]["outcome"] == "ok"
+    assert (runs[waiting]["outcome"], runs[waiting]["reason"]) == (
+        "cancelled",
+        "the configuration was changed",
+    )
+
+
+def test_lane_without_workloads_gives_its_worker_back(bench):
+    """No worker keeps its model in memory for nothing; the lane is there when it is used again."""
+    runner = bench.lane(good())
+    first = bench.submit(runner, workload())
+    bench.wait_for(lambda: first in bench.runs())
+    assert runner.lane.pid is not None
+    runner.keep([workload(device="gpu")])
+    bench.wait_for(lambda: runner.lane.pid is None)
+    again = bench.submit(runner, workload())
+    bench.wait_for(lambda: again in bench.runs())
+    assert bench.runs()[again]["outcome"] == "ok"

@@ -1,0 +1,73 @@
+"""The feed: samples and what is read beside them come into the timeline together."""
+
+from collections.abc import Mapping, Sequence
+
+from tegrascope.collectors.lines.collector import TegrastatsCollector
+from tegrascope.collectors.simulator.source import JumpClock, SimulatorSource
+from tegrascope.daemon.export.snapshot import Snapshot
+from tegrascope.daemon.export.state import Ledger
+from tegrascope.daemon.measure.energy import EnergyCounters
+from tegrascope.daemon.measure.timeline import Timeline
+from tegrascope.daemon.session.telemetry import TelemetryFeed
+
+
+class Beside:
+    """Counts how often it is asked, and says what it is told to say."""
+
+    def __init__(self, name: str, problem: str | None = None, **said: float) -> None:
+        self.name = name
+        self.problem = problem
+        self.said = {column.replace("__", "."): value for column, value in said.items()}
+        self.asked = self.started = self.stopped = 0
+
+    def start(self) -> None:
+        self.started += 1
+
+    def columns(self) -> Mapping[str, float]:
+        self.asked += 1
+        return {**self.said, f"{self.name}.asked": self.asked}
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+def take(companions: Sequence[Beside], seconds: int = 5) -> tuple[Timeline, Ledger]:
+    """Feed some seconds of the simulated board, with companions beside it."""
+    clock = JumpClock()
+    timeline, ledger = Timeline(), Ledger(Snapshot())
+    source = SimulatorSource(clock=clock, interval_seconds=1.0)
+    feed = TelemetryFeed(
+        TegrastatsCollector(source),
+        timeline=timeline,
+        energy=EnergyCounters(),
+        ledger=ledger,
+        occupancy=lambda *_: {},
+        companions=companions,
+    )
+    feed.start()
+    assert timeline.wait_past(seconds * 1_000_000_000, 20)
+    feed.stop()
+    return timeline, ledger
+
+
+def test_companions_are_read_with_each_sample():
+    """Their columns bear the time of the line; the line itself knows better, then the first."""
+    first = Beside("one", fan__speed_ratio=0.25, gpu__utilization_ratio=9.0)
+    second = Beside("two", fan__speed_ratio=0.75)
+    timeline, ledger = take((first, second))
+    cut = timeline.cut(0, 5_000_000_000)
+    assert set(cut.columns["fan.speed_ratio"]) == {0.25}
+    assert max(cut.columns["gpu.utilization_ratio"]) <= 1.0
+    assert list(cut.columns["one.asked"])[:3] == [1.0, 2.0, 3.0]
+    assert ledger.snapshot.beside["two.asked"] >= 5
+    assert "gpu.utilization_ratio" not in ledger.snapshot.beside
+    assert (first.started, second.started) == (1, 1)
+    assert min(first.stopped, second.stopped) >= 1
+
+
+def test_a_companion_in_trouble_is_down_and_told_once(caplog):
+    """Each has its own health; what is wrong stands in the log once, not with each sample."""
+    _, ledger = take((Beside("well"), Beside("ill", "no answer: look at dmesg")))
+    assert ledger.snapshot.companions_up == {"well": True, "ill": False}
+    told = [record.message for record in caplog.records if "dmesg" in record.message]
+    assert told == ["ill: no answer: look at dmesg"]

@@ -1,0 +1,355 @@
+"""Windows that applications mark: each becomes an honest run, or is refused in one line."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tegrascope.collectors.board.boards import RailRule
+from tegrascope.collectors.simulator.load import LoadBoard
+from tegrascope.daemon.export.snapshot import Snapshot
+from tegrascope.daemon.export.state import Ledger
+from tegrascope.daemon.measure.timeline import Timeline
+from tegrascope.daemon.session import windows as window_keeper
+from tegrascope.daemon.session.pairing import FAR_OFF_NS, Pairing, Windows
+from tegrascope.daemon.session.windows import (
+    OPEN_AT_MOST,
+    TIMES_AT_MOST,
+    WAITING_AT_MOST,
+    Refusal,
+    WindowKeeper,
+)
+from tegrascope.daemon.settings.config import Workload
+from tegrascope.daemon.store.history import History
+from tegrascope.daemon.store.store import Store
+
+S, MS = 1_000_000_000, 1_000_000
+NOW = 7200 * S
+RULE = RailRule(name="test", rails=("VDD_IN",), total=("VDD_IN",), step={"default": 0.04})
+
+
+class SetClock:
+    """A clock that stands where a test puts it."""
+
+    def __init__(self) -> None:
+        self.now_ns = NOW
+        self.asleep_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def wall_ns(self) -> int:
+        return self.now_ns + 10**18
+
+    def boottime_ns(self) -> int:
+        return self.now_ns + self.asleep_ns
+
+    def wait(self, event: threading.Event, _until_ns: int) -> bool:
+        return event.is_set()
+
+
+class Desk:
+    """A keeper over ten minutes of 10 W, of which the last one is still to come."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = SetClock()
+        self.store = Store(directory / "runs.db")
+        self.ledger = Ledger(Snapshot())
+        self.ledger.set_workloads({"detector": "dla0", "camera": "gpu"})
+        timeline = Timeline()
+        for number in range(6000):
+            at_ns = NOW - 540 * S + number * 100 * MS
+            timeline.append(at_ns, at_ns + 10**18, {"rails.VDD_IN.instant_watts": 10.0})
+        self.pairing = Pairing(
+            store=self.store,
+            ledger=self.ledger,
+            timeline=timeline,
+            load=LoadBoard(),
+            windows=Windows(),
+            rule=lambda: RULE,
+            clock=self.clock,
+            model_directory=directory,
+            engine_directory=directory,
+        )
+        workloads = [
+            Workload(name="detector", backend="window", device="dla0", batch=2),
+            Workload(name="camera", backend="window", timeout=30),
+            Workload(name="scheduled", model="m", device="cpu"),
+        ]
+        self.keeper = WindowKeeper(self.pairing, lambda: workloads)
+
+    def post(self, **document: object) -> "dict[str, Any]":
+        return self.keeper.take(json.dumps(document).encode())
+
+    def refused(self, **document: object) -> Refusal:
+        with pytest.raises(Refusal) as raised:
+            self.post(**document)
+        assert "\n" not in str(raised.value)
+        return raised.value
+
+    def whole(self, **changes: object) -> "dict[str, Any]":
+        return {
+            "workload": "detector",
+            "begin_ns": NOW - 120 * S,
+            "end_ns": NOW - 60 * S,
+            **changes,
+        }
+
+    def runs(self) -> "dict[str, dict[str, Any]]":
+        """Pair all that waits, and return what is in the store."""
+        self.keeper.start()
+        self.keeper.stop()
+        return {run["run_id"]: run for run in History(self.store.path).runs()}
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path)
+    yield made
+    made.keeper.stop()
+    made.store.close()
+
+
+def timed(count: int, begin_ns: int) -> "dict[str, list[int]]":
+    every_ns = 20_300_000  # out of step with the samples
+    return {
+        "start_ns": [begin_ns + number * every_ns for number in range(count)],
+        "latency_ns": [5 * MS + number % 7 for number in range(count)],
+    }
+
+
+def test_window_told_afterwards_is_a_run(desk):
+    """One call after the fact is paired like a run: counted, timed, with its energy."""
+    stages = {"pre": [MS] * 10, "compute": [4 * MS] * 2900}
+    told = desk.whole(inferences=3000, stages_ns=stages, **timed(2900, NOW - 119 * S))
+    run_id = desk.post(**told)["run_id"]
+    run = desk.runs()[run_id]
+    assert (run["outcome"], run["workload"], run["device"]) == ("ok", "detector", "dla0")
+    assert (run["backend"], run["batch"], run["inferences"]) == ("window", 2, 3000)
+    assert run["energy"]["gross_joules"] == pytest.approx(600)
+    assert run["energy"]["gross_joules_per_inference"] == pytest.approx(0.2)
+    assert "net_joules" not in run["energy"]
+    assert run["throughput_per_second"] == pytest.approx(100)
+    assert run["latency"]["count"] == 2900
+    assert run["stages"]["pre"]["count"] == 10
+    assert "device_latency" not in run  # the host timed it
+    assert run["started_wall_ns"] == NOW - 120 * S + 10**18
+    state = desk.ledger.snapshot.workloads["detector"]
+    assert (state.inferences, sum(state.latency.counts), dict(state.runs)) == (
+        3000,
+        2900,
+        {"ok": 1},
+    )
+
+
+def test_window_without_a_count_has_no_share(desk):
+    """Where nobody counted there is energy, and none per inference."""
+    run_id = desk.post(**desk.whole())["run_id"]
+    run = desk.runs()[run_id]
+    assert run["inferences"] == 0
+    assert run["energy"]["gross_joules"] == pytest.approx(600)
+    assert "gross_joules_per_inference" not in run["energy"]
+    assert "insufficient_samples" not in run["quality"]
+
+
+def test_begin_and_end_are_stamped_here(desk):
+    """Who has no monotonic clock at hand, as a shell, marks begin and end by asking."""
+    answer = desk.post(event="begin", workload="detector")
+    assert answer["timeout_seconds"] == 600
+    assert answer["enough"] == {"seconds": pytest.approx(11), "inferences": 200}
+    state = desk.ledger.snapshot.workloads["detector"]
+    assert state.active_run == answer["run_id"]
+    desk.clock.now_ns += 30 * S
+    desk.clock.asleep_ns = S
+    assert desk.post(event="end", run_id=answer["run_id"], inferences=300) == {
+        "run_id": answer["run_id"]
+    }
+    run = desk.runs()[answer["run_id"]]
+    assert run["phases"]["steady"] == {"begin_ns": NOW, "end_ns": NOW + 30 * S}
+    assert run["energy"]["gross_joules_per_inference"] == pytest.approx(1.0)
+    assert "suspended" in run["quality"]
+    assert desk.ledger.snapshot.workloads["detector"].active_run is None
+
+
+def test_failed_window_keeps_what_is_known(desk):
+    """A failure that the application tells is the run's, with its reason and its energy."""
+    run_id = desk.post(**desk.whole(outcome="failed", reason="camera gone"))["run_id"]
+    run = desk.runs()[run_id]
+    assert (run["outcome"], run["reason"]) == ("failed", "camera gone")
+    assert run["energy"]["gross_joules"] > 0
+
+
+def test_open_window_overlaps_from_its_begin_on(desk):
+    """A run that ends meanwhile sees the window that is open, and the window names that run."""
+    desk.pairing.windows.put("lane-run", NOW + S, NOW + 5 * S)
+    begun = desk.post(event="begin", workload="detector")["run_id"]
+    assert desk.pairing.windows.others("lane-run")[begun].end_ns == FAR_OFF_NS
+    desk.clock.now_ns += 20 * S
+    desk.post(event="end", run_id=begun, inferences=1000)
+    run = desk.runs()[begun]
+    assert run["overlapping_runs"] == ["lane-run"]
+    assert "overlapped" in run["quality"]
+    assert "gross_joules_per_inference" not in run["energy"]
+
+
+def test_window_that_nobody_ends_is_closed_as_failed(desk):
+    """An application that died leaves a failed run after the timeout; an end comes too late."""
+    early = desk.post(event="begin", workload="camera")["run_id"]
+    long = desk.post(event="begin", workload="camera", timeout_seconds=120)["run_id"]
+    desk.clock.now_ns += 31 * S
+    desk.keeper.tick()
+    late = desk.refused(event="end", run_id=early)
+    assert (late.status, "timeout" in str(late)) == (404, True)
+    assert early not in desk.pairing.windows.others("")
+    assert long in desk.pairing.windows.others("")
+    run = desk.runs()[early]
+    assert run["outcome"] == "failed"
+    assert run["reason"] == "the application did not end it within 30 s"
+
+
+def test_end_of_the_daemon_cancels_what_is_open(desk):
+    """A window that is open when the daemon is told to stop is recorded as cancelled."""
+    begun = desk.post(event="begin", workload="detector")["run_id"]
+    run = desk.runs()[begun]
+    assert (run["outcome"], run["reason"]) == ("cancelled", "the daemon is stopping")
+    assert desk.refused(event="begin", workload="detector").status == 503
+
+
+def test_death_of_the_daemon_fails_what_is_open(desk, tmp_path):
+    """A window that was open when the daemon died is a failed run of the next one."""
+    begun = desk.post(event="begin", workload="detector")["run_id"]
+    next_store = Store(tmp_path / "runs.db")
+    assert next_store.recover() == [begun]
+    next_store.close()
+    run = History(tmp_path / "runs.db").run(begun)
+    assert run is not None
+    assert (run["outcome"], run["reason"]) == ("failed", "the daemon ended during it")
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "words"),
+    [
+        ({"workload": "ghost"}, 404, "configured are: detector, camera"),
+        ({"workload": "scheduled"}, 404, "no workload scheduled with backend: window"),
+        ({"workload": "x" * 10_000}, 404, "no workload xxx"),
+        ({"device": "gpu"}, 409, "configured for dla0, not for gpu"),
+        ({"device": "tpu"}, 400, "device: "),
+        ({"begin_ns": NOW + S, "end_ns": NOW + 2 * S}, 400, "2 s in the future"),
+        ({"end_ns": NOW + 1}, 400, "in the future: times are nanoseconds of CLOCK_MONOTONIC"),
+        ({"begin_ns": NOW - 3601 * S}, 400, "telemetry of one hour"),
+        ({"begin_ns": NOW - 50 * S}, 400, "10 s before it begins"),
+        ({"begin_ns": -1}, 400, "begin_ns: "),
+        ({"end_ns": 10**30}, 400, "end_ns: "),
+        ({"inferences": -1}, 400, "inferences: "),
+        ({"inferences": 1, **timed(2, NOW - 100 * S)}, 400, "inferences is 1, and 2 are timed"),
+        ({"start_ns": [NOW]}, 400, "go together"),
+        (timed(1, NOW - 121 * S), 400, "start_ns.0: this inference is not wholly in the window"),
+        ({"start_ns": [NOW - 61 * S], "latency_ns": [2 * S]}, 400, "not wholly in the window"),
+        ({"start_ns": [1 << 63], "latency_ns": [1]}, 400, "start_ns.0: "),
+        ({"start_ns": [0] * (TIMES_AT_MOST + 1)}, 400, "start_ns: "),
+        ({"stages_ns": {"sleep": [1]}}, 400, "stages_ns.sleep"),
+        ({"outcome": "great"}, 400, "outcome: "),
+        ({"reason": "a" * 401}, 400, "reason: "),
+        ({"inferrences": 3}, 400, "inferrences: "),
+        ({"event": "pause"}, 400, "it is begin, end, or left out"),
+        ({"event": "begin", "workload": "detector"}, 400, "end_ns: "),
+        ({"event": "end", "run_id": "0193"}, 400, "workload: "),
+    ],
+)
+def test_what_is_wrong_is_refused_with_a_reason(desk, change, status, words):
+    """No mark that could not be paired honestly is taken, and each is told why in one line."""
+    refusal = desk.refused(**desk.whole(**change))
+    assert refusal.status == status
+    assert words in str(refusal)
+    assert len(str(refusal)) < 500
+    assert desk.runs() == {}
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'"begin"'])
+def test_what_is_no_object_is_refused(desk, body):
+    """Whatever bytes are posted, they are answered as no JSON object."""
+    with pytest.raises(Refusal) as raised:
+        desk.keeper.take(body)
+    assert raised.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"begin_ns": NOW - 1}, "before the begin"),
+        ({"begin_ns": NOW + 8 * S, "end_ns": NOW + 7 * S}, "before it begins"),
+        ({"end_ns": NOW + 11 * S}, "in the future"),
+        (timed(1, NOW + 2 * S) | {"begin_ns": NOW + 3 * S}, "not wholly"),
+    ],
+)
+def test_end_that_is_refused_leaves_the_window_open(desk, change, words):
+    """A wrong end can be mended: the window is still there to be ended rightly."""
+    begun = desk.post(event="begin", workload="detector")["run_id"]
+    desk.clock.now_ns += 10 * S
+    assert words in str(desk.refused(event="end", run_id=begun, **change))
+    desk.post(event="end", run_id=begun, begin_ns=NOW + 2 * S, end_ns=NOW + 9 * S)
+    steady = desk.runs()[begun]["phases"]["steady"]
+    assert steady == {"begin_ns": NOW + 2 * S, "end_ns": NOW + 9 * S}
+
+
+def test_window_ends_once(desk):
+    """The second end of a window finds none."""
+    begun = desk.post(event="begin", workload="detector")["run_id"]
+    desk.post(event="end", run_id=begun)
+    assert desk.refused(event="end", run_id=begun).status == 404
+
+
+def test_thousand_windows_at_once_cost_a_bounded_place(desk):
+    """Of a thousand windows posted at once some are taken, the others told to come again."""
+    refused = taken = 0
+    for _ in range(1000):
+        try:
+            desk.post(**desk.whole(inferences=10))
+            taken += 1
+        except Refusal as error:
+            assert error.status == 503
+            refused += 1
+    assert (taken, refused) == (WAITING_AT_MOST, 1000 - WAITING_AT_MOST)
+    assert len(desk.runs()) == WAITING_AT_MOST
+    assert desk.keeper._waiting == 0
+
+
+def test_open_windows_are_bounded(desk):
+    """Who begins and never ends is told so, and the place is free again after the timeout."""
+    for _ in range(OPEN_AT_MOST):
+        desk.post(event="begin", workload="camera")
+    assert desk.refused(event="begin", workload="camera").status == 503
+    desk.clock.now_ns += 31 * S
+    desk.keeper.tick()
+    desk.post(event="begin", workload="camera")
+
+
+def test_flood_of_windows_does_not_push_out_an_open_one():
+    """However many windows come and go, a run that is still going on is known to overlap."""
+    windows = Windows()
+    windows.put("open", 1, FAR_OFF_NS)
+    for number in range(5000):
+        windows.put(str(number), number, number + 1)
+    assert "open" in windows.others("")
+    assert len(windows.others("")) < 2000
+
+
+def test_failure_of_ours_fails_one_window_only(desk, monkeypatch, caplog):
+    """A fault in pairing is logged, its window a failed run, and the next one is paired."""
+    real = window_keeper.pair
+    lost = desk.post(**desk.whole())["run_id"]
+    kept = desk.post(**desk.whole())["run_id"]
+
+    def pair(shared, trace, verdict):
+        if trace.run_id == lost and trace.begins:
+            raise ZeroDivisionError
+        return real(shared, trace, verdict)
+
+    monkeypatch.setattr(window_keeper, "pair", pair)
+    runs = desk.runs()
+    assert runs[kept]["outcome"] == "ok"
+    assert runs[lost]["reason"] == "the daemon itself failed on it; see its log"
+    assert lost in caplog.text

@@ -1,0 +1,116 @@
+"""The application on a free port, for tests that speak to it over real sockets."""
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+from tegrascope.collectors.base import SYSTEM_CLOCK
+from tegrascope.daemon import http as served
+from tegrascope.daemon import server as server_of
+from tegrascope.daemon.export.snapshot import Snapshot
+from tegrascope.daemon.export.state import Ledger
+from tegrascope.daemon.measure.timeline import Timeline
+from tegrascope.daemon.session.windows import Refusal
+from tegrascope.daemon.store.history import History
+from tegrascope.daemon.store.store import Store
+from tegrascope.daemon.web_rules import WebRules
+from tegrascope.parsers.errors import Mendable
+
+TOKEN = {"Authorization": "Bearer secret"}
+
+
+class Server:
+    """The application on a free port, in a thread."""
+
+    def __init__(self, state: Path, rules: "WebRules | None" = None) -> None:
+        self.store = Store(state / "runs.db")
+        self.timeline = Timeline(span_seconds=1e6)
+        self.asked: list[str] = []
+        self.marked: list[int] = []
+        self.listener = server_of.bind("127.0.0.1:0")
+        self.address = self.listener.getsockname()
+        self._history = History(self.store.path)
+        self._rules = rules
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        app = served.make_app(
+            served.Serving(
+                ledger=Ledger(Snapshot()),
+                timeline=self.timeline,
+                history=self._history,
+                clock=SYSTEM_CLOCK,
+                problem=lambda: None,
+                start_run=self.start_run,
+                mark_window=self.mark_window,
+                token="secret",
+            )
+        )
+
+        async def stopped() -> None:
+            await asyncio.to_thread(self._stop.wait)
+
+        guarded = server_of.guarded(app, self._rules, "secret", SYSTEM_CLOCK)
+        asyncio.run(server_of.serve(guarded, self.listener, stopped, self._rules))
+
+    def start_run(self, name: str) -> str:
+        if name == "odd":
+            raise ZeroDivisionError
+        if name != "w":
+            raise Mendable(f"no workload {name}", "configured is w")
+        self.asked.append(name)
+        return "0193"
+
+    def mark_window(self, body: bytes) -> "dict[str, object]":
+        if body == b"odd":
+            raise ZeroDivisionError
+        if body == b"full":
+            raise Refusal(503, "16 windows wait", "try again")
+        self.marked.append(len(body))
+        return {"run_id": "0194"}
+
+    def ask(
+        self, method: str, path: str, body: "bytes | None" = None, **headers: str
+    ) -> "tuple[int, http.client.HTTPMessage, bytes]":
+        with closing(http.client.HTTPConnection(*self.address, timeout=10)) as client:
+            client.request(method, path, body, headers)
+            answer = client.getresponse()
+            return answer.status, answer.headers, answer.read()
+
+    def post(
+        self, body: bytes, path: str = "/api/v1/runs", **headers: str
+    ) -> "tuple[int, dict[str, str]]":
+        status, _, text = self.ask("POST", path, body, **(headers or TOKEN))
+        return status, json.loads(text)
+
+    def connect(self, first: bytes = b"") -> socket.socket:
+        peer = socket.create_connection(self.address, timeout=10)
+        peer.sendall(first)
+        return peer
+
+    def stop(self) -> float:
+        """End it; return how many seconds that took."""
+        begin = time.monotonic()
+        self._stop.set()
+        self._thread.join(20)
+        self.store.close()
+        return time.monotonic() - begin
+
+
+def until_closed(peer: socket.socket) -> bytes:
+    """Return what a peer is sent until it is cut off."""
+    told = b""
+    with peer:
+        try:
+            while data := peer.recv(65536):
+                told += data
+        except ConnectionError:
+            pass
+    return told

@@ -1,0 +1,392 @@
+"""The page over real sockets: peers that dawdle, flood, lie and leave; and a store that is gone."""
+
+import gc
+import gzip
+import http.client
+import json
+import logging
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tegrascope.daemon import connection
+from tegrascope.daemon import http as served
+from tegrascope.daemon import server as server_of
+from tegrascope.daemon.measure.timeline import Timeline
+from tegrascope.daemon.places import Places
+from tegrascope.daemon.session.windows import BODY_AT_MOST
+
+from .page_server import TOKEN, Server, until_closed
+
+S = 1_000_000_000
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    made = Server(tmp_path)
+    yield made
+    made.stop()
+
+
+def scrapes(server: Server) -> None:
+    begin = time.monotonic()
+    status, _, page = server.ask("GET", "/metrics")
+    assert status == 200
+    assert b"tegrascope_build_info" in page
+    assert time.monotonic() - begin < 2
+
+
+def test_slow_peers_are_cut_off_and_scrapes_go_on(server):
+    """120 peers that send a byte now and then, and ten that say nothing, hold up nobody."""
+    peers = [server.connect(b"GET /metrics HT" if number > 10 else b"") for number in range(130)]
+    left, until = set(peers), time.monotonic() + 60
+    while left and time.monotonic() < until:
+        scrapes(server)
+        for peer in select.select(left, [], [], 0.5)[0]:
+            left.discard(peer)
+        for peer in left:
+            try:
+                peer.send(b"T")
+            except ConnectionError:
+                continue
+    for peer in peers:
+        peer.close()
+    assert not left
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 2_000_000,
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 17_000 + b"\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
+        b"GET /metrics HTTP/1.1\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+    ids=["url", "header", "headers", "at-once", "tls", "no-host", "raw-bytes"],
+)
+def test_floods_and_nonsense_are_refused(server, flood, caplog):
+    """What is too long or no HTTP gets a status or nothing, and is cut off; the log is quiet."""
+    peer = server.connect()
+    try:
+        peer.sendall(flood)
+    except ConnectionError:
+        peer.close()
+    else:
+        told = until_closed(peer)
+        assert told == b"" or told.startswith((b"HTTP/1.1 400", b"HTTP/1.1 431"))
+    scrapes(server)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize(
+    "upgrade",
+    [
+        b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+        b"HTTP2-Settings: AAMAAABkAAQAAP\r\n",
+        b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
+    ],
+    ids=["h2c", "websocket"],
+)
+def test_upgrades_are_answered_in_http_1(server, upgrade):
+    """Who would rather speak HTTP/2 or WebSocket gets the page all the same, twice."""
+    ask = b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + upgrade
+    with server.connect(ask + b"\r\n") as peer:
+        for _ in range(2):
+            answer = http.client.HTTPResponse(peer)
+            answer.begin()
+            assert (answer.status, answer.read()) == (200, b"ok\n")
+            peer.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+
+
+def test_http_2_without_asking_is_cut_off(server, caplog):
+    """The preface of HTTP/2 closes the connection; the log has no word of it."""
+    assert until_closed(server.connect(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")) == b""
+    scrapes(server)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nothing", 404),
+        ("GET", "/metrics/", 404),
+        ("GET", "/%00%ff", 404),
+        ("GET", "/api/v1/runs/%00%ff", 404),
+        ("GET", "/api/v1/runs/" + "0" * 5000, 404),
+        ("GET", "/api/v1/runs?before=1e12", 400),
+        ("GET", "/api/v1/samples?since=1e12", 400),
+        ("GET", "/api/v1/samples?since=nan", 400),
+        ("GET", "/api/v1/series?since=0", 400),
+        ("GET", "/api/v1/series?step=0", 400),
+        ("GET", "/api/v1/series?until=inf", 400),
+        ("GET", "/api/v1/summaries?limit=0", 400),
+        ("GET", "/static/", 404),
+        ("GET", "/static/live.js", 404),
+        ("DELETE", "/metrics", 405),
+        ("PUT", "/api/v1/runs", 405),
+    ],
+)
+def test_errors_are_json(server, method, path, status):
+    """Whatever is asked wrongly is answered with its status and a sentence, as JSON."""
+    told, headers, text = server.ask(method, path)
+    assert told == status
+    assert headers["content-type"] == "application/json"
+    assert json.loads(text)["error"]
+    assert "location" not in headers
+
+
+def test_head_has_no_body(server):
+    """HEAD says how long the page is and sends none of it."""
+    status, headers, body = server.ask("HEAD", "/metrics")
+    assert (status, body) == (200, b"")
+    assert int(headers["content-length"]) > 1000
+
+
+@pytest.mark.parametrize("path", ["/", "/runs/0199"])
+def test_status_page_is_sent_once_and_asks_nobody_else(server, path):
+    """The page comes with its policy; asked again it is not sent."""
+    status, headers, text = server.ask("GET", path)
+    assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert text.startswith(b"<!DOCTYPE html>")
+    assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'sha256-")
+    again = server.ask("GET", path, **{"If-None-Match": headers["etag"]})
+    assert (again[0], again[2]) == (304, b"")
+
+
+@pytest.mark.parametrize("path", ["/", "/runs/0199", "/api/v1/series", "/api/v1/summaries"])
+def test_status_page_is_the_same_packed(server, path):
+    """A browser gets in gzip what a curl gets as it is."""
+    server.timeline.append(S, time.time_ns(), {"gpu.utilization_ratio": 0.5})
+    where = f"{path}?until=9e8&since=899999900" if "series" in path else path
+    _, headers, packed = server.ask("GET", where, **{"Accept-Encoding": "br, gzip"})
+    assert headers["content-encoding"] == "gzip"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert gzip.decompress(packed) == server.ask("GET", where)[2]
+
+
+def test_page_is_packed_when_asked(server):
+    """Prometheus asks for gzip, and gets the same page in fewer bytes; a curl gets it as it is."""
+    _, headers, packed = server.ask("GET", "/metrics", **{"Accept-Encoding": "gzip"})
+    assert headers["content-encoding"] == "gzip"
+    plain = server.ask("GET", "/metrics")[2]
+    assert gzip.decompress(packed).splitlines()[:5] == plain.splitlines()[:5]
+    assert len(packed) < len(plain) / 2
+
+
+@pytest.mark.parametrize(
+    "given", ["", "Bearer", "Bearer wrong", "Bearer s\xe4cret", "Basic secret"]
+)
+def test_only_the_token_starts_a_run(server, given):
+    """Another token, one that is no ASCII, or none, starts nothing."""
+    assert server.post(b'{"workload": "w"}', Authorization=given)[0] == 401
+    assert server.asked == []
+    assert server.post(b'{"workload": "w"}') == (202, {"run_id": "0193"})
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b"\xff", 400),
+        (b'{"workload": 3}', 400),
+        (b"[" * 15_000, 400),
+        (b"a" * 200_000, 413),
+        (b'{"workload": "none"}', 409),
+    ],
+)
+def test_bad_bodies_are_refused(server, body, status):
+    """No body, however deep or long, does more than get its status."""
+    told, answer = server.post(body)
+    assert told == status
+    assert answer["error"]
+
+
+def test_only_the_token_marks_a_window(server):
+    """A window is a change of state like a run: without the token nothing is even read."""
+    for given in ("", "Bearer wrong"):
+        assert server.post(b"{}", "/api/v1/windows", Authorization=given)[0] == 401
+    assert server.marked == []
+    assert server.post(b"{}", "/api/v1/windows") == (202, {"run_id": "0194"})
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"a" * BODY_AT_MOST, 202), (b"a" * (BODY_AT_MOST + 1), 413), (b"full", 503), (b"odd", 500)],
+)
+def test_windows_are_taken_or_refused_by_status(server, body, status):
+    """A mebibyte is taken and a byte more is not; who is too early is told when to come again."""
+    told, headers, text = server.ask("POST", "/api/v1/windows", body, **TOKEN)
+    assert told == status
+    assert json.loads(text)["run_id" if status == 202 else "error"]
+    assert headers["retry-after"] == ("1" if status == 503 else None)
+    scrapes(server)
+
+
+def test_marks_are_few_at_a_time(server):
+    """Four may send a mark at once; the fifth is told to wait, and scrapes go on."""
+    head = b"POST /api/v1/windows HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+    peers = [server.connect(head + b"Content-Length: 100\r\n\r\n{") for _ in range(4)]
+    wait_for(lambda: server.post(b"{}", "/api/v1/windows")[0] == 503)
+    scrapes(server)
+    for peer in peers:
+        peer.close()
+    wait_for(lambda: server.post(b"{}", "/api/v1/windows")[0] == 202)
+
+
+def test_dawdling_body_is_given_up(server, monkeypatch):
+    """A body that does not come holds its connection for a while, not for ever."""
+    monkeypatch.setattr(served, "_BODY_SECONDS", 0.2)
+    head = b"POST /api/v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+    told = until_closed(server.connect(head + b"Content-Length: 100\r\n\r\n{"))
+    assert told.startswith(b"HTTP/1.1 408")
+
+
+def test_client_that_leaves_is_no_error(server, caplog):
+    """Who closes in the middle of a body leaves no trace."""
+    head = b"POST /api/v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+    server.connect(head + b"Content-Length: 100\r\n\r\n{").close()
+    scrapes(server)
+    server.stop()
+    assert not caplog.records
+
+
+def test_own_failure_is_told_and_logged(server, caplog):
+    """A fault of ours is a JSON 500 for the client and a traceback for us."""
+    status, answer = server.post(b'{"workload": "odd"}')
+    assert status == 500
+    assert "log" in answer["error"]
+    (record,) = (record for record in caplog.records if record.name.startswith("tegrascope"))
+    assert record.exc_info
+    assert record.getMessage() == "POST /api/v1/runs failed"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/api/v1/runs", "/api/v1/runs/x", "/api/v1/samples", "/api/v1/series", "/api/v1/summaries"],
+)
+def test_unreadable_store_is_503(server, path):
+    """Without its database the API says so; the page goes on."""
+    server.store.path.unlink()
+    status, _, text = server.ask("GET", path)
+    assert status == 503
+    assert "store" in json.loads(text)["error"]
+    scrapes(server)
+
+
+def fill(timeline: Timeline, samples: int = 20_000) -> None:
+    values = {f"rails.VDD_{number}.instant_watts": 1.0 for number in range(30)}
+    for number in range(1, samples + 1):
+        timeline.append(number * S, number * S, values)
+
+
+def slow_reader(server: Server) -> socket.socket:
+    """Ask for everything and read nothing of it."""
+    peer = socket.socket()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    peer.connect(server.address)
+    peer.sendall(b"GET /api/v1/samples?since=0&limit=36000 HTTP/1.1\r\nHost: x\r\n\r\n")
+    return peer
+
+
+def wait_for(what: Callable[[], object], seconds: float = 15.0) -> None:
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_slow_readers_are_few_and_their_end_is_noticed(server):
+    """Eight may read samples at a time; the ninth is told to wait until one of them is gone."""
+    fill(server.timeline)
+
+    def one() -> int:
+        return server.ask("GET", "/api/v1/samples?since=19999&limit=1")[0]
+
+    assert one() == 200
+    peers = [slow_reader(server) for _ in range(8)]
+    wait_for(lambda: one() == 503)
+    scrapes(server)
+    for peer in peers:
+        peer.close()
+    wait_for(lambda: one() == 200)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_peers_do_not_delay_the_end(server):
+    """Slow readers, half requests and idle peers cost the end a second or so."""
+    fill(server.timeline)
+    half = b"POST /api/v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+    peers = [slow_reader(server) for _ in range(3)]
+    peers += [server.connect(half + b"Content-Length: 9\r\n\r\n{"), server.connect(b"GET /me")]
+    scrapes(server)
+    assert server.stop() < 3
+    for peer in peers:
+        peer.close()
+    gc.collect()  # what was not sent to the slow readers is dropped here, and not in another test
+
+
+@pytest.fixture
+def places(monkeypatch: pytest.MonkeyPatch) -> list[Places]:
+    """The places of the servers that start from now on."""
+    made: list[Places] = []
+
+    class Known(Places):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+    monkeypatch.setattr(server_of, "Places", Known)
+    return made
+
+
+def test_who_leaves_in_the_middle_leaves_a_place(places, server):
+    """A client that goes away while it is answered, or after, holds no place for anybody."""
+    for number in range(100):
+        peer = server.connect(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+        if number % 2:
+            peer.recv(100)
+        peer.close()
+    wait_for(lambda: len(places[0]) == 0)
+    scrapes(server)
+
+
+def test_idle_peer_is_kept_when_a_silent_one_is_cut_off(server, monkeypatch):
+    """A scraper keeps its connection from scrape to scrape; who never asked does not."""
+    monkeypatch.setattr(connection, "_HEAD_SECONDS", 0.5)
+    with closing(http.client.HTTPConnection(*server.address, timeout=10)) as client:
+        for _ in range(3):
+            client.request("GET", "/metrics")
+            port = client.sock.getsockname()[1]
+            assert client.getresponse().read()
+            assert client.sock.getsockname()[1] == port
+            assert until_closed(server.connect()) == b""
+
+
+def test_status_line_has_its_words(server):
+    """Prometheus shows them beside a target that is down."""
+    peer = server.connect(b"GET /none HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert until_closed(peer).startswith(b"HTTP/1.1 404 Not Found\r\n")
+
+
+def test_reader_that_stops_reading_is_cut_off(tmp_path, monkeypatch):
+    """What a peer does not take in time ends its connection, and gives back what it held."""
+    monkeypatch.setattr(server_of, "_UNREAD_MS", 500)
+    server = Server(tmp_path)
+    fill(server.timeline)
+    peers = [slow_reader(server) for _ in range(8)]
+    ask = "/api/v1/samples?since=19999&limit=1"
+    wait_for(lambda: server.ask("GET", ask)[0] == 503)
+    wait_for(lambda: server.ask("GET", ask)[0] == 200)
+    for peer in peers:
+        peer.close()
+    server.stop()

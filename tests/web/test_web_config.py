@@ -1,0 +1,295 @@
+"""The web configuration file: what is good, what is refused and how, judged against promtool."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import bcrypt
+import pytest
+
+from tegrascope.daemon.cli import main
+from tegrascope.daemon.rate_limit import TokenBucket
+from tegrascope.daemon.settings.file import ConfigError
+from tegrascope.daemon.web_config import RateLimit
+from tegrascope.daemon.web_file import check_web_file, read_web_file
+
+from .web_files import hashed, make_pair, needs_openssl, tls, users
+
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not installed: apt install prometheus"
+)
+
+
+def problems(path: Path) -> list[str]:
+    try:
+        check_web_file(path)
+    except ConfigError as error:
+        return [one.removeprefix(f"{path}:") for one in error.problems]
+    return []
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("web")
+    make_pair(made, "server")
+    make_pair(made, "other")
+    (made / "empty.pem").touch()
+    locked = made / "locked.key"
+    subprocess.run(
+        [
+            *("openssl", "ec", "-aes256", "-passout", "pass:x"),
+            *("-in", made / "server.key", "-out", locked),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return made
+
+
+# What the file says; whether promtool takes it; and what is said where we do not.
+PAIR = "tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n"
+FILES = {
+    "nothing": ("", True, None),
+    "sections without keys": ("tls_server_config:\nbasic_auth_users:\n", True, None),
+    "a pair": (PAIR, True, None),
+    "users": (users(), True, None),
+    "httpd's hash": (users().replace("$2b$", "$2y$"), True, None),
+    "headers": ("http_server_config: {headers: {X-Frame-Options: deny}}", True, None),
+    "no HTTP/2": ("http_server_config: {http2: false}", True, None),
+    "TLS 1.3": (PAIR + "  min_version: TLS13\n", True, None),
+    "suites": (
+        PAIR + "  cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, "
+        "TLS_AES_128_GCM_SHA256]\n  prefer_server_cipher_suites: false\n",
+        True,
+        None,
+    ),
+    "a curve": (PAIR + "  curve_preferences: [CurveP384]\n", True, None),
+    "clients": (
+        PAIR + "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: other.pem\n",
+        True,
+        None,
+    ),
+    "a section misspelt": ("tls_server_confg: {}", False, "1: tls_server_confg: unknown key; did"),
+    "a key misspelt": (
+        PAIR + "  minversion: TLS13\n",
+        False,
+        "4: tls_server_config.minversion: unknown key; did you mean min_version?",
+    ),
+    "no mapping": ("- a", False, "1: the file must be a mapping"),
+    "no section": (
+        "rate_limit: 5",
+        False,
+        "1: rate_limit: must be a mapping; known keys are burst, interval",
+    ),
+    "no users": (
+        "basic_auth_users: [a]",
+        False,
+        "1: basic_auth_users: must be a mapping of names",
+    ),
+    "no YAML": ("a: [", False, "1: "),
+    "a password": (
+        "basic_auth_users:\n  prom: hunter2\n",
+        False,
+        "2: basic_auth_users.prom: this is no bcrypt hash of a password; htpasswd",
+    ),
+    "no key": ("tls_server_config: {cert_file: server.pem}", False, "1: tls_server_config: TLS"),
+    "no such file": (
+        "tls_server_config:\n  cert_file: none.pem\n  key_file: server.key",
+        False,
+        "2: tls_server_config.cert_file: none.pem: No such file or directory; name a PEM file",
+    ),
+    "a key for a certificate": (
+        "tls_server_config:\n  cert_file: server.key\n  key_file: server.key",
+        False,
+        "2: tls_server_config.cert_file: no certificate, or not that of the key",
+    ),
+    "another's key": (
+        "tls_server_config:\n  cert_file: server.pem\n  key_file: other.key",
+        False,
+        "2: tls_server_config.cert_file: no certificate, or not that of the key (key values m",
+    ),
+    "a locked key": (
+        "tls_server_config:\n  cert_file: server.pem\n  key_file: locked.key",
+        False,
+        "3: tls_server_config.key_file: the key is locked with a passphrase that nobody can",
+    ),
+    "an unknown version": (PAIR + "  min_version: TLS14\n", False, "4: tls_server_config.min_ver"),
+    "an unknown suite": (PAIR + "  cipher_suites: [FOO]\n", False, "4: tls_server_config.cipher_"),
+    "an unknown curve": (PAIR + "  curve_preferences: [P1]\n", False, "4: tls_server_config.curve"),
+    "an unknown policy": (
+        PAIR + "  client_auth_type: Some\n",
+        False,
+        "4: tls_server_config.client",
+    ),
+    "an authority in vain": (
+        PAIR + "  client_ca_file: other.pem\n",
+        False,
+        "1: tls_server_config: client_ca_file has no effect without client_auth_type",
+    ),
+    "a header of one's own": (
+        "http_server_config: {headers: {X-Mine: a}}",
+        False,
+        "1: http_server_config.headers: no header can be set that is called X-Mine; known are",
+    ),
+    "a header's value": (
+        "http_server_config: {headers: {X-Frame-Options: allow}}",
+        False,
+        "1: http_server_config.headers: X-Frame-Options is deny or sameorigin, not 'allow'",
+    ),
+    # Good for node_exporter; here it is said that it cannot be had.
+    "HTTP/2": ("http_server_config: {http2: true}", True, "1: http_server_config.http2: this"),
+    "TLS 1.0": (PAIR + "  min_version: TLS10\n", True, "4: tls_server_config.min_version: TLS10"),
+    "a certificate of anybody": (
+        PAIR + "  client_auth_type: RequireAnyClientCert\n",
+        True,
+        "4: tls_server_config.client_auth_type: RequireAnyClientCert takes certificates that",
+    ),
+    "curves": (
+        PAIR + "  curve_preferences: [X25519, CurveP256]\n",
+        True,
+        "4: tls_server_config.curve_preferences: this daemon can be held to one curve",
+    ),
+    "an authority that is none": (
+        PAIR + "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: empty.pem\n",
+        True,
+        "5: tls_server_config.client_ca_file: holds no certificate of an authority",
+    ),
+    "TLS without a certificate": (
+        "tls_server_config: {min_version: TLS13}",
+        True,
+        "1: tls_server_config: TLS needs cert_file",
+    ),
+}
+
+
+@needs_openssl
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_wrong_is_said_with_its_line(directory, name):
+    """A file is taken, or refused with one line: where, which key, what would be right."""
+    text, _, said = FILES[name]
+    path = directory / "web.yml"
+    path.write_text(text)
+    found = problems(path)
+    assert len(found) == (said is not None)
+    assert not found or found[0].startswith(said)
+
+
+@needs_openssl
+@needs_promtool
+def test_promtool_judges_alike(directory):
+    """Promtool takes and refuses the same files, but for what this daemon says it cannot do."""
+    judged = {}
+    running = {}
+    for number, (name, (text, _, _)) in enumerate(FILES.items()):
+        path = directory / f"{number}.yml"
+        path.write_text(text)
+        running[name] = subprocess.Popen(
+            ["promtool", "check", "web-config", path],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+    for name, process in running.items():
+        judged[name] = process.wait(60) == 0
+    assert judged == {name: taken for name, (_, taken, _) in FILES.items()}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rate_limit: {interval: 5, burst: 1}",
+        "rate_limit: {interval: soon, burst: 1}",
+        "rate_limit: {interval: 1s}",
+        "rate_limit: {interval: 1s, burst: 0}",
+        tls("client_allowed_sans: [a]"),
+        tls("min_version: TLS13", "max_version: TLS12"),
+        tls("cipher_suites: [TLS_AES_128_GCM_SHA256]", "max_version: TLS12"),
+        tls("cert: x"),
+        tls("client_auth_type: VerifyClientCertIfGiven"),
+        'http_server_config: {headers: {Content-Security-Policy: "a\\nb"}}',
+        "basic_auth_users: [prom]",
+        "basic_auth_users: {prom: 12345}",
+    ],
+)
+def test_keys_of_newer_releases_are_checked_too(tmp_path, text):
+    """What the promtool of today's distributions does not know yet is held to the same."""
+    path = tmp_path / "web.yml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        read_web_file(path)
+    assert "12345" not in str(raised.value)
+
+
+@needs_openssl
+def test_pem_may_stand_in_the_file(directory):
+    """Certificate, key and authority may be in the file itself."""
+    pems = {"cert": "server.pem", "key": "server.key", "client_ca": "other.pem"}
+    text = "tls_server_config:\n  client_auth_type: VerifyClientCertIfGiven\n"
+    for key, name in pems.items():
+        lines = (directory / name).read_text().splitlines()
+        text += f"  {key}: |\n" + "".join(f"    {line}\n" for line in lines)
+    path = directory / "inline.yml"
+    path.write_text(text)
+    assert problems(path) == []
+    path.write_text(text.replace("BEGIN PRIVATE", "BEGIN SPOILT"))
+    assert len(problems(path)) == 1
+
+
+@needs_openssl
+def test_check_config_tells_of_the_file(directory, capsys):
+    """``check-config`` checks the file that is given, or that the configuration names."""
+    web, config = directory / "named.yml", directory / "tegrascope.yaml"
+    web.write_text(tls() + users())
+    config.write_text(f"http: {{web_config_file: {web}}}")
+    assert main(["check-config", str(config)]) == 0
+    assert "named.yml: good, TLS, 1 user(s)" in capsys.readouterr().out
+    web.write_text(tls(name="none"))
+    assert main(["check-config", "--web.config.file", str(web)]) == 3
+    assert "named.yml:1: tls_server_config.cert_file: none.pem" in capsys.readouterr().err
+    assert main(["check-config", str(config)]) == 3
+
+
+def test_bucket_gives_a_burst_and_then_one_each_interval():
+    """Three at once, none more, and one again after an interval; another limit begins full."""
+    bucket, limit = TokenBucket(), RateLimit(interval="2s", burst=3)
+    assert [bucket.take(limit, 10.0) for _ in range(4)] == [True, True, True, False]
+    assert [bucket.take(limit, at) for at in (11.9, 12.0, 13.0, 14.0)] == [False, True, False, True]
+    assert [bucket.take(limit, 1000.0) for _ in range(4)] == [True, True, True, False]
+    assert bucket.take(RateLimit(interval="1h", burst=1), 1000.0)
+    assert all(bucket.take(RateLimit(), 1000.0) for _ in range(100))
+
+
+def test_hash_of_another_length_is_none(tmp_path):
+    """A hash that was cut, or of another scheme, is no hash."""
+    path = tmp_path / "web.yml"
+    for wrong in (hashed()[:-1], hashed() + "a", "$1$abc$def", "{SHA}abc"):
+        path.write_text(f"basic_auth_users: {{prom: '{wrong}'}}")
+        with pytest.raises(ConfigError, match="no bcrypt hash"):
+            read_web_file(path)
+
+
+DOCS = Path(__file__).parents[2] / "docs" / "http.md"
+
+
+def example(word: str) -> str:
+    """Return the first YAML block of the documentation that holds a word."""
+    blocks = DOCS.read_text().split("```yaml\n")[1:]
+    return next(block.partition("```")[0] for block in blocks if word in block)
+
+
+@needs_openssl
+@needs_promtool
+def test_example_of_the_documentation_is_good(directory):
+    """The worked example, the file and what Prometheus is told of it, is taken by all concerned."""
+    web, scraper = directory / "web.yml", directory / "prometheus.yml"
+    web.write_text(example("basic_auth_users"))
+    scraper.write_text(example("scrape_configs"))
+    shutil.copy(directory / "server.pem", directory / "tegrascope.pem")
+    (directory / "tegrascope.password").write_text("change-me")
+    (found,) = check_web_file(web).basic_auth_users.items()
+    assert found[0] in example("scrape_configs")
+    assert bcrypt.checkpw(b"change-me", found[1].encode())
+    for command in (("web-config", web), ("config", scraper)):
+        done = subprocess.run(
+            ["promtool", "check", *command], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 0, done.stdout + done.stderr

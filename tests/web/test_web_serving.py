@@ -1,0 +1,446 @@
+"""TLS and users over real sockets, beside node_exporter with the same file."""
+
+import base64
+import http.client
+import json
+import logging
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import bcrypt
+import pytest
+
+from tegrascope.collectors.application.client import ApiClient, RefusedError, UnreachableError
+from tegrascope.collectors.board.machine import Machine
+from tegrascope.daemon import basic_auth, connection
+from tegrascope.daemon.doctor.service import judge_daemon
+from tegrascope.daemon.web_file import read_web_file
+from tegrascope.daemon.web_rules import WebRules
+from tegrascope.parsers.errors import Mendable
+
+from .page_server import Server, until_closed
+from .web_files import make_pair, needs_openssl, tls, users
+
+TLS_1_2 = ssl.TLSVersion.TLSv1_2
+
+pytestmark = needs_openssl
+needs_node_exporter = pytest.mark.skipif(
+    shutil.which("prometheus-node-exporter") is None,
+    reason="node_exporter is not installed: apt install prometheus-node-exporter",
+)
+
+
+@pytest.fixture(scope="module")
+def pems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("pems")
+    make_pair(made, "server")
+    make_pair(made, "next")
+    make_pair(made, "client", "DNS:scraper", "IP:::1")
+    return made
+
+
+class Site:
+    """A directory with certificates and the web file, and what is served by it."""
+
+    def __init__(self, directory: Path, pems: Path) -> None:
+        self.directory = directory
+        for pem in pems.iterdir():
+            shutil.copy(pem, directory)
+        self.path = directory / "web.yml"
+        self.server: Server | None = None
+        self.node: subprocess.Popen[bytes] | None = None
+
+    def write(self, *sections: str) -> None:
+        self.path.write_text("".join(sections))
+
+    def start(self, *sections: str) -> tuple[str, int]:
+        self.write(*sections)
+        self.server = Server(self.directory, WebRules(read_web_file(self.path)))
+        return self.server.address
+
+    def start_node_exporter(self) -> tuple[str, int]:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = free.getsockname()
+        log = self.directory / "node_exporter.log"
+        with log.open("w") as told:
+            self.node = subprocess.Popen(
+                [
+                    "prometheus-node-exporter",
+                    f"--web.config.file={self.path}",
+                    f"--web.listen-address=127.0.0.1:{address[1]}",
+                    *("--collector.disable-defaults", "--collector.time"),
+                ],
+                stderr=told,
+            )
+        until = time.monotonic() + 30
+        while time.monotonic() < until and self.node.poll() is None:
+            try:
+                socket.create_connection(address, 1).close()
+                return address
+            except OSError:
+                time.sleep(0.05)
+        raise AssertionError(log.read_text())
+
+    def stop(self) -> None:
+        if self.server is not None:
+            self.server.stop()
+        if self.node is not None:
+            self.node.kill()
+            self.node.wait()
+
+    def ask(
+        self,
+        address: tuple[str, int],
+        scheme: str = "https",
+        user: str = "",
+        client: str = "",
+        highest: "ssl.TLSVersion | None" = None,
+        path: str = "/metrics",
+        **headers: str,
+    ) -> str:
+        """Return what matters of an answer, in one line; ``refused`` for none."""
+        if user:
+            headers["Authorization"] = "Basic " + base64.b64encode(user.encode()).decode()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if client:
+            context.load_cert_chain(
+                self.directory / f"{client}.pem", self.directory / f"{client}.key"
+            )
+        if highest is not None:
+            context.maximum_version = highest
+        peer = (
+            http.client.HTTPConnection(*address, timeout=10)
+            if scheme == "http"
+            else http.client.HTTPSConnection(*address, timeout=10, context=context)
+        )
+        try:
+            with closing(peer):
+                peer.request("GET", path, headers=headers)
+                answer = peer.getresponse()
+                body = answer.read()
+        except (OSError, http.client.HTTPException):
+            return "refused"
+        told = [str(answer.status)]
+        told += [f"{key}={answer.headers[key]}" for key in ("WWW-Authenticate", "X-Frame-Options")]
+        return " ".join([*told, body.decode() if answer.status >= 400 else ""])
+
+
+@pytest.fixture
+def site(tmp_path: Path, pems: Path) -> Iterator[Site]:
+    made = Site(tmp_path, pems)
+    yield made
+    made.stop()
+
+
+REQUIRED = ("client_auth_type: RequireAndVerifyClientCert", "client_ca_file: client.pem")
+SITES = {
+    "neither": ("{}",),
+    "users": (users(), "http_server_config: {headers: {X-Frame-Options: deny}}"),
+    "TLS": (tls(),),
+    "both": (tls(), users(), "http_server_config: {headers: {X-Frame-Options: sameorigin}}"),
+    "clients": (tls(*REQUIRED),),
+    "clients if given": (tls("client_auth_type: VerifyClientCertIfGiven", REQUIRED[1]), users()),
+    "TLS 1.3": (tls("min_version: TLS13"),),
+    "TLS 1.2": (
+        tls("max_version: TLS12", "cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA]"),
+        "http_server_config: {http2: false}",
+    ),
+}
+QUESTIONS: list[dict[str, object]] = [
+    {"scheme": "http"},
+    {"scheme": "http", "user": "prom:pw"},
+    {"scheme": "http", "user": "prom:no"},
+    {},
+    {"user": "prom:pw"},
+    {"user": "prom:pw"},
+    {"user": "prom:no"},
+    {"user": "ghost:pw"},
+    {"user": "prom"},
+    {"Authorization": "Bearer pw"},
+    {"Authorization": "Basic ???"},
+    {"client": "client"},
+    {"client": "next"},
+    {"client": "client", "user": "prom:pw", "highest": TLS_1_2},
+]
+
+
+@needs_node_exporter
+@pytest.mark.parametrize("name", SITES)
+def test_node_exporter_answers_alike(site, name):
+    """Whoever asks, by whatever way: the answer is node_exporter's with the same file."""
+    ours = site.start(*SITES[name])
+    theirs = site.start_node_exporter()
+    for question in QUESTIONS:
+        assert site.ask(ours, **question) == site.ask(theirs, **question), question
+
+
+@needs_node_exporter
+def test_changes_come_into_force_as_in_node_exporter(site, caplog):
+    """Users, headers, a bad file, a mended one: at the next request, without a restart."""
+    caplog.set_level(logging.INFO)
+    ours, theirs = site.start(tls(), users()), site.start_node_exporter()
+    steps = [
+        (tls(), users("other")),
+        (tls(),),
+        (tls(), users(), "http_server_config: {headers: {X-Frame-Options: deny}}"),
+        (tls(), "nonsense: 1"),
+        (tls(name="none"), users()),
+        (users(),),
+        (tls(*REQUIRED), users()),
+        (tls(name="next"), users()),
+    ]
+    for step in steps:
+        site.write(*step)
+        for question in QUESTIONS[3:]:
+            assert site.ask(ours, **question) == site.ask(theirs, **question), (step, question)
+    site.path.unlink()
+    assert site.ask(ours, user="prom:pw") == site.ask(theirs, user="prom:pw") == "refused"
+    refused = [one.message for one in caplog.records if "is refused until" in one.message]
+    assert len(refused) == 4
+    assert "web.yml:2: nonsense: unknown key" in refused[0]
+    assert "requests are answered again" in caplog.text
+
+
+def test_status_page_keeps_the_policy_that_it_needs(site):
+    """What the file says for all answers is not said over what the page says of itself."""
+    said = "default-src 'self'"
+    address = site.start(f'http_server_config: {{headers: {{Content-Security-Policy: "{said}"}}}}')
+    found = {}
+    for path in ("/", "/metrics"):
+        with closing(http.client.HTTPConnection(*address, timeout=10)) as peer:
+            peer.request("GET", path)
+            found[path] = peer.getresponse().headers.get_all("Content-Security-Policy")
+    assert found["/metrics"] == [said]
+    assert [policy.split(";")[0] for policy in found["/"]] == ["default-src 'none'"]
+
+
+def test_own_client_is_told_of_a_bad_file(site):
+    """A daemon that refuses for its own file's sake is there, and its log has the line."""
+    _, port = site.start("http_server_config: {http2: false}")
+    assert ApiClient(f"http://localhost:{port}").get("/api/v1/runs") == {"runs": [], "active": {}}
+    site.write("nonsense: 1")
+    with pytest.raises(RefusedError, match="answers 500: see its log: its web configuration"):
+        ApiClient(f"http://localhost:{port}").get("/api/v1/runs")
+
+
+def test_connection_outlives_a_bad_file_but_is_not_answered(site):
+    """Who is connected already gets 500 while the file is bad, and an answer when it is mended."""
+    context = ssl.create_default_context(cafile=site.directory / "server.pem")
+    address = site.start(tls(), users())
+    headers = {"Authorization": "Basic " + base64.b64encode(b"prom:pw").decode()}
+    with closing(http.client.HTTPSConnection(*address, timeout=10, context=context)) as peer:
+        for sections, status in (
+            ((tls(), users()), 200),
+            (("a: [",), 500),
+            ((tls(), users()), 200),
+        ):
+            site.write(*sections)
+            peer.request("GET", "/metrics", headers=headers)
+            with peer.getresponse() as answer:
+                assert (answer.status, bool(answer.read())) == (status, True)
+
+
+def test_certificate_rotates_under_open_connections(site):
+    """The next connection gets the new certificate; the old one goes on."""
+    address = site.start(tls())
+
+    def connect(name: str) -> http.client.HTTPSConnection:
+        context = ssl.create_default_context(cafile=site.directory / f"{name}.pem")
+        peer = http.client.HTTPSConnection(*address, timeout=10, context=context)
+        peer.request("GET", "/healthz")
+        assert peer.getresponse().read() == b"ok\n"
+        return peer
+
+    with closing(connect("server")) as old:
+        for kind in ("pem", "key"):
+            shutil.copy(site.directory / f"next.{kind}", site.directory / f"server.{kind}")
+        with closing(connect("next")) as new:
+            for peer in (old, new):
+                peer.request("GET", "/metrics")
+                assert b"tegrascope_build_info" in peer.getresponse().read()
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [("scraper", "200"), ("'::1'", "200"), ("'0:0:0:0:0:0:0:1'", "refused"), ("other", "refused")],
+)
+def test_clients_are_known_by_their_names(site, names, told):
+    """A certificate that is verified still has to have one of the names."""
+    address = site.start(tls(*REQUIRED, f"client_allowed_sans: [nobody, {names}]"))
+    assert site.ask(address, client="client").split()[0] == told
+    assert site.ask(address) == "refused"
+
+
+def test_rate_is_limited(site):
+    """Over the rate the answer is 429; the limit goes when it is taken out of the file."""
+    address = site.start("rate_limit: {interval: 1h, burst: 3}")
+    told = [site.ask(address, scheme="http").split()[0] for _ in range(5)]
+    assert told == ["200", "200", "200", "429", "429"]
+    site.write("{}")
+    assert site.ask(address, scheme="http").startswith("200")
+
+
+def test_passwords_are_verified_once(site, monkeypatch):
+    """Right or wrong, a password costs bcrypt's time once; under a new hash once more."""
+    verified = []
+    check = bcrypt.checkpw
+    monkeypatch.setattr(bcrypt, "checkpw", lambda *pair: verified.append(pair[0]) or check(*pair))
+    address = site.start(users())
+    for _ in range(4):
+        assert site.ask(address, scheme="http", user="prom:pw").startswith("200")
+        assert site.ask(address, scheme="http", user="prom:no").startswith("401")
+    assert verified == [b"pw", b"no"]
+    site.write(users("no"))
+    for _ in range(2):
+        assert site.ask(address, scheme="http", user="prom:no").startswith("200")
+        assert site.ask(address, scheme="http", user="prom:pw").startswith("401")
+    assert verified == [b"pw", b"no", b"no", b"pw"]
+    for number in range(basic_auth._REFUSED_AT_MOST + 10):
+        site.ask(address, scheme="http", user=f"prom:{number}")
+    before = len(verified)
+    assert site.ask(address, scheme="http", user="prom:no").startswith("200")
+    assert len(verified) == before
+
+
+def test_long_password_is_good(site):
+    """Of more than 72 bytes the first 72 count, as with htpasswd and Go."""
+    password = "x" * 80
+    made = bcrypt.hashpw(password[:72].encode(), bcrypt.gensalt(4)).decode()
+    address = site.start(f"basic_auth_users: {{prom: '{made}'}}")
+    assert site.ask(address, scheme="http", user=f"prom:{password}").startswith("200")
+
+
+def test_token_opens_what_changes_and_what_reads(site):
+    """The password reads; the token does both, in either header, and is asked for by a change."""
+    site.start(users())
+    ask = site.server.ask
+    basic = {"Authorization": "Basic " + base64.b64encode(b"prom:pw").decode()}
+    header = {"X-Tegrascope-Token": "secret"}
+    bearer = {"Authorization": "Bearer secret"}
+    wrong = [{}, {"X-Tegrascope-Token": "wrong"}, {"Authorization": "Bearer wrong"}]
+    for path in ("/metrics", "/healthz", "/readyz", "/", "/api/v1/runs"):
+        for good in (basic, header, bearer):
+            assert ask("GET", path, **good)[0] == 200
+        for bad in wrong:
+            assert ask("GET", path, **bad)[0] == 401
+    body = b'{"workload": "w"}'
+    for good in (header, bearer, {**basic, **header}):
+        assert ask("POST", "/api/v1/runs", body, **good)[0] == 202
+    for bad in (*wrong, basic, {**basic, "X-Tegrascope-Token": "wrong"}):
+        assert ask("POST", "/api/v1/runs", body, **bad)[0] == 401
+    assert site.server.asked == ["w"] * 3
+
+
+def test_own_client_speaks_tls_and_passwords(site, monkeypatch):
+    """Over https, with password and token: all that it needs is in address and environment."""
+    _, port = site.start(tls(*REQUIRED), users())
+    (site.directory / "token").write_text("secret\n")
+    monkeypatch.setenv("TEGRASCOPE_TOKEN_FILE", str(site.directory / "token"))
+    where = f"https://prom:p%77@localhost:{port}"
+    with pytest.raises(UnreachableError, match="TEGRASCOPE_CA_FILE") as raised:
+        ApiClient(where).get("/api/v1/runs")
+    assert "p%77" not in str(raised.value)
+    monkeypatch.setenv("TEGRASCOPE_CA_FILE", str(site.directory / "server.pem"))
+    with pytest.raises(UnreachableError):  # it asks for a certificate
+        ApiClient(where).get("/api/v1/runs")
+    monkeypatch.setenv("TEGRASCOPE_CERT_FILE", str(site.directory / "client.pem"))
+    monkeypatch.setenv("TEGRASCOPE_KEY_FILE", str(site.directory / "client.key"))
+    assert ApiClient(where).get("/api/v1/runs") == {"runs": [], "active": {}}
+    assert ApiClient(where).post("/api/v1/runs", b'{"workload": "w"}') == {"run_id": "0193"}
+    nobody = ApiClient(f"https://localhost:{port}")
+    with pytest.raises(RefusedError, match="wants a user and a password"):
+        nobody.get("/api/v1/runs")
+    with pytest.raises(RefusedError, match="does not take this user and password"):
+        ApiClient(where.replace("p%77", "wrong")).get("/api/v1/runs")
+    assert nobody.post("/api/v1/windows", b"{}") == {"run_id": "0194"}
+    assert nobody.get("/api/v1/runs") == {"runs": [], "active": {}}
+    with pytest.raises(UnreachableError, match="https://"):
+        ApiClient(f"http://localhost:{port}").get("/api/v1/runs")
+    site.write(tls(), users(), "rate_limit: {interval: 1h, burst: 1}")
+    assert ApiClient(where).get("/api/v1/runs")
+    with pytest.raises(RefusedError, match="answers 429: the rate_limit"):
+        ApiClient(where).get("/api/v1/runs")
+    monkeypatch.setenv("TEGRASCOPE_CA_FILE", str(site.directory / "none.pem"))
+    with pytest.raises(Mendable, match="TLS can't be set up"):
+        ApiClient(where).get("/api/v1/runs")
+
+
+def test_silent_and_talkative_peers_hold_up_no_handshake(site, monkeypatch, caplog):
+    """Peers that say nothing, half a greeting, HTTP or noise on the TLS port: scrapes go on."""
+    monkeypatch.setattr(connection, "_HANDSHAKE_SECONDS", 3.0)
+    address = site.start(tls())
+    greeting = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+    spoken = [
+        b"",
+        greeting,
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x00\x01",
+        b"\x16\x03\x01\x00\x02\xff\xff",
+    ]
+    peers = []
+    for words in spoken * 4:
+        peers.append(socket.create_connection(address, timeout=20))
+        peers[-1].sendall(words)
+        assert site.ask(address).startswith("200")
+    told = [until_closed(peer) for peer in peers]
+    assert all(b"400 Bad Request" in one for one in told[2::5])
+    assert not any(b"HTTP" in one for one in told[0::5] + told[1::5] + told[3::5])
+    assert site.ask(address).startswith("200")
+    assert not caplog.records
+
+
+def test_plain_start_takes_tls_at_the_next(site, caplog):
+    """A file that gains TLS while plain HTTP is served is told so, and served plainly on."""
+    address = site.start(users())
+    site.write(tls(), users())
+    assert site.ask(address, scheme="http", user="prom:pw").startswith("200")
+    assert "TLS comes into force at the next start" in caplog.text
+    assert site.ask(address) == "refused"
+
+
+@pytest.mark.parametrize(("suite", "told"), [("AES_128_GCM_SHA256", "200"), ("CBC", "refused")])
+def test_suites_and_curves_are_kept(site, suite, told):
+    """A client that offers other suites or curves than the file names is refused."""
+    names = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
+    address = site.start(tls(f"cipher_suites: [{names}]", "curve_preferences: [CurveP384]"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.maximum_version = TLS_1_2
+    context.set_ciphers("ECDHE-ECDSA-AES256-SHA" if suite == "CBC" else "ECDHE+AESGCM")
+    with closing(http.client.HTTPSConnection(*address, timeout=10, context=context)) as peer:
+        if told == "refused":
+            with pytest.raises(OSError):
+                peer.request("GET", "/metrics")
+            return
+        peer.request("GET", "/metrics")
+        assert peer.getresponse().status == 200
+    context.set_ecdh_curve("prime256v1")
+    with pytest.raises(OSError):
+        http.client.HTTPSConnection(*address, timeout=10, context=context).connect()
+
+
+def test_doctor_knows_a_guarded_daemon(site):
+    """Neither TLS nor a password is mistaken for a stranger on the port."""
+    for sections, word in (((tls(), users()), "TLS"), ((users(),), "a password")):
+        address = site.start(*sections)
+        answer = Machine().get(*address, "/healthz")
+        finding = judge_daemon("robot:9754", answer, answer)
+        assert (finding.level, finding.stops) == ("note", False)
+        assert f"asks for {word}" in finding.said
+        site.stop()
+
+
+def test_bodies_are_json_for_the_api(site):
+    """What the application itself answers goes through the gate as it is."""
+    site.start(users(), "http_server_config: {headers: {X-Frame-Options: deny}}")
+    status, headers, body = site.server.ask("GET", "/none", **{"X-Tegrascope-Token": "secret"})
+    assert (status, headers["X-Frame-Options"]) == (404, "deny")
+    assert json.loads(body) == {"error": "Not Found"}
