@@ -143,7 +143,7 @@ def _speed(
         over(floors.split, texts, "str.split"),
         floor,
         over(floors.every_number, texts, "one expression, every number"),
-        over(floors.ten_searches, some, "ten searches a line"),
+        over(floors.ten_searches, some, "ten searches per line"),
         live,
         over(_live, mixed, "live, boards interleaved"),
         over(_record, texts, "record: a line of JSON"),
