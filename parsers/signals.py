@@ -1,0 +1,229 @@
+"""Every telemetry signal: one row per column of a sample, from which everything else is derived.
+
+A row owns its column's name. Flattening, companions, metrics, types of tables, charts, weights in
+a window and ``docs/metrics.md`` use the rows. The order of the rows is the order of the metric
+page; the first part of a column's name orders the columns of a table.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+from itertools import groupby
+from typing import Final, Literal, TypeVar
+
+V = TypeVar("V")
+
+Kind = Literal["counter", "gauge", "histogram", "info", "summary"]
+Dtype = Literal["float64", "Int64", "boolean"]
+
+_INDEXED = ("core", "gpc")
+_MOST_NAMES = 4096
+
+
+class Weight(Enum):
+    """How a value stands for the time around its sample."""
+
+    OVER_INTERVAL = "describes the time since the sample before"
+    AT_MOMENT = "describes the moment of the sample"
+    COUNTED = "is a count until the sample; a window's share is a difference"
+
+
+OVER_INTERVAL, AT_MOMENT, COUNTED = Weight
+
+
+@dataclass(frozen=True)
+class Family:
+    """One metric of the page.
+
+    Attributes:
+        name: As it is queried: counters end in ``_total``, infos in ``_info``.
+        after: Name of the metric that it follows on the page; default: the row before it.
+        chart: Where it is drawn; None if it is shown nowhere, on purpose.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    chart: str | None = None
+    after: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Signal:
+    """One column of a sample, or one per core, rail, zone and so on.
+
+    Attributes:
+        template: Name of the column; ``{label}`` is its variable part, at most one.
+        family: Metric that exports it; None if none does. Several rows may share one: they differ
+            in ``fixed``, and the first of them has the help.
+        fixed: Labels of the metric besides the variable part.
+        dtype: pandas type of the column in a table.
+        chart: Where it is drawn; None if it is shown nowhere, on purpose.
+        kept: Whether the metric stays on the page while the source is silent.
+    """
+
+    template: str
+    family: str | None = None
+    help: str = ""
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    weight: Weight = OVER_INTERVAL
+    dtype: Dtype = "float64"
+    chart: str | None = None
+    kept: bool = False
+    head: str = field(init=False)
+    tail: str = field(init=False)
+    label: str | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Split the template once."""
+        head, brace, rest = self.template.partition("{")
+        label, _, tail = rest.partition("}")
+        object.__setattr__(self, "head", head)
+        object.__setattr__(self, "tail", tail)
+        object.__setattr__(self, "label", label if brace else None)
+
+    @property
+    def kind(self) -> Kind:
+        """Type of the metric."""
+        return "counter" if self.weight is COUNTED else "gauge"
+
+    def column(self, of: object = "") -> str:
+        """Return the name of the column of one core, rail, zone …, or of the only one.
+
+        >>> DLA_BUSY.column(0), EMC_FREQUENCY.column()
+        ('dla.0.busy_ratio', 'emc.frequency_hertz')
+        """
+        return f"{self.head}{of}{self.tail}"
+
+    def label_of(self, column: str) -> str | None:
+        """Return the variable part of a column, ``""`` if it has none; None if it is another's."""
+        if self.label is None:
+            return "" if column == self.head else None
+        if not (column.startswith(self.head) and column.endswith(self.tail)):
+            return None
+        text = column[len(self.head) : len(column) - len(self.tail)]
+        is_index = text.isascii() and text.isdigit()
+        return text if text and (is_index or self.label not in _INDEXED) else None
+
+    def by_label(self, columns: Mapping[str, V]) -> dict[str, V]:
+        """Return the columns of this signal, by their variable part.
+
+        >>> DLA_BUSY.by_label({"dla.0.busy_ratio": 0.4, "dla.0.on": 1.0})
+        {'0': 0.4}
+        """
+        return {
+            label: value
+            for column, value in columns.items()
+            if (label := self.label_of(column)) is not None
+        }
+
+    def labels_of(self, label: str) -> dict[str, str]:
+        """Return the labels of the metric for a variable part."""
+        return {**({} if self.label is None else {self.label: label}), **self.fixed}
+
+
+def split(column: str) -> tuple[Signal, str] | None:
+    """Return the row of a column and the variable part of its name; None if it has no row.
+
+    >>> signal, rail = split("rails.VDD_IN.instant_watts")
+    >>> signal is RAIL_POWER, rail
+    (True, 'VDD_IN')
+    """
+    return _split(column)
+
+
+@lru_cache(_MOST_NAMES)
+def _split(column: str) -> tuple[Signal, str] | None:
+    for signal in _BY_PART.get(column.partition(".")[0], ()):
+        label = signal.label_of(column)
+        if label is not None:
+            return signal, label
+    return None
+
+
+# Clocks and gates belong to a moment; windows weight them like percentages.
+# fmt: off
+RAM_USED = Signal("ram.used_bytes", "tegra_ram_used_bytes", "Memory in use.", weight=AT_MOMENT, dtype="Int64")
+RAM_TOTAL = Signal("ram.total_bytes", "tegra_ram_total_bytes", "Memory available to Linux.", weight=AT_MOMENT, dtype="Int64")
+RAM_AVAILABLE = Signal("ram.available_bytes", "tegra_ram_available_bytes", "Memory that programs could still get without swapping, by the kernel's own estimate.", weight=AT_MOMENT, dtype="Int64")
+RAM_FREE_BLOCK = Signal("ram.largest_free_block_bytes", "tegra_ram_largest_free_block_bytes", "Size of the largest free block of the buddy allocator.", weight=AT_MOMENT, dtype="Int64")
+RAM_FREE_BLOCKS = Signal("ram.largest_free_block_count", weight=AT_MOMENT, dtype="Int64")
+SWAP_USED = Signal("swap.used_bytes", "tegra_swap_used_bytes", "Swap in use.", weight=AT_MOMENT, dtype="Int64")
+SWAP_TOTAL = Signal("swap.total_bytes", "tegra_swap_total_bytes", "Swap configured.", weight=AT_MOMENT, dtype="Int64")
+SWAP_CACHED = Signal("swap.cached_bytes", "tegra_swap_cached_bytes", "Swap that is in memory too.", weight=AT_MOMENT, dtype="Int64")
+IRAM_USED = Signal("iram.used_bytes", weight=AT_MOMENT, dtype="Int64")
+IRAM_TOTAL = Signal("iram.total_bytes", weight=AT_MOMENT, dtype="Int64")
+IRAM_FREE_BLOCK = Signal("iram.largest_free_block_bytes", weight=AT_MOMENT, dtype="Int64")
+CPU_LOAD = Signal("cpu.{core}.utilization_ratio", "tegra_cpu_utilization_ratio", "Busy share of a core since the line before.")
+CPU_FREQUENCY = Signal("cpu.{core}.frequency_hertz", "tegra_cpu_frequency_hertz", "Clock of a core.", dtype="Int64")
+CPU_ONLINE = Signal("cpu.{core}.online", "tegra_cpu_online", "1 where a core is plugged in.", weight=AT_MOMENT, dtype="boolean")
+EDP_LIMIT = Signal("edp_limit_hertz", weight=AT_MOMENT, dtype="Int64")
+EMC_LOAD = Signal("emc.utilization_ratio", "tegra_emc_utilization_ratio", "Share of the memory bandwidth at the present clock.")
+EMC_FREQUENCY = Signal("emc.frequency_hertz", "tegra_emc_frequency_hertz", "Clock of the memory controller.", dtype="Int64")
+GPU_LOAD = Signal("gpu.utilization_ratio", "tegra_gpu_utilization_ratio", "GPU load (GR3D), all clusters together.")
+GPU_FREQUENCY = Signal("gpu.frequency_hertz.{gpc}", "tegra_gpu_frequency_hertz", "Clock of a GPU cluster; 0 is gated.", dtype="Int64")
+GPU_CLUSTER_LOAD = Signal("gpu.cluster_utilization_ratio.{gpc}")
+GPU_POWER_LIMIT = Signal("gpu.power_limit_watts", weight=AT_MOMENT)
+GPU_PERFORMANCE_STATE = Signal("gpu.performance_state", weight=AT_MOMENT, dtype="Int64")
+GPU_MEMORY_USED = Signal("gpu_memory.used_bytes", "tegra_gpu_memory_used_bytes", "Memory of the GPU in use, where it has its own.", weight=AT_MOMENT, dtype="Int64")
+GPU_MEMORY_TOTAL = Signal("gpu_memory.total_bytes", "tegra_gpu_memory_total_bytes", "Memory of the GPU, where it has its own.", weight=AT_MOMENT, dtype="Int64")
+GPU_MEMORY_ACTIVE = Signal("gpu_memory.active_ratio", "tegra_gpu_memory_active_ratio", "Share of time in which memory of the GPU was read or written; no share of its bandwidth.")
+ENGINE_ON = Signal("engines.{engine}.on", "tegra_engine_active", "1 where an engine is powered, 0 where it is gated.", dtype="boolean")
+ENGINE_LOAD = Signal("engines.{engine}.utilization_ratio", "tegra_engine_utilization_ratio", "Load of an engine.")
+ENGINE_FREQUENCY = Signal("engines.{engine}.frequency_hertz", "tegra_engine_frequency_hertz", "Clock of an engine.", dtype="Int64")
+DLA_ON = Signal("dla.{core}.on", "tegra_dla_active", "1 where tegrastats calls a DLA core on, 0 where it calls it off: a gate, not a load.", dtype="boolean")
+DLA_FREQUENCY = Signal("dla.{core}.frequency_hertz", "tegra_dla_frequency_hertz", "Clock of a DLA core.", dtype="Int64")
+DLA_LOAD = Signal("dla.{core}.utilization_ratio", "tegra_dla_busy_ratio", "Busy share of a DLA core, by the source that says so.", {"source": "tegrastats"})
+DLA_BUSY = Signal("dla.{core}.busy_ratio", "tegra_dla_busy_ratio", fixed={"source": "ftrace"})
+DLA_FIRMWARE_LOAD = Signal("dla.{core}.firmware_ratio", "tegra_dla_busy_ratio", fixed={"source": "firmware"})
+DLA_BUSY_SECONDS = Signal("dla.{core}.busy_seconds", "tegra_dla_busy_seconds_total", "Time in which a DLA core had a task, since the daemon began to count, by source.", {"source": "ftrace"}, COUNTED)
+DLA_TASKS = Signal("dla.{core}.tasks", "tegra_dla_tasks_total", "Tasks of a DLA core that have ended, of all programs.", weight=COUNTED, dtype="Int64")
+DLA_POWERED = Signal("dla.{core}.powered_ratio", "tegra_dla_powered_ratio", "Share of the last interval in which a DLA core was powered: at least what it was busy.")
+DLA_POWERED_SECONDS = Signal("dla.{core}.powered_seconds", "tegra_dla_powered_seconds_total", "Time for which a DLA core was powered since the boot, by runtime power management.", weight=COUNTED)
+TEMPERATURE = Signal("temperatures_celsius.{zone}", "tegra_temperature_celsius", "Temperature of a thermal zone.", weight=AT_MOMENT)
+TEMPERATURE_MAX = Signal("temperatures_max_celsius.{zone}", weight=AT_MOMENT)
+COOLING_STATE = Signal("cooling.{device}.state_ratio", "tegra_cooling_state_ratio", "How much a cooling device cools or holds back, as a share of its most.", weight=AT_MOMENT)
+RAIL_POWER = Signal("rails.{rail}.instant_watts", "tegra_rail_power_watts", "Power on a supply rail at the moment of the line.", weight=AT_MOMENT)
+RAIL_AVERAGE = Signal("rails.{rail}.average_watts", weight=AT_MOMENT)
+RAIL_MAXIMUM = Signal("rails.{rail}.maximum_watts", weight=AT_MOMENT)
+RAIL_COUNTER = Signal("rails.{rail}.counter_joules", weight=COUNTED)
+RAIL_COUNTER_AFTER = Signal("rails.{rail}.counter_after_seconds", weight=AT_MOMENT)
+RAIL_COUNTER_READ = Signal("rails.{rail}.counter_read_seconds", weight=AT_MOMENT)
+THROTTLE_EVENTS = Signal("throttle.{kind}.events", "tegra_throttle_events_total", "Times that a clock began to be held down, by kind, as far as samples show it.", weight=COUNTED, dtype="Int64", kept=True)
+THROTTLE_ACTIVE = Signal("throttle.{kind}.active", weight=AT_MOMENT, dtype="boolean")
+POWER_MODE = Signal("power_mode.number", weight=AT_MOMENT, dtype="Int64")
+FAN_SPEED = Signal("fans.{fan}.speed_ratio", "tegra_fan_speed_ratio", "Speed of a fan as a share of its full speed.", weight=AT_MOMENT)
+DLA_TRACE_ERRORS = Signal("dla.trace.{reason}", "tegrascope_dla_trace_errors_total", "What did not go by the book in the trace of the DLA, by reason.", weight=COUNTED, dtype="Int64")
+# fmt: on
+
+SIGNALS: Final[tuple[Signal, ...]] = tuple(
+    row for row in list(globals().values()) if isinstance(row, Signal)
+)
+_BY_PART: Final = {
+    part: tuple(row for row in SIGNALS if row.template.partition(".")[0] == part)
+    for part in dict.fromkeys(row.template.partition(".")[0] for row in SIGNALS)
+}
+
+
+def dtype_of(column: str) -> Dtype:
+    """Return the pandas type of a column; each has a mark for what is missing.
+
+    >>> dtype_of("dla.0.on"), dtype_of("gpu.frequency_hertz.1")
+    ('boolean', 'Int64')
+    """
+    found = split(column)
+    return "float64" if found is None else found[0].dtype
+
+
+def column_order(column: str) -> tuple[int, list[str | int]]:
+    """Return what columns are sorted by: parts as in the record, cores by their number.
+
+    >>> sorted(["rails.VDD_IN.instant_watts", "cpu.10.online", "cpu.9.online"], key=column_order)
+    ['cpu.9.online', 'cpu.10.online', 'rails.VDD_IN.instant_watts']
+    """
+    part = column.partition(".")[0]
+    place = list(_BY_PART).index(part) if part in _BY_PART else len(_BY_PART)
+    pieces = (("".join(group), is_number) for is_number, group in groupby(column, str.isdecimal))
+    return place, [int(text) if is_number else text for text, is_number in pieces]
