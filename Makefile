@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 SOURCES := $(wildcard *.py) parsers collectors daemon tests benchmarks debian tools
 
-.PHONY: run test check dev format lint types imports doctest golden dashboards bench screenshots deb clean
+.PHONY: run test check dev format lint types imports doctest golden dashboards docs bench screenshots deb clean
 
 run: $(VENV)/.run
 	$(BIN)/tegrascope run --demo --state-dir .state
@@ -42,6 +42,10 @@ golden: dev
 # grafana/dashboards, out of tools/dashboards; needs Python 3.11, as the library that it uses.
 dashboards: dev
 	$(BIN)/python -m tools.dashboards
+
+# The table of docs/metrics.md, out of the rows of all metrics.
+docs: dev
+	$(BIN)/python -m tools.metrics_page
 
 # The whole of it, with a log of 2 GB: `make bench BENCH='--big 2'`.
 bench: dev

@@ -23,10 +23,11 @@ except ImportError:
     raise Mendable("pandas is not installed", "pip install 'tegrascope[frames]'") from None
 
 from ..collectors.children.column_helper import read_batches_together
-from ..parsers.columns import ColumnParser, column_order, read_batches
+from ..parsers.columns import ColumnParser, read_batches
 from ..parsers.digits import Flags
 from ..parsers.recorded_time import RecordedClock, Restarts, Times
 from ..parsers.sheet import Batch
+from ..parsers.signals import column_order
 from .table_column import Column, make_column
 
 SMALL_LOG_BYTES = 64 << 20

@@ -10,8 +10,8 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from ..parsers.columns import column_type
 from ..parsers.digits import Floats
+from ..parsers.signals import dtype_of
 
 _TRUE, _MISSING = 1, 2
 
@@ -39,7 +39,7 @@ def make_column(name: str, capacity: int) -> Column:
         "Int64": Integers,
         "boolean": Booleans,
     }
-    return kinds[column_type(name)](capacity)
+    return kinds[dtype_of(name)](capacity)
 
 
 class _Rows:

@@ -24,7 +24,7 @@ try:
 except ImportError:
     raise Mendable("pyarrow is not installed", "pip install 'tegrascope[frames]'") from None
 
-from ..parsers.columns import column_order
+from ..parsers.signals import column_order
 from .log_table import CLOCK_COLUMNS
 
 COMPRESSION = "zstd"

@@ -11,7 +11,6 @@ others goes by itself through ``parse_line``. Either way the same numbers come o
 ('temperatures_celsius.tj', [40.0, 41.5], [1, 3], Counter({'noise': 1}))
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -38,12 +37,6 @@ MOST_SKELETONS: Final = 4096
 
 # Arrays of a block are smaller, as a rule.
 _KEPT_BYTES = 16 << 20
-
-_FAMILIES = (
-    *("ram", "swap", "iram", "cpu", "edp_limit_hertz", "emc", "gpu", "engines", "dla"),
-    *("temperatures_celsius", "temperatures_max_celsius", "rails"),
-)
-_NUMBER = re.compile("([0-9]+)")
 
 
 class Log(Protocol):
@@ -191,31 +184,6 @@ def numbered(batches: Iterable[Batch]) -> Iterator[Batch]:
     for batch in batches:
         yield replace(batch, line=batch.line + line)
         line += batch.lines
-
-
-def column_order(name: str) -> tuple[int, list[str | int]]:
-    """Return what columns are sorted by: as in the record, and cores by their number.
-
-    >>> sorted(["rails.VDD_IN.instant_watts", "cpu.10.online", "cpu.9.online"], key=column_order)
-    ['cpu.9.online', 'cpu.10.online', 'rails.VDD_IN.instant_watts']
-    """
-    pieces = _NUMBER.split(name)
-    natural = [int(piece) if number % 2 else piece for number, piece in enumerate(pieces)]
-    return _FAMILIES.index(name.partition(".")[0]), natural
-
-
-def column_type(name: str) -> str:
-    """Return the pandas type of a column; each has a mark for what is missing.
-
-    >>> column_type("dla.0.on"), column_type("gpu.frequency_hertz.1")
-    ('boolean', 'Int64')
-    """
-    if name.startswith(("temperatures_", "rails.")):
-        return "float64"
-    field = name.rstrip(".0123456789").rpartition(".")[2]
-    if field in ("on", "online"):
-        return "boolean"
-    return "float64" if field.endswith("_ratio") else "Int64"
 
 
 def _received_ns(text: str) -> int:

@@ -1,19 +1,33 @@
 """A Sample becomes named numbers, the form in which samples are kept, stored and cut."""
 
-from .records import Engine, Sample
+from functools import lru_cache
+from typing import Any, Final
+
+from . import signals
+from .nvml.lines import GpuSample
+from .records import Sample
+from .signals import SIGNALS, Signal
+
+_STATES: Final = {"on": 1, "off": 0, True: 1, False: 0, None: None}
+
+
+def _rows() -> dict[str, dict[str, Signal]]:
+    """Return the rows of each field of a sample, by attribute of the record ("" is itself)."""
+    found: dict[str, dict[str, Signal]] = {}
+    # States stand first, as in the records.
+    for row in sorted(SIGNALS, key=lambda row: row.dtype != "boolean"):
+        part, *field = (word for word in row.template.split(".") if not word.startswith("{"))
+        found.setdefault(part, {})["state" if field == ["on"] else ".".join(field)] = row
+    return {part: found[part] for part in Sample.__annotations__ if part in found}
+
+
+_ROWS: Final = _rows()
 
 
 def flatten(sample: Sample) -> dict[str, float]:
-    """Name every number of a sample by its path in the record.
+    """Return every number of a sample by the name of its column.
 
-    What the line did not say has no name here. States become 1 and 0 under ``.on`` and
-    ``.online``; clusters of the GPU are numbered under ``gpu.frequency_hertz``.
-
-    Args:
-        sample: A parsed line.
-
-    Returns:
-        Path to number, for instance ``rails.VDD_IN.instant_watts`` or ``cpu.3.online``.
+    A value that the line does not contain has no name here. States become 1 and 0.
 
     >>> from .tegrastats import parse_line
     >>> flatten(parse_line("RAM 1/2MB CPU [5%@729,off] NVDLA0 off tj@40C VDD_IN 5139mW/4890mW"))
@@ -22,40 +36,57 @@ def flatten(sample: Sample) -> dict[str, float]:
 'dla.0.on': 0, 'temperatures_celsius.tj': 40.0, 'rails.VDD_IN.instant_watts': 5.139, \
 'rails.VDD_IN.average_watts': 4.89}
     """
-    named: dict[str, float | None] = {}
-    for part in ("ram", "swap", "iram", "emc"):
-        record = getattr(sample, part)
-        if record is not None:
-            for field, value in record:
-                named[f"{part}.{field}"] = value
-    for core in sample.cpu:
-        named[f"cpu.{core.core}.online"] = int(core.online)
-        named[f"cpu.{core.core}.utilization_ratio"] = core.utilization_ratio
-        named[f"cpu.{core.core}.frequency_hertz"] = core.frequency_hertz
-    named["edp_limit_hertz"] = sample.edp_limit_hertz
-    if sample.gpu is not None:
-        named["gpu.utilization_ratio"] = sample.gpu.utilization_ratio
-        for cluster, hertz in enumerate(sample.gpu.frequency_hertz):
-            named[f"gpu.frequency_hertz.{cluster}"] = hertz
-        for cluster, ratio in enumerate(sample.gpu.cluster_utilization_ratio):
-            named[f"gpu.cluster_utilization_ratio.{cluster}"] = ratio
-    for name, engine in sample.engines.items():
-        _flatten_engine(f"engines.{name}", engine, named)
-    for dla in sample.dla:
-        _flatten_engine(f"dla.{dla.core}", dla, named)
-    for zone, celsius in sample.temperatures_celsius.items():
-        named[f"temperatures_celsius.{zone}"] = celsius
-    for zone, maximum in sample.temperatures_max_celsius.items():
-        named[f"temperatures_max_celsius.{zone}"] = maximum
-    for name, rail in sample.rails.items():
-        for field, watts in rail:
-            named[f"rails.{name}.{field}"] = watts
-    named.update(sample.beside())
-    return {name: value for name, value in named.items() if value is not None}
+    named: dict[str, Any] = {}
+    for part in _ROWS:
+        value = getattr(sample, part)
+        if isinstance(value, dict):
+            for label, record in value.items():
+                _flatten(part, label, record, named)
+        elif isinstance(value, tuple):
+            for record in value:
+                _flatten(part, record.core, record, named)
+        elif value is not None:
+            _flatten(part, "", value, named)
+    if isinstance(sample, GpuSample):
+        _flatten_gpu(sample, named)
+    return {column: value for column, value in named.items() if value is not None}
 
 
-def _flatten_engine(path: str, engine: Engine, named: dict[str, float | None]) -> None:
-    if engine.state is not None:
-        named[f"{path}.on"] = int(engine.state == "on")
-    named[f"{path}.utilization_ratio"] = engine.utilization_ratio
-    named[f"{path}.frequency_hertz"] = engine.frequency_hertz
+def _flatten(part: str, label: str | int, record: Any, named: dict[str, Any]) -> None:
+    for field, row, column in _columns(part, label, type(record)):
+        value = getattr(record, field) if field else record
+        if row.dtype == "boolean":
+            value = _STATES[value]
+        elif isinstance(value, tuple):
+            named.update((row.column(cluster), one) for cluster, one in enumerate(value))
+            continue
+        named[column] = value
+
+
+@lru_cache(1024)
+def _columns(part: str, label: str | int, kind: type) -> tuple[tuple[str, Signal, str], ...]:
+    """Return attribute, row and column of each number of a kind of record."""
+    known = {"", *(name for base in kind.__mro__ for name in getattr(base, "__annotations__", ()))}
+    rows = _ROWS[part].items()
+    return tuple((field, row, row.column(label)) for field, row in rows if field in known)
+
+
+def _flatten_gpu(sample: GpuSample, named: dict[str, Any]) -> None:
+    """Add the numbers of a GPU that a board does not have."""
+    memory, energy = sample.memory, sample.energy
+    named[signals.GPU_POWER_LIMIT.column()] = sample.power_limit_watts
+    named[signals.GPU_PERFORMANCE_STATE.column()] = sample.performance_state
+    named[signals.FAN_SPEED.column("gpu")] = sample.fan_speed_ratio
+    if memory is not None:
+        named[signals.GPU_MEMORY_USED.column()] = memory.used_bytes
+        named[signals.GPU_MEMORY_TOTAL.column()] = memory.total_bytes
+        named[signals.GPU_MEMORY_ACTIVE.column()] = memory.active_ratio
+    if energy is not None:
+        middle_ns = (energy.begin_ns + energy.end_ns) / 2
+        named[signals.RAIL_COUNTER.column("GPU")] = energy.joules
+        named[signals.RAIL_COUNTER_AFTER.column("GPU")] = (middle_ns - sample.at_ns) / 1e9
+        named[signals.RAIL_COUNTER_READ.column("GPU")] = (energy.end_ns - energy.begin_ns) / 1e9
+    for kind, is_active in sample.throttling.items():
+        named[signals.THROTTLE_ACTIVE.column(kind)] = int(is_active)
+    for kind, events in sample.throttle_events.items():
+        named[signals.THROTTLE_EVENTS.column(kind)] = events

@@ -249,7 +249,3 @@ class Sample(Record):
     rails: dict[str, Rail] = {}
     unparsed: tuple[str, ...] = ()
     source_line: str | None = None
-
-    def beside(self) -> dict[str, float]:
-        """Name the numbers that a sample of another kind has beside these; here there are none."""
-        return {}

@@ -45,7 +45,6 @@ class Family:
     name: str
     kind: Kind
     help: str
-    labels: tuple[str, ...] = ()
     chart: str | None = None
     after: str | None = None
 
@@ -62,6 +61,7 @@ class Signal:
         dtype: pandas type of the column in a table.
         chart: Where it is drawn; None if it is shown nowhere, on purpose.
         kept: Whether the metric stays on the page while the source is silent.
+        after: Name of the metric that it follows on the page; default: the row before it.
     """
 
     template: str
@@ -72,6 +72,7 @@ class Signal:
     dtype: Dtype = "float64"
     chart: str | None = None
     kept: bool = False
+    after: str | None = None
     head: str = field(init=False)
     tail: str = field(init=False)
     label: str | None = field(init=False)
@@ -85,9 +86,12 @@ class Signal:
         object.__setattr__(self, "label", label if brace else None)
 
     @property
-    def kind(self) -> Kind:
-        """Type of the metric."""
-        return "counter" if self.weight is COUNTED else "gauge"
+    def metric(self) -> Family | None:
+        """The metric that this row describes; None if it has none, or another row describes it."""
+        if self.family is None or not self.help:
+            return None
+        kind: Kind = "counter" if self.weight is COUNTED else "gauge"
+        return Family(self.family, kind, self.help, self.chart, self.after)
 
     def column(self, of: object = "") -> str:
         """Return the name of the column of one core, rail, zone …, or of the only one.
@@ -195,7 +199,7 @@ THROTTLE_EVENTS = Signal("throttle.{kind}.events", "tegra_throttle_events_total"
 THROTTLE_ACTIVE = Signal("throttle.{kind}.active", weight=AT_MOMENT, dtype="boolean")
 POWER_MODE = Signal("power_mode.number", weight=AT_MOMENT, dtype="Int64")
 FAN_SPEED = Signal("fans.{fan}.speed_ratio", "tegra_fan_speed_ratio", "Speed of a fan as a share of its full speed.", weight=AT_MOMENT)
-DLA_TRACE_ERRORS = Signal("dla.trace.{reason}", "tegrascope_dla_trace_errors_total", "What did not go by the book in the trace of the DLA, by reason.", weight=COUNTED, dtype="Int64")
+DLA_TRACE_ERRORS = Signal("dla.trace.{reason}", "tegrascope_dla_trace_errors_total", "What did not go by the book in the trace of the DLA, by reason.", weight=COUNTED, dtype="Int64", after="tegrascope_root_fields_missing")
 # fmt: on
 
 SIGNALS: Final[tuple[Signal, ...]] = tuple(

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from tegrascope.daemon.export.metrics import TABLE
+from tegrascope.daemon.export.rows import METRICS
 from tools.dashboards.catalog import UNSHOWN
 
 ROOT = Path(__file__).parents[1]
 DASHBOARDS = sorted(ROOT.glob("grafana/dashboards/*.json"))
 SERIES = {"histogram": ("_bucket", "_count", "_sum"), "summary": ("", "_count", "_sum")}
-EXPORTED = {family.name + suffix for family in TABLE for suffix in SERIES.get(family.kind, ("",))}
+EXPORTED = {family.name + suffix for family in METRICS for suffix in SERIES.get(family.kind, ("",))}
 RECORDED = {
     rule["record"]
     for path in ROOT.glob("grafana/prometheus/rules/*.yml")
@@ -85,7 +85,7 @@ def test_every_exported_metric_is_shown():
     shown = set().union(*(metrics(query) for path in DASHBOARDS for query in queries(read(path))))
     families = {
         family.name: {family.name + end for end in SERIES.get(family.kind, ("",))}
-        for family in TABLE
+        for family in METRICS
     }
     unshown = {name for name, series in families.items() if not series & shown}
     assert unshown == set(UNSHOWN)

@@ -1,1 +1,1 @@
-"""Snapshot of the present state and the metric page made from it."""
+"""The metric page and the state it is made from. No measuring, no HTTP."""

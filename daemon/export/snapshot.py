@@ -74,6 +74,7 @@ class SourceState:
         restarts: Times the source was started again.
         lines_unparsed: Lines that were no record, by reason.
         tokens_unparsed: Words of records that were not understood.
+        columns_unknown: Values of companions that no signal describes.
         lacks_root: Whether the newest sample has nothing of what only root is shown; ``None``
             for a source that knows no such thing.
     """
@@ -85,6 +86,7 @@ class SourceState:
     restarts: int = 0
     lines_unparsed: Mapping[str, int] = field(default_factory=dict)
     tokens_unparsed: int = 0
+    columns_unknown: int = 0
     lacks_root: bool | None = None
 
     def is_fresh(self, now_ns: int) -> bool:
@@ -138,9 +140,7 @@ class Snapshot:
         sources: Telemetry sources.
         rail_joules: Energy since the start, by rail.
         module_joules: Energy of the module; ``None`` where the board's rule is not known.
-        throttle_events: How often throttling began, by kind.
-        beside: What companions of the telemetry told with the newest sample, by column, where
-            its line did not.
+        values: Numbers of the newest sample by column, those of companions included.
         companions_up: Whether each companion knew of no problem at the newest sample, by name.
         trips_celsius: Lowest trip point of the board, by zone and kind.
         limits: What the configuration holds the board to.
@@ -158,8 +158,7 @@ class Snapshot:
     sources: tuple[SourceState, ...] = ()
     rail_joules: Mapping[str, float] = field(default_factory=dict)
     module_joules: float | None = None
-    throttle_events: Mapping[str, int] = field(default_factory=dict)
-    beside: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, float] = field(default_factory=dict)
     companions_up: Mapping[str, bool] = field(default_factory=dict)
     trips_celsius: Mapping[tuple[str, str], float] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)

@@ -4,11 +4,11 @@ Whatever counts throttling writes two columns a kind: ``throttle.KIND.events``, 
 until then, and, where a sample can tell, ``throttle.KIND.active``, whether it goes on.
 """
 
-import re
 from collections.abc import Mapping
 from itertools import pairwise
 from math import isnan
 
+from ...parsers.signals import THROTTLE_ACTIVE, THROTTLE_EVENTS
 from .run_report import Span
 from .slices import Cut
 
@@ -17,8 +17,6 @@ CAPS = frozenset({"board_limit", "reliability", "sw_power_cap"})
 server GPU at full load runs so by design. They are counted and shown, and raise no flag; where
 they make the clock wander, the run is not steady for that."""
 
-_EVENTS = re.compile(r"throttle\.(\w+)\.events")
-
 
 def counts(values: Mapping[str, float]) -> dict[str, int]:
     """Return the events until now, by kind, of one sample.
@@ -26,8 +24,7 @@ def counts(values: Mapping[str, float]) -> dict[str, int]:
     >>> counts({"throttle.hw_thermal.events": 2.0, "gpu.utilization_ratio": 0.5})
     {'hw_thermal': 2}
     """
-    found = ((_EVENTS.fullmatch(name), value) for name, value in values.items())
-    return {match[1]: int(value) for match, value in found if match is not None}
+    return {kind: int(value) for kind, value in THROTTLE_EVENTS.by_label(values).items()}
 
 
 def in_window(cut: Cut, window: Span) -> dict[str, int] | None:
@@ -47,18 +44,17 @@ def in_window(cut: Cut, window: Span) -> dict[str, int] | None:
     inside = cut.inside(window.begin_ns, window.end_ns)
     around = range(max(inside.start - 1, 0), min(inside.stop + 1, len(cut.times_ns)))
     found: dict[str, int] = {}
-    for name, column in cut.columns.items():
-        match = _EVENTS.fullmatch(name)
-        known = [] if match is None else [i for i in around if not isnan(column[i])]
-        if match is None or not known:
+    for kind, column in THROTTLE_EVENTS.by_label(cut.columns).items():
+        known = [i for i in around if not isnan(column[i])]
+        if not known:
             continue
-        active = cut.columns.get(f"throttle.{match[1]}.active")
+        active = cut.columns.get(THROTTLE_ACTIVE.column(kind))
         going_on = active is not None and active[known[0]] == 1
         steps = (
             column[b] - column[a] if column[b] >= column[a] else column[b]
             for a, b in pairwise(known)
         )
-        found[match[1]] = int(sum(steps)) + going_on
+        found[kind] = int(sum(steps)) + going_on
     return found or None
 
 

@@ -335,7 +335,7 @@ class Service:
         self.ledger.update(
             environment=environment_of(config, collector.source.is_live),
             trips_celsius={} if self._board_root is None else read_trips(self._board_root),
-            beside={},
+            values={},
             companions_up={},
         )
         self._feed = TelemetryFeed(

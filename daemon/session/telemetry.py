@@ -11,14 +11,16 @@ from ...parsers.errors import Mendable
 from ...parsers.flat import flatten
 from ...parsers.privilege import has_root_fields
 from ...parsers.records import Sample
+from ...parsers.signals import split
 from ..export.snapshot import SourceState
 from ..export.state import Ledger
 from ..measure.energy import EnergyCounters
 from ..measure.run_report import Environment
-from ..measure.throttle import counts
 from ..measure.timeline import Timeline
 
 _LOG = logging.getLogger(__name__)
+# Names may come from outside; no log grows without end.
+_TOLD_AT_MOST = 256
 
 
 class TelemetryFeed:
@@ -63,6 +65,7 @@ class TelemetryFeed:
         self._latest: Stamped[Sample] | None = None
         self._about: About | None = None
         self._told: set[str] = set()
+        self._columns_unknown = 0
         # An older state must not be shown over a newer one.
         self._showing = threading.Lock()
         energy.rule = rule
@@ -119,8 +122,7 @@ class TelemetryFeed:
         self._lines_until_sample = self._collector.lines
         values = flatten(sample.value)
         told, companions_up = self._read_companions()
-        beside = {name: value for name, value in told.items() if name not in values}
-        values.update(beside)
+        values.update((name, value) for name, value in told.items() if name not in values)
         if self._collector.about is not self._about:
             self._describe(self._collector.about)
         # The counters first: who waits on the timeline may look at them at once.
@@ -135,8 +137,7 @@ class TelemetryFeed:
                 sources=(self._state(),),
                 rail_joules=self._energy.rails,
                 module_joules=self._energy.module_joules,
-                throttle_events=counts(values),
-                beside=beside,
+                values=values,
                 companions_up=companions_up,
                 dla_occupancy=self._occupancy(begin_ns, sample.monotonic_ns),
             )
@@ -149,13 +150,28 @@ class TelemetryFeed:
         found: dict[str, float] = {}
         well: dict[str, bool] = {}
         for companion in reversed(self._companions):
-            found.update(companion.columns())
+            columns = companion.columns()
+            self._count_unknown(companion.name, columns)
+            found.update(columns)
             problem = companion.problem
             well[companion.name] = problem is None
             if problem is not None and problem not in self._told:
                 self._told.add(problem)
                 _LOG.warning("%s: %s", companion.name, problem)
         return found, well
+
+    def _count_unknown(self, companion: str, columns: Mapping[str, float]) -> None:
+        for column in columns:
+            if split(column) is None:
+                self._columns_unknown += 1
+                if column not in self._told and len(self._told) < _TOLD_AT_MOST:
+                    self._told.add(column)
+                    _LOG.warning(
+                        "%s: no signal has the column %s: it gets no metric; declare it in "
+                        "parsers/signals.py",
+                        companion,
+                        column,
+                    )
 
     def _describe(self, about: About | None) -> None:
         """Take over what a source says of the machine; the configuration knows better."""
@@ -189,6 +205,7 @@ class TelemetryFeed:
             restarts=collector.source.restarts,
             lines_unparsed=dict(collector.unparsed),
             tokens_unparsed=collector.tokens_unparsed,
+            columns_unknown=self._columns_unknown,
             lacks_root=self._lacks_root(),
         )
 

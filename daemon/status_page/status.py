@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import __version__
 from ..export.snapshot import SourceState, WorkloadState
+from ..measure.throttle import counts
 
 if TYPE_CHECKING:
     from ..http import Serving
@@ -43,7 +44,7 @@ def status_of(serving: "Serving") -> dict[str, Any]:
             "write_errors": snapshot.store_write_errors,
             "free_bytes": snapshot.store_free_bytes,
         },
-        "throttle_events": dict(snapshot.throttle_events),
+        "throttle_events": counts(snapshot.values),
         "workloads": [_workload(state) for state in snapshot.workloads.values()],
         "skipped": dict(snapshot.skipped),
     }

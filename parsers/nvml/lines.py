@@ -85,26 +85,6 @@ class GpuSample(Sample):
     throttling: dict[str, bool] = {}
     throttle_events: dict[str, NonNegativeInt] = {}
 
-    def beside(self) -> dict[str, float]:
-        """Name the numbers for which a Sample has no place."""
-        named: dict[str, float | None] = {
-            f"gpu_memory.{field}": value for field, value in self.memory or ()
-        }
-        named["gpu.power_limit_watts"] = self.power_limit_watts
-        named["gpu.performance_state"] = self.performance_state
-        named["fans.gpu.speed_ratio"] = self.fan_speed_ratio
-        if self.energy is not None:
-            middle_ns = (self.energy.begin_ns + self.energy.end_ns) / 2
-            named["rails.GPU.counter_joules"] = self.energy.joules
-            named["rails.GPU.counter_after_seconds"] = (middle_ns - self.at_ns) / 1e9
-            read_ns = self.energy.end_ns - self.energy.begin_ns
-            named["rails.GPU.counter_read_seconds"] = read_ns / 1e9
-        for kind, is_active in self.throttling.items():
-            named[f"throttle.{kind}.active"] = int(is_active)
-        for kind, events in self.throttle_events.items():
-            named[f"throttle.{kind}.events"] = events
-        return {name: value for name, value in named.items() if value is not None}
-
 
 THROTTLES = {
     0x004: "sw_power_cap",

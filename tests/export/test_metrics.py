@@ -8,8 +8,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tegrascope.collectors.base import Stamped
-from tegrascope.daemon.export.metrics import TABLE, families
+from tegrascope.daemon.export.metrics import families
 from tegrascope.daemon.export.page import Page
+from tegrascope.daemon.export.rows import METRICS
 from tegrascope.daemon.export.snapshot import Snapshot, SourceState, WorkloadState
 from tegrascope.daemon.export.state import Ledger
 from tegrascope.daemon.measure.run_report import (
@@ -22,6 +23,7 @@ from tegrascope.daemon.measure.run_report import (
     Utilization,
 )
 from tegrascope.daemon.settings.config import Limits
+from tegrascope.parsers.flat import flatten
 from tegrascope.parsers.inference.events import Inferences
 from tegrascope.parsers.inference.placement import Built, Placement
 from tegrascope.parsers.nvml.lines import GpuMemory, GpuSample
@@ -46,7 +48,6 @@ TRACED = {
     "dla.0.firmware_ratio": 0.75,
     "dla.0.tasks": 900.0,
     "dla.trace.lost": 3.0,
-    "throttle.oc1.events": 1.0,
 }
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
@@ -108,18 +109,18 @@ def full_ledger() -> Ledger:
         Snapshot(
             environment=Environment(board="AGX Orin"),
             sources=(source,),
-            throttle_events={"hw_thermal": 2},
             rail_joules={"VDD_CPU_CV": 12.5},
             module_joules=30.0,
             dla_occupancy={0: 0.5},
-            beside={
+            values={
+                **flatten(sample),
                 **TRACED,
                 "dla.0.powered_seconds": 12.5,
                 "dla.0.powered_ratio": 0.75,
                 "cooling.pwm-fan.state_ratio": 0.5,
                 "fans.pwmfan.speed_ratio": 0.2,
                 "ram.available_bytes": 1 << 30,
-                "throttle.oc1.events": 4.0,
+                "throttle.hw_thermal.events": 2.0,
             },
             companions_up={"sysfs": True},
             trips_celsius={("cpu", "passive"): 99.0},
@@ -159,7 +160,7 @@ def test_every_name_of_the_table_is_on_a_full_page():
         f"{one.name}{'_total' * (one.type == 'counter')}{'_info' * (one.type == 'info')}"
         for one in made
     ]
-    assert names == [family.name for family in TABLE]
+    assert names == [family.name for family in METRICS]
 
 
 def test_numbers_of_the_line_stand_under_their_names():
@@ -188,7 +189,7 @@ def test_trace_of_the_dla_stands_beside_what_tegrastats_says():
     assert found["tegra_dla_busy_ratio{core=0,source=tegrastats}"] == 0.42
     assert found["tegra_dla_busy_seconds_total{core=0,source=ftrace}"] == 12.5
     assert found["tegra_dla_tasks_total{core=0}"] == 900
-    assert found["tegrascope_dla_trace_troubles_total{reason=lost}"] == 3
+    assert found["tegrascope_dla_trace_errors_total{reason=lost}"] == 3
     later = series(ledger.snapshot, now_ns=200 * S)
     assert not any("ftrace" in name or "dla_tasks" in name for name in later)
 
@@ -201,7 +202,7 @@ def test_a_gpu_with_memory_of_its_own_has_more():
     assert found["tegra_fan_speed_ratio{fan=gpu}"] == 0.33
     assert found["tegra_throttle_events_total{kind=hw_thermal}"] == 2
     line = SourceState("tegrastats", latest=Stamped(100 * S, 5000 * S, parse_line(LINE)))
-    board = series(Snapshot(sources=(line,)))
+    board = series(Snapshot(sources=(line,), values=flatten(parse_line(LINE))))
     assert "tegra_ram_used_bytes{}" in board
     assert not any(
         name.startswith(("tegra_gpu_memory", "tegra_fan", "tegra_throttle")) for name in board

@@ -21,7 +21,7 @@ UNITS = frozenset(
 
 COUNTED = frozenset(
     {"active", "errors", "events", "failures", "flag", "inferences", "layers", "missing", "online",
-     "restarts", "runs", "samples", "skipped", "tasks", "troubles", "unparsed", "up"}
+     "restarts", "runs", "samples", "skipped", "tasks", "unparsed", "unknown", "up"}
 )  # fmt: skip
 """What stands at the end of a name without a unit: things counted, and states of 0 or 1."""
 

@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from tegrascope.daemon.export.metrics import TABLE
+from tegrascope.daemon.export.rows import METRICS
 from tests.export.test_metrics import OPENMETRICS, full_ledger, page_of
 from tests.monitoring.names import COUNTED, LABELS, MOST_VALUES, UNITS, lint
 
@@ -218,7 +218,7 @@ def test_the_page_keeps_its_rules():
 
 def test_no_rule_is_wider_than_it_has_to_be():
     """Every unit, every thing that is counted and every label that may be is one that there is."""
-    names = [row.name.removesuffix("_total").removesuffix("_info") for row in TABLE]
+    names = [row.name.removesuffix("_total").removesuffix("_info") for row in METRICS]
     assert {unit for unit in UNITS if not any(name.endswith(f"_{unit}") for name in names)} == set()
     ends = {name.rpartition("_")[2] for name in names}
     assert COUNTED - ends == set()

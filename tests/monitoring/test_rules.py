@@ -6,7 +6,7 @@ import subprocess
 import pytest
 import yaml
 
-from tegrascope.daemon.export.metrics import TABLE
+from tegrascope.daemon.export.rows import METRICS
 from tests.monitoring.rule_files import (
     CASES,
     ROOT,
@@ -22,7 +22,7 @@ from tests.monitoring.servers import needs_alertmanager, needs_prometheus
 KINDS = ("fires", "does not fire", "resolves")
 SECTIONS = ("Meaning", "Impact", "Diagnosis", "Mitigation")
 SERIES = {"histogram": ("_bucket", "_count", "_sum")}
-EXPORTED = {family.name + suffix for family in TABLE for suffix in SERIES.get(family.kind, ("",))}
+EXPORTED = {family.name + suffix for family in METRICS for suffix in SERIES.get(family.kind, ("",))}
 RECORDED = {rule["record"] for path in RULES for rule in read_rules(path) if "record" in rule}
 OF_ALERTS = [path for path in CASES if path.stem != "recording"]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tegrascope.parsers import signals
-from tegrascope.parsers.signals import SIGNALS, Signal
+from tegrascope.parsers.signals import COUNTED, SIGNALS, Signal
 
 
 @pytest.mark.parametrize("row", SIGNALS, ids=lambda row: row.template)
@@ -24,7 +24,7 @@ def test_rows_of_one_metric_share_its_labels_and_kind() -> None:
     shapes: dict[str, set[object]] = {}
     for row in SIGNALS:
         if row.family is not None:
-            shape = (row.kind, row.label, tuple(row.fixed), row.kept)
+            shape = (row.weight is COUNTED, row.label, tuple(row.fixed), row.kept)
             shapes.setdefault(row.family, set()).add(shape)
     assert {name for name, found in shapes.items() if len(found) > 1} == set()
 

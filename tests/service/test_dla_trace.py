@@ -56,6 +56,6 @@ def test_dead_reader_takes_its_figures_along(start, kernel):
     reader = daemon.child("dla_reader")
     assert reader is not None
     os.kill(reader, 9)
-    gap = 'tegrascope_dla_trace_troubles_total{reason="gap"'
+    gap = 'tegrascope_dla_trace_errors_total{reason="gap"'
     assert daemon.wait_for(lambda: daemon.metric(gap)) == 1
     assert daemon.wait_for(lambda: (daemon.metric(series) or 0) > before + 5)

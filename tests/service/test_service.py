@@ -419,8 +419,8 @@ def test_files_of_a_board_stand_beside_its_lines(service_of, tmp_path, monkeypat
     assert snapshot.trips_celsius["cpu", "passive"] == 70
     wait_for(lambda: service.ledger.snapshot.companions_up == {"sysfs": True})
     set_powered(root, 1, 2500)
-    wait_for(lambda: service.ledger.snapshot.beside["dla.1.powered_seconds"] == 2.5)
-    assert service.ledger.snapshot.throttle_events["oc3"] == 27390
+    wait_for(lambda: service.ledger.snapshot.values["dla.1.powered_seconds"] == 2.5)
+    assert service.ledger.snapshot.values["throttle.oc3.events"] == 27390
     wait_for(lambda: (service.ledger.snapshot.store_free_bytes or 0) > 0)
     assert environment.power_mode == "MODE_30W"
     (root / "var/lib/nvpmodel/status").write_text("pmode:0000 fmode:quiet")
@@ -429,7 +429,8 @@ def test_files_of_a_board_stand_beside_its_lines(service_of, tmp_path, monkeypat
     wait_for(lambda: service.problem() is None)
     left = service.ledger.snapshot
     assert (left.environment.board, left.environment.l4t) == ("mine", None)
-    assert (left.beside, left.companions_up, left.trips_celsius) == ({}, {}, {})
+    assert "dla.1.powered_seconds" not in left.values
+    assert (left.companions_up, left.trips_celsius) == ({}, {})
 
 
 def test_the_configurations_board_wins(service_of, tmp_path):

@@ -107,7 +107,8 @@ DAEMON = Row(
             "timeseries",
             "What was not understood",
             "In the last hour: lines that were no record by reason, words of records that are not "
-            "known, and what did not go by the book in the trace of the DLA.",
+            "known, columns that no signal describes, and what did not go by the book in the "
+            "trace of the DLA.",
             (
                 Query(
                     f"increase(tegrascope_lines_unparsed_total{{{SEL}}}[1h])",
@@ -115,8 +116,9 @@ DAEMON = Row(
                     "every line was a record",
                 ),
                 Query(f"increase(tegrascope_tokens_unparsed_total{{{SEL}}}[1h])", "words"),
+                Query(f"increase(tegrascope_columns_unknown_total{{{SEL}}}[1h])", "columns"),
                 Query(
-                    f"increase(tegrascope_dla_trace_troubles_total{{{SEL}}}[1h])",
+                    f"increase(tegrascope_dla_trace_errors_total{{{SEL}}}[1h])",
                     "trace: {{reason}}",
                     NO_TRACE,
                 ),
