@@ -1,6 +1,5 @@
 """The records of one recorded log, and where times that a person wrote down lie among them."""
 
-import re
 from array import array
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -9,6 +8,7 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
+from ..parsers import signals
 from .log_clock import LogClock, Stretch, stretches
 from .measure.slices import Cut
 
@@ -17,9 +17,13 @@ Floats = NDArray[np.float64]
 
 _SECOND_NS = 1_000_000_000
 _MOST_ASSUMED = 0.1
-_WANTED = re.compile(
-    r"rails\..+\.instant_watts|temperatures_celsius\..+|gpu\..+|emc\..+|dla\..+"
-    r"|cpu\.\d+\.(utilization_ratio|frequency_hertz)"
+# The signals of tegrastats that a report of a run is made from.
+_OF_RUNS = frozenset(
+    {
+        *(signals.CPU_LOAD, signals.CPU_FREQUENCY, signals.EMC_LOAD, signals.EMC_FREQUENCY),
+        *(signals.GPU_LOAD, signals.GPU_FREQUENCY, signals.DLA_ON, signals.DLA_LOAD),
+        *(signals.DLA_FREQUENCY, signals.TEMPERATURE, signals.RAIL_POWER),
+    }
 )
 
 
@@ -57,7 +61,9 @@ class RecordedLog:
         rows = self._around(begin_ns, end_ns)
         part = self.rows.iloc[rows]
         columns = {}
-        for name in filter(_WANTED.fullmatch, part.columns):
+        for name in part.columns:
+            if (signals.split(name) or (None,))[0] not in _OF_RUNS:
+                continue
             column = part[name].to_numpy(np.float64, na_value=np.nan)
             if not np.isnan(column).all():
                 columns[name] = array("d", column.tobytes())

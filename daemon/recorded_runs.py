@@ -12,10 +12,10 @@ import pandas
 from .. import __version__
 from ..collectors.board.boards import RailRule, find_rail_rule, rail_rules
 from ..parsers.errors import Mendable
+from ..parsers.signals import RAIL_POWER
 from .given_runs import Given, GivenRun
 from .log_clock import Place
 from .measure.correlate import correlate
-from .measure.energy import rail_columns
 from .measure.run_report import Environment, RunReport, Span
 from .measure.run_trace import RunTrace
 from .recorded_log import RecordedLog, recorded_logs
@@ -228,7 +228,7 @@ def _report(
     if one.reason is None:
         trace.begins["steady"], trace.ends["steady"] = span.begin_ns, span.end_ns
         cut = log.cut(span.begin_ns, span.end_ns)
-        rule = rule or find_rail_rule(rail_columns(cut.columns))
+        rule = rule or find_rail_rule(RAIL_POWER.by_label(cut.columns))
         clock_seconds = log.clock_seconds(span.begin_ns, span.end_ns)
     if clock_seconds is not None:
         clock_seconds += max(one.begin.error_ns, one.end.error_ns) / 1e9

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from ...parsers.signals import POWER_MODE
 from .kernel_file import Column, KernelFile, Reading, read_number, read_text
 from .readers import clocks_locked
 
@@ -58,7 +59,7 @@ class PowerModeNumber:
         """Yield it."""
         mode = mode_of(text)
         if mode is not None:
-            yield "power_mode.number", float(mode)
+            yield POWER_MODE.column(), float(mode)
 
 
 def find_power_mode(root: Path) -> Iterator[Reading]:

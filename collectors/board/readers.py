@@ -6,6 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...parsers.signals import (
+    DLA_FREQUENCY,
+    DLA_POWERED,
+    DLA_POWERED_SECONDS,
+    EMC_FREQUENCY,
+    FAN_SPEED,
+    GPU_FREQUENCY,
+    RAM_AVAILABLE,
+    Signal,
+)
 from ..base import SYSTEM_CLOCK, Clock
 from .kernel_file import Column, KernelFile, Reading, Scaled, read_number, read_text, to_number
 
@@ -24,7 +34,7 @@ def find_fans(root: Path) -> Iterator[Reading]:
             found = _PWM.fullmatch(path.name)
             if name and name.isprintable() and found is not None:
                 fan = name if found[1] == "1" else f"{name}{found[1]}"
-                yield Scaled(KernelFile(path), f"fans.{fan}.speed_ratio", _FULL, most=1.0)
+                yield Scaled(KernelFile(path), FAN_SPEED.column(fan), _FULL, most=1.0)
 
 
 _FIELD = "MemAvailable:"
@@ -46,7 +56,7 @@ class MemoryAvailable:
             if line.startswith(_FIELD):
                 kibibytes = to_number(line.removeprefix(_FIELD).removesuffix("kB").strip())
                 if kibibytes is not None and kibibytes >= 0:
-                    yield "ram.available_bytes", kibibytes * 1024
+                    yield RAM_AVAILABLE.column(), kibibytes * 1024
                 return
 
 
@@ -101,34 +111,36 @@ def _ticks(root: Path) -> tuple[int, int] | None:
     return sum(numbers) - numbers[_IDLE] - numbers[_WAITING], sum(numbers)
 
 
-_NAMES = (
+# The number in a device's name, else the last of each row, is the label.
+_CLOCKS = (
     # 17000000.ga10b, 17000000.gv11b, 17000000.gp10b and 57000000.gpu; gpu-gpc-0 on Thor.
-    (re.compile(r"[0-9a-f]+\.(?:gpu|g[a-z]\d+b)"), "gpu.frequency_hertz.0"),
-    (re.compile(r"gpu-gpc-([0-9])"), "gpu.frequency_hertz.{}"),
-    (re.compile(r"(?:[0-9a-f]+\.)?emc"), "emc.frequency_hertz"),
-    (re.compile(r"[0-9a-f]+\.nvdla([0-9])"), "dla.{}.frequency_hertz"),
+    (re.compile(r"[0-9a-f]+\.(?:gpu|g[a-z]\d+b)"), GPU_FREQUENCY, "0"),
+    (re.compile(r"gpu-gpc-([0-9])"), GPU_FREQUENCY, ""),
+    (re.compile(r"(?:[0-9a-f]+\.)?emc"), EMC_FREQUENCY, ""),
+    (re.compile(r"[0-9a-f]+\.nvdla([0-9])"), DLA_FREQUENCY, ""),
 )
 
 
-def column_of(device: str) -> str | None:
-    """Return the column of a device's clock; ``None`` where it is none of those.
+def clock_of(device: str) -> tuple[Signal, str] | None:
+    """Return the signal and the label of a device's clock; None if it is none of those.
 
-    >>> column_of("17000000.gpu"), column_of("158c0000.nvdla1"), column_of("15340000.vic")
-    ('gpu.frequency_hertz.0', 'dla.1.frequency_hertz', None)
+    >>> [clock_of(name)[0].column(clock_of(name)[1]) for name in ("17000000.gpu", "1.nvdla1")]
+    ['gpu.frequency_hertz.0', 'dla.1.frequency_hertz']
     """
-    for pattern, column in _NAMES:
+    for pattern, signal, label in _CLOCKS:
         found = pattern.fullmatch(device)
         if found is not None:
-            return column.format(*found.groups())
+            return signal, "".join(found.groups()) or label
     return None
 
 
 def find_clocks(root: Path) -> Iterator[Reading]:
     """Yield the clocks that a frequency governor of the kernel knows, in hertz."""
     for device in sorted(root.glob("sys/class/devfreq/*")):
-        column = column_of(device.name)
-        if column is not None:
-            yield Scaled(KernelFile(device / "cur_freq"), column, most=1e11)
+        clock = clock_of(device.name)
+        if clock is not None:
+            signal, label = clock
+            yield Scaled(KernelFile(device / "cur_freq"), signal.column(label), most=1e11)
 
 
 def clocks_locked(root: Path) -> bool | None:
@@ -145,7 +157,7 @@ def clocks_locked(root: Path) -> bool | None:
     limits += [
         (read_number(device / "min_freq"), read_number(device / "max_freq"))
         for device in root.glob("sys/class/devfreq/*")
-        if (column_of(device.name) or "").startswith("gpu.")
+        if (clock_of(device.name) or (None,))[0] is GPU_FREQUENCY
     ]
     known = [(low, high) for low, high in limits if low is not None and high is not None]
     return all(low == high for low, high in known) if known else None
@@ -174,11 +186,11 @@ class PoweredTime:
         if number is None or number < 0:
             return
         seconds = number / 1000
-        yield f"dla.{self.core}.powered_seconds", seconds
+        yield DLA_POWERED_SECONDS.column(self.core), seconds
         before, self._latest = self._latest, (now_ns, seconds)
         if before is not None and now_ns > before[0] and seconds >= before[1]:
             share = (seconds - before[1]) / (now_ns - before[0]) * 1e9
-            yield f"dla.{self.core}.powered_ratio", min(share, 1.0)
+            yield DLA_POWERED.column(self.core), min(share, 1.0)
 
 
 def find_powered(root: Path) -> Iterator[Reading]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ...parsers.signals import RAM_AVAILABLE
 from ..base import SYSTEM_CLOCK, Clock
 from .facts import find_power_mode
 from .kernel_file import Reading
@@ -97,7 +98,7 @@ class SysfsCompanion:
         if columns is None:
             self._judge(reader)
             return {}
-        self._found_any = any(name != _OF_ANY_HOST for name in columns)
+        self._found_any = any(name != RAM_AVAILABLE.column() for name in columns)
         return columns
 
     def stop(self) -> None:
@@ -131,9 +132,6 @@ class SysfsCompanion:
             for reading in find(self._root):
                 if reading.file.path not in self._stuck:
                     yield reading
-
-
-_OF_ANY_HOST = "ram.available_bytes"
 
 
 _TIMES = 20

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...parsers.signals import COOLING_STATE, THROTTLE_ACTIVE, THROTTLE_EVENTS
 from .kernel_file import Column, KernelFile, Reading, Scaled, read_number, read_text, to_number
 
 _KINDS = ("passive", "active", "hot", "critical")
@@ -24,7 +25,7 @@ def find_cooling(root: Path) -> Iterator[Reading]:
             continue
         named[kind] = named.get(kind, 0) + 1
         name = kind if named[kind] == 1 else f"{kind}-{named[kind]}"
-        column = f"cooling.{name}.state_ratio"
+        column = COOLING_STATE.column(name)
         yield Scaled(KernelFile(device / "cur_state"), column, highest, most=1.0)
 
 
@@ -84,8 +85,8 @@ class ThrottleAlert:
         is_active = state > 0
         self._events += is_active and not self._was_active
         self._was_active = is_active
-        yield f"throttle.{self.kind}.active", float(is_active)
-        yield f"throttle.{self.kind}.events", float(self._events)
+        yield THROTTLE_ACTIVE.column(self.kind), float(is_active)
+        yield THROTTLE_EVENTS.column(self.kind), float(self._events)
 
 
 def find_over_current(root: Path) -> Iterator[Reading]:
@@ -100,7 +101,7 @@ def find_over_current(root: Path) -> Iterator[Reading]:
         for path in sorted(chip.glob("oc*_event_cnt")):
             found = _COUNTER.fullmatch(path.name)
             if found is not None and read_number(chip / f"{found[1]}_throt_en") != 0:
-                yield Scaled(KernelFile(path), f"throttle.{found[1]}.events")
+                yield Scaled(KernelFile(path), THROTTLE_EVENTS.column(found[1]))
 
 
 def find_alerts(root: Path) -> Iterator[Reading]:

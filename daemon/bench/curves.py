@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from math import floor, isnan, log10, nan
 from typing import TypeAlias
 
-from ..measure.energy import rail_columns, total
+from ...parsers.signals import RAIL_POWER
+from ..measure.energy import total
 from ..measure.slices import Cut
-from ..measure.utilization import gate_columns, load_columns, zone_columns
+from ..measure.utilization import gate_figures, load_figures, zone_figures
 from .result import ModelResult
 
 MOST_POINTS = 480
@@ -95,15 +96,15 @@ def bands_of(model: ModelResult, begin_ns: int) -> list[Band]:
 def panels_of(cut: Cut, model: ModelResult, begin_ns: int) -> list[Panel]:
     """Return power, load and temperature over time; what no sample told has no panel."""
     times = [(time - begin_ns) / 1e9 for time in cut.times_ns]
-    loads = {_load_name(name): column for name, column in load_columns(cut.columns).items()}
+    loads = {_load_name(name): column for name, (_, column) in load_figures(cut.columns).items()}
     told = {name.partition(" ")[0] for name in loads}
     loads |= {
         f"{core.upper()} on": column
-        for core, column in gate_columns(cut.columns).items()
+        for core, (_, column) in gate_figures(cut.columns).items()
         if core.upper() not in told and any(on > 0 for on in column)
     }
     percents = {name: [100 * ratio for ratio in column] for name, column in loads.items()}
-    zones = zone_columns(cut.columns)
+    zones = {zone: column for zone, (_, column) in zone_figures(cut.columns).items()}
     hottest = sorted(zones, key=lambda zone: -_highest(zones[zone]))[:MOST_ZONES]
     made = (
         _panel("Power, W", times, _watts(cut, model), from_zero=True),
@@ -125,7 +126,7 @@ def _load_name(signal: str) -> str:
 
 def _watts(cut: Cut, model: ModelResult) -> dict[str, Sequence[float]]:
     """Return the power of each rail, and of the module where its rule is known."""
-    rails = rail_columns(cut.columns)
+    rails = RAIL_POWER.by_label(cut.columns)
     summed = next((r.energy.total_rails for r in model.rounds if r.energy is not None), ())
     if len(summed) < 2 or not all(name in rails for name in summed):
         return dict(rails)

@@ -11,7 +11,7 @@ from ...parsers.inference.events import StageName
 from ..measure.run_report import Distribution, Flag, Interval, RunReport, Span
 from ..measure.run_trace import distribution
 from ..measure.slices import Cut
-from ..measure.utilization import clock_columns
+from ..measure.utilization import clock_figures
 from .measured import Figure
 from .result import ClockRange
 from .statistics import interval_half, mean_of_rounds, median_half_width
@@ -75,7 +75,7 @@ def clock_ranges(cut: Cut, window: Span) -> dict[str, tuple[float, float]]:
     inside = cut.inside((window.begin_ns + window.end_ns) // 2, window.end_ns)
     told = {
         name: [hertz for hertz in column[inside] if not isnan(hertz)]
-        for name, column in clock_columns(cut.columns).items()
+        for name, (_, column) in clock_figures(cut.columns).items()
     }
     return {name: (min(hertz), max(hertz)) for name, hertz in told.items() if hertz}
 

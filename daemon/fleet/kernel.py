@@ -3,6 +3,15 @@
 from collections.abc import Mapping
 
 from ...parsers.records import Sample
+from ...parsers.signals import (
+    COOLING_STATE,
+    DLA_POWERED,
+    DLA_POWERED_SECONDS,
+    FAN_SPEED,
+    RAM_AVAILABLE,
+    THROTTLE_ACTIVE,
+    THROTTLE_EVENTS,
+)
 
 THROTTLE_CELSIUS, CRITICAL_CELSIUS = 99.0, 104.5
 _RELEASE_CELSIUS = 97.0
@@ -38,10 +47,11 @@ class SimulatedKernel:
 
     def __init__(self) -> None:
         """Begin with counters at zero."""
-        self._columns: dict[str, float] = {f"throttle.{alarm}.events": 0.0 for alarm in _ALARMS}
-        for zone in _ZONES:
-            self._columns[f"throttle.{zone}_thermal.events"] = 0.0
-            self._columns[f"throttle.{zone}_thermal.active"] = 0.0
+        self._columns: dict[str, float] = {
+            THROTTLE_EVENTS.column(kind): 0.0
+            for kind in (*_ALARMS, *(f"{zone}_thermal" for zone in _ZONES))
+        }
+        self._columns.update((THROTTLE_ACTIVE.column(f"{zone}_thermal"), 0.0) for zone in _ZONES)
         self._seen_ns: int | None = None
 
     def see(self, at_ns: int, sample: Sample) -> None:
@@ -50,33 +60,33 @@ class SimulatedKernel:
         self._seen_ns = at_ns
         columns, celsius = self._columns, sample.temperatures_celsius
         for zone in _ZONES:
-            self._throttle(f"throttle.{zone}_thermal", celsius.get(zone))
+            self._throttle(f"{zone}_thermal", celsius.get(zone))
         low, high = _FAN_CELSIUS
         hottest = celsius.get("tj") or low
-        columns["fans.pwmfan.speed_ratio"] = round(
+        columns[FAN_SPEED.column("pwmfan")] = round(
             min(max((hottest - low) / (high - low), 0.0), 1.0), 2
         )
-        is_hot = float(any(columns[f"throttle.{zone}_thermal.active"] for zone in _ZONES))
+        is_hot = float(any(THROTTLE_ACTIVE.by_label(columns).values()))
         for cooler in _COOLERS:
-            columns[f"cooling.{cooler}.state_ratio"] = is_hot
+            columns[COOLING_STATE.column(cooler)] = is_hot
         for dla in sample.dla:
             powered = float(dla.state == "on")
-            name = f"dla.{dla.core}.powered_seconds"
+            name = DLA_POWERED_SECONDS.column(dla.core)
             columns[name] = columns.get(name, 0.0) + powered * seconds
-            columns[f"dla.{dla.core}.powered_ratio"] = powered
+            columns[DLA_POWERED.column(dla.core)] = powered
         if sample.ram is not None:
             free = sample.ram.total_bytes - sample.ram.used_bytes
-            columns["ram.available_bytes"] = float(free)
+            columns[RAM_AVAILABLE.column()] = float(free)
 
-    def _throttle(self, name: str, celsius: float | None) -> None:
+    def _throttle(self, kind: str, celsius: float | None) -> None:
         if celsius is None:
             return
-        active = self._columns[f"{name}.active"]
-        if not active and celsius >= THROTTLE_CELSIUS:
-            self._columns[f"{name}.events"] += 1
-            self._columns[f"{name}.active"] = 1.0
-        elif active and celsius < _RELEASE_CELSIUS:
-            self._columns[f"{name}.active"] = 0.0
+        active, events = THROTTLE_ACTIVE.column(kind), THROTTLE_EVENTS.column(kind)
+        if not self._columns[active] and celsius >= THROTTLE_CELSIUS:
+            self._columns[events] += 1
+            self._columns[active] = 1.0
+        elif self._columns[active] and celsius < _RELEASE_CELSIUS:
+            self._columns[active] = 0.0
 
     def start(self) -> None:
         """Do nothing: there is nothing to open."""

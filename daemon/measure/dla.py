@@ -1,27 +1,21 @@
 """What the trace of the DLA says of a window, and whether it agrees with what else is known."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import isnan
+from typing import TypeVar
 
+from ...parsers.signals import (
+    DLA_BUSY_SECONDS,
+    DLA_POWERED_SECONDS,
+    DLA_TASKS,
+    DLA_TRACE_ERRORS,
+    Signal,
+)
 from .run_report import Span, Utilization
 from .slices import Cut
 
-_CORE = re.compile(r"dla\.([0-9]+)\.([a-z_]+)")
-
 Step = tuple[int, int, float]
-
-
-def counters(cut: Cut, field: str) -> Mapping[str, Sequence[float]]:
-    """Return one counter of each DLA core: ``dla0``, ``dla1``.
-
-    Args:
-        cut: Samples.
-        field: Last part of the column's name, for instance ``busy_seconds``.
-    """
-    found = ((_CORE.fullmatch(name), column) for name, column in cut.columns.items())
-    return {f"dla{m[1]}": column for m, column in found if m is not None and m[2] == field}
 
 
 def steps(cut: Cut, column: Sequence[float], window: Span) -> list[Step]:
@@ -70,64 +64,30 @@ def share(counted: Sequence[Step], window: Span) -> Utilization | None:
     return Utilization(mean_ratio=min(mean, highest), max_ratio=highest)
 
 
-POWERED = "powered"
-"""What stands behind the core in the name of the signal, where a load has its source."""
-
-
-def powered(cut: Cut, window: Span) -> dict[str, Utilization]:
-    """Return the share of a window in which each DLA core was powered, by counter.
-
-    The counter is read with each sample, and taken to grow evenly between two of them. Where
-    samples do not reach an edge of the window, the share is that of the time between them.
-
-    Args:
-        cut: Samples of the window with a neighbour on each side.
-        window: The steady window.
-
-    Returns:
-        By signal, ``dla0:powered``; a core without a counter is not there, nor is one whose
-        counter began anew in the window.
-    """
-    return {
-        f"{core}:{POWERED}": told
-        for core, column in counters(cut, "powered_seconds").items()
-        if (told := share(steps(cut, column, window), window)) is not None
-    }
-
-
-def was_powered(cut: Cut, window: Span, device: str) -> bool | None:
-    """Tell whether a DLA core was powered at any time in a window; not even a burst is missed.
-
-    Args:
-        cut: Samples of the window with a neighbour on each side.
-        window: The steady window.
-        device: ``dla0`` or ``dla1``.
-
-    Returns:
-        ``None`` where no counter tells of all of the window.
-    """
-    column = counters(cut, "powered_seconds").get(device)
-    counted = [] if column is None else steps(cut, column, window)
-    if any(seconds != 0 for _, _, seconds in counted):
-        return True
-    return False if covers(counted, window) else None
-
-
 TRACED = "ftrace"
 """The source of busy time that is counted task by task."""
 
 SOURCES = (TRACED, "tegrastats", "firmware")
 """Sources of a DLA load, the truest first; the firmware tells of busy moments alone."""
 
+POWERED = "powered"
+"""What stands behind the core in the name of the signal, where a load has its source."""
+
 InFlight = Callable[[str, int, int], float]
 """Seconds of a stretch in which our own runs were in flight on a device."""
 
-_TROUBLE = re.compile(r"dla\.trace\.([a-z]+)")
+V = TypeVar("V")
+
 # A task counts when it has ended and its event has come along; then it was before the sample.
 _LAG_NS = 200_000_000
 _TOLERANCE_SECONDS, _TOLERANCE_RATIO = 0.02, 0.01
 # Time that the trace may have missed; a doubt between two cores is none.
 _MISSING = frozenset({"lost", "gap", "unmatched", "unparsed", "odd", "late"})
+
+
+def by_core(signal: Signal, columns: Mapping[str, V]) -> dict[str, V]:
+    """Return the columns of a signal by DLA core: ``dla0``, ``dla1``."""
+    return {f"dla{core}": column for core, column in signal.by_label(columns).items()}
 
 
 def busy(cut: Cut, window: Span) -> dict[str, Utilization]:
@@ -142,7 +102,7 @@ def busy(cut: Cut, window: Span) -> dict[str, Utilization]:
     """
     return {
         f"{core}:{TRACED}": told
-        for core, column in counters(cut, "busy_seconds").items()
+        for core, column in by_core(DLA_BUSY_SECONDS, cut.columns).items()
         if (told := share(steps(cut, column, window), window)) is not None
     }
 
@@ -158,7 +118,7 @@ def was_busy(cut: Cut, window: Span, device: str) -> bool | None:
     Returns:
         ``None`` where the trace does not tell of all of the window, or where events are missing.
     """
-    column = counters(cut, "tasks").get(device)
+    column = by_core(DLA_TASKS, cut.columns).get(device)
     counted = [] if column is None else steps(cut, column, window)
     if any(tasks != 0 for _, _, tasks in counted):
         return True
@@ -180,14 +140,11 @@ def troubles(cut: Cut, window: Span) -> dict[str, int]:
     """
     around = cut.around(window.begin_ns, window.end_ns)
     found: dict[str, int] = {}
-    for name, column in around.columns.items():
-        match = _TROUBLE.fullmatch(name)
-        if match is None:
-            continue
+    for reason, column in DLA_TRACE_ERRORS.by_label(around.columns).items():
         counts = [0.0 if isnan(count) else count for count in column]
         grown = int(sum(b - a for a, b in pairwise(counts) if b > a))
         if grown:
-            found[match[1]] = grown
+            found[reason] = grown
     return found
 
 
@@ -207,7 +164,7 @@ def foreign_dla_activity(
         in_flight: What our runs account for on the others.
     """
     tolerance = max(_TOLERANCE_SECONDS, _TOLERANCE_RATIO * window.seconds)
-    for core, column in counters(cut, "busy_seconds").items():
+    for core, column in by_core(DLA_BUSY_SECONDS, cut.columns).items():
         beyond = 0.0
         for begin, end, seconds in steps(cut, column, window):
             since = begin - _LAG_NS
@@ -234,9 +191,9 @@ def beyond_powered(cut: Cut, window: Span) -> dict[str, float]:
     Returns:
         By core; those alone where it is more than the counters may differ by.
     """
-    powered = counters(cut, "powered_seconds")
+    powered = by_core(DLA_POWERED_SECONDS, cut.columns)
     found = {}
-    for core, column in counters(cut, "busy_seconds").items():
+    for core, column in by_core(DLA_BUSY_SECONDS, cut.columns).items():
         counted = steps(cut, powered[core], window) if core in powered else []
         if not covers(counted, window):
             continue
@@ -245,3 +202,42 @@ def beyond_powered(cut: Cut, window: Span) -> dict[str, float]:
         if beyond > max(_TOLERANCE_SECONDS, _TOLERANCE_RATIO * window.seconds):
             found[core] = beyond
     return found
+
+
+def powered(cut: Cut, window: Span) -> dict[str, Utilization]:
+    """Return the share of a window in which each DLA core was powered, by counter.
+
+    The counter is read with each sample, and taken to grow evenly between two of them. Where
+    samples do not reach an edge of the window, the share is that of the time between them.
+
+    Args:
+        cut: Samples of the window with a neighbour on each side.
+        window: The steady window.
+
+    Returns:
+        By signal, ``dla0:powered``; a core without a counter is not there, nor is one whose
+        counter began anew in the window.
+    """
+    return {
+        f"{core}:{POWERED}": told
+        for core, column in by_core(DLA_POWERED_SECONDS, cut.columns).items()
+        if (told := share(steps(cut, column, window), window)) is not None
+    }
+
+
+def was_powered(cut: Cut, window: Span, device: str) -> bool | None:
+    """Tell whether a DLA core was powered at any time in a window; not even a burst is missed.
+
+    Args:
+        cut: Samples of the window with a neighbour on each side.
+        window: The steady window.
+        device: ``dla0`` or ``dla1``.
+
+    Returns:
+        ``None`` where no counter tells of all of the window.
+    """
+    column = by_core(DLA_POWERED_SECONDS, cut.columns).get(device)
+    counted = [] if column is None else steps(cut, column, window)
+    if any(seconds != 0 for _, _, seconds in counted):
+        return True
+    return False if covers(counted, window) else None

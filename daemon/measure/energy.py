@@ -10,6 +10,7 @@ from itertools import pairwise
 from math import fsum, isnan
 
 from ...collectors.board.boards import RailRule
+from ...parsers.signals import RAIL_POWER
 from .run_report import Span
 
 GAP_INTERVALS = 5
@@ -174,20 +175,6 @@ def idle_share(before: Span, after: Span, window: Span) -> float:
     return min(max((middle - start) / (end - start), 0.0), 1.0) if end > start else 0.5
 
 
-def rail_columns(columns: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
-    """Return the instant power of each rail, of the columns of a cut.
-
-    >>> rail_columns({"rails.VDD_IN.instant_watts": [5.0], "gpu.utilization_ratio": [0.5]})
-    {'VDD_IN': [5.0]}
-    """
-    begin, end = "rails.", ".instant_watts"
-    return {
-        name[len(begin) : -len(end)]: column
-        for name, column in columns.items()
-        if name.startswith(begin) and name.endswith(end)
-    }
-
-
 _RECENT = 15
 # No board has half as many; a garbled line invents names, and each would be a series for ever.
 _RAILS_AT_MOST = 64
@@ -237,11 +224,7 @@ class EnergyCounters:
             self._steps.append(monotonic_ns - self._latest_ns)
         self._latest_ns = monotonic_ns
         widest = widest_gap_ns(statistics.median(self._steps)) if self._steps else 0.0
-        power = {
-            name[len("rails.") : -len(".instant_watts")]: watts
-            for name, watts in values.items()
-            if name.startswith("rails.") and name.endswith(".instant_watts")
-        }
+        power = RAIL_POWER.by_label(values)
         for rail, watts in power.items():
             if rail not in self._joules and len(self._joules) >= _RAILS_AT_MOST:
                 continue

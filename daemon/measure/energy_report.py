@@ -8,6 +8,7 @@ from math import hypot, isnan
 
 from ...collectors.board.boards import RailRule
 from ...parsers.inference.events import PhaseName
+from ...parsers.signals import RAIL_COUNTER, RAIL_COUNTER_AFTER, RAIL_COUNTER_READ, RAIL_POWER
 from .energy import (
     Curve,
     idle_share,
@@ -15,7 +16,6 @@ from .energy import (
     integrate,
     interpolate_idle,
     known,
-    rail_columns,
     settled,
     total,
 )
@@ -153,8 +153,10 @@ def counted(cut: Cut, rail: str, window: Span) -> Counted | None:
         The energy; ``None`` where the rail has no counter, it was not read on both sides of
         both edges, or it began anew meanwhile.
     """
-    columns = [cut.columns.get(f"rails.{rail}.counter_{of}") for of in _FIELDS]
-    joules, after, read = columns
+    joules, after, read = (
+        cut.columns.get(signal.column(rail))
+        for signal in (RAIL_COUNTER, RAIL_COUNTER_AFTER, RAIL_COUNTER_READ)
+    )
     if joules is None or after is None or read is None:
         return None
     known = [i for i, value in enumerate(joules) if not isnan(value)]
@@ -178,9 +180,6 @@ def counted(cut: Cut, rail: str, window: Span) -> Counted | None:
         bent += abs(min(max(inside, low), high) - value)
     reading = (read[known[before]] + read[known[last]]) / 2
     return Counted(end - begin, watts * (TICK_SECONDS + reading) + bent)
-
-
-_FIELDS = ("joules", "after_seconds", "read_seconds")
 
 
 def _at(times: Sequence[float], counts: Sequence[float], before: int, at_ns: int) -> float:
@@ -227,7 +226,7 @@ def measure_energy(
         The energy; ``None`` where no rail is known over the window.
     """
     window = phases["steady"]
-    columns = rail_columns(cut.columns)
+    columns = RAIL_POWER.by_label(cut.columns)
     rails = {
         name: rail
         for name, column in columns.items()

@@ -8,7 +8,7 @@ from math import isnan
 
 from .run_report import Span
 from .slices import Cut
-from .utilization import clock_columns, zone_columns
+from .utilization import clock_figures, zone_figures
 
 STEADY_WINDOWS = 6
 STEADY_INFERENCES = 5
@@ -66,7 +66,7 @@ def _uneven(windows: list[Span], starts_ns: Sequence[int], latency_ns: Sequence[
 def clocks_changed(cut: Cut, window: Span) -> bool:
     """Tell whether a clock of GPU, DLA or memory moved by more than 1 % in a window."""
     inside = cut.inside(window.begin_ns, window.end_ns)
-    for name, column in clock_columns(cut.columns).items():
+    for name, (_, column) in clock_figures(cut.columns).items():
         hertz = [clock for clock in column[inside] if not isnan(clock)]
         if name != "cpu" and hertz and max(hertz) > CLOCK_RATIO * min(hertz):
             return True
@@ -81,7 +81,7 @@ def steepest_slope(cut: Cut, window: Span) -> float:
     inside = cut.inside(window.begin_ns, window.end_ns)
     times = [(time - window.begin_ns) / 1e9 for time in cut.times_ns[inside]]
     steepest = 0.0
-    for column in zone_columns(cut.columns).values():
+    for _, column in zone_figures(cut.columns).values():
         points = [(t, c) for t, c in zip(times, column[inside], strict=True) if not isnan(c)]
         if len(points) >= SLOPE_SAMPLES:
             line = statistics.linear_regression(*zip(*points, strict=True))

@@ -1,20 +1,40 @@
 """Loads, clocks and temperatures of a window, each sample weighted by its share of it."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import fsum, isnan, nan
+from typing import NamedTuple
 
-from .dla import beyond_powered, busy, powered, troubles, was_busy, was_powered
+from ...parsers.signals import (
+    AT_MOMENT,
+    CPU_FREQUENCY,
+    CPU_LOAD,
+    DLA_FIRMWARE_LOAD,
+    DLA_FREQUENCY,
+    DLA_LOAD,
+    DLA_ON,
+    EMC_FREQUENCY,
+    EMC_LOAD,
+    GPU_FREQUENCY,
+    GPU_LOAD,
+    OVER_INTERVAL,
+    POWER_MODE,
+    TEMPERATURE,
+    Signal,
+)
+from .dla import beyond_powered, busy, by_core, powered, troubles, was_busy, was_powered
 from .energy import interval_ns
 from .run_report import Frequency, Span, Telemetry, Temperature, Utilization
 from .slices import Cut
 
 Column = Sequence[float]
-_CORE = re.compile(r"cpu\.\d+\.(utilization_ratio|frequency_hertz)")
-_DLA = re.compile(r"dla\.(\d+)\.(on|utilization_ratio|frequency_hertz|firmware_ratio)")
-_ZONE = "temperatures_celsius."
-_CLUSTER = "gpu.frequency_hertz."
+
+
+class Figure(NamedTuple):
+    """One figure over time, with the signal that says how its samples are weighted."""
+
+    signal: Signal
+    column: Column
 
 
 def overlap_ns(times_ns: Sequence[int], window: Span) -> list[float]:
@@ -69,15 +89,20 @@ def telemetry(
         throttle_events: How many were counted in it; ``None`` where nothing counts them.
         throttle: The same by kind.
     """
-    weights = overlap_ns(cut.times_ns, window)
     inside = cut.inside(window.begin_ns, window.end_ns)
-    loads = {n: weighted(c, weights) for n, c in load_columns(cut.columns).items()}
-    clocks = {n: weighted(c, weights) for n, c in clock_columns(cut.columns).items()}
-    gates = {n: weighted(c, weights) for n, c in gate_columns(cut.columns).items()}
-    zones = {
-        name: [celsius for celsius in column[inside] if not isnan(celsius)]
-        for name, column in zone_columns(cut.columns).items()
+    weights = {
+        OVER_INTERVAL: overlap_ns(cut.times_ns, window),
+        AT_MOMENT: [float(inside.start <= at < inside.stop) for at in range(len(cut.times_ns))],
     }
+    loads, clocks, gates, zones = (
+        {n: weighted(one.column, weights[one.signal.weight]) for n, one in figures.items()}
+        for figures in (
+            load_figures(cut.columns),
+            clock_figures(cut.columns),
+            gate_figures(cut.columns),
+            zone_figures(cut.columns),
+        )
+    )
     return Telemetry(
         samples=inside.stop - inside.start,
         utilization={
@@ -93,7 +118,9 @@ def telemetry(
             if pairs
         },
         temperature={
-            name: Temperature(start_celsius=t[0], max_celsius=max(t), delta_celsius=t[-1] - t[0])
+            name: Temperature(
+                start_celsius=t[0][0], max_celsius=max(t)[0], delta_celsius=t[-1][0] - t[0][0]
+            )
             for name, t in zones.items()
             if t
         },
@@ -106,47 +133,51 @@ def telemetry(
     )
 
 
-def load_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
-    """Return the load signals: ``gpu``, ``emc``, ``cpu``, and each DLA load with its source.
+def load_figures(columns: Mapping[str, Column]) -> dict[str, Figure]:
+    """Return the loads: ``gpu``, ``emc``, ``cpu``, and each DLA load with its source.
 
     ``cpu`` is the mean of the cores that were online; an offline core has no load to count.
     """
-    cores = [c for n, c in columns.items() if n.endswith("ratio") and _CORE.fullmatch(n)]
-    named = {
-        "gpu": columns.get("gpu.utilization_ratio"),
-        "emc": columns.get("emc.utilization_ratio"),
-        "cpu": [mean_present(at) for at in zip(*cores, strict=True)] if cores else None,
-        **{f"{n}:tegrastats": c for n, c in _dla(columns, "utilization_ratio").items()},
-        **{f"{n}:firmware": c for n, c in _dla(columns, "firmware_ratio").items()},
+    return {
+        **_joined("gpu", GPU_LOAD, columns),
+        **_joined("emc", EMC_LOAD, columns),
+        **_joined("cpu", CPU_LOAD, columns),
+        **{
+            f"{core}:{signal.fixed['source']}": Figure(signal, column)
+            for signal in (DLA_LOAD, DLA_FIRMWARE_LOAD)
+            for core, column in by_core(signal, columns).items()
+        },
     }
-    return {name: column for name, column in named.items() if column is not None}
 
 
-def clock_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
+def clock_figures(columns: Mapping[str, Column]) -> dict[str, Figure]:
     """Return the clocks: ``gpu``, ``emc``, ``cpu``, ``dla0`` and so on.
 
     A clock of 0 is a gate, no clock, and is absent here. ``gpu`` is the fastest of its clusters,
     since they share one clock unless they are gated or on their way down; ``cpu`` is the mean of
     the online cores.
     """
-    clusters = [c for n, c in columns.items() if n.startswith(_CLUSTER)]
-    cores = [c for n, c in columns.items() if n.endswith("hertz") and _CORE.fullmatch(n)]
-    named = {
-        "gpu": [_fastest(at) for at in zip(*clusters, strict=True)] if clusters else None,
-        "emc": columns.get("emc.frequency_hertz"),
-        "cpu": [mean_present(at) for at in zip(*cores, strict=True)] if cores else None,
-        **_dla(columns, "frequency_hertz"),
+    figures = {
+        **_joined("gpu", GPU_FREQUENCY, columns, _fastest),
+        **_joined("emc", EMC_FREQUENCY, columns),
+        **_joined("cpu", CPU_FREQUENCY, columns),
+        **{n: Figure(DLA_FREQUENCY, c) for n, c in by_core(DLA_FREQUENCY, columns).items()},
     }
     return {
-        name: [hertz if hertz > 0 else nan for hertz in column]
-        for name, column in named.items()
-        if column is not None
+        name: Figure(signal, [hertz if hertz > 0 else nan for hertz in column])
+        for name, (signal, column) in figures.items()
     }
 
 
-def gate_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
+def gate_figures(columns: Mapping[str, Column]) -> dict[str, Figure]:
     """Return 1 and 0 for on and off of each DLA core: ``dla0``, ``dla1``."""
-    return _dla(columns, "on")
+    return {core: Figure(DLA_ON, column) for core, column in by_core(DLA_ON, columns).items()}
+
+
+def zone_figures(columns: Mapping[str, Column]) -> dict[str, Figure]:
+    """Return the temperature of each thermal zone."""
+    zones = TEMPERATURE.by_label(columns)
+    return {zone: Figure(TEMPERATURE, column) for zone, column in zones.items()}
 
 
 def dla_was_on(cut: Cut, window: Span, device: str) -> bool | None:
@@ -168,7 +199,7 @@ def dla_was_on(cut: Cut, window: Span, device: str) -> bool | None:
     if traced is not None:
         return traced
     inside = cut.inside(window.begin_ns, window.end_ns)
-    columns = (_dla(cut.columns, field).get(device) for field in ("on", "utilization_ratio"))
+    columns = (by_core(signal, cut.columns).get(device) for signal in (DLA_ON, DLA_LOAD))
     told = [
         value
         for column in columns
@@ -193,14 +224,9 @@ def power_mode_changes(cut: Cut, window: Span) -> int | None:
         From the last sample at or before the window to the first at or after it; ``None`` where
         nothing tells the mode.
     """
-    column = cut.around(window.begin_ns, window.end_ns).columns.get("power_mode.number", ())
+    column = cut.around(window.begin_ns, window.end_ns).columns.get(POWER_MODE.column(), ())
     known = [number for number in column if not isnan(number)]
     return sum(a != b for a, b in pairwise(known)) if known else None
-
-
-def zone_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
-    """Return the temperature of each thermal zone."""
-    return {n[len(_ZONE) :]: c for n, c in columns.items() if n.startswith(_ZONE)}
 
 
 def mean_present(values: Iterable[float]) -> float:
@@ -217,6 +243,16 @@ def _fastest(hertz: Iterable[float]) -> float:
     return max((clock for clock in hertz if clock > 0), default=nan)
 
 
-def _dla(columns: Mapping[str, Column], field: str) -> dict[str, Column]:
-    found = ((_DLA.fullmatch(name), column) for name, column in columns.items())
-    return {f"dla{m[1]}": column for m, column in found if m is not None and m[2] == field}
+def _joined(
+    name: str,
+    signal: Signal,
+    columns: Mapping[str, Column],
+    join: Callable[[Iterable[float]], float] = mean_present,
+) -> dict[str, Figure]:
+    """Return one figure, by its name, for all columns of a signal; none without a column."""
+    found = list(signal.by_label(columns).values())
+    if not found:
+        return {}
+    if signal.label is None:
+        return {name: Figure(signal, found[0])}
+    return {name: Figure(signal, [join(at) for at in zip(*found, strict=True)])}

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from ...collectors.application.client import ApiClient
 from ...collectors.board.boards import find_rail_rule
+from ...parsers.signals import RAIL_POWER
 from .blocks import Marks
 from .screen import Moment, draw
 from .view import Series, View, make_view
@@ -96,7 +97,7 @@ class Asker:
         if rule is None or view.sample_seconds is None:
             return
         since = view.sample_seconds - _PAST_SECONDS
-        names = [f"rails.{rail}.instant_watts" for rail in rule.total]
+        names = [RAIL_POWER.column(rail) for rail in rule.total]
         looks: dict[int, list[float]] = {}
         for sample in self._client.get(f"/api/v1/samples?since={since:.3f}")["samples"]:
             values = sample["values"]

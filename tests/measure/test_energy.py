@@ -12,11 +12,11 @@ from tegrascope.daemon.measure.energy import (
     integrate,
     interpolate_idle,
     known,
-    rail_columns,
     settled,
     total,
 )
 from tegrascope.daemon.measure.run_report import Span
+from tegrascope.parsers.signals import RAIL_POWER
 
 SECOND = 1_000_000_000
 NAN = math.nan
@@ -140,7 +140,7 @@ def test_order_of_rails_does_not_matter(rails):
 def test_rails_are_found_by_their_instant_power():
     """The mean since tegrastats started is never taken for power."""
     columns = {"rails.A.instant_watts": [1.0], "rails.A.average_watts": [2.0], "rails.B": [3.0]}
-    assert rail_columns(columns) == {"A": [1.0]}
+    assert RAIL_POWER.by_label(columns) == {"A": [1.0]}
 
 
 def test_idle_does_not_see_the_work_beside_it():
