@@ -7,10 +7,13 @@ import math
 import struct
 import zlib
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from operator import add, sub
+
+from ...parsers import signals
+from ...parsers.signals import Signal
 
 _CONSTANT, _DECIMAL, _RAW = 0, 1, 2
 _SOME_ABSENT = 16
@@ -150,38 +153,39 @@ class CorruptBlockError(ValueError):
 
 
 def _dictionary() -> bytes:
-    """Return the words that version 1 takes as known: names of numbers, commonest last.
+    """Return the words that version 1 takes as known: names of columns, commonest last.
 
-    Part of the format: another list is another version.
+    Part of the format: another list, or another name of one of these signals, is another version.
     """
+    zones = (
+        *("AO", "PLL", "PMIC", "AUX", "thermal", "GPU", "CPU", "Tboard", "Tdiode", "SOC"),
+        *("soc0", "soc1", "soc2", "cv0", "cv1", "cv2", "tboard", "tdiode", "cpu", "gpu", "tj"),
+    )
+    rails = (
+        *("GPU", "CPU", "SOC", "CV", "VDDRQ", "SYS5V", "VDD_IN", "VDD_CPU_GPU_CV"),
+        *("VDD_SOC", "VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0", "VDDQ_VDD2_1V8AO"),
+    )
+    gated = ("NVENC", "NVDEC", "NVJPG", "OFA", "PVA0", "SE", "NVJPG1")
     names = [
-        *(f"engines.{engine}.on" for engine in ("NVENC", "NVDEC", "NVJPG", "OFA", "PVA0", "SE")),
-        "engines.NVJPG1.on",
-        "engines.VIC.utilization_ratio\nengines.VIC.frequency_hertz",
-        "engines.APE.frequency_hertz",
-        *(f"temperatures_celsius.{zone}" for zone in ("AO", "PLL", "PMIC", "AUX", "thermal")),
-        *(f"temperatures_celsius.{zone}" for zone in ("GPU", "CPU", "Tboard", "Tdiode", "SOC")),
-        *(f"temperatures_celsius.{zone}" for zone in ("soc0", "soc1", "soc2", "cv0", "cv1", "cv2")),
-        *(f"temperatures_celsius.{zone}" for zone in ("tboard", "tdiode", "cpu", "gpu", "tj")),
-        *(
-            f"rails.{rail}.instant_watts\nrails.{rail}.average_watts"
-            for rail in (
-                *("GPU", "CPU", "SOC", "CV", "VDDRQ", "SYS5V", "VDD_IN", "VDD_CPU_GPU_CV"),
-                *("VDD_SOC", "VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0", "VDDQ_VDD2_1V8AO"),
-            )
-        ),
-        "ram.used_bytes\nram.total_bytes\nram.largest_free_block_bytes",
-        "ram.largest_free_block_count\nswap.used_bytes\nswap.total_bytes\nswap.cached_bytes",
-        "emc.utilization_ratio\nemc.frequency_hertz",
-        *(
-            f"cpu.{core}.online\ncpu.{core}.utilization_ratio\ncpu.{core}.frequency_hertz"
-            for core in range(12)
-        ),
-        "gpu.utilization_ratio\ngpu.frequency_hertz.0\ngpu.frequency_hertz.1",
-        "dla.0.on\ndla.0.utilization_ratio\ndla.0.frequency_hertz",
-        "dla.1.on\ndla.1.utilization_ratio\ndla.1.frequency_hertz",
+        *(signals.ENGINE_ON.column(engine) for engine in gated),
+        signals.ENGINE_LOAD.column("VIC"),
+        signals.ENGINE_FREQUENCY.column("VIC"),
+        signals.ENGINE_FREQUENCY.column("APE"),
+        *map(signals.TEMPERATURE.column, zones),
+        *_columns((signals.RAIL_POWER, signals.RAIL_AVERAGE), rails),
+        *_columns((signals.RAM_USED, signals.RAM_TOTAL, signals.RAM_FREE_BLOCK)),
+        *_columns((signals.RAM_FREE_BLOCKS, signals.SWAP_USED, signals.SWAP_TOTAL)),
+        *_columns((signals.SWAP_CACHED, signals.EMC_LOAD, signals.EMC_FREQUENCY)),
+        *_columns((signals.CPU_ONLINE, signals.CPU_LOAD, signals.CPU_FREQUENCY), range(12)),
+        signals.GPU_LOAD.column(),
+        *map(signals.GPU_FREQUENCY.column, range(2)),
+        *_columns((signals.DLA_ON, signals.DLA_LOAD, signals.DLA_FREQUENCY), range(2)),
     ]
     return "\n".join(names).encode()
+
+
+def _columns(rows: Sequence[Signal], labels: Iterable[object] = ("",)) -> Iterator[str]:
+    return (row.column(label) for label in labels for row in rows)
 
 
 _DICTIONARY = _dictionary()

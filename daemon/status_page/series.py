@@ -6,26 +6,35 @@ samples at a time is in memory, however long the window is.
 """
 
 import json
-import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import fsum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from ...parsers import signals
 from ..measure.blocks import Block
+from ..measure.dla import by_core
 from ..measure.energy import interval_ns
 from ..measure.timeline import Timeline
-from ..measure.utilization import gate_columns, load_columns, zone_columns
+from ..measure.utilization import gate_figures, load_figures, zone_figures
 from ..store.history import History, blocks_between
 
-_RAIL, _WATTS = "rails.", ".instant_watts"
-_ZONE = "temperatures_celsius."
-_LOADS = ("gpu.utilization_ratio", "emc.utilization_ratio")
-# Beside the loads that a line tells: what the driver's trace and power management say of a DLA.
-_BESIDE_DLA = {"busy_ratio": "ftrace", "powered_ratio": "powered"}
-_BESIDE = re.compile(rf"dla\.(\d+)\.({'|'.join(_BESIDE_DLA)})")
-_OF_DLA = ("on", "utilization_ratio", "firmware_ratio", *_BESIDE_DLA)
+# The signals of the charts.
+_SHOWN = frozenset(
+    {
+        *(signals.RAIL_POWER, signals.GPU_LOAD, signals.EMC_LOAD, signals.CPU_LOAD),
+        *(signals.DLA_ON, signals.DLA_LOAD, signals.DLA_BUSY, signals.DLA_FIRMWARE_LOAD),
+        *(signals.DLA_POWERED, signals.TEMPERATURE),
+    }
+)
+_LOADS = {"gpu": "GPU", "emc": "memory (EMC)", "cpu": "CPU"}
+_DLA_LOADS = (
+    (signals.DLA_LOAD, "tegrastats", "busy (tegrastats)"),
+    (signals.DLA_FIRMWARE_LOAD, "firmware", "busy when asked (firmware)"),
+    (signals.DLA_BUSY, "ftrace", "busy (ftrace)"),
+    (signals.DLA_POWERED, "powered", "powered"),
+)
 
 _Tally: TypeAlias = tuple[float, int, float]
 
@@ -55,16 +64,37 @@ class Window:
         return (self.until_ns // self.step_ns + 1) * self.step_ns - 1
 
 
+class Line(NamedTuple):
+    """One line of a chart.
+
+    Attributes:
+        chart: ``power``, ``load``, ``dla`` or ``temperature``.
+        label: Text of its legend.
+        column: Its values.
+        is_gate: Whether it is 1 or 0, for on and off.
+    """
+
+    chart: str
+    label: str
+    column: Sequence[float]
+    is_gate: bool = False
+
+    def described(self) -> dict[str, object]:
+        """Return what the page needs to draw it, values apart."""
+        return {"chart": self.chart, "label": self.label, "gate": self.is_gate}
+
+
 @dataclass
 class _Row:
-    """The samples of one step: sum, count and highest of each signal."""
+    """The samples of one step: sum, count and highest of each line."""
 
     number: int
     tallies: dict[str, _Tally] = field(default_factory=dict)
+    lines: dict[str, Line] = field(default_factory=dict)
 
-    def add(self, signals: Mapping[str, Sequence[float]], rows: slice) -> None:
-        for name, column in signals.items():
-            values = [value for value in column[rows] if value == value]
+    def add(self, lines: Mapping[str, Line], rows: slice) -> None:
+        for name, line in lines.items():
+            values = [value for value in line.column[rows] if value == value]
             if values:
                 total, count, highest = self.tallies.get(name, (0.0, 0, values[0]))
                 self.tallies[name] = (
@@ -72,15 +102,21 @@ class _Row:
                     count + len(values),
                     max(highest, *values),
                 )
+                self.lines[name] = line
+
+    def head(self) -> str:
+        """Return the begin of a part of the document."""
+        described = [self.lines[name].described() for name in self.tallies]
+        return f'{{"columns":{json.dumps([*self.tallies])},"lines":{json.dumps(described)},"rows":['
 
 
 def series(history: History, timeline: Timeline, window: Window) -> Generator[str, None, None]:
     """Yield the pieces of a JSON document with the signals of a window.
 
-    It is ``{"step", "parts", "interval"}``, in seconds. A part has the names of its ``columns``
-    and ``rows``: each the begin of a step, the means and the highest values. A step without
-    samples has no row, and another part begins where other signals are there. ``interval`` is
-    the median time between the latest samples.
+    It is ``{"step", "parts", "interval"}``, in seconds. A part has the names of its ``columns``,
+    their ``lines`` (chart, label and whether it is a gate) and ``rows``: each the begin of a step,
+    the means and the highest values. A step without samples has no row, and another part begins
+    where other signals are there. ``interval`` is the median time between the latest samples.
 
     Args:
         history: The store.
@@ -100,7 +136,7 @@ def series(history: History, timeline: Timeline, window: Window) -> Generator[st
         names = tuple(row.tallies)
         if names != columns:
             before = "" if columns is None else "]},"
-            yield f'{before}{{"columns":{json.dumps(names)},"rows":['
+            yield before + row.head()
         yield ("" if names != columns else ",") + _text(row, window.step_ns)
         columns, interval = names, told
     seconds = None if interval is None else interval / 1e9
@@ -112,14 +148,14 @@ def _rows(blocks: Iterator[Block], window: Window) -> Iterator[tuple[_Row, float
     row: _Row | None = None
     interval: float | None = None
     for block in blocks:
-        signals = signals_of(block.columns)
+        lines = lines_of(block.columns)
         interval = interval_ns(block.times_ns[-65:]) or interval
         for number, rows in _steps(block.wall_ns, window):
             if row is not None and row.number != number:
                 yield row, interval
                 row = None
             row = row or _Row(number)
-            row.add(signals, rows)
+            row.add(lines, rows)
     if row is not None:
         yield row, interval
 
@@ -144,42 +180,43 @@ def _text(row: _Row, step_ns: int) -> str:
     return json.dumps(told, separators=(",", ":"))
 
 
-def _wanted(name: str) -> bool:
+def _wanted(column: str) -> bool:
     """Tell whether a column is of any chart."""
-    if name.startswith("dla."):
-        return name.rpartition(".")[2] in _OF_DLA
-    if name.startswith("cpu."):
-        return name.endswith(".utilization_ratio")
-    if name.startswith(_RAIL):
-        return name.endswith(_WATTS)
-    return name.startswith(_ZONE) or name in _LOADS
+    found = signals.split(column)
+    return found is not None and found[0] in _SHOWN
 
 
-def signals_of(columns: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
-    """Return the signals of the charts by name; the unit stands before the colon or slash.
+def lines_of(columns: Mapping[str, Sequence[float]]) -> dict[str, Line]:
+    """Return the lines of the charts by name; the unit stands before the slash.
 
     ``watts/RAIL``, ``celsius/ZONE``, ``ratio/gpu``, ``ratio/emc``, ``ratio/cpu`` (mean of the
     online cores), and of each DLA core ``on/dla0``, the gate, and its loads by source, never
     mixed: ``ratio/dla0:ftrace``, ``ratio/dla0:tegrastats``, ``ratio/dla0:firmware``,
     ``ratio/dla0:powered``.
 
-    >>> list(signals_of({"rails.VDD_IN.instant_watts": [5.0], "dla.0.on": [1.0]}))
+    >>> list(lines_of({"rails.VDD_IN.instant_watts": [5.0], "dla.0.on": [1.0]}))
     ['watts/VDD_IN', 'on/dla0']
     """
-    rails = {
-        f"watts/{name[len(_RAIL) : -len(_WATTS)]}": column
-        for name, column in columns.items()
-        if name.startswith(_RAIL) and name.endswith(_WATTS)
-    }
-    beside = {
-        f"ratio/dla{match[1]}:{_BESIDE_DLA[match[2]]}": columns[match[0]]
-        for match in map(_BESIDE.fullmatch, columns)
-        if match is not None
-    }
+    rails = signals.RAIL_POWER.by_label(columns)
+    loads = load_figures(columns)
     return {
-        **rails,
-        **{f"ratio/{name}": column for name, column in load_columns(columns).items()},
-        **beside,
-        **{f"on/{core}": column for core, column in gate_columns(columns).items()},
-        **{f"celsius/{zone}": column for zone, column in zone_columns(columns).items()},
+        **{f"watts/{rail}": Line("power", rail, column) for rail, column in rails.items()},
+        **{
+            f"ratio/{name}": Line("load", label, loads[name].column)
+            for name, label in _LOADS.items()
+            if name in loads
+        },
+        **{
+            f"ratio/{core}:{source}": Line("dla", f"{core.upper()} {label}", column)
+            for signal, source, label in _DLA_LOADS
+            for core, column in by_core(signal, columns).items()
+        },
+        **{
+            f"on/{core}": Line("dla", f"{core.upper()} on (gate)", column, is_gate=True)
+            for core, (_, column) in gate_figures(columns).items()
+        },
+        **{
+            f"celsius/{zone}": Line("temperature", zone, column)
+            for zone, (_, column) in zone_figures(columns).items()
+        },
     }

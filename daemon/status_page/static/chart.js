@@ -2,7 +2,7 @@
 
 import { draw, make, row, say, set, table } from "./dom.js";
 import { axis, timeTicks } from "./scale.js";
-import { figure, isArea, labelOf } from "./signals.js";
+import { figure } from "./signals.js";
 import { MODULE } from "./series.js";
 import { clock } from "./words.js";
 
@@ -49,7 +49,7 @@ export class Chart {
 
   /** Draw what is known of a stretch of time. */
   render(series, view) {
-    const found = series.names().filter((name) => this.kind.holds.test(name));
+    const found = series.names().filter((name) => series.lines.get(name).chart === this.kind.id);
     this.#learn(found, series);
     const names = [...this.keys.keys()].filter((name) => found.includes(name));
     const shown = names.filter((name) => this.keys.get(name).shown);
@@ -75,15 +75,16 @@ export class Chart {
       const number = this.keys.size;
       const colour = `line${number % COLOURS} ${number < COLOURS ? "" : "dashed"}`;
       const value = make("b", {});
+      const { label, gate } = series.lines.get(name);
       const swatch = draw(
         "svg",
         { class: "swatch", viewBox: "0 0 16 8", "aria-hidden": "true" },
-        isArea(name)
+        gate
           ? draw("rect", { class: `area ${colour}`, width: 16, height: 8 })
           : draw("path", { class: `curve ${colour}`, d: "M0 4H16" }),
       );
-      const button = make("button", { type: "button" }, swatch, ` ${labelOf(name)} `, value);
-      const key = { colour, value, button, shown: number < (this.kind.shown ?? Infinity) };
+      const button = make("button", { type: "button" }, swatch, ` ${label} `, value);
+      const key = { colour, gate, label, value, button, shown: number < (this.kind.shown ?? Infinity) };
       button.addEventListener("click", () => {
         key.shown = !key.shown;
         this.#ask();
@@ -119,13 +120,15 @@ export class Chart {
       const at = { class: `time ${edge}`, x: x(time), y: HEIGHT - 5 };
       drawn.push(draw("text", at, clock(time, step < 60)));
     }
-    for (const { name, pieces } of [...lines].sort((a, b) => isArea(b.name) - isArea(a.name))) {
+    const gateOf = ({ name }) => this.keys.get(name).gate;
+    for (const { name, pieces } of [...lines].sort((a, b) => gateOf(b) - gateOf(a))) {
       const points = pieces.map((piece) =>
         piece.map(([time, value]) => [inside(Math.min(time, now)), y(value * this.kind.factor)]),
       );
-      const { colour } = this.keys.get(name);
-      const d = isArea(name) ? areaOf(points, floor) : pathOf(points);
-      const kind = isArea(name) ? "area" : "curve";
+      // A gate is not a load: it is drawn as an area behind the lines.
+      const { colour, gate } = this.keys.get(name);
+      const d = gate ? areaOf(points, floor) : pathOf(points);
+      const kind = gate ? "area" : "curve";
       drawn.push(draw("path", { class: `${kind} ${colour}`, d, "data-signal": name }));
     }
     if (cursor !== null) {
@@ -148,7 +151,7 @@ export class Chart {
     const rows = names.map((name) => {
       const told = series.summary(name);
       const figures = [isStale ? null : told.latest, told.mean, told.lowest, told.highest];
-      return [labelOf(name), ...figures.map((value) => figure(this.kind, value))];
+      return [this.keys.get(name).label, ...figures.map((value) => figure(this.kind, value))];
     });
     if (this.body.firstChild === null) this.body.append(table(this.kind.title, HEADS, []));
     this.body.querySelector("tbody").replaceChildren(...rows.map((cells) => row(HEADS, cells)));

@@ -3,7 +3,7 @@
 import { make, say } from "./dom.js";
 import { Chart } from "./chart.js";
 import { Lanes } from "./lanes.js";
-import { CHARTS, figure, labelOf } from "./signals.js";
+import { CHARTS, figure } from "./signals.js";
 import { clock } from "./words.js";
 
 export class Charts {
@@ -95,7 +95,7 @@ export class Charts {
     const row = this.series.at(time);
     const told = [...(row?.values ?? [])]
       .filter(([name]) => chart.keys.get(name)?.shown)
-      .map(([name, value]) => `${labelOf(name)} ${figure(chart.kind, value.mean)}`);
+      .map(([name, value]) => `${this.series.lines.get(name).label} ${figure(chart.kind, value.mean)}`);
     return `${clock(time)}: ${told.join(", ") || "nothing known"}`;
   }
 }

@@ -9,6 +9,8 @@ export class Series {
     this.step = 1;
     this.interval = null;
     this.totalRails = [];
+    // Chart, label and whether it is a gate, by name, as the daemon says.
+    this.lines = new Map([[MODULE, { chart: "power", label: "module", gate: false }]]);
   }
 
   /** Begin of the newest step; null without any. */
@@ -25,7 +27,8 @@ export class Series {
   take(answer) {
     this.step = answer.step;
     this.interval = answer.interval ?? this.interval;
-    for (const { columns, rows } of answer.parts) {
+    for (const { columns, lines, rows } of answer.parts) {
+      columns.forEach((name, index) => this.lines.set(name, lines[index]));
       for (const [time, means, highest] of rows) {
         while (this.rows.length > 0 && this.rows.at(-1).time >= time) this.rows.pop();
         const values = new Map(
@@ -38,10 +41,17 @@ export class Series {
   }
 
   #addTotal(values) {
-    const rails = this.totalRails.map((rail) => values.get(`watts/${rail}`));
+    const rails = this.totalRails.map((rail) => values.get(this.#power(rail)));
     if (rails.length < 2 || rails.includes(undefined) || values.has(MODULE)) return;
     // Its highest moment is no sum of theirs, which need not have been the same one.
     values.set(MODULE, { mean: rails.reduce((sum, rail) => sum + rail.mean, 0), highest: null });
+  }
+
+  #power(rail) {
+    return [...this.lines.keys()].find((name) => {
+      const { chart, label } = this.lines.get(name);
+      return chart === "power" && label === rail;
+    });
   }
 
   dropBefore(time) {
