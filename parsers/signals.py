@@ -38,14 +38,17 @@ class Family:
 
     Attributes:
         name: As it is queried: counters end in ``_total``, infos in ``_info``.
+        chart: Title of the panel that draws it; ``""`` if the panels that do are written by hand;
+            None if it is shown nowhere, on purpose.
+        legend: Text of its line in that panel, with ``{{label}}``; default: its labels.
         after: Name of the metric that it follows on the page; default: the row before it.
-        chart: Where it is drawn; None if it is shown nowhere, on purpose.
     """
 
     name: str
     kind: Kind
     help: str
-    chart: str | None = None
+    chart: str | None = ""
+    legend: str = ""
     after: str | None = None
 
 
@@ -59,9 +62,8 @@ class Signal:
             in ``fixed``, and the first of them has the help.
         fixed: Labels of the metric besides the variable part.
         dtype: pandas type of the column in a table.
-        chart: Where it is drawn; None if it is shown nowhere, on purpose.
+        chart: As of a ``Family``, and so are ``legend`` and ``after``.
         kept: Whether the metric stays on the page while the source is silent.
-        after: Name of the metric that it follows on the page; default: the row before it.
     """
 
     template: str
@@ -71,6 +73,7 @@ class Signal:
     weight: Weight = OVER_INTERVAL
     dtype: Dtype = "float64"
     chart: str | None = None
+    legend: str = ""
     kept: bool = False
     after: str | None = None
     head: str = field(init=False)
@@ -91,7 +94,8 @@ class Signal:
         if self.family is None or not self.help:
             return None
         kind: Kind = "counter" if self.weight is COUNTED else "gauge"
-        return Family(self.family, kind, self.help, self.chart, self.after)
+        legend = self.legend or " ".join(f"{{{{{label}}}}}" for label in self.labels_of(""))
+        return Family(self.family, kind, self.help, self.chart, legend, self.after)
 
     def column(self, of: object = "") -> str:
         """Return the name of the column of one core, rail, zone …, or of the only one.
@@ -149,57 +153,58 @@ def _split(column: str) -> tuple[Signal, str] | None:
 
 # Clocks and gates belong to a moment; windows weight them like percentages.
 # fmt: off
-RAM_USED = Signal("ram.used_bytes", "tegra_ram_used_bytes", "Memory in use.", weight=AT_MOMENT, dtype="Int64")
-RAM_TOTAL = Signal("ram.total_bytes", "tegra_ram_total_bytes", "Memory available to Linux.", weight=AT_MOMENT, dtype="Int64")
-RAM_AVAILABLE = Signal("ram.available_bytes", "tegra_ram_available_bytes", "Memory that programs could still get without swapping, by the kernel's own estimate.", weight=AT_MOMENT, dtype="Int64")
-RAM_FREE_BLOCK = Signal("ram.largest_free_block_bytes", "tegra_ram_largest_free_block_bytes", "Size of the largest free block of the buddy allocator.", weight=AT_MOMENT, dtype="Int64")
+RAM_USED = Signal("ram.used_bytes", "tegra_ram_used_bytes", "Memory in use.", weight=AT_MOMENT, dtype="Int64", chart="Memory", legend="used")
+RAM_TOTAL = Signal("ram.total_bytes", "tegra_ram_total_bytes", "Memory available to Linux.", weight=AT_MOMENT, dtype="Int64", chart="Memory", legend="total")
+RAM_AVAILABLE = Signal("ram.available_bytes", "tegra_ram_available_bytes", "Memory that programs could still get without swapping, by the kernel's own estimate.", weight=AT_MOMENT, dtype="Int64", chart="Memory", legend="available")
+RAM_FREE_BLOCK = Signal("ram.largest_free_block_bytes", "tegra_ram_largest_free_block_bytes", "Size of the largest free block of the buddy allocator.", weight=AT_MOMENT, dtype="Int64", chart="Memory", legend="largest free block")
 RAM_FREE_BLOCKS = Signal("ram.largest_free_block_count", weight=AT_MOMENT, dtype="Int64")
-SWAP_USED = Signal("swap.used_bytes", "tegra_swap_used_bytes", "Swap in use.", weight=AT_MOMENT, dtype="Int64")
-SWAP_TOTAL = Signal("swap.total_bytes", "tegra_swap_total_bytes", "Swap configured.", weight=AT_MOMENT, dtype="Int64")
-SWAP_CACHED = Signal("swap.cached_bytes", "tegra_swap_cached_bytes", "Swap that is in memory too.", weight=AT_MOMENT, dtype="Int64")
+SWAP_USED = Signal("swap.used_bytes", "tegra_swap_used_bytes", "Swap in use.", weight=AT_MOMENT, dtype="Int64", chart="Swap", legend="swap used")
+SWAP_TOTAL = Signal("swap.total_bytes", "tegra_swap_total_bytes", "Swap configured.", weight=AT_MOMENT, dtype="Int64", chart="Swap", legend="swap total")
+SWAP_CACHED = Signal("swap.cached_bytes", "tegra_swap_cached_bytes", "Swap that is in memory too.", weight=AT_MOMENT, dtype="Int64", chart="Swap", legend="swap cached")
 IRAM_USED = Signal("iram.used_bytes", weight=AT_MOMENT, dtype="Int64")
 IRAM_TOTAL = Signal("iram.total_bytes", weight=AT_MOMENT, dtype="Int64")
 IRAM_FREE_BLOCK = Signal("iram.largest_free_block_bytes", weight=AT_MOMENT, dtype="Int64")
-CPU_LOAD = Signal("cpu.{core}.utilization_ratio", "tegra_cpu_utilization_ratio", "Busy share of a core since the line before.")
-CPU_FREQUENCY = Signal("cpu.{core}.frequency_hertz", "tegra_cpu_frequency_hertz", "Clock of a core.", dtype="Int64")
-CPU_ONLINE = Signal("cpu.{core}.online", "tegra_cpu_online", "1 where a core is plugged in.", weight=AT_MOMENT, dtype="boolean")
+CPU_LOAD = Signal("cpu.{core}.utilization_ratio", "tegra_cpu_utilization_ratio", "Busy share of a core since the line before.", chart="CPU cores", legend="core {{core}}")
+CPU_FREQUENCY = Signal("cpu.{core}.frequency_hertz", "tegra_cpu_frequency_hertz", "Clock of a core.", dtype="Int64", chart="Clocks")
+CPU_ONLINE = Signal("cpu.{core}.online", "tegra_cpu_online", "1 where a core is plugged in.", weight=AT_MOMENT, dtype="boolean", chart="Cores online")
 EDP_LIMIT = Signal("edp_limit_hertz", weight=AT_MOMENT, dtype="Int64")
-EMC_LOAD = Signal("emc.utilization_ratio", "tegra_emc_utilization_ratio", "Share of the memory bandwidth at the present clock.")
-EMC_FREQUENCY = Signal("emc.frequency_hertz", "tegra_emc_frequency_hertz", "Clock of the memory controller.", dtype="Int64")
-GPU_LOAD = Signal("gpu.utilization_ratio", "tegra_gpu_utilization_ratio", "GPU load (GR3D), all clusters together.")
-GPU_FREQUENCY = Signal("gpu.frequency_hertz.{gpc}", "tegra_gpu_frequency_hertz", "Clock of a GPU cluster; 0 is gated.", dtype="Int64")
+EMC_LOAD = Signal("emc.utilization_ratio", "tegra_emc_utilization_ratio", "Share of the memory bandwidth at the present clock.", chart="GPU, memory and CPU", legend="EMC")
+EMC_FREQUENCY = Signal("emc.frequency_hertz", "tegra_emc_frequency_hertz", "Clock of the memory controller.", dtype="Int64", chart="Clocks", legend="EMC")
+GPU_LOAD = Signal("gpu.utilization_ratio", "tegra_gpu_utilization_ratio", "GPU load (GR3D), all clusters together.", chart="GPU, memory and CPU", legend="GPU")
+GPU_FREQUENCY = Signal("gpu.frequency_hertz.{gpc}", "tegra_gpu_frequency_hertz", "Clock of a GPU cluster; 0 is gated.", dtype="Int64", chart="Clocks", legend="GPU {{gpc}}")
 GPU_CLUSTER_LOAD = Signal("gpu.cluster_utilization_ratio.{gpc}")
 GPU_POWER_LIMIT = Signal("gpu.power_limit_watts", weight=AT_MOMENT)
 GPU_PERFORMANCE_STATE = Signal("gpu.performance_state", weight=AT_MOMENT, dtype="Int64")
-GPU_MEMORY_USED = Signal("gpu_memory.used_bytes", "tegra_gpu_memory_used_bytes", "Memory of the GPU in use, where it has its own.", weight=AT_MOMENT, dtype="Int64")
-GPU_MEMORY_TOTAL = Signal("gpu_memory.total_bytes", "tegra_gpu_memory_total_bytes", "Memory of the GPU, where it has its own.", weight=AT_MOMENT, dtype="Int64")
-GPU_MEMORY_ACTIVE = Signal("gpu_memory.active_ratio", "tegra_gpu_memory_active_ratio", "Share of time in which memory of the GPU was read or written; no share of its bandwidth.")
-ENGINE_ON = Signal("engines.{engine}.on", "tegra_engine_active", "1 where an engine is powered, 0 where it is gated.", dtype="boolean")
-ENGINE_LOAD = Signal("engines.{engine}.utilization_ratio", "tegra_engine_utilization_ratio", "Load of an engine.")
-ENGINE_FREQUENCY = Signal("engines.{engine}.frequency_hertz", "tegra_engine_frequency_hertz", "Clock of an engine.", dtype="Int64")
-DLA_ON = Signal("dla.{core}.on", "tegra_dla_active", "1 where tegrastats calls a DLA core on, 0 where it calls it off: a gate, not a load.", dtype="boolean")
-DLA_FREQUENCY = Signal("dla.{core}.frequency_hertz", "tegra_dla_frequency_hertz", "Clock of a DLA core.", dtype="Int64")
-DLA_LOAD = Signal("dla.{core}.utilization_ratio", "tegra_dla_busy_ratio", "Busy share of a DLA core, by the source that says so.", {"source": "tegrastats"})
+GPU_MEMORY_USED = Signal("gpu_memory.used_bytes", "tegra_gpu_memory_used_bytes", "Memory of the GPU in use, where it has its own.", weight=AT_MOMENT, dtype="Int64", chart="Memory", legend="GPU's own, used")
+GPU_MEMORY_TOTAL = Signal("gpu_memory.total_bytes", "tegra_gpu_memory_total_bytes", "Memory of the GPU, where it has its own.", weight=AT_MOMENT, dtype="Int64", chart="Memory", legend="GPU's own, total")
+GPU_MEMORY_ACTIVE = Signal("gpu_memory.active_ratio", "tegra_gpu_memory_active_ratio", "Share of time in which memory of the GPU was read or written; no share of its bandwidth.", chart="GPU, memory and CPU", legend="GPU memory active")
+ENGINE_ON = Signal("engines.{engine}.on", "tegra_engine_active", "1 where an engine is powered, 0 where it is gated.", dtype="boolean", chart="Video and other engines", legend="{{engine}} powered")
+ENGINE_LOAD = Signal("engines.{engine}.utilization_ratio", "tegra_engine_utilization_ratio", "Load of an engine.", chart="Video and other engines", legend="{{engine}}")
+ENGINE_FREQUENCY = Signal("engines.{engine}.frequency_hertz", "tegra_engine_frequency_hertz", "Clock of an engine.", dtype="Int64", chart="Clocks", legend="{{engine}}")
+DLA_ON = Signal("dla.{core}.on", "tegra_dla_active", "1 where tegrastats calls a DLA core on, 0 where it calls it off: a gate, not a load.", dtype="boolean", chart="DLA", legend="core {{core}} gate")
+DLA_FREQUENCY = Signal("dla.{core}.frequency_hertz", "tegra_dla_frequency_hertz", "Clock of a DLA core.", dtype="Int64", chart="Clocks", legend="DLA {{core}}")
+DLA_LOAD = Signal("dla.{core}.utilization_ratio", "tegra_dla_busy_ratio", "Busy share of a DLA core, by the source that says so.", {"source": "tegrastats"}, chart="DLA", legend="core {{core}} busy ({{source}})")
 DLA_BUSY = Signal("dla.{core}.busy_ratio", "tegra_dla_busy_ratio", fixed={"source": "ftrace"})
 DLA_FIRMWARE_LOAD = Signal("dla.{core}.firmware_ratio", "tegra_dla_busy_ratio", fixed={"source": "firmware"})
-DLA_BUSY_SECONDS = Signal("dla.{core}.busy_seconds", "tegra_dla_busy_seconds_total", "Time in which a DLA core had a task, since the daemon began to count, by source.", {"source": "ftrace"}, COUNTED)
-DLA_TASKS = Signal("dla.{core}.tasks", "tegra_dla_tasks_total", "Tasks of a DLA core that have ended, of all programs.", weight=COUNTED, dtype="Int64")
-DLA_POWERED = Signal("dla.{core}.powered_ratio", "tegra_dla_powered_ratio", "Share of the last interval in which a DLA core was powered: at least what it was busy.")
-DLA_POWERED_SECONDS = Signal("dla.{core}.powered_seconds", "tegra_dla_powered_seconds_total", "Time for which a DLA core was powered since the boot, by runtime power management.", weight=COUNTED)
-TEMPERATURE = Signal("temperatures_celsius.{zone}", "tegra_temperature_celsius", "Temperature of a thermal zone.", weight=AT_MOMENT)
+DLA_BUSY_SECONDS = Signal("dla.{core}.busy_seconds", "tegra_dla_busy_seconds_total", "Time in which a DLA core had a task, since the daemon began to count, by source.", {"source": "ftrace"}, COUNTED, chart="")
+DLA_TASKS = Signal("dla.{core}.tasks", "tegra_dla_tasks_total", "Tasks of a DLA core that have ended, of all programs.", weight=COUNTED, dtype="Int64", chart="DLA tasks")
+DLA_POWERED = Signal("dla.{core}.powered_ratio", "tegra_dla_powered_ratio", "Share of the last interval in which a DLA core was powered: at least what it was busy.", chart="DLA", legend="core {{core}} powered")
+DLA_POWERED_SECONDS = Signal("dla.{core}.powered_seconds", "tegra_dla_powered_seconds_total", "Time for which a DLA core was powered since the boot, by runtime power management.", weight=COUNTED, chart="")
+TEMPERATURE = Signal("temperatures_celsius.{zone}", "tegra_temperature_celsius", "Temperature of a thermal zone.", weight=AT_MOMENT, chart="Temperatures", legend="{{zone}}")
 TEMPERATURE_MAX = Signal("temperatures_max_celsius.{zone}", weight=AT_MOMENT)
-COOLING_STATE = Signal("cooling.{device}.state_ratio", "tegra_cooling_state_ratio", "How much a cooling device cools or holds back, as a share of its most.", weight=AT_MOMENT)
+COOLING_STATE = Signal("cooling.{device}.state_ratio", "tegra_cooling_state_ratio", "How much a cooling device cools or holds back, as a share of its most.", weight=AT_MOMENT, chart="Fans and cooling", legend="{{device}}")
+# A moment only: every panel of power has the mean between scrapes.
 RAIL_POWER = Signal("rails.{rail}.instant_watts", "tegra_rail_power_watts", "Power on a supply rail at the moment of the line.", weight=AT_MOMENT)
 RAIL_AVERAGE = Signal("rails.{rail}.average_watts", weight=AT_MOMENT)
 RAIL_MAXIMUM = Signal("rails.{rail}.maximum_watts", weight=AT_MOMENT)
 RAIL_COUNTER = Signal("rails.{rail}.counter_joules", weight=COUNTED)
 RAIL_COUNTER_AFTER = Signal("rails.{rail}.counter_after_seconds", weight=AT_MOMENT)
 RAIL_COUNTER_READ = Signal("rails.{rail}.counter_read_seconds", weight=AT_MOMENT)
-THROTTLE_EVENTS = Signal("throttle.{kind}.events", "tegra_throttle_events_total", "Times that a clock began to be held down, by kind, as far as samples show it.", weight=COUNTED, dtype="Int64", kept=True)
+THROTTLE_EVENTS = Signal("throttle.{kind}.events", "tegra_throttle_events_total", "Times that a clock began to be held down, by kind, as far as samples show it.", weight=COUNTED, dtype="Int64", kept=True, chart="Throttling")
 THROTTLE_ACTIVE = Signal("throttle.{kind}.active", weight=AT_MOMENT, dtype="boolean")
 POWER_MODE = Signal("power_mode.number", weight=AT_MOMENT, dtype="Int64")
-FAN_SPEED = Signal("fans.{fan}.speed_ratio", "tegra_fan_speed_ratio", "Speed of a fan as a share of its full speed.", weight=AT_MOMENT)
-DLA_TRACE_ERRORS = Signal("dla.trace.{reason}", "tegrascope_dla_trace_errors_total", "What did not go by the book in the trace of the DLA, by reason.", weight=COUNTED, dtype="Int64", after="tegrascope_root_fields_missing")
+FAN_SPEED = Signal("fans.{fan}.speed_ratio", "tegra_fan_speed_ratio", "Speed of a fan as a share of its full speed.", weight=AT_MOMENT, chart="Fans and cooling", legend="fan {{fan}}")
+DLA_TRACE_ERRORS = Signal("dla.trace.{reason}", "tegrascope_dla_trace_errors_total", "What did not go by the book in the trace of the DLA, by reason.", weight=COUNTED, dtype="Int64", after="tegrascope_root_fields_missing", chart="")
 # fmt: on
 
 SIGNALS: Final[tuple[Signal, ...]] = tuple(

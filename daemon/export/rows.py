@@ -6,7 +6,7 @@ from ...parsers.signals import SIGNALS, Family
 
 _FIRST = Family("tegra_info", "info", "The board and its releases; simulated is true where the telemetry is not of this machine.")  # fmt: skip
 _ROWS = (
-    Family("tegra_dla_lane_occupancy_ratio", "gauge", "Share of the last interval in which our own runs were in flight on a DLA core.", after="tegra_dla_powered_seconds_total"),
+    Family("tegra_dla_lane_occupancy_ratio", "gauge", "Share of the last interval in which our own runs were in flight on a DLA core.", chart="DLA", legend="core {{core}} our runs", after="tegra_dla_powered_seconds_total"),
     Family("tegra_temperature_trip_celsius", "gauge", "Lowest temperature of a zone at which something happens, by kind.", after="tegra_temperature_celsius"),
     Family("tegra_rail_energy_joules_total", "counter", "Energy of a supply rail, integrated from every sample.", after="tegra_rail_power_watts"),
     Family("tegra_module_energy_joules_total", "counter", "Energy of the module, by the board's rail rule, integrated from every sample.", after="tegra_rail_energy_joules_total"),

@@ -13,14 +13,15 @@ from .queries import (
     TRUTH,
     TRUTH_QUERY,
     TRUTH_TEXT,
+    not_stacked,
     rate,
     run_bands,
+    telemetry,
 )
-from .reasons import NO_JETSON, NO_LIMIT, NO_RUN, NO_SYSFS, NO_THROTTLING, NO_TRACE, ONLY_GPU
+from .reasons import NO_JETSON, NO_LIMIT, NO_RUN, NO_SYSFS, NO_THROTTLING
 
-# A rail that holds others is drawn as a line above the stack: what is in it must not count twice.
-_HOLDS_OTHERS = "VDD_IN|VIN|POM_5V_IN"
-_INSIDE_5V = "VDDQ_VDD2_1V8AO"
+# Rails that hold others, or are inside one, are lines above the stack: nothing counts twice.
+_APART = "|".join(dict.fromkeys(not_stacked()))
 
 AT_A_GLANCE = Row(
     "At a glance",
@@ -115,20 +116,20 @@ POWER = Row(
             "timeseries",
             "Power by rail",
             "Mean power between scrapes, from energy counters: right however slow the scrape. "
-            "Rails that stand beside each other are stacked; a rail that holds others (VDD_IN, "
-            "VIN, POM_5V_IN), the module's total and its budget are dashed lines.",
+            "Rails side by side are stacked; a rail that holds others or is inside one "
+            f"({_APART.replace('|', ', ')}), the module's total and its budget are dashed lines.",
             (
                 Query(
                     rate(
                         "tegra_rail_energy_joules_total",
-                        f'{SEL},rail!~"{_HOLDS_OTHERS}|{_INSIDE_5V}"',
+                        f'{SEL},rail!~"{_APART}"',
                     ),
                     "{{rail}}",
                 ),
                 Query(
                     rate(
                         "tegra_rail_energy_joules_total",
-                        f'{SEL},rail=~"{_HOLDS_OTHERS}|{_INSIDE_5V}"',
+                        f'{SEL},rail=~"{_APART}"',
                     ),
                     "not added: {{rail}}",
                 ),
@@ -147,13 +148,11 @@ POWER = Row(
             "GPU, memory and CPU",
             "GPU load (GR3D), use of the memory bandwidth (EMC) at its present clock, and the "
             "mean of all cores: samples at the moment of a line.",
-            (
-                Query(f"tegra_gpu_utilization_ratio{{{SEL}}}", "GPU"),
-                Query(f"tegra_emc_utilization_ratio{{{SEL}}}", "EMC", NO_JETSON),
+            telemetry(
+                "GPU, memory and CPU",
                 Query(
                     f"avg by (instance) (tegra_cpu_utilization_ratio{{{SEL}}})", "CPU", NO_JETSON
                 ),
-                Query(f"tegra_gpu_memory_active_ratio{{{SEL}}}", "GPU memory active", ONLY_GPU),
             ),
             unit="percentunit",
             low=0,
@@ -165,18 +164,7 @@ POWER = Row(
             "Busy: a load, by the source that says so; of these ftrace is the truth. Powered: at "
             "least what it was busy, with half a second after each task. Our runs: what the "
             "scheduler had in flight. The gate is on or off and no load.",
-            (
-                Query(
-                    f"tegra_dla_busy_ratio{{{SEL}}}", "core {{core}} busy ({{source}})", NO_JETSON
-                ),
-                Query(f"tegra_dla_powered_ratio{{{SEL}}}", "core {{core}} powered", NO_SYSFS),
-                Query(
-                    f"tegra_dla_lane_occupancy_ratio{{{SEL}}}",
-                    "core {{core}} our runs",
-                    "it has no workload on a DLA",
-                ),
-                Query(f"tegra_dla_active{{{SEL}}}", "core {{core}} gate", NO_JETSON),
-            ),
+            telemetry("DLA"),
             unit="percentunit",
             apart="/gate$/",
             low=0,
@@ -186,7 +174,7 @@ POWER = Row(
             "timeseries",
             "DLA tasks",
             "Tasks that ended in a second, of all programs, by the trace of the driver.",
-            (Query(rate("tegra_dla_tasks_total"), "core {{core}}", NO_TRACE),),
+            telemetry("DLA tasks"),
             unit="cps",
             low=0,
         ),
@@ -195,12 +183,7 @@ POWER = Row(
             "Video and other engines",
             "Load of NVENC, NVDEC, VIC, OFA and others where tegrastats prints one; powered is "
             "the gate alone.",
-            (
-                Query(
-                    f"tegra_engine_utilization_ratio{{{SEL}}}", "{{engine}}", "idle engines are off"
-                ),
-                Query(f"tegra_engine_active{{{SEL}}}", "{{engine}} powered", NO_JETSON),
-            ),
+            telemetry("Video and other engines"),
             unit="percentunit",
             apart="/powered$/",
             low=0,
@@ -217,8 +200,8 @@ HEAT = Row(
             "Temperatures",
             "Thermal zones; one that is powered off has no series. Dashed: the lowest trip of each "
             "kind. On many boards the lowest passive one only says that the surface is hot.",
-            (
-                Query(f"tegra_temperature_celsius{{{SEL}}}", "{{zone}}"),
+            telemetry(
+                "Temperatures",
                 Query(
                     f"min by (kind) (tegra_temperature_trip_celsius{{{SEL}}})",
                     "trip: {{kind}}",
@@ -235,7 +218,8 @@ HEAT = Row(
             "Throttling",
             "How often a clock began to be held down in a minute, by kind. sw_power_cap and "
             "board_limit of a desktop GPU are no trouble.",
-            (
+            telemetry(
+                "Throttling",
                 Query(
                     f"increase(tegra_throttle_events_total{{{SEL}}}[1m])",
                     "{{kind}}",
@@ -249,10 +233,7 @@ HEAT = Row(
             "Fans and cooling",
             "Fans, and how far each cooling device cools or holds a clock back: cpufreq-… and "
             "devfreq-… above 0 cost performance.",
-            (
-                Query(f"tegra_fan_speed_ratio{{{SEL}}}", "fan {{fan}}", NO_SYSFS),
-                Query(f"tegra_cooling_state_ratio{{{SEL}}}", "{{device}}", NO_SYSFS),
-            ),
+            telemetry("Fans and cooling"),
             unit="percentunit",
             low=0,
             high=1,

@@ -1,8 +1,8 @@
 """Device, further down: clocks, cores and memory, and what the daemon says of itself."""
 
 from .parts import GREEN, RED, Panel, Query, Row, Word
-from .queries import SEL, rate
-from .reasons import NO_JETSON, NO_SYSFS, NO_TRACE, ONLY_GPU
+from .queries import SEL, rate, telemetry
+from .reasons import NO_JETSON, NO_TRACE
 
 CLOCKS = Row(
     "Clocks, cores and memory",
@@ -12,14 +12,11 @@ CLOCKS = Row(
             "Clocks",
             "0 is a gated GPU cluster. A load is a share of what is possible at the clock of that "
             "moment, so read the two together.",
-            (
-                Query(f"tegra_gpu_frequency_hertz{{{SEL}}}", "GPU {{gpc}}"),
-                Query(f"tegra_emc_frequency_hertz{{{SEL}}}", "EMC"),
+            telemetry(
+                "Clocks",
                 Query(
                     f"max by (instance) (tegra_cpu_frequency_hertz{{{SEL}}})", "CPU, fastest core"
                 ),
-                Query(f"tegra_dla_frequency_hertz{{{SEL}}}", "DLA {{core}}", "an idle core is off"),
-                Query(f"tegra_engine_frequency_hertz{{{SEL}}}", "{{engine}}", NO_JETSON),
             ),
             unit="hertz",
             low=0,
@@ -28,7 +25,7 @@ CLOCKS = Row(
             "timeseries",
             "CPU cores",
             "Busy share of each core since the line before; a core that is unplugged has none.",
-            (Query(f"tegra_cpu_utilization_ratio{{{SEL}}}", "core {{core}}", NO_JETSON),),
+            telemetry("CPU cores"),
             unit="percentunit",
             low=0,
             high=1,
@@ -38,16 +35,7 @@ CLOCKS = Row(
             "Memory",
             "CPU and GPU of a Jetson share it. Available is the kernel's estimate; the largest "
             "free block tells how broken up the rest is. A desktop GPU has memory of its own.",
-            (
-                Query(f"tegra_ram_used_bytes{{{SEL}}}", "used", NO_JETSON),
-                Query(f"tegra_ram_total_bytes{{{SEL}}}", "total", NO_JETSON),
-                Query(f"tegra_ram_available_bytes{{{SEL}}}", "available", NO_SYSFS),
-                Query(
-                    f"tegra_ram_largest_free_block_bytes{{{SEL}}}", "largest free block", NO_JETSON
-                ),
-                Query(f"tegra_gpu_memory_used_bytes{{{SEL}}}", "GPU's own, used", ONLY_GPU),
-                Query(f"tegra_gpu_memory_total_bytes{{{SEL}}}", "GPU's own, total", ONLY_GPU),
-            ),
+            telemetry("Memory"),
             unit="bytes",
             apart="/total$/",
             width=8,
@@ -58,11 +46,7 @@ CLOCKS = Row(
             "Swap",
             "A board that swaps while it infers has too little memory. Cached swap is in memory "
             "too.",
-            (
-                Query(f"tegra_swap_used_bytes{{{SEL}}}", "swap used", NO_JETSON),
-                Query(f"tegra_swap_total_bytes{{{SEL}}}", "swap total", NO_JETSON),
-                Query(f"tegra_swap_cached_bytes{{{SEL}}}", "swap cached", NO_JETSON),
-            ),
+            telemetry("Swap"),
             unit="bytes",
             apart="/total$/",
             width=8,
@@ -72,7 +56,10 @@ CLOCKS = Row(
             "timeseries",
             "Cores online",
             "CPU cores that are plugged in; a power mode with fewer watts unplugs some.",
-            (Query(f"sum by (instance) (tegra_cpu_online{{{SEL}}})", "online", NO_JETSON),),
+            telemetry(
+                "Cores online",
+                Query(f"sum by (instance) (tegra_cpu_online{{{SEL}}})", "online", NO_JETSON),
+            ),
             width=8,
             low=0,
         ),

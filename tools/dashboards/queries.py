@@ -1,6 +1,14 @@
 """PromQL that several dashboards share; each piece says what its labels are."""
 
+import re
+from collections.abc import Iterator
+
+from tegrascope.collectors.board.boards import rail_rules
+from tegrascope.daemon.export.rows import METRICS
+from tegrascope.parsers.signals import EMC_FREQUENCY, GPU_FREQUENCY, GPU_LOAD, TEMPERATURE
+
 from .parts import BLUE, GREEN, GREY, ORANGE, RED, Band, Query, Step, Variable, Word
+from .reasons import NOT_EVERYWHERE
 
 SEL = 'job=~"$job",instance=~"$instance"'
 """Labels of the chosen devices."""
@@ -14,6 +22,9 @@ HERE = "{{workload}} on {{device}}, {{instance}}"
 # Of an NVIDIA GPU; these say that it works as it is told to, not that anything is wrong.
 NO_TROUBLE = 'kind!~"sw_power_cap|board_limit|reliability"'
 
+# Every source of telemetry has them.
+_EVERYWHERE = {row.family for row in (EMC_FREQUENCY, GPU_FREQUENCY, GPU_LOAD, TEMPERATURE)}
+
 _RUN_LABELS = "job, instance, workload, device"
 _PAIR = "job, instance, model, batch"
 
@@ -21,6 +32,37 @@ _PAIR = "job, instance, model, batch"
 def rate(counter: str, labels: str = SEL) -> str:
     """Return the growth of a counter in a second, series by series."""
     return f"rate({counter}{{{labels}}}[$__rate_interval])"
+
+
+def telemetry(panel: str, *written: Query) -> tuple[Query, ...]:
+    """Return the queries of a panel: of the metrics that name it, and those written by hand.
+
+    Args:
+        panel: Its title; metrics name it as their ``chart``.
+        written: Queries of what is not a metric as it stands; a metric in one has no other.
+    """
+    named = {name for query in written for name in re.findall(r"\w+(?=\{)", query.expr)}
+    return (
+        *(
+            Query(
+                rate(row.name) if row.kind == "counter" else f"{row.name}{{{SEL}}}",
+                row.legend,
+                "" if row.name in _EVERYWHERE else NOT_EVERYWHERE,
+            )
+            for row in METRICS
+            if row.chart == panel and row.name not in named
+        ),
+        *written,
+    )
+
+
+def not_stacked() -> Iterator[str]:
+    """Yield the rails that must not be added to others: a total that holds them, or one inside."""
+    for rule in rail_rules():
+        if len(rule.total) == 1 and rule.excluded:
+            yield from rule.total
+        elif len(rule.total) > 1:
+            yield from rule.excluded
 
 
 def last_run(figure: str, labels: str = RUN) -> str:
