@@ -18,13 +18,7 @@ LATENESS_BOUNDS_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300
 
 @dataclass(frozen=True)
 class Exemplar:
-    """One observation that stands for its bucket.
-
-    Attributes:
-        run_id: The run it comes from.
-        value: What was observed, in the unit of the histogram.
-        wall_seconds: When.
-    """
+    """One observation as an example of its bucket; ``value`` has the unit of the histogram."""
 
     run_id: str
     value: float
@@ -33,12 +27,12 @@ class Exemplar:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts by bucket, not cumulated; the last one is that of +Inf.
+    """Counts by bucket, not cumulative; the last one is +Inf.
 
     Attributes:
         bounds: shape (n,), upper bounds.
         counts: shape (n + 1,).
-        total: Sum of all that was observed.
+        total: Sum of all observations.
         exemplars: shape (n + 1,), the latest of each bucket.
     """
 
@@ -49,11 +43,11 @@ class Histogram:
 
     @classmethod
     def empty(cls, bounds: tuple[float, ...]) -> "Histogram":
-        """Make one that has seen nothing."""
+        """Return a histogram without observations."""
         return cls(bounds, (0,) * (len(bounds) + 1), 0.0, (None,) * (len(bounds) + 1))
 
     def observed(self, values: Sequence[float], run_id: str, wall_seconds: float) -> "Histogram":
-        """Return the histogram with more values in it."""
+        """Return the histogram with more values."""
         counts, exemplars = list(self.counts), list(self.exemplars)
         for value in values:
             index = bisect_left(self.bounds, value)

@@ -1,6 +1,6 @@
-"""A block: a few seconds of samples as columns, and the bytes that memory and store keep of it.
+"""A block: a few seconds of samples as columns, and their bytes in memory and in the store.
 
-The same bytes lie in the timeline and in the store. Why this format: ``docs/decisions/blocks.md``.
+Reasons for the format: ``docs/decisions/blocks.md``.
 """
 
 import math
@@ -22,7 +22,7 @@ _LARGEST_EXACT = 2.0**53 / _DECIMALS
 
 
 def pack_number(number: int) -> bytes:
-    """Write an integer of 0 or more, seven bits a byte, low ones first."""
+    """Return an integer of 0 or more as bytes, seven bits per byte, low bits first."""
     packed = bytearray()
     while number > 0x7F:
         packed.append(number & 0x7F | 0x80)
@@ -32,7 +32,7 @@ def pack_number(number: int) -> bytes:
 
 
 def unpack_number(data: bytes, at: int) -> tuple[int, int]:
-    """Read an integer of ``pack_number``; return it and where the next one begins."""
+    """Read an integer of ``pack_number``, and return it with the position after it."""
     number = shift = 0
     while True:
         byte = data[at]
@@ -44,7 +44,7 @@ def unpack_number(data: bytes, at: int) -> tuple[int, int]:
 
 
 def pack_integers(numbers: Sequence[int]) -> bytes:
-    """Write integers as their greatest common divisor and the differences, in so many of it.
+    """Return integers as their greatest common divisor and their differences in units of it.
 
     >>> len(pack_integers([729_000_000] * 10))
     15
@@ -62,7 +62,7 @@ def pack_integers(numbers: Sequence[int]) -> bytes:
 
 
 def unpack_integers(data: bytes) -> list[int]:
-    """Read what ``pack_integers`` wrote."""
+    """Read integers of ``pack_integers``."""
     unit, at = unpack_number(data, 0)
     folded: list[int] = []
     while at < len(data):
@@ -72,12 +72,11 @@ def unpack_integers(data: bytes) -> list[int]:
 
 
 def pack_column(column: "array[float]") -> bytes:
-    """Write float64 values, NaN being absent.
+    """Return float64 values as bytes; NaN is absent.
 
-    What tegrastats prints has at most three decimals, so most columns are integers of
-    thousandths and are written as such, once it is proven that the same bits come back. The
-    others keep their eight bytes, each value exclusive-or the one before, and the bytes of like
-    weight together.
+    tegrastats prints at most three decimals, so most columns are integers of thousandths. They are
+    written as such after a check that the same bits come back. Other values keep their eight bytes,
+    each exclusive-or the previous one, with bytes of equal weight together.
     """
     present = array("d", [value for value in column if value == value])
     mask = b""
@@ -103,10 +102,10 @@ def _pack_present(values: "array[float]") -> tuple[int, bytes]:
 
 
 def unpack_column(data: bytes, count: int) -> "array[float]":
-    """Read a column of so many values that ``pack_column`` wrote.
+    """Read a column of ``count`` values of ``pack_column``.
 
     Raises:
-        ValueError: The bytes hold another number of values.
+        ValueError: The bytes contain another number of values.
     """
     kind, at = data[0], 1
     bits = (1 << count) - 1
@@ -149,7 +148,7 @@ _LARGEST_BYTES = 1 << 27
 
 
 class CorruptBlockError(ValueError):
-    """Bytes that are no whole block of a known version."""
+    """The bytes are not a complete block of a known version."""
 
 
 def _dictionary() -> bytes:
@@ -196,10 +195,10 @@ class Block:
     """Samples of one source as columns.
 
     Attributes:
-        source: Where they came from, for instance ``tegrastats``.
-        times_ns: shape (n,), CLOCK_MONOTONIC, rising.
+        source: Name of the source, for example ``tegrastats``.
+        times_ns: shape (n,), CLOCK_MONOTONIC, increasing.
         wall_ns: shape (n,), wall time of the same moments.
-        columns: Name to shape (n,); NaN is absent. A name holds no line feed.
+        columns: Name to shape (n,); NaN is absent. A name must not contain a line feed.
     """
 
     source: str
@@ -209,10 +208,10 @@ class Block:
 
 
 def encode(block: Block) -> bytes:
-    """Turn a block into bytes; every float64 comes back bit by bit, save what kind of NaN it was.
+    """Return the bytes of a block; every float64 is restored exactly, except the kind of a NaN.
 
     Raises:
-        ValueError: The columns differ in length, or a name holds a line feed.
+        ValueError: The columns differ in length, or a name contains a line feed.
     """
     count = len(block.times_ns)
     if len(block.wall_ns) != count or any(len(c) != count for c in block.columns.values()):
@@ -233,11 +232,7 @@ def encode(block: Block) -> bytes:
 
 
 def decode(data: bytes, wanted: Callable[[str], bool] | None = None) -> Block:
-    """Turn bytes back into the block.
-
-    Args:
-        data: What ``encode`` made.
-        wanted: Says of a name whether its column is asked for; without it, all are.
+    """Return the block of the bytes; ``wanted`` selects columns by name.
 
     Raises:
         CorruptBlockError: The bytes were cut or changed, or a later version wrote them.

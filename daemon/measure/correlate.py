@@ -1,4 +1,4 @@
-"""The pairing: what a worker said and what the board did meanwhile become one report."""
+"""Pairing of a run with the telemetry of its window: trace and samples become one report."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -41,23 +41,21 @@ def correlate(
 ) -> RunReport:
     """Pair a run with the telemetry of its own window.
 
-    A run that failed or was cut short gets what can be known of it. Energy per inference is
-    withheld where the window is too short to tell (rule 10), where sampling kept step with the
-    inferences (rule 11), and where another run drew from the same rails meanwhile (rule 13): it
-    would be the energy of both. Totals are given all the same, flagged.
+    A run that failed or was cut short gets the figures that are known. Energy per inference is
+    withheld if the window is too short (rule 10), if sampling kept step with the inferences (rule
+    11), or if another run drew from the same rails (rule 13). Totals are given anyway, with flags.
 
     Args:
-        trace: What the lane collected.
-        cut: Samples of ``trace.telemetry_window()`` with a neighbour on each side; ``None``
-            where there are none.
-        rule: How the board's rails add up, where that is known.
-        others: Steady windows of other runs, by run id; those that overlap are named.
-        environment: Where the run ran; versions of the trace are added to its own.
-        flags: What else was found out about the run.
-        clock_seconds: By how much the times of samples and run may differ beyond the lag of an
-            arrival, either way; ``None`` where that is not known, and then no interval is given.
-        in_flight: What our own runs account for on each device; ``None`` where that is not known,
-            and then only the run's own core is looked at for work of others.
+        trace: The run, as the worker reported it.
+        cut: Samples of ``trace.telemetry_window()`` with a neighbour on each side, or ``None``.
+        rule: How the board's rails add up, if known.
+        others: Steady windows of other runs, by run id; overlapping ones are named.
+        environment: Where the run ran; the versions of the trace are added.
+        flags: Flags that were found elsewhere.
+        clock_seconds: Possible difference between the times of samples and run, beyond the lag of
+            an arrival; if ``None``, it is unknown, and no interval is given.
+        in_flight: Time of tegrascope's own runs on each device; if ``None``, it is unknown, and
+            only the run's own core is checked for work of others.
     """
     phases = trace.phases
     window = phases.get("steady")
@@ -135,7 +133,7 @@ def _raised(
 
 
 def _displaced(trace: RunTrace, cut: Cut, window: Span, environment: Environment) -> set[Flag]:
-    """Tell whether the work went elsewhere than asked; a lane that the CPU plays has no place."""
+    """Return flags for work that ran elsewhere than requested."""
     if environment.simulated or trace.backend == "onnxruntime":
         return set()
     placement = None if trace.built is None else trace.built.placement
@@ -148,7 +146,7 @@ def _displaced(trace: RunTrace, cut: Cut, window: Span, environment: Environment
 
 
 def _has_company(trace: RunTrace, cut: Cut, in_flight: InFlight | None) -> bool:
-    """Tell whether others used a DLA core in the time of the run and its baselines."""
+    """Return whether other programs used a DLA core during the run and its baselines."""
     whole = trace.telemetry_window()
     if whole is None:
         return False

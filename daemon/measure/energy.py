@@ -1,4 +1,4 @@
-"""Joules under a power curve, and the idle power that is taken off them."""
+"""Energy under a power curve, and the idle power that is subtracted."""
 
 import statistics
 from array import array
@@ -24,7 +24,7 @@ class Curve:
     """Power over time, without absent points.
 
     Attributes:
-        times_ns: shape (n,), rising, when each reading arrived.
+        times_ns: shape (n,), increasing arrival times.
         watts: shape (n,), power at each.
     """
 
@@ -33,7 +33,7 @@ class Curve:
 
 
 def known(times_ns: Sequence[int], watts: Sequence[float]) -> Curve:
-    """Leave out the points at which a rail was absent (NaN)."""
+    """Return a curve without the points at which a rail was absent (NaN)."""
     if not any(map(isnan, watts)):
         return Curve(times_ns, watts)
     pairs = [(t, w) for t, w in zip(times_ns, watts, strict=True) if not isnan(w)]
@@ -41,10 +41,7 @@ def known(times_ns: Sequence[int], watts: Sequence[float]) -> Curve:
 
 
 def total(times_ns: Sequence[int], rails: Iterable[Sequence[float]]) -> Curve:
-    """Add rails up, at the samples in which every one of them is present.
-
-    NaN is absent, and a sum with NaN in it is NaN, so it is left out.
-    """
+    """Return the sum of rails, at the samples in which all of them are present."""
     return known(times_ns, array("d", [fsum(at) for at in zip(*rails, strict=True)]))
 
 
@@ -57,8 +54,8 @@ def interval_ns(times_ns: Sequence[int]) -> float | None:
 def widest_gap_ns(interval: float) -> float:
     """Return the longest time between two readings across which power may be interpolated.
 
-    Five intervals, and at least two seconds: a line may be late on a busy machine, but what
-    happened in a longer silence is not known.
+    Five intervals, and at least two seconds: a line may be late on a busy machine, but the power
+    during a longer silence is unknown.
     """
     return max(GAP_INTERVALS * interval, GAP_SECONDS * 1e9)
 
@@ -68,19 +65,19 @@ def integrate(
 ) -> float | None:
     """Return the joules of a window under a power curve, by trapezoids clipped to it.
 
-    Power at an edge of the window is interpolated between the readings around it. Where there
-    is no reading beyond an edge, the nearest one holds for up to one median interval.
+    Power at an edge of the window is interpolated between the readings around it. If there are
+    readings on one side only, the nearest one holds for up to one median interval.
 
     Args:
-        times_ns: shape (n,), rising, measured arrival times; readings outside the window count
-            only as neighbours of its edges.
+        times_ns: shape (n,), increasing arrival times; readings outside the window count only as
+            neighbours of its edges.
         watts: shape (n,), power at each; NaN is absent and is bridged if the gap is small.
         begin_ns: Start of the window.
         end_ns: End of the window.
 
     Returns:
-        The energy; ``None`` where readings do not cover the window: there are fewer than two,
-        a gap is wider than ``widest_gap_ns``, or an edge is too far from the nearest reading.
+        The energy; ``None`` if readings do not cover the window: there are fewer than two, a gap is
+            wider than ``widest_gap_ns``, or an edge is too far from the nearest reading.
 
     >>> integrate([0, 10**9, 2 * 10**9], [1.0, 3.0, 5.0], 500_000_000, 1_500_000_000)
     3.0
@@ -112,11 +109,11 @@ def integrate(
 
 
 def settled(span: Span) -> Span:
-    """Return the part of an idle phase in which the idle is measured.
+    """Return the part of an idle phase in which idle power is measured.
 
-    Its start is left out: readings arrive up to 50 ms late, so the first may still be of the
-    work before, and a DLA stays powered for half a second after its last task. That is 0.55 s,
-    of a short phase a quarter, never less than those 50 ms.
+    Its start is left out: readings arrive up to 50 ms late, so the first may belong to the work
+    before, and a DLA stays powered for half a second after its last task. That is 0.55 s, or a
+    quarter of a short phase, but never less than 50 ms.
     """
     skipped = max(min(SETTLE_SECONDS, span.seconds / 4), LAG_SECONDS)
     return Span(begin_ns=min(span.begin_ns + round(skipped * 1e9), span.end_ns), end_ns=span.end_ns)
@@ -125,15 +122,12 @@ def settled(span: Span) -> Span:
 def idle_watts(curve: Curve, phase: Span | None) -> float | None:
     """Return the mean power of an idle phase.
 
-    Only readings within its settled part count, joined by trapezoids, the outermost held to the
-    edges: interpolation towards a reading of the work next to it would be no idle power.
-
-    Args:
-        curve: Power of one rail or of the total.
-        phase: The idle phase, where there was one.
+    Only readings within its settled part count. They are joined by trapezoids, and the outermost
+    are held to the edges, because interpolation towards a reading of the work would not be idle
+    power.
 
     Returns:
-        The mean; ``None`` without two readings in it, or with a gap among them.
+        The mean; ``None`` with fewer than two readings in it, or with a gap among them.
     """
     if phase is None:
         return None
@@ -156,8 +150,9 @@ def interpolate_idle(
 ) -> float | None:
     """Return the idle power that belongs to a window.
 
-    The line between the middles of both idle phases, at the middle of the window, which is the
-    mean of that line over the window. With one idle phase only, its power; with none, ``None``.
+    It is the line between the middles of both idle phases, at the middle of the window, which is
+    the mean of that line over the window. With one idle phase, it is the power of that phase; with
+    none, ``None``.
     """
     if before is None or after is None:
         measured = before or after
@@ -167,28 +162,25 @@ def interpolate_idle(
 
 
 def idle_share(before: Span, after: Span, window: Span) -> float:
-    """Return how far the middle of a window lies from that of the idle phase before, to after.
+    """Return the position of a window's middle between the idle phases before (0) and after (1).
 
-    From 0 to 1; a half where the phases do not follow each other.
+    It is a half if the phases do not follow each other.
     """
     start, end, middle = ((span.begin_ns + span.end_ns) / 2 for span in (before, after, window))
     return min(max((middle - start) / (end - start), 0.0), 1.0) if end > start else 0.5
 
 
 _RECENT = 15
-# No board has half as many; a garbled line invents names, and each would be a series for ever.
+# Boards have less than half as many. A garbled line has wrong names, and each would be a series.
 _RAILS_AT_MOST = 64
 
 
 class EnergyCounters:
-    """Joules of each rail and of the module since the start; they never go down.
+    """Joules of each rail and of the module since the start; they never decrease.
 
-    Between two readings of a rail lies a trapezoid. A gap wider than ``widest_gap_ns`` (five
-    usual intervals, at least two seconds) adds nothing: what was drawn in it is not known. The
-    module's power is the sum of the total rails of its rule, at samples that have all of them.
-
-    Attributes:
-        rule: The board's rail rule; without one there is no module total.
+    Between two readings of a rail there is a trapezoid. A gap wider than ``widest_gap_ns`` adds
+    nothing, because its power is unknown. The module's power is the sum of the total rails of its
+    rule, at samples that have all of them. Without a rule there is no module total.
     """
 
     def __init__(self, rule: RailRule | None = None) -> None:
@@ -212,12 +204,7 @@ class EnergyCounters:
         return self._module_joules
 
     def feed(self, monotonic_ns: int, values: Mapping[str, float]) -> None:
-        """Take one sample; one that is not later than the last is left out.
-
-        Args:
-            monotonic_ns: When it arrived.
-            values: Numbers by name, as ``flatten`` names them.
-        """
+        """Add one sample, with values as ``flatten`` names them; ignore one that is not later."""
         if self._latest_ns is not None:
             if monotonic_ns <= self._latest_ns:
                 return

@@ -1,4 +1,4 @@
-"""The energy part of a report: each rail, the module, and how sure they are."""
+"""The energy part of a report: each rail, the module, and their uncertainty."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
@@ -29,13 +29,7 @@ Terms = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Power of one idle phase.
-
-    Attributes:
-        span: The phase.
-        watts: Its mean.
-        spread: How sure that is; ``None`` where there were too few samples to tell.
-    """
+    """Power of one idle phase; ``spread`` is ``None`` if there were too few samples."""
 
     span: Span
     watts: float
@@ -43,12 +37,12 @@ class Idle:
 
     @property
     def measured(self) -> tuple[Span, float]:
-        """When and how much, as ``interpolate_idle`` takes it."""
+        """Phase and mean power, as ``interpolate_idle`` needs them."""
         return self.span, self.watts
 
 
 def gross_terms(work: Spread | None, seconds: float) -> Terms | None:
-    """Return half widths in joules of the gross energy, by term; ``None`` if not known."""
+    """Return half widths in joules of the gross energy, by term; ``None`` if unknown."""
     if work is None:
         return None
     return {"sampling": work.sampling * seconds, "quantisation": work.quantisation * seconds}
@@ -59,14 +53,13 @@ def net_terms(
 ) -> Terms | None:
     """Return half widths in joules of the net energy, by term.
 
-    The idle power adds its own sampling, weighted as ``interpolate_idle`` weights it, and its
-    rounding, taken as the larger of the two, since a quiet board rounds alike before and after.
-    Between the two idle phases the idle power may have been as before all along, or as after:
-    that is ``baseline_drift``.
+    The idle power adds its own sampling, weighted like the power in ``interpolate_idle``. It also
+    adds its rounding, the larger of the two, since a quiet board rounds alike before and after.
+    Between the two idle phases the idle power may have had either value all the time: that is
+    ``baseline_drift``.
 
     Returns:
-        The terms; ``None`` with one idle phase only, for then its drift is not known, and an
-        interval that leaves out an unknown is none.
+        The terms; ``None`` with only one idle phase, because its drift is unknown.
     """
     if gross is None or before is None or after is None:
         return None
@@ -90,9 +83,9 @@ def around(
 
     Args:
         joules: The energy.
-        terms: Half widths of what is independent, which adds in quadrature.
-        edges: What the edges of the window hide, at least and at most, which adds as it is.
-        floor: Below which the truth cannot be.
+        terms: Half widths of the independent terms, which add in quadrature.
+        edges: Least and greatest energy hidden at the edges of the window, which adds directly.
+        floor: Lower limit of the true energy.
     """
     if terms is None:
         return None
@@ -102,7 +95,7 @@ def around(
 
 
 def largest(terms: Terms | None, edges: tuple[float, float]) -> str | None:
-    """Return the name of the largest term, ``window_edges`` among them."""
+    """Return the name of the largest term, ``window_edges`` included."""
     if terms is None:
         return None
     widths = {**terms, "window_edges": max(-edges[0], edges[1])}
@@ -110,7 +103,7 @@ def largest(terms: Terms | None, edges: tuple[float, float]) -> str | None:
 
 
 def drifted(before: Idle | None, after: Idle | None, net_watts: float | None) -> bool:
-    """Tell whether idle power moved so much that it matters; not known is not so."""
+    """Return whether idle power changed enough to matter; False if unknown."""
     if before is None or after is None or before.spread is None or after.spread is None:
         return False
     uncertain = hypot(before.spread.watts, after.spread.watts)
@@ -192,12 +185,7 @@ _IDLE_PHASES: tuple[PhaseName, ...] = ("baseline_before", "baseline_after")
 
 @dataclass(frozen=True, slots=True)
 class MeasuredEnergy:
-    """The energy of a run and what was noticed in measuring it.
-
-    Attributes:
-        energy: What is reported.
-        baseline_drifted: Idle power before and after differ by more than is uncertain.
-    """
+    """The energy of a run, and whether idle power changed by more than its uncertainty."""
 
     energy: Energy
     baseline_drifted: bool = False
@@ -215,15 +203,15 @@ def measure_energy(
 
     Args:
         cut: Samples of the steady phase and of the idle phases, with their neighbours.
-        phases: Spans; ``steady`` is one of them.
-        rule: How the rails add up; ``None`` where the board is not known, then without a total.
-        inferences: By which energy is divided; ``None`` withholds the figures per inference.
-        seed: Of the bootstrap.
-        clock_seconds: By how much samples and phases may differ in time, beyond the lag of an
-            arrival; ``None`` where that is not known, and then there is no interval.
+        phases: Spans by phase, including ``steady``.
+        rule: How the rails add up; ``None`` for an unknown board, then without a total.
+        inferences: Divisor of the energy; ``None`` withholds the figures per inference.
+        seed: Seed of the bootstrap.
+        clock_seconds: Possible difference between samples and phases in time, beyond the lag of an
+            arrival; if ``None``, it is unknown, and there are no intervals.
 
     Returns:
-        The energy; ``None`` where no rail is known over the window.
+        The energy; ``None`` if no rail is known over the window.
     """
     window = phases["steady"]
     columns = RAIL_POWER.by_label(cut.columns)

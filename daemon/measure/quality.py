@@ -1,6 +1,6 @@
-"""The flags of a run: what its figures must not be taken for. Each is a pure function.
+"""The quality flags of a run. Each is a pure function.
 
-Two have a file of their own: ``phase_lock`` (``aliased``) and ``steadiness`` (``not_steady``).
+Two have their own file: ``phase_lock`` (``aliased``) and ``steadiness`` (``not_steady``).
 """
 
 import cmath
@@ -24,24 +24,21 @@ WITHHOLDING: frozenset[Flag] = frozenset({"insufficient_samples", "aliased", "ov
 
 
 def insufficient_samples(seconds: float, samples: int, inferences: int | None) -> bool:
-    """Rule 10: the steady window has 10 s, 100 samples and 200 inferences, all three.
+    """Rule 10: the steady window has less than 10 s, 100 samples or 200 inferences.
 
-    Args:
-        seconds: Length of the window.
-        samples: Samples in it.
-        inferences: Inferences in it; ``None`` for a program that does not count them.
+    ``inferences`` is ``None`` for a program that does not count them.
     """
     few = inferences is not None and inferences < MINIMUM_INFERENCES
     return seconds < MINIMUM_SECONDS or samples < MINIMUM_SAMPLES or few
 
 
 def throttled(events: int | None) -> bool:
-    """A throttle or over-current event was counted in the window; not counted is not known."""
+    """Return whether the window has a throttle or over-current event; False if not counted."""
     return bool(events)
 
 
 def overlapping(window: Span, others: Mapping[str, Span]) -> tuple[str, ...]:
-    """Rule 13: name the runs whose steady window overlaps this one's, in the order given.
+    """Rule 13: return the runs whose steady window overlaps this one, in the given order.
 
     Windows that only touch do not overlap.
     """
@@ -53,16 +50,16 @@ def overlapping(window: Span, others: Mapping[str, Span]) -> tuple[str, ...]:
 
 
 def baseline_drift(difference_watts: float, uncertainty_watts: float, net_watts: float) -> bool:
-    """Rule 8: idle power before and after differ, by so much that the net figure suffers.
+    """Rule 8: idle power before and after differ so much that the net figure suffers.
 
-    That is by more than is uncertain about both, and by more than a twentieth of the net power.
-    Any run warms the board a little, and leakage follows: what is less than that widens the
-    interval of the net energy and needs no flag.
+    The limits are the uncertainty of both and a twentieth of the net power. Any run warms the board
+    a little, and leakage follows. A smaller difference widens the interval of the net energy and
+    needs no flag.
 
     Args:
-        difference_watts: After less before.
+        difference_watts: After minus before.
         uncertainty_watts: Half the 95 % interval of that difference.
-        net_watts: Mean power of the window less the idle power.
+        net_watts: Mean power of the window minus the idle power.
     """
     return abs(difference_watts) > max(uncertainty_watts, DRIFT_RATIO * abs(net_watts))
 
@@ -70,8 +67,8 @@ def baseline_drift(difference_watts: float, uncertainty_watts: float, net_watts:
 def clock_step(times_ns: Sequence[int], wall_ns: Sequence[int]) -> bool:
     """Rule 1: the wall clock was set in the window, forwards or back, by more than 50 ms.
 
-    Between neighbouring samples it may also run faster or slower by a thousandth: time daemons
-    do that. Figures are unharmed, for they use the monotonic clock; wall times are not.
+    Between neighbouring samples it may also run faster or slower by a thousandth, because time
+    daemons do that. Figures use the monotonic clock, so only wall times are affected.
 
     Args:
         times_ns: shape (n,), CLOCK_MONOTONIC of the samples of the window and its neighbours.
@@ -88,22 +85,20 @@ def clock_step(times_ns: Sequence[int], wall_ns: Sequence[int]) -> bool:
 def suspended(suspended_ns: int) -> bool:
     """Rule 1: the machine slept in the window.
 
-    Args:
-        suspended_ns: By how much CLOCK_BOOTTIME less CLOCK_MONOTONIC grew; two reads are never
-            at once, so up to 50 ms is no sleep.
+    ``suspended_ns`` is the growth of CLOCK_BOOTTIME minus CLOCK_MONOTONIC. Two reads are never
+    simultaneous, so up to 50 ms does not count as sleep.
     """
     return suspended_ns > SUSPEND_NS
 
 
 def telemetry_gap(times_ns: Sequence[int], window: Span) -> bool:
-    """Samples are missing in the window or at an edge of it.
+    """Return whether samples are missing in the window or at an edge of it.
 
-    That is so where two neighbours, one of them or both in the window, are more than 2.5 median
-    intervals apart (two lines in a row were lost), or where no sample stands on or beyond an
-    edge.
+    Two neighbours with at least one in the window are more than 2.5 median intervals apart (two
+    lines in a row were lost), or an edge has no sample on or beyond it.
 
     Args:
-        times_ns: shape (n,), rising, samples of the window and its neighbours.
+        times_ns: shape (n,), increasing, samples of the window and its neighbours.
         window: The steady window.
     """
     interval = interval_ns(times_ns)
@@ -117,11 +112,9 @@ def telemetry_gap(times_ns: Sequence[int], window: Span) -> bool:
 
 
 def fallback(device: str, placement: Placement | None) -> bool:
-    """Layers that compute ran on the GPU although a DLA was asked for.
+    """Return whether computing layers ran on the GPU although a DLA was requested.
 
-    Args:
-        device: The lane.
-        placement: Of the engine that ran; ``None`` and ``unknown`` raise nothing.
+    A placement of ``None`` or ``unknown`` raises no flag.
     """
     if placement is None or not device.startswith("dla"):
         return False
@@ -131,15 +124,14 @@ def fallback(device: str, placement: Placement | None) -> bool:
 def dla_not_used(device: str, placement: Placement | None, was_on: bool | None) -> bool:
     """Rule 6: a run that should have used the DLA left it idle.
 
-    Either the engine holds nothing for it, or telemetry that tells of the core saw it off all
-    along: the driver keeps a core powered for half a second after each task, so one that works
-    is on in some sample, and its powered time grows.
+    Either the engine contains nothing for it, or the telemetry shows the core off all the time: the
+    driver keeps a core powered for half a second after each task, so a working core is on in some
+    sample, and its powered time grows.
 
     Args:
-        device: The lane.
-        placement: Of the engine that ran; ``None`` and ``unknown`` raise nothing.
-        was_on: Whether the core was seen on in the steady window; ``None`` where nothing tells of
-            it.
+        device: The device of the run.
+        placement: Of the engine that ran; ``None`` and ``unknown`` raise no flag.
+        was_on: Whether the core was on in the steady window; ``None`` if unknown.
     """
     if not device.startswith("dla"):
         return False
@@ -147,7 +139,7 @@ def dla_not_used(device: str, placement: Placement | None, was_on: bool | None) 
 
 
 def in_order(flags: Iterable[Flag]) -> tuple[Flag, ...]:
-    """Return flags once each, in the order in which ``Flag`` names them."""
+    """Return flags once each, in the order of ``Flag``."""
     raised = set(flags)
     return tuple(flag for flag in get_args(Flag) if flag in raised)
 
@@ -159,10 +151,10 @@ SHORTEST_CYCLE_NS = 5_000_000
 
 
 def cycle_phases(times_ns: Sequence[int], starts_ns: Sequence[int]) -> list[float]:
-    """Return where in its inference cycle each sample fell, in turns from 0 to 1.
+    """Return the position of each sample in its inference cycle, in turns from 0 to 1.
 
-    A cycle is the time from one start to the next, as it was measured, so a period that wanders
-    does no harm. Samples before the first and after the last start belong to none.
+    A cycle is the measured time from one start to the next, so a period that varies does no harm.
+    Samples before the first and after the last start belong to no cycle.
 
     >>> cycle_phases([5, 12, 39, 99], [10, 20, 40])
     [0.2, 0.95]
@@ -176,13 +168,13 @@ def cycle_phases(times_ns: Sequence[int], starts_ns: Sequence[int]) -> list[floa
 
 
 def rayleigh_probability(phases: Sequence[float], harmonic: int = 1) -> float:
-    """Return how likely phases spread evenly around the circle would look so bunched.
+    """Return the probability that uniform phases on the circle look so concentrated.
 
     Rayleigh's test, with the first correction for a small number.
 
     Args:
         phases: shape (n,), in turns.
-        harmonic: 2 finds phases in two opposite bunches, and so on.
+        harmonic: 2 finds phases in two opposite groups, and so on.
     """
     n = len(phases)
     if n == 0:
@@ -194,23 +186,22 @@ def rayleigh_probability(phases: Sequence[float], harmonic: int = 1) -> float:
 def aliased(times_ns: Sequence[int], starts_ns: Sequence[int]) -> bool:
     """Rule 11: the samples keep step with the inferences.
 
-    Sampling that meets every inference at the same moment sees that moment only, however long
-    the run. The phases of the samples within the inference cycle are tested for bunching, at
-    the cycle itself and at its half and third (samples at every one and a half cycles bunch
-    twice); p below 0.01, shared among the three, is a flag.
+    Samples that meet every inference at the same moment see only that moment, for any length of the
+    run. The phases of the samples within the inference cycle are tested for concentration, at the
+    cycle itself and at its half and third (samples at every one and a half cycles form two groups);
+    p below 0.01, shared among the three, is a flag.
 
-    Rayleigh's test takes phases as independent. Those of samples that nearly keep step wander
-    slowly, so far more than one run in a hundred is flagged there; and rightly, for such samples
-    met some moments of the inference more often, and their mean is off by more than it seems.
+    Rayleigh's test assumes independent phases. Samples that nearly keep step have slowly drifting
+    phases, so many more than one run in a hundred is flagged there. This is correct: such samples
+    saw some moments of the inference more often, and their mean is off by more than it seems.
 
-    Fewer than ten phases tell nothing. Nor do cycles under 5 ms: a reading is older than its
-    arrival by some milliseconds, more or less, and lasts about one itself, so it meets a short
-    cycle anywhere. What bunches there is the arrival alone, since a line that arrives holds up
-    the inference on the same processor.
+    Fewer than ten phases show nothing. Nor do cycles under 5 ms: a reading is some milliseconds
+    older than its arrival and lasts about one, so it meets a short cycle anywhere. Only the arrival
+    is concentrated there, because an arriving line delays the inference on the same processor.
 
     Args:
-        times_ns: shape (n,), rising, samples of the window.
-        starts_ns: shape (m,), rising, starts of the inferences.
+        times_ns: shape (n,), increasing, samples of the window.
+        starts_ns: shape (m,), increasing, starts of the inferences.
     """
     cycles = len(starts_ns) - 1
     if cycles < 1 or starts_ns[-1] - starts_ns[0] < cycles * SHORTEST_CYCLE_NS:

@@ -1,4 +1,4 @@
-"""One run, paired with the telemetry of its own time window: what is stored and served."""
+"""The report of one run, paired with the telemetry of its time window: stored and served."""
 
 from typing import Literal
 
@@ -28,28 +28,21 @@ Flag = Literal[
 
 
 class Span(Record):
-    """A stretch of CLOCK_MONOTONIC.
-
-    Attributes:
-        begin_ns: Start.
-        end_ns: End, not before the start.
-    """
+    """A range of CLOCK_MONOTONIC; the end is not before the start."""
 
     begin_ns: NonNegativeInt
     end_ns: NonNegativeInt
 
     @property
     def seconds(self) -> float:
-        """Its length."""
+        """Length in seconds."""
         return (self.end_ns - self.begin_ns) / 1e9
 
 
 class Distribution(Record):
     """Latencies, or the times of one stage, of the steady phase.
 
-    Attributes:
-        count: How many.
-        min_seconds: Shortest; the percentiles are exact, with linear interpolation.
+    Percentiles are exact, with linear interpolation.
     """
 
     count: PositiveInt
@@ -64,37 +57,21 @@ class Distribution(Record):
 
 
 class Utilization(Record):
-    """Load over the steady window, each sample weighted by its overlap.
-
-    Attributes:
-        mean_ratio: Weighted mean.
-        max_ratio: Highest of the samples that overlap.
-    """
+    """Load over the steady window, with each sample weighted by its overlap."""
 
     mean_ratio: Ratio
     max_ratio: Ratio
 
 
 class Frequency(Record):
-    """A clock over the steady window.
-
-    Attributes:
-        min_hertz: Lowest.
-        mean_hertz: Weighted mean.
-    """
+    """A clock over the steady window; the mean is weighted."""
 
     min_hertz: NonNegativeFloat
     mean_hertz: NonNegativeFloat
 
 
 class Temperature(Record):
-    """A thermal zone over the steady window.
-
-    Attributes:
-        start_celsius: At the first sample.
-        max_celsius: Highest.
-        delta_celsius: Last less first.
-    """
+    """A thermal zone over the steady window; ``delta_celsius`` is last minus first."""
 
     start_celsius: float
     max_celsius: float
@@ -102,24 +79,21 @@ class Temperature(Record):
 
 
 class Telemetry(Record):
-    """What the machine did in the steady window.
+    """Telemetry of the steady window.
 
     Attributes:
-        samples: Samples whose time lies in the window.
         utilization: By signal: ``gpu``, ``emc``, ``cpu`` (mean of the online cores),
-            ``dla0:ftrace``, ``dla0:firmware``, ``dla0:tegrastats`` … one signal a source, never
-            mixed. ``dla0:powered`` is no load: the share of time in which the core was powered.
-        frequency: By signal: ``gpu``, ``emc``, ``cpu``, ``dla0`` ….
-        temperature: By thermal zone.
-        dla_active: Share of the window in which tegrastats called a core on, by core.
-        throttle_events: Throttle and over-current events; ``None`` where nothing counts them.
-        throttle: The same by kind, with those too that are no trouble: a GPU that runs within
-            its power cap.
-        dla_trace_troubles: What did not go by the book in the trace of the DLA, by reason. Where
-            events were ``lost``, ``dla0:ftrace`` is the least that it can have been.
-        dla_beyond_powered_seconds: By how much a core was busy beyond the time for which it was
-            powered, which can't be; empty where trace and power management agree.
-        power_mode_changes: How often the power mode changed; ``None`` where nothing tells of it.
+            ``dla0:ftrace``, ``dla0:firmware``, ``dla0:tegrastats`` …, one signal per source, never
+            mixed. ``dla0:powered`` is not a load: it is the share of time in which the core was
+            powered.
+        dla_active: Share of the window in which tegrastats reported a core as on, by core.
+        throttle_events: Throttle and over-current events; ``None`` if they are not counted.
+        throttle: The same by kind, including normal kinds: a GPU that runs within its power cap.
+        dla_trace_troubles: Irregular events in the DLA trace, by reason. If events were ``lost``,
+            ``dla0:ftrace`` is a lower limit.
+        dla_beyond_powered_seconds: Busy time of a core beyond its powered time, which is
+            impossible; empty if trace and power management agree.
+        power_mode_changes: Changes of the power mode; ``None`` if unknown.
     """
 
     samples: NonNegativeInt
@@ -138,12 +112,10 @@ class RailEnergy(Record):
     """Energy of one rail over the steady window.
 
     Attributes:
-        gross_joules: All of it.
-        mean_watts: The same, over the length of the window.
         baseline_watts: Loaded-idle power, interpolated to the window; ``None`` if not measured.
-        net_joules: Gross less baseline; may be negative within its uncertainty.
-        counter_joules: What the rail's own energy counter says of the window, where it has one.
-        counter_edge_joules: By how much that may be off either way, at the edges of the window.
+        net_joules: Gross minus baseline; may be negative within its uncertainty.
+        counter_joules: Growth of the rail's own energy counter in the window, if it has one.
+        counter_edge_joules: Possible error of that, either way, at the edges of the window.
     """
 
     gross_joules: NonNegativeFloat
@@ -155,12 +127,7 @@ class RailEnergy(Record):
 
 
 class Interval(Record):
-    """A 95 % interval.
-
-    Attributes:
-        low: Lower end.
-        high: Upper end.
-    """
+    """A 95 % interval."""
 
     low: float
     high: float
@@ -170,21 +137,15 @@ class Energy(Record):
     """Energy of the steady window; the total is that of the module, by the board's rail rule.
 
     Attributes:
-        rule: Name of the rail rule; ``None`` where the rails fit no known board.
-        total_rails: Rails that make the total; empty where there is none.
-        rails: By rail name.
-        gross_joules: Total over the window.
-        net_joules: The same less the loaded-idle baseline.
-        gross_joules_per_inference: Withheld (``None``) where the window is insufficient.
-        net_joules_per_inference: The same.
+        rule: Name of the rail rule; ``None`` if the rails match no known board.
+        total_rails: Rails that make the total; empty if there is none.
+        net_joules: ``gross_joules`` minus the loaded-idle baseline.
+        gross_joules_per_inference: Withheld (``None``) if the window is insufficient; so is net.
         baseline_watts: Loaded-idle power of the total.
-        gross_interval: 95 % interval of ``gross_joules``.
-        net_interval: 95 % interval of ``net_joules``.
-        largest_uncertainty: Largest term: ``sampling``, ``quantisation``, ``window_edges`` or
-            ``baseline_drift``.
-        counter_joules: The same as ``gross_joules`` by the counters of the total rails, where
-            each has one: another instrument, to compare with.
-        counter_edge_joules: By how much that may be off either way, at the edges of the window.
+        largest_uncertainty: ``sampling``, ``quantisation``, ``window_edges`` or ``baseline_drift``.
+        counter_joules: ``gross_joules`` by the counters of the total rails, if each has one:
+            another instrument, for comparison.
+        counter_edge_joules: Possible error of that, either way, at the edges of the window.
     """
 
     rule: str | None = None
@@ -203,25 +164,21 @@ class Energy(Record):
 
 
 class Environment(Record):
-    """Where a run ran; figures are comparable only where this is the same.
+    """Where a run ran; figures are comparable only with equal environments.
 
     Attributes:
-        board: Name of the board or of the rail rule that fits it.
-        module: Module, where known.
-        l4t: Release, where known.
-        jetpack: Release, where known.
-        power_mode: As nvpmodel calls it; of a desktop or server GPU its power limit.
-        clocks_locked: Whether the clocks of CPU and GPU were held at one value, as
-            ``jetson_clocks`` does; ``None`` where nothing tells.
-        rail_sensors: How the sensors of a board's rails are set, as the kernel's files say:
-            samples that one reading is the mean of, milliseconds between readings, micro-ohms.
-        gpu_uuid: Which GPU was read, where there may be several.
-        power_reading: What NVML's power is: ``instant``, or ``usage`` for a lagging mean;
-            ``None`` on a board.
-        telemetry_source: Name of the line source.
+        board: Name of the board, or of the rail rule that matches it.
+        power_mode: As nvpmodel calls it; for a desktop or server GPU its power limit.
+        clocks_locked: Whether the clocks of CPU and GPU were fixed, as by ``jetson_clocks``;
+            ``None`` if unknown.
+        rail_sensors: Settings of a board's rail sensors in the kernel's files: samples per reading,
+            milliseconds between readings, micro-ohms.
+        gpu_uuid: The GPU that was read, if there may be several.
+        power_reading: Kind of NVML's power: ``instant``, or ``usage`` for a lagging mean; ``None``
+            on a board.
         telemetry_interval_seconds: Median time between samples.
-        simulated: True where the telemetry or the device is not real.
-        versions: Library to version, tegrascope and Python among them.
+        simulated: True if the telemetry or the device is not real.
+        versions: Library to version, including tegrascope and Python.
     """
 
     board: str | None = None
@@ -240,39 +197,28 @@ class Environment(Record):
 
 
 class RunReport(Record):
-    """One scheduled run, from its order to its energy.
+    """One run, from its order to its energy.
 
     Attributes:
-        run_id: UUIDv7.
-        workload: Name from the config.
-        model: As configured.
         model_sha256: Digest of the file that ran.
-        backend: Engine that ran it.
-        device: Lane it ran on.
-        outcome: How it ended.
-        reason: Why, for every outcome but ``ok``.
-        started_wall_ns: Wall time of ``started_ns``.
+        reason: Why, for every outcome except ``ok``.
         started_ns: CLOCK_MONOTONIC when the run was taken from the schedule.
         ended_ns: CLOCK_MONOTONIC when its outcome was known.
-        lateness_seconds: Start less the time it was due.
+        lateness_seconds: Start minus due time.
         phases: Spans by phase, as the worker stamped them.
-        batch: Inputs an inference.
-        process: How its worker shared the machine with others.
-        inferences: Completed in the steady phase; of a run cut short too.
+        batch: Inputs per inference.
+        process: Priority, cores and GPU share of its worker.
+        inferences: Completed in the steady phase, also for a run that was cut short.
         latency: Of the steady phase, by the host clock.
         device_latency: The same by the device's own events, from the first copy to the last;
-            ``None`` where the engine has none.
-        stages: Of the steady phase, where the engine can tell.
-        throughput_per_second: Inputs a second of the steady phase.
-        cold_start_seconds: Parts of the cold start.
+            ``None`` if the back-end has none.
+        stages: Of the steady phase, if the back-end reports them.
+        throughput_per_second: Inputs per second of the steady phase.
         process_peak_bytes: Peak resident memory of the worker.
-        device_peak_bytes: Its peak device memory, where the engine can tell.
-        built: What the engine made of the model: precision, placement, engine.
-        telemetry: What the machine did meanwhile.
-        energy: What it cost.
+        device_peak_bytes: Its peak device memory, if the back-end reports it.
+        built: What the back-end built: precision, placement, engine.
         quality: Flags; see ``measurement.md``.
         overlapping_runs: Runs whose steady window overlapped this one's.
-        environment: Where.
     """
 
     run_id: str

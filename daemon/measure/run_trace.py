@@ -1,4 +1,4 @@
-"""What a lane learnt of one run from its worker: the side of a report that is not telemetry."""
+"""The worker's part of a run report: everything except telemetry."""
 
 from array import array
 from bisect import bisect_left
@@ -40,41 +40,28 @@ def _integers() -> "array[int]":
 
 @dataclass(slots=True)
 class RunTrace:
-    """One run as it goes on; the lane sets the fields, ``add`` folds the worker's events in.
+    """One run in progress; its executor sets the fields, and ``add`` adds the worker's events.
 
     Attributes:
-        run_id: UUIDv7.
-        workload: Name from the config.
-        backend: Engine that runs it.
-        device: Lane it runs on.
         started_ns: When it was taken from the schedule.
-        started_wall_ns: Wall time of the same moment.
-        model: As configured.
-        batch: Inputs an inference.
-        process: How its worker shared the machine.
-        lateness_seconds: Start less the time it was due.
-        ended_ns: When its outcome was known; ``None`` while it goes on.
-        outcome: How it ended. One that the lane sets (``timeout``) stands; else the worker's
-            ending is taken over, ``unavailable`` as ``failed``.
-        reason: Why, for every outcome but ``ok``.
-        begins: When each phase began; ``ends``: when it ended.
-        uncertain_ns: By how much the worst known edge of the steady phase may be wrong.
-        start_ns: shape (n,), when each inference of the steady phase started.
-        latency_ns: shape (n,), how long each took.
+        batch: Inputs per inference.
+        process: Priority, cores and GPU share of its worker.
+        lateness_seconds: Start minus due time.
+        ended_ns: When its outcome was known; ``None`` before.
+        outcome: An outcome set from outside (``timeout``) stays; else the worker's is used, with
+            ``unavailable`` as ``failed``.
+        reason: Why, for every outcome except ``ok``.
+        begins: Begin of each phase; ``ends``: its end.
+        uncertain_ns: Greatest error of an edge of the steady phase.
+        start_ns: shape (n,), start of each inference of the steady phase.
+        latency_ns: shape (n,), duration of each.
         stages_ns: Stage to shape (n,).
-        model_sha256: Digest of the model.
-        versions: Library to version.
-        cold_start_seconds: Parts of the cold start.
-        built: What the back-end made of the model.
-        process_peak_bytes: Peak resident memory of the worker.
-        device_peak_bytes: Its peak device memory.
         counts_inferences: False for a program that only marks its window.
-        inference_count: How many the steady phase held, where they were counted and not all of
-            them timed; of those that were not, the latency is not known, nor whether sampling
-            kept step with them.
-        has_device_clock: False where the stages are of the host's clock.
+        inference_count: Inferences of the steady phase, if they were counted and not all timed. The
+            latency of the others is unknown, and so is whether sampling kept step with them.
+        has_device_clock: False if the stages use the host's clock.
         throttle_events: Counted in the steady window; ``None`` leaves that to the telemetry.
-        suspended_ns: Growth of CLOCK_BOOTTIME less CLOCK_MONOTONIC from start to end.
+        suspended_ns: Growth of CLOCK_BOOTTIME minus CLOCK_MONOTONIC from start to end.
     """
 
     run_id: str
@@ -109,11 +96,11 @@ class RunTrace:
     suspended_ns: int = 0
 
     def add(self, event: RunEvent) -> bool:
-        """Fold one event of the worker in.
+        """Add one event of the worker.
 
         Returns:
-            False where it is not about this run, or breaks the protocol: an end before its
-            begin, inferences without as many latencies. It then changes nothing.
+            False, without a change, if it belongs to another run or breaks the protocol: an end
+                before its begin, or inferences with a different number of latencies.
         """
         if isinstance(event, Hello) or event.run_id != self.run_id:
             return False
@@ -155,9 +142,9 @@ class RunTrace:
 
     @property
     def phases(self) -> dict[PhaseName, Span]:
-        """Phases that ended; and the steady one, if cut short, up to its last whole inference.
+        """Phases that ended. A steady phase that was cut short ends with its last whole inference.
 
-        Work that did not complete does not count, nor does the time that went into it.
+        Incomplete work does not count, nor does its time.
         """
         spans = {
             phase: Span(begin_ns=self.begins[phase], end_ns=end) for phase, end in self.ends.items()
@@ -169,9 +156,9 @@ class RunTrace:
         return spans
 
     def telemetry_window(self) -> Span | None:
-        """Return the time from which samples are needed: the steady phase and its idle phases.
+        """Return the time for which samples are needed: the steady phase and its idle phases.
 
-        ``None`` where no steady phase came about.
+        ``None`` without a steady phase.
         """
         phases = self.phases
         steady = phases.get("steady")
@@ -184,14 +171,14 @@ class RunTrace:
         )
 
     def device_ns(self) -> "array[int]":
-        """Return shape (n,), the time of each inference on the device: its stages together."""
+        """Return shape (n,), the time of each inference on the device: the sum of its stages."""
         if not self.has_device_clock:
             return array("q")
         spans = [self.stages_ns[stage] for stage in _ON_DEVICE if stage in self.stages_ns]
         return array("q", map(sum, zip(*spans, strict=True)))
 
     def completed(self, window: Span) -> "tuple[array[int], array[int]]":
-        """Return starts, rising, and latencies of what started and completed in a window."""
+        """Return starts, increasing, and latencies of inferences entirely inside a window."""
         starts, latencies = self.start_ns, self.latency_ns
         if not all(a <= b for a, b in pairwise(starts)):
             order = sorted(range(len(starts)), key=starts.__getitem__)
@@ -221,11 +208,7 @@ def percentile(rising: Sequence[float], share: float) -> float:
 
 
 def distribution(durations_ns: Sequence[int]) -> Distribution | None:
-    """Describe durations; ``None`` where there are none.
-
-    Args:
-        durations_ns: shape (n,), in any order.
-    """
+    """Return statistics of durations, shape (n,), in any order; ``None`` for none."""
     if not durations_ns:
         return None
     rising = sorted(durations_ns)
@@ -244,5 +227,5 @@ def distribution(durations_ns: Sequence[int]) -> Distribution | None:
 
 
 def throughput(inferences: int, batch: int, seconds: float) -> float | None:
-    """Return inputs a second; ``None`` where nothing was counted or no time passed."""
+    """Return inputs per second; ``None`` without inferences or time."""
     return inferences * batch / seconds if inferences and seconds > 0 else None

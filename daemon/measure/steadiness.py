@@ -1,4 +1,4 @@
-"""Was the run steady at its end? Rate, latency, clocks, temperature and throttling say."""
+"""Whether a run was steady at its end: rate, latency, clocks, temperature and throttling."""
 
 import statistics
 from bisect import bisect_left
@@ -34,13 +34,13 @@ def not_steady(
     cut: Cut,
     throttle_events: int | None,
 ) -> bool:
-    """Rule 14: the run was not shown to be steady at its end.
+    """Rule 14: the run was not steady at its end.
 
-    The steady phase is cut into six windows. In the last three, the rate and the median latency
-    lie within 5 % of each other, the clocks of GPU, DLA and memory within 1 % (a gate is no
-    clock), no zone warms or cools by 0.1 °C/s; and nothing throttled. Fewer than five
-    inferences in one of them show nothing. What this board does not tell is not held against
-    the run, nor is the rate of a program that counts no inferences.
+    The steady phase is cut into six windows. In the last three, the rate and the median latency lie
+    within 5 % of each other, the clocks of GPU, DLA and memory within 1 % (a gate does not count as
+    a clock), and no zone warms or cools by 0.1 °C/s. Nothing throttled. Each has five inferences or
+    more. Values that the board does not report are ignored, and so is the rate of a program that
+    counts no inferences.
     """
     windows = last_windows(window)
     end = Span(begin_ns=windows[0].begin_ns, end_ns=windows[-1].end_ns)
@@ -64,7 +64,7 @@ def _uneven(windows: list[Span], starts_ns: Sequence[int], latency_ns: Sequence[
 
 
 def clocks_changed(cut: Cut, window: Span) -> bool:
-    """Tell whether a clock of GPU, DLA or memory moved by more than 1 % in a window."""
+    """Return whether a clock of GPU, DLA or memory changed by more than 1 % in a window."""
     inside = cut.inside(window.begin_ns, window.end_ns)
     for name, (_, column) in clock_figures(cut.columns).items():
         hertz = [clock for clock in column[inside] if not isnan(clock)]
@@ -76,7 +76,7 @@ def clocks_changed(cut: Cut, window: Span) -> bool:
 def steepest_slope(cut: Cut, window: Span) -> float:
     """Return the steepest change of any zone in a window, in °C/s, by a straight line.
 
-    A zone with fewer than five readings has none.
+    A zone with fewer than five readings is ignored.
     """
     inside = cut.inside(window.begin_ns, window.end_ns)
     times = [(time - window.begin_ns) / 1e9 for time in cut.times_ns[inside]]

@@ -1,4 +1,4 @@
-"""The last hour of samples, compressed in memory, from which windows are cut."""
+"""The last hour of samples, compressed in memory, and windows cut from it."""
 
 import statistics
 import threading
@@ -19,16 +19,13 @@ _FAR_OFF_NS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class SealedBlock:
-    """A block that takes no more samples, as it is kept in memory and in the store.
+    """A closed block, as it is kept in memory and in the store.
 
     Attributes:
-        source: Where its samples came from.
-        begin_ns: CLOCK_MONOTONIC of its first sample.
-        end_ns: That of its last.
-        wall_begin_ns: Least wall time of a sample in it: of the first, unless the clock was set.
-        wall_end_ns: Greatest wall time of a sample in it.
-        count: Samples in it, at least one.
-        data: What ``blocks.encode`` made of it.
+        begin_ns: CLOCK_MONOTONIC of its first sample; ``end_ns`` of its last.
+        wall_begin_ns: Least wall time of its samples; that of the first, unless the clock was set.
+        wall_end_ns: Greatest wall time of its samples.
+        data: Result of ``blocks.encode``.
     """
 
     source: str
@@ -43,8 +40,8 @@ class SealedBlock:
 class Timeline:
     """Samples of one source, newest last.
 
-    A sample costs one number a column. About every ten seconds of sample time the open block
-    is sealed: compressed, kept, and handed to ``on_sealed`` in the thread that appended.
+    A sample costs one number per column. About every ten seconds of sample time the open block is
+    sealed: compressed, kept, and passed to ``on_sealed`` in the thread that appended.
     """
 
     def __init__(
@@ -58,10 +55,10 @@ class Timeline:
         """Begin without samples.
 
         Args:
-            span_seconds: Blocks that ended earlier than this before the newest sample go.
+            span_seconds: Blocks that ended earlier than this before the newest sample are dropped.
             block_seconds: Sample time after which a block is sealed.
-            on_sealed: Called once for each block, in order, with no lock held.
-            source: Name of the source, kept in each block.
+            on_sealed: Called once per block, in order, without a lock held.
+            source: Name of the source, stored in each block.
         """
         self.source = source
         self.refused = 0
@@ -74,16 +71,11 @@ class Timeline:
         self._open = _empty(source)
 
     def append(self, monotonic_ns: int, wall_ns: int, values: Mapping[str, float]) -> bool:
-        """Take one sample.
-
-        Args:
-            monotonic_ns: When its line arrived.
-            wall_ns: Wall time of the same moment.
-            values: Numbers by name, as ``flatten`` names them; what is absent is not there.
+        """Add one sample, with values as ``flatten`` names them; absent values are left out.
 
         Returns:
-            False where the sample is not later than the newest one: time does not go back, so
-            it is refused and counted in ``refused``.
+            False if the sample is not later than the newest one. It is then refused and counted in
+                ``refused``.
         """
         full = None
         with self._changed:
@@ -117,7 +109,7 @@ class Timeline:
                     column.append(nan)
 
     def seal(self) -> None:
-        """Seal what is open, however short: before the end, or so that the store has it now."""
+        """Seal the open block, however short: at the end, or to store it now."""
         with self._changed:
             full = self._seal() if self._open.times_ns else None
         self._tell(full)
@@ -138,10 +130,8 @@ class Timeline:
     def cut(self, begin_ns: int, end_ns: int, wanted: Callable[[str], bool] | None = None) -> Cut:
         """Return the samples of a window, and the nearest one before and after it.
 
-        Args:
-            begin_ns: Start of the window; a sample on it is inside.
-            end_ns: End of the window; a sample on it is inside.
-            wanted: Says of a name whether its column is asked for; without it, all are.
+        Samples on an edge are inside. ``wanted`` selects columns by name; without it, all are
+        returned.
         """
         with self._changed:
             sealed = list(self._sealed)
@@ -152,7 +142,7 @@ class Timeline:
         return join([*blocks, now]).around(begin_ns, end_ns)
 
     def covers(self, wall_ns: int) -> bool:
-        """Tell whether the oldest sample is not later than a wall time."""
+        """Return whether the oldest sample is not later than a wall time."""
         with self._changed:
             if self._sealed:
                 return self._sealed[0].wall_begin_ns <= wall_ns
@@ -164,12 +154,9 @@ class Timeline:
         until_wall_ns: int = _FAR_OFF_NS,
         wanted: Callable[[str], bool] | None = None,
     ) -> Iterator[Block]:
-        """Yield blocks with samples later than a wall time, oldest first, the open one too.
+        """Yield blocks with samples later than a wall time, oldest first, including the open one.
 
-        Args:
-            wall_ns: The time.
-            until_wall_ns: Blocks of which every sample is later than this are left out.
-            wanted: Says of a name whether its column is asked for; without it, all are.
+        Blocks entirely after ``until_wall_ns`` are excluded. ``wanted`` selects columns by name.
         """
         with self._changed:
             sealed = [
@@ -213,7 +200,7 @@ class Timeline:
             return sum(len(block.data) for block in self._sealed)
 
     def wait_past(self, monotonic_ns: int, timeout_seconds: float) -> bool:
-        """Wait for a sample that is later than a time; say whether one came."""
+        """Wait for a sample later than a time, and return whether one came."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: bool(self._recent) and self._recent[-1] > monotonic_ns, timeout_seconds

@@ -1,21 +1,21 @@
-"""The 95 % interval of an energy: what could not be known from the samples.
+"""The 95 % interval of an energy.
 
 Four terms, each as half the width of its own 95 % interval:
 
-- ``sampling``: readings are moments, and what lay between two of them is unknown. From a block
-  bootstrap of what trapezoids leave over (``sampling_watts``).
-- ``quantisation``: the sensor rounds. Where the power moves, the errors cancel; where it is
-  quiet, all samples carry the same one (``quantisation_watts``).
+- ``sampling``: readings are moments, and the power between two of them is unknown. From a block
+  bootstrap of the residuals of the trapezoids (``sampling_watts``).
+- ``quantisation``: the sensor rounds. If the power moves, the errors cancel; if it is quiet, all
+  samples have the same error (``quantisation_watts``).
 - ``window_edges``: readings arrive up to 50 ms late, and power may step exactly at the edges of
-  the window while a trapezoid slopes across them; in a recorded log, whose times are coarser,
+  the window while a trapezoid slopes across them. In a recorded log, whose times are coarser,
   either edge may lie elsewhere among the readings (``edge_joules``).
-- ``baseline_drift``: idle power between the two idle phases is anywhere between what they say.
+- ``baseline_drift``: idle power between the two idle phases is anywhere between their values.
 
-Coverage: the first, second and fourth are independent and add in quadrature. The third is
-bounded and has a sign, known from the samples at the edges, and does not average out, so it is
-added to the side on which the truth may lie. The interval holds the true energy in at least 95
-of 100 runs whatever the delay is, in rather more where it is small. Not in it: what is the same
-in every run of a board, such as the tolerance of the shunts.
+Coverage: the first, second and fourth are independent and add in quadrature. The third is bounded
+and has a sign, known from the samples at the edges. It does not average out, so it is added to the
+side on which the truth may lie. The interval contains the true energy in at least 95 of 100 runs
+for any delay, and in more of them if the delay is small. Errors that are equal in every run of a
+board, such as the tolerance of the shunts, are not included.
 """
 
 import math
@@ -40,12 +40,7 @@ MOVES = 8
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Half the width of the 95 % intervals of a mean power, in watts.
-
-    Attributes:
-        sampling: Of what lay between the readings.
-        quantisation: Of the rounding of the sensor.
-    """
+    """Half the width of the 95 % intervals of a mean power, in watts, by term."""
 
     sampling: float
     quantisation: float
@@ -69,14 +64,10 @@ def student_95(freedom: float) -> float:
 
 
 def thin(curve: Curve, most: int = MOST_POINTS) -> tuple[list[float], list[float]]:
-    """Return weights and means of at most so many stretches of a curve.
-
-    Args:
-        curve: At least two points.
-        most: Number of points above which neighbours are averaged.
+    """Return weights and means of at most ``most`` parts of a curve with at least two points.
 
     Returns:
-        The time each point stands for in seconds, half way to its neighbours, and its power.
+        The time that each part represents in seconds, half way to its neighbours, and its power.
     """
     times = curve.times_ns
     middles = [(a + b) / 2 for a, b in pairwise(times)]
@@ -92,21 +83,21 @@ def thin(curve: Curve, most: int = MOST_POINTS) -> tuple[list[float], list[float
 
 
 def sampling_watts(curve: Curve, seed: str) -> float | None:
-    """Return half the 95 % interval of a mean power, as far as sampling goes.
+    """Return half the 95 % interval of a mean power due to sampling.
 
-    Slow change is no error: trapezoids follow it. What they cannot follow shows in how a block of
-    readings differs from the line through the blocks beside it. So of each block the second
-    difference to its neighbours is taken over √6, which for noise is as wide as the block
-    itself, and for a straight line is nothing. These residues, all that can be formed at any
-    offset, are drawn with either sign for every block of the window, 400 times; their spread is
-    the error. Few blocks widen it by Student's factor, at half as many degrees of freedom,
-    since neighbouring residues share readings.
+    Slow change is not an error, because trapezoids follow it. The rest shows in the difference
+    between a block of readings and the line through its neighbouring blocks. So the second
+    difference of each block to its neighbours is divided by √6. For noise this is as wide as the
+    block itself, and for a straight line it is zero. These residues, at every possible offset, are
+    drawn with either sign for every block of the window, 400 times; their spread is the error. Few
+    blocks widen it by Student's factor, at half as many degrees of freedom, because neighbouring
+    residues share readings.
 
-    Blocks are n^(1/3) readings long, and longer where readings repeat, so that what neighbours
-    have in common counts: a repeated reading says nothing new, and neither do samples that keep
-    step with the work for a while. But power that glides through many readings has much in
-    common too, and there trapezoids are right. It is told by its smoothness: the variance is at
-    most ten times what the shortest blocks show, which are single readings where none repeats.
+    Blocks are n^(1/3) readings long, and longer if readings repeat, so that correlation of
+    neighbours counts: a repeated reading adds no information, and neither do samples that keep step
+    with the work for a while. But power that moves smoothly through many readings is correlated
+    too, and there trapezoids are right. Smoothness limits this: the variance is at most ten times
+    that of the shortest blocks, which are single readings if none repeats.
 
     Args:
         curve: Readings in the window.
@@ -137,7 +128,7 @@ def sampling_watts(curve: Curve, seed: str) -> float | None:
 
 
 def _residues(spans: Sequence[float], joules: Sequence[float], size: int) -> list[float]:
-    """Return by how much each block of so many readings differs from the line beside it."""
+    """Return how far each block of ``size`` readings is from the line through its neighbours."""
     means = [
         (joules[i + size] - joules[i]) / (spans[i + size] - spans[i])
         for i in range(len(spans) - size)
@@ -153,18 +144,18 @@ def _variance(errors: Sequence[float]) -> float:
 
 
 def quantisation_watts(watts: Sequence[float], step: float) -> float:
-    """Return half the 95 % interval of a mean power, as far as rounding goes.
+    """Return half the 95 % interval of a mean power due to rounding.
 
-    One rounded reading is off by step/√12. How far the errors of many cancel depends on how far
-    the power moves. Readings are sorted into groups of neighbouring levels. A group of three
-    levels or more is power that moves by its standard deviation σ (less that of the rounding)
-    and so dithers itself: its error falls as exp(-2π²σ²/step²). One or two levels show no such
-    movement: each level has an error of its own, the same every time. Groups add in quadrature
-    by their share of the samples. Equal readings in a row count once at most.
+    One rounded reading is off by step/√12. How far the errors of many cancel depends on how far the
+    power moves. Readings are sorted into groups of neighbouring levels. A group of three levels or
+    more is power that moves by its standard deviation σ (without that of the rounding) and so
+    dithers itself: its error falls as exp(-2π²σ²/step²). One or two levels show no such movement:
+    each level has its own error, the same every time. Groups add in quadrature by their share of
+    the samples. Equal readings in a row count once at most.
 
     Args:
         watts: shape (n,), readings of one rail in the window.
-        step: Smallest step of its sensor.
+        step: Smallest step of its sensor, in watts.
     """
     single = step * step / 12
     rising = sorted(watts)
@@ -198,27 +189,27 @@ def _rounding(group: Sequence[float], step: float) -> float:
 def edge_joules(
     curve: Curve, begin_ns: int, end_ns: int, clock_seconds: float = 0.0
 ) -> tuple[float, float]:
-    """Return the lowest and highest energy that the edges may hide: truth less trapezoids.
+    """Return the lowest and highest energy that the edges may hide: truth minus trapezoids.
 
-    Two things. A reading that arrives at t was taken up to 50 ms before, so the window that was
-    really integrated lies up to 50 ms early: worth that time at the power just before its end
-    less that just before its start. And where power steps exactly at an edge, as it does when
-    work begins and ends there, the trapezoid slopes from the reading outside to the one inside:
-    worth the triangle between that slope and the reading inside held to the edge.
+    There are two effects. A reading that arrives at t was taken up to 50 ms before, so the
+    integrated window lies up to 50 ms early. The error is that time at the power just before its
+    end minus that just before its start. And if power steps exactly at an edge, as it does when
+    work begins and ends there, the trapezoid slopes from the reading outside to the one inside. The
+    error is the triangle between that slope and the reading inside held to the edge.
 
-    Where the clocks of readings and window may differ, each edge may lie that much earlier or
-    later among the readings, one whatever the other does: worth the power there less the mean,
-    since what is between the edges is stretched to the same length.
+    If the clocks of readings and window may differ, each edge may lie that much earlier or later
+    among the readings, independently of the other. The error is the power there minus the mean,
+    because the part between the edges is stretched to the same length.
 
     Args:
         curve: Readings of the window with a neighbour on each side.
         begin_ns: Start of the window.
         end_ns: End of the window.
-        clock_seconds: By how much readings and window may differ in time, beyond that lag.
+        clock_seconds: Possible difference between readings and window in time, beyond that lag.
     """
     times, watts = curve.times_ns, curve.watts
     last = len(times) - 1
-    # A reading exactly at an edge may be of what is outside, so it is taken for the outer one.
+    # A reading exactly at an edge may describe the time outside, so it counts as the outer one.
     inner_begin = min(bisect_right(times, begin_ns), last)
     inner_end = max(bisect_left(times, end_ns) - 1, 0)
     outer_begin, outer_end = max(inner_begin - 1, 0), min(inner_end + 1, last)
@@ -243,7 +234,7 @@ def edge_joules(
 
 
 def _moved(curve: Curve, edge_ns: int, move_ns: int, side: int, mean: float) -> float:
-    """Return what an edge is worth that lies so much later; ``side`` is -1 for the first edge."""
+    """Return the error of an edge that moves by ``move_ns``; ``side`` is -1 for the first edge."""
     at_ns = edge_ns + move_ns
     last = len(curve.times_ns) - 1
     after = min(bisect_right(curve.times_ns, at_ns), last)
@@ -256,7 +247,7 @@ def _moved(curve: Curve, edge_ns: int, move_ns: int, side: int, mean: float) -> 
 
 
 def _joules(curve: Curve, begin_ns: int, end_ns: int) -> float:
-    """Return the signed energy between two times, the outermost readings held beyond the curve."""
+    """Return the signed energy between two times; the outermost readings hold beyond the curve."""
     if end_ns < begin_ns:
         return -_joules(curve, end_ns, begin_ns)
     times, watts = curve.times_ns, curve.watts

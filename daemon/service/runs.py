@@ -1,4 +1,4 @@
-"""The thread of one lane: a job becomes a RunReport, announced, run, paired and committed."""
+"""The thread of one device: it announces, runs, pairs and commits jobs."""
 
 import logging
 import threading
@@ -13,7 +13,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LaneRunner:
-    """The thread of one lane: one run at a time, each workload waiting at most once."""
+    """The thread of one device: one run at a time, and each workload waits at most once."""
 
     def __init__(self, lane: Lane, pairing: Pairing) -> None:
         """Prepare.
@@ -36,10 +36,10 @@ class LaneRunner:
         self._thread.start()
 
     def submit(self, job: Job) -> str | None:
-        """Take a job, or record it as skipped where its overlap policy says so.
+        """Accept a job, or record it as skipped if its overlap policy requires that.
 
         Returns:
-            Why it will not run; ``None`` where it will.
+            The reason if it will not run, else ``None``.
         """
         with self._changed:
             busy = self._current is not None or bool(self._waiting)
@@ -59,7 +59,7 @@ class LaneRunner:
         return sentence
 
     def keep(self, workloads: Collection[Workload]) -> None:
-        """Let no job wait that is not of these workloads, and end a worker with nothing to do."""
+        """Drop waiting jobs of other workloads, and end a worker without work."""
         with self._changed:
             dropped = [job for job in self._waiting if job.workload not in workloads]
             self._waiting = deque(job for job in self._waiting if job.workload in workloads)
@@ -69,7 +69,7 @@ class LaneRunner:
             self._refuse(job, Verdict("cancelled", "the configuration was changed"))
 
     def cancel(self) -> None:
-        """End the run in flight as cancelled, and drop those that wait."""
+        """Cancel the run in flight and drop the waiting ones."""
         with self._changed:
             self._stopping = True
             dropped = list(self._waiting)
@@ -109,7 +109,7 @@ class LaneRunner:
                 _LOG.exception("%s: run %s is lost", job.workload.name, job.run_id)
 
     def _give_up(self, job: Job) -> None:
-        self.lane.close()  # its worker may be at it still
+        self.lane.close()  # its worker may still run it
         self._pairing.load.set(job.workload.device, 0.0, self._pairing.clock.monotonic_ns())
         self._pairing.windows.drop(job.run_id)
         self._refuse(job, Verdict("failed", "the daemon itself failed on it; see its log"))
@@ -139,7 +139,7 @@ class LaneRunner:
         _LOG.log(level, "%s", describe(report))
 
     def _refuse(self, job: Job, verdict: Verdict) -> None:
-        """Record a run of which there is nothing to tell but its verdict."""
+        """Record a run that has only a verdict."""
         report = Flight(self._pairing, job).report(verdict)
         self._pairing.store.finish(report)
         self._pairing.ledger.run_ended(report)

@@ -1,6 +1,6 @@
-"""Which workload is due: periods on the monotonic clock, cron on the wall clock.
+"""Due workloads: periods on the monotonic clock, cron on the wall clock.
 
-It holds no thread and reads no clock; whoever drives it hands in the time, so a test does too.
+The scheduler has neither a thread nor a clock. The caller passes the time.
 """
 
 import random
@@ -12,9 +12,9 @@ from cronsim import CronSim
 
 from ..settings.config import Workload
 
-# A wall clock that moved by more than this against the monotonic one was set, not slewed.
+# If the wall clock moved by more than this against the monotonic one, it was set, not slewed.
 _STEP_NS = 1_000_000_000
-# Missed cron times are walked one by one; a week of minutes would be enough to know.
+# Missed cron times are counted one by one; a week of minutes is enough.
 _MISSED_AT_MOST = 10_000
 
 
@@ -24,12 +24,7 @@ def _local(wall_ns: int) -> datetime:
 
 @dataclass(frozen=True)
 class Now:
-    """The time, on both clocks.
-
-    Attributes:
-        monotonic_ns: CLOCK_MONOTONIC.
-        wall_ns: Nanoseconds since 1970.
-    """
+    """The time on both clocks: CLOCK_MONOTONIC, and nanoseconds since 1970."""
 
     monotonic_ns: int
     wall_ns: int
@@ -37,12 +32,7 @@ class Now:
 
 @dataclass(frozen=True)
 class Due:
-    """A workload whose time has come.
-
-    Attributes:
-        workload: Which.
-        due_ns: When it should start, on CLOCK_MONOTONIC, jitter and all.
-    """
+    """A workload to start; ``due_ns`` is its CLOCK_MONOTONIC time including jitter."""
 
     workload: Workload
     due_ns: int
@@ -58,7 +48,7 @@ class _Entry:
 
     @property
     def times(self) -> tuple[object, ...]:
-        """What the plan of this workload is made of."""
+        """The settings that define the times of this workload."""
         workload = self.workload
         return workload.every, workload.offset, workload.cron, workload.jitter
 
@@ -72,13 +62,13 @@ class _Entry:
         return int(self.random.random() * self.workload.jitter * 1e9)
 
     def next_cron(self, now: Now) -> None:
-        # Naive local times: timestamp() then knows of summer time, a fixed offset would not.
+        # Naive local times: timestamp() then handles summer time, a fixed offset would not.
         moment = next(CronSim(str(self.workload.cron), _local(now.wall_ns)))
         self.wall_ns = int(moment.timestamp() * 1e9)
         self.due_ns = now.monotonic_ns + self.wall_ns - now.wall_ns + self.jitter_ns()
 
     def next_period(self, now: Now) -> int:
-        """Move on to the first period after now; return how many were passed over."""
+        """Advance to the first period after now, and return the number of skipped periods."""
         period_ns = int(float(self.workload.every or 0) * 1e9)
         periods = max(1, (now.monotonic_ns - self.grid_ns) // period_ns + 1)
         self.grid_ns += periods * period_ns
@@ -87,15 +77,15 @@ class _Entry:
 
 
 class Scheduler:
-    """The plan of all workloads that run by the clock; the others run on demand."""
+    """The plan of all workloads with a period or cron; others run on demand."""
 
     def __init__(self, workloads: Iterable[Workload], now: Now, seed: int | None = None) -> None:
         """Plan every workload.
 
         Args:
-            workloads: From the config; periods count from now, so the first run is at once.
+            workloads: Periods count from now, so the first run is at once.
             now: The time.
-            seed: Of the jitter; random where it is not given.
+            seed: Of the jitter; random by default.
         """
         self.missed: dict[str, int] = {}
         self._seed = seed
@@ -104,7 +94,7 @@ class Scheduler:
         self.replan(workloads, now)
 
     def replan(self, workloads: Iterable[Workload], now: Now) -> None:
-        """Plan other workloads; one that is to run at the times that it had keeps them."""
+        """Plan other workloads; a workload with unchanged times keeps its next run."""
         known = {(entry.workload.name, entry.times): entry for entry in self._entries}
         self._entries = []
         for workload in workloads:
@@ -127,15 +117,15 @@ class Scheduler:
         )
 
     def next_ns(self) -> int | None:
-        """Return when the next run is due; ``None`` where nothing runs by the clock."""
+        """Return when the next run is due; ``None`` if no workload has a schedule."""
         return min((entry.due_ns for entry in self._entries), default=None)
 
     def due(self, now: Now) -> list[Due]:
-        """Return the workloads to start now and move each on to its next time.
+        """Return the workloads to start now, and advance each to its next time.
 
-        A time that went by unused, because the machine was asleep or the daemon held up, is
-        missed: it is counted in ``missed``, and run once more only where ``missed: run_once``.
-        A wall clock that was set moves the cron workloads to their next time after the step.
+        A time that passed while the machine slept or the daemon was delayed is missed: it is
+        counted in ``missed``, and run once more only with ``missed: run_once``. After a step of the
+        wall clock, cron workloads get their next time after the step.
         """
         offset_ns = now.wall_ns - now.monotonic_ns
         if abs(offset_ns - self._offset_ns) > _STEP_NS:

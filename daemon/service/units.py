@@ -1,4 +1,4 @@
-"""What ``tegrascope service install`` puts where, for an installation by pip or pipx."""
+"""The files of ``tegrascope service install``, for an installation by pip or pipx."""
 
 import re
 import shutil
@@ -14,19 +14,13 @@ STATE = ("/var/lib/tegrascope", "/var/cache/tegrascope")
 SETTINGS = ("/etc/tegrascope.yaml", "/etc/default/tegrascope")
 _UNITS = "/etc/systemd/system"
 _SYSUSERS = "/etc/sysusers.d/tegrascope.conf"
-# The sandbox hides these from the service, whatever their mode.
+# The sandbox hides these directories from the service, for any mode.
 _HIDDEN = ("/home", "/root", "/run/user")
 
 
 @dataclass(frozen=True)
 class File:
-    """One file to be written.
-
-    Attributes:
-        path: Where, as the service will see it.
-        text: What.
-        is_setting: Whether it is the user's from then on, and is never written over.
-    """
+    """One file to write; a setting belongs to the user and is never overwritten."""
 
     path: str
     text: str
@@ -34,19 +28,16 @@ class File:
 
 
 def own_program() -> str:
-    """Return the command that starts tegrascope as it is installed now."""
+    """Return the path of the installed tegrascope command."""
     beside = Path(sys.executable).with_name("tegrascope")
     return str(beside) if beside.is_file() else f"{sys.executable} -m tegrascope"
 
 
 def check_visible(program: str | None) -> None:
-    """See to it that the service's user will find a program of this machine.
-
-    Args:
-        program: What starts tegrascope; ``None`` is this installation.
+    """Check that the service's user can reach a program; ``None`` is this installation.
 
     Raises:
-        Mendable: It lies where the sandbox or the modes of directories hide it.
+        Mendable: The sandbox or the mode of a directory hides it.
     """
     mend = (
         "install it for all: sudo python3 -m venv --system-site-packages /opt/tegrascope && "
@@ -64,12 +55,7 @@ def check_visible(program: str | None) -> None:
 
 
 def installed_files(program: str, tegrastats: str | None = None) -> list[File]:
-    """Return all files of the service.
-
-    Args:
-        program: What starts tegrascope.
-        tegrastats: Where that program is; ``None`` looks for it.
-    """
+    """Return all files of the service; tegrastats is searched if its path is ``None``."""
     source = files(__package__.partition(".")[0]) / "systemd"
     tegrastats = tegrastats or shutil.which("tegrastats") or "/usr/bin/tegrastats"
     found = []
@@ -91,14 +77,14 @@ def installed_files(program: str, tegrastats: str | None = None) -> list[File]:
 
 
 def _reader_of(program: str) -> str:
-    """Return what starts the DLA trace reader of an installation."""
+    """Return the path of the DLA trace reader of an installation."""
     if program.endswith(" -m tegrascope"):
         return f"{program}.collectors.dla_reader"
     return str(Path(program).with_name("tegrascope-dla-trace"))
 
 
 def units_present(root: Path) -> list[Path]:
-    """Return the unit files that an ``install`` left, of this version or another."""
+    """Return the installed unit files, of any version."""
     return sorted(
         path
         for path in (root / _UNITS.lstrip("/")).glob("tegrascope*")
@@ -107,10 +93,10 @@ def units_present(root: Path) -> list[Path]:
 
 
 def drop_ins(root: Path) -> list[Path]:
-    """Return the directories of what was added to the units by hand."""
+    """Return the directories of local additions to the units."""
     return sorted((root / _UNITS.lstrip("/")).glob("tegrascope*.d"))
 
 
 def sysusers_file(root: Path) -> Path:
-    """Return where the user is declared."""
+    """Return the path of the sysusers file."""
     return root / _SYSUSERS.lstrip("/")

@@ -1,8 +1,8 @@
-"""What systemd is told between READY and STOPPING: that the daemon lives, and how it does.
+"""Messages to systemd between READY and STOPPING: watchdog and status.
 
-A watchdog restarts. So it is fed for as long as a restart could mend nothing, and starved when it
-could: when telemetry that this very process has had is gone, or when the store asks for it. A
-board that never gave a sample is not restarted every minute for it; it says so in its status.
+A missed watchdog restarts the daemon. So it is reset, except when a restart can help: if telemetry
+that this process had has stopped, or if the store needs a restart. A board that never gave a sample
+is not restarted every minute; the status reports it.
 """
 
 import os
@@ -14,7 +14,7 @@ def tell_systemd(*assignments: str) -> bool:
     """Send assignments such as ``READY=1`` or ``STATUS=…``.
 
     Returns:
-        Whether systemd listens; without ``NOTIFY_SOCKET`` nothing is sent.
+        Whether systemd receives them; without ``NOTIFY_SOCKET`` nothing is sent.
     """
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
@@ -30,7 +30,7 @@ def tell_systemd(*assignments: str) -> bool:
 
 
 def watchdog_seconds() -> float | None:
-    """Return within what time systemd wants to hear of this process; ``None`` where it does not."""
+    """Return systemd's watchdog limit for this process, or ``None``."""
     said, whose = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID")
     if whose not in (None, str(os.getpid())) or not said.isdecimal() or int(said) == 0:
         return None
@@ -38,14 +38,14 @@ def watchdog_seconds() -> float | None:
 
 
 class Watchdog:
-    """Fed by the thread that keeps house, so that one that hangs feeds it no more."""
+    """Reset by the housekeeping thread, so that a hang of that thread is detected."""
 
     def __init__(self, seconds: float | None, tell: Callable[..., object] = tell_systemd) -> None:
         """Prepare.
 
         Args:
-            seconds: systemd's limit; ``None`` where it has none.
-            tell: Where words go.
+            seconds: systemd's limit; ``None`` if it has none.
+            tell: Receives the messages.
         """
         self._period_ns = None if seconds is None else round(seconds / 2 * 1e9)
         self._tell = tell
@@ -56,13 +56,13 @@ class Watchdog:
     def look(
         self, now_ns: int, *, telemetry: str | None, store_wants_restart: bool, status: str
     ) -> None:
-        """Feed it if it is time and if all is well; tell the status if it is another one.
+        """Reset the watchdog if it is time and all is well; send the status if it changed.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            telemetry: Why there are no fresh samples of this machine; ``None`` where there are,
-                or where the source may end by itself.
-            store_wants_restart: Whether only a restart can make the store write again.
+            telemetry: Why there are no new samples of this machine; ``None`` if there are, or if
+                the source may end by itself.
+            store_wants_restart: Whether only a restart makes the store write again.
             status: For ``systemctl status``.
         """
         if telemetry is None:

@@ -1,6 +1,6 @@
-"""One worker process for each accelerator: told what to run, watched, and killed past its deadline.
+"""One worker process per device: it gets orders, is watched, and is killed after its deadline.
 
-A driver that hangs or crashes takes down the worker; the lane starts another for the next run.
+A driver that hangs or crashes takes down the worker. The next run starts another one.
 """
 
 import logging
@@ -33,12 +33,11 @@ WORKER = (sys.executable, "-m", "tegrascope.collectors.worker.child")
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a run ended, as far as its lane can tell.
+    """How a run ended.
 
     Attributes:
-        outcome: For the run record.
         reason: One line; ``None`` for ``ok``.
-        unavailable: True where the back-end or the device is not on this machine.
+        unavailable: True if the back-end or the device is not on this machine.
     """
 
     outcome: Outcome
@@ -47,7 +46,7 @@ class Verdict:
 
 
 class Lane:
-    """One accelerator's worker; ``run`` belongs to one thread, ``cancel`` to any."""
+    """The worker of one device; ``run`` belongs to one thread, ``cancel`` to any."""
 
     def __init__(
         self,
@@ -57,13 +56,13 @@ class Lane:
         cwd: Path | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Prepare; the worker is started for the first run.
+        """Prepare; the first run starts the worker.
 
         Args:
             device: ``gpu``, ``dla0``, ``dla1`` or ``cpu``.
             argv: The worker's program; ``--lane DEVICE`` is added.
-            cwd: Where the worker runs; Python puts that directory on the worker's path.
-            clock: Where the deadline comes from.
+            cwd: Directory of the worker; Python adds it to the worker's path.
+            clock: Clock of the deadline.
         """
         self.device = device
         self._cwd = cwd
@@ -76,12 +75,12 @@ class Lane:
 
     @property
     def pid(self) -> int | None:
-        """The worker's process; ``None`` where none runs."""
+        """Process id of the worker, or ``None``."""
         child = self._child
         return None if child is None else child.pid
 
     def cancel(self) -> None:
-        """End the run in flight, and all that follow, as ``cancelled``."""
+        """End the run in flight, and all later ones, as ``cancelled``."""
         self._cancelled.set()
         with self._lock:
             if self._child is not None:
@@ -95,12 +94,9 @@ class Lane:
             child.end()
 
     def finish(self, seconds: float) -> None:
-        """Let the worker end by itself, since no more orders come.
+        """Close the input of the worker and let it end by itself; kill it after ``seconds``.
 
-        A profiler that watches it writes its report then.
-
-        Args:
-            seconds: It is ended after so long.
+        A profiler of the worker writes its report then.
         """
         child = self._child
         if child is not None:
@@ -113,15 +109,15 @@ class Lane:
     def run(
         self, order: Order, deadline_seconds: float, on_event: Callable[[RunEvent], None]
     ) -> Verdict:
-        """Have the worker run an order, and wait for its end.
+        """Run an order in the worker and wait for its end.
 
         Args:
             order: What to run.
-            deadline_seconds: The worker is killed after it.
+            deadline_seconds: Time after which the worker is killed.
             on_event: Called with each event of the run, in this thread.
 
         Returns:
-            How it ended; never an exception, whatever the worker does.
+            The verdict; it never raises, whatever the worker does.
         """
         deadline_ns = self._clock.monotonic_ns() + int(deadline_seconds * 1e9)
         if self._child is not None and (self._child.exited or self._process != order.process):
@@ -165,11 +161,11 @@ class Lane:
                 return self._bury(child, f"ended in phase {phase}")
 
     def _start(self, deadline_seconds: float) -> Verdict | None:
-        """Start a worker and hear its first word; return what went wrong, if anything."""
+        """Start a worker and wait for its first message; return the error, if any."""
         try:
             argv = (*self._argv, *process_arguments(self._process))
             child = LineChild(argv, stdin=True, cwd=self._cwd, clock=self._clock)
-        except Exception as error:  # whatever it is, it is this run's end and not the lane's
+        except Exception as error:  # any error ends this run only, not the executor
             return Verdict("failed", f"the worker does not start: {error}")
         with self._lock:
             self._child = child

@@ -1,4 +1,4 @@
-"""One run in flight: what its worker says is kept, shown to the board, and paired at its end."""
+"""One run in flight: its events, its effect on the simulated board, and its pairing at the end."""
 
 import threading
 from collections.abc import Callable
@@ -27,13 +27,7 @@ _WINDOWS_AT_MOST = 1024
 
 @dataclass(frozen=True)
 class Job:
-    """One run that is to take place.
-
-    Attributes:
-        run_id: Its id, known before it starts.
-        workload: What to run.
-        due_ns: When it was due; ``None`` for a run on demand.
-    """
+    """One run to start; ``due_ns`` is ``None`` on demand."""
 
     run_id: str
     workload: Workload
@@ -41,9 +35,9 @@ class Job:
 
 
 class Windows:
-    """Steady windows of the runs of all lanes in the last hours, so that overlaps are seen.
+    """Steady windows of the recent runs of all devices, to detect overlaps.
 
-    Beside them, when each run was in flight on its device, from its order to its end.
+    It also holds when each run was in flight on its device, from its order to its end.
     """
 
     def __init__(self) -> None:
@@ -52,7 +46,7 @@ class Windows:
         self._flights: dict[str, tuple[str, Span]] = {}
 
     def put(self, run_id: str, begin_ns: int, end_ns: int) -> None:
-        """Note a window; one that is still open ends far in the future."""
+        """Add a window; an open window ends far in the future."""
         with self._lock:
             self._spans[run_id] = Span(begin_ns=begin_ns, end_ns=end_ns)
             if len(self._spans) > _WINDOWS_AT_MOST:
@@ -60,12 +54,12 @@ class Windows:
                 del self._spans[next(ended, next(iter(self._spans)))]
 
     def drop(self, run_id: str) -> None:
-        """Forget a run that had no steady phase."""
+        """Remove a run without a steady phase."""
         with self._lock:
             self._spans.pop(run_id, None)
 
     def fly(self, run_id: str, device: str, begin_ns: int, end_ns: int = FAR_OFF_NS) -> None:
-        """Note when a run is in flight; one that has not ended ends far in the future."""
+        """Set when a run is in flight; a run without an end ends far in the future."""
         with self._lock:
             self._flights[run_id] = device, Span(begin_ns=begin_ns, end_ns=end_ns)
             if len(self._flights) > _WINDOWS_AT_MOST:
@@ -73,7 +67,7 @@ class Windows:
                 del self._flights[next(ended, next(iter(self._flights)))]
 
     def in_flight_seconds(self, device: str, begin_ns: int, end_ns: int) -> float:
-        """Return for how long of a stretch any run was in flight on a device."""
+        """Return the seconds of a range in which any run was in flight on a device."""
         busy = BusyTime()
         with self._lock:
             for on, span in self._flights.values():
@@ -89,17 +83,14 @@ class Windows:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a flight needs around it.
+    """Shared parts that a run in flight needs.
 
     Attributes:
-        ledger: Where runs are counted.
-        timeline: The telemetry that they are paired with.
-        load: What the simulated board sees of them.
-        windows: Where lanes see each other.
+        ledger: Counts of runs.
+        timeline: The telemetry.
+        load: The runs as the simulated board sees them.
+        windows: The runs of other devices.
         rule: The board's rail rule, once it is known.
-        clock: The time.
-        model_directory: Where built-in models are cached.
-        engine_directory: Where built engines are cached.
     """
 
     ledger: Ledger
@@ -114,25 +105,21 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Pairing(Surroundings):
-    """What every lane of the daemon shares.
-
-    Attributes:
-        store: Where runs are committed.
-    """
+    """Shared parts of all devices of the daemon, with the store for their runs."""
 
     store: Store
 
 
 class Flight:
-    """One run, from its order to its report; belongs to the thread of its lane."""
+    """One run, from its order to its report; belongs to the thread of its device."""
 
     def __init__(self, shared: Surroundings, job: Job, lane_name: str | None = None) -> None:
-        """Take note of the start.
+        """Start to follow a run.
 
         Args:
-            shared: What is around it.
-            job: What is to run.
-            lane_name: Of its worker; ``None`` where an accelerator has but one.
+            shared: Shared parts.
+            job: What to run.
+            lane_name: Name of its worker; ``None`` if the device has only one.
         """
         self._shared = shared
         self._holder = lane_name or ""
@@ -155,7 +142,7 @@ class Flight:
         shared.windows.fly(job.run_id, self._device, started_ns)
 
     def take(self, event: RunEvent) -> None:
-        """Fold one event of the worker in."""
+        """Add one event of the worker."""
         if not self.trace.add(event):
             return
         if isinstance(event, Phase):
@@ -174,7 +161,7 @@ class Flight:
             )
 
     def land(self) -> None:
-        """Take note of the end, however it came about: nothing of it draws power any more."""
+        """Record the end of the run: from now on it draws no power."""
         self.trace.ended_ns = self._shared.clock.monotonic_ns()
         self.trace.suspended_ns = self._suspended() - self._suspended_ns
         self._shared.load.set(self._device, 0.0, self.trace.ended_ns, self._holder)
@@ -188,7 +175,7 @@ class Flight:
             self._shared.windows.drop(self.trace.run_id)
 
     def await_telemetry(self) -> None:
-        """Wait for the sample after the run's window, without which its edge is a guess."""
+        """Wait for the sample after the run's window, because its edge needs it."""
         await_telemetry(self._shared, self.trace)
 
     def report(self, verdict: Verdict) -> RunReport:
@@ -202,13 +189,7 @@ class Flight:
 def await_telemetry(
     shared: Surroundings, trace: RunTrace, stopped: Callable[[], bool] = lambda: False
 ) -> None:
-    """Wait for the sample after a run's window, without which its edge is a guess.
-
-    Args:
-        shared: What the lanes share.
-        trace: The run.
-        stopped: Asked now and then; once true, nothing is waited for any longer.
-    """
+    """Wait for the sample after a run's window, which its edge needs, or until ``stopped()``."""
     window = trace.telemetry_window()
     if window is None:
         return
@@ -235,7 +216,7 @@ def pair(shared: Surroundings, trace: RunTrace, verdict: Verdict) -> RunReport:
 
 
 def make_order(job: Job, model_directory: Path, engine_directory: Path) -> Order:
-    """Say to a worker what a job asks of it."""
+    """Return the worker's order for a job."""
     workload = job.workload
     return Order(
         run_id=job.run_id,
@@ -262,10 +243,7 @@ def make_order(job: Job, model_directory: Path, engine_directory: Path) -> Order
 
 
 def describe(report: RunReport) -> str:
-    """Return one line for the log: how a run ended, and its headline figures.
-
-    What is withheld is not said.
-    """
+    """Return one log line about a run: how it ended and its main figures, except withheld ones."""
     parts = [f"{report.workload} on {report.device}: {report.outcome}"]
     if report.reason:
         parts.append(report.reason)

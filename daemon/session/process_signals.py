@@ -1,7 +1,7 @@
 """SIGTERM, SIGINT and SIGHUP, from the first moment of the process to its last.
 
-The handlers of asyncio are there only while its loop runs. A signal before or after would end the
-process half-way: with children that nobody ends, and a run that nobody records.
+asyncio has handlers only while its loop runs. A signal before or after would end the process
+immediately, leave children behind and lose the record of a run.
 """
 
 import signal
@@ -13,17 +13,17 @@ RELOAD = (signal.SIGHUP,)
 
 
 class Signals:
-    """Remembers a signal until somebody wants to know of it."""
+    """Remembers signals until an action is set."""
 
     def __init__(self) -> None:
-        """Take the signals over; belongs to the main thread."""
+        """Install the handlers; call it in the main thread."""
         self._early: set[int] = set()
         self._actions: dict[int, Callable[[], object]] = {}
         for number in (*END, *RELOAD):
             signal.signal(number, self._take)
 
     def call(self, numbers: tuple[signal.Signals, ...], action: Callable[[], object]) -> None:
-        """Have an action called at each signal from now on, and now if one came already."""
+        """Call an action at each signal from now on, and now if one has already arrived."""
         early = not self._early.isdisjoint(numbers)
         self._early.difference_update(numbers)
         for number in numbers:
@@ -32,7 +32,7 @@ class Signals:
             action()
 
     def ignore(self) -> None:
-        """Do nothing at any of them from now on, nor while the interpreter takes itself apart."""
+        """Ignore all of them from now on, also while the interpreter shuts down."""
         for number in (*END, *RELOAD):
             signal.signal(number, signal.SIG_IGN)
 

@@ -30,15 +30,15 @@ Dla = Literal["dla0", "dla1"]
 
 
 class Limits(BaseModel):
-    """``limits:``; each is a metric beside the figure that it limits, and none is a default."""
+    """``limits:``: each is a metric next to the figure that it limits; none is set by default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     power_watts: PositiveFloat | None = Field(
-        None, description="budget of the module, as the mean of minutes"
+        None, description="power budget of the module, mean of five minutes"
     )
     dla_busy_ratio: dict[Dla, float] = Field(
-        default_factory=dict, description="what a DLA core should be busy at least, by core"
+        default_factory=dict, description="least busy share per DLA core"
     )
 
     @field_validator("dla_busy_ratio")

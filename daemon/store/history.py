@@ -1,4 +1,4 @@
-"""What the store holds, read beside the daemon that writes it."""
+"""Read access to the store while the daemon writes it."""
 
 import json
 import logging
@@ -17,23 +17,23 @@ from ..settings.identity import boot_id
 
 
 class History:
-    """Finished runs and stored telemetry; opens the database anew, read-only, for each question.
+    """Finished runs and stored telemetry; each query opens the database again, read-only.
 
-    A document is the JSON form of a ``RunReport``, as it was written, not validated again.
+    A document is the JSON form of a ``RunReport`` as it was written. It is not validated again.
     """
 
     def __init__(self, path: Path) -> None:
-        """Name the database.
+        """Set the path of the database.
 
         Raises:
-            Mendable: There is none.
+            Mendable: The database does not exist.
         """
         self.path = path
         if not path.is_file():
             raise Mendable(f"{path}: no run store", "name the daemon's directory with --state-dir")
 
     def _reader(self) -> "closing[sqlite3.Connection]":
-        # A streamed answer is read piece by piece, by whichever thread is free.
+        # A streamed answer is read in pieces, by any free thread.
         reader = sqlite3.connect(
             f"{self.path.absolute().as_uri()}?mode=ro",
             uri=True,
@@ -53,13 +53,7 @@ class History:
         workload: str | None = None,
         before_wall_ns: int | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Yield finished runs, newest first.
-
-        Args:
-            limit: At most so many.
-            workload: Of this one only.
-            before_wall_ns: Started before this wall time only.
-        """
+        """Yield finished runs, newest first; of one workload or before a start time if given."""
         with self._reader() as reader:
             for (text,) in reader.execute(
                 "SELECT report FROM runs WHERE NOT in_flight"
@@ -77,13 +71,14 @@ class History:
         *,
         in_flight: bool = False,
     ) -> list[str]:
-        """Return what an SQL expression makes of each run, newest first.
+        """Return the value of an SQL expression for each run, newest first.
 
         Args:
-            what: Over the columns of ``runs``; of the program, never of a client.
-            limit: At most so many.
-            before_wall_ns: Started before this wall time only.
-            in_flight: Those in flight instead of the finished ones.
+            what: Expression over the columns of ``runs``; a constant of the program, never from a
+                client.
+            limit: Greatest number of runs.
+            before_wall_ns: Only runs that started before this wall time.
+            in_flight: Select runs in flight instead of finished runs.
         """
         with self._reader() as reader:
             rows = reader.execute(
@@ -95,7 +90,7 @@ class History:
         return [text for (text,) in rows]
 
     def run(self, run_id: str) -> dict[str, Any] | None:
-        """Return one finished run, by its id or an unmistakable part of its end or beginning."""
+        """Return one finished run, by its id or a unique beginning or end of it."""
         if not run_id:
             return None
         with self._reader() as reader:
@@ -109,15 +104,15 @@ class History:
     def blocks(
         self, begin_wall_ns: int, end_wall_ns: int, but_from: tuple[str, int] | None = None
     ) -> Iterator[bytes]:
-        """Yield the sealed blocks that touch a stretch of wall time, oldest first.
+        """Yield the sealed blocks that overlap a range of wall time, oldest first.
 
-        Between two of them the database is left alone, however slowly they are asked for:
-        a query that stays open would keep SQLite from ever emptying its log.
+        Between two blocks no query is open, however slowly they are consumed: an open query would
+        keep SQLite from emptying its log.
 
         Args:
-            begin_wall_ns: Start of the stretch.
-            end_wall_ns: Its end.
-            but_from: A boot and a monotonic time of it, from which on no block is wanted.
+            begin_wall_ns: Start of the range.
+            end_wall_ns: End of the range.
+            but_from: A boot and a monotonic time of it; blocks from that time on are excluded.
         """
         boot_id, from_ns = but_from or (None, None)
         with self._reader() as reader:

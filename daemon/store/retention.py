@@ -1,40 +1,40 @@
-"""What goes from the store, and when: by age where that is known, else by what came after it.
+"""Deletion from the store: by age if the age is known, else by the amount of newer data.
 
 A wall clock may be wrong. A board without a battery starts in 1970, or on the day on which its
-system was built, and jumps to now when the network comes; a bad time server may send it fifty
-years ahead. So a record that bears such a time is never deleted for its age, and a clock that is
-far ahead of what was stored is not believed before it has been so for a day of telemetry.
+system was built, and jumps when the network comes. A bad time server may set it fifty years ahead.
+So a record with such a time is never deleted for its age. A clock far ahead of the stored data is
+trusted only after a day of telemetry with it.
 """
 
 import sqlite3
 
-# Nobody ran this before; a clock that says so was not set.
+# The program did not exist before 2024; a clock with an earlier year was never set.
 _FIRST_WALL_NS = 1_704_067_200_000_000_000  # 2024
 _DAY_NS = 86_400_000_000_000
 _BELIEVED_NS = 366 * _DAY_NS
-# A block is ten seconds long, or longer.
+# A block has ten seconds or more.
 _BLOCK_NS = 10_000_000_000
 _DAY_OF_BLOCKS = _DAY_NS // _BLOCK_NS
 _UNDATED_RUNS = 100_000
 
 
 def prune(store: sqlite3.Connection, now_ns: int, samples_ns: int, runs_ns: int) -> bool:
-    """Delete what is older than its retention; the caller commits.
+    """Delete data beyond its retention; the caller commits.
 
-    Blocks of samples whose wall time cannot be right go when so many others were stored after
-    them as a retention's time of telemetry has. Of such runs the latest hundred thousand stay.
+    Blocks with an impossible wall time are deleted after one retention's worth of newer blocks. Of
+    runs with such a time, the latest hundred thousand stay.
 
     Args:
-        store: Writes the database.
-        now_ns: Wall time now, right or not.
-        samples_ns: How long telemetry is kept.
-        runs_ns: How long runs are kept.
+        store: Connection that writes the database.
+        now_ns: Wall time now, right or wrong.
+        samples_ns: Retention of telemetry.
+        runs_ns: Retention of runs.
 
     Returns:
-        Whether the wall clock was believed; else nothing was deleted for its age.
+        Whether the wall clock was trusted; else nothing was deleted for its age.
     """
     believed = is_believed(store, now_ns)
-    # Without a clock to go by, every block is like one whose time cannot be right.
+    # Without a trusted clock, the time of every block counts as wrong.
     latest_ns = now_ns + _DAY_NS if believed else 0
     store.execute(
         "DELETE FROM blocks WHERE (end_wall_ns < ?1 OR end_wall_ns > ?2)"
@@ -59,10 +59,10 @@ def prune(store: sqlite3.Connection, now_ns: int, samples_ns: int, runs_ns: int)
 
 
 def is_believed(store: sqlite3.Connection, now_ns: int) -> bool:
-    """Say whether a wall time may decide on what is deleted.
+    """Return whether a wall time may decide about deletion.
 
-    It may where it is at most a year ahead of what had been stored a day of telemetry ago: a
-    board that lay on a shelf for longer just keeps its records for a day more.
+    It may if it is at most a year ahead of the data stored one day of telemetry ago. A board that
+    was off for longer keeps its records for one more day.
     """
     (reference_ns,) = store.execute(
         "SELECT coalesce("

@@ -1,8 +1,8 @@
-"""One SQLite database: run records at once, telemetry as the timeline's sealed blocks.
+"""One SQLite database: run records, and telemetry as the sealed blocks of the timeline.
 
-WAL with ``synchronous=FULL``: what was acknowledged survives a power cut. A run is written as
-``failed`` when it begins and overwritten when it ends, so that a run which was in flight when the
-process died needs nobody to tell what became of it.
+WAL with ``synchronous=FULL``: acknowledged data survives a power cut. A run is written as
+``failed`` when it begins and overwritten when it ends, so its record is correct even if the process
+dies.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ from .retention import prune
 
 _LOG = logging.getLogger(__name__)
 _PENDING_RUNS = 1000
-# An hour of them, as long as the timeline keeps the same bytes in memory anyway.
+# One hour of blocks: the timeline keeps the same bytes in memory anyway.
 _PENDING_BLOCKS = 360
-# Who holds the database longer than this holds up a lane; what was not written is tried again.
+# A longer lock would delay a lane; unwritten data is written again later.
 _BUSY_MS = 1000
-_BELIEVED = "the wall clock is believed: retention goes by age"
-_NOT_BELIEVED = "the wall clock may be wrong: for now nothing is deleted for its age"
+_BELIEVED = "the wall clock is trusted again: retention goes by age"
+_NOT_BELIEVED = "the wall clock may be wrong: nothing is deleted for its age"
 _MIGRATIONS = (
     """
     CREATE TABLE runs (
@@ -60,22 +60,21 @@ class Store:
     """The database of one daemon; every method may be called from any thread.
 
     Attributes:
-        runs_lost: Runs that were given up, the oldest first, since too many waited to be written.
-        write_errors: Writes that failed since the start.
-        problem: Why the last write failed; ``None`` once one succeeds.
-        wants_restart: Whether the database is another file than the one that was opened, which
-            no further try can mend.
+        runs_lost: Runs that were dropped, the oldest first, because too many waited to be written.
+        write_errors: Failed writes since the start.
+        problem: Reason of the last failed write; ``None`` after a successful one.
+        wants_restart: Whether the opened file was removed or replaced, so that no retry can help.
     """
 
     def __init__(self, path: Path, boot_id: str = "") -> None:
         """Open or create the database and bring its schema up to date.
 
         Args:
-            path: The file; its directory is made where it is missing.
-            boot_id: Of this boot, since monotonic times mean nothing beyond it.
+            path: The file; a missing directory is created.
+            boot_id: Id of this boot, since monotonic times are valid only within it.
 
         Raises:
-            Mendable: The directory can't be written, or the file is no database of ours.
+            Mendable: The directory can't be written, or the file is not a tegrascope database.
         """
         self.runs_lost = 0
         self.path = path
@@ -117,7 +116,7 @@ class Store:
             self._writer.executescript(f"BEGIN; {script} PRAGMA user_version={number}; COMMIT;")
 
     def recover(self) -> list[str]:
-        """Close the runs that were in flight when an earlier process died; return their ids.
+        """Close the runs that were in flight when an earlier process died, and return their ids.
 
         Raises:
             Mendable: The database can't be written.
@@ -127,15 +126,17 @@ class Store:
                 rows = self._writer.execute("SELECT run_id FROM runs WHERE in_flight").fetchall()
                 self._writer.execute("UPDATE runs SET in_flight = 0 WHERE in_flight")
         except sqlite3.Error as error:
-            raise Mendable(f"{self.path}: {error}", "let this user write it, or mend it") from None
+            raise Mendable(
+                f"{self.path}: {error}", "let this user write it, or repair it"
+            ) from None
         return [run_id for (run_id,) in rows]
 
     def begin(self, report: RunReport) -> None:
-        """Note a run that begins: should nothing follow, ``report`` is what became of it."""
+        """Commit a run that begins; ``report`` stays its record if nothing follows."""
         self._write_run(report, in_flight=True)
 
     def finish(self, report: RunReport) -> None:
-        """Commit a run that ended; kept and tried again where the disk refuses."""
+        """Commit a run that ended; keep it and try again if the disk refuses."""
         self._write_run(report, in_flight=False)
 
     def _write_run(self, report: RunReport, *, in_flight: bool) -> None:
@@ -155,13 +156,13 @@ class Store:
             self._keep_bound()
 
     def add_block(self, block: SealedBlock) -> None:
-        """Commit a few seconds of samples; kept and tried again where the disk refuses."""
+        """Commit a block of samples; keep it and try again if the disk refuses."""
         with self._lock:
             self._blocks.append(block)
             self._flush()
 
     def flush(self) -> None:
-        """Try again to commit what could not be written before."""
+        """Try again to commit the waiting data."""
         with self._lock:
             if self._pending or self._blocks:
                 self._flush()
@@ -202,7 +203,7 @@ class Store:
             self.problem = None
 
     def _keep_bound(self) -> None:
-        """Give up the oldest run where the disk refused so many that memory would not hold them."""
+        """Drop the oldest waiting run if too many wait for memory."""
         if len(self._pending) > _PENDING_RUNS:
             lost = next(iter(self._pending))
             del self._pending[lost]
@@ -210,7 +211,7 @@ class Store:
             _LOG.error("run %s is lost: %d others wait to be written", lost, _PENDING_RUNS)
 
     def _check_is_there(self) -> None:
-        """Find out whether the file is still ours: SQLite goes on writing to a deleted one."""
+        """Check that the file is still the same one; SQLite continues to write to a deleted one."""
         try:
             is_ours = self.path.stat().st_ino == self._inode
         except FileNotFoundError:
@@ -221,13 +222,7 @@ class Store:
             raise OSError(f"{self.path} was replaced: restart the daemon")
 
     def prune(self, now_wall_ns: int, samples_ns: int, runs_ns: int) -> None:
-        """Delete what is older than its retention; a wall clock that can't be right deletes none.
-
-        Args:
-            now_wall_ns: Wall time now.
-            samples_ns: How long telemetry is kept.
-            runs_ns: How long runs are kept.
-        """
+        """Delete data beyond its retention; a wall clock that can't be right deletes nothing."""
         with self._lock:
             try:
                 with self._writer:
@@ -248,7 +243,7 @@ class Store:
         self.problem = said
 
     def close(self) -> None:
-        """Write what is left and close; what cannot be written even now is told."""
+        """Write the waiting data and close; log what cannot be written even now."""
         with self._lock:
             if self._pending or self._blocks:
                 self._flush()
@@ -258,18 +253,18 @@ class Store:
             self._writer.close()
 
 
-# Some network file systems know no locks; the daemon serves there all the same.
+# Some network file systems have no locks; the daemon works there too.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class Owner:
     """Holds a database for this process until ``release``.
 
-    A second daemon would take the first one's run in flight for one that a crash left behind.
+    A second daemon would treat the first one's run in flight as one that a crash left behind.
     """
 
     def __init__(self, database: Path) -> None:
-        """Take the lock, a file beside the database.
+        """Take the lock, a file next to the database.
 
         Raises:
             Mendable: Another daemon has it, or the directory can't be written.
@@ -300,7 +295,7 @@ class Owner:
             os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let another daemon have it; more than once is harmless."""
+        """Release the lock; further calls do nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -119,7 +119,7 @@ def test_shelf_of_two_years_is_believed_after_a_day(store, caplog):
     add_many(store, 8641, NOW)
     prune(store, NOW + DAY)
     assert len(walls(store)) == 8641
-    assert "is believed" in caplog.text
+    assert "is trusted again" in caplog.text
 
 
 @pytest.mark.parametrize("now_ns", [3600 * S, NOW], ids=["never set", "set now"])
