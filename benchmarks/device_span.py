@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from tegrascope.collectors.catalog import make_engine
-from tegrascope.collectors.models import find_model
+from tegrascope.collectors.models.files import find_model
 from tegrascope.parsers.inference.events import Order
 
 MOST_SPAN_ERROR = 0.02

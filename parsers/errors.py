@@ -19,6 +19,14 @@ class Misused(Mendable):
     """What is asked for on the command line contradicts itself or has no meaning; status 2."""
 
 
+class BackendUnavailable(Mendable):
+    """A back-end, its library or its device is not on this machine; the remedy installs it."""
+
+
+class DeviceLostError(RuntimeError):
+    """This process cannot use its device any more; another process can."""
+
+
 class UnreadableError(ValueError):
     """A token that is not what its place asks for; the caller keeps it and reads on."""
 

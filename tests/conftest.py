@@ -1,6 +1,8 @@
 """What holds for every test."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -26,3 +28,11 @@ def every_column_has_a_row(
     if not request.node.get_closest_marker("unknown_columns"):
         logged = (record.getMessage() for record in caplog.get_records("call"))
         assert [text for text in logged if "no signal has the column" in text] == []
+
+
+@pytest.fixture(scope="session")
+def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of generated models, shared by all processes of one test run."""
+    base = tmp_path_factory.getbasetemp()
+    # Each pytest-xdist process has a directory of its own below that of the run.
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "models"

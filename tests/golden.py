@@ -42,15 +42,15 @@ def write_captures() -> None:
 
 def write_inspections() -> None:
     """Write what is found of the four families; their models are generated for it."""
-    from tegrascope.collectors.models import find_model
-    from tegrascope.collectors.onnx_graph import read_graph
+    from tegrascope.collectors.models.onnx_graph import read_graph
+    from tests.fakes.generated_models import ensure
     from tests.inspect.conftest import FAMILIES
     from tests.inspect.reports import GOLDENS, golden_of, report_of
 
     GOLDENS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as place:
         for name, side in FAMILIES.items():
-            path = find_model(f"builtin:{name}", Path(place))
+            path = ensure(name, Path(place))
             graph = read_graph(path, {"image": (1, 3, side, side)})
             golden = golden_of(name)
             golden.write_text(report_of(name, graph), encoding="utf-8")

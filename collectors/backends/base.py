@@ -5,20 +5,15 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import BackendUnavailable
+from ...parsers.errors import DeviceLostError as DeviceLostError
 from ...parsers.inference.events import Counted, Inferences, Order, Phase, StageName
 from ...parsers.inference.placement import Built
 
 if TYPE_CHECKING:
     import numpy
 
-
-class EngineUnavailable(Mendable):
-    """A back-end, its library or its device is not on this machine; says what to install."""
-
-
-class DeviceLostError(RuntimeError):
-    """This process cannot use its device any more; another one can."""
+EngineUnavailable = BackendUnavailable
 
 
 class Engine(Protocol):

@@ -22,8 +22,7 @@ from pydantic import NonNegativeInt, ValidationError
 from ...parsers.errors import Mendable
 from ...parsers.inference.placement import Built
 from ...parsers.records import Record
-from ..models import sha256_of
-from ..onnx_files import external_files
+from ..models.files import external_files, sha256_of
 
 # Raised whenever what is built from the same parts changes, so that old engines are not used.
 CACHE_VERSION = 1

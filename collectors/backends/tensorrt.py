@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...parsers.errors import Mendable
 from ...parsers.inference.events import Order, StageName
 from ...parsers.inference.placement import Built, group_dla_rows, layer_types, placement_of
-from ..models import BUILTIN_PREFIX
+from ..models.files import BUILTIN_PREFIX
 from .base import EngineUnavailable
 from .cuda_runtime import Cuda, load_cuda
 from .engine_cache import EngineCache, engine_key, machine_parts, model_digest

@@ -23,11 +23,11 @@ from ...parsers.inference.trtexec import (
     options_in,
     reason_in,
 )
-from ...parsers.onnx_inputs import ModelFacts, read_model
+from ...parsers.onnx.inputs import ModelFacts, read_model
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import Quiet
 from ..children.tied import start_tied
-from ..models import BUILTIN_PREFIX
+from ..models.files import BUILTIN_PREFIX
 from .base import EngineUnavailable
 from .engine_cache import machine_parts, model_digest
 from .inputs import input_shape

@@ -25,7 +25,7 @@ from ..backends.base import (
 from ..backends.nvtx_ranges import Ranges
 from ..base import SYSTEM_CLOCK, Clock
 from ..children.tied import find_executable
-from ..models import find_model, sha256_of
+from ..models.files import find_model, sha256_of
 from .steady import Steady, quiet_collector
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...collectors.models import BUILTIN_PREFIX
+from ...collectors.models.files import BUILTIN_PREFIX
 from .contention_result import Contention, LaneTogether, Placed, Together
 from .measured import Figure
 from .rows import NOTHING

@@ -10,7 +10,7 @@ from typing import get_args
 from pydantic import ValidationError
 
 from ...collectors.board.boards import RailRule
-from ...collectors.models import BUILTIN_MODELS, BUILTIN_PREFIX
+from ...collectors.models.files import BUILTIN_MODELS, BUILTIN_PREFIX
 from ...parsers.errors import Mendable, Misused
 from ...parsers.inference.events import Process
 from ..settings.config import Telemetry

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from ...collectors.models import BUILTIN_PREFIX
+from ...collectors.models.files import BUILTIN_PREFIX
 from ..measure.run_report import Device
 from ..settings.config import Backend, Workload
 from .result import BenchSettings

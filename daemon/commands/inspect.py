@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
-from ...collectors.models import find_model
-from ...collectors.onnx_apart import read_graph_apart
+from ...collectors.models.files import find_model
+from ...collectors.models.onnx_graph import read_graph_apart
 from ...parsers.errors import Mendable
-from ...parsers.graph import Graph
+from ...parsers.onnx.graph import Graph
 from ...parsers.readiness.inspect import inspect_graph
 from ...parsers.readiness.records import Inspection
 from ..inspect.choose import choose_rules

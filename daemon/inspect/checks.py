@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ...collectors.models import sha256_of
-from ...parsers.graph import Graph
+from ...collectors.models.files import sha256_of
+from ...parsers.onnx.graph import Graph
 from ...parsers.readiness.checks import check_builder, check_engine
 from ...parsers.readiness.records import Check, Disagreement, Inspection
 from .against import find_evidence

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 from xml.etree import ElementTree
 
-from ...parsers.graph import Graph, Tensor
+from ...parsers.onnx.graph import Graph, Tensor
 from ...parsers.readiness.cost_records import NodeCost
 from ...parsers.readiness.records import Inspection, Judged
 from .amounts import amount, intensity

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from ..graph import Graph, Node
+from ..onnx.graph import Graph, Node
 from .records import AlignmentHint, ConvolutionShare, Judged
 from .rules import Precision
 

@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import NonNegativeInt
 
-from ..graph import Graph, Node
 from ..inference.placement import Placement
+from ..onnx.graph import Graph, Node
 from ..records import Record
 from .records import Check, Disagreement, Inspection
 

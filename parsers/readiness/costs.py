@@ -8,7 +8,7 @@ less; the edges of a part are the least that it must move.
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
-from ..graph import Graph, Node, Tensor
+from ..onnx.graph import Graph, Node, Tensor
 from .cost_records import Costs, NodeCost, PartCost
 from .records import Judged, Part
 from .work import flops, multiply_adds

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ..graph import Graph
+from ..onnx.graph import Graph
 from .channels import alignment, convolutions
 from .costs import costs_of
 from .judge import judge

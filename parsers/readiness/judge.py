@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ..graph import Graph, Node
+from ..onnx.graph import Graph, Node
 from .layers import Folded, layer_of
 from .measures import Built, Measure, Measures, measures_of
 from .records import Finding, Judged, NodePlacement

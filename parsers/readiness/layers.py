@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..graph import Graph, Node, Tensor
+from ..onnx.graph import Graph, Node, Tensor
 from .rules import Operator
 
 _PRODUCTS = frozenset({"Gemm", "MatMul"})

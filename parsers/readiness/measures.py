@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..graph import Graph, Node, Tensor
+from ..onnx.graph import Graph, Node, Tensor
 from .layers import Layer, data_inputs, producer
 from .measures_of_data import (
     activation,

@@ -1,6 +1,6 @@
 """Measures of layers that compute element by element, reduce, join, or normalize."""
 
-from ..graph import Graph, Node, Shape, Tensor
+from ..onnx.graph import Graph, Node, Shape, Tensor
 from .layers import Layer, data_inputs, producer, sole_consumer
 from .rules import Value
 

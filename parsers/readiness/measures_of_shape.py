@@ -1,6 +1,6 @@
 """Measures of layers that reshape, cut or resize."""
 
-from ..graph import Graph, Node, Number
+from ..onnx.graph import Graph, Node, Number
 from .layers import Layer, producer
 from .rules import Value
 

@@ -2,7 +2,7 @@
 
 import math
 
-from ..graph import Graph, Node, Shape
+from ..onnx.graph import Graph, Node, Shape
 from .layers import Layer
 from .rules import Value
 

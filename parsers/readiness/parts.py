@@ -6,7 +6,7 @@ something between them runs elsewhere, or they have another batch.
 
 from collections.abc import Iterable, Sequence
 
-from ..graph import Graph
+from ..onnx.graph import Graph
 from .records import Judged, Part
 
 # What can't be told is taken for the GPU's: that cuts more, and never promises too much.

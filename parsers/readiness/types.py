@@ -1,6 +1,6 @@
 """What the types of a model ask for before the DLA takes it: it has no FP32."""
 
-from ..graph import Graph
+from ..onnx.graph import Graph
 from .records import TypeReadiness
 from .rules import Line
 

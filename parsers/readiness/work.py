@@ -11,7 +11,7 @@ Source:
 import math
 from collections.abc import Callable, Mapping
 
-from ..graph import Graph, Node, Tensor
+from ..onnx.graph import Graph, Node, Tensor
 
 # What changes places and names, and computes nothing. A cast changes the form of a number alone.
 # fmt: off

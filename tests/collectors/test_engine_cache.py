@@ -16,7 +16,7 @@ from tegrascope.collectors.backends.engine_cache import (
     model_digest,
     write_whole,
 )
-from tegrascope.collectors.onnx_files import external_files
+from tegrascope.collectors.models.files import external_files
 from tegrascope.parsers.errors import Mendable
 from tegrascope.parsers.inference.placement import Built
 from tests.fakes.models import write_chain
@@ -236,7 +236,7 @@ def test_missing_weights_are_named(tmp_path):
     """A model copied without its weights is a common mistake."""
     model = external_model(tmp_path)
     (tmp_path / "weights.bin").unlink()
-    with pytest.raises(Mendable, match=r"keeps weights in .*weights\.bin, which is not there"):
+    with pytest.raises(Mendable, match=r"keeps weights in .*weights\.bin, which is missing"):
         external_files(model)
 
 

@@ -10,7 +10,7 @@ from tegrascope.collectors.backends.base import EngineUnavailable, Inferring, Se
 from tegrascope.collectors.backends.inputs import input_shape, make_input
 from tegrascope.collectors.backends.onnxruntime import OnnxRuntime
 from tegrascope.collectors.catalog import ENGINES, make_engine
-from tegrascope.collectors.models import find_model
+from tegrascope.collectors.models.files import find_model
 from tegrascope.parsers.errors import Mendable
 from tegrascope.parsers.inference.events import Order
 from tests.fakes.fake_cuda import install_cuda

@@ -19,7 +19,7 @@ from tegrascope.collectors.backends.tensorrt_network import (
     reason_in,
 )
 from tegrascope.collectors.backends.tensorrt_probe import probe, symbols_of
-from tegrascope.collectors.models import find_model
+from tegrascope.collectors.models.files import find_model
 from tegrascope.parsers.errors import Mendable
 from tests.fakes.models import HALF, write_chain
 

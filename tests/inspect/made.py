@@ -8,7 +8,7 @@ import numpy
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tegrascope.collectors.onnx_graph import read_graph
+from tegrascope.collectors.models.onnx_graph import read_graph
 from tegrascope.parsers.readiness.inspect import inspect_graph
 from tegrascope.parsers.readiness.records import Inspection, Judged
 from tegrascope.parsers.readiness.rules import rules_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tegrascope.daemon.inspect.amounts import amount
 from tegrascope.daemon.inspect.words import heading, summary
-from tegrascope.parsers.graph import Graph
+from tegrascope.parsers.onnx.graph import Graph
 from tegrascope.parsers.readiness.cost_records import NodeCost, PartCost
 from tegrascope.parsers.readiness.inspect import inspect_graph
 from tegrascope.parsers.readiness.records import Inspection

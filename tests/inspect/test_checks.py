@@ -11,8 +11,8 @@ from tegrascope.daemon.inspect.against import find_evidence
 from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.store.store import Store
 from tegrascope.parsers.errors import Mendable
-from tegrascope.parsers.graph import Graph, Node
 from tegrascope.parsers.inference.placement import Built, Placement
+from tegrascope.parsers.onnx.graph import Graph, Node
 from tegrascope.parsers.readiness.checks import Answers, LayerAnswer, check_builder, check_engine
 from tegrascope.parsers.readiness.records import Inspection, Judged
 from tests.fakes.shims import write_shims

@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tegrascope.collectors.onnx_graph import read_graph
+from tegrascope.collectors.models.onnx_graph import read_graph
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.inspect.choose import choose_rules
 from tegrascope.parsers.readiness.records import SCHEMA_VERSION, Inspection

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tegrascope.parsers.graph import SUBGRAPH, Graph, Node, Tensor
+from tegrascope.parsers.onnx.graph import SUBGRAPH, Graph, Node, Tensor
 from tegrascope.parsers.readiness.costs import costs_of, node_cost
 from tegrascope.parsers.readiness.records import Judged, Part
 from tegrascope.parsers.readiness.work import flops, multiply_adds

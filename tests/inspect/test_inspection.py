@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from tegrascope.parsers.graph import Graph, Node
+from tegrascope.parsers.onnx.graph import Graph, Node
 from tegrascope.parsers.readiness.parts import number_parts
 from tegrascope.parsers.readiness.records import Judged
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tegrascope.daemon.inspect.layout import Spacing, lay_out
 from tegrascope.daemon.inspect.palette import DLA_COLOURS
 from tegrascope.daemon.inspect.picture import picture
-from tegrascope.parsers.graph import Graph, Node, Tensor
+from tegrascope.parsers.onnx.graph import Graph, Node, Tensor
 from tegrascope.parsers.readiness.costs import costs_of
 from tegrascope.parsers.readiness.records import Finding, Inspection, Judged, Part
 

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
-from tegrascope.collectors.onnx_apart import read_graph_apart
-from tegrascope.collectors.onnx_graph import read_graph
+from tegrascope.collectors.models.onnx_graph import read_graph, read_graph_apart
 from tegrascope.parsers.errors import Mendable, UnreadableError
-from tegrascope.parsers.onnx_slim import KEPT_BYTES, slim
+from tegrascope.parsers.onnx.tensors import KEPT_BYTES, slim
 
 from .made import FLOAT, axes, model, node, one
 
@@ -79,7 +78,7 @@ def test_weights_beside_the_model_are_not_read(tmp_path):
     assert graph.tensor("w").shape == (64, 64, 3, 3)
     assert graph.output(graph.nodes[0]).shape == (1, 64, 6, 6)
     (tmp_path / "w.bin").unlink()
-    with pytest.raises(Mendable, match=r"w\.bin, which is not there"):
+    with pytest.raises(Mendable, match=r"w\.bin, which is missing"):
         read_graph(path)
 
 
@@ -143,7 +142,7 @@ def test_what_cannot_be_inferred_is_a_note(tmp_path):
     graph = read_graph(saved(made, tmp_path))
     assert len(graph.nodes) == 2
     assert graph.tensor("y").shape is None
-    assert graph.notes == ("the shapes of 2 tensors are not known, a the first",)
+    assert graph.notes == ("the shapes of 2 tensors are unknown; the first is a",)
 
 
 def test_constants_are_folded_through_what_exporters_write(tmp_path):
@@ -197,12 +196,12 @@ def test_no_runtime_is_imported(tmp_path):
     assert not (tmp_path / "imported").exists()
 
 
-def test_what_is_missing_is_told(tmp_path, monkeypatch):
-    """Without onnx the mend is the extra that brings it."""
+def test_a_missing_package_is_reported(tmp_path, monkeypatch):
     path = saved(one("Relu"), tmp_path)
-    monkeypatch.setitem(sys.modules, "onnx", None)
+    (tmp_path / "onnx.py").write_text("raise ModuleNotFoundError(name='onnx')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(Mendable, match="onnx is not installed") as raised:
-        read_graph(path)
+        read_graph_apart(path)
     assert raised.value.mend == "pip install 'tegrascope[onnx]'"
 
 
@@ -219,20 +218,18 @@ def test_a_child_reads_as_this_process_does(tmp_path):
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        ("kill -9 $$", "ended by signal 9"),
-        ("exit 3", "ended with status 3"),
-        ("exec sleep 60", "not read in 0.5 s"),
+        ("kill -9 $$", "onnx ended the process .* by signal 9"),
+        ("exit 3", "by status 3"),
+        ("exec sleep 60", r"nothing for 0\.5 s"),
     ],
 )
-def test_a_model_that_kills_its_reader_is_told(script, said, tmp_path, monkeypatch):
-    """ONNX may abort on a bad model, or never end: that is one line, too."""
+def test_a_model_that_kills_its_reader_is_reported(script, said, tmp_path):
     program = tmp_path / "python"
     program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
     seconds = 0.5 if "sleep" in script else 60
     with pytest.raises(Mendable, match=said):
-        read_graph_apart(tmp_path / "made.onnx", seconds=seconds)
+        read_graph_apart(tmp_path / "made.onnx", seconds=seconds, python=str(program))
 
 
 def test_functions_that_call_themselves_are_one_line(tmp_path):
@@ -241,5 +238,58 @@ def test_functions_that_call_themselves_are_one_line(tmp_path):
     body = [node("Again", "a", "b", domain="own")]
     made = model([node("Again", "x", "y", domain="own")], {"x": (1, 4)}, domains=["own"])
     made.functions.append(onnx.helper.make_function("own", "Again", ["a"], ["b"], body, opsets))
-    with pytest.raises(Mendable, match="its functions cannot be written out"):
+    with pytest.raises(Mendable, match="its functions cannot be inlined"):
+        read_graph(saved(made, tmp_path))
+
+
+def test_nodes_out_of_order_are_put_in_order(tmp_path):
+    """TensorRT sorts, and so does this: shapes are known all the same, and a note says it."""
+    nodes = [node("Conv", "x w", "a", "conv"), node("Relu", "a", "b", "relu")]
+    made = model(nodes, {"x": (1, 4, 8, 8)}, {"w": (4, 4, 1, 1)})
+    made.graph.output[0].name = "b"
+    made.graph.node.reverse()
+    graph = read_graph(saved(made, tmp_path))
+    assert [(one.index, one.name) for one in graph.nodes] == [(0, "conv"), (1, "relu")]
+    assert graph.tensor("b").shape == (1, 4, 8, 8)
+    assert any("not in an order" in note for note in graph.notes)
+
+
+def test_what_a_subgraph_takes_from_around_it_comes_before_it(tmp_path):
+    """A branch reads a tensor of the main graph without naming it as an input of its node."""
+    out = onnx.helper.make_tensor_value_info("o", FLOAT, None)
+    branch = onnx.helper.make_graph([node("Neg", "a", "o")], "branch", [], [out])
+    twice = {"then_branch": branch, "else_branch": branch}
+    nodes = [node("If", "c", "y", "if", **twice), node("Relu", "x", "a", "relu")]
+    made = model(nodes, {"x": (1, 4, 8, 8)}, {"c": numpy.array(True)})
+    made.graph.output[0].name = "y"
+    assert [one.name for one in read_graph(saved(made, tmp_path)).nodes] == ["relu", "if"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        (
+            [node("Relu", "x", "a", "one"), node("Neg", "gone", "y", "two")],
+            "Neg 'two' reads 'gone'",
+        ),
+        ([node("Relu", "x", "y", "one"), node("Neg", "x", "y")], "Relu 'one' and a Neg both make"),
+        ([node("Relu", "x", "x", "one")], "makes 'x', which is an input"),
+        ([node("Add", "x b", "a", "one"), node("Neg", "a", "b", "two")], "wait for each other"),
+    ],
+    ids=["never made", "made twice", "an input made", "a circle"],
+)
+def test_what_is_no_graph_is_refused(nodes, words, tmp_path):
+    """A verdict of nodes that can't run would be one of nothing: the tensor at fault is named."""
+    with pytest.raises(Mendable, match=words):
+        read_graph(saved(model(nodes, {"x": (1, 4, 8, 8)}), tmp_path))
+
+
+def test_operators_of_no_opset_are_refused_and_newer_ones_told(tmp_path):
+    """What an operator means depends on the opset: without one nothing can be judged."""
+    made = one("Relu", (1, 4, 8, 8))
+    made.opset_import[0].version = 999
+    (note,) = read_graph(saved(made, tmp_path)).notes
+    assert "opset 999; it is read as" in note
+    del made.opset_import[:]
+    with pytest.raises(Mendable, match="does not name the opset"):
         read_graph(saved(made, tmp_path))

@@ -1,14 +1,14 @@
-"""Shapes of an ONNX model, by ONNX's own inference; small constants are computed on the way.
+"""Infer the shapes of an ONNX model, and compute its small constants on the way.
 
-Exporters write ``Reshape`` to a shape that a chain of nodes computes. Where the inputs have fixed
-shapes, the chain is constant, TensorRT computes it once, and so does this.
+Exporters write ``Reshape`` to a shape that a chain of nodes computes. If the inputs have fixed
+shapes, the chain is constant: TensorRT computes it once, and so does this module.
 """
 
 import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..parsers.graph import LONGEST_VALUES
+from ...parsers.onnx.graph import LONGEST_VALUES
 
 if TYPE_CHECKING:
     import numpy
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Values = tuple[int | float | bool, ...]
 
-# What computes shapes, axes and limits; each is cheap, and the same at each inference.
+# Operators that compute shapes, axes and limits; each is cheap and deterministic.
 # fmt: off
 _FOLDED = frozenset({
     "Abs", "Add", "And", "Cast", "Ceil", "Concat", "ConstantOfShape",
@@ -32,15 +32,15 @@ _RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
     | {"RandomUniformLike"}
 )
-# Each pass finds the shapes that the constants of the last one tell.
+# Each pass finds the shapes that follow from the constants of the pass before.
 _PASSES = 8
 
 
 class ShapeError(ValueError):
-    """A shape that does not fit an input; its words say why.
+    """A shape does not fit an input; the message says why.
 
     Attributes:
-        fitting: Shapes that would do, as they are given, with ``?`` for what is open.
+        fitting: Shapes that fit, in the notation of ``--shape``, with ``?`` for open lengths.
     """
 
     def __init__(self, words: str, inputs: Iterable["onnx.ValueInfoProto"]) -> None:
@@ -54,7 +54,7 @@ def _declared(info: "onnx.ValueInfoProto") -> str:
 
 
 def fix_inputs(model: "onnx.ModelProto", shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Put numbers in the place of open dimensions, of the same name everywhere.
+    """Replace open dimensions by numbers, also those of the same name in other inputs.
 
     Raises:
         ShapeError: There is no such input, or it has other dimensions.
@@ -84,27 +84,27 @@ def fix_inputs(model: "onnx.ModelProto", shapes: Mapping[str, tuple[int, ...]]) 
             dimension.dim_value = length
     for one in model.graph.input:
         for dimension in one.type.tensor_type.shape.dim:
-            # Some exporters write an open dimension as a number that no length can be.
+            # Some exporters write an open dimension as 0 or -1.
             if dimension.HasField("dim_value") and dimension.dim_value < 1:
                 dimension.ClearField("dim_value")
             if dimension.dim_param in named:
                 dimension.dim_value = named[dimension.dim_param]
     if shapes:
-        # What the file says of other tensors was said of the open shapes.
+        # Shapes of other tensors in the file belong to the open shapes.
         del model.graph.value_info[:]
         for one in model.graph.output:
             one.type.tensor_type.ClearField("shape")
 
 
 def infer(model: "onnx.ModelProto") -> tuple[dict[str, Values | None], str | None]:
-    """Infer the shapes of all tensors, into the model.
+    """Infer the shapes of all tensors, and store them in the model.
 
     Args:
         model: Without the contents of large tensors.
 
     Returns:
-        Tensors that are the same at each inference, with their values where they are few and
-        known; and why some shapes are not known.
+        Constant tensors, with their values if they are few and known; and the reason why some
+        shapes are unknown, or None.
     """
     import onnx
 
@@ -128,11 +128,8 @@ def _weights(model: "onnx.ModelProto") -> "dict[str, numpy.ndarray | None]":
 
     found: dict[str, numpy.ndarray | None] = {}
     for one in model.graph.initializer:
-        count = 1
-        for length in one.dims:
-            count *= length
-        # The contents of a large one, or of one in a file beside the model, are not there.
-        held = not one.external_data and count <= LONGEST_VALUES
+        # Contents of large tensors and of those in other files are absent.
+        held = not one.external_data and math.prod(one.dims) <= LONGEST_VALUES
         try:
             found[one.name] = numpy_helper.to_array(one) if held else None
         except (ValueError, TypeError):
@@ -144,7 +141,7 @@ def _weights(model: "onnx.ModelProto") -> "dict[str, numpy.ndarray | None]":
 def _with_constants(
     model: "onnx.ModelProto", constants: "Mapping[str, numpy.ndarray | None]"
 ) -> "onnx.ModelProto":
-    """Return a copy in which what is known stands as a constant."""
+    """Return a copy in which nodes with known results are replaced by constants."""
     import onnx
     from onnx import helper, numpy_helper
 
@@ -168,7 +165,7 @@ def _take(model: "onnx.ModelProto", found: "onnx.ModelProto") -> None:
 
 
 def _fold(model: "onnx.ModelProto", constants: "dict[str, numpy.ndarray | None]") -> bool:
-    """Compute what only constants go into; returns whether anything new was found."""
+    """Compute the nodes that read only constants; return whether anything new was found."""
     fixed = {
         info.name: [one.dim_value for one in info.type.tensor_type.shape.dim]
         for info in (*model.graph.value_info, *model.graph.input)
@@ -215,7 +212,7 @@ def _fold_node(
     constants: "dict[str, numpy.ndarray | None]",
     opsets: Mapping[str, int],
 ) -> None:
-    """Compute a node, where it is small and of the kinds that exporters compute shapes with."""
+    """Compute a node if it is small and of a kind that exporters compute shapes with."""
     known = {name: constants[name] for name in node.input if name}
     for name in node.output:
         constants.setdefault(name, None)
@@ -237,7 +234,7 @@ def _fold_node(
 
 
 def _is_small(node: "onnx.NodeProto", known: "Mapping[str, numpy.ndarray | None]") -> bool:
-    """Whether a node that makes much of little makes little: nothing large is ever computed."""
+    """Whether the result is small: nothing large is ever computed."""
     given = [known[name].ravel().tolist() for name in node.input if name]  # type: ignore[union-attr]
     if node.op_type == "Range":
         start, limit, step = (values[0] for values in given)
@@ -255,10 +252,7 @@ def _constant(node: "onnx.NodeProto") -> list[Any] | None:
 
     for one in node.attribute:
         if one.name == "value":
-            count = 1
-            for length in one.t.dims:
-                count *= length
-            held = count <= LONGEST_VALUES and not one.t.external_data
+            held = math.prod(one.t.dims) <= LONGEST_VALUES and not one.t.external_data
             return [numpy_helper.to_array(one.t)] if held else None
         if one.name in ("value_int", "value_ints"):
             return [numpy.asarray(helper.get_attribute_value(one), dtype=numpy.int64)]
@@ -288,7 +282,7 @@ def _run(
     try:
         return list(ReferenceEvaluator(model).run(None, dict(known)))
     except Exception:
-        # Whatever its kernels stumble over is not known, and said to be so.
+        # Any failure of its kernels leaves the value unknown, which the notes report.
         return None
 
 

@@ -1,6 +1,6 @@
-"""The fields of a Protocol Buffers message, found in its bytes without a schema.
+"""The fields of a Protocol Buffers message, read from its bytes without a schema.
 
-ONNX files are such messages. What a caller does not follow is stepped over, weights above all.
+ONNX files are such messages. Fields that a caller does not follow are skipped unread.
 
 Source:
     "Encoding", Protocol Buffers documentation.
@@ -9,7 +9,7 @@ Source:
 from collections.abc import Iterator
 from mmap import mmap
 
-from .errors import UnreadableError
+from ..errors import UnreadableError
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _FIXED_BYTES = {_FIXED64: 8, _FIXED32: 4}
@@ -22,15 +22,14 @@ def fields(data: Data, at: int, end: int) -> Iterator[tuple[int, int, int, int]]
 
     Args:
         data: The file, as bytes or mapped.
-        at: Where the message begins in it.
-        end: Where it ends.
+        at: Begin of the message in it.
+        end: End of the message.
 
     Yields:
-        Number of a field, its value where it is a number of variable length and else 0, and where
-        its bytes begin and end.
+        Number of a field, its value (0 unless it is a varint), and begin and end of its bytes.
 
     Raises:
-        UnreadableError: It is no message.
+        UnreadableError: It is not a message.
 
     >>> list(fields(bytes([8, 150, 1, 18, 2, 104, 105]), 0, 7))
     [(1, 150, 1, 3), (2, 0, 5, 7)]
@@ -51,6 +50,20 @@ def fields(data: Data, at: int, end: int) -> Iterator[tuple[int, int, int, int]]
         if at > end:
             raise UnreadableError("a field that ends after its message")
         yield number, value, begin, at
+
+
+def write_varint(value: int) -> bytes:
+    r"""Encode a number of variable length.
+
+    >>> write_varint(150)
+    b'\x96\x01'
+    """
+    written = bytearray()
+    while value > 0x7F:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    written.append(value)
+    return bytes(written)
 
 
 def _varint(data: Data, at: int, end: int) -> tuple[int, int]:

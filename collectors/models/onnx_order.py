@@ -1,4 +1,4 @@
-"""Is it a graph? Each tensor is made once, before it is read; else nothing can be said of it."""
+"""Check that the nodes of an ONNX model form a graph, and sort them."""
 
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
@@ -9,23 +9,21 @@ if TYPE_CHECKING:
 
 
 class OrderError(ValueError):
-    """What is no graph; its words say why."""
+    """The nodes do not form a graph; the message says why."""
 
 
 def put_in_order(graph: "onnx.GraphProto") -> bool:
-    """Put each node behind those that it reads from, and otherwise leave them as they are.
+    """Sort the nodes of a main graph in place, each after those it reads from.
 
-    ONNX asks for that order. Not all tools keep it, and TensorRT sorts too.
-
-    Args:
-        graph: The main graph of a model; it is changed where that is needed.
+    ONNX requires that order, but not all tools keep it, and TensorRT sorts too. Nodes that are in
+    order already stay in their order.
 
     Returns:
         Whether nodes were moved.
 
     Raises:
-        OrderError: An input has no name, or a tensor is made twice, read without being made, or
-            made of itself.
+        OrderError: An input has no name, or a tensor is made twice, read but never made, or
+            depends on itself.
     """
     if not all(one.name for one in graph.input):
         raise OrderError("an input has no name")
@@ -37,7 +35,7 @@ def put_in_order(graph: "onnx.GraphProto") -> bool:
         sources = set()
         for name in _read_by(node):
             if name not in given and name not in makers:
-                raise OrderError(f"{_word(node)} reads {name!r}, which nothing makes")
+                raise OrderError(f"{_word(node)} reads {name!r}, which no node makes")
             if name in makers:
                 sources.add(makers[name])
         waits.append(sources)
@@ -50,8 +48,7 @@ def put_in_order(graph: "onnx.GraphProto") -> bool:
     if order == list(range(len(order))):
         return False
     nodes = [graph.node[index] for index in order]
-    kept = type(graph)()
-    kept.node.extend(nodes)
+    kept = type(graph)(node=nodes)
     del graph.node[:]
     graph.node.extend(kept.node)
     return True
@@ -72,7 +69,7 @@ def _makers(graph: "onnx.GraphProto") -> dict[str, int]:
 
 
 def _sorted(waits: list[set[int]], readers: dict[int, list[int]]) -> list[int]:
-    """Return indices in an order in which nodes can run; without those that never can."""
+    """Return indices in an order in which nodes can run, without those that never can."""
     ready = [index for index, sources in enumerate(waits) if not sources]
     left = list(map(len, waits))
     heapify(ready)
@@ -88,7 +85,7 @@ def _sorted(waits: list[set[int]], readers: dict[int, list[int]]) -> list[int]:
 
 
 def _read_by(node: "onnx.NodeProto") -> Iterator[str]:
-    """Yield what a node reads, its subgraphs included as far as it is not made in them."""
+    """Yield the tensors that a node and its subgraphs read from the main graph."""
     yield from filter(None, node.input)
     for attribute in node.attribute:
         yield from _free((attribute.g,) if attribute.HasField("g") else attribute.graphs)
@@ -97,7 +94,7 @@ def _read_by(node: "onnx.NodeProto") -> Iterator[str]:
 def _free(graphs: "Iterable[onnx.GraphProto]") -> Iterator[str]:
     for graph in graphs:
         inside = {name for node in graph.node for name in node.output}.union(_given(graph))
-        # An output may be a tensor of the graph around it.
+        # An output may be a tensor of the outer graph.
         names = [one.name for one in graph.output]
         names += [name for node in graph.node for name in _read_by(node)]
         yield from (name for name in names if name and name not in inside)

@@ -9,7 +9,7 @@ Source:
 
 import math
 
-from .builtin_graph import Graph
+from tests.fakes.generated_models import ExportedGraph
 
 SIDE = 224
 _PATCH, _WIDTH, _HEADS, _BLOCKS = 16, 192, 3, 12
@@ -18,7 +18,7 @@ _TOKENS = _PATCHES + 1
 _HEAD_WIDTH = _WIDTH // _HEADS
 
 
-def add_vit(graph: Graph) -> None:
+def add_vit(graph: ExportedGraph) -> None:
     """Add the transformer, from ``image`` to ``scores``."""
     last = _add_tokens(graph)
     for block in range(_BLOCKS):
@@ -33,11 +33,18 @@ def add_vit(graph: Graph) -> None:
     graph.scores("/head/Gemm", last, _WIDTH)
 
 
-def _add_tokens(graph: Graph) -> str:
+def _add_tokens(graph: ExportedGraph) -> str:
     """Add patches, the token of the class for each image of the batch, and positions."""
-    shape = (3, _WIDTH, _PATCH)
-    patches = graph.convolution(
-        "/patch_embed/proj/Conv", "image", shape, stride=_PATCH, padding=0, gain=1.0
+    name = "/patch_embed/proj/Conv"
+    weights = graph.weight_and_bias(name, (_WIDTH, 3, _PATCH, _PATCH), 1.0)
+    patches = graph.add(
+        "Conv",
+        name,
+        ["image", *weights],
+        kernel_shape=[_PATCH, _PATCH],
+        strides=[_PATCH, _PATCH],
+        pads=[0, 0, 0, 0],
+        group=1,
     )
     target = graph.integers("/patch_embed/Reshape.shape", 0, _WIDTH, _PATCHES)
     patches = graph.add("Reshape", "/patch_embed/Reshape", [patches, target])
@@ -53,7 +60,7 @@ def _add_tokens(graph: Graph) -> str:
     return graph.add("Add", "/Add", [tokens, graph.offsets("pos_embed", 1, _TOKENS, _WIDTH)])
 
 
-def _normalise(graph: Graph, at: str, source: str) -> str:
+def _normalise(graph: ExportedGraph, at: str, source: str) -> str:
     """Add a normalisation over the channels of each token."""
     gain = graph.constant(f"{at}.weight", [1.0] * _WIDTH)
     bias = graph.offsets(f"{at}.bias", _WIDTH)
@@ -61,14 +68,14 @@ def _normalise(graph: Graph, at: str, source: str) -> str:
     return graph.add("LayerNormalization", name, [source, gain, bias], axis=-1, epsilon=1e-6)
 
 
-def _linear(graph: Graph, at: str, source: str, channels_in: int, channels_out: int) -> str:
+def _linear(graph: ExportedGraph, at: str, source: str, channels_in: int, channels_out: int) -> str:
     """Add a fully connected layer over tokens: a product and a sum, as the exporter has it."""
     weight = graph.matrix(f"{at}.weight", channels_in, channels_out)
     product = graph.add("MatMul", f"{at}/MatMul", [source, weight])
     return graph.add("Add", f"{at}/Add", [graph.offsets(f"{at}.bias", channels_out), product])
 
 
-def _attend(graph: Graph, at: str, source: str) -> str:
+def _attend(graph: ExportedGraph, at: str, source: str) -> str:
     """Add the attention of every token to every other, head by head."""
     mixed = _linear(graph, f"{at}/qkv", source, _WIDTH, 3 * _WIDTH)
     shape = graph.integers(f"{at}/Reshape.shape", 0, _TOKENS, 3, _HEADS, _HEAD_WIDTH)
@@ -93,7 +100,7 @@ def _attend(graph: Graph, at: str, source: str) -> str:
     return _linear(graph, f"{at}/proj", found, _WIDTH, _WIDTH)
 
 
-def _think(graph: Graph, at: str, source: str) -> str:
+def _think(graph: ExportedGraph, at: str, source: str) -> str:
     """Add two fully connected layers with GELU between them, spelled out by the error function."""
     wide = _linear(graph, f"{at}/fc1", source, _WIDTH, 4 * _WIDTH)
     act = f"{at}/act"

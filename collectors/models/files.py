@@ -1,31 +1,26 @@
-"""Where a model is and which it is: a path, or one of the built-in models, made when needed."""
+"""Which file a model is: a path, or a built-in model that is generated at its first use."""
 
 import hashlib
+import mmap
 import subprocess
 import sys
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 
-from ..parsers.errors import Mendable
-from .backends.base import EngineUnavailable
+from ...parsers.errors import BackendUnavailable, Mendable
+from ...parsers.onnx.tensors import external_locations
 
 BUILTIN_PREFIX = "builtin:"
-BUILTIN_MODELS = (
-    "mobilenet",
-    "mobilenetv2",
-    "resnet50",
-    "resnet50-fp16",
-    "vit-tiny",
-    "yololike",
-)
+BUILTIN_MODELS = ("mobilenet", "mobilenetv2", "resnet50", "resnet50-fp16")
 SEED = 20240229
 # Raised whenever the bytes of a built-in model change, so that no cache serves the old ones.
 GENERATOR_VERSION = 1
+# Exit status of the generator where a package is missing.
+MISSING_PACKAGE = 3
 
 
 def builtin_path(name: str, directory: Path, seed: int = SEED) -> Path:
-    """Return where a built-in model is cached; the name says all that its bytes depend on.
+    """Return where a built-in model is cached; its bytes depend on nothing but this name.
 
     >>> builtin_path("resnet50", Path("/models"), seed=7).name
     'resnet50-v1-seed7.onnx'
@@ -34,7 +29,7 @@ def builtin_path(name: str, directory: Path, seed: int = SEED) -> Path:
 
 
 def find_model(model: str, directory: Path) -> Path:
-    """Return the file of a model; a built-in one is generated at its first use.
+    """Return the file of a model; generate a built-in one at its first use.
 
     Args:
         model: A path, or ``builtin:NAME``.
@@ -42,7 +37,7 @@ def find_model(model: str, directory: Path) -> Path:
 
     Raises:
         Mendable: There is no such model, or it could not be generated.
-        EngineUnavailable: The package that generates models is not installed.
+        BackendUnavailable: The package that generates models is not installed.
     """
     if not model.startswith(BUILTIN_PREFIX):
         path = Path(model).expanduser()
@@ -62,20 +57,42 @@ def find_model(model: str, directory: Path) -> Path:
 
 
 def _generate(name: str, directory: Path) -> None:
-    """Generate in a process of its own: what that takes is not the memory of inference."""
-    if find_spec("onnx") is None:
-        raise EngineUnavailable("onnx is not installed", "pip install 'tegrascope[onnx]'")
-    command = [sys.executable, "-m", f"{__package__}.engines.builtin_models", name, str(directory)]
+    """Generate in a child process, so that its memory is not counted as that of inference."""
+    command = [sys.executable, "-m", f"{__package__}.builtin", name, str(directory)]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
+    if done.returncode == MISSING_PACKAGE:
+        raise BackendUnavailable(done.stderr.strip(), "pip install 'tegrascope[onnx]'")
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         raise Mendable(f"the built-in model {name} could not be generated in {directory}", said[-1])
 
 
+def external_files(model: Path) -> list[Path]:
+    """Return the files next to a model that hold its weights, sorted, each once.
+
+    A digest of the model file alone would be the same for other weights.
+
+    Raises:
+        Mendable: One of them is missing, or the model cannot be read as ONNX.
+    """
+    if model.stat().st_size == 0:
+        raise Mendable(f"{model} is empty", "export the model again")
+    with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        try:
+            names = set(external_locations(data))
+        except ValueError:
+            raise Mendable(f"{model} cannot be read as ONNX", "export the model again") from None
+    found = [model.parent / name for name in sorted(names)]
+    for path in found:
+        if not path.is_file():
+            raise Mendable(f"{model} keeps weights in {path}, which is missing", "copy it there")
+    return found
+
+
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal; a file that has not changed is read once."""
+    """Return the SHA-256 of a file in hexadecimal; an unchanged file is read once."""
     now = path.stat()
     return _sha256(path, now.st_mtime_ns, now.st_size, now.st_ino)
 

@@ -1,4 +1,4 @@
-"""The inputs of an ONNX file, read from its bytes alone: no package, and weights are stepped over.
+"""The inputs of an ONNX file, read from its bytes: no package is needed, weights are skipped.
 
 Source:
     ``onnx.proto`` of ONNX: the numbers of the fields.
@@ -6,8 +6,8 @@ Source:
 
 from collections.abc import Iterator
 
-from .errors import UnreadableError
-from .records import Record
+from ..errors import UnreadableError
+from ..records import Record
 from .wire_format import Data, fields
 
 _GRAPH = 7
@@ -17,28 +17,23 @@ _QUANTIZE = frozenset({b"DequantizeLinear", b"QuantizeLinear"})
 
 
 class ModelInput(Record):
-    """One input of a model.
-
-    Attributes:
-        name: Of its tensor.
-        shape: Length of each dimension; a name or ``None`` is left open.
-    """
+    """One input of a model; a dimension that is a name or ``None`` is open."""
 
     name: str
     shape: tuple[int | str | None, ...] = ()
 
     @property
     def is_open(self) -> bool:
-        """Whether any dimension is left open."""
+        """Whether any dimension is open."""
         return not all(isinstance(length, int) for length in self.shape)
 
 
 class ModelFacts(Record):
-    """What a file tells of itself without its weights.
+    """Facts about a file that need no weights.
 
     Attributes:
-        inputs: In the order of the graph, weights left out.
-        is_quantised: Whether its graph says itself where to quantise.
+        inputs: In the order of the graph, without weights.
+        is_quantised: Whether the graph contains QuantizeLinear or DequantizeLinear.
     """
 
     inputs: tuple[ModelInput, ...] = ()
@@ -51,11 +46,8 @@ def read_model(data: Data) -> ModelFacts:
     Args:
         data: The file, as bytes or mapped.
 
-    Returns:
-        What it tells; no input where it has none.
-
     Raises:
-        UnreadableError: It is no ONNX model.
+        UnreadableError: It is not an ONNX model.
     """
     try:
         graphs = [(a, b) for number, _, a, b in fields(data, 0, len(data)) if number == _GRAPH]
@@ -63,7 +55,7 @@ def read_model(data: Data) -> ModelFacts:
             raise UnreadableError("there is no graph")
         return _graph(data, *graphs[0])
     except UnicodeDecodeError:
-        raise UnreadableError("a name that is no text") from None
+        raise UnreadableError("a name is not text") from None
 
 
 def _graph(data: Data, begin: int, end: int) -> ModelFacts:

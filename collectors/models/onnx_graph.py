@@ -1,14 +1,22 @@
-"""An ONNX file becomes a graph: its shapes inferred, its weights left where they are."""
+"""Read an ONNX file as a graph: with shapes inferred, without weights.
 
+``python -m tegrascope.collectors.models.onnx_graph MODEL SHAPES`` prints the graph or an error as
+one JSON object. ``read_graph_apart`` runs it, because ONNX's inference of shapes may crash.
+"""
+
+import json
 import mmap
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..parsers.errors import Mendable
-from ..parsers.graph import LONGEST_VALUES, SUBGRAPH, Attribute, Graph, Node, Shape, Tensor
-from ..parsers.onnx_slim import slim
-from .onnx_files import external_files
+from ...parsers.errors import Mendable
+from ...parsers.onnx.graph import LONGEST_VALUES, SUBGRAPH, Attribute, Graph, Node, Shape, Tensor
+from ...parsers.onnx.tensors import slim
+from ...parsers.records import Record
+from ..children.tied import ask_child
+from .files import external_files
 from .onnx_order import OrderError, put_in_order
 
 if TYPE_CHECKING:
@@ -20,18 +28,53 @@ _OWN_DOMAINS = ("", "ai.onnx")
 # The first version of the format in which a model has to name its opsets.
 _OPSETS_SINCE = 3
 _NUMPY_NAMES = {"double": "float64", "float": "float32"}
+_SECONDS = 600.0
+
+
+class _Answer(Record):
+    graph: Graph | None = None
+    problem: str = ""
+    remedy: str = ""
+
+
+def read_graph_apart(
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    *,
+    seconds: float = _SECONDS,
+    python: str = sys.executable,
+) -> Graph:
+    """Read a model in a child process; see ``read_graph``.
+
+    Args:
+        path: The file.
+        shapes: Input to the length of each dimension.
+        seconds: How long the child may take.
+        python: The interpreter of the child.
+
+    Raises:
+        Mendable: As ``read_graph``; or the child crashed, or took too long.
+    """
+    given = json.dumps(dict(shapes or {}))
+    command = [python, "-m", __spec__.name, str(path), given]
+    answer = ask_child(command, _Answer, "onnx", f"to read {path}", seconds)
+    if isinstance(answer, Mendable):
+        raise Mendable(answer.what, "export the model again, or give other shapes")
+    if answer.graph is None:
+        raise Mendable(answer.problem, answer.remedy)
+    return answer.graph
 
 
 def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
     """Read a model.
 
     Args:
-        path: The file; weights beside it are looked for, and not read.
-        shapes: Input to the length of each dimension, where the model leaves some open.
+        path: The file. Weights in other files must exist, but are not read.
+        shapes: Input to the length of each dimension, for inputs with open dimensions.
 
     Raises:
-        Mendable: There is no such file, it is no ONNX model, weights beside it are missing, or a
-            shape does not fit.
+        Mendable: There is no such file, it is not an ONNX model, files with its weights are
+            missing, or a shape does not fit.
     """
     model = _load(path)
     notes = list(_oddities(path, model))
@@ -44,10 +87,10 @@ def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
     try:
         constants, problem = infer(model)
         if problem is not None:
-            notes.append(f"shapes are not all known: {problem}")
+            notes.append(f"some shapes are unknown: {problem}")
         graph = _graph(model, constants, notes)
     except (ArithmeticError, LookupError, TypeError, ValueError):
-        # Among others, a name that is no text: records refuse what the library lets pass.
+        # For example a name that is not text: records reject what the library accepts.
         raise Mendable(f"{path} cannot be read as ONNX", _AGAIN) from None
     return graph.model_copy(update={"notes": (*graph.notes, *_not_known(graph))})
 
@@ -59,35 +102,35 @@ def _shape_that_fits(fitting: str) -> str:
 
 
 def _oddities(path: Path, model: "onnx.ModelProto") -> Iterator[str]:
-    """Say what is unusual of a model that can be read all the same; put its nodes in order.
+    """Sort the nodes; yield a note for each oddity that does not prevent reading.
 
     Raises:
-        Mendable: It is no graph, or does not say what its operators mean.
+        Mendable: The nodes do not form a graph, or the file does not name its opset.
     """
     from onnx.defs import onnx_opset_version
 
     opsets = {_domain(one.domain): one.version for one in model.opset_import}
     is_own = any(_domain(node.domain) == "" for node in model.graph.node)
     if is_own and "" not in opsets and model.ir_version >= _OPSETS_SINCE:
-        raise Mendable(f"{path} does not say of which opset its operators are", _AGAIN)
+        raise Mendable(f"{path} does not name the opset of its operators", _AGAIN)
     newest = onnx_opset_version()
     if opsets.get("", 0) > newest:
-        yield f"it is of opset {opsets['']}, and read as {newest}, the newest that this onnx knows"
+        yield f"the model has opset {opsets['']}; it is read as {newest}, the newest of this onnx"
     try:
         if put_in_order(model.graph):
-            yield "its nodes are not in the order in which they can run; here they are"
+            yield "the nodes of the file are not in an order in which they can run; they were sorted"
     except OrderError as error:
-        raise Mendable(f"{path} is no graph: {error}", _AGAIN) from None
+        raise Mendable(f"{path} is not a valid graph: {error}", _AGAIN) from None
 
 
 def _not_known(graph: Graph) -> Iterator[str]:
-    """Say that shapes are missing, where it is not that an input is open."""
+    """Yield a note if shapes are unknown although every input is fixed."""
     if not all(graph.tensor(name).is_fixed for name in graph.inputs):
         return
     made = (graph.tensor(name) for node in graph.nodes for name in node.outputs if name)
     names = [one.name for one in made if not one.is_fixed and not one.is_constant]
     if names:
-        yield f"the shapes of {len(names)} tensors are not known, {names[0]} the first"
+        yield f"the shapes of {len(names)} tensors are unknown; the first is {names[0]}"
 
 
 def _load(path: Path) -> "onnx.ModelProto":
@@ -106,16 +149,16 @@ def _load(path: Path) -> "onnx.ModelProto":
     except (DecodeError, ValueError):
         raise Mendable(f"{path} cannot be read as ONNX", _AGAIN) from None
     except OSError as error:
-        raise Mendable(f"{path}: {error.strerror}", "see that it can be read") from None
+        raise Mendable(f"{path}: {error.strerror}", "make it readable") from None
     if not model.graph.node:
-        raise Mendable(f"{path} holds no node: it is no ONNX model", _AGAIN)
+        raise Mendable(f"{path} contains no node: it is not an ONNX model", _AGAIN)
     if model.functions:
         model = _inlined(path, model)
     return model
 
 
 def _inlined(path: Path, model: "onnx.ModelProto") -> "onnx.ModelProto":
-    """Write the model's own functions out: TensorRT does the same."""
+    """Inline the model's own functions, as TensorRT does."""
     from onnx.checker import ValidationError
     from onnx.inliner import inline_local_functions
 
@@ -123,7 +166,7 @@ def _inlined(path: Path, model: "onnx.ModelProto") -> "onnx.ModelProto":
         return inline_local_functions(model)
     except (RuntimeError, ValidationError, ValueError) as error:
         words = " ".join(str(error).split())
-        raise Mendable(f"{path}: its functions cannot be written out ({words})", _AGAIN) from None
+        raise Mendable(f"{path}: its functions cannot be inlined ({words})", _AGAIN) from None
 
 
 def _graph(
@@ -131,13 +174,7 @@ def _graph(
     constants: Mapping[str, tuple[int | float | bool, ...] | None],
     notes: Iterable[str],
 ) -> Graph:
-    """Make the record.
-
-    Args:
-        model: With shapes inferred.
-        constants: What is the same at each inference, with its values where they are few.
-        notes: What could not be found out.
-    """
+    """Convert a model with inferred shapes; ``constants`` map a tensor to its values if few."""
     weights = {one.name: one for one in model.graph.initializer}
     weights.update((one.values.name, one.values) for one in model.graph.sparse_initializer)
     tensors: dict[str, Tensor] = {}
@@ -221,3 +258,20 @@ def _dtype(number: int) -> str | None:
 
 def _domain(domain: str) -> str:
     return "" if domain in _OWN_DOMAINS else domain
+
+
+def main(arguments: list[str]) -> int:
+    """Read a model and print the graph, or the error, as one JSON object."""
+    path, shapes = arguments
+    try:
+        given = {name: tuple(lengths) for name, lengths in json.loads(shapes).items()}
+        answer = _Answer(graph=read_graph(Path(path), given))
+    except Mendable as error:
+        answer = _Answer(problem=error.what, remedy=error.mend)
+    # Escaped to ASCII: a name may contain any separator of lines.
+    print(json.dumps(answer.model_dump(mode="json")))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from pydantic import NonNegativeInt
 
-from .records import Record
+from ..records import Record
 
 # Length of a dimension: a number, the name that the model gives it, or nothing known.
 Dimension = int | str | None

@@ -8,7 +8,7 @@ Source:
     Jocher et al., Ultralytics YOLOv8, 2023: the published table of modules, widths and depths.
 """
 
-from .builtin_graph import Graph
+from tests.fakes.generated_models import ExportedGraph
 
 SIDE = 640
 CLASSES = 80
@@ -21,7 +21,7 @@ _STRIDES = (8, 16, 32)
 PLACES = sum((SIDE // stride) ** 2 for stride in _STRIDES)
 
 
-def add_yololike(graph: Graph) -> None:
+def add_yololike(graph: ExportedGraph) -> None:
     """Add the detector, from ``image`` to ``boxes``: for each place, a box and its classes."""
     backbone = _Blocks(graph)
     last = backbone.convolve("model.0", "image", (3, 16, 3), 2)
@@ -54,7 +54,7 @@ def add_yololike(graph: Graph) -> None:
 class _Blocks:
     """The modules that the network repeats; each returns the name of its output."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: ExportedGraph) -> None:
         self._graph = graph
 
     def convolve(self, name: str, source: str, shape: tuple[int, int, int], stride: int = 1) -> str:
@@ -133,7 +133,7 @@ class _Blocks:
         return self.join(name, ends)
 
 
-def _add_decoder(graph: Graph, levels: list[str]) -> None:
+def _add_decoder(graph: ExportedGraph, levels: list[str]) -> None:
     """Add what makes boxes and probabilities of the three levels' maps."""
     at = "/model.22"
     shape = graph.integers(f"{at}/Reshape.shape", 0, _BOX + CLASSES, -1)
@@ -177,7 +177,7 @@ def _add_decoder(graph: Graph, levels: list[str]) -> None:
     graph.add("Concat", "boxes", [scaled, sure], axis=1)
 
 
-def _places(graph: Graph, at: str) -> tuple[str, str]:
+def _places(graph: ExportedGraph, at: str) -> tuple[str, str]:
     """Add the centre of every place on its map, shape (1, 2, n), and its stride, (1, n)."""
     across: list[float] = []
     down: list[float] = []

@@ -1,1 +1,0 @@
-"""Inference back-ends: the only modules that import such a library, and only in the worker."""

@@ -1,0 +1,1 @@
+"""Model files: find, generate and load ONNX models. What a back-end builds of them is not here."""

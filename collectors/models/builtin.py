@@ -1,0 +1,275 @@
+"""Generate the built-in models: the layers of ResNet-50 and MobileNetV2 with seeded weights.
+
+They cost what the published networks cost, layer by layer, and recognise nothing. ``python -m
+tegrascope.collectors.models.builtin NAME DIRECTORY`` prints the path of the file.
+
+Source:
+    He et al., "Deep Residual Learning for Image Recognition", 2015, with the stride where
+    torchvision has it; Sandler et al., "MobileNetV2", 2018, table 2.
+"""
+
+import argparse
+import fcntl
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .files import BUILTIN_MODELS, GENERATOR_VERSION, MISSING_PACKAGE, SEED, builtin_path
+
+try:
+    import numpy
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+except ModuleNotFoundError as error:
+    if __name__ != "__main__":
+        raise
+    print(f"{error.name} is not installed", file=sys.stderr)
+    sys.exit(MISSING_PACKAGE)
+
+# The oldest pair that has everything needed, and that TensorRT 8.6 and ONNX Runtime 1.17 read.
+_OPSET = 13
+_IR_VERSION = 8
+_CLASSES = 1000
+
+
+class GraphBuilder:
+    """Collects nodes and weights; every method adds to the graph and returns its output's name.
+
+    Weights are uniform and scaled by He's rule, so that activations keep their size through the
+    depth and fit half precision. Only operations that every IEEE 754 machine rounds alike go into
+    them: the file is the same, to the bit, on a workstation and on a Jetson. Weights in half
+    precision are those in single precision, rounded.
+    """
+
+    def __init__(self, seed: int, dtype: str = "<f4") -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        self._dtype = dtype
+        self._random = numpy.random.RandomState(seed)  # its stream never changes
+
+    def uniform(self, name: str, shape: tuple[int, ...], bound: float) -> str:
+        """Add a weight drawn between ``-bound`` and ``bound``."""
+        drawn = (self._random.random_sample(shape) * 2.0 - 1.0) * bound
+        return self.constant(name, drawn.astype("<f4"))
+
+    def constant(self, name: str, value: Any) -> str:
+        """Add a number, or an array of numbers, in the type of the weights."""
+        self.weights.append(numpy_helper.from_array(numpy.array(value).astype(self._dtype), name))
+        return name
+
+    def weight_and_bias(self, name: str, shape: tuple[int, ...], gain: float) -> list[str]:
+        """Add a weight with the outputs in its first dimension, and a small bias."""
+        bound = gain * math.sqrt(3.0 / math.prod(shape[1:]))
+        return [
+            self.uniform(f"{name}.weight", shape, bound),
+            self.uniform(f"{name}.bias", shape[:1], 0.05),
+        ]
+
+    def add(self, operation: str, name: str, inputs: list[str], **attributes: Any) -> str:
+        """Add any node with one output, which has the node's name."""
+        self.nodes.append(helper.make_node(operation, inputs, [name], name=name, **attributes))
+        return name
+
+    def convolution(
+        self,
+        name: str,
+        source: str,
+        shape: tuple[int, int, int],
+        *,
+        stride: int = 1,
+        depthwise: bool = False,
+        gain: float = math.sqrt(2.0),
+    ) -> str:
+        """Add a convolution with its batch normalisation folded in, padded to keep the size.
+
+        Args:
+            name: Of the node.
+            source: Its input.
+            shape: Channels in, channels out, and the side of the kernel.
+            stride: Both ways.
+            depthwise: One filter per channel.
+            gain: Size of its output relative to its input; √2 before a rectifier.
+        """
+        channels_in, channels_out, side = shape
+        groups = channels_in if depthwise else 1
+        weight = (channels_out, channels_in // groups, side, side)
+        return self.add(
+            "Conv",
+            name,
+            [source, *self.weight_and_bias(name, weight, gain)],
+            kernel_shape=[side, side],
+            strides=[stride, stride],
+            pads=[side // 2] * 4,
+            group=groups,
+        )
+
+    def classifier(self, source: str, channels: int) -> None:
+        """Add the pooled, fully connected end that returns ``scores``."""
+        pooled = self.add("GlobalAveragePool", "pool", [source])
+        self.scores("classifier", self.add("Flatten", "flatten", [pooled], axis=1), channels)
+
+    def scores(self, name: str, source: str, channels: int) -> None:
+        """Add the fully connected layer that returns ``scores``."""
+        weights = self.weight_and_bias(name, (_CLASSES, channels), 1.0)
+        self.nodes.append(
+            helper.make_node("Gemm", [source, *weights], ["scores"], name=name, transB=1)
+        )
+
+
+def _add_resnet50(graph: GraphBuilder) -> None:
+    """Add bottlenecks of 3, 4, 6 and 3, with the stride in the 3x3 convolution."""
+
+    def convolve(name: str, source: str, shape: tuple[int, int, int], stride: int = 1) -> str:
+        found = graph.convolution(name, source, shape, stride=stride)
+        return graph.add("Relu", f"{name}.relu", [found])
+
+    last = convolve("stem", "image", (3, 64, 7), 2)
+    last = graph.add(
+        "MaxPool", "stem.pool", [last], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]
+    )
+    channels = 64
+    for stage, blocks in enumerate((3, 4, 6, 3)):
+        width = 64 << stage
+        for block in range(blocks):
+            at = f"stage{stage + 1}.block{block + 1}"
+            stride = 2 if stage > 0 and block == 0 else 1
+            branch = convolve(f"{at}.reduce", last, (channels, width, 1))
+            branch = convolve(f"{at}.spatial", branch, (width, width, 3), stride)
+            branch = graph.convolution(f"{at}.expand", branch, (width, 4 * width, 1), gain=0.5)
+            if block == 0:
+                shape = (channels, 4 * width, 1)
+                last = graph.convolution(f"{at}.shortcut", last, shape, stride=stride, gain=1.0)
+            last = graph.add("Add", f"{at}.add", [branch, last])
+            last = graph.add("Relu", f"{at}.relu", [last])
+            channels = 4 * width
+    graph.classifier(last, channels)
+
+
+# MobileNetV2: expansion, channels out, blocks, stride of the first block.
+_FULL_WIDTH = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
+# Half as wide, in multiples of 8 as published.
+_HALF_WIDTH = tuple(
+    (expansion, max(8, -(-channels // 16) * 8), blocks, stride)
+    for expansion, channels, blocks, stride in _FULL_WIDTH
+)
+
+
+def _add_mobilenet(graph: GraphBuilder, stages: tuple[tuple[int, int, int, int], ...]) -> None:
+    """Add inverted residuals around depthwise convolutions."""
+    limits = [graph.constant("zero", 0.0), graph.constant("six", 6.0)]
+
+    def convolve(
+        name: str, source: str, shape: tuple[int, int, int], stride: int = 1, *, deep: bool = False
+    ) -> str:
+        found = graph.convolution(name, source, shape, stride=stride, depthwise=deep)
+        return graph.add("Clip", f"{name}.relu6", [found, *limits])
+
+    channels = 2 * stages[0][1]
+    last = convolve("stem", "image", (3, channels, 3), 2)
+    for stage, (expansion, channels_out, blocks, first_stride) in enumerate(stages, start=1):
+        for block in range(blocks):
+            at = f"stage{stage}.block{block + 1}"
+            stride = first_stride if block == 0 else 1
+            width = channels * expansion
+            branch = last
+            if expansion > 1:
+                branch = convolve(f"{at}.expand", branch, (channels, width, 1))
+            branch = convolve(f"{at}.spatial", branch, (width, width, 3), stride, deep=True)
+            joins = stride == 1 and channels == channels_out
+            gain = 0.5 if joins else 1.0
+            branch = graph.convolution(f"{at}.project", branch, (width, channels_out, 1), gain=gain)
+            last = graph.add("Add", f"{at}.add", [branch, last]) if joins else branch
+            channels = channels_out
+    last = convolve("head", last, (channels, 1280, 1))
+    graph.classifier(last, 1280)
+
+
+class _Builtin(NamedTuple):
+    side: int
+    add_layers: Callable[[GraphBuilder], None]
+    dtype: str = "<f4"
+
+
+_MODELS: Mapping[str, _Builtin] = {
+    "mobilenet": _Builtin(160, lambda graph: _add_mobilenet(graph, _HALF_WIDTH)),
+    "mobilenetv2": _Builtin(224, lambda graph: _add_mobilenet(graph, _FULL_WIDTH)),
+    "resnet50": _Builtin(224, _add_resnet50),
+    # A strongly typed TensorRT and a DLA want every tensor in half precision.
+    "resnet50-fp16": _Builtin(224, _add_resnet50, "<f2"),
+}
+
+
+def make_model(name: str, seed: int = SEED) -> onnx.ModelProto:
+    """Return a built-in model with a dynamic batch, from ``image`` to ``scores``."""
+    side, add_layers, dtype = _MODELS[name]
+    graph = GraphBuilder(seed, dtype)
+    add_layers(graph)
+    kind = TensorProto.FLOAT if dtype == "<f4" else TensorProto.FLOAT16
+    image = helper.make_tensor_value_info("image", kind, ["batch", 3, side, side])
+    scores = helper.make_tensor_value_info("scores", kind, ["batch", _CLASSES])
+    return helper.make_model(
+        helper.make_graph(graph.nodes, name, [image], [scores], graph.weights),
+        producer_name="tegrascope",
+        producer_version=str(GENERATOR_VERSION),
+        ir_version=_IR_VERSION,
+        opset_imports=[helper.make_opsetid("", _OPSET)],
+    )
+
+
+def ensure_model(name: str, directory: Path, seed: int = SEED) -> Path:
+    """Return the cached file of a built-in model; generate it if it is missing.
+
+    A concurrent caller waits for the first. An incomplete file is never visible.
+
+    Args:
+        name: One of ``BUILTIN_MODELS``.
+        directory: The cache; created if it does not exist.
+        seed: Of the weights; one seed gives one file on every machine.
+    """
+    path = builtin_path(name, directory, seed)
+    directory.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.is_file():
+            part = path.with_suffix(".part")
+            with part.open("wb") as file:
+                file.write(make_model(name, seed).SerializeToString(deterministic=True))
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+    return path
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Generate a built-in model and print the path of its file.
+
+    Example: python -m tegrascope.collectors.models.builtin resnet50 .
+    """
+    parser = argparse.ArgumentParser(
+        description=main.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", choices=BUILTIN_MODELS)
+    parser.add_argument("directory", type=Path)
+    args = parser.parse_args(argv)
+    try:
+        path = ensure_model(args.name, args.directory)
+    except OSError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
