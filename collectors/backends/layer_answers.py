@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...parsers.errors import Mendable
-from ...parsers.readiness.checks import Answers, LayerAnswer
+from ...parsers.inference.placement import LayerAnswer, LayerAnswers
 from ..children.tied import DRIVER, ask_child
 from .base import EngineUnavailable
 from .tensorrt_build import Builder
@@ -27,7 +27,7 @@ def ask(
     shapes: _Shapes,
     module: str = MODULE,
     seconds: float = _SECONDS,
-) -> Answers:
+) -> LayerAnswers:
     """Ask in a child process.
 
     Args:
@@ -45,13 +45,17 @@ def ask(
         command += ["--precision", precision]
     for name, lengths in shapes.items():
         command += ["--shape", f"{name}:{'x'.join(map(str, lengths))}"]
-    found = ask_child(command, Answers, module, "which layers the DLA takes", seconds)
-    return found if isinstance(found, Answers) else Answers(problem=found.what, mend=found.mend)
+    found = ask_child(command, LayerAnswers, module, "which layers the DLA takes", seconds)
+    return (
+        found
+        if isinstance(found, LayerAnswers)
+        else LayerAnswers(problem=found.what, remedy=found.mend)
+    )
 
 
 def look(
     model: Path, precision: Literal["fp16", "int8"] | None, shapes: _Shapes, module: str = MODULE
-) -> Answers:
+) -> LayerAnswers:
     """Ask in this process; it may not survive that."""
     found: dict[str, Any] = {}
     try:
@@ -68,12 +72,12 @@ def look(
             spec = BuildSpec(model, "gpu", batch=batch)
         found["layers"] = _layers(builder.prepare(spec, shapes), bool(found["dla_cores"]))
     except (EngineUnavailable, Mendable) as error:
-        found["problem"], found["mend"] = error.what, error.mend
+        found["problem"], found["remedy"] = error.what, error.mend
     except Exception as error:
         words = " ".join(str(error).split())
         found["problem"] = f"{module} cannot be asked here ({type(error).__name__}: {words})"
-        found["mend"] = DRIVER
-    return Answers.model_validate(found)
+        found["remedy"] = DRIVER
+    return LayerAnswers.model_validate(found)
 
 
 def _layers(made: Prepared, has_dla: bool) -> tuple[LayerAnswer, ...]:

@@ -118,7 +118,7 @@ def _oddities(path: Path, model: "onnx.ModelProto") -> Iterator[str]:
         yield f"the model has opset {opsets['']}; it is read as {newest}, the newest of this onnx"
     try:
         if put_in_order(model.graph):
-            yield "the nodes of the file are not in an order in which they can run; they were sorted"
+            yield "the nodes were not in an order in which they can run; they were sorted"
     except OrderError as error:
         raise Mendable(f"{path} is not a valid graph: {error}", _AGAIN) from None
 

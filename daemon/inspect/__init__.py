@@ -1,1 +1,4 @@
-"""``tegrascope inspect``: whether a model is ready for the DLA, without one."""
+"""Judge whether a model is ready for the DLA: NVIDIA's rules as data, judgement, report, picture.
+
+Reading ONNX files is not here: see ``collectors/models``.
+"""

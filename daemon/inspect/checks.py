@@ -1,79 +1,325 @@
-"""An inspection held against this machine's builder, and against engines that were built."""
+"""Compare a prediction with evidence: the builder of this machine, and engines that were built."""
 
-from collections.abc import Iterator, Mapping
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
+from pydantic import ValidationError
+
+from ...collectors.backends.engine_cache import EngineCache
 from ...collectors.models.files import sha256_of
-from ...parsers.onnx.graph import Graph
-from ...parsers.readiness.checks import check_builder, check_engine
-from ...parsers.readiness.records import Check, Disagreement, Inspection
-from .against import find_evidence
+from ...parsers.errors import Mendable
+from ...parsers.inference.placement import LayerAnswer, LayerAnswers, Placement, placement_of
+from ...parsers.onnx.graph import Graph, Node
+from ..store.history import History
+from .records import Disagreement, EvidenceCheck, Inspection
 
-_SHOWN = 12
+_Found = Literal["dla", "gpu"]
+
+# TensorRT's parser marks the layers that it makes of a node, from 8.6 on; several are joined.
+_MARK = "[ONNX Layer: "
+_JOINT = "\x1e"
+_NUMBERED = re.compile(r"(?P<name>.+)_\d+")
+_FUSED = re.compile(r"^(?:PWN\()+|\)+$")
+_SUBGRAPH = re.compile(r"\{ForeignNode\[(?P<first>.*)\.\.\.(?P<last>.*)\]\}")
+# Layers that hold a number or a shape do no work, wherever they are.
+_HELPERS = frozenset({"CAST", "CONSTANT", "IDENTITY", "SHAPE"})
+_FORMS = (
+    "give a run (tegrascope runs list), an engine (tegrascope engines list), a result.json of"
+    " bench, or a build log"
+)
+_SHORTEST_KEY = 6
+_DLA = ("dla0", "dla1")
 
 
 def ask_builder(
     graph: Graph, inspection: Inspection, model: Path, shapes: Mapping[str, tuple[int, ...]]
-) -> Check:
-    """Ask the TensorRT of this machine, in a child, which layers the DLA takes.
-
-    Args:
-        graph: The model.
-        inspection: What is predicted of it.
-        model: Its file.
-        shapes: Input to its shape, as given.
-    """
+) -> EvidenceCheck:
+    """Ask the TensorRT of this machine, in a child process, which layers the DLA accepts."""
     from ...collectors.backends.layer_answers import ask
 
     return check_builder(graph, inspection, ask(model, inspection.precision, shapes))
 
 
 def look_at_engine(
-    graph: Graph, inspection: Inspection, model: Path, given: str, state_dir: Path
-) -> Check:
-    """Look at where the layers of an engine went.
-
-    Args:
-        graph: The model.
-        inspection: What is predicted of it.
-        model: Its file.
-        given: What names the engine; see ``find_evidence``.
-        state_dir: Where engines and runs are kept.
+    graph: Graph, inspection: Inspection, model: Path, name: str, state_dir: Path
+) -> EvidenceCheck:
+    """Compare a prediction with the placement of an engine; ``name`` as for ``find_evidence``.
 
     Raises:
         Mendable: There is no such engine.
     """
-    evidence = find_evidence(given, state_dir)
+    evidence = find_evidence(name, state_dir)
     source = evidence.source
     if evidence.model_sha256 not in (None, sha256_of(model)):
-        source = f"{source}, which is of another file"
+        source = f"{source}, built from another file"
     return check_engine(graph, inspection, evidence.placement, source)
 
 
-def is_refuted(check: Check) -> bool:
-    """Whether something is on the GPU that the prediction has elsewhere."""
-    return any(one.found == "gpu" for one in check.differences)
+def check_builder(graph: Graph, inspection: Inspection, answers: LayerAnswers) -> EvidenceCheck:
+    """Compare a prediction with the builder's answers, layer by layer.
+
+    A node fits the DLA if each of its layers does. Layers that hold a number or a shape do not
+    count, and neither do nodes that are predicted to be folded or constant.
+    """
+    source = f"the builder of TensorRT {answers.tensorrt}" if answers.tensorrt else "TensorRT"
+    if answers.problem is not None:
+        return EvidenceCheck(
+            kind="builder", source=source, problem=answers.problem, remedy=answers.remedy
+        )
+    if not answers.dla_cores:
+        return EvidenceCheck(
+            kind="builder",
+            source=source,
+            problem=f"it parses the model ({len(answers.layers)} layers), but finds no DLA here, so"
+            " its answers on the DLA have no meaning",
+            remedy="run inspect --verify on a board that has a DLA",
+        )
+    names = _Names(graph)
+    layers: defaultdict[int, list[LayerAnswer]] = defaultdict(list)
+    for layer in answers.layers:
+        if layer.kind not in _HELPERS and layer.on_dla is not None:
+            for index in names.of_layer(layer):
+                layers[index].append(layer)
+    found: dict[int, _Found] = {
+        index: "dla" if all(layer.on_dla for layer in those) else "gpu"
+        for index, those in layers.items()
+    }
+    shown_by = {
+        index: [layer.name for layer in those if layer.on_dla is (found[index] == "dla")]
+        for index, those in layers.items()
+    }
+    return _compare("builder", source, inspection, found, shown_by)
 
 
-def check_lines(check: Check) -> Iterator[str]:
-    """Say what came of it, a line each."""
+def check_engine(
+    graph: Graph, inspection: Inspection, placement: Placement, source: str
+) -> EvidenceCheck:
+    """Compare a prediction with the placement of an engine's layers.
+
+    A layer named after several nodes stands for each of them. A subgraph stands for the nodes
+    between its first and its last, except those that another layer names. Nodes between the ends
+    of two subgraphs that contradict each other are not compared.
+    """
+    if placement.verdict == "unknown":
+        return EvidenceCheck(
+            kind="engine",
+            source=source,
+            problem="the placement of its layers is unknown",
+            remedy="build it again with tegrascope engines build, which keeps the build log",
+        )
+    names = _Names(graph)
+    named: dict[int, set[_Found]] = defaultdict(set)
+    between: dict[int, set[_Found]] = defaultdict(set)
+    shown_by: defaultdict[int, list[str]] = defaultdict(list)
+    sides: tuple[tuple[_Found, tuple[str, ...]], ...] = (
+        ("dla", placement.dla_layers),
+        ("gpu", placement.gpu_layers),
+    )
+    for side, layers in sides:
+        for layer in layers:
+            subgraph = _SUBGRAPH.search(layer)
+            reached = named if subgraph is None else between
+            indices = (
+                names.in_text(layer) if subgraph is None else names.between(**subgraph.groupdict())
+            )
+            for index in indices:
+                reached[index].add(side)
+                shown_by[index].append(layer)
+    found: dict[int, _Found] = {}
+    for index in (*named, *between):
+        places = named.get(index) or between[index]
+        if len(places) == 1:
+            found[index] = next(iter(places))
+    check = _compare("engine", source, inspection, found, shown_by)
     if check.problem is not None:
-        mend = f": {check.mend}" if check.mend else ""
-        yield f"! {check.source}: {check.problem}{mend}"
-        return
-    more = f", {check.answered} that the rules leave unknown are told" if check.answered else ""
-    yield f"{check.source}: {check.agreed} of {check.compared} nodes are as predicted{more}"
-    if check.loadables is not None:
-        yield f"{check.source}: {check.loadables} loadables"
-    for one in check.differences[:_SHOWN]:
-        yield _difference(one)
-    rest = len(check.differences) - _SHOWN
-    if rest > 0:
-        yield f"  {rest} more; --json has them"
+        return check
+    return check.model_copy(update={"loadables": placement.loadables})
 
 
-def _difference(one: Disagreement) -> str:
-    rules = f" ({', '.join(dict.fromkeys(one.rules))})" if one.rules else ""
-    names = [name for name in one.layers if name != one.name]
-    layers = f", by {names[0]}{' …' if len(names) > 1 else ''}" if names else ""
-    return f"  {one.op} {one.name}: predicted {one.predicted}{rules}, found {one.found}{layers}"
+def _compare(
+    kind: Literal["builder", "engine"],
+    source: str,
+    inspection: Inspection,
+    found: Mapping[int, _Found],
+    shown_by: Mapping[int, Sequence[str]],
+) -> EvidenceCheck:
+    if not found:
+        return EvidenceCheck(
+            kind=kind,
+            source=source,
+            problem="no layer has the name of a node of this model",
+            remedy="check that it belongs to this model",
+        )
+    compared = agreed = answered = 0
+    differences = []
+    for node in inspection.nodes:
+        place = found.get(node.index)
+        if place is None or node.placement in ("constant", "folded"):
+            continue
+        if node.placement == "unknown":
+            answered += 1
+        else:
+            compared += 1
+            agreed += node.placement == place
+        if node.placement != place:
+            differences.append(
+                Disagreement(
+                    index=node.index,
+                    name=node.name,
+                    op=node.op,
+                    predicted=node.placement,
+                    found=place,
+                    layers=tuple(shown_by.get(node.index, ())),
+                    rules=tuple(finding.rule for finding in node.findings),
+                )
+            )
+    return EvidenceCheck(
+        kind=kind,
+        source=source,
+        compared=compared,
+        agreed=agreed,
+        answered=answered,
+        differences=tuple(differences),
+    )
+
+
+class _Names:
+    """Maps the names that TensorRT uses to the nodes of a model."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._nodes: defaultdict[str, list[int]] = defaultdict(list)
+        for node in graph.nodes:
+            for name in dict.fromkeys(_aliases(node)):
+                self._nodes[name].append(node.index)
+
+    def of_layer(self, layer: LayerAnswer) -> list[int]:
+        """Return the nodes that a layer of the network was made of."""
+        marked = [
+            mark.removeprefix(_MARK).removesuffix("]")
+            for mark in layer.marks.split(_JOINT)
+            if mark.startswith(_MARK)
+        ]
+        return [index for name in marked or [layer.name] for index in self._of(name)]
+
+    def in_text(self, layer: str) -> list[int]:
+        """Return the nodes in the name of a layer of an engine: ``conv1 + relu1``, ``PWN(…)``."""
+        if self._of(layer):
+            return self._of(layer)
+        parts = re.split(r" \+ |, ", layer)
+        return [index for part in parts for index in self._of(_FUSED.sub("", part))]
+
+    def between(self, first: str, last: str) -> Iterable[int]:
+        """Return the nodes from one to another, in the order of the model."""
+        ends = [index for name in (first, last) for index in self.in_text(name)]
+        return range(min(ends), max(ends) + 1) if self.in_text(first) and self.in_text(last) else ()
+
+    def _of(self, name: str) -> list[int]:
+        """Return the nodes of a name; a second layer of the same node has a number appended."""
+        numbered = _NUMBERED.fullmatch(name)
+        if name not in self._nodes and numbered is not None:
+            name = numbered["name"]
+        return self._nodes.get(name, [])
+
+
+def _aliases(node: Node) -> list[str]:
+    """Return the names that a parser may give a node; an unnamed one is named by its output."""
+    made = next((name for name in node.outputs if name), None)
+    return [node.name] if made is None else [node.name, f"node_of_{made}"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The placement of an engine, the engine in words, and its model's digest if known."""
+
+    placement: Placement
+    source: str
+    model_sha256: str | None = None
+
+
+def find_evidence(name: str, state_dir: Path) -> Evidence:
+    """Find a placement.
+
+    Args:
+        name: A file, the beginning of an engine's key, or an unambiguous part of a run's id.
+        state_dir: Where engines and runs are stored.
+
+    Raises:
+        Mendable: There is no such thing, or it contains no placement on a DLA.
+    """
+    if Path(name).is_file():
+        return _in_file(Path(name))
+    found = _in_cache(name, state_dir / "engines") or _in_store(name, state_dir / "tegrascope.db")
+    if found is None:
+        raise Mendable(f"there is no file, engine or run {name}", _FORMS)
+    return found
+
+
+def _in_file(path: Path) -> Evidence:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise Mendable(f"{path}: {error.strerror}", "name a readable file") from None
+    document: Any = None
+    try:
+        document = json.loads(text, strict=False)
+    except ValueError:
+        placement = placement_of(text.splitlines(), None, "dla0")
+    else:
+        built = next(_built_in(document), None)
+        if built is not None:
+            return Evidence(built, str(path), _digest(document))
+        is_engine = isinstance(document, dict) and "Layers" in document
+        placement = placement_of((), text, "dla0") if is_engine else Placement()
+    if placement.verdict == "unknown" and not placement.dla_layers and not placement.gpu_layers:
+        raise Mendable(f"{path} contains no placement of layers on a DLA", _FORMS)
+    return Evidence(placement, str(path))
+
+
+def _in_cache(name: str, directory: Path) -> Evidence | None:
+    if len(name) < _SHORTEST_KEY or not directory.is_dir():
+        return None
+    for entry in EngineCache(directory).entries():
+        sidecar = entry.sidecar
+        if sidecar.key.startswith(name):
+            source = f"engine {sidecar.key[:12]} of {sidecar.model}"
+            return Evidence(sidecar.built.placement, source)
+    return None
+
+
+def _in_store(name: str, path: Path) -> Evidence | None:
+    if not path.is_file():
+        return None
+    document = History(path).run(name)
+    if document is None:
+        return None
+    placement = next(_built_in(document), None)
+    if placement is None:
+        raise Mendable(f"run {name} was not on a DLA, or has no record of its layers", _FORMS)
+    source = f"run {document.get('run_id', name)} on {document.get('device')}"
+    return Evidence(placement, source, _digest(document))
+
+
+def _built_in(document: object) -> Iterator[Placement]:
+    """Yield the placements of runs on a DLA, in a run's record or a comparison's result."""
+    if isinstance(document, list):
+        for one in document:
+            yield from _built_in(one)
+    elif isinstance(document, dict):
+        built = document.get("built")
+        if document.get("device") in _DLA and isinstance(built, Mapping):
+            try:
+                yield Placement.model_validate(built.get("placement"))
+            except ValidationError:
+                return
+        for value in document.values():
+            yield from _built_in(value)
+
+
+def _digest(document: object) -> str | None:
+    found = document.get("model_sha256") if isinstance(document, dict) else None
+    return found if isinstance(found, str) else None

@@ -1,51 +1,54 @@
-"""Where the boxes of a directed graph go: in rows, every edge downwards.
+"""Place the boxes of a directed graph in rows, with every edge downwards and a limited width.
 
-It is the layered drawing of Sugiyama, Tagawa and Toda (1981): rows by the longest way, long edges
-cut in pieces that take part in each row, order by the mean place of the neighbours, and places by
-least squares that keep the order.
+It is the layered drawing of Sugiyama, Tagawa and Toda (1981) with short rows: a box is placed in
+the first row with room below the boxes that it depends on. Long edges are cut into pieces, one per
+row that they pass. Edges with the same tensor, or many edges to one box, share their pieces.
 """
 
-from bisect import bisect_right, insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 Point = tuple[float, float]
+Edge = tuple[int, int, Hashable]
 
-_ORDER_SWEEPS = 8
-_PLACE_SWEEPS = 24
-# How hard an edge pulls its ends under each other: between two boxes, at one, and inside it, where
-# a bend is ugliest.
+_SWEEPS = 12
+# More long edges to one box than this share a lane.
+_BUNDLED = 6
+# How hard an edge pulls its ends under each other: between two boxes, at one box, and along a lane,
+# where a bend is ugliest.
 _STRAIGHTNESS = (4.0, 1.0, 8.0)
 
 
 @dataclass(frozen=True)
 class Spacing:
-    """Lengths in one unit of any kind.
+    """Lengths in one unit.
 
     Attributes:
-        box: Width of a box.
-        gap: Between two boxes of a row, at least.
-        lane: Width of an edge that passes by.
+        gap: Least distance between a box and its neighbour in the row.
+        lane: Width of an edge that passes a row, at most.
         row: From one row to the next.
+        boxes: Number of boxes in a row, at most.
     """
 
-    box: float = 220.0
+    box: float = 236.0
     gap: float = 24.0
     lane: float = 14.0
     row: float = 44.0
+    boxes: int = 10
+
+    @property
+    def widest(self) -> float:
+        """Greatest width of a drawing: a full row, and half as much for lanes."""
+        return 1.5 * self.boxes * (self.box + self.gap)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything is.
+    """Centres of the boxes, the points that each edge passes, and the size.
 
-    Attributes:
-        centres: Of each box, in the order of the boxes.
-        routes: Of each edge, the points that it passes, in the order of the edges.
-        width: Of the whole.
-        height: Of the whole, from the centre of the first row to that of the last.
+    The height is that from the centre of the first row to the centre of the last.
     """
 
     centres: tuple[Point, ...]
@@ -54,200 +57,134 @@ class Layout:
     height: float
 
 
-def lay_out(
-    count: int,
-    edges: Sequence[tuple[int, int]],
-    spacing: Spacing | None = None,
-    lanes: Sequence[Hashable] | None = None,
-) -> Layout:
-    """Place boxes.
+def lay_out(count: int, edges: Sequence[Edge], spacing: Spacing = Spacing()) -> Layout:
+    """Place boxes; an edge leads from a box to a later one and carries a tensor.
 
-    Args:
-        count: How many boxes there are.
-        edges: From a box to a later one.
-        spacing: How far apart.
-        lanes: Of each edge, what it carries: edges that leave a box with the same go together as
-            long as they can.
-
-    Raises:
-        ValueError: An edge does not lead to a later box.
-
-    >>> lay_out(2, [(0, 1)], Spacing(10.0, 1.0, 1.0, 5.0)).centres
+    >>> lay_out(2, [(0, 1, "t")], Spacing(10.0, 1.0, 1.0, 5.0)).centres
     ((5.0, 0.0), (5.0, 5.0))
     """
-    if any(not 0 <= source < target < count for source, target in edges):
-        raise ValueError("an edge does not lead to a later box")
-    spacing = spacing or Spacing()
-    rows = _rows(count, edges)
-    chains = _chains(rows, edges, lanes or range(len(edges)))
-    levels, upper, lower = _levels(rows, chains)
-    _put_in_order(levels, upper, lower)
-    widths = [spacing.box] * count + [spacing.lane] * (len(rows) - count)
-    places = _places(levels, upper, lower, widths, count, spacing.gap)
-    left = min((places[at] - widths[at] / 2 for at in range(len(places))), default=0.0)
-    right = max((places[at] + widths[at] / 2 for at in range(len(places))), default=0.0)
-
-    def point(at: int) -> Point:
-        return (round(places[at] - left, 1), rows[at] * spacing.row)
-
+    rows = _rows(count, edges, spacing.boxes)
+    chains = _chains(rows, edges)
+    near: list[list[int]] = [[] for _ in rows]
+    for one, other in dict.fromkeys(step for chain in chains for step in pairwise(chain)):
+        near[one].append(other)
+        near[other].append(one)
+    levels: list[list[int]] = [[] for _ in range(max(rows, default=-1) + 1)]
+    for one, row in enumerate(rows):
+        levels[row].append(one)
+    _put_in_order(levels, rows, near)
+    places, widths = _places(levels, near, count, spacing)
+    left = min((place - width / 2 for place, width in zip(places, widths, strict=True)), default=0)
+    right = max((place + width / 2 for place, width in zip(places, widths, strict=True)), default=0)
+    points = [
+        (round(place - left, 1), row * spacing.row) for place, row in zip(places, rows, strict=True)
+    ]
     return Layout(
-        centres=tuple(point(at) for at in range(count)),
-        routes=tuple(tuple(point(at) for at in chain) for chain in chains),
+        centres=tuple(points[:count]),
+        routes=tuple(tuple(points[at] for at in chain) for chain in chains),
         width=round(right - left, 1),
         height=max(rows, default=0) * spacing.row,
     )
 
 
-def _rows(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the row of each box: one below the last of those before it."""
+def _rows(count: int, edges: Sequence[Edge], most: int) -> list[int]:
+    """Return the row of each box: the first with room below the boxes that it depends on."""
     before: defaultdict[int, list[int]] = defaultdict(list)
-    after: defaultdict[int, list[int]] = defaultdict(list)
-    for source, target in edges:
+    for source, target, _ in edges:
         before[target].append(source)
-        after[source].append(target)
-    rows = [0] * count
+    rows, taken = [0] * count, Counter[int]()
     for box in range(count):
-        rows[box] = max((rows[one] + 1 for one in before[box]), default=0)
-    for box in range(count):
-        # What nothing leads to stands where it is needed first.
-        if not before[box] and after[box]:
-            rows[box] = min(rows[one] for one in after[box]) - 1
+        row = max((rows[one] + 1 for one in before[box]), default=0)
+        while taken[row] >= most:
+            row += 1
+        rows[box] = row
+        taken[row] += 1
     return rows
 
 
-def _chains(
-    rows: list[int], edges: Sequence[tuple[int, int]], lanes: Sequence[Hashable]
-) -> list[list[int]]:
+def _chains(rows: list[int], edges: Sequence[Edge]) -> list[list[int]]:
     """Cut each edge at every row that it passes; the pieces get numbers after the boxes."""
+    arriving = Counter(target for source, target, _ in edges if rows[target] > rows[source] + 1)
+    lanes: defaultdict[Hashable, dict[int, int]] = defaultdict(dict)
     chains = []
-    cut: dict[tuple[int, Hashable], list[int]] = {}
-    for (source, target), lane in zip(edges, lanes, strict=True):
-        pieces = cut.setdefault((source, lane), [])
-        between = rows[target] - rows[source] - 1
-        while len(pieces) < between:
-            pieces.append(len(rows))
-            rows.append(rows[source] + len(pieces))
-        chains.append([source, *pieces[:between], target])
+    for source, target, tensor in edges:
+        lane = lanes[target if arriving[target] > _BUNDLED else (source, tensor)]
+        passed = range(rows[source] + 1, rows[target])
+        for row in passed:
+            if row not in lane:
+                lane[row] = len(rows)
+                rows.append(row)
+        chains.append([source, *(lane[row] for row in passed), target])
     return chains
 
 
-def _levels(
-    rows: list[int], chains: list[list[int]]
-) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
-    """Return each row's members as they are met on the way down, and everyone's neighbours."""
-    upper: list[list[int]] = [[] for _ in rows]
-    lower: list[list[int]] = [[] for _ in rows]
-    for one, other in dict.fromkeys(step for chain in chains for step in pairwise(chain)):
-        lower[one].append(other)
-        upper[other].append(one)
-    levels: list[list[int]] = [[] for _ in range(max(rows, default=-1) + 1)]
-    seen = [False] * len(rows)
-    for first in range(len(rows)):
-        waiting = [first]
-        while waiting:
-            one = waiting.pop()
-            if not seen[one]:
-                seen[one] = True
-                levels[rows[one]].append(one)
-                waiting.extend(reversed(lower[one]))
-    return levels, upper, lower
-
-
-def _put_in_order(levels: list[list[int]], upper: list[list[int]], lower: list[list[int]]) -> None:
-    """Sort each row by where the neighbours are; the order with the fewest crossings stays."""
-    best, fewest = [list(level) for level in levels], _crossings(levels, lower)
-    for sweep in range(_ORDER_SWEEPS):
-        down = sweep % 2 == 0
-        near = upper if down else lower
-        for row in range(len(levels)) if down else reversed(range(len(levels))):
-            beside = row - 1 if down else row + 1
-            if not 0 <= beside < len(levels):
-                continue
-            at = {one: place for place, one in enumerate(levels[beside])}
-            here = {one: place for place, one in enumerate(levels[row])}
-            means = {
-                one: sum(at[other] for other in near[one]) / len(near[one])
-                if near[one]
-                else float(here[one])
-                for one in levels[row]
-            }
-            levels[row].sort(key=means.__getitem__)
-        crossings = _crossings(levels, lower)
-        if crossings < fewest:
-            best, fewest = [list(level) for level in levels], crossings
-    levels[:] = best
-
-
-def _crossings(levels: list[list[int]], lower: list[list[int]]) -> int:
-    total = 0
-    for above, below in pairwise(levels):
-        at = {one: place for place, one in enumerate(below)}
-        passed: list[int] = []
-        for one in above:
-            ends = sorted(at[other] for other in lower[one])
-            total += sum(len(passed) - bisect_right(passed, end) for end in ends)
-            for end in ends:
-                insort(passed, end)
-    return total
+def _put_in_order(levels: list[list[int]], rows: list[int], near: list[list[int]]) -> None:
+    """Sort each row by the mean place of its neighbours, downwards and upwards in turn."""
+    at = [0] * len(rows)
+    for sweep in range(_SWEEPS):
+        step = 1 if sweep % 2 == 0 else -1
+        for level in levels[::step]:
+            for place, one in enumerate(level):
+                at[one] = place
+            means = {}
+            for one in level:
+                ends = [at[other] for other in near[one] if (rows[one] - rows[other]) * step > 0]
+                means[one] = sum(ends) / len(ends) if ends else at[one]
+            level.sort(key=means.__getitem__)
+            for place, one in enumerate(level):
+                at[one] = place
 
 
 def _places(
-    levels: list[list[int]],
-    upper: list[list[int]],
-    lower: list[list[int]],
-    widths: list[float],
-    count: int,
-    gap: float,
-) -> list[float]:
-    """Return where the middle of each member is, across."""
-    places = [0.0] * len(widths)
+    levels: list[list[int]], near: list[list[int]], count: int, spacing: Spacing
+) -> tuple[list[float], list[float]]:
+    """Return the centre and the width of each member of the rows."""
+    lanes = max((sum(one >= count for one in level) for level in levels), default=0)
+    # A full row with a gap on both sides of each box, and all lanes, fits the greatest width.
+    room = spacing.widest - spacing.boxes * (spacing.box + 2 * spacing.gap)
+    lane = min(spacing.lane, room / max(1, lanes))
+    widths = [spacing.box if one < count else lane for one in range(len(near))]
+    places = [0.0] * len(near)
+    rows = []
     for level in levels:
-        at = 0.0
-        for one in level:
-            places[one] = at + widths[one] / 2
-            at += widths[one] + gap
-    # Where each row begins at the left, most chains are straight; what follows only relaxes that.
-    for sweep in range(_PLACE_SWEEPS):
-        for level in levels if sweep % 2 == 0 else reversed(levels):
-            wanted, weights = [], []
+        offsets = [0.0]
+        for one, other in pairwise(level):
+            gap = spacing.gap if min(one, other) < count else 0.0
+            offsets.append(offsets[-1] + (widths[one] + widths[other]) / 2 + gap)
+        rows.append((level, offsets))
+        for one, offset in zip(level, offsets, strict=False):
+            places[one] = offset
+    for sweep in range(_SWEEPS):
+        for level, offsets in rows if sweep % 2 == 0 else reversed(rows):
+            wanted = []
             for one in level:
                 pulls = [
                     (_STRAIGHTNESS[(one >= count) + (other >= count)], places[other])
-                    for other in upper[one] + lower[one]
+                    for other in near[one]
                 ] or [(1.0, places[one])]
                 weight = sum(pull for pull, _ in pulls)
-                wanted.append(sum(pull * place for pull, place in pulls) / weight)
-                weights.append(weight)
-            _keep_apart(level, wanted, weights, widths, gap, places)
-    return places
+                wanted.append((sum(pull * place for pull, place in pulls) / weight, weight))
+            most = spacing.widest - spacing.box - offsets[-1]
+            for one, place in zip(level, _kept_apart(wanted, offsets, most), strict=True):
+                places[one] = place
+    return places, widths
 
 
-def _keep_apart(
-    level: list[int],
-    wanted: list[float],
-    weights: list[float],
-    widths: list[float],
-    gap: float,
-    places: list[float],
-) -> None:
-    """Move a row as near as can be to where it wants to be: least squares, in its order.
+def _kept_apart(
+    wanted: list[tuple[float, float]], offsets: list[float], most: float
+) -> list[float]:
+    """Return the places nearest to the wanted ones, by weight, in least squares, in order, apart.
 
-    Distances that have to be kept are taken off, then it is isotonic regression: neighbours that
-    want to pass each other are pooled at their mean.
+    Without the distances to keep it is isotonic regression: neighbours that want to pass each
+    other are pooled at their mean. No row starts before 0 or after ``most``.
     """
-    offsets = [0.0]
-    for one, other in pairwise(level):
-        offsets.append(offsets[-1] + (widths[one] + widths[other]) / 2 + gap)
     pools: list[tuple[float, float, int]] = []
-    for want, weight, offset in zip(wanted, weights, offsets, strict=False):
+    for (want, weight), offset in zip(wanted, offsets, strict=False):
         mean, mass, size = want - offset, weight, 1
         while pools and pools[-1][0] >= mean:
             earlier, heft, many = pools.pop()
             mean = (earlier * heft + mean * mass) / (heft + mass)
             mass, size = mass + heft, size + many
         pools.append((mean, mass, size))
-    at = 0
-    for mean, _, size in pools:
-        for _ in range(size):
-            places[level[at]] = mean + offsets[at]
-            at += 1
+    means = (min(max(mean, 0.0), most) for mean, _, size in pools for _ in range(size))
+    return [mean + offset for mean, offset in zip(means, offsets, strict=False)]

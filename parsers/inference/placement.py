@@ -85,6 +85,38 @@ class Built(Record):
     notes: tuple[str, ...] = ()
 
 
+class LayerAnswer(Record):
+    """The builder's answer for one layer of a parsed model.
+
+    Attributes:
+        kind: For example ``CONVOLUTION``.
+        marks: Origin of the layer as TensorRT writes it, for example ``[ONNX Layer: conv1]``.
+        on_dla: Whether the layer can run on the DLA; None if there is no DLA to ask for.
+    """
+
+    name: str
+    kind: str
+    marks: str = ""
+    on_dla: bool | None = None
+
+
+class LayerAnswers(Record):
+    """The answers of this machine's builder for a model.
+
+    Attributes:
+        problem: Why the builder cannot be asked, or None.
+        remedy: What to do about the problem.
+        tensorrt: Its version.
+        dla_cores: Number of DLA cores that it finds.
+    """
+
+    problem: str | None = None
+    remedy: str | None = None
+    tensorrt: str | None = None
+    dla_cores: NonNegativeInt | None = None
+    layers: tuple[LayerAnswer, ...] = ()
+
+
 _DLA, _GPU = "[DlaLayer]", "[GpuLayer]"
 _SECTION = "layers running on dla"
 _FINISHED, _TACTIC = "Layer(", ", Tactic:"

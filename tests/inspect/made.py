@@ -9,9 +9,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tegrascope.collectors.models.onnx_graph import read_graph
-from tegrascope.parsers.readiness.inspect import inspect_graph
-from tegrascope.parsers.readiness.records import Inspection, Judged
-from tegrascope.parsers.readiness.rules import rules_of
+from tegrascope.daemon.inspect.judge import inspect_graph
+from tegrascope.daemon.inspect.records import Inspection, JudgedNode
+from tegrascope.daemon.inspect.rules import rules_of
 
 FLOAT, HALF, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
 TARGET = "target"
@@ -92,13 +92,13 @@ def inspected(
     return inspect_graph(graph, rules_of(line), model="made", reason="", precision=precision)
 
 
-def target_of(inspection: Inspection) -> Judged:
+def target_of(inspection: Inspection) -> JudgedNode:
     """Return what was said of the node named ``target``."""
     (found,) = [one for one in inspection.nodes if one.name == TARGET]
     return found
 
 
-def rules_broken(judged: Judged) -> set[str]:
+def rules_broken(judged: JudgedNode) -> set[str]:
     """Return the names of the rules that a node breaks or leaves open."""
     return {finding.rule for finding in judged.findings}
 

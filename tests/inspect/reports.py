@@ -7,13 +7,11 @@ not of the printed table, so that it is the same whatever draws tables.
 from collections.abc import Iterator
 from pathlib import Path
 
-from tegrascope.daemon.inspect.amounts import amount
-from tegrascope.daemon.inspect.words import heading, summary
+from tegrascope.daemon.inspect.judge import inspect_graph
+from tegrascope.daemon.inspect.records import Inspection, NodeCost, PartCost
+from tegrascope.daemon.inspect.report import amount, heading, summary
+from tegrascope.daemon.inspect.rules import rules_of
 from tegrascope.parsers.onnx.graph import Graph
-from tegrascope.parsers.readiness.cost_records import NodeCost, PartCost
-from tegrascope.parsers.readiness.inspect import inspect_graph
-from tegrascope.parsers.readiness.records import Inspection
-from tegrascope.parsers.readiness.rules import rules_of
 
 GOLDENS = Path(__file__).parent / "goldens"
 # Of TensorRT: the usual one.

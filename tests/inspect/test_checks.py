@@ -7,14 +7,13 @@ import pytest
 from tegrascope.collectors.backends.engine_cache import EngineCache
 from tegrascope.collectors.backends.layer_answers import ask
 from tegrascope.daemon.cli import main
-from tegrascope.daemon.inspect.against import find_evidence
+from tegrascope.daemon.inspect.checks import check_builder, check_engine, find_evidence
+from tegrascope.daemon.inspect.records import Inspection, JudgedNode
 from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.store.store import Store
 from tegrascope.parsers.errors import Mendable
-from tegrascope.parsers.inference.placement import Built, Placement
+from tegrascope.parsers.inference.placement import Built, LayerAnswer, LayerAnswers, Placement
 from tegrascope.parsers.onnx.graph import Graph, Node
-from tegrascope.parsers.readiness.checks import Answers, LayerAnswer, check_builder, check_engine
-from tegrascope.parsers.readiness.records import Inspection, Judged
 from tests.fakes.shims import write_shims
 
 onnx = pytest.importorskip("onnx")
@@ -28,7 +27,7 @@ def chain(*placements, names=None):
         for at, name in enumerate(names)
     )
     judged = tuple(
-        Judged(index=node.index, name=node.name, op=node.op, placement=placement)
+        JudgedNode(index=node.index, name=node.name, op=node.op, placement=placement)
         for node, placement in zip(nodes, placements, strict=True)
     )
     found = Inspection(
@@ -45,7 +44,7 @@ def chain(*placements, names=None):
 
 
 def answers(*layers, cores=2):
-    return Answers(
+    return LayerAnswers(
         tensorrt="8.6.1",
         dla_cores=cores,
         layers=tuple(
@@ -103,7 +102,7 @@ def test_without_a_dla_nothing_is_compared():
     """A builder that sees none says no to everything."""
     graph, inspection = chain("dla")
     check = check_builder(graph, inspection, answers(("n0", "ACTIVATION", "", None), cores=0))
-    assert "sees no DLA here" in check.problem
+    assert "finds no DLA here" in check.problem
     assert not check.differences
 
 
@@ -111,7 +110,7 @@ def test_names_of_another_model_are_told():
     """Nought of nought is no agreement."""
     graph, inspection = chain("dla")
     check = check_builder(graph, inspection, answers(("elsewhere", "ACTIVATION", "", True)))
-    assert "bears the name of a node" in check.problem
+    assert "no layer has the name of a node" in check.problem
 
 
 def test_an_engine_is_laid_beside_the_prediction():
@@ -150,7 +149,7 @@ def test_no_evidence_is_no_agreement():
     """A plan that was built elsewhere tells nothing."""
     graph, inspection = chain("dla")
     check = check_engine(graph, inspection, Placement(), "engine 1")
-    assert "nothing tells" in check.problem
+    assert "the placement of its layers is unknown" in check.problem
 
 
 @pytest.fixture
@@ -228,7 +227,7 @@ def test_verify_without_a_dla_says_one_line(stand_in, inspect):
     stand_in(dla_cores=0)
     status, out, err = inspect("--verify")
     assert status == 3
-    assert "sees no DLA here" in out
+    assert "finds no DLA here" in out
     assert "as predicted" not in out
     assert err == ""
 
@@ -287,7 +286,7 @@ def test_a_run_and_a_comparison_are_evidence(inspect, tmp_path, depth):
     path.write_text(json.dumps(document))
     status, out, _ = inspect("--against", str(path))
     assert status == 3
-    assert "result.json, which is of another file: 2 of 3 nodes are as predicted" in out
+    assert "result.json, built from another file: 2 of 3 nodes are as predicted" in out
 
 
 def test_an_engine_of_the_cache_is_evidence(inspect, tmp_path):
@@ -304,9 +303,12 @@ def test_an_engine_of_the_cache_is_evidence(inspect, tmp_path):
     ("content", "says"),
     [
         (None, "there is no file, engine or run"),
-        ("no log at all", "tells nothing of layers on a DLA"),
-        ('{"device": "gpu", "built": {"placement": {}}}', "tells nothing of layers on a DLA"),
-        ("[1, 2]", "tells nothing of layers on a DLA"),
+        ("no log at all", "contains no placement of layers on a DLA"),
+        (
+            '{"device": "gpu", "built": {"placement": {}}}',
+            "contains no placement of layers on a DLA",
+        ),
+        ("[1, 2]", "contains no placement of layers on a DLA"),
     ],
 )
 def test_what_is_no_evidence_is_told(tmp_path, content, says):

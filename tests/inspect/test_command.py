@@ -9,8 +9,8 @@ import pytest
 
 from tegrascope.collectors.models.onnx_graph import read_graph
 from tegrascope.daemon.cli import main
-from tegrascope.daemon.inspect.choose import choose_rules
-from tegrascope.parsers.readiness.records import SCHEMA_VERSION, Inspection
+from tegrascope.daemon.inspect.records import SCHEMA_VERSION, Inspection
+from tegrascope.daemon.inspect.rules import choose_rules
 
 from .made import model, node, one
 
@@ -144,6 +144,6 @@ def test_every_key_is_documented():
     """The page names each key of the JSON, so that nobody has to read the source."""
     page = (Path(__file__).parents[2] / "docs/inspect.md").read_text(encoding="utf-8")
     names = set(fields_of(Inspection, set()))
-    assert {"findings", "waste_ratio", "depthwise", "words", "first"} <= names
+    assert {"findings", "waste_ratio", "depthwise", "message", "first"} <= names
     for name in names:
         assert f"`{name}`" in page, name

@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tegrascope.daemon.inspect.costs import costs_of, flops, multiply_adds, node_cost
+from tegrascope.daemon.inspect.records import JudgedNode, Part
 from tegrascope.parsers.onnx.graph import SUBGRAPH, Graph, Node, Tensor
-from tegrascope.parsers.readiness.costs import costs_of, node_cost
-from tegrascope.parsers.readiness.records import Judged, Part
-from tegrascope.parsers.readiness.work import flops, multiply_adds
 
 
 def graph_of(op, inputs, outputs, *, dtype="float32", domain="", **attributes):
@@ -39,7 +38,7 @@ def graph_of(op, inputs, outputs, *, dtype="float32", domain="", **attributes):
 
 def judged(graph, **placements):
     return tuple(
-        Judged(
+        JudgedNode(
             index=node.index,
             name=node.name,
             op=node.op,

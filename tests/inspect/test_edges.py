@@ -2,7 +2,7 @@
 
 import pytest
 
-from tegrascope.parsers.readiness.measures_of_windows import buffer_banks
+from tegrascope.daemon.inspect.windows import buffer_banks
 
 from .cases import clip, compared, conv, deconv, gemm, pool, resize, scaled, two
 from .made import array, inspected, model, node, one, rules_broken, target_of

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+from tegrascope.daemon.inspect.parts import number_parts
+from tegrascope.daemon.inspect.records import JudgedNode
 from tegrascope.parsers.onnx.graph import Graph, Node
-from tegrascope.parsers.readiness.parts import number_parts
-from tegrascope.parsers.readiness.records import Judged
 
 from .made import HALF, axes, inspected, model, node, one, rules_broken, target_of
 
@@ -206,7 +206,7 @@ def test_more_loadables_than_a_core_takes_are_told(tmp_path):
     found = inspected(chain(*["Relu", "Erf"] * 17), tmp_path)
     assert len(found.loadables) == 17
     assert found.loadable_limit == 16
-    assert any(note.startswith("17 loadables: a core takes 16") for note in found.notes)
+    assert any(note.startswith("17 loadables: a core holds 16") for note in found.notes)
     found = inspected(chain(*["Relu", "Erf"] * 16), tmp_path)
     assert not any("loadables" in note for note in found.notes)
 
@@ -309,7 +309,7 @@ def test_types_of_a_strongly_typed_tensorrt(tmp_path):
         "fp16": "convert",
         "int8": "convert",
     }
-    assert "autocast --target_dla" in found.types[0].words
+    assert "autocast --target_dla" in found.types[0].message
     assert inspected(one("Relu"), tmp_path, line="11.4", precision="fp16").verdict == "dla"
     found = inspected(one("Relu", kind=HALF), tmp_path, line="11.4")
     assert (found.verdict, found.types[0].verdict) == ("dla", "ready")
@@ -434,8 +434,10 @@ def test_what_is_only_not_known_has_no_advice(tmp_path):
     nodes = [node("Mine", "x", "a", "mine", domain="acme"), node("Relu", "a", "y", "target")]
     found = target_of(inspected(model(nodes, X, domains=["acme"]), tmp_path))
     assert found.placement == "unknown"
-    assert "the model does not tell" in {one.found for one in found.findings}
-    assert {one.hint for one in found.findings if one.found == "the model does not tell"} == {None}
+    assert "the model does not determine it" in {one.found for one in found.findings}
+    assert {
+        one.hint for one in found.findings if one.found == "the model does not determine it"
+    } == {None}
 
 
 def test_no_flag_makes_bfloat16_half(tmp_path):
@@ -471,7 +473,7 @@ def test_loadables_are_whole_and_as_large_as_can_be(drawn):
         given = data.draw(st.lists(st.integers(0, at - 1), max_size=2)) if at else []
         names = tuple(f"t{one}" for one in given) or ("x",)
         nodes.append(Node(index=at, name=f"n{at}", op="Relu", inputs=names, outputs=(f"t{at}",)))
-        judged.append(Judged(index=at, name=f"n{at}", op="Relu", placement=placement))
+        judged.append(JudgedNode(index=at, name=f"n{at}", op="Relu", placement=placement))
         own = {one for need in given for one in needs[need]}
         needs.append(own if placement == "folded" else {at})
     graph = Graph(inputs=("x",), nodes=tuple(nodes))

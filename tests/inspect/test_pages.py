@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tegrascope.parsers.readiness.rules import Rule, all_rules, lines, rules_of
+from tegrascope.daemon.inspect.rules import Rule, all_rules, lines, rules_of
 
 from .made import inspected
 
@@ -31,7 +31,7 @@ def row(rule: Rule) -> str:
         span = f"from {rule.since}"
     if rule.until:
         span = f"before {rule.until}" if span == "all" else f"{rule.since} to before {rule.until}"
-    says = rule.says + (f" ({', '.join(rule.precisions)})" if rule.precisions else "")
+    says = rule.requirement + (f" ({', '.join(rule.precisions)})" if rule.precisions else "")
     sure = rule.certainty if rule.outcome == "gpu" else f"{rule.certainty}, open"
     page = rules_of("10.3").pages[rule.page]
     return f"| `{rule.id}` | {says} | {span} | {page} | {sure} |"

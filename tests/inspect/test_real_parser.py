@@ -10,9 +10,9 @@ import pytest
 
 from tegrascope.collectors.backends.layer_answers import ask, look
 from tegrascope.collectors.backends.tensorrt_network import logger_of
-from tegrascope.parsers.readiness.checks import check_builder
-from tegrascope.parsers.readiness.inspect import inspect_graph
-from tegrascope.parsers.readiness.rules import rules_of
+from tegrascope.daemon.inspect.checks import check_builder
+from tegrascope.daemon.inspect.judge import inspect_graph
+from tegrascope.daemon.inspect.rules import rules_of
 from tests.inspect.cases import CASES
 from tests.inspect.conftest import FAMILIES
 
@@ -98,5 +98,5 @@ def test_without_a_dla_its_answers_are_not_taken(families, graphs):
     answers = ask(families["mobilenetv2"], "fp16", shapes, "tensorrt_rtx")
     assert {layer.on_dla for layer in answers.layers} == {None}
     check = check_builder(graph, inspection, answers)
-    assert "sees no DLA here" in check.problem
+    assert "finds no DLA here" in check.problem
     assert (check.compared, check.differences) == (0, ())

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tegrascope.daemon.inspect.rules import all_rules, line_of, lines, operators, rules_of
 from tegrascope.parsers.errors import Mendable
-from tegrascope.parsers.readiness.rules import all_rules, line_of, lines, operators, rules_of
 
 from .cases import CASES, Case
 from .made import inspected, rules_broken, target_of
@@ -35,7 +35,7 @@ def test_broken(rule, tmp_path):
     assert found.placement == ("gpu" if "gpu" in others else "unknown")
     (finding,) = [one for one in found.findings if one.rule == rule]
     assert finding.is_open == (RULES[rule].outcome == "unknown")
-    assert finding.page and finding.says and finding.found
+    assert finding.page and finding.requirement and finding.found
 
 
 @pytest.mark.parametrize("rule", sorted(CASES))

@@ -1,31 +1,24 @@
-"""Which nodes run together: the DLA's loadables, and what the GPU does between them.
+"""Group nodes that run together: loadables of the DLA, and islands of the GPU between them.
 
-A loadable is a stretch of the model that the DLA runs in one go. Two neighbours are one, unless
-something between them runs elsewhere, or they have another batch.
+A loadable is a stretch of the model that the DLA runs in one go. Two neighbours form one, unless a
+path between them runs elsewhere, or their batches differ.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 
-from ..onnx.graph import Graph
-from .records import Judged, Part
+from ...parsers.onnx.graph import Graph
+from .records import JudgedNode, Part
 
-# What can't be told is taken for the GPU's: that cuts more, and never promises too much.
+# Unknown nodes count as the GPU's: that cuts more loadables, and never promises too much.
 _ON_GPU = ("gpu", "unknown")
 _IMAGE_DIMENSIONS = 3
 
 
 def number_parts(
-    graph: Graph, judged: Sequence[Judged]
-) -> tuple[tuple[Judged, ...], tuple[Part, ...], tuple[Part, ...]]:
-    """Find what runs together.
-
-    Args:
-        graph: The model.
-        judged: Its nodes, with their placement.
-
-    Returns:
-        The nodes with the number of their part; the loadables; the islands of the GPU.
-    """
+    graph: Graph, judged: Sequence[JudgedNode]
+) -> tuple[tuple[JudgedNode, ...], tuple[Part, ...], tuple[Part, ...]]:
+    """Return the nodes with the numbers of their parts, the loadables, and the GPU's islands."""
     needs = _needs(graph, judged)
     groups = _grouped(graph, judged, needs)
     loadables = [group for group in groups if judged[group[0]].placement == "dla"]
@@ -41,27 +34,27 @@ def number_parts(
     return numbered, _parts(graph, judged, loadables), _parts(graph, judged, islands)
 
 
-def _needs(graph: Graph, judged: Sequence[Judged]) -> list[tuple[int, ...]]:
-    """Return for each node those whose results it reads; folded ones are looked through."""
-    behind: list[tuple[int, ...]] = []
+def _needs(graph: Graph, judged: Sequence[JudgedNode]) -> list[tuple[int, ...]]:
+    """Return for each node those whose results it reads, with folded nodes skipped."""
+    results: list[tuple[int, ...]] = []
     needs: list[tuple[int, ...]] = []
     for node, one in zip(graph.nodes, judged, strict=True):
         found: dict[int, None] = {}
         for name in node.inputs:
             source = graph.producers.get(name)
-            # A file may list its nodes out of order; what comes later is not needed before.
+            # A record may list its nodes out of order; a later node is not needed before.
             if source is not None and source < node.index:
-                found.update(dict.fromkeys(behind[source]))
+                found.update(dict.fromkeys(results[source]))
         needs.append(tuple(found))
         own = {"folded": tuple(found), "constant": ()}.get(one.placement, (node.index,))
-        behind.append(own)
+        results.append(own)
     return needs
 
 
 def _grouped(
-    graph: Graph, judged: Sequence[Judged], needs: Sequence[tuple[int, ...]]
+    graph: Graph, judged: Sequence[JudgedNode], needs: Sequence[tuple[int, ...]]
 ) -> list[list[int]]:
-    """Join neighbours of one placement where no way leads out of them and back in."""
+    """Join neighbours of one placement unless a path leads out of them and back in."""
     group_of = list(range(len(judged)))
     groups = {one.index: [one.index] for one in judged if one.placement in ("dla", *_ON_GPU)}
     follows: dict[int, set[int]] = {number: set() for number in groups}
@@ -90,7 +83,7 @@ def _grouped(
     return sorted(sorted(group) for group in groups.values())
 
 
-def _alike(graph: Graph, judged: Sequence[Judged], one: int, other: int) -> bool:
+def _alike(graph: Graph, judged: Sequence[JudgedNode], one: int, other: int) -> bool:
     places = {judged[one].placement, judged[other].placement}
     if places <= set(_ON_GPU):
         return True
@@ -98,7 +91,7 @@ def _alike(graph: Graph, judged: Sequence[Judged], one: int, other: int) -> bool
 
 
 def _leads_around(follows: dict[int, set[int]], start: int, end: int, last: int) -> bool:
-    """Whether a way leads from one group to another over a third; none leads back from later."""
+    """Whether a path leads from one group to another over a third; none leads back from later."""
     waiting, seen = [one for one in follows[start] if one != end], set[int]()
     while waiting:
         one = waiting.pop()
@@ -111,18 +104,16 @@ def _leads_around(follows: dict[int, set[int]], start: int, end: int, last: int)
 
 
 def _batch(graph: Graph, index: int) -> int | None:
-    """Return how many images a node makes; ``None`` where its output has no image."""
+    """Return the number of images in a node's output; None if it is not an image."""
     out = graph.output(graph.nodes[index])
     if out is None or out.shape is None or not out.is_fixed or len(out.shape) < 2:
         return None
-    count = 1
-    for length in out.shape[: max(1, len(out.shape) - _IMAGE_DIMENSIONS)]:
-        count *= length if isinstance(length, int) else 1
-    return count
+    batch = out.shape[: max(1, len(out.shape) - _IMAGE_DIMENSIONS)]
+    return math.prod(length for length in batch if isinstance(length, int))
 
 
 def _parts(
-    graph: Graph, judged: Sequence[Judged], groups: Iterable[Sequence[int]]
+    graph: Graph, judged: Sequence[JudgedNode], groups: Iterable[Sequence[int]]
 ) -> tuple[Part, ...]:
     return tuple(
         Part(

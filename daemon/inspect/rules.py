@@ -1,17 +1,18 @@
-"""NVIDIA's rules for the DLA as records, read of ``rules.toml`` and ``operators.toml``."""
+"""NVIDIA's rules for the DLA as records, from ``rules.toml`` and ``operators.toml``."""
 
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, PositiveInt
 
-from ..errors import Misused
-from ..records import Record
+from ...collectors.backends.tensorrt_probe import tensorrt_version
+from ...parsers.errors import Misused
+from ...parsers.records import Record
 from .records import Certainty
 
 if sys.version_info >= (3, 11):
@@ -22,24 +23,23 @@ else:
 Value = bool | int | float | str
 Version = tuple[int, ...]
 Precision = Literal["fp16", "int8"]
+# Name of a measure to its values; None if the model does not determine them. A measure that a kind
+# of layer does not have is absent.
+Measures = dict[str, tuple[Value, ...] | None]
 
+# The release of JetPack 6.1 and 6.2, which most boards with a DLA run.
+_USUAL = "10.3"
 _ANY_LAYER = "*"
 _VERSION = re.compile(r"\d+(?:\.\d+)*", re.ASCII)
 
 
 class _Ranged(Record):
-    """What holds for some releases of TensorRT.
-
-    Attributes:
-        since: The first; ``None`` for all before.
-        until: The first it does not hold for; ``None`` for all after.
-    """
+    """Valid for some releases of TensorRT: from ``since`` on, up to before ``until``."""
 
     since: str | None = None
     until: str | None = None
 
     def holds_for(self, version: Version) -> bool:
-        """Whether a release is among them."""
         after = self.since is None or version >= _numbers(self.since)
         return after and (self.until is None or version < _numbers(self.until))
 
@@ -48,9 +48,9 @@ class Line(_Ranged):
     """Releases of TensorRT that have the DLA by the same rules.
 
     Attributes:
-        name: As a person names it, ``10.3``.
-        jetpack: What it came with.
-        is_strongly_typed: Whether the model's own types are obeyed, and no flag changes them.
+        name: For example ``10.3``.
+        jetpack: The JetPack with this release.
+        is_strongly_typed: Whether the model's own types are kept, whatever the flags.
     """
 
     name: str
@@ -59,37 +59,14 @@ class Line(_Ranged):
 
 
 class Supported(_Ranged):
-    """Layers that the DLA has.
-
-    Attributes:
-        layers: Their kinds.
-        page: Which page says so.
-    """
+    """Kinds of layer that the DLA has, and NVIDIA's page with the list."""
 
     layers: tuple[str, ...]
     page: str
 
 
 class Rule(_Ranged):
-    """One condition on one measure of a layer.
-
-    Attributes:
-        id: Its name, ``convolution.kernel``.
-        layers: Kinds of layer it holds for; ``*`` for all.
-        measure: What is measured.
-        within: Every number lies between these two.
-        outside: No number does.
-        one_of: Every value is one of these.
-        none_of: No value is.
-        pairs: Or the numbers, in order, are one of these.
-        when: Other measures and their values, without which it is not asked.
-        precisions: Where it holds; empty for everywhere.
-        outcome: What becomes of a layer that breaks it.
-        says: It in words.
-        hint: What is known to help; that of the operator goes before it.
-        page: Which page it is from.
-        certainty: How sure it is.
-    """
+    """One condition on one measure of a layer; ``rules.toml`` describes the fields."""
 
     id: str
     layers: tuple[str, ...]
@@ -102,18 +79,18 @@ class Rule(_Ranged):
     when: dict[str, Value] = {}
     precisions: tuple[Precision, ...] = ()
     outcome: Literal["gpu", "unknown"] = "gpu"
-    says: str
+    requirement: str
     hint: str | None = None
     page: str
     certainty: Certainty = "documented"
 
-    def concerns(self, layer: str, precision: Precision) -> bool:
-        """Whether it is asked of a kind of layer at all."""
+    def applies_to(self, layer: str, precision: Precision) -> bool:
+        """Whether the rule concerns this kind of layer at this precision."""
         of_layer = layer in self.layers or _ANY_LAYER in self.layers
         return of_layer and (not self.precisions or precision in self.precisions)
 
     def accepts(self, values: tuple[Value, ...]) -> bool:
-        """Whether a measure keeps it."""
+        """Whether the values of its measure satisfy the rule."""
         return values in self.pairs or all(map(self._accepts, values))
 
     def _accepts(self, value: Value) -> bool:
@@ -129,12 +106,12 @@ class Rule(_Ranged):
 
 
 class Operator(Record):
-    """What TensorRT makes of an operator of ONNX.
+    """What TensorRT makes of an ONNX operator.
 
     Attributes:
-        layer: Kind of layer; ``None`` for what the DLA never has.
+        layer: Kind of layer; None if the DLA never runs it.
         operation: Which of the layer's operations.
-        hint: What is known to help where it is refused.
+        hint: A known remedy where the DLA refuses it.
     """
 
     layer: str | None = None
@@ -155,20 +132,16 @@ class RuleSet:
     """The rules of one line of TensorRT.
 
     Attributes:
-        line: Which.
-        rules: In the order of the file.
         supported: Kinds of layer that the DLA has.
         pages: Key of a page to its title.
-        operators: Name of an ONNX operator to what becomes of it.
-        loadable_limit: How many loadables a core takes at once.
+        loadable_limit: How many loadables a core holds at once.
     """
 
     line: Line
     rules: tuple[Rule, ...]
     supported: frozenset[str]
     pages: Mapping[str, str]
-    operators: Mapping[str, Operator] = field(repr=False)
-    loadable_limit: int = 16
+    loadable_limit: int
 
 
 def lines() -> tuple[Line, ...]:
@@ -177,10 +150,7 @@ def lines() -> tuple[Line, ...]:
 
 
 def line_of(version: str) -> Line | None:
-    """Return the line of a release; ``None`` where it has no DLA.
-
-    Args:
-        version: As ``10.3.0``, or the name of a line.
+    """Return the line of a release or of its own name; None if that release has no DLA.
 
     >>> line_of("10.7.0").name, line_of("11.4").name, line_of("10.13"), line_of("11.4.0")
     ('10.3', '11.4', None, None)
@@ -193,13 +163,10 @@ def line_of(version: str) -> Line | None:
 
 @cache
 def rules_of(name: str) -> RuleSet:
-    """Return the rules of a line.
-
-    Args:
-        name: A release or a line, as ``line_of`` takes it.
+    """Return the rules of a release or a line.
 
     Raises:
-        Misused: That TensorRT has no DLA, or none is named so.
+        Misused: That release of TensorRT has no DLA, or does not exist.
     """
     line = line_of(name)
     if line is None:
@@ -214,19 +181,40 @@ def rules_of(name: str) -> RuleSet:
             layer for group in file.supported if group.holds_for(version) for layer in group.layers
         ),
         pages=file.pages,
-        operators=operators(),
         loadable_limit=file.limits["loadables"],
     )
 
 
+def choose_rules(asked: str | None, installed: str | None = None) -> tuple[RuleSet, str]:
+    """Return the rules to judge by, and the reason for the choice.
+
+    Args:
+        asked: Release given on the command line.
+        installed: The machine's TensorRT; looked up by default.
+
+    Raises:
+        Misused: The release on the command line has no DLA.
+    """
+    if asked is not None:
+        return rules_of(asked), "asked for"
+    installed = installed or tensorrt_version()
+    if installed is not None and line_of(installed) is not None:
+        return rules_of(installed), f"TensorRT {installed} is installed here"
+    why = "TensorRT is not installed here"
+    if installed is not None:
+        why = f"TensorRT {installed}, which is installed here, has no DLA"
+    rules = rules_of(_USUAL)
+    return rules, f"{why}; {rules.line.jetpack} have this one, --tensorrt names another"
+
+
 def all_rules() -> tuple[Rule, ...]:
-    """Return every rule, of all lines."""
+    """Return every rule of all lines."""
     return _file().rules
 
 
 @cache
 def operators() -> Mapping[str, Operator]:
-    """Return what TensorRT makes of each operator that is known."""
+    """Return what TensorRT makes of each known operator."""
     text = Path(__file__).with_name("operators.toml").read_text(encoding="utf-8")
     return {name: Operator.model_validate(one) for name, one in tomllib.loads(text).items()}
 
@@ -238,6 +226,6 @@ def _file() -> _File:
 
 
 def _numbers(version: str) -> Version:
-    """Return the numbers of a release: those in front, so that ``8.5.2.2-1+cuda11.4`` is read."""
+    """Return the leading numbers of a release: ``8.5.2.2-1+cuda11.4`` is 8.5.2.2."""
     found = _VERSION.match(version)
     return tuple(map(int, found[0].split("."))) if found else ()

@@ -1,24 +1,19 @@
-"""What TensorRT makes of a node: the kind of layer and its operation, beyond what a table tells."""
+"""The TensorRT layer of an ONNX node, as far as it depends on more than the operator."""
 
 from dataclasses import dataclass
 
-from ..onnx.graph import Graph, Node, Tensor
+from ...parsers.onnx.graph import Graph, Node, Tensor
 from .rules import Operator
 
 _PRODUCTS = frozenset({"Gemm", "MatMul"})
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
-# They do nothing to a tensor whose shape they keep.
+# Operators that do nothing if they keep the shape.
 _SHAPED = frozenset({"Expand", "Flatten", "Pad", "Reshape", "Resize", "Tile", "Upsample"})
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A node as a layer.
-
-    Attributes:
-        kind: ``convolution`` …
-        operation: ``max`` …; ``None`` where the kind says all.
-    """
+    """A node as a layer: kind (``convolution``) and, for some kinds, operation (``max``)."""
 
     kind: str
     operation: str | None = None
@@ -26,32 +21,19 @@ class Layer:
 
 @dataclass(frozen=True)
 class Folded:
-    """A node that is no layer of its own.
-
-    Attributes:
-        reason: Why, in a few words.
-    """
+    """A node that is not a layer of its own, and why."""
 
     reason: str
 
 
 def layer_of(graph: Graph, node: Node, operator: Operator) -> Layer | Folded | None:
-    """Say what a node becomes.
-
-    Args:
-        graph: The model.
-        node: Of it; none that is constant.
-        operator: What the table says of its operator.
-
-    Returns:
-        The layer; that it has none of its own; or ``None`` for what the DLA never has.
-    """
+    """Return the layer of a node that is not constant; None if the DLA never has such a layer."""
     why = _vanishes(graph, node, operator)
     if why is not None:
         return Folded(why)
     if operator.layer is None:
         return None
-    # TensorRT makes a Scale of a sum or a product with a constant.
+    # TensorRT converts a sum or a product with a constant to a Scale layer.
     is_linear = operator.operation in ("sum", "sub", "prod")
     if operator.layer == "elementwise" and is_linear and _has_constant(graph, node):
         return Layer("scale", operator.operation)
@@ -65,7 +47,7 @@ def data_inputs(graph: Graph, node: Node) -> list[Tensor]:
 
 
 def sole_consumer(graph: Graph, node: Node) -> Node | None:
-    """Return the one node that reads what a node makes; ``None`` for more, or for an output."""
+    """Return the only reader of a node; None if there are several or it makes a model output."""
     readers = {reader for name in node.outputs for reader in graph.consumers.get(name, ())}
     if len(readers) != 1 or any(name in graph.outputs for name in node.outputs):
         return None
@@ -73,7 +55,7 @@ def sole_consumer(graph: Graph, node: Node) -> Node | None:
 
 
 def producer(graph: Graph, name: str) -> Node | None:
-    """Return the node that makes a tensor; ``None`` for inputs and weights."""
+    """Return the node that makes a tensor; None for inputs and weights."""
     index = graph.producers.get(name)
     return None if index is None else graph.nodes[index]
 
@@ -98,16 +80,16 @@ def _vanishes(graph: Graph, node: Node, operator: Operator) -> str | None:
         return "it changes nothing"
     source = producer(graph, before.name)
     if node.op == "BatchNormalization" and source is not None and source.op in _CONVOLUTIONS:
-        return f"it goes into {source.name}" if sole_consumer(graph, source) is node else None
+        return f"it is merged into {source.name}" if sole_consumer(graph, source) is node else None
     if operator.layer == "shuffle" and _is_flattened_pixel(graph, node, before, after):
-        return "the product behind it takes [N, C, 1, 1] as it is"
+        return "the matrix product after it accepts [N, C, 1, 1]"
     if operator.operation == "sum" and _is_bias_of_product(graph, node):
-        return "it is the bias of the product before it"
+        return "it is the bias of the matrix product before it"
     return None
 
 
 def _is_flattened_pixel(graph: Graph, node: Node, before: Tensor, after: Tensor) -> bool:
-    """Whether ``[N, C, 1, 1]`` becomes ``[N, C]`` for a product: seen to leave one loadable."""
+    """Whether it is ``[N, C, 1, 1]`` to ``[N, C]`` for a product; public builds do not cut it."""
     reader = sole_consumer(graph, node)
     if reader is None or reader.op not in _PRODUCTS or node.op == "Transpose":
         return False

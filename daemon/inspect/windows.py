@@ -1,12 +1,10 @@
-"""Measures of layers that slide a window over an image, and of products with a weight."""
+"""Measure layers that slide a window over an image, and products with a weight."""
 
 import math
 
-from ..onnx.graph import Graph, Node, Shape
+from ...parsers.onnx.graph import Graph, Node, Shape
 from .layers import Layer
-from .rules import Value
-
-Measures = dict[str, tuple[Value, ...] | None]
+from .rules import Measures
 
 # The convolution buffer: bytes of a bank, entries of a bank, bytes of an atom, atoms of an entry.
 _BANK_BYTES, _BANK_ENTRIES, _ATOM_BYTES, _ENTRY_ATOMS = 32768.0, 256.0, 32.0, 4.0
@@ -15,14 +13,7 @@ _SAME = ("SAME_UPPER", "SAME_LOWER")
 
 
 def convolution(graph: Graph, node: Node, _: Layer, *, bytes_each: int = 2) -> Measures:
-    """Measure a convolution; its weights are ``[outputs, inputs of a group, height, width]``.
-
-    Args:
-        graph: The model.
-        node: ``Conv``.
-        _: The layer.
-        bytes_each: Size of an element at the precision it is built for.
-    """
+    """Measure a convolution; its weights are ``[outputs, inputs of a group, height, width]``."""
     found, weight = _window(graph, node), graph.input(node, 1)
     data = graph.input(node, 0)
     shape = None if weight is None else weight.shape
@@ -63,7 +54,9 @@ def convolution(graph: Graph, node: Node, _: Layer, *, bytes_each: int = 2) -> M
 def buffer_banks(
     channels: int, kernel: tuple[int, int], dilation: int, width: int, bytes_each: int
 ) -> int:
-    """Return the banks of the convolution buffer that a convolution takes at the least.
+    """Return the least number of banks of the convolution buffer that a convolution needs.
+
+    It needs banks for the weights of one kernel and for the rows that the kernel covers.
 
     Args:
         channels: Of the input, all groups together.
@@ -71,9 +64,6 @@ def buffer_banks(
         dilation: Vertical.
         width: Of the image, in pixels.
         bytes_each: 1 for INT8, 2 for FP16.
-
-    Returns:
-        Banks for one kernel's weights and for the rows that it covers.
 
     Source:
         "DLA Supported Layers and Restrictions": the pseudo code of the buffer's size.
@@ -110,12 +100,12 @@ def deconvolution(graph: Graph, node: Node, _: Layer) -> Measures:
 
 
 def pooling(graph: Graph, node: Node, _: Layer) -> Measures:
-    """Measure a pooling."""
+    """Measure the window of a pooling."""
     return _window(graph, node)
 
 
 def fully_connected(graph: Graph, node: Node, _: Layer) -> Measures:
-    """Measure a product; one of its factors is a weight, or it is none of the DLA's."""
+    """Measure a matrix product; the DLA needs one constant factor."""
     left, right = graph.input(node, 0), graph.input(node, 1)
     if left is None or right is None:
         return {"has_constant_weights": None}
@@ -143,7 +133,7 @@ def lrn(_: Graph, node: Node, __: Layer) -> Measures:
 
 
 def _window(graph: Graph, node: Node) -> Measures:
-    """Measure the window; the padding is that in front of each dimension, then that behind."""
+    """Measure the window; paddings are those before each dimension, then those after."""
     weight, data = graph.input(node, 1), graph.input(node, 0)
     kernel = node.integers("kernel_shape")
     if kernel is None and weight is not None and weight.is_fixed:
@@ -170,17 +160,17 @@ def _same(
     stride: tuple[int, ...],
     dilation: tuple[int, ...],
 ) -> tuple[int, ...] | None:
-    """Return the padding by which an image keeps its size, larger half behind."""
+    """Return the padding that keeps the size of an image, the larger half at the end."""
     if shape is None or kernel is None or len(shape) != len(kernel) + 2:
         return None
-    before, behind = [], []
+    before, after = [], []
     for length, side, step, gap in zip(shape[2:], kernel, stride, dilation, strict=True):
         if not isinstance(length, int) or step < 1:
             return None
         total = max(0, (math.ceil(length / step) - 1) * step + (side - 1) * gap + 1 - length)
         before.append(total // 2)
-        behind.append(total - total // 2)
-    return (*before, *behind)
+        after.append(total - total // 2)
+    return (*before, *after)
 
 
 def _channels(shape: Shape | None, at: int, times: int = 1) -> tuple[int, ...] | None:

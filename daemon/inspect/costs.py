@@ -1,0 +1,359 @@
+"""Count what a model costs: arithmetic work, bytes moved, and work per byte.
+
+Bytes are those of the precision that is judged for. Each node is counted as if it ran alone: it
+reads every input and every weight once and writes every output once. Layers that TensorRT fuses
+move less; the edges of a part are the least that it must move.
+
+A multiply-add is two operations, as NVIDIA and most papers on hardware count; papers on networks
+often count it as one and still write FLOPs. A bias is where the sum begins, so it costs nothing.
+A function that hardware looks up in a table, for example a sigmoid, is one operation.
+
+Source:
+    Shapes by "Operators", ONNX documentation.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Literal
+
+from ...parsers.onnx.graph import Graph, Node, Tensor
+from .records import Costs, JudgedNode, NodeCost, Part, PartCost
+
+CostPrecision = Literal["fp32", "fp16", "int8"]
+_BITS = {"fp32": 32, "fp16": 16, "int8": 8}
+_REAL = frozenset({"bfloat16", "float16", "float32", "float64"})
+
+# How many inputs, from the first, are data; the others are parameters, such as a shape or axes.
+_DATA_INPUTS = {
+    "Clip": 1,
+    "ConstantOfShape": 0,
+    "Dropout": 1,
+    "Expand": 1,
+    "Pad": 1,
+    "ReduceMax": 1,
+    "ReduceMean": 1,
+    "ReduceMin": 1,
+    "ReduceSum": 1,
+    "Resize": 1,
+    "Shape": 0,
+    "Size": 0,
+    "Split": 1,
+    "Tile": 1,
+    "TopK": 1,
+}
+# The same elements in the same order: nothing moves.
+_VIEWS = frozenset(
+    {"Constant", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
+)
+# Operators that read only those elements of their first input that they return.
+_PICKS = frozenset({"Gather", "GatherElements", "GatherND", "Slice"})
+
+# Operators that move or rename and compute nothing. A cast only changes the form of a number.
+# fmt: off
+_MOVES = frozenset({
+    "Cast", "Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Dropout", "Expand",
+    "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Pad", "Reshape", "Shape",
+    "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+})
+# One operation per element of the output.
+_ELEMENTWISE = frozenset({
+    "Abs", "Add", "And", "Ceil", "Clip", "Cos", "Div", "Equal", "Erf", "Exp", "Floor", "Greater",
+    "GreaterOrEqual", "Less", "LessOrEqual", "Log", "Max", "Min", "Mod", "Mul", "Neg", "Not",
+    "Or", "Pow", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Softplus", "Sqrt",
+    "Sub", "Tan", "Tanh", "Where", "Xor",
+})
+# fmt: on
+# Several operations per element of the output.
+_PER_OUTPUT: Mapping[str, int] = {
+    "BatchNormalization": 2,  # a multiplication and an addition; the rest is known at build time
+    "DequantizeLinear": 2,
+    "Elu": 3,
+    "Gelu": 5,  # divided, looked up, one more, twice multiplied
+    "GroupNormalization": 7,
+    "HardSigmoid": 3,
+    "HardSwish": 4,
+    "InstanceNormalization": 7,
+    "LayerNormalization": 7,  # mean 1, difference 1, its square summed 2, scale 1, gain and bias 2
+    "LeakyRelu": 2,
+    "LogSoftmax": 5,
+    "Mish": 3,
+    "PRelu": 2,
+    "QuantizeLinear": 2,
+    "RMSNormalization": 4,
+    "Selu": 4,
+    "Softmax": 5,  # largest, difference, power of e, sum, quotient
+    "Softsign": 3,
+    "Swish": 2,
+    "ThresholdedRelu": 2,
+}
+# One operation per element of the input.
+_PER_INPUT = frozenset(
+    {"ArgMax", "ArgMin", "CumSum", "GlobalAveragePool", "GlobalMaxPool", "ReduceMax", "ReduceMean"}
+    | {"ReduceMin", "ReduceProd", "ReduceSum"}
+)
+# One interpolation between two numbers: a difference, a product, a sum.
+_INTERPOLATION = 3
+
+
+def costs_of(
+    graph: Graph,
+    judged: Sequence[JudgedNode],
+    loadables: Sequence[Part],
+    islands: Sequence[Part],
+    precision: CostPrecision,
+) -> Costs:
+    """Count a judged model, per inference at the batch of the graph's shapes.
+
+    Nodes with open shapes have no figures. Constant nodes cost nothing at an inference.
+    """
+    constant = {one.index for one in judged if one.placement == "constant"}
+    counted = {
+        node.index: NodeCost(
+            index=node.index,
+            flops=0,
+            multiply_adds=0,
+            input_bytes=0,
+            weight_bytes=0,
+            output_bytes=0,
+            moved_bytes=0,
+        )
+        if node.index in constant
+        else node_cost(graph, node, precision)
+        for node in graph.nodes
+    }
+    runs = [node.index for node in graph.nodes if node.index not in constant]
+    whole = _part(graph, counted, runs, precision, (graph.inputs, graph.outputs), None)
+    convolutions = [
+        node for node in graph.nodes if node.op == "Conv" and node.index not in constant
+    ]
+    kinds = [(_convolution_kind(graph, node), counted[node.index].flops) for node in convolutions]
+
+    def share(kind: str) -> float | None:
+        if not whole.flops:
+            return None
+        return sum(work or 0 for found, work in kinds if found == kind) / whole.flops
+
+    def part(one: Part) -> PartCost:
+        inside = [index for index in one.nodes if index not in constant]
+        return _part(graph, counted, inside, precision, (one.inputs, one.outputs), whole.flops)
+
+    return Costs(
+        precision=precision,
+        total=whole,
+        nodes=tuple(counted[node.index] for node in graph.nodes),
+        loadables=tuple(part(one) for one in loadables),
+        islands=tuple(part(one) for one in islands),
+        pointwise_ratio=share("pointwise"),
+        depthwise_ratio=share("depthwise"),
+    )
+
+
+def node_cost(graph: Graph, node: Node, precision: CostPrecision) -> NodeCost:
+    """Count one node, with real numbers in the given precision."""
+    work = flops(graph, node)
+    data = node.inputs[: _DATA_INPUTS.get(node.op, len(node.inputs))]
+    tensors = [graph.tensor(name) for name in dict.fromkeys(data) if name]
+    if node.domain or node.has_subgraph:
+        read = weights = written = None
+    elif node.op in _VIEWS:
+        read = weights = written = 0
+    else:
+        written = _sum(_size(graph.tensor(name), precision) for name in node.outputs if name)
+        if node.op in _PICKS:
+            indices = tensors[1:] if node.op != "Slice" else []
+            tensors = [tensor for tensor in indices if not tensor.is_constant]
+        read = _sum(_size(tensor, precision) for tensor in tensors if not tensor.is_constant)
+        weights = _sum(_size(tensor, precision) for tensor in tensors if tensor.is_constant)
+        if node.op in _PICKS and node.inputs:
+            is_weight = graph.tensor(node.inputs[0]).is_constant
+            read = _sum((read, 0 if is_weight else written))
+            weights = _sum((weights, written if is_weight else 0))
+    moved = _sum((read, weights, written))
+    return NodeCost(
+        index=node.index,
+        flops=work,
+        multiply_adds=None if work is None else multiply_adds(graph, node),
+        input_bytes=read,
+        weight_bytes=weights,
+        output_bytes=written,
+        moved_bytes=moved,
+        flops_per_byte=_ratio(work, moved),
+    )
+
+
+def _part(
+    graph: Graph,
+    counted: dict[int, NodeCost],
+    indices: Collection[int],
+    precision: CostPrecision,
+    edge: tuple[Iterable[str], Iterable[str]],
+    model_flops: int | None,
+) -> PartCost:
+    nodes = [counted[index] for index in indices]
+    work = _known([node.flops for node in nodes])
+    moved = _known([node.moved_bytes for node in nodes])
+    weights = _sum(_size(tensor, precision) for tensor in _weights(graph, indices))
+    names = dict.fromkeys(name for side in edge for name in side)
+    share = model_flops if model_flops is not None else work
+    return PartCost(
+        nodes=len(nodes),
+        uncounted=sum(node.flops is None or node.moved_bytes is None for node in nodes),
+        flops=work,
+        multiply_adds=_known([node.multiply_adds for node in nodes]),
+        moved_bytes=moved,
+        edge_bytes=_sum((weights, *(_size(graph.tensor(name), precision) for name in names))),
+        flops_per_byte=_ratio(work, moved),
+        flops_ratio=None if work is None or not share else work / share,
+    )
+
+
+def _weights(graph: Graph, indices: Collection[int]) -> list[Tensor]:
+    """Return the constants that nodes read as data, each once; a view reads nothing."""
+    found: dict[str, Tensor] = {}
+    for node in graph.nodes:
+        if node.index in indices and node.op not in _VIEWS:
+            data = node.inputs[: _DATA_INPUTS.get(node.op, len(node.inputs))]
+            for name in data[:1] if node.op in _PICKS else data:
+                tensor = graph.tensor(name)
+                if name and tensor.is_constant:
+                    found[name] = tensor
+    return list(found.values())
+
+
+def _convolution_kind(graph: Graph, node: Node) -> str:
+    weight, given = graph.input(node, 1), graph.input(node, 0)
+    groups = node.integer("group", 1)
+    if weight is None or weight.shape is None:
+        return ""
+    channels = (
+        given.shape[1] if given is not None and given.shape and len(given.shape) > 1 else None
+    )
+    if groups == 1:
+        return "pointwise" if all(length == 1 for length in weight.shape[2:]) else ""
+    return "depthwise" if groups == channels else ""
+
+
+def _size(tensor: Tensor, precision: CostPrecision) -> int | None:
+    """Return bytes: real numbers at the precision, others in their own type."""
+    if tensor.dtype in _REAL:
+        elements = tensor.elements
+        return None if elements is None else elements * _BITS[precision] // 8
+    return tensor.size_bytes
+
+
+def _sum(parts: Iterable[int | None]) -> int | None:
+    """Return the sum; None if a part is unknown."""
+    known = list(parts)
+    return None if None in known else sum(part or 0 for part in known)
+
+
+def _known(parts: Sequence[int | None]) -> int | None:
+    """Return the sum of known parts; None if some are unknown and the others are 0."""
+    found = [part for part in parts if part is not None]
+    return sum(found) if any(found) or len(found) == len(parts) else None
+
+
+def _ratio(work: int | None, moved: int | None) -> float | None:
+    return None if work is None or not moved else work / moved
+
+
+def multiply_adds(graph: Graph, node: Node) -> int | None:
+    """Return the multiply-adds of a node, 0 unless it is a convolution or a matrix product.
+
+    They are those of one inference at the graph's batch; None if a shape is open.
+    """
+    counter = None if node.domain else _PRODUCTS.get(node.op)
+    return 0 if counter is None else counter(graph, node)
+
+
+def flops(graph: Graph, node: Node) -> int | None:
+    """Return the arithmetic operations of a node.
+
+    They are those of one inference at the graph's batch; None if a shape is open or the operator
+    is not in the tables above.
+    """
+    if node.domain or node.has_subgraph:
+        return None
+    if node.op in _PRODUCTS:
+        pairs = multiply_adds(graph, node)
+        return None if pairs is None else 2 * pairs
+    if node.op in _MOVES:
+        return 0
+    made, given = _elements(graph.output(node)), _elements(graph.input(node, 0))
+    if node.op in _PER_INPUT:
+        return given
+    if node.op == "Resize":
+        each = _interpolations(graph, node)
+    elif node.op in ("AveragePool", "MaxPool", "LpPool"):
+        each = math.prod(node.integers("kernel_shape") or (1,))
+    elif node.op in ("Sum", "Mean"):
+        each = len(node.inputs) - (node.op == "Sum")
+    else:
+        each = 1 if node.op in _ELEMENTWISE else _PER_OUTPUT.get(node.op)
+    return 0 if each == 0 else _times(made, each)
+
+
+def _convolution(graph: Graph, node: Node) -> int | None:
+    """Multiply outputs (n, m, …) by weights (m, c / groups, kernel…) of one output channel."""
+    weight, made = graph.input(node, 1), graph.output(node)
+    return _times(_elements(made), _elements_after_first(weight))
+
+
+def _transposed(graph: Graph, node: Node) -> int | None:
+    """Multiply inputs (n, c, …) by weights (c, m / groups, kernel…) of one input channel."""
+    weight, given = graph.input(node, 1), graph.input(node, 0)
+    return _times(_elements(given), _elements_after_first(weight))
+
+
+def _gemm(graph: Graph, node: Node) -> int | None:
+    """Multiply outputs (m, n) by the inner length, of a first matrix (m, k) or, turned, (k, m)."""
+    inner = _length(graph.input(node, 0), 0 if node.integer("transA", 0) else 1)
+    return _times(_elements(graph.output(node)), inner)
+
+
+def _matrices(graph: Graph, node: Node) -> int | None:
+    """Multiply outputs (…, m, n) by the inner length, the last of the first factor (…, m, k)."""
+    return _times(_elements(graph.output(node)), _length(graph.input(node, 0), -1))
+
+
+_PRODUCTS: Mapping[str, Callable[[Graph, Node], int | None]] = {
+    "Conv": _convolution,
+    "ConvInteger": _convolution,
+    "ConvTranspose": _transposed,
+    "Gemm": _gemm,
+    "MatMul": _matrices,
+    "MatMulInteger": _matrices,
+}
+
+
+def _interpolations(graph: Graph, node: Node) -> int | None:
+    """Return operations per element: 0 for nearest, 3 · (2^axes − 1) for linear."""
+    mode = node.word("mode", "nearest")
+    if mode == "nearest":
+        return 0
+    given, made = graph.input(node, 0), graph.output(node)
+    if mode != "linear" or given is None or made is None or not (given.shape and made.shape):
+        return None
+    axes = sum(before != after for before, after in zip(given.shape, made.shape, strict=False))
+    return _INTERPOLATION * ((1 << axes) - 1)
+
+
+def _elements(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.elements
+
+
+def _elements_after_first(tensor: Tensor | None) -> int | None:
+    if tensor is None or not tensor.shape or not tensor.is_fixed:
+        return None
+    return math.prod(length for length in tensor.shape[1:] if isinstance(length, int))
+
+
+def _length(tensor: Tensor | None, axis: int) -> int | None:
+    if tensor is None or not tensor.shape or not -len(tensor.shape) <= axis < len(tensor.shape):
+        return None
+    length = tensor.shape[axis]
+    return length if isinstance(length, int) else None
+
+
+def _times(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one * other

@@ -1,0 +1,162 @@
+"""What a model needs before it fits the DLA well: its types, and the channels of convolutions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from ...parsers.onnx.graph import Graph, Node
+from .records import AlignmentHint, ConvolutionShare, JudgedNode, TypeReadiness
+from .rules import Line, Precision
+
+_CONVOLUTIONS = ("Conv", "ConvTranspose")
+_QUANTIZERS = ("DequantizeLinear", "QuantizeLinear")
+_AUTOCAST = "python3 -m modelopt.onnx.autocast --target_dla --low_precision_type fp16"
+_FLOATS = ("bfloat16", "float16", "float32", "float64")
+_Unit = Literal["dla", "tensor_core"]
+
+# The DLA keeps channels in packs of 32 bytes; tensor cores take packs of 16 bytes.
+_MULTIPLES: Mapping[tuple[_Unit, Precision], int] = {
+    ("dla", "fp16"): 16,
+    ("dla", "int8"): 32,
+    ("tensor_core", "fp16"): 8,
+    ("tensor_core", "int8"): 16,
+}
+# Images with these numbers of channels have formats of their own.
+_OF_IMAGES = (1, 3, 4)
+
+
+def is_quantised(graph: Graph) -> bool:
+    """Whether the model itself defines where to quantise."""
+    return any(node.op in _QUANTIZERS for node in graph.nodes)
+
+
+def type_readiness(graph: Graph, line: Line) -> tuple[TypeReadiness, ...]:
+    """Return what the model needs for FP16 and for INT8: the DLA has no FP32."""
+    computed = {graph.tensor(name).dtype for node in graph.nodes for name in node.outputs if name}
+    floats = [name for name in _FLOATS if name in computed]
+    find = _strongly_typed if line.is_strongly_typed else _weakly_typed
+    return find(floats, is_quantised(graph))
+
+
+def _weakly_typed(floats: list[str], quantised: bool) -> tuple[TypeReadiness, ...]:
+    fp16 = TypeReadiness(
+        precision="fp16",
+        verdict="flag",
+        message="the FP16 flag of the builder converts it; the DLA has no FP32",
+    )
+    if "float32" not in floats and "float16" in floats:
+        fp16 = TypeReadiness(
+            precision="fp16", verdict="ready", message="the model is FP16; set the FP16 flag"
+        )
+    if "bfloat16" in floats:
+        fp16 = TypeReadiness(
+            precision="fp16",
+            verdict="convert",
+            message="the model has BF16 tensors, which no flag converts: export it in FP16 or FP32",
+        )
+    int8 = TypeReadiness(
+        precision="int8",
+        verdict="calibration",
+        message="each tensor needs a scale: calibrate on real inputs, or give a calibration cache; "
+        "without, the speed is valid and the results are not",
+    )
+    if quantised:
+        int8 = TypeReadiness(
+            precision="int8",
+            verdict="convert",
+            message="the DLA rejects QuantizeLinear and DequantizeLinear before TensorRT 11: "
+            "remove them, and give the scales in a calibration cache",
+        )
+    return fp16, int8
+
+
+def _strongly_typed(floats: list[str], quantised: bool) -> tuple[TypeReadiness, ...]:
+    is_half = "float16" in floats and not {"float32", "float64", "bfloat16"}.intersection(floats)
+    fp16 = TypeReadiness(
+        precision="fp16",
+        verdict="convert",
+        message=f"networks are strongly typed, and this one has {' and '.join(floats) or 'no'} "
+        f"tensors: convert it with {_AUTOCAST}",
+    )
+    if is_half:
+        fp16 = TypeReadiness(precision="fp16", verdict="ready", message="the model is FP16")
+    int8 = TypeReadiness(
+        precision="int8",
+        verdict="convert",
+        message="this TensorRT has no calibration: quantise the model with QuantizeLinear and "
+        "DequantizeLinear",
+    )
+    if quantised:
+        int8 = TypeReadiness(
+            precision="int8", verdict="ready", message="the model defines where it is quantised"
+        )
+    return fp16, int8
+
+
+def alignment(
+    graph: Graph, judged: Sequence[JudgedNode], precision: Precision
+) -> tuple[AlignmentHint, ...]:
+    """Find convolutions whose channels do not fill the hardware's packs; most wasteful first."""
+    found = [
+        hint
+        for one in judged
+        if one.op in _CONVOLUTIONS
+        for hint in _uneven(graph, graph.nodes[one.index], one, precision)
+    ]
+    return tuple(sorted(found, key=lambda hint: (-hint.waste_ratio, hint.index, hint.channels)))
+
+
+def _uneven(
+    graph: Graph, node: Node, judged: JudgedNode, precision: Precision
+) -> Iterator[AlignmentHint]:
+    unit: _Unit = "tensor_core" if judged.placement == "gpu" else "dla"
+    multiple = _MULTIPLES[unit, precision]
+    sides = _channels(graph, node)
+    # A depthwise convolution computes each channel alone.
+    if sides is None or (node.integer("group", 1) or 1) > 1:
+        return
+    is_first = node.inputs[0] in graph.inputs and sides[0] in _OF_IMAGES
+    names: tuple[Literal["input", "output"], ...] = ("input", "output")
+    for name, count in zip(names, sides, strict=True):
+        spare = -count % multiple
+        if spare and not (name == "input" and is_first):
+            yield AlignmentHint(
+                index=node.index,
+                name=node.name,
+                channels=name,
+                count=count,
+                multiple=multiple,
+                unit=unit,
+                waste_ratio=spare / (count + spare),
+            )
+
+
+def convolutions(graph: Graph) -> ConvolutionShare:
+    """Count convolutions by kind."""
+    total = pointwise = depthwise = grouped = dilated = 0
+    for node in graph.nodes:
+        if node.op not in _CONVOLUTIONS:
+            continue
+        total += 1
+        sides = _channels(graph, node)
+        weight, groups = graph.input(node, 1), node.integer("group", 1) or 1
+        kernel = (weight.shape or ())[2:] if weight is not None else ()
+        pointwise += bool(kernel) and groups == 1 and all(side == 1 for side in kernel)
+        is_depthwise = groups > 1 and sides is not None and sides[0] == groups
+        depthwise += is_depthwise
+        grouped += groups > 1 and not is_depthwise
+        dilated += any(gap > 1 for gap in node.integers("dilations") or ())
+    return ConvolutionShare(
+        total=total, pointwise=pointwise, depthwise=depthwise, grouped=grouped, dilated=dilated
+    )
+
+
+def _channels(graph: Graph, node: Node) -> tuple[int, int] | None:
+    """Return the channels of input and output."""
+    weight = graph.input(node, 1)
+    if weight is None or weight.shape is None or len(weight.shape) < 2:
+        return None
+    first, second = weight.shape[:2]
+    groups = node.integer("group", 1) or 1
+    if not isinstance(first, int) or not isinstance(second, int) or min(first, second, groups) < 1:
+        return None
+    return (second * groups, first) if node.op == "Conv" else (first, second * groups)

@@ -1,0 +1,216 @@
+"""Judge a model: compare each node with the rules of one TensorRT, and collect the results."""
+
+from collections.abc import Iterator, Sequence
+
+from ...parsers.onnx.graph import Graph, Node
+from .costs import costs_of
+from .hints import alignment, convolutions, is_quantised, type_readiness
+from .layers import Folded, layer_of
+from .measures import BuildTarget, measures_of
+from .parts import number_parts
+from .records import Inspection, InspectVerdict, JudgedNode, NodePlacement, Part, RuleFinding
+from .rules import Measures, Operator, Precision, Rule, RuleSet, Value, operators
+
+_NO_LAYER = "none"
+_NOT_LISTED = Operator()
+_LONGEST_WORDS = 6
+# At INT8 the inputs and outputs of these must have the same scale.
+_ONE_SCALE = ("concatenation", "pooling")
+# At INT8 TensorRT computes these in FP16.
+_UPGRADED = ("LRN", "Sigmoid", "Tanh")
+
+
+def inspect_graph(
+    graph: Graph,
+    rules: RuleSet,
+    *,
+    model: str,
+    reason: str,
+    precision: Precision | None = None,
+) -> Inspection:
+    """Judge a model for the DLA.
+
+    Args:
+        graph: The model.
+        rules: Of the TensorRT that would build it.
+        model: Its name in the result.
+        reason: Why these rules.
+        precision: The precision to build for, FP32 counted as converted to it. By default INT8 for
+            a quantised model, else FP16, with the types as they are.
+    """
+    target = BuildTarget(
+        precision=precision or ("int8" if is_quantised(graph) else "fp16"),
+        is_converted=precision is not None,
+    )
+    judged = tuple(_judge(graph, node, rules, target) for node in graph.nodes)
+    nodes, loadables, islands = number_parts(graph, judged)
+    verdict = _verdict(nodes)
+    return Inspection(
+        model=model,
+        tensorrt=rules.line.name,
+        tensorrt_reason=reason,
+        precision=target.precision,
+        verdict=verdict,
+        is_ready=verdict == "dla",
+        loadable_limit=rules.loadable_limit,
+        nodes=nodes,
+        loadables=loadables,
+        islands=islands,
+        types=type_readiness(graph, rules.line),
+        alignment=alignment(graph, nodes, target.precision),
+        convolutions=convolutions(graph),
+        costs=costs_of(graph, nodes, loadables, islands, target.precision),
+        notes=(*graph.notes, *_notes(graph, nodes, loadables, rules, target)),
+    )
+
+
+def _judge(graph: Graph, node: Node, rules: RuleSet, target: BuildTarget) -> JudgedNode:
+    op = f"{node.domain}.{node.op}" if node.domain else node.op
+
+    def judged(
+        placement: NodePlacement,
+        layer: str | None = None,
+        reason: str | None = None,
+        findings: tuple[RuleFinding, ...] = (),
+    ) -> JudgedNode:
+        return JudgedNode(
+            index=node.index,
+            name=node.name,
+            op=op,
+            layer=layer,
+            placement=placement,
+            reason=reason,
+            findings=findings,
+        )
+
+    def findings(kind: str, measures: Measures) -> list[RuleFinding]:
+        return [
+            _finding(rule, values, op, operator, rules)
+            for rule, values in _broken(kind, measures, rules, target.precision)
+        ]
+
+    outputs = [graph.tensor(name) for name in node.outputs if name]
+    if outputs and all(one.is_constant for one in outputs):
+        return judged("constant", reason="it is computed once, when the engine is built")
+    listed = None if node.domain else operators().get(node.op)
+    operator = listed or _NOT_LISTED
+    layer = layer_of(graph, node, operator)
+    if isinstance(layer, Folded):
+        return judged("folded", reason=layer.reason)
+    kind = None if layer is None else layer.kind
+    is_quantization = kind == "quantization"
+    measures: Measures = {"is_known": (listed is not None,)}
+    if listed is not None:
+        measures["is_explicit_quantization"] = (is_quantization,)
+        measures["is_supported"] = (is_quantization or kind in rules.supported,)
+    found = findings(kind or _NO_LAYER, measures)
+    if not found and is_quantization:
+        return judged("folded", reason="it defines where to quantise")
+    if not found and layer is not None:
+        found = findings(layer.kind, measures_of(graph, node, layer, target))
+    broken = tuple(one for one in found if not one.is_open)
+    if broken:
+        return judged("gpu", kind, findings=broken)
+    return judged("unknown" if found else "dla", kind, findings=tuple(found))
+
+
+def _broken(
+    kind: str, measures: Measures, rules: RuleSet, precision: Precision
+) -> Iterator[tuple[Rule, tuple[Value, ...] | None]]:
+    """Yield the rules that are broken or open, with the values of their measures."""
+    for rule in rules.rules:
+        if not rule.applies_to(kind, precision) or rule.measure not in measures:
+            continue
+        if any(measures.get(name) != (value,) for name, value in rule.when.items()):
+            continue
+        values = measures[rule.measure]
+        if values is None or not rule.accepts(values):
+            yield rule, values
+
+
+def _finding(
+    rule: Rule, values: tuple[Value, ...] | None, op: str, operator: Operator, rules: RuleSet
+) -> RuleFinding:
+    # The table of operators has the best hint on operators and operations that the DLA lacks. A
+    # hint on a broken rule does not help if it is only unknown whether the rule is broken.
+    prefers_operator = rule.hint is None or rule.measure == "operation"
+    hint = (operator.hint if prefers_operator else None) or rule.hint
+    return RuleFinding(
+        rule=rule.id,
+        requirement=rule.requirement,
+        found=_describe(rule, values, op),
+        hint=None if values is None else hint,
+        page=rules.pages[rule.page],
+        certainty=rule.certainty,
+        is_open=values is None or rule.outcome == "unknown",
+    )
+
+
+def _describe(rule: Rule, values: tuple[Value, ...] | None, op: str) -> str:
+    """Return the values that break the rule, each once, in words."""
+    if values is None:
+        return "the model does not determine it"
+    if rule.measure in ("is_known", "is_supported", "is_explicit_quantization"):
+        return op
+    wrong = list(dict.fromkeys(value for value in values if not rule.accepts((value,))))
+    shown = wrong or list(values)
+    words = " ".join(map(_word, shown[:_LONGEST_WORDS]))
+    more = " …" if len(shown) > _LONGEST_WORDS else ""
+    return f"{rule.measure.replace('_', ' ')} {words}{more}"
+
+
+def _word(value: Value) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _verdict(nodes: Sequence[JudgedNode]) -> InspectVerdict:
+    places = {one.placement for one in nodes}
+    if "gpu" in places:
+        return "mixed" if "dla" in places else "gpu"
+    if "unknown" in places:
+        return "unknown"
+    return "dla" if "dla" in places else "gpu"
+
+
+def _notes(
+    graph: Graph,
+    nodes: Sequence[JudgedNode],
+    loadables: Sequence[Part],
+    rules: RuleSet,
+    target: BuildTarget,
+) -> Iterator[str]:
+    for tensor in map(graph.tensor, graph.inputs):
+        if not tensor.is_fixed:
+            lengths = ", ".join("?" if one is None else str(one) for one in tensor.shape or ())
+            fixed = tuple(one for one in (tensor.shape or ())[1:] if isinstance(one, int))
+            is_batch = tensor.shape is not None and len(fixed) == len(tensor.shape) - 1
+            shape = "x".join(map(str, (1, *fixed))) if is_batch else "…"
+            yield f"input {tensor.name} is open: [{lengths}]; fix it: --shape {tensor.name}:{shape}"
+    unknown = sum(one.placement == "unknown" for one in nodes)
+    if unknown:
+        yield f"{unknown} node(s) are unknown; loadables are counted as if these ran on the GPU"
+    if len(loadables) > rules.loadable_limit:
+        yield (
+            f"{len(loadables)} loadables: a core holds {rules.loadable_limit} at once, "
+            "those of all its models together"
+        )
+    on_dla = [one for one in nodes if one.placement == "dla"]
+    if target.precision == "int8":
+        yield from _int8_notes(on_dla)
+    reshaped = [one.name for one in on_dla if one.layer == "fully_connected"]
+    if reshaped:
+        yield (
+            f"after {', '.join(reshaped[:3])}{' …' if len(reshaped) > 3 else ''} TensorRT adds a "
+            "reshape on the GPU, which computes nothing; a convolution of 1 × 1 needs none"
+        )
+
+
+def _int8_notes(on_dla: Sequence[JudgedNode]) -> Iterator[str]:
+    alike = sum(one.layer in _ONE_SCALE for one in on_dla)
+    if alike:
+        yield f"INT8: {alike} pooling or concatenation layers: one scale for all tensors of each"
+    half = sum(one.op in _UPGRADED for one in on_dla)
+    if half:
+        yield f"INT8: {half} sigmoid, tanh or LRN layers: computed in FP16"

@@ -1,1 +1,0 @@
-"""Whether a model is ready for the DLA: NVIDIA's rules as data, and the judgement by them."""
