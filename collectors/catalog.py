@@ -1,41 +1,110 @@
-"""Name to inference back-end: where one is added, as one file and one line.
+"""Every telemetry source and every inference back-end by name.
 
-An entry is ``module:factory``; the module is imported when an order first asks for it. The
-factory takes nothing and returns an ``Engine``.
+Adding one is one file and one line here. An entry is ``module:class``; the module is imported
+when something asks for its description, so that this file costs nothing to import. The class
+describes itself by class attributes, see ``SourceSettings`` and ``Backend``.
+
+No other file compares the name of a source or a back-end with a string.
 """
 
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from .backends.base import Engine, EngineUnavailable
+from ..parsers.errors import BackendUnavailable
 
-ENGINES: Mapping[str, str] = MappingProxyType(
+if TYPE_CHECKING:
+    from .backends.base import Backend
+    from .lines.collector import SourceSettings
+
+# In the order in which a bench looks for one that works on this machine.
+SOURCES: Mapping[str, str] = MappingProxyType(
     {
-        "command": ".backends.command:Command",
-        "onnxruntime": ".backends.onnxruntime:OnnxRuntime",
-        "tensorrt": ".backends.tensorrt:TensorRt",
-        "trtexec": ".backends.trtexec:Trtexec",
+        "tegrastats": ".lines.collector:TegrastatsSettings",
+        "nvml": ".gpu.nvml:NvmlSettings",
+        "replay": ".lines.replay:ReplaySettings",
+        "stream": ".lines.stream:StreamSettings",
+        "simulator": ".simulator.source:SimulatorSettings",
     }
 )
+DEFAULT_SOURCE = "tegrastats"
+SIMULATED_SOURCE = "simulator"
+
+BACKENDS: Mapping[str, str] = MappingProxyType(
+    {
+        "tensorrt": ".backends.tensorrt:TensorRt",
+        "trtexec": ".backends.trtexec:Trtexec",
+        "onnxruntime": ".backends.onnxruntime:OnnxRuntime",
+        "command": ".backends.command:Command",
+    }
+)
+# Runs a workload that has a command in place of a model.
+PROGRAM_BACKEND = "command"
+# Gives the answers that the others are compared with, and plays devices in simulation.
+REFERENCE_BACKEND = "onnxruntime"
+# Not a back-end of ours: an application runs the workload and marks its windows.
+WINDOW = "window"
 
 
-def make_engine(name: str, engines: Mapping[str, str] = ENGINES) -> Engine:
+def default_backend(device: str) -> str:
+    """Return the name of the back-end that runs a model on a device unless another is named."""
+    return REFERENCE_BACKEND if device == "cpu" else "tensorrt"
+
+
+def source_settings(name: str, sources: Mapping[str, str] = SOURCES) -> "type[SourceSettings]":
+    """Return the settings of a source, which describe and open it.
+
+    Raises:
+        KeyError: There is no such source.
+    """
+    found: type[SourceSettings] = _import(sources[name])
+    return found
+
+
+def available_source(root: Path = Path("/")) -> str | None:
+    """Return the first source that the machine has; ``root`` stands for ``/``."""
+    return next((name for name in SOURCES if source_settings(name).is_available(root)), None)
+
+
+def find_backend(name: str, backends: Mapping[str, str] = BACKENDS) -> "type[Backend]":
+    """Return a back-end without importing its library.
+
+    Raises:
+        BackendUnavailable: There is no such back-end.
+    """
+    if name not in backends:
+        known = ", ".join(sorted(backends)) or "another release"
+        raise BackendUnavailable(f"no back-end is named {name!r}", f"use {known}")
+    found: type[Backend] = _import(backends[name])
+    return found
+
+
+def is_played(name: str, device: str, backends: Mapping[str, str] = BACKENDS) -> bool:
+    """Return whether a back-end only stands for a device that it does not run on."""
+    if name not in backends:
+        return False
+    kind = find_backend(name, backends)
+    return kind.plays_any_device and device not in kind.devices
+
+
+def make_backend(name: str, backends: Mapping[str, str] = BACKENDS) -> "Backend":
     """Import a back-end and its library.
 
     Args:
-        name: As in an order, say ``onnxruntime``.
-        engines: Name to ``module:factory``; a leading dot is relative to this package.
+        name: As in an order, for example ``onnxruntime``.
+        backends: Name to ``module:class``; a leading dot is relative to this package.
 
     Returns:
-        An engine without a model.
+        A back-end without a model.
 
     Raises:
-        EngineUnavailable: There is no such back-end, or its library is not installed.
+        BackendUnavailable: There is no such back-end, or its library is not installed.
     """
-    if name not in engines:
-        what = f"no back-end is named {name!r}"
-        raise EngineUnavailable(what, f"use {', '.join(sorted(engines)) or 'another release'}")
-    module, _, factory = engines[name].partition(":")
-    engine: Engine = getattr(import_module(module, __package__), factory)()
-    return engine
+    return find_backend(name, backends)()
+
+
+def _import(entry: str) -> Any:
+    module, _, name = entry.partition(":")
+    return getattr(import_module(module, __package__), name)

@@ -1,36 +1,62 @@
-"""What the worker asks of an inference back-end."""
+"""What the worker asks of an inference back-end, with defaults, and how one describes itself."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from ...parsers.errors import BackendUnavailable
-from ...parsers.errors import DeviceLostError as DeviceLostError
 from ...parsers.inference.events import Counted, Inferences, Order, Phase, StageName
 from ...parsers.inference.placement import Built
 
 if TYPE_CHECKING:
     import numpy
 
-EngineUnavailable = BackendUnavailable
+_ALL_DEVICES = ("cpu", "gpu", "dla0", "dla1")
+# Keys of a workload that back-ends of TensorRT read.
+BUILD_SETTINGS = frozenset(
+    {"precision", "optimization_level", "fallback", "streams", "cuda_graph", "transfers"}
+)
 
 
-class Engine(Protocol):
-    """One model on one device. Making an engine imports its library and does nothing else.
+class Backend:
+    """One model on one device.
 
-    Any method may raise: ``EngineUnavailable`` for what this machine lacks, ``Mendable`` for what
-    a person can change in the order or the model, and whatever the library raises.
+    The class attributes describe the back-end. They are read without making one, so a module
+    imports its library in ``__init__`` and not at its top.
 
-    It is either ``Inferring`` or ``SelfTimed``.
+    Making a back-end imports its library and does nothing else. Any method may raise
+    ``BackendUnavailable`` for what this machine lacks, ``Mendable`` for what a person can change
+    in the order or the model, and whatever the library raises.
+
+    A back-end derives from ``Inferring`` or from ``SelfTimed``.
 
     Attributes:
-        builds: True where the back-end compiles the model: ``build`` is then called after
-            ``load``, and is a phase of its own.
+        devices: What it runs on.
+        plays_any_device: Whether it stands for any device where the telemetry is simulated.
+        packages: Python packages of which one has to be installed.
+        program: The program that it runs, unless the workload names another.
+        install: The remedy where a package or the program is missing.
+        settings: Keys of a workload that it reads, next to those that every back-end reads.
+        runs_programs: Whether it takes a command in place of a model.
+        uses_tensorrt: Whether it needs TensorRT.
+        is_self_timed: Whether its library measures by itself, so that no other run can be held
+            in step with it.
+        builds: Whether it compiles the model: ``build`` is then called after ``load``, and is a
+            phase of its own.
     """
 
-    @property
-    def builds(self) -> bool: ...  # noqa: D102
+    devices: ClassVar[tuple[str, ...]] = _ALL_DEVICES
+    plays_any_device: ClassVar[bool] = False
+    packages: ClassVar[tuple[str, ...]] = ()
+    program: ClassVar[str | None] = None
+    install: ClassVar[str] = ""
+    settings: ClassVar[frozenset[str]] = frozenset()
+    runs_programs: ClassVar[bool] = False
+    uses_tensorrt: ClassVar[bool] = False
+    is_self_timed: ClassVar[bool] = False
+    builds: bool = False
 
     def load(self, model: Path, order: Order) -> None:
         """Read the model for the order's device, batch and threads, and prepare its inputs."""
@@ -39,55 +65,70 @@ class Engine(Protocol):
         """Compile what was loaded."""
 
     def cold_start_ns(self) -> Mapping[str, int]:
-        """Return the parts of a cold start that can be told apart, by name.
+        """Return the parts of a cold start that it can distinguish, by name.
 
         Asked after ``load``, after ``build`` and after the first inference. Each time it returns
         all parts so far; those that are new are taken out of the step that has just ended.
         """
+        return {}
 
     def built(self) -> Built | None:
-        """Return what was made of the model; ``None`` where nothing is built."""
+        """Return what was made of the model; ``None`` if nothing is built."""
+        return None
 
     def device_peak_bytes(self) -> int | None:
-        """Return the peak device memory of this process; ``None`` where that cannot be told."""
+        """Return the peak device memory of this process; ``None`` if it is not known."""
+        return None
 
     def versions(self) -> dict[str, str]:
         """Return library to version, of all that may change the result or the speed."""
+        return {}
 
     def close(self) -> None:
         """Release the model, its memory and its threads; called once, after anything."""
 
+    def check_device(self, order: Order) -> None:
+        """Raise ``BackendUnavailable`` if the back-end does not run on the order's device."""
+        known = _ALL_DEVICES if self.plays_any_device else self.devices
+        if order.device not in known:
+            raise BackendUnavailable(
+                f"{order.backend} has no device {order.device!r}", f"use one of {', '.join(known)}"
+            )
 
-@runtime_checkable
-class Inferring(Engine, Protocol):
-    """An engine that is told each inference.
+
+class Inferring(Backend):
+    """A back-end that runs one inference per call.
 
     Attributes:
-        stages: The stages that ``stages_ns`` tells apart; empty where the back-end cannot.
+        stages: The stages that ``stages_ns`` distinguishes.
     """
 
-    @property
-    def stages(self) -> tuple[StageName, ...]: ...  # noqa: D102
+    stages: tuple[StageName, ...] = ()
 
     def infer(self) -> None:
         """Run one inference of ``batch`` inputs; it is complete when this returns."""
+        raise NotImplementedError
 
     def stages_ns(self) -> Sequence[int]:
         """Return the time of each of ``stages`` in the last inference."""
+        return ()
 
     def outputs(self) -> "Mapping[str, numpy.ndarray]":
-        """Return what the last inference gave, by the name of the output."""
+        """Return the results of the last inference, by the name of the output."""
+        raise NotImplementedError
 
 
-@runtime_checkable
-class SelfTimed(Engine, Protocol):
-    """An engine whose library runs the warm-up and the steady phase by itself, whole.
+class SelfTimed(Backend, ABC):
+    """A back-end whose library runs the warm-up and the steady phase by itself.
 
-    ``built`` of such an engine is asked again after the run.
+    ``built`` of such a back-end is asked again after the run.
     """
 
+    is_self_timed = True
+
+    @abstractmethod
     def measure(self, order: Order, stop: Event) -> Iterator[Phase | Inferences | Counted]:
-        """Run both phases, and yield the events that the worker is to tell of them.
+        """Run both phases, and yield their events.
 
         Args:
             order: The run; its model, device and settings are those of ``load``.
@@ -97,7 +138,7 @@ class SelfTimed(Engine, Protocol):
 
 @runtime_checkable
 class Pipelined(Protocol):
-    """An engine that can have several inferences in flight, each in a slot of its own."""
+    """A back-end that can have several inferences in flight, each in a slot of its own."""
 
     def submit(self, slot: int) -> None:
         """Start an inference in a slot that is free, and return before it is complete."""
@@ -111,7 +152,7 @@ class Pipelined(Protocol):
 
 @runtime_checkable
 class Profiled(Protocol):
-    """An engine that can tell the time of each layer, in a pass of its own."""
+    """A back-end that can measure the time of each layer, in a pass of its own."""
 
     def profile(self, count: int) -> Mapping[str, int]:
-        """Run inferences that are slower for being watched; return mean nanoseconds by layer."""
+        """Run inferences, slower because they are profiled; return mean nanoseconds by layer."""

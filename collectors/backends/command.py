@@ -1,27 +1,28 @@
 """Any program as a back-end: it infers by itself, and may say how often."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
 from ...parsers.errors import Mendable
 from ...parsers.inference.events import Counted, Inferences, Order, Phase, inferences_in
-from ...parsers.inference.placement import Built
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import LineChild, Quiet
 from ..children.tied import start_tied
+from .base import SelfTimed
 
 _POLL_SECONDS = 0.1
 
 
-class Command:
+class Command(SelfTimed):
     """A program, run again and again until the steady phase is as long as it should be.
 
     A program that infers for longer than that is run once, to its own end. Its start is part of
     the steady phase, since nobody can tell it from the inferences.
     """
 
-    builds = False
+    devices = ("gpu", "dla0", "dla1", "cpu", "external")
+    runs_programs = True
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
@@ -32,13 +33,6 @@ class Command:
         if not order.program:
             raise Mendable("the order names no program", "give command: in the workload")
         self._program = model
-
-    def build(self) -> None:
-        """Build nothing."""
-
-    def cold_start_ns(self) -> Mapping[str, int]:
-        """Return nothing: a program does not tell it apart."""
-        return {}
 
     def measure(self, order: Order, stop: Event) -> Iterator[Phase | Inferences | Counted]:
         """Run the program until time or count are reached; what failed is no part of it."""
@@ -79,21 +73,6 @@ class Command:
                     count = inferences_in(line.value)
                     told = told if count is None else (told or 0) + count
         return told, None if child.returncode == 0 or stop.is_set() else _failure(child)
-
-    def built(self) -> Built | None:
-        """Return nothing: nothing is built."""
-        return None
-
-    def device_peak_bytes(self) -> int | None:
-        """Return nothing: the memory is the program's."""
-        return None
-
-    def versions(self) -> dict[str, str]:
-        """Return nothing: a program does not tell."""
-        return {}
-
-    def close(self) -> None:
-        """Do nothing: no program outlives its run."""
 
 
 def _is_enough(order: Order, seconds: float, told: int | None) -> bool:

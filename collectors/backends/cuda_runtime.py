@@ -10,7 +10,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from .base import DeviceLostError, EngineUnavailable
+from ...parsers.errors import BackendUnavailable, DeviceLostError
 
 _MODULES = ("cuda.bindings.runtime", "cuda.cudart")
 _INSTALL = (
@@ -93,7 +93,7 @@ class Cuda:
         """Make the context of this process on its first visible device.
 
         Raises:
-            EngineUnavailable: There is no driver, it is too old, or it has no device.
+            BackendUnavailable: There is no driver, it is too old, or it has no device.
         """
         try:
             self.check(self.api.cudaSetDevice(0))
@@ -101,7 +101,7 @@ class Cuda:
         except CudaError as error:
             if error.name not in _NO_DRIVER:
                 raise
-            raise EngineUnavailable(
+            raise BackendUnavailable(
                 f"CUDA finds no device it can use ({error})",
                 "install an NVIDIA driver as new as your cuda-python, and look at nvidia-smi;"
                 " in a container start it with the NVIDIA runtime",
@@ -199,7 +199,7 @@ def load_cuda() -> Cuda:
     """Import cuda-python under the name that it has here; touches no device.
 
     Raises:
-        EngineUnavailable: It is not installed, or lacks a library.
+        BackendUnavailable: It is not installed, or lacks a library.
     """
     problem: ImportError | None = None
     for name in _MODULES:
@@ -213,8 +213,8 @@ def load_cuda() -> Cuda:
         except ImportError as error:
             problem = problem or error
     if problem is not None:
-        raise EngineUnavailable(f"cuda-python cannot be imported ({problem})", _INSTALL)
-    raise EngineUnavailable("cuda-python is not installed", _INSTALL)
+        raise BackendUnavailable(f"cuda-python cannot be imported ({problem})", _INSTALL)
+    raise BackendUnavailable("cuda-python is not installed", _INSTALL)
 
 
 def _installed_version() -> str:

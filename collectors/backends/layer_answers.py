@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import BackendUnavailable, Mendable
 from ...parsers.inference.placement import LayerAnswer, LayerAnswers
 from ..children.tied import DRIVER, ask_child
-from .base import EngineUnavailable
 from .tensorrt_build import Builder
 from .tensorrt_network import BuildSpec, Prepared, logger_of
 from .tensorrt_probe import MODULE, import_tensorrt, symbols_of
@@ -71,7 +70,7 @@ def look(
             # Without a DLA it is only asked whether its parser takes the model.
             spec = BuildSpec(model, "gpu", batch=batch)
         found["layers"] = _layers(builder.prepare(spec, shapes), bool(found["dla_cores"]))
-    except (EngineUnavailable, Mendable) as error:
+    except (BackendUnavailable, Mendable) as error:
         found["problem"], found["remedy"] = error.what, error.mend
     except Exception as error:
         words = " ".join(str(error).split())

@@ -1,39 +1,38 @@
 """ONNX Runtime on the CPU: runs anywhere, and plays every lane of the demonstration."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...parsers.inference.events import Order, StageName
-from ...parsers.inference.placement import Built
-from .base import EngineUnavailable
+from ...parsers.errors import BackendUnavailable
+from ...parsers.inference.events import Order
+from .base import Inferring
 from .inputs import input_shape, make_input
 
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-# The CPU runs them all; a run on another lane than ``cpu`` is one that the daemon calls simulated.
-_LANES = ("cpu", "gpu", "dla0", "dla1")
 _ERRORS_ONLY = 3
 
 
-class OnnxRuntime:
+class OnnxRuntime(Inferring):
     """A session of the CPU execution provider, with its inputs bound once."""
 
-    builds = False
-    stages: tuple[StageName, ...] = ()
+    devices = ("cpu",)
+    plays_any_device = True
+    packages = ("onnxruntime", "onnxruntime-gpu")
+    install = "pip install 'tegrascope[onnx]'"
+    settings = frozenset({"threads"})
 
     def __init__(self) -> None:
         try:
             import numpy
             import onnxruntime
         except ModuleNotFoundError as error:
-            raise EngineUnavailable(
-                f"{error.name} is not installed", "pip install 'tegrascope[onnx]'"
-            ) from error
+            raise BackendUnavailable(f"{error.name} is not installed", self.install) from error
         except ImportError as error:
-            raise EngineUnavailable(
+            raise BackendUnavailable(
                 f"onnxruntime cannot be imported ({error})",
                 "pip install --force-reinstall 'tegrascope[onnx]'",
             ) from error
@@ -44,10 +43,7 @@ class OnnxRuntime:
 
     def load(self, model: Path, order: Order) -> None:
         """Read and optimise the model, and bind inputs of its own shapes and types."""
-        if order.device not in _LANES:
-            raise EngineUnavailable(
-                f"onnxruntime has no device {order.device!r}", f"use one of {', '.join(_LANES)}"
-            )
+        self.check_device(order)
         options = self._library.SessionOptions()
         options.log_severity_level = _ERRORS_ONLY
         options.inter_op_num_threads = 1
@@ -67,33 +63,14 @@ class OnnxRuntime:
         for made in self._session.get_outputs():
             self._binding.bind_output(made.name)
 
-    def build(self) -> None:
-        """Do nothing: the session is ready when it is loaded."""
-
-    def cold_start_ns(self) -> Mapping[str, int]:
-        """Return nothing: there is one call, which reads and optimises."""
-        return {}
-
     def infer(self) -> None:
         """Run one inference; the CPU is done when this returns."""
         self._session.run_with_iobinding(self._binding)
-
-    def stages_ns(self) -> Sequence[int]:
-        """Return nothing: inputs and outputs stay where they are."""
-        return ()
 
     def outputs(self) -> "Mapping[str, NDArray[numpy.generic]]":
         """Return the outputs of the last inference."""
         names = [made.name for made in self._session.get_outputs()]
         return dict(zip(names, self._binding.copy_outputs_to_cpu(), strict=True))
-
-    def built(self) -> Built | None:
-        """Return nothing: the session interprets the model."""
-        return None
-
-    def device_peak_bytes(self) -> int | None:
-        """Return nothing: it has no memory but the process's."""
-        return None
 
     def versions(self) -> dict[str, str]:
         """Return the version of ONNX Runtime, and of numpy, which made the inputs."""

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import BackendUnavailable, Mendable
 from ...parsers.inference.events import Order, StageName
 from ...parsers.inference.placement import Built, group_dla_rows, layer_types, placement_of
 from ..models.files import BUILTIN_PREFIX
-from .base import EngineUnavailable
+from .base import BUILD_SETTINGS, Inferring
 from .cuda_runtime import Cuda, load_cuda
 from .engine_cache import EngineCache, engine_key, machine_parts, model_digest
 from .nvtx_ranges import is_watched
@@ -35,7 +35,7 @@ _CORES = {"gpu": None, "dla0": 0, "dla1": 1}
 _NAMED_AT_MOST = 5
 
 
-class TensorRt:
+class TensorRt(Inferring):
     """An ONNX model as an engine of TensorRT, in a context for each of the order's streams.
 
     Attributes:
@@ -43,6 +43,10 @@ class TensorRt:
             TensorRT; after it, this is the first context's own call, with nothing in between.
     """
 
+    devices = tuple(_CORES)
+    packages = ("tensorrt",)
+    settings = BUILD_SETTINGS
+    uses_tensorrt = True
     builds = True
 
     def __init__(self, module: str = MODULE, machine: Path = Path("/")) -> None:
@@ -57,7 +61,7 @@ class TensorRt:
         try:
             import numpy
         except ImportError as error:
-            raise EngineUnavailable(
+            raise BackendUnavailable(
                 f"numpy cannot be imported ({error})", "pip install numpy"
             ) from (error)
         self._module = module
@@ -81,10 +85,7 @@ class TensorRt:
 
     def load(self, model: Path, order: Order) -> None:
         """See what this machine can do, and wake the device up."""
-        if order.device not in _CORES:
-            raise EngineUnavailable(
-                f"tensorrt has no device {order.device!r}", f"use one of {', '.join(_CORES)}"
-            )
+        self.check_device(order)
         with self._part("probe"):
             self._can = capabilities(self._module)
         self._core = _CORES[order.device]

@@ -10,8 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from ...parsers.errors import Mendable
-from .base import EngineUnavailable
+from ...parsers.errors import BackendUnavailable, Mendable
 from .engine_cache import write_whole
 from .inputs import input_shape
 from .tensorrt_network import (
@@ -95,7 +94,7 @@ class Builder:
             timing_cache: File in which TensorRT keeps how fast kernels were, for the next build.
 
         Raises:
-            EngineUnavailable: A DLA is asked for and there is none.
+            BackendUnavailable: A DLA is asked for and there is none.
             Mendable: The model cannot be read or built so; says why.
         """
         begin_ns = time.monotonic_ns()
@@ -133,7 +132,7 @@ class Builder:
             shapes: Of inputs whose dimensions the model leaves open, beside the batch.
 
         Raises:
-            EngineUnavailable: A DLA is asked for and there is none.
+            BackendUnavailable: A DLA is asked for and there is none.
             Mendable: The model cannot be read or built so; says why.
         """
         self._lines.clear()
@@ -214,14 +213,14 @@ class Builder:
         return Mendable(f"{what} ({reason_in(self._lines.all())})", mend)
 
 
-def no_dla(core: int, cores: int, device: str) -> EngineUnavailable:
+def no_dla(core: int, cores: int, device: str) -> BackendUnavailable:
     """Return the refusal of a DLA that TensorRT does not see.
 
     TensorRT itself refuses nothing: asked for a DLA that is not there it builds for the GPU.
     """
     where = f" on {device}" if device else ""
     count = "no DLA" if cores == 0 else f"{cores} DLA core{'s' * (cores > 1)}"
-    return EngineUnavailable(
+    return BackendUnavailable(
         f"TensorRT sees {count}{where}, so there is no dla{core}",
         "set device: gpu, or a core that there is; Orin NX, AGX Orin and Xavier have DLAs, and not"
         " every TensorRT supports them (10.7 was the last of 10; 11 does from 11.4.1 on)",

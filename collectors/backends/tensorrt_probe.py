@@ -16,9 +16,9 @@ from typing import Any
 
 from pydantic import NonNegativeInt
 
+from ...parsers.errors import BackendUnavailable
 from ...parsers.records import Record
 from ..children.tied import DRIVER, ask_child
-from .base import EngineUnavailable
 from .cuda_runtime import load_cuda
 
 MODULE = "tensorrt"
@@ -69,10 +69,10 @@ class Capabilities(Record):
         """Do nothing where TensorRT can be used.
 
         Raises:
-            EngineUnavailable: It cannot; says why, and what to do.
+            BackendUnavailable: It cannot; says why, and what to do.
         """
         if self.problem is not None:
-            raise EngineUnavailable(self.problem, self.mend or _INSTALL_TENSORRT)
+            raise BackendUnavailable(self.problem, self.mend or _INSTALL_TENSORRT)
 
 
 def symbols_of(trt: Any) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def look(module: str = MODULE) -> Capabilities:
         # A runtime and no builder: making the first builder of a process takes seconds.
         runtime = trt.Runtime(trt.Logger(trt.Logger.ERROR))
         found["dla_cores"] = max(0, int(runtime.num_DLA_cores))
-    except EngineUnavailable as error:
+    except BackendUnavailable as error:
         found["problem"], found["mend"] = error.what, error.mend
     except Exception as error:
         words = " ".join(str(error).split())
@@ -115,19 +115,19 @@ def import_tensorrt(module: str = MODULE) -> Any:
     """Import a TensorRT module.
 
     Raises:
-        EngineUnavailable: It is not installed, or libraries of it are missing.
+        BackendUnavailable: It is not installed, or libraries of it are missing.
     """
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.split(".")[0] != module:
-            raise EngineUnavailable(
+            raise BackendUnavailable(
                 f"{module} cannot be imported (it needs {error.name})", _INSTALL_TENSORRT
             ) from None
-        raise EngineUnavailable(f"{module} is not installed", _INSTALL_TENSORRT) from None
+        raise BackendUnavailable(f"{module} is not installed", _INSTALL_TENSORRT) from None
     except (ImportError, OSError) as error:
         words = " ".join(str(error).split())
-        raise EngineUnavailable(
+        raise BackendUnavailable(
             f"{module} cannot be imported ({words})",
             "install the libraries of the same TensorRT version beside it",
         ) from None
@@ -161,7 +161,7 @@ def capabilities(module: str = MODULE) -> Capabilities:
     """Return what was found out once in this process; a failure is asked about again.
 
     Raises:
-        EngineUnavailable: TensorRT cannot be used here.
+        BackendUnavailable: TensorRT cannot be used here.
     """
     return _remembered(module)
 

@@ -25,11 +25,19 @@ from ...parsers.inference.trtexec import (
     version_in,
 )
 from ..base import SYSTEM_CLOCK, Clock
-from .base import EngineUnavailable
+from .base import BUILD_SETTINGS, SelfTimed
 from .engine_cache import EngineCache, engine_key
-from .trtexec_build import Builder, Measuring, Said, failure, find_program, help_of, place_zero
+from .trtexec_build import (
+    DEFAULT_PROGRAM,
+    Builder,
+    Measuring,
+    Said,
+    failure,
+    find_program,
+    help_of,
+    place_zero,
+)
 
-_LANES = ("gpu", "dla0", "dla1")
 _CHUNK = 1024
 _NO_GRAPH = "without using CUDA graph"
 _DLA_GRAPH = "work of a DLA can't be captured"
@@ -42,9 +50,14 @@ _NOTES = (
 _NO_ORDER = Order(run_id="", backend="trtexec", device="gpu", model="", model_directory="")
 
 
-class Trtexec:
+class Trtexec(SelfTimed):
     """One engine, built and run by trtexec."""
 
+    devices = ("gpu", "dla0", "dla1")
+    program = DEFAULT_PROGRAM
+    install = "sudo apt install libnvinfer-bin, or name it with trtexec:"
+    settings = BUILD_SETTINGS | {"trtexec"}
+    uses_tensorrt = True
     builds = True
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -63,10 +76,7 @@ class Trtexec:
 
     def load(self, model: Path, order: Order) -> None:
         """Find trtexec, learn what it offers, and read the inputs of the model."""
-        if order.device not in _LANES:
-            raise EngineUnavailable(
-                f"trtexec has no device {order.device!r}", f"use one of {', '.join(_LANES)}"
-            )
+        self.check_device(order)
         self._order = order
         program = find_program(order.program)
         self._builder = Builder(program, help_of(program), model, order)
@@ -97,10 +107,6 @@ class Trtexec:
             }
         )
         self._check(order, self._built)
-
-    def cold_start_ns(self) -> Mapping[str, int]:
-        """Return nothing: trtexec does not tell it apart."""
-        return {}
 
     def measure(self, order: Order, stop: Event) -> Iterator[Phase | Inferences]:
         """Let trtexec warm up and measure, and tell of it once its file of times is there.
@@ -135,16 +141,9 @@ class Trtexec:
         """Return what was built, and after the run whether it was a CUDA graph."""
         return self._built
 
-    def device_peak_bytes(self) -> int | None:
-        """Return nothing: the memory is trtexec's."""
-        return None
-
     def versions(self) -> dict[str, str]:
         """Return the version of TensorRT, as trtexec tells it."""
         return {} if self._tensorrt is None else {"tensorrt": self._tensorrt}
-
-    def close(self) -> None:
-        """Do nothing: no child outlives its run."""
 
     def _build(self, parts: Mapping[str, str]) -> Built:
         """Let trtexec build, and keep what it made."""

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Literal
 
-from ...parsers.errors import Mendable, UnreadableError
+from ...parsers.errors import BackendUnavailable, Mendable, UnreadableError
 from ...parsers.inference.events import Order
 from ...parsers.inference.placement import Built, Precision, layer_types, placement_of
 from ...parsers.inference.trtexec import (
@@ -28,11 +28,10 @@ from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import Quiet
 from ..children.tied import start_tied
 from ..models.files import BUILTIN_PREFIX
-from .base import EngineUnavailable
 from .engine_cache import machine_parts, model_digest
 from .inputs import input_shape
 
-DEFAULT_PROGRAM = Path("/usr/src/tensorrt/bin/trtexec")
+DEFAULT_PROGRAM = "/usr/src/tensorrt/bin/trtexec"
 _LINES_AT_MOST = 4000
 _POLL_SECONDS = 0.1
 # A line for every ten inferences, of which there may be thousands.
@@ -77,16 +76,16 @@ def find_program(program: Sequence[str]) -> tuple[str, ...]:
         program: As ordered; empty looks where JetPack puts it, then along ``PATH``.
 
     Raises:
-        EngineUnavailable: It is not there.
+        BackendUnavailable: It is not there.
     """
     if program:
         found = shutil.which(program[0])
         asked = program[0]
     else:
         found = shutil.which(DEFAULT_PROGRAM) or shutil.which("trtexec")
-        asked = str(DEFAULT_PROGRAM)
+        asked = DEFAULT_PROGRAM
     if found is None:
-        raise EngineUnavailable(
+        raise BackendUnavailable(
             f"there is no trtexec at {asked}",
             "apt install libnvinfer-bin, or give its path as trtexec: in the workload",
         )
@@ -195,12 +194,12 @@ def help_of(program: Sequence[str]) -> str:
     """Return the help text of trtexec.
 
     Raises:
-        EngineUnavailable: It does not start, or what it prints is no help of trtexec's.
+        BackendUnavailable: It does not start, or what it prints is no help of trtexec's.
     """
     said = run([*program, "--help"])
     text = "\n".join(said.lines)
     if said.returncode != 0 or "--onnx" not in text:
-        raise EngineUnavailable(
+        raise BackendUnavailable(
             f"{program[0]} does not answer --help as trtexec does ({said.reason})",
             "install TensorRT whole, or give the path of trtexec as trtexec: in the workload",
         )
@@ -217,12 +216,12 @@ def failure(doing: str, said: Said, argv: Sequence[str]) -> Mendable:
     """
     reason = said.reason
     if "Cannot create DLA engine" in reason:
-        return EngineUnavailable(
+        return BackendUnavailable(
             f"trtexec finds no such DLA ({reason})",
             "use device: gpu, or a board whose TensorRT supports its DLA",
         )
     if any(sign in line.lower() for line in said.lines for sign in _NO_CUDA):
-        return EngineUnavailable(f"trtexec finds no GPU ({reason})", _MEND_CUDA)
+        return BackendUnavailable(f"trtexec finds no GPU ({reason})", _MEND_CUDA)
     return Mendable(f"trtexec could not {doing} it ({reason})", f"try: {' '.join(argv)}")
 
 
@@ -328,7 +327,7 @@ class Builder:
             part: Where it is to write the engine; nothing is left there.
 
         Raises:
-            Mendable: It could not; ``EngineUnavailable`` for what this machine lacks.
+            Mendable: It could not; ``BackendUnavailable`` for what this machine lacks.
         """
         order, wanted = self._order, self.wanted(self._order)
         with TemporaryDirectory(prefix="tegrascope-") as folder:

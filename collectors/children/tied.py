@@ -13,9 +13,8 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import BackendUnavailable, Mendable
 from ...parsers.records import Record
-from ..backends.base import EngineUnavailable
 from .process import LineChild
 
 # A program may run for minutes, and the worker be killed meanwhile: Linux is asked to end the
@@ -44,11 +43,11 @@ def find_executable(name: str) -> Path:
     """Return the full path of a program.
 
     Raises:
-        EngineUnavailable: It is not there, or may not be executed.
+        BackendUnavailable: It is not there, or may not be executed.
     """
     found = shutil.which(Path(name).expanduser())
     if found is None:
-        raise EngineUnavailable(
+        raise BackendUnavailable(
             f"there is no program {name}", "install it, or give its full path as command:"
         )
     return Path(found).absolute()

@@ -1,16 +1,23 @@
 """Samples of a desktop or server GPU, as the NVML reader prints them."""
 
+import re
 import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from pydantic import Field, field_validator
 
 from ...parsers.errors import ParseError
 from ...parsers.nvml.lines import GpuFacts, GpuSample, parse_nvml_line
 from ...parsers.records import Sample
 from ..base import SYSTEM_CLOCK, Clock, LineSource, Stamped
-from ..lines.collector import About, LineCollector
+from ..lines.collector import About, LineCollector, Opening, SourceSettings
 from ..lines.program import ProcessSource
 
 # A driver that nothing keeps awake wakes with the first call, and takes its time.
 _SILENCE_SECONDS = 20.0
+_DRIVER = ("proc/driver/nvidia/version", "dev/nvidiactl")
+_GPU = re.compile(r"[0-9]+|(GPU|MIG)-[0-9A-Fa-f-]+", re.ASCII)
 
 
 def nvml_command(interval_seconds: float, gpu: int | str = 0) -> list[str]:
@@ -82,3 +89,31 @@ class NvmlCollector(LineCollector):
             self._throttle_events[kind] = self._throttle_events.get(kind, 0) + began
         self._throttling.update(sample.throttling)
         return sample.model_copy(update={"throttle_events": dict(self._throttle_events)})
+
+
+class NvmlSettings(SourceSettings):
+    """A desktop or server GPU of this machine."""
+
+    is_kept_alive = True
+
+    gpu: int | str = Field(0, description="index or UUID, as nvidia-smi -L lists them")
+
+    @field_validator("gpu")
+    @classmethod
+    def _names_one(cls, value: int | str) -> int | str:
+        if not _GPU.fullmatch(str(value)):
+            raise ValueError("an index like 0, or a UUID like GPU-7c1b0a52, of nvidia-smi -L")
+        return value
+
+    @classmethod
+    def is_available(cls, root: Path = Path("/")) -> bool:
+        """Return whether the package and the driver are installed."""
+        return find_spec("pynvml") is not None and any((root / file).exists() for file in _DRIVER)
+
+    def summary(self) -> str:
+        """Return which GPU is read."""
+        return f"NVML of GPU {self.gpu}"
+
+    def open(self, opening: Opening) -> NvmlCollector:
+        """Return the samples of the reader."""
+        return NvmlCollector(nvml_source(opening.interval_seconds, self.gpu, opening.clock))

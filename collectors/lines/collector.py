@@ -1,13 +1,22 @@
 """What every telemetry collector is: lines of a source become Samples, the rest is counted."""
 
+import logging
+import os
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field, field_validator
 
 from ...parsers.errors import ParseError
 from ...parsers.records import Sample
 from ...parsers.tokenizer import read_line
-from ..base import LineSource, Stamped
+from ...parsers.values import Section
+from ..base import SYSTEM_CLOCK, Clock, LineSource, Stamped
+from .program import ProcessSource
 
 MOST_REASONS = 16
 OTHER_REASON = "other"
@@ -46,7 +55,10 @@ class LineCollector(ABC):
         unparsed: How many were none, by reason: a few words, fit for a label.
         tokens_unparsed: Words inside records that were not understood.
         about: What the source said of the machine; ``None`` while it did not.
+        shows_root_more: Whether the program prints more fields when root runs it.
     """
+
+    shows_root_more = False
 
     def __init__(self, source: LineSource) -> None:
         """Prepare; the source begins with ``collect``."""
@@ -96,10 +108,79 @@ class LineCollector(ABC):
         self._unparsed[reason] = self._unparsed.get(reason, 0) + 1
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a source is opened with, next to its own settings.
+
+    Attributes:
+        interval_seconds: Nominal time between two lines.
+        is_interval_set: Whether a person chose the interval.
+        load: The ``LoadBoard`` with our own runs, for a simulated board.
+        clock: The time.
+    """
+
+    interval_seconds: float
+    is_interval_set: bool = False
+    load: object = None
+    clock: Clock = SYSTEM_CLOCK
+
+
+class SourceSettings(Section, ABC):
+    """The settings of one telemetry source. The class describes the source, and opens it.
+
+    Attributes:
+        describes_this_board: Whether the lines are of this machine's board, so that the files and
+            traces of its kernel belong to them.
+        is_kept_alive: Whether it never ends by itself while nothing is wrong.
+        is_simulated: Whether the lines are of a board that does not exist.
+        is_recorded: Whether the lines were printed before.
+    """
+
+    describes_this_board: ClassVar[bool] = False
+    is_kept_alive: ClassVar[bool] = False
+    is_simulated: ClassVar[bool] = False
+    is_recorded: ClassVar[bool] = False
+
+    @classmethod
+    def is_available(cls, root: Path = Path("/")) -> bool:  # noqa: ARG003 - of the interface
+        """Return whether the machine has it, so that it can be chosen without being named."""
+        return False
+
+    @property
+    def problem(self) -> str | None:
+        """Why the source cannot be chosen with these settings; ``None`` if it can."""
+        return None
+
+    @property
+    def file(self) -> Path | None:
+        """The file that the lines are read from, if they come from one."""
+        return None
+
+    @property
+    def board_name(self) -> str | None:
+        """The name of the board, if the settings determine it."""
+        return None
+
+    @abstractmethod
+    def summary(self) -> str:
+        """Return in a few words where the lines come from."""
+
+    @abstractmethod
+    def open(self, opening: Opening) -> LineCollector:
+        """Return what makes samples of the source.
+
+        Raises:
+            Mendable: It cannot be read.
+        """
+
+
+_LOG = logging.getLogger(__name__)
+
+
 def tegrastats_command(
     interval_seconds: float, program: Sequence[str] = ("tegrastats",)
 ) -> list[str]:
-    """Return the arguments that make tegrastats print a line an interval.
+    """Return the arguments that make tegrastats print a line per interval.
 
     >>> tegrastats_command(1.009)
     ['tegrastats', '--interval', '1009']
@@ -110,6 +191,81 @@ def tegrastats_command(
 class TegrastatsCollector(LineCollector):
     """Samples of tegrastats; the time of each is that of its line."""
 
+    def __init__(self, source: LineSource, *, shows_root_more: bool = False) -> None:
+        """Prepare; the source begins with ``collect``."""
+        super().__init__(source)
+        self.shows_root_more = shows_root_more
+
     def _read(self, line: Stamped[str]) -> Stamped[Sample]:
         # Not ``parse_line``: what that remembers is a megabyte, and lines are few here.
         return Stamped(line.monotonic_ns, line.wall_ns, read_line(line.value))
+
+
+class TegrastatsSettings(SourceSettings):
+    """The tegrastats program."""
+
+    describes_this_board = True
+    is_kept_alive = True
+
+    command: tuple[str, ...] = Field(
+        ("tegrastats",), min_length=1, description="program and arguments; --interval is added"
+    )
+    socket: Path | None = Field(
+        Path("/run/tegrascope/tegrastats.sock"),
+        description="where a privileged unit prints tegrastats; null never asks it",
+    )
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(value.split()) if isinstance(value, str) else value
+
+    @property
+    def asks_socket(self) -> bool:
+        """Whether the socket is tried first; not if the settings name only a command."""
+        named = self.model_fields_set
+        return self.socket is not None and ("socket" in named or "command" not in named)
+
+    @classmethod
+    def is_available(cls, root: Path = Path("/")) -> bool:  # noqa: ARG003 - on PATH or not
+        """Return whether the program is on ``PATH``."""
+        return shutil.which("tegrastats") is not None
+
+    def summary(self) -> str:
+        """Return the command."""
+        return " ".join(self.command)
+
+    def open(self, opening: Opening) -> TegrastatsCollector:
+        """Return the samples of the privileged unit's socket or of a child."""
+        interval, clock = opening.interval_seconds, opening.clock
+        command = tegrastats_command(interval, self.command)
+        source: LineSource
+        if self.socket is not None and self.asks_socket and os.geteuid() != 0:
+            from .socket import SocketSource
+
+            source = SocketSource(
+                self.socket,
+                command,
+                interval_seconds=interval,
+                socket_interval_seconds=_unit_interval(opening),
+                clock=clock,
+            )
+        else:
+            source = ProcessSource(command, interval_seconds=interval, clock=clock)
+        return TegrastatsCollector(source, shows_root_more=True)
+
+
+def _unit_interval(opening: Opening) -> float:
+    """Return the interval of the privileged unit; both units read one environment file."""
+    text = os.environ.get("TEGRASTATS_INTERVAL_MS", "")
+    if not (text.isascii() and text.isdigit() and int(text)):
+        return opening.interval_seconds
+    seconds = int(text) / 1000
+    if opening.is_interval_set and opening.interval_seconds != seconds:
+        _LOG.warning(
+            "telemetry.interval is %g s, but root's tegrastats prints every %g s: that is set by "
+            "TEGRASTATS_INTERVAL_MS in /etc/default/tegrascope",
+            opening.interval_seconds,
+            seconds,
+        )
+    return seconds

@@ -10,11 +10,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+from pydantic import Field, PositiveFloat
 
 from ...parsers.errors import Mendable
 from ...parsers.lexer import split_prefix
 from ..base import SYSTEM_CLOCK, Clock, Stamped, stamp
+from .collector import Opening, SourceSettings, TegrastatsCollector
 from .log_file import open_log, read_lines, unreadable
 
 LONGEST_STEP_SECONDS = 10.0
@@ -239,3 +242,39 @@ def _printed_second(text: str) -> int | None:
     except ValueError:
         return None
     return ((days * 24 + hour) * 60 + minute) * 60 + second
+
+
+class ReplaySettings(SourceSettings):
+    """A recorded log in place of this machine's telemetry."""
+
+    is_recorded = True
+
+    path: Path | None = Field(None, description="the log, plain or gzip")
+    speed: PositiveFloat | Literal["max"] = Field(1.0, description="times its own pace, or max")
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be replayed."""
+        if self.path is None:
+            return "source is replay, so replay.path must name the log"
+        return None
+
+    @property
+    def file(self) -> Path | None:
+        """The log."""
+        return self.path
+
+    def summary(self) -> str:
+        """Return which log is replayed."""
+        return f"replay of {self.path}"
+
+    def open(self, opening: Opening) -> TegrastatsCollector:
+        """Return the samples of the log."""
+        assert self.path is not None  # see ``problem``
+        source = ReplaySource(
+            self.path,
+            None if self.speed == "max" else self.speed,
+            interval_seconds=opening.interval_seconds,
+            clock=opening.clock,
+        )
+        return TegrastatsCollector(source)

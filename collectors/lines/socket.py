@@ -278,7 +278,8 @@ class SocketSource(ProcessSource):
         )
         self.is_privileged = False
         self._path = path
-        self._intervals = (interval_seconds, socket_interval_seconds)
+        self._child_interval_seconds = interval_seconds
+        self.socket_interval_seconds = socket_interval_seconds
         self._not_before_ns = clock.monotonic_ns()
         self._said: str | None = None
         self._reliefs: list[LineSocket] = []
@@ -303,12 +304,12 @@ class SocketSource(ProcessSource):
             else:
                 return self._take_over(peer)
         self.is_privileged = False
-        self.interval_seconds = self._intervals[0]
+        self.interval_seconds = self._child_interval_seconds
         return _Stopgap(self._argv, self._path, self._not_before_ns, self._reliefs, self._clock)
 
     def _take_over(self, peer: LineSocket) -> LineSocket:
         self.is_privileged, self._said = True, None
-        self.interval_seconds = self._intervals[1]
+        self.interval_seconds = self.socket_interval_seconds
         return peer
 
     def _obituary(self, why: Quiet, child: Peer) -> str:

@@ -8,9 +8,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from pydantic import Field
+
 from ...parsers.errors import Mendable
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.pipe import READ_SIZE, LineBuffer, Waker
+from .collector import Opening, SourceSettings, TegrastatsCollector
 
 REOPEN_SECONDS = 1.0
 
@@ -152,3 +155,25 @@ def _open_pipe(path: Path) -> int:
         os.close(fd)
         raise Mendable(f"{path} is no named pipe", "make one with mkfifo, or replay it as a log")
     return fd
+
+
+class StreamSettings(SourceSettings):
+    """Lines from standard input or a FIFO."""
+
+    describes_this_board = True
+
+    path: str = Field("-", description="- for standard input, else the path of a FIFO")
+
+    @property
+    def file(self) -> Path | None:
+        """The FIFO; ``None`` for standard input."""
+        return None if self.path == "-" else Path(self.path)
+
+    def summary(self) -> str:
+        """Return where the lines come from."""
+        return "standard input" if self.path == "-" else f"lines from {self.path}"
+
+    def open(self, opening: Opening) -> TegrastatsCollector:
+        """Return the samples of the lines."""
+        interval, clock = opening.interval_seconds, opening.clock
+        return TegrastatsCollector(StreamSource(self.file, interval_seconds=interval, clock=clock))

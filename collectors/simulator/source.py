@@ -3,10 +3,14 @@
 import random
 import threading
 from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from pydantic import Field, NonNegativeInt
 
 from ...parsers.errors import Mendable
 from ...parsers.render import render_line
 from ..base import SYSTEM_CLOCK, Clock, Stamped
+from ..lines.collector import Opening, SourceSettings, TegrastatsCollector
 from .board import SimulatedBoard
 from .load import LoadBoard, LoadChange
 from .models import board_model
@@ -137,3 +141,35 @@ class JumpClock:
         """Make it that time."""
         self._now_ns = max(self._now_ns, until_ns)
         return event.is_set()
+
+
+class SimulatorSettings(SourceSettings):
+    """The simulated board."""
+
+    is_simulated = True
+
+    board: Literal["agx-orin-64gb", "orin-nx-16gb", "orin-nano-8gb"] = "agx-orin-64gb"
+    privileged: bool = Field(True, description="print what tegrastats prints as root")
+    seed: NonNegativeInt = 0
+
+    @property
+    def board_name(self) -> str:
+        """The board."""
+        return self.board
+
+    def summary(self) -> str:
+        """Return which board is simulated."""
+        return f"simulated {self.board}"
+
+    def open(self, opening: Opening) -> TegrastatsCollector:
+        """Return the samples of the board under the load of ``opening``."""
+        source = SimulatorSource(
+            self.board,
+            load=opening.load if isinstance(opening.load, LoadBoard) else None,
+            interval_seconds=opening.interval_seconds,
+            privileged=self.privileged,
+            seed=self.seed,
+            most_pieces=2,  # the daemon never reads the truth of the board
+            clock=opening.clock,
+        )
+        return TegrastatsCollector(source)

@@ -22,7 +22,7 @@ from typing import BinaryIO
 from ...parsers.errors import Mendable, ParseError
 from ...parsers.inference.events import Finished, Hello, Order, Process, parse_order, render_event
 from ...parsers.records import Record
-from ..catalog import ENGINES, make_engine
+from ..catalog import BACKENDS, make_backend
 from .run_loop import Runner
 
 MPS_VARIABLE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
@@ -230,7 +230,7 @@ def _be_first_to_go() -> None:
         Path("/proc/self/oom_score_adj").write_text("500")
 
 
-def main(argv: list[str] | None = None, engines: Mapping[str, str] = ENGINES) -> int:
+def main(argv: list[str] | None = None, engines: Mapping[str, str] = BACKENDS) -> int:
     """Read orders on standard input and print run events on standard output.
 
     Started by the daemon, one for each lane; it ends with its standard input.
@@ -257,7 +257,7 @@ def main(argv: list[str] | None = None, engines: Mapping[str, str] = ENGINES) ->
     _be_first_to_go()
     outbox = Outbox(events)
     inbox = Inbox(orders_fd, signals_fd, outbox)
-    runner = Runner(lambda name: make_engine(name, engines), outbox.tell, inbox.stop)
+    runner = Runner(lambda name: make_backend(name, engines), outbox.tell, inbox.stop)
     inbox.start()
     outbox.tell(Hello(pid=os.getpid(), python=sys.version.split()[0]))
     while (order := inbox.orders.get()) is not None and not inbox.stop.is_set():

@@ -1,4 +1,4 @@
-"""One order becomes the events of one run; the engine of the last order stays loaded."""
+"""One order becomes the events of one run; the back-end of the last order stays loaded."""
 
 import gc
 import json
@@ -11,17 +11,10 @@ from statistics import median
 from threading import Event
 from typing import TypeAlias
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import BackendUnavailable, DeviceLostError, Mendable
 from ...parsers.inference.events import Ending, Finished, Loaded, Order, Phase, PhaseName
 from ...parsers.records import Record
-from ..backends.base import (
-    DeviceLostError,
-    Engine,
-    EngineUnavailable,
-    Inferring,
-    Profiled,
-    SelfTimed,
-)
+from ..backends.base import Backend, Inferring, Profiled, SelfTimed
 from ..backends.nvtx_ranges import Ranges
 from ..base import SYSTEM_CLOCK, Clock
 from ..children.tied import find_executable
@@ -40,15 +33,15 @@ class ColdStart:
         self.parts_ns: dict[str, int] = {}
         self._told: set[str] = set()
 
-    def add(self, step: str, took_ns: int, engine: Engine) -> None:
-        """Add a step, less those parts of it that the engine tells apart.
+    def add(self, step: str, took_ns: int, backend: Backend) -> None:
+        """Add a step, less those parts of it that the backend tells apart.
 
         Args:
             step: What to call the rest of it.
             took_ns: The whole of it.
-            engine: Asked which parts there were.
+            backend: Asked which parts there were.
         """
-        parts = {name: ns for name, ns in engine.cold_start_ns().items() if name not in self._told}
+        parts = {name: ns for name, ns in backend.cold_start_ns().items() if name not in self._told}
         self._told.update(parts)
         self.parts_ns.update(parts)
         # What was read from a cache was not built: its rest goes with the reading.
@@ -64,7 +57,7 @@ _WINDOW_LENGTH = 3
 _REASON_LENGTH = 400
 _PROFILED_INFERENCES = 50
 
-# What may differ between two orders that the same loaded engine can carry out.
+# What may differ between two orders that the same loaded backend can carry out.
 _OF_THE_RUN = {
     *("run_id", "warm_up_seconds", "baseline_seconds", "duration_seconds", "count"),
     *("outputs_file", "profile_file"),
@@ -87,7 +80,7 @@ class Runner:
 
     def __init__(
         self,
-        make_engine: Callable[[str], Engine],
+        make_backend: Callable[[str], Backend],
         tell: Callable[[Record], None],
         stop: Event,
         clock: Clock = SYSTEM_CLOCK,
@@ -95,16 +88,16 @@ class Runner:
         """Take what a run needs.
 
         Args:
-            make_engine: Name of a back-end to an engine without a model; imports the library.
+            make_backend: Returns the back-end of a name without a model; imports its library.
             tell: Where events go; called between inferences only.
             stop: Once set, the run in progress ends ``cancelled``.
             clock: CLOCK_MONOTONIC.
         """
-        self._make_engine = make_engine
+        self._make_backend = make_backend
         self._tell = tell
         self._stop = stop
         self._clock = clock
-        self._engine: Engine | None = None
+        self._backend: Backend | None = None
         self._identity: _Identity | None = None
         self._imported: set[str] = set()
         self._ranges = Ranges()
@@ -118,7 +111,7 @@ class Runner:
             self._carry_out(order)
         except Cancelled:
             ending, reason = "cancelled", "the worker was told to stop"
-        except EngineUnavailable as error:
+        except BackendUnavailable as error:
             ending, reason = "unavailable", _one_line(str(error))
         except Mendable as error:
             ending, reason = "failed", _one_line(str(error))
@@ -139,19 +132,19 @@ class Runner:
             self.close()
 
     def close(self) -> None:
-        """Release the engine that is loaded, if one is."""
-        engine, self._engine, self._identity = self._engine, None, None
-        if engine is not None:
+        """Release the backend that is loaded, if one is."""
+        backend, self._backend, self._identity = self._backend, None, None
+        if backend is not None:
             try:
-                engine.close()
+                backend.close()
             except Exception:
                 traceback.print_exc()
-            del engine
+            del backend
             gc.collect()
 
     def _device_peak_bytes(self) -> int | None:
         try:
-            return None if self._engine is None else self._engine.device_peak_bytes()
+            return None if self._backend is None else self._backend.device_peak_bytes()
         except Exception:  # a device that failed may fail at this too, and the run has its ending
             traceback.print_exc()
             return None
@@ -161,45 +154,45 @@ class Runner:
             raise Mendable(
                 "the order names both or neither of count and duration_seconds", "give one of them"
             )
-        engine, sha256, cold_start = self._prepare(order)
-        if isinstance(engine, Inferring):
-            self._warm_up(order, engine, cold_start)
-        self._tell_loaded(order, engine, sha256, cold_start)
+        backend, sha256, cold_start = self._prepare(order)
+        if isinstance(backend, Inferring):
+            self._warm_up(order, backend, cold_start)
+        self._tell_loaded(order, backend, sha256, cold_start)
         self._rest(order, "baseline_before")
-        if isinstance(engine, Inferring):
-            self._measure(order, engine)
-        elif isinstance(engine, SelfTimed):
-            for event in engine.measure(order, self._stop):
+        if isinstance(backend, Inferring):
+            self._measure(order, backend)
+        elif isinstance(backend, SelfTimed):
+            for event in backend.measure(order, self._stop):
                 self._tell(event)
             self._unless_stopped()
-            self._tell_loaded(order, engine, sha256, cold_start)
+            self._tell_loaded(order, backend, sha256, cold_start)
         else:
             raise TypeError(f"{order.backend} neither infers nor measures by itself")
         self._rest(order, "baseline_after")
         if order.profile_file is not None:
             self._unless_stopped()
-            _write_profile(engine, Path(order.profile_file))
+            _write_profile(backend, Path(order.profile_file))
 
     def _tell_loaded(
-        self, order: Order, engine: Engine, sha256: str, cold_start: ColdStart
+        self, order: Order, backend: Backend, sha256: str, cold_start: ColdStart
     ) -> None:
         self._tell(
             Loaded(
                 run_id=order.run_id,
                 model_sha256=sha256,
-                versions={"python": sys.version.split()[0], **engine.versions()},
+                versions={"python": sys.version.split()[0], **backend.versions()},
                 cold_start_seconds={part: ns / 1e9 for part, ns in cold_start.parts_ns.items()},
-                built=engine.built(),
+                built=backend.built(),
             )
         )
 
-    def _prepare(self, order: Order) -> tuple[Engine, str, ColdStart]:
-        """Load the model, unless it is; return the engine, the model's digest and what was cold."""
+    def _prepare(self, order: Order) -> tuple[Backend, str, ColdStart]:
+        """Load the model unless it is loaded; return back-end, digest and cold start."""
         now = self._clock.monotonic_ns
         cold_start = ColdStart()
         with self._phase(order, "load"):
             begin_ns = now()
-            engine = self._make_engine(order.backend)
+            backend = self._make_backend(order.backend)
             if order.backend not in self._imported:
                 self._imported.add(order.backend)
                 cold_start.parts_ns["import"] = now() - begin_ns
@@ -209,33 +202,33 @@ class Runner:
                 model = find_executable(next(iter(order.program), ""))
             sha256 = sha256_of(model)
             wanted = (model, sha256, order.model_dump_json(exclude=_OF_THE_RUN))
-            if self._engine is not None and self._identity == wanted:
-                return self._engine, sha256, cold_start
+            if self._backend is not None and self._identity == wanted:
+                return self._backend, sha256, cold_start
             self.close()
             self._unless_stopped()
-            self._engine, begin_ns = engine, now()
-            engine.load(model, order)
-            cold_start.add("load", now() - begin_ns, engine)
-        if engine.builds:
+            self._backend, begin_ns = backend, now()
+            backend.load(model, order)
+            cold_start.add("load", now() - begin_ns, backend)
+        if backend.builds:
             with self._phase(order, "build"):
                 self._unless_stopped()
                 begin_ns = now()
-                engine.build()
-                cold_start.add("build", now() - begin_ns, engine)
+                backend.build()
+                cold_start.add("build", now() - begin_ns, backend)
         self._identity = wanted
-        return engine, sha256, cold_start
+        return backend, sha256, cold_start
 
-    def _warm_up(self, order: Order, engine: Inferring, cold_start: ColdStart) -> None:
+    def _warm_up(self, order: Order, backend: Inferring, cold_start: ColdStart) -> None:
         """Infer until it is steady; the first inference of a freshly loaded model is told apart."""
         now = self._clock.monotonic_ns
         with self._phase(order, "warm_up"):
             begin_ns = now()
             if "load" in cold_start.parts_ns:
                 self._unless_stopped()
-                engine.infer()
-                cold_start.add("first_inference", now() - begin_ns, engine)
+                backend.infer()
+                cold_start.add("first_inference", now() - begin_ns, backend)
             if order.outputs_file is not None:
-                _write_outputs(engine, Path(order.outputs_file))
+                _write_outputs(backend, Path(order.outputs_file))
             warm_up_ns = int(order.warm_up_seconds * 1e9)
             least_ns, most_ns = begin_ns + warm_up_ns, begin_ns + _WARM_UP_PATIENCE * warm_up_ns
             medians: list[float] = []
@@ -245,7 +238,7 @@ class Runner:
             while end_ns < least_ns or (end_ns < most_ns and not is_settled(medians)):
                 self._unless_stopped()
                 start_ns = now()
-                engine.infer()
+                backend.infer()
                 end_ns = now()
                 window.append(end_ns - start_ns)
                 if end_ns >= window_end_ns and len(window) >= _WINDOW_LENGTH:
@@ -261,13 +254,13 @@ class Runner:
                 if self._clock.wait(self._stop, until_ns):
                     raise Cancelled
 
-    def _measure(self, order: Order, engine: Inferring) -> None:
+    def _measure(self, order: Order, backend: Inferring) -> None:
         """Infer back to back, and tell of it about once a second, between two inferences."""
-        infer = self._ranges.each("inference", engine.infer)
+        infer = self._ranges.each("inference", backend.infer)
         with quiet_collector(), self._phase(order, "steady") as span:
             steady = Steady(order, self._tell, self._stop, self._clock, span.begin_ns)
             try:
-                is_whole = steady.run(engine, infer)
+                is_whole = steady.run(backend, infer)
             finally:
                 span.end_ns = steady.end_ns
             if not is_whole:
@@ -298,22 +291,22 @@ class _Span:
         self.end_ns: int | None = None
 
 
-def _write_outputs(engine: Inferring, path: Path) -> None:
-    """Write what the engine gives for its inputs, whole or not at all."""
+def _write_outputs(backend: Inferring, path: Path) -> None:
+    """Write what the backend gives for its inputs, whole or not at all."""
     import numpy
 
-    engine.infer()
+    backend.infer()
     part = path.with_suffix(".part")
     with part.open("wb") as file:
-        numpy.savez(file, *(output for _, output in sorted(engine.outputs().items())))
+        numpy.savez(file, *(output for _, output in sorted(backend.outputs().items())))
     part.replace(path)
 
 
-def _write_profile(engine: Engine, path: Path) -> None:
+def _write_profile(backend: Backend, path: Path) -> None:
     """Write the time of each layer, from inferences that were watched and are in no figure."""
-    if not isinstance(engine, Profiled):
+    if not isinstance(backend, Profiled):
         raise Mendable("this back-end cannot tell the time of a layer", "leave the profile out")
-    layers = engine.profile(_PROFILED_INFERENCES)
+    layers = backend.profile(_PROFILED_INFERENCES)
     told = {"inferences": _PROFILED_INFERENCES, "layers_ns": dict(layers)}
     part = path.with_suffix(".part")
     part.write_text(json.dumps(told, indent=1), encoding="utf-8")

@@ -51,29 +51,29 @@ class Steady:
         seconds = order.duration_seconds
         self._deadline_ns = None if seconds is None else begin_ns + int(seconds * 1e9)
 
-    def run(self, engine: Inferring, infer: Callable[[], None]) -> bool:
+    def run(self, backend: Inferring, infer: Callable[[], None]) -> bool:
         """Infer until it is enough.
 
         Args:
-            engine: What infers.
+            backend: What infers.
             infer: Its call, with whatever is round it.
 
         Returns:
             False where it was stopped before.
         """
-        chunk = _Chunk(self._order.run_id, engine.stages)
+        chunk = _Chunk(self._order.run_id, backend.stages)
         try:
-            if self._order.streams > 1 and isinstance(engine, Pipelined):
-                return self._several_at_once(engine, chunk)
-            return self._one_by_one(engine, infer, chunk)
+            if self._order.streams > 1 and isinstance(backend, Pipelined):
+                return self._several_at_once(backend, chunk)
+            return self._one_by_one(backend, infer, chunk)
         finally:
             if chunk.start_ns:
                 self._tell(chunk.take())
 
-    def _one_by_one(self, engine: Inferring, infer: Callable[[], None], chunk: "_Chunk") -> bool:
+    def _one_by_one(self, backend: Inferring, infer: Callable[[], None], chunk: "_Chunk") -> bool:
         """Start each inference when the one before it is complete."""
         now, stopped, deadline_ns = self._clock.monotonic_ns, self._stopped, self._deadline_ns
-        stages = engine.stages
+        stages = backend.stages
         left = self._order.count or 0
         while not stopped():
             start_ns = now()
@@ -82,7 +82,7 @@ class Steady:
             chunk.start_ns.append(start_ns)
             chunk.latency_ns.append(end_ns - start_ns)
             if stages:
-                chunk.add_stages(engine.stages_ns())
+                chunk.add_stages(backend.stages_ns())
             self.end_ns = end_ns
             left -= 1
             if left == 0 or (deadline_ns is not None and end_ns >= deadline_ns):
@@ -91,7 +91,7 @@ class Steady:
                 self._tell_of(chunk, end_ns)
         return False
 
-    def _several_at_once(self, engine: Pipelined, chunk: "_Chunk") -> bool:
+    def _several_at_once(self, backend: Pipelined, chunk: "_Chunk") -> bool:
         """Keep every slot busy: wait for the oldest inference, then start another in its slot.
 
         The latency of each is from its start to its completion as this loop sees it, which waits
@@ -106,18 +106,18 @@ class Steady:
             while free and not is_over:
                 slot = free.popleft()
                 started_ns[slot] = now()
-                engine.submit(slot)
+                backend.submit(slot)
                 in_flight.append(slot)
                 left -= 1
                 is_over = left == 0
             slot = in_flight.popleft()
-            engine.wait(slot)
+            backend.wait(slot)
             end_ns = now()
             free.append(slot)
             chunk.start_ns.append(started_ns[slot])
             chunk.latency_ns.append(end_ns - started_ns[slot])
             if chunk.has_stages:
-                chunk.add_stages(engine.slot_stages_ns(slot))
+                chunk.add_stages(backend.slot_stages_ns(slot))
             self.end_ns = end_ns
             if not is_over:
                 cancelled = stopped()

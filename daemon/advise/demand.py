@@ -8,7 +8,7 @@ from pydantic import PositiveFloat
 
 from ...parsers.errors import Misused
 from ...parsers.records import Record
-from ..settings.config import read_duration
+from ...parsers.values import read_duration
 from .search import MOST_TASKS
 
 

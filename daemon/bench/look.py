@@ -11,7 +11,7 @@ from .lanes import Lanes
 from .measured import Status
 from .outputs import check_outputs
 from .result import BenchSettings, OutputCheck
-from .workload import LOOK_SECONDS, look, reference_of, workload_of
+from .workload import LOOK_SECONDS, REFERENCE, look, reference_of, workload_of
 
 # Where the machine is to tell, these are tried, and the CPU where it has neither.
 TRIED: tuple[Device, ...] = ("gpu", "dla0")
@@ -67,7 +67,7 @@ def look_at(
 
         def look_on(device: Device) -> Look:
             workload = workload_of(settings, model, device)
-            say(f"{model} on {device}: {workload.engine} loads or builds it")
+            say(f"{model} on {device}: {workload.backend_in_force} loads or builds it")
             outputs = directory / f"{device}.npz"
             flown = lanes.fly(look(workload), device, LOOK_SECONDS, outputs)
             seen = Look(workload, flown.report, flown.status, flown.report.reason)
@@ -77,7 +77,7 @@ def look_at(
                 seen.outputs = OutputCheck(verdict="unchecked", reason=why_none)
             else:
                 seen.outputs = check_outputs(reference, outputs, flown.report.built)
-                is_reference = workload.engine == "onnxruntime" and not settings.is_simulated
+                is_reference = workload.backend_in_force == REFERENCE and not settings.is_simulated
                 if is_reference and seen.outputs.verdict == "good":
                     seen.outputs = OutputCheck(verdict="reference")
             return seen

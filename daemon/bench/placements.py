@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
 from typing import TypeAlias
 
+from ...collectors.catalog import find_backend
 from ...parsers.errors import Misused
 from ..measure.run_report import Device
 from .contention_result import Placed
@@ -91,8 +92,8 @@ def must_be_possible(settings: BenchSettings) -> None:
         raise Misused(
             "--contention was given a model twice", "give the second as a copy of its file"
         )
-    if settings.backend == "trtexec":
+    if settings.backend and find_backend(settings.backend).is_self_timed:
         raise Misused(
-            "trtexec times itself, and can't be held in step with others",
+            f"{settings.backend} times itself, and can't be held in step with others",
             "leave --backend out, or say --backend tensorrt",
         )

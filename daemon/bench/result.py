@@ -8,7 +8,7 @@ from ...parsers.inference.events import Process, StageName
 from ...parsers.inference.placement import Built, Fallback, PlacementVerdict, Precision
 from ...parsers.records import Ratio, Record
 from ..measure.run_report import Device, Distribution, Environment, Interval, RunReport
-from ..settings.config import Backend
+from ..settings.config import BackendName
 from .contention_result import Contention
 from .measured import BenchFlag, Figure, Status
 
@@ -94,7 +94,7 @@ class AcceleratorResult(Record):
     """
 
     device: Device
-    backend: Backend
+    backend: BackendName
     status: Status
     reason: str | None = None
     outputs: OutputCheck | None = None
@@ -223,7 +223,7 @@ class BenchSettings(Record):
 
     models: tuple[str, ...]
     devices: tuple[Device, ...] | None = None
-    backend: Backend | None = None
+    backend: BackendName | None = None
     precision: Precision | None = None
     batch: PositiveInt = 1
     streams: PositiveInt = 1

@@ -130,7 +130,7 @@ class Bench:
         counted = good[-self._plan.least :]
         return Entry(
             device=device,
-            backend=seen.workload.engine,
+            backend=seen.workload.backend_in_force,
             status=seen.status,
             reason=seen.reason,
             look=seen.report,

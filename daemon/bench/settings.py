@@ -1,15 +1,13 @@
 """What a bench is asked for, from its arguments and from what this machine has."""
 
 import argparse
-import shutil
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import get_args
 
 from pydantic import ValidationError
 
 from ...collectors.board.boards import RailRule
+from ...collectors.catalog import SIMULATED_SOURCE, available_source, is_played
 from ...collectors.models.files import BUILTIN_MODELS, BUILTIN_PREFIX
 from ...parsers.errors import Mendable, Misused
 from ...parsers.inference.events import Process
@@ -22,7 +20,6 @@ from .result import BenchSettings
 INTERVAL_SECONDS = 0.103
 SHORTEST_SECONDS, ENOUGH_SAMPLES = 15.0, 130
 BASELINE_SECONDS, WARM_UP_SECONDS = 8.0, 1.0
-_DRIVER = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"))
 _NO_TELEMETRY = (
     "neither tegrastats nor NVML is here; on a Jetson put tegrastats on PATH, with another NVIDIA"
     " GPU pip install 'tegrascope[nvml]'"
@@ -81,11 +78,12 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         telemetry=None if telemetry is None else telemetry.source,
         is_simulated=arguments.simulate,
     )
-    played = [device for device in settings.devices or () if device != "cpu"]
-    if settings.backend == "onnxruntime" and played and not settings.is_simulated:
+    name = settings.backend or ""
+    played = [device for device in settings.devices or () if is_played(name, device)]
+    if played and not settings.is_simulated:
         raise Misused(
-            f"onnxruntime runs on the CPU and is no {played[0]}",
-            "say --on cpu, or --simulate to let it play one",
+            f"{name} does not run on {played[0]}",
+            "leave --backend out, or say --simulate to let it play one",
         )
     if settings.contention:
         must_be_possible(settings)
@@ -111,31 +109,17 @@ def _telemetry(
     if arguments.config is not None:
         config = load_config(arguments.config)
         return config.telemetry, config.board, None
-    name = "simulator" if arguments.simulate else arguments.telemetry or _found()
+    name = SIMULATED_SOURCE if arguments.simulate else arguments.telemetry or available_source()
     if name is None:
         return None, None, _NO_TELEMETRY
     if name == "none":
         return None, None, "asked for with --telemetry none"
     try:
         made = Telemetry.model_validate({"source": name, "interval": INTERVAL_SECONDS})
-    except ValidationError:
-        raise Mendable(
-            f"there is no telemetry source {name}", f"use one of {', '.join(_sources())}"
-        ) from None
+    except ValidationError as error:
+        problem = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+        raise Mendable(f"--telemetry {name}: {problem}", "give its settings with -c FILE") from None
     return made, None, None
-
-
-def _found() -> str | None:
-    """Return the source that this machine has."""
-    if shutil.which("tegrastats") is not None:
-        return "tegrastats"
-    if find_spec("pynvml") is not None and any(map(Path.exists, _DRIVER)):
-        return "nvml"
-    return None
-
-
-def _sources() -> tuple[str, ...]:
-    return get_args(Telemetry.model_fields["source"].annotation)
 
 
 def _must_exist(model: str) -> None:

@@ -8,7 +8,7 @@ from itertools import chain
 
 from ..measure.run_report import Device, RunReport
 from ..measure.run_trace import distribution
-from ..settings.config import Backend
+from ..settings.config import BackendName
 from .checks import check_all
 from .goals import GOALS, decide
 from .measured import BenchFlag, Figure, Status
@@ -47,7 +47,7 @@ class Entry:
     """
 
     device: Device
-    backend: Backend
+    backend: BackendName
     status: Status
     reason: str | None
     look: RunReport

@@ -3,12 +3,13 @@
 import re
 from pathlib import Path
 
+from ...collectors.catalog import REFERENCE_BACKEND
 from ...collectors.models.files import BUILTIN_PREFIX
 from ..measure.run_report import Device
-from ..settings.config import Backend, Workload
+from ..settings.config import Workload
 from .result import BenchSettings
 
-REFERENCE: Backend = "onnxruntime"
+REFERENCE = REFERENCE_BACKEND
 # A first look builds the engine; on a small board that takes its time.
 LOOK_SECONDS = 3600.0
 

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from ...collectors.catalog import BACKENDS, PROGRAM_BACKEND, SOURCES
 from .common import Commands, add_command, add_state_dir, cpus, devices, positive, positive_seconds
 
 
@@ -29,7 +30,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--backend",
-        choices=("tensorrt", "trtexec", "onnxruntime"),
+        choices=[name for name in BACKENDS if name != PROGRAM_BACKEND],
         help="default: tensorrt on gpu and DLA, onnxruntime on cpu",
     )
     parser.add_argument(
@@ -77,7 +78,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--telemetry",
-        choices=("tegrastats", "nvml", "simulator", "none"),
+        choices=(*SOURCES, "none"),
         help="default: tegrastats, else nvml, else none",
     )
     parser.add_argument(

@@ -229,7 +229,7 @@ def _devices(text: str) -> list[str]:
 
 def _duration(text: str) -> float:
     """Read ``30d`` as seconds."""
-    from ..settings.config import read_duration
+    from ...parsers.values import read_duration
 
     try:
         return float(str(read_duration(text)))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
-from .findings import Board, Finding, Patient
+from .findings import Board, Finding, Patient, uses_tensorrt
 
 _MODE = re.compile(r"pmode:\s*(\d+)")
 _NAMED = re.compile(r"<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)\s*>")
@@ -214,7 +214,7 @@ def read_meminfo(text: str) -> dict[str, int]:
 def _largest_model(patient: Patient) -> int:
     sizes = [0]
     for workload in patient.config.workloads:
-        if workload.engine in ("tensorrt", "trtexec") and workload.model:
+        if uses_tensorrt(workload) and workload.model:
             path = patient.machine.at(str(patient.state_dir / workload.model))
             if path.is_file():
                 sizes.append(path.stat().st_size)

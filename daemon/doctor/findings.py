@@ -10,8 +10,9 @@ from typing import Literal
 
 from ...collectors.backends.tensorrt_probe import Capabilities, probe
 from ...collectors.board.machine import Machine
+from ...collectors.catalog import find_backend
 from ...parsers.records import Record
-from ..settings.config import Config
+from ..settings.config import Config, Workload
 
 # By the part number in the device tree's `compatible`: the name, and the DLA cores of a module
 # with no core fused off. The first pattern that is found applies.
@@ -216,9 +217,14 @@ class Patient:
     @property
     def wants_tensorrt(self) -> bool:
         """Whether a configured workload runs on TensorRT."""
-        return any(one.engine in ("tensorrt", "trtexec") for one in self.config.workloads)
+        return any(map(uses_tensorrt, self.config.workloads))
 
     @property
     def wants_dla(self) -> bool:
         """Whether a configured workload runs on a DLA."""
         return any(one.device.startswith("dla") for one in self.config.workloads)
+
+
+def uses_tensorrt(workload: Workload) -> bool:
+    """Return whether a workload runs on TensorRT."""
+    return not workload.is_window and find_backend(workload.backend_in_force).uses_tensorrt

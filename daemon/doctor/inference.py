@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...collectors.backends.tensorrt_probe import Capabilities
 from ...collectors.board.machine import Machine
+from ...collectors.catalog import find_backend
 from ..settings.config import Workload
 from .findings import Board, Finding, Patient
 
@@ -253,9 +254,6 @@ def judge_onnxruntime(version: str | None) -> Finding:
     )
 
 
-_MEND_ONNXRUNTIME = "pip install 'tegrascope[onnx]'"
-
-
 def check_workloads(patient: Patient) -> Iterator[Finding]:
     """Validate the configuration file, then look for what each workload needs."""
     yield judge_config(patient)
@@ -301,12 +299,13 @@ def judge_config(patient: Patient) -> Finding:
 
 def _check_workload(patient: Patient, workload: Workload) -> Finding:
     lack = _what_lacks(patient, workload)
-    facts = {"workload": workload.name, "device": workload.device, "backend": workload.engine}
+    backend = workload.backend_in_force
+    facts = {"workload": workload.name, "device": workload.device, "backend": backend}
     if lack is None:
         return Finding(
             check="workload",
             level="good",
-            said=f"{workload.name} can run: {workload.engine} on {workload.device}",
+            said=f"{workload.name} can run: {backend} on {workload.device}",
             facts=facts,
         )
     said, mend = lack
@@ -330,17 +329,20 @@ def _what_lacks(patient: Patient, workload: Workload) -> tuple[str, str] | None:
     model = workload.model or ""
     if not model.startswith("builtin:") and not _is_readable(machine, patient, model):
         return f"{model} cannot be read", f"ls -l {model}; a path is best absolute"
-    if workload.engine == "onnxruntime":
-        names = ("onnxruntime", "onnxruntime-gpu")
-        return None if any(map(machine.package, names)) else ("no onnxruntime", _MEND_ONNXRUNTIME)
-    if workload.engine == "trtexec":
-        path = workload.trtexec or TRTEXEC
+    backend = find_backend(workload.backend_in_force)
+    if backend.program is not None:
+        path = workload.trtexec or backend.program
         if machine.which(path) is None:
-            return f"no {path}", "sudo apt install libnvinfer-bin, or name it with trtexec:"
+            return f"no {path}", backend.install
         if workload.device.startswith("dla") and patient.board.dla_cores == 0:
             return f"{patient.board.module} has no DLA", "device: gpu"
         return None
-    return _what_tensorrt_lacks(patient, workload)
+    if backend.uses_tensorrt:
+        # The probe finds libraries that no package manager lists.
+        return _what_tensorrt_lacks(patient, workload)
+    if backend.packages and not any(map(machine.package, backend.packages)):
+        return f"no {backend.packages[0]}", backend.install
+    return None
 
 
 def _what_tensorrt_lacks(patient: Patient, workload: Workload) -> tuple[str, str] | None:

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from ...collectors.board.boards import RailRule, find_rail_rule
 from ...collectors.board.machine import Machine
-from ...collectors.lines.collector import tegrastats_command
+from ...collectors.gpu.nvml import NvmlSettings
+from ...collectors.lines.collector import TegrastatsSettings, tegrastats_command
 from ...parsers.errors import ParseError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
@@ -18,20 +19,22 @@ _NVML_SECONDS = 15.0
 
 def check_telemetry(patient: Patient) -> Iterator[Finding]:
     """Look at what ``telemetry.source`` names; tegrastats is run for a moment."""
-    source = patient.config.telemetry.source
-    if source == "tegrastats":
-        yield from _check_tegrastats(patient)
-    elif source == "nvml":
-        yield _check_nvml(patient)
-    elif source == "simulator":
+    telemetry = patient.config.telemetry
+    settings = telemetry.settings
+    if isinstance(settings, TegrastatsSettings):
+        yield from _check_tegrastats(patient, settings)
+    elif isinstance(settings, NvmlSettings):
+        yield _check_nvml(patient, str(settings.gpu))
+    elif settings.is_simulated:
         yield Finding(check="telemetry", level="note", said="telemetry is simulated, as configured")
+    elif settings.file is not None:
+        yield _check_file(patient.machine, str(settings.file), telemetry.source)
     else:
-        yield _check_file(patient)
+        yield Finding(check="telemetry", level="note", said=f"telemetry is {settings.summary()}")
 
 
-def _check_tegrastats(patient: Patient) -> Iterator[Finding]:
+def _check_tegrastats(patient: Patient, settings: TegrastatsSettings) -> Iterator[Finding]:
     machine, board = patient.machine, patient.board
-    settings = patient.config.telemetry.tegrastats
     program = settings.command
     path = machine.which(program[0])
     socket = look_at_socket(machine, TEGRASTATS, settings.socket, check="socket")
@@ -200,10 +203,9 @@ def judge_rails(sample: Sample, configured: RailRule | None) -> Finding:
     )
 
 
-def _check_nvml(patient: Patient) -> Finding:
+def _check_nvml(patient: Patient, gpu: str) -> Finding:
     import sys
 
-    gpu = str(patient.config.telemetry.nvml.gpu)
     told = patient.machine.run(
         (
             *(sys.executable, "-m", "tegrascope.collectors.gpu.reader"),
@@ -222,17 +224,13 @@ def _check_nvml(patient: Patient) -> Finding:
     )
 
 
-def _check_file(patient: Patient) -> Finding:
-    telemetry = patient.config.telemetry
-    path = str(telemetry.replay.path if telemetry.source == "replay" else telemetry.stream.path)
-    if path == "-":
-        return Finding(check="telemetry", level="note", said="telemetry is standard input")
-    if not _may_read(patient.machine, path):
+def _check_file(machine: Machine, path: str, source: str) -> Finding:
+    if not _may_read(machine, path):
         return Finding(
             check="telemetry",
             level="missing",
             said=f"{path} cannot be read",
-            mend=f"ls -l {path}, or name another under telemetry.{telemetry.source}.path",
+            mend=f"ls -l {path}, or name another under telemetry.{source}.path",
             stops=True,
         )
     return Finding(check="telemetry", level="good", said=f"telemetry is {path}")

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...collectors.board.boards import RailRule
+from ...collectors.catalog import is_played
 from .dla import InFlight, foreign_dla_activity
 from .energy import interval_ns
 from .energy_report import measure_energy
@@ -134,7 +135,7 @@ def _raised(
 
 def _displaced(trace: RunTrace, cut: Cut, window: Span, environment: Environment) -> set[Flag]:
     """Return flags for work that ran elsewhere than requested."""
-    if environment.simulated or trace.backend == "onnxruntime":
+    if environment.simulated or is_played(trace.backend, trace.device):
         return set()
     placement = None if trace.built is None else trace.built.placement
     was_on = dla_was_on(cut, window, trace.device)

@@ -7,8 +7,8 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from ...parsers.inference.events import PhaseName, Process, StageName
 from ...parsers.inference.placement import Built
 from ...parsers.records import Ratio, Record
+from ...parsers.values import Device as Device
 
-Device = Literal["gpu", "dla0", "dla1", "cpu", "external"]
 Outcome = Literal["ok", "failed", "timeout", "skipped", "cancelled"]
 Flag = Literal[
     "insufficient_samples",

@@ -105,14 +105,7 @@ def first_screen(service: Service, state_dir: os.PathLike[str]) -> list[str]:
 
 
 def _telemetry(telemetry: Telemetry) -> str:
-    what = {
-        "tegrastats": " ".join(telemetry.tegrastats.command),
-        "nvml": f"NVML of GPU {telemetry.nvml.gpu}",
-        "replay": f"replay of {telemetry.replay.path}",
-        "stream": f"lines from {telemetry.stream.path}",
-        "simulator": f"simulated {telemetry.simulator.board}",
-    }[telemetry.source]
-    return f"{what}, every {telemetry.interval:g} s"
+    return f"{telemetry.settings.summary()}, every {telemetry.interval:g} s"
 
 
 def _workload(workload: Workload) -> str:
@@ -123,4 +116,4 @@ def _workload(workload: Workload) -> str:
         when = f"cron {workload.cron}"
     else:
         when = "marked by its application" if workload.is_window else "on demand"
-    return f"{workload.name} · {workload.device} · {workload.engine} · {when}"
+    return f"{workload.name} · {workload.device} · {workload.backend_in_force} · {when}"

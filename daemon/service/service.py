@@ -57,8 +57,6 @@ _RETRY_NS = 5 * 1_000_000_000
 _FACTS_NS = 10 * 1_000_000_000
 # A wall clock may be set at any time, so cron is looked at this often at least.
 _LOOK_NS = 10 * 1_000_000_000
-# Sources that are kept alive; any other may end by itself, and nothing is wrong then.
-_KEPT_ALIVE = ("tegrastats", "nvml")
 
 
 class Service:
@@ -308,7 +306,7 @@ class Service:
         return None
 
     def _look_after_watchdog(self) -> None:
-        kept_alive = self.config.telemetry.source in _KEPT_ALIVE
+        kept_alive = self.config.telemetry.settings.is_kept_alive
         self._watchdog.look(
             self._clock.monotonic_ns(),
             telemetry=self._telemetry_problem() if kept_alive else None,

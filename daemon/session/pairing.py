@@ -130,7 +130,7 @@ class Flight:
         self.trace = RunTrace(
             run_id=job.run_id,
             workload=job.workload.name,
-            backend=job.workload.engine,
+            backend=job.workload.backend_in_force,
             device=job.workload.device,
             started_ns=started_ns,
             started_wall_ns=shared.clock.wall_ns(),
@@ -220,7 +220,7 @@ def make_order(job: Job, model_directory: Path, engine_directory: Path) -> Order
     workload = job.workload
     return Order(
         run_id=job.run_id,
-        backend=workload.engine,
+        backend=workload.backend_in_force,
         device=workload.device,
         model=workload.model or "",
         model_directory=str(model_directory.absolute()),

@@ -1,11 +1,5 @@
-"""From settings to a source of lines.
+"""From settings to a source of lines and its companions."""
 
-Each kind of source is imported where it is asked for: a daemon has one of them, and its memory is
-counted.
-"""
-
-import logging
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from platform import python_version
@@ -13,13 +7,11 @@ from platform import python_version
 from ... import __version__
 from ...collectors.base import Clock, Companion, LineSource
 from ...collectors.board.facts import is_tegra, read_board_facts
-from ...collectors.lines.collector import LineCollector, TegrastatsCollector, tegrastats_command
+from ...collectors.lines.collector import LineCollector, Opening
 from ...collectors.lines.program import ProcessSource
 from ...collectors.simulator.load import LoadBoard
 from ..measure.run_report import Environment
 from ..settings.config import Config, Telemetry
-
-_LOG = logging.getLogger(__name__)
 
 
 def open_telemetry(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineCollector:
@@ -27,94 +19,20 @@ def open_telemetry(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineC
 
     Args:
         telemetry: The settings.
-        load: Our own runs, for the simulated board.
+        load: Our own runs, for a simulated board.
         clock: The time.
 
     Raises:
-        Mendable: The recorded log or the pipe can't be read.
+        Mendable: The source cannot be read.
     """
-    source = open_source(telemetry, load, clock)
-    if telemetry.source == "nvml":
-        from ...collectors.gpu.nvml import NvmlCollector
-
-        return NvmlCollector(source)
-    return TegrastatsCollector(source)
-
-
-def open_source(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineSource:
-    """Return the source that ``telemetry:`` names.
-
-    Args:
-        telemetry: The settings.
-        load: Our own runs, for the simulated board.
-        clock: The time.
-
-    Raises:
-        Mendable: The recorded log or the pipe can't be read.
-    """
-    if telemetry.source == "replay":
-        from ...collectors.lines.replay import ReplaySource
-
-        assert telemetry.replay.path is not None  # the settings see to it
-        speed = telemetry.replay.speed
-        return ReplaySource(
-            telemetry.replay.path,
-            None if speed == "max" else speed,
-            interval_seconds=telemetry.interval,
-            clock=clock,
-        )
-    if telemetry.source == "stream":
-        from ...collectors.lines.stream import StreamSource
-
-        path = telemetry.stream.path
-        return StreamSource(
-            None if path == "-" else Path(path), interval_seconds=telemetry.interval, clock=clock
-        )
-    if telemetry.source == "simulator":
-        from ...collectors.simulator.source import SimulatorSource
-
-        return SimulatorSource(
-            telemetry.simulator.board,
-            load=load,
-            interval_seconds=telemetry.interval,
-            privileged=telemetry.simulator.privileged,
-            seed=telemetry.simulator.seed,
-            most_pieces=2,  # nobody here asks the board for its truth
-            clock=clock,
-        )
-    if telemetry.source == "nvml":
-        from ...collectors.gpu.nvml import nvml_source
-
-        return nvml_source(telemetry.interval, telemetry.nvml.gpu, clock)
-    command = tegrastats_command(telemetry.interval, telemetry.tegrastats.command)
-    socket = telemetry.tegrastats.socket
-    if socket is not None and telemetry.tegrastats.asks_socket and os.geteuid() != 0:
-        from ...collectors.lines.socket import SocketSource
-
-        return SocketSource(
-            socket,
-            command,
-            interval_seconds=telemetry.interval,
-            socket_interval_seconds=_unit_interval(telemetry),
-            clock=clock,
-        )
-    return ProcessSource(command, interval_seconds=telemetry.interval, clock=clock)
-
-
-def _unit_interval(telemetry: Telemetry) -> float:
-    """Return the interval that the privileged unit has from the same environment file as we."""
-    text = os.environ.get("TEGRASTATS_INTERVAL_MS", "")
-    if not (text.isascii() and text.isdigit() and int(text)):
-        return telemetry.interval
-    seconds = int(text) / 1000
-    if "interval" in telemetry.model_fields_set and telemetry.interval != seconds:
-        _LOG.warning(
-            "telemetry.interval is %g s, but root's tegrastats prints every %g s: that is set by "
-            "TEGRASTATS_INTERVAL_MS in /etc/default/tegrascope",
+    return telemetry.settings.open(
+        Opening(
             telemetry.interval,
-            seconds,
+            is_interval_set="interval" in telemetry.model_fields_set,
+            load=load,
+            clock=clock,
         )
-    return seconds
+    )
 
 
 def board_root(telemetry: Telemetry) -> Path | None:
@@ -127,7 +45,7 @@ def board_root(telemetry: Telemetry) -> Path | None:
         ``None`` where the lines are of another machine, where this is no Jetson and nobody says
         otherwise, and where nothing is to be read.
     """
-    if telemetry.source not in ("tegrastats", "stream") or telemetry.sysfs is False:
+    if not telemetry.settings.describes_this_board or telemetry.sysfs is False:
         return None
     if telemetry.sysfs == "auto":
         return Path("/") if is_tegra() else None
@@ -148,7 +66,7 @@ def open_companions(telemetry: Telemetry, clock: Clock) -> list[Companion]:
 
         companions.append(SysfsCompanion(root, clock=clock))
     # Beside the lines of another machine the trace of this one says nothing.
-    if telemetry.source in ("tegrastats", "stream") and telemetry.dla_trace.is_asked_for:
+    if telemetry.settings.describes_this_board and telemetry.dla_trace.is_asked_for:
         companions.append(_dla_trace(telemetry, clock))
     return companions
 
@@ -202,11 +120,8 @@ def environment_of(config: Config, is_live: bool) -> Environment:
         config: In force.
         is_live: False where the telemetry does not describe this machine now.
     """
-    board = None  # told by the rails, once there are any
-    if config.board is not None:
-        board = config.board.name
-    elif config.telemetry.source == "simulator":
-        board = config.telemetry.simulator.board
+    # Without either, the rails identify the board later.
+    board = config.board.name if config.board else config.telemetry.settings.board_name
     environment = Environment(
         board=board,
         telemetry_source=config.telemetry.source,

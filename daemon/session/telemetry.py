@@ -210,6 +210,6 @@ class TelemetryFeed:
         )
 
     def _lacks_root(self) -> bool | None:
-        if self._latest is None or self._collector.source.name != "tegrastats":
+        if self._latest is None or not self._collector.shows_root_more:
             return None
         return not has_root_fields(self._latest.value)

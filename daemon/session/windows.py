@@ -340,7 +340,7 @@ class WindowKeeper:
         return RunTrace(
             run_id=new_run_id(),
             workload=workload.name,
-            backend=workload.engine,
+            backend=workload.backend_in_force,
             device=workload.device,
             started_ns=begin_ns,
             started_wall_ns=max(0, self._shared.clock.wall_ns() - (now_ns - begin_ns)),

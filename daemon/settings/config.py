@@ -1,30 +1,41 @@
 """The settings, key by key; every key has a default, and one that is not here is an error."""
 
-import re
 import shlex
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cronsim import CronSim, CronSimError
 from pydantic import (
+    AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
-    NonNegativeFloat,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    create_model,
     field_validator,
     model_validator,
 )
 
 from ...collectors.board.boards import RailRule
+from ...collectors.catalog import (
+    BACKENDS,
+    DEFAULT_SOURCE,
+    PROGRAM_BACKEND,
+    SIMULATED_SOURCE,
+    SOURCES,
+    WINDOW,
+    default_backend,
+    find_backend,
+    is_played,
+    source_settings,
+)
 from ...collectors.dla.tasks import COUNTER_HERTZ
+from ...collectors.lines.collector import SourceSettings
 from ...parsers.inference.events import Process
 from ...parsers.inference.placement import Fallback, Precision
-from ..measure.run_report import Device
+from ...parsers.values import Device, PositiveSeconds, Seconds, Section
 
 Dla = Literal["dla0", "dla1"]
 
@@ -50,34 +61,6 @@ class Limits(BaseModel):
         return value
 
 
-Backend = Literal["command", "onnxruntime", "tensorrt", "trtexec", "window"]
-
-_GPU = re.compile(r"[0-9]+|(GPU|MIG)-[0-9A-Fa-f-]+", re.ASCII)
-_DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?\s*", re.ASCII)
-_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
-
-
-def read_duration(value: object) -> object:
-    """Read ``90``, ``90s``, ``1.5m``, ``2h`` or ``7d`` as seconds.
-
-    Raises:
-        ValueError: It is text of another form.
-
-    >>> read_duration("1.5m")
-    90.0
-    """
-    if not isinstance(value, str):
-        return value
-    found = _DURATION.fullmatch(value)
-    if found is None:
-        raise ValueError("a duration is a number of seconds, or like 500ms, 30s, 5m, 2h, 7d")
-    return float(found[1]) * _UNIT_SECONDS[found[2]]
-
-
-Seconds = Annotated[NonNegativeFloat, BeforeValidator(read_duration)]
-PositiveSeconds = Annotated[PositiveFloat, BeforeValidator(read_duration)]
-
-
 # What an application decides that marks its own inference; the other keys are of our own runs.
 _OF_A_WINDOW = frozenset({"name", "backend", "device", "batch", "timeout"})
 # The telemetry in memory reaches back no further, so a longer window could not be paired.
@@ -85,69 +68,6 @@ _LONGEST_WINDOW_SECONDS = 3600.0
 
 # Rule 10 of how numbers are made: a shorter steady phase has no energy per inference.
 _FEWEST_SECONDS, _FEWEST_SAMPLES = 10.0, 110
-
-
-class Section(BaseModel):
-    """Base of all settings: immutable, and a key that is not declared is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Tegrastats(Section):
-    """The tegrastats program."""
-
-    command: tuple[str, ...] = Field(
-        ("tegrastats",), min_length=1, description="program and arguments; --interval is added"
-    )
-    socket: Path | None = Field(
-        Path("/run/tegrascope/tegrastats.sock"),
-        description="where a privileged unit prints tegrastats; null never asks it",
-    )
-
-    @field_validator("command", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        return tuple(value.split()) if isinstance(value, str) else value
-
-    @property
-    def asks_socket(self) -> bool:
-        """Whether the socket comes first; a command of one's own alone says that it does not."""
-        named = self.model_fields_set
-        return self.socket is not None and ("socket" in named or "command" not in named)
-
-
-class Replay(Section):
-    """A recorded log in place of this machine's telemetry."""
-
-    path: Path | None = Field(None, description="the log, plain or gzip")
-    speed: PositiveFloat | Literal["max"] = Field(1.0, description="times its own pace, or max")
-
-
-class Stream(Section):
-    """Lines from standard input or a FIFO."""
-
-    path: str = Field("-", description="- for standard input, else the path of a FIFO")
-
-
-class Simulator(Section):
-    """The simulated board."""
-
-    board: Literal["agx-orin-64gb", "orin-nx-16gb", "orin-nano-8gb"] = "agx-orin-64gb"
-    privileged: bool = Field(True, description="print what tegrastats prints as root")
-    seed: NonNegativeInt = 0
-
-
-class Nvml(Section):
-    """A desktop or server GPU of this machine."""
-
-    gpu: int | str = Field(0, description="index or UUID, as nvidia-smi -L lists them")
-
-    @field_validator("gpu")
-    @classmethod
-    def _names_one(cls, value: int | str) -> int | str:
-        if not _GPU.fullmatch(str(value)):
-            raise ValueError("an index like 0, or a UUID like GPU-7c1b0a52, of nvidia-smi -L")
-        return value
 
 
 class DlaTrace(Section):
@@ -178,18 +98,40 @@ class DlaTrace(Section):
         return self
 
 
-class Telemetry(Section):
+def _known_source(name: str) -> str:
+    if name not in SOURCES:
+        raise ValueError(f"{name!r} is not a source: use one of {', '.join(SOURCES)}")
+    return name
+
+
+def _known_backend(name: str) -> str:
+    known = sorted((*BACKENDS, WINDOW))
+    if name not in known:
+        raise ValueError(f"{name!r} is not a back-end: use one of {', '.join(known)}")
+    return name
+
+
+SourceName = Annotated[str, AfterValidator(_known_source)]
+BackendName = Annotated[str, AfterValidator(_known_backend)]
+
+# One section per source of the catalogue, under the source's name.
+if TYPE_CHECKING:
+    _Sources = Section
+else:
+    _Sources = create_model(
+        "_Sources",
+        __base__=Section,
+        **{name: (kind, kind()) for name in SOURCES for kind in [source_settings(name)]},
+    )
+
+
+class Telemetry(_Sources):
     """``telemetry:``, where lines come from and how often."""
 
-    source: Literal["tegrastats", "nvml", "replay", "stream", "simulator"] = "tegrastats"
+    source: SourceName = DEFAULT_SOURCE
     interval: PositiveSeconds = Field(
         1.009, ge=0.01, le=60, description="prime-like, so that periodic work does not lock to it"
     )
-    tegrastats: Tegrastats = Tegrastats()
-    nvml: Nvml = Nvml()
-    replay: Replay = Replay()
-    stream: Stream = Stream()
-    simulator: Simulator = Simulator()
     dla_trace: DlaTrace = DlaTrace()
     sysfs: bool | str = Field(
         "auto",
@@ -206,10 +148,16 @@ class Telemetry(Section):
         return value
 
     @model_validator(mode="after")
-    def _has_its_path(self) -> "Telemetry":
-        if self.source == "replay" and self.replay.path is None:
-            raise ValueError("source is replay, so replay.path must name the log")
+    def _can_be_chosen(self) -> "Telemetry":
+        if self.settings.problem is not None:
+            raise ValueError(self.settings.problem)
         return self
+
+    @property
+    def settings(self) -> SourceSettings:
+        """The settings of the source in force, which describe it."""
+        found: SourceSettings = getattr(self, self.source)
+        return found
 
 
 class Workload(Section):
@@ -225,7 +173,7 @@ class Workload(Section):
         None, min_length=1, description="in place of a model: a program that infers"
     )
     device: Device = "gpu"
-    backend: Backend | None = Field(
+    backend: BackendName | None = Field(
         None, description="onnxruntime on cpu and tensorrt elsewhere, unless said otherwise"
     )
     batch: PositiveInt = Field(1, description="inputs an inference")
@@ -300,29 +248,29 @@ class Workload(Section):
                 "command (a program that infers); or backend: window, for an application that "
                 "marks its own inference"
             )
-        elif (self.engine == "command") != (self.command is not None):
+        elif find_backend(self.backend_in_force).runs_programs != (self.command is not None):
             raise ValueError("backend: command goes with command, every other one with model")
         elif self.device == "external" and self.command is None:
             raise ValueError("external is a device of a command or a window: no back-end knows it")
         return self
 
     @property
-    def engine(self) -> Backend:
-        """The back-end in force."""
+    def backend_in_force(self) -> str:
+        """The name of the back-end that is named or follows from command and device."""
         if self.command is not None and self.backend is None:
-            return "command"
-        return self.backend or ("onnxruntime" if self.device == "cpu" else "tensorrt")
+            return PROGRAM_BACKEND
+        return self.backend or default_backend(self.device)
 
     @property
     def is_window(self) -> bool:
         """Whether an application runs it and marks its windows; no lane is asked then."""
-        return self.backend == "window"
+        return self.backend == WINDOW
 
     @property
     def labels(self) -> dict[str, str]:
         """What it runs, as the metric page labels it: no paths, and nothing that is not set."""
         model = self.model and self.model.rpartition("/")[2]
-        given = {"model": model, "backend": self.engine, "precision": self.precision}
+        given = {"model": model, "backend": self.backend_in_force, "precision": self.precision}
         return {name: text for name, text in given.items() if text} | {"batch": str(self.batch)}
 
     @property
@@ -405,11 +353,12 @@ class Config(Section):
     @model_validator(mode="after")
     def _plays_no_accelerator(self) -> "Config":
         for workload in self.workloads:
-            played = workload.engine == "onnxruntime" and workload.device != "cpu"
-            if played and self.telemetry.source != "simulator":
+            name, device = workload.backend_in_force, workload.device
+            if not self.telemetry.settings.is_simulated and is_played(name, device):
+                devices = ", ".join(find_backend(name).devices)
                 raise ValueError(
-                    f"{workload.name}: onnxruntime runs on the CPU, so its device is cpu; only "
-                    "with telemetry.source: simulator may it play another"
+                    f"{workload.name}: {name} runs on {devices}, not on {device}; only with "
+                    f"telemetry.source: {SIMULATED_SOURCE} may it play another device"
                 )
         return self
 
@@ -419,7 +368,7 @@ class Config(Section):
         for workload in self.workloads:
             seconds = workload.steady_seconds
             needed = max(_FEWEST_SECONDS, _FEWEST_SAMPLES * self.telemetry.interval)
-            if workload.is_window or self.telemetry.source == "replay":
+            if workload.is_window or self.telemetry.settings.is_recorded:
                 continue
             if seconds is not None and seconds < needed:
                 told.append(

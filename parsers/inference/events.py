@@ -38,7 +38,7 @@ class Order(Record):
 
     Attributes:
         run_id: UUIDv7, given by the daemon.
-        backend: Name of an engine in ``collectors/engines``.
+        backend: Name of a back-end, see ``collectors/catalog.py``.
         device: The lane, as the engine is to understand it.
         model: A path to an ONNX file, or ``builtin:resnet50`` and the like; empty where a
             program brings its own.

@@ -5,8 +5,8 @@ import types
 
 import pytest
 
-from tegrascope.collectors.backends.base import DeviceLostError, EngineUnavailable
 from tegrascope.collectors.backends.cuda_runtime import CudaError, handle_of, load_cuda
+from tegrascope.parsers.errors import BackendUnavailable, DeviceLostError
 from tests.fakes.fake_cuda import cudaError_t, install_cuda, warn_of_the_old_name
 from tests.fakes.fake_device import FakeDevice
 
@@ -53,7 +53,7 @@ def test_without_cuda_python_it_says_what_to_install(monkeypatch):
     """The major version matters, so the command says so."""
     for name in ("cuda", "cuda.bindings", "cuda.bindings.runtime", "cuda.cudart"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(EngineUnavailable, match=r"cuda-python is not installed: pip install"):
+    with pytest.raises(BackendUnavailable, match=r"cuda-python is not installed: pip install"):
         load_cuda()
 
 
@@ -64,7 +64,7 @@ def test_a_broken_cuda_python_is_told_apart(monkeypatch, tmp_path):
     (tmp_path / "cuda").mkdir()
     (tmp_path / "cuda/__init__.py").write_text("raise ImportError('libcudart.so.12: cannot open')")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(EngineUnavailable, match=r"cannot be imported \(libcudart.so.12: cannot"):
+    with pytest.raises(BackendUnavailable, match=r"cannot be imported \(libcudart.so.12: cannot"):
         load_cuda()
 
 
@@ -73,7 +73,7 @@ def test_no_driver_is_no_failure_of_ours(monkeypatch, device, error):
     """It is said in one line, with what to look at."""
     install_cuda(monkeypatch, device)
     device.failing["cudaSetDevice"] = error
-    with pytest.raises(EngineUnavailable, match=rf"no device it can use \({error}: .*nvidia-smi"):
+    with pytest.raises(BackendUnavailable, match=rf"no device it can use \({error}: .*nvidia-smi"):
         load_cuda().initialise()
 
 

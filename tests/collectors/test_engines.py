@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.collectors.backends.base import EngineUnavailable, Inferring, SelfTimed
+from tegrascope.collectors.backends.base import Inferring, SelfTimed
 from tegrascope.collectors.backends.inputs import input_shape, make_input
 from tegrascope.collectors.backends.onnxruntime import OnnxRuntime
-from tegrascope.collectors.catalog import ENGINES, make_engine
+from tegrascope.collectors.catalog import BACKENDS, make_backend
 from tegrascope.collectors.models.files import find_model
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import BackendUnavailable, Mendable
 from tegrascope.parsers.inference.events import Order
 from tests.fakes.fake_cuda import install_cuda
 from tests.fakes.fake_device import FakeDevice
@@ -57,34 +57,34 @@ def engine():
     engine.close()
 
 
-@pytest.mark.parametrize("name", sorted(ENGINES))
+@pytest.mark.parametrize("name", sorted(BACKENDS))
 def test_every_engine_of_the_catalog_can_be_made(name, monkeypatch):
     """A name in the catalog leads to an engine with all that the worker asks of one."""
     device = FakeDevice()
     install_tensorrt(monkeypatch, make_tensorrt("8.6.1", device))
     install_cuda(monkeypatch, device)
-    engine = make_engine(name)
+    engine = make_backend(name)
     assert engine.builds in (False, True)
     assert isinstance(engine, Inferring) != isinstance(engine, SelfTimed)
 
 
 def test_an_unknown_engine_is_named():
     """A misspelt back-end is shown as it was written."""
-    with pytest.raises(EngineUnavailable, match=r"'onnxrntime'.*use .*onnxruntime"):
-        make_engine("onnxrntime")
+    with pytest.raises(BackendUnavailable, match=r"'onnxrntime'.*use .*onnxruntime"):
+        make_backend("onnxrntime")
 
 
 def test_a_missing_library_says_how_to_install_it(monkeypatch):
     """Without onnxruntime the engine is unavailable, and the reason is a command."""
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(EngineUnavailable) as caught:
-        make_engine("onnxruntime")
+    with pytest.raises(BackendUnavailable) as caught:
+        make_backend("onnxruntime")
     assert str(caught.value) == ("onnxruntime is not installed: pip install 'tegrascope[onnx]'")
 
 
 def test_an_unknown_device_is_unavailable(engine, tmp_path):
     """A lane that the CPU cannot play is refused before anything is read."""
-    with pytest.raises(EngineUnavailable, match="'npu'"):
+    with pytest.raises(BackendUnavailable, match="'npu'"):
         engine.load(tmp_path / "none.onnx", make_order(tmp_path / "none.onnx", device="npu"))
 
 

@@ -12,16 +12,11 @@ import onnx
 import pytest
 
 from tegrascope.collectors.backends import tensorrt as adapter
-from tegrascope.collectors.backends.base import (
-    DeviceLostError,
-    EngineUnavailable,
-    Pipelined,
-    Profiled,
-)
+from tegrascope.collectors.backends.base import Pipelined, Profiled
 from tegrascope.collectors.backends.engine_cache import EngineCache
 from tegrascope.collectors.backends.inputs import make_input
 from tegrascope.collectors.backends.tensorrt_probe import look
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import BackendUnavailable, DeviceLostError, Mendable
 from tegrascope.parsers.inference.events import Order
 from tests.fakes.fake_cuda import install_cuda
 from tests.fakes.fake_device import FakeDevice
@@ -171,7 +166,7 @@ def test_no_graph_on_a_dla(desk, model):
 def test_a_dla_that_is_not_there_is_refused(desk, model, version, cores, device):
     """The count of cores decides: left to itself TensorRT would build a GPU engine in silence."""
     desk.use(version, dla_cores=cores)
-    with pytest.raises(EngineUnavailable, match=rf"sees .* on Fake Orin, so there is no {device}"):
+    with pytest.raises(BackendUnavailable, match=rf"sees .* on Fake Orin, so there is no {device}"):
         desk.make(model, device=device)
     assert desk.builds == 0
 
@@ -180,7 +175,7 @@ def test_the_core_is_read_back(desk, model, monkeypatch):
     """A runtime that does not take the core it was told is not trusted with the run."""
     desk.use("8.6.1", dla_cores=2)
     monkeypatch.setattr(desk.trt.Runtime, "DLA_core", property(lambda _: -1, lambda *_: None))
-    with pytest.raises(EngineUnavailable, match="no dla1"):
+    with pytest.raises(BackendUnavailable, match="no dla1"):
         desk.make(model, device="dla1")
 
 
@@ -189,7 +184,7 @@ def test_the_core_is_read_back_while_building(desk, model, monkeypatch):
     desk.use("8.6.1", dla_cores=2)
     config = desk.trt.IBuilderConfig
     monkeypatch.setattr(config, "DLA_core", property(lambda _: -1, lambda *_: None))
-    with pytest.raises(EngineUnavailable, match="there is no dla0"):
+    with pytest.raises(BackendUnavailable, match="there is no dla0"):
         desk.make(model, device="dla0")
     assert desk.builds == 0
 
@@ -367,7 +362,7 @@ def test_what_the_parser_refuses_is_told(desk, tmp_path):
 
 def test_a_device_that_is_no_accelerator_is_refused(desk, model):
     """TensorRT does not run on the CPU."""
-    with pytest.raises(EngineUnavailable, match=r"no device 'cpu': use one of gpu, dla0, dla1"):
+    with pytest.raises(BackendUnavailable, match=r"no device 'cpu': use one of gpu, dla0, dla1"):
         desk.make(model, device="cpu")
 
 

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from tegrascope.collectors.backends import tensorrt_probe
-from tegrascope.collectors.backends.base import EngineUnavailable
 from tegrascope.collectors.backends.tensorrt_probe import capabilities, look, main, probe
+from tegrascope.parsers.errors import BackendUnavailable
 from tests.fakes.fake_cuda import install_cuda
 from tests.fakes.fake_device import FakeDevice
 from tests.fakes.fake_tensorrt import install_tensorrt, make_tensorrt
@@ -61,7 +61,7 @@ def test_a_library_that_kills_the_child_is_a_reason(shims):
     shims(dies="os.kill(os.getpid(), 11)")
     found = probe()
     assert "tensorrt ended the process that asked what it can do, by signal 11" in found.problem
-    with pytest.raises(EngineUnavailable, match="signal 11"):
+    with pytest.raises(BackendUnavailable, match="signal 11"):
         found.require()
 
 
@@ -108,7 +108,7 @@ def test_what_is_not_installed_is_named(monkeypatch, tmp_path, source, says):
     else:
         (tmp_path / "tensorrt.py").write_text(source)
         monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(EngineUnavailable, match=says):
+    with pytest.raises(BackendUnavailable, match=says):
         look().require()
 
 
@@ -120,7 +120,7 @@ def test_a_success_is_remembered_and_a_failure_is_not(monkeypatch):
     ]
     monkeypatch.setattr(tensorrt_probe, "probe", lambda _: answers.pop(0))
     tensorrt_probe._remembered.cache_clear()
-    with pytest.raises(EngineUnavailable, match="no driver: install it"):
+    with pytest.raises(BackendUnavailable, match="no driver: install it"):
         capabilities("some_trt")
     assert capabilities("some_trt").dla_cores == capabilities("some_trt").dla_cores == 1
     tensorrt_probe._remembered.cache_clear()

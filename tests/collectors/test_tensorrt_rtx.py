@@ -10,7 +10,6 @@ import numpy
 import onnx
 import pytest
 
-from tegrascope.collectors.backends.base import EngineUnavailable
 from tegrascope.collectors.backends.tensorrt_build import Builder
 from tegrascope.collectors.backends.tensorrt_network import (
     BuildSpec,
@@ -20,7 +19,7 @@ from tegrascope.collectors.backends.tensorrt_network import (
 )
 from tegrascope.collectors.backends.tensorrt_probe import probe, symbols_of
 from tegrascope.collectors.models.files import find_model
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import BackendUnavailable, Mendable
 from tests.fakes.models import HALF, write_chain
 
 trt = pytest.importorskip("tensorrt_rtx", reason="pip install tensorrt-rtx-cu13")
@@ -100,7 +99,7 @@ def test_what_its_parser_refuses_is_told(builder, tmp_path):
 def test_a_dla_is_refused(builder, tmp_path, fallback):
     """The real builder counts no core, and that is enough."""
     model = write_chain(tmp_path / "h.onnx", "Relu", kind=HALF)
-    with pytest.raises(EngineUnavailable, match="sees no DLA"):
+    with pytest.raises(BackendUnavailable, match="sees no DLA"):
         builder.build(BuildSpec(model, "dla", fallback=fallback))
 
 

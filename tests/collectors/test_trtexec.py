@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.collectors.backends.base import EngineUnavailable, SelfTimed
+from tegrascope.collectors.backends.base import SelfTimed
 from tegrascope.collectors.backends.trtexec import Trtexec
 from tegrascope.collectors.backends.trtexec_build import find_program, place_zero
 from tegrascope.collectors.children.process import LineChild
 from tegrascope.collectors.worker.run_loop import Runner
 from tegrascope.daemon.session.pairing import Job, make_order
 from tegrascope.daemon.settings.config import Workload
+from tegrascope.parsers.errors import BackendUnavailable
 from tegrascope.parsers.inference.events import (
     Finished,
     Inferences,
@@ -352,7 +353,7 @@ def test_zero_is_between_what_is_known(began, done, length, zero, error):
 def test_default_program_is_named(monkeypatch):
     """Without a path in the order, the one of JetPack is looked for and named."""
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(EngineUnavailable, match=r"/usr/src/tensorrt/bin/trtexec.*trtexec: in the"):
+    with pytest.raises(BackendUnavailable, match=r"/usr/src/tensorrt/bin/trtexec.*trtexec: in the"):
         find_program(())
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy
 import pytest
 
-from tegrascope.collectors.backends.base import DeviceLostError, EngineUnavailable
+from tegrascope.collectors.backends.base import Inferring
 from tegrascope.collectors.worker.run_loop import Runner, peak_bytes
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import BackendUnavailable, DeviceLostError, Mendable
 from tegrascope.parsers.inference.events import (
     Finished,
     Hello,
@@ -93,7 +93,7 @@ class FakeClock:
         return event.is_set()
 
 
-class FakeEngine:
+class FakeEngine(Inferring):
     """Takes the time it is told to take, and notes what is asked of it."""
 
     def __init__(self, clock: FakeClock) -> None:
@@ -158,7 +158,7 @@ class Bench:
 
     def make(self, name: str) -> FakeEngine:
         if name != "fake":
-            raise EngineUnavailable(f"{name} is not installed", f"install {name}")
+            raise BackendUnavailable(f"{name} is not installed", f"install {name}")
         engine = FakeEngine(self.clock)
         self.prepare(engine)
         self.engines.append(engine)
@@ -467,7 +467,7 @@ def test_warm_up_gives_up(bench):
 @pytest.mark.parametrize(
     ("failure", "ending", "reason"),
     [
-        (EngineUnavailable("no libcuda", "install it"), "unavailable", "no libcuda: install it"),
+        (BackendUnavailable("no libcuda", "install it"), "unavailable", "no libcuda: install it"),
         (Mendable("bad batch", "set batch: 1"), "failed", "bad batch: set batch: 1"),
         (RuntimeError("first line\nsecond"), "failed", "RuntimeError: first line"),
         (RuntimeError(), "failed", "RuntimeError:"),
@@ -526,8 +526,8 @@ def test_peak_memory_is_none_where_linux_does_not_tell(tmp_path):
 
 NOISY = """
 import os, sys, time
-class Noisy:
-    builds, stages = False, ()
+from tegrascope.collectors.backends.base import Inferring
+class Noisy(Inferring):
     def load(self, model, order):
         print("a library says hello")
         os.write(1, b'{"event": "hello", "pid": 1, "python": "noise"}\\n')
@@ -536,13 +536,6 @@ class Noisy:
     def infer(self):
         print("noise")
         time.sleep(self.seconds)
-    def build(self): pass
-    def stages_ns(self): return ()
-    def outputs(self): return {}
-    def versions(self): return {}
-    def cold_start_ns(self): return {}
-    def built(self): return None
-    def device_peak_bytes(self): return None
     def close(self): print("bye")
 """
 NOISY_MAIN = (
@@ -724,7 +717,7 @@ def test_a_library_cannot_disturb_the_protocol(noisy):
 def test_without_its_device_the_worker_ends(tmp_path):
     """The run has its ending first; the lane then starts another process for the next."""
     lost = NOISY.replace('print("noise")', "raise Lost('cudaErrorIllegalAddress: gone')")
-    head = "from tegrascope.collectors.backends.base import DeviceLostError as Lost\n"
+    head = "from tegrascope.parsers.errors import DeviceLostError as Lost\n"
     (tmp_path / "noisy_engine.py").write_text(head + lost)
     child = Child("-c", NOISY_MAIN, PYTHONPATH=str(tmp_path))
     finished = child.run(make_order(backend="noisy", device="0"))[-1]

@@ -6,8 +6,9 @@ import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
 from tegrascope.daemon.session.sources import open_companions
-from tegrascope.daemon.settings.config import Config, Workload, read_duration, split_listen
+from tegrascope.daemon.settings.config import Config, Workload, split_listen
 from tegrascope.daemon.settings.file import ConfigError, load_config, parse_config
+from tegrascope.parsers.values import read_duration
 
 
 def problems(text: str) -> list[str]:
@@ -106,8 +107,8 @@ def test_demo_configuration_is_good():
 
 def test_defaults_follow_the_device():
     """An accelerator wants TensorRT, a CPU lane onnxruntime; a count replaces the duration."""
-    assert Workload(name="a", model="x", device="dla0").engine == "tensorrt"
-    assert Workload(name="a", model="x", device="cpu").engine == "onnxruntime"
+    assert Workload(name="a", model="x", device="dla0").backend_in_force == "tensorrt"
+    assert Workload(name="a", model="x", device="cpu").backend_in_force == "onnxruntime"
     assert Workload(name="a", model="x").steady_seconds == 10.0
     assert Workload(name="a", model="x", count=5).steady_seconds is None
 
@@ -119,8 +120,9 @@ def test_command_and_window_stand_in_place_of_a_model():
         "- {name: b, backend: window, device: external, batch: 4, timeout: 1m}\n"
     )
     program, window = parse_config(text, Path("t.yaml")).workloads
-    assert (program.engine, program.command) == ("command", ("infer", "--batch", "a b"))
-    assert (window.engine, window.is_window, window.timeout_seconds) == ("window", True, 60)
+    assert (program.backend_in_force, program.command) == ("command", ("infer", "--batch", "a b"))
+    assert (window.backend_in_force, window.timeout_seconds) == ("window", 60)
+    assert window.is_window
     assert Workload(name="c", backend="window").timeout_seconds == 600
 
 

@@ -5,52 +5,39 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.bench import settings as bench_settings
 from tegrascope.daemon.bench import stand as bench_stand
 from tegrascope.daemon.bench.settings import read_settings
 from tegrascope.daemon.bench.stand import Stand
 from tegrascope.daemon.cli import make_parser
 from tegrascope.daemon.settings.config import Telemetry
+from tegrascope.parsers.errors import Mendable
 
 
 def asked(*arguments: str) -> argparse.Namespace:
     return make_parser().parse_args(["bench", "--builtin", "mobilenet", *arguments])
 
 
-@pytest.fixture
-def machine(monkeypatch, tmp_path):
-    """Say what a machine has: tegrastats, NVML's package, a driver."""
-
-    def have(*, tegrastats=False, package=False, driver=False):
-        monkeypatch.setattr(
-            bench_settings.shutil, "which", lambda _: "/usr/bin/tegrastats" if tegrastats else None
-        )
-        monkeypatch.setattr(bench_settings, "find_spec", lambda _: object() if package else None)
-        (tmp_path / "version").touch() if driver else None
-        monkeypatch.setattr(bench_settings, "_DRIVER", (tmp_path / "version", tmp_path / "none"))
-
-    return have
-
-
-@pytest.mark.parametrize(
-    ("has", "source"),
-    [
-        ({"tegrastats": True, "package": True, "driver": True}, "tegrastats"),
-        ({"package": True, "driver": True}, "nvml"),
-        ({"package": True}, None),
-        ({"driver": True}, None),
-        ({}, None),
-    ],
-)
-def test_telemetry_is_what_the_machine_has(machine, has, source):
-    """Tegrastats before NVML before nothing; without any, what to install."""
-    machine(**has)
+def test_telemetry_is_what_the_machine_has(monkeypatch, tmp_path):
+    program = tmp_path / "tegrastats"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
     found = read_settings(asked())
-    assert (found.telemetry and found.telemetry.source) == source
-    assert found.settings.telemetry == source
-    assert (found.why_no_telemetry is None) == (source is not None)
-    # Nobody would look at an idle phase that no sample tells of.
-    assert found.settings.baseline_seconds == (8.0 if source else 0.0)
+    assert (found.telemetry.source, found.settings.telemetry) == ("tegrastats", "tegrastats")
+    assert found.why_no_telemetry is None
+    assert found.settings.baseline_seconds == 8.0
+
+
+def test_without_telemetry_there_is_no_baseline():
+    found = read_settings(asked("--telemetry", "none"))
+    assert found.telemetry is None
+    assert found.why_no_telemetry is not None
+    assert found.settings.baseline_seconds == 0.0
+
+
+def test_source_that_needs_settings_is_refused_with_the_remedy():
+    with pytest.raises(Mendable, match=r"replay\.path must name the log.*-c FILE"):
+        read_settings(asked("--telemetry", "replay"))
 
 
 def test_configuration_names_telemetry_and_board(tmp_path):

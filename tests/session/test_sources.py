@@ -8,7 +8,7 @@ from tegrascope.collectors.base import SYSTEM_CLOCK
 from tegrascope.collectors.lines.program import ProcessSource
 from tegrascope.collectors.lines.socket import SocketSource
 from tegrascope.collectors.simulator.load import LoadBoard
-from tegrascope.daemon.session.sources import open_source
+from tegrascope.daemon.session.sources import open_telemetry
 from tegrascope.daemon.settings.config import Telemetry
 
 
@@ -19,7 +19,7 @@ def opened(monkeypatch):
     def make(tegrastats: "dict[str, object]", *, user: int = 1000, **settings: object):
         monkeypatch.setattr(os, "geteuid", lambda: user)
         telemetry = Telemetry.model_validate({"tegrastats": tegrastats, **settings})
-        return open_source(telemetry, LoadBoard(), SYSTEM_CLOCK)
+        return open_telemetry(telemetry, LoadBoard(), SYSTEM_CLOCK).source
 
     return make
 
@@ -43,9 +43,9 @@ def test_socket_is_asked_unless_something_else_is_meant(opened, tegrastats, user
 def test_interval_of_the_socket_is_that_of_its_unit(opened, monkeypatch, caplog):
     """Both units read one file; a different interval in the settings is not hidden."""
     monkeypatch.setenv("TEGRASTATS_INTERVAL_MS", "103")
-    assert opened({})._intervals == (1.009, 0.103)
+    assert opened({}).socket_interval_seconds == 0.103
     assert caplog.text == ""
-    assert opened({}, interval="500ms")._intervals == (0.5, 0.103)
+    assert opened({}, interval="500ms").socket_interval_seconds == 0.103
     assert "every 0.103 s: that is set by TEGRASTATS_INTERVAL_MS" in caplog.text
     monkeypatch.setenv("TEGRASTATS_INTERVAL_MS", "soon")
-    assert opened({})._intervals == (1.009, 1.009)
+    assert opened({}).socket_interval_seconds == 1.009
