@@ -55,8 +55,6 @@ class Stamped(Generic[T_co]):
 
     Attributes:
         monotonic_ns: CLOCK_MONOTONIC when the newline arrived.
-        wall_ns: Wall time at the same moment.
-        value: What arrived.
     """
 
     monotonic_ns: int
@@ -76,7 +74,6 @@ class LineSource(Protocol):
         name: A label value: ``tegrastats``, ``replay``, ``stream`` or ``simulator``.
         is_live: False where the lines do not describe this machine now.
         interval_seconds: Nominal time between two lines; ``None`` where it is not known.
-        restarts: How often the source was started again.
         problem: Why no lines come, and what mends it; ``None`` where nothing is known to be wrong.
     """
 

@@ -28,11 +28,7 @@ class UnreachableError(Mendable):
 
 
 class RefusedError(Mendable):
-    """The daemon answers that it will not.
-
-    Attributes:
-        status: Of HTTP.
-    """
+    """The daemon answers that it will not."""
 
     def __init__(self, status: int, what: str, mend: str) -> None:
         super().__init__(what, mend)
@@ -40,11 +36,7 @@ class RefusedError(Mendable):
 
 
 class ApiClient:
-    """Speaks to one daemon, a connection for each question.
-
-    Attributes:
-        url: Where it is, without user and password.
-    """
+    """Speaks to one daemon, a connection for each question."""
 
     def __init__(
         self,
@@ -64,7 +56,6 @@ class ApiClient:
                 ``TEGRASCOPE_URL``, else its usual address on this machine.
             token_file: The secret for calls that change state; else ``TEGRASCOPE_TOKEN_FILE``,
                 else the first that can be read in the directories where a daemon keeps it.
-            timeout_seconds: For each step of an answer.
         """
         given_url = (url or os.environ.get("TEGRASCOPE_URL") or DEFAULT_URL).rstrip("/")
         self._address = read_address(given_url)
@@ -212,11 +203,6 @@ class Address(NamedTuple):
     """Where a daemon is.
 
     Attributes:
-        url: As it may be shown: without the password.
-        is_tls: Whether it is reached over TLS.
-        host: Its name or number.
-        port: Its port.
-        before: What stands before each path.
         authorization: User and password as a header; ``None`` without.
     """
 

@@ -54,9 +54,7 @@ class Marks:
     """The inferences and stages of one window; to be added to under its owner's lock.
 
     Attributes:
-        count: Inferences that were complete.
         first_ns: When the first that was timed started; ``None`` where none was.
-        last_ns: When the last one was complete.
     """
 
     __slots__ = ("count", "first_ns", "last_ns", "stages", "times")
@@ -74,7 +72,6 @@ class Marks:
         An inference that began before the window is counted in it, and its time left out.
 
         Args:
-            begin_ns: When the window began.
             words: What else is to be said; what is ``None`` is not.
         """
         said = {name: word for name, word in words.items() if word is not None}

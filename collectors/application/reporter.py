@@ -25,15 +25,7 @@ T = TypeVar("T")
 
 
 class Opened(NamedTuple):
-    """A window of which the daemon knows the begin.
-
-    Attributes:
-        run_id: What it will be called.
-        begin_ns: When it began.
-        seconds: So long it should be,
-        inferences: and so many should be in it.
-        longest_seconds: It is ended after so long, whatever is in it.
-    """
+    """A window of which the daemon knows the begin."""
 
     run_id: str
     begin_ns: int
@@ -46,11 +38,8 @@ class Teller:
     """The side of a window that speaks to the daemon; belongs to one thread but for its events.
 
     Attributes:
-        opened: The window of which the daemon knows.
-        problem: What went wrong last.
         wake: Ends the wait for the first mark of a window.
         stopping: Ends everything; ``ending`` is set before it.
-        ending: Outcome and reason of the last window.
     """
 
     def __init__(
@@ -63,9 +52,6 @@ class Teller:
         """Prepare.
 
         Args:
-            client: Of the daemon.
-            notebook: Where inferences are noted.
-            words: What each begin says.
             period: Length of a window in seconds; as the daemon says where it is ``None``.
         """
         self.opened: Opened | None = None

@@ -52,10 +52,6 @@ class Cuda:
 
     The methods here are for setting up and tearing down. What is called with each inference is
     taken from ``api`` and bound once, by whoever calls it.
-
-    Attributes:
-        api: The module of cuda-python.
-        name: Its name.
     """
 
     def __init__(self, api: Any, name: str) -> None:

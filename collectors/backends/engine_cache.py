@@ -34,15 +34,7 @@ class Sidecar(Record):
     """What is known of a built engine; stands beside it as JSON.
 
     Attributes:
-        key: What the engine is found by.
-        model: Name of the model file, or of the built-in model.
-        parts: All that went into the key.
-        plan_sha256: Digest of the engine's file.
-        plan_bytes: Its size.
         built_wall_ns: When it was built, in nanoseconds since 1970.
-        built: What the back-end made of the model.
-        log: The last lines of the build, and those about layers.
-        inspector: The engine as its inspector prints it, JSON of the library's own.
     """
 
     key: str
@@ -58,13 +50,7 @@ class Sidecar(Record):
 
 @dataclass(frozen=True)
 class Entry:
-    """An engine in the cache.
-
-    Attributes:
-        sidecar: What is known of it.
-        plan: Its file.
-        used_wall_ns: When it was last used, or built.
-    """
+    """An engine in the cache."""
 
     sidecar: Sidecar
     plan: Path
@@ -294,7 +280,6 @@ def machine_parts(*, is_dla: bool, root: Path = Path("/")) -> dict[str, str]:
 
     Args:
         is_dla: Whether the engine is for a DLA; only such an engine depends on its firmware.
-        root: Where the machine's files are.
     """
     found = {"l4t": l4t_release(root), "module": module_name(root)}
     if is_dla:

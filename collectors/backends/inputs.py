@@ -30,7 +30,6 @@ def input_shape(name: str, shape: Sequence[int | str | None], batch: int) -> tup
     """Return the shape of an input at a batch.
 
     Args:
-        name: The input, for the error.
         shape: As the model declares it; a name or ``None`` is a dynamic dimension.
         batch: Inputs an inference: what the first dimension is or becomes.
 
@@ -65,9 +64,7 @@ def make_input(name: str, kind: str, shape: tuple[int, ...]) -> "NDArray[numpy.g
     Whole numbers are 0 and 1, which are in range for whatever they index.
 
     Args:
-        name: The input, for the error.
         kind: Its type as ONNX Runtime prints it: ``tensor(float)``.
-        shape: All of it.
 
     Raises:
         Mendable: No data can be made of that type.

@@ -30,11 +30,9 @@ def ask(
     """Ask in a child process.
 
     Args:
-        model: The ONNX file.
         precision: What it would be built for; ``None`` leaves it to what the model is.
         shapes: Input to its shape, of inputs that are open.
         module: ``tensorrt``; another name is for tests.
-        seconds: How long the child may take.
 
     Returns:
         What the builder says, or why it says nothing; never an exception.

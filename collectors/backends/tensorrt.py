@@ -50,12 +50,7 @@ class TensorRt(Inferring):
     builds = True
 
     def __init__(self, module: str = MODULE, machine: Path = Path("/")) -> None:
-        """Import the libraries; touches no device.
-
-        Args:
-            module: Name of the TensorRT module.
-            machine: Where the machine's files are.
-        """
+        """Import the libraries; touches no device."""
         self._trt: Any = import_tensorrt(module)
         self._cuda: Cuda = load_cuda()
         try:

@@ -35,8 +35,6 @@ class TimingCache:
 
         Args:
             path: The file; ``None`` for none.
-            has: Whether the library has an optional symbol.
-            lines: Where it is said what went wrong.
         """
         self._path = path if has("IBuilderConfig.create_timing_cache") else None
         self._lines = lines
@@ -75,10 +73,7 @@ class Builder:
         """Take the module, and which of its optional symbols are there.
 
         Args:
-            trt: The module.
             symbols: As ``tensorrt_probe.symbols_of`` tells them.
-            logger: The process's logger for it.
-            lines: What that collects.
         """
         self._trt = trt
         self._has = frozenset(symbols).__contains__
@@ -90,7 +85,6 @@ class Builder:
         """Build an engine.
 
         Args:
-            spec: What to build.
             timing_cache: File in which TensorRT keeps how fast kernels were, for the next build.
 
         Raises:
@@ -128,7 +122,6 @@ class Builder:
         """Read a model and set all that an engine of it is built with, but for how long.
 
         Args:
-            spec: What would be built.
             shapes: Of inputs whose dimensions the model leaves open, beside the batch.
 
         Raises:

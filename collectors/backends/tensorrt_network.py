@@ -18,11 +18,8 @@ class BuildSpec:
     """What is to be built.
 
     Attributes:
-        model: The ONNX file.
         device: The kind of device; which core of the DLA is decided when the engine is loaded.
-        batch: Inputs an inference; the engine takes no other.
         precision: As asked for; ``None`` leaves it to what the model is.
-        fallback: For layers that a DLA refuses.
         optimization_level: 0 to 5; ``None`` is TensorRT's own choice.
     """
 
@@ -53,12 +50,7 @@ class Plan:
     """A serialised engine, and how it came to be.
 
     Attributes:
-        content: The engine.
-        is_strongly_typed: Whether the model's own types were obeyed.
         int8_scales: Where the scales of an int8 engine are from.
-        build_seconds: How long reading the model and building took.
-        log: What TensorRT said.
-        notes: What a person should know, a line each.
     """
 
     content: bytes
@@ -74,13 +66,9 @@ class Prepared:
     """A network with all that it is to be built with.
 
     Attributes:
-        builder: Of the library.
-        network: The model.
         parser: What read it; it owns the weights, so it has to live as long as the network.
         config: Device, types and shapes.
-        is_strongly_typed: Whether the model's own types are obeyed.
         int8_scales: Where the scales of an int8 engine are from.
-        notes: What a person should know, a line each.
     """
 
     builder: Any
@@ -182,7 +170,6 @@ class Types:
 
     Attributes:
         own: The precision that the model fixes; ``None`` where it fixes none.
-        is_strong: Whether TensorRT is to obey it to the letter.
     """
 
     own: Precision | None
@@ -196,10 +183,7 @@ class NetworkReader:
         """Take the module, and which of its optional symbols are there.
 
         Args:
-            trt: The module.
             symbols: As ``tensorrt_probe.symbols_of`` tells them.
-            logger: The process's logger for it.
-            lines: What that collects.
         """
         self._trt = trt
         self._has = frozenset(symbols).__contains__
@@ -208,10 +192,6 @@ class NetworkReader:
 
     def read(self, builder: Any, spec: BuildSpec) -> tuple[Any, Any, Types]:
         """Read a model, with its own types in force where they have to be or can be.
-
-        Args:
-            builder: Of the library.
-            spec: Which model, and what is to be built of it.
 
         Returns:
             The network; what read it, which owns the weights and has to live as long; its types.

@@ -44,13 +44,8 @@ class Capabilities(Record):
     """What one TensorRT module can do here.
 
     Attributes:
-        module: Its name.
         problem: Why it cannot be used; ``None`` where it can.
-        mend: What to do about it.
-        versions: Library to version, as far as the child came.
-        device: Name of the device.
         compute_capability: As ``8.7``.
-        is_integrated: Whether it shares the memory of the host.
         dla_cores: How many DLA cores TensorRT sees; the only thing that decides.
         symbols: Which of the optional names are there, as ``BuilderFlag.FP16``.
     """
@@ -138,7 +133,6 @@ def probe(module: str = MODULE, seconds: float = _SECONDS) -> Capabilities:
 
     Args:
         module: ``tensorrt``; another name is for tests.
-        seconds: How long the child may take.
 
     Returns:
         What it found, or why it found nothing; never an exception.

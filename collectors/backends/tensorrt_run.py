@@ -38,14 +38,7 @@ class Tensor:
     """An input or output of an engine, and its two buffers.
 
     Attributes:
-        name: In the model.
-        is_input: Which of the two.
-        kind: Type as ONNX Runtime prints it.
-        shape: All of it.
-        dtype: Type as numpy knows it.
         size: Bytes.
-        on_device: Address of its buffer on the device.
-        on_host: Address of its pinned buffer.
     """
 
     def __init__(self, name: str, *, is_input: bool, kind: Any, shape: tuple[int, ...]) -> None:
@@ -80,9 +73,7 @@ class Slot:
 
     Attributes:
         infer: Runs one inference, which is complete when it returns.
-        submit: Starts one.
         wait: Returns when it is complete.
-        has_graph: Whether a CUDA graph is launched.
         why_no_graph: Why none is, where one was asked for.
     """
 
@@ -91,13 +82,7 @@ class Slot:
     wait: Callable[[], None]
 
     def __init__(self, cuda: Cuda, context: Any, *, transfers: bool) -> None:
-        """Take a context, and make the stream and the events for it.
-
-        Args:
-            cuda: The runtime.
-            context: Of the engine; nothing else uses it.
-            transfers: Whether each inference copies its inputs and outputs.
-        """
+        """Take a context, and make the stream and the events for it."""
         self._cuda = cuda
         self._context = context
         self._transfers = transfers

@@ -51,7 +51,6 @@ class Said:
     """What a child printed and how it ended.
 
     Attributes:
-        lines: The last lines of its output, then those of its standard error.
         returncode: Its exit status; ``None`` where it was stopped.
     """
 
@@ -96,7 +95,6 @@ def run(argv: Sequence[str], heard: Callable[[str], bool] = lambda _: True) -> S
     """Run a program to its end.
 
     Args:
-        argv: Full path and arguments.
         heard: Takes each line of its output; keeps it where it returns True.
     """
     lines: deque[str] = deque(maxlen=_LINES_AT_MOST)
@@ -111,10 +109,8 @@ class Measuring:
     """A trtexec that measures, and when it said what.
 
     Attributes:
-        argv: How it was started.
         started_ns: CLOCK_MONOTONIC before it was.
         began_ns: When it said that it begins to infer; ``None`` where it did not.
-        done_ns: When it said how many inferences there were.
         said: All of it, once it has ended.
     """
 
@@ -131,7 +127,6 @@ class Measuring:
 
         Args:
             stop: Once set, the child is ended.
-            warm_up_ns: Length of the warm-up.
         """
         lines: deque[str] = deque(maxlen=_LINES_AT_MOST)
         is_told = False
@@ -170,10 +165,7 @@ def place_zero(
     true (it was held back), the start of the process stands for it.
 
     Args:
-        started_ns: Before the process was started.
         began_ns: When it said that it begins; ``None`` where it did not.
-        done_ns: When it said that it is done, or had ended.
-        length_ns: From its zero to the end of the last inference.
 
     Returns:
         The zero and by how much it may be wrong either way, both in nanoseconds.
@@ -211,8 +203,6 @@ def failure(doing: str, said: Said, argv: Sequence[str]) -> Mendable:
 
     Args:
         doing: What it could not do: ``build`` or ``measure``.
-        said: What it printed.
-        argv: How it was started.
     """
     reason = said.reason
     if "Cannot create DLA engine" in reason:
@@ -235,9 +225,6 @@ class Made:
     """An engine that was just built.
 
     Attributes:
-        plan: The engine.
-        built: What is known of it.
-        log: What trtexec said of it.
         inspector: The engine as the inspector tells it; ``None`` where it does not.
     """
 
@@ -251,8 +238,6 @@ class Builder:
     """One model for one device, and the trtexec that is to build it.
 
     Attributes:
-        program: Full path of trtexec, and arguments that come before all others.
-        help_text: What it prints of itself.
         offered: The options in that.
     """
 
@@ -322,9 +307,6 @@ class Builder:
 
     def build(self, part: Path) -> Made:
         """Let trtexec build.
-
-        Args:
-            part: Where it is to write the engine; nothing is left there.
 
         Raises:
             Mendable: It could not; ``BackendUnavailable`` for what this machine lacks.

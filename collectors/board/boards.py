@@ -16,12 +16,7 @@ else:
 
 
 class DlaRail(Record):
-    """The rail in which the power of the DLA is seen.
-
-    Attributes:
-        rail: Its name.
-        shared_with: What else draws from it.
-    """
+    """The rail in which the power of the DLA is seen."""
 
     rail: str
     shared_with: str = Field(alias="with")
@@ -31,13 +26,7 @@ class RailRule(Record):
     """How the rails of one board add up.
 
     Attributes:
-        name: The board or boards.
-        rails: Rails by which the board is known.
-        exact: Whether it is known by having no others.
-        total: Rails that make the module's total.
-        excluded: Rails that are inside another one, with the reason.
         step: Smallest step of a reading in watts, by rail; ``default`` for the others.
-        dla: Where DLA power is seen.
     """
 
     name: str
@@ -62,9 +51,6 @@ def rail_rules() -> tuple[RailRule, ...]:
 
 def find_rail_rule(rails: Collection[str]) -> RailRule | None:
     """Tell the board by its rails.
-
-    Args:
-        rails: Names of the rails of a line.
 
     Returns:
         The first rule whose rails are all there; ``None`` for an unknown board, which then has

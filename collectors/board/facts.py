@@ -89,9 +89,6 @@ class BoardFacts:
         board: As the device tree calls it, ``NVIDIA Jetson AGX Orin Developer Kit``.
         module: Part of its compatible name, ``p3701-0005``.
         l4t: Release of Jetson Linux, ``36.4.3``.
-        jetpack: The release of JetPack that it came with.
-        kernel: Its release.
-        power_mode: As nvpmodel calls it.
         clocks_locked: Whether the clocks of CPU and GPU are held at one value.
         rail_sensors: How the sensors of the rails are set, by file: what decides how long a glance
             each reading is. Nothing of the sensors themselves is read.

@@ -18,9 +18,6 @@ class KernelFile:
 
     It stays open between readings, which costs a seventh of opening it each time: the kernel makes
     the text anew for every read from the start.
-
-    Attributes:
-        path: Where it is.
     """
 
     def __init__(
@@ -29,7 +26,6 @@ class KernelFile:
         """Name it; nothing is opened before the first reading.
 
         Args:
-            path: Where it is.
             stays_open: False for a file of a disk, which a writer may put a new one in place of.
             most_bytes: So much is read; a file of ``/sys`` is at most a page.
         """

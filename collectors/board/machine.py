@@ -38,7 +38,6 @@ class Answer:
 
     Attributes:
         status: Exit status; ``None`` where it did not start, or did not end in time.
-        out: Standard output.
         said: What went wrong, in a few words: its last line on standard error, or why it has no
             status.
     """
@@ -54,9 +53,6 @@ class Machine:
 
     Attributes:
         root: Where ``/`` is.
-        environ: The environment; its PATH finds programs, and they are run in it.
-        clock: The time.
-        uid: Effective user.
     """
 
     root: Path = Path("/")

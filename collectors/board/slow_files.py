@@ -14,11 +14,7 @@ _STUCK_LOOKING_NS = 10 * _STUCK_NS
 
 
 class PatientReader:
-    """A thread that reads all files once each time it is asked.
-
-    Attributes:
-        readings: What is read; replaced as a whole when it is looked for anew.
-    """
+    """A thread that reads all files once each time it is asked."""
 
     def __init__(
         self,
@@ -31,10 +27,6 @@ class PatientReader:
         """Prepare.
 
         Args:
-            root: Where it looks.
-            find: Looks for what there is to read; called in the thread.
-            known: Readings of before, which remember; one that is found again goes on.
-            clock: The time.
             look_again_ns: How long ``find`` is good for.
         """
         self.readings: tuple[Reading, ...] = tuple(known)
@@ -73,9 +65,6 @@ class PatientReader:
 
     def ask(self, patience_seconds: float) -> dict[str, float] | None:
         """Have everything read now.
-
-        Args:
-            patience_seconds: How long to wait.
 
         Returns:
             The columns; ``None`` where the reading is not done, or that of the last time is not.

@@ -60,8 +60,6 @@ class SysfsCompanion:
 
         Args:
             root: What stands for ``/``.
-            clock: The time.
-            finders: What to look for.
             patience_seconds: How long ``columns`` waits at most.
         """
         self._root = root

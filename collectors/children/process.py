@@ -49,7 +49,6 @@ class LineChild:
     Use it as a context manager, or call ``end``: that also reaps the child and closes its pipes.
 
     Attributes:
-        pid: The child, and its process group.
         returncode: Exit status as of ``subprocess``, once ``end`` has returned.
 
     >>> with LineChild(["cat"], stdin=True) as child:
@@ -71,11 +70,9 @@ class LineChild:
         """Start the child.
 
         Args:
-            argv: Program and arguments; no shell is involved.
             env: The whole environment; ``None`` passes on our own.
             cwd: Working directory; ``None`` is our own.
             stdin: Whether ``send`` is wanted; otherwise the child reads ``/dev/null``.
-            clock: Where the stamps come from.
 
         Raises:
             Mendable: The program or the directory is missing, or may not be executed.
@@ -178,10 +175,6 @@ class LineChild:
     def send(self, line: str, timeout_seconds: float = 5.0) -> bool:
         """Write one line to the child's standard input; from any thread.
 
-        Args:
-            line: The text, without newline.
-            timeout_seconds: How long a full pipe is waited for.
-
         Returns:
             False where the child does not take it any more; it is good for nothing but ``end``.
             True says that the pipe has the line, not that the child has read it.
@@ -222,9 +215,6 @@ class LineChild:
         child is gone and its pipes are at their end, or when the grace is over, SIGKILL goes to
         whatever is left of the group. What is printed meanwhile is thrown away, but for the last
         words. More than once is harmless.
-
-        Args:
-            grace_seconds: How long a process may take to end by itself.
         """
         if self._ending:
             return

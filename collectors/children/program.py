@@ -37,7 +37,6 @@ class Ended:
 
     Attributes:
         begin_ns: When it was started, on CLOCK_MONOTONIC.
-        end_ns: When it was gone.
         status: As a shell has it: its own, or 128 and the signal that ended it.
         by_signal: That signal; ``None`` where it ended by itself.
     """
@@ -53,10 +52,6 @@ class SignalRelay:
 
     To be entered in the main thread, before any other thread is started: whatever starts later
     leaves these signals to the relay.
-
-    Attributes:
-        interrupted: Set where a signal came while no program ran.
-        number: That signal.
     """
 
     def __init__(self) -> None:

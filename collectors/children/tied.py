@@ -29,12 +29,7 @@ _GOES_WITH_US = (
 
 
 def start_tied(argv: Sequence[str], env: Mapping[str, str] | None = None) -> LineChild:
-    """Start a program that ends with this thread, whatever ends it.
-
-    Args:
-        argv: Full path and arguments.
-        env: Variables beside our own.
-    """
+    """Start a program that ends with this thread, whatever ends it."""
     tied = [sys.executable, "-I", "-S", "-c", _GOES_WITH_US, str(os.getpid()), *argv]
     return LineChild(tied, env=None if env is None else {**os.environ, **env})
 
@@ -61,13 +56,6 @@ def ask_child(
     command: Sequence[str], kind: type[_Answer], library: str, question: str, seconds: float
 ) -> _Answer | Mendable:
     """Run a child to its end and read the record that it prints.
-
-    Args:
-        command: Of the child.
-        kind: Of the record.
-        library: What the child asks.
-        question: What it asks, in words that follow "asked".
-        seconds: How long it may take.
 
     Returns:
         The record; or why there is none, which is not raised: to most who ask it is a finding.

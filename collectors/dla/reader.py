@@ -85,11 +85,6 @@ class TraceInstance:
     ) -> None:
         """Make it, and let events come in.
 
-        Args:
-            tracefs: Where the tracer's files are.
-            make: Makes the directory, which the kernel fills with files.
-            remove: Removes it, with all of them.
-
         Raises:
             Mendable: This user may not, or another reader has it.
         """
@@ -207,8 +202,6 @@ class FirmwareReader:
 
         Args:
             root: What stands for ``/``.
-            cores: The DLA cores.
-            every_ns: At least so long between two readings of a core.
         """
         self._files = {
             core: root / f"sys/kernel/debug/nvdla{core}/firmware/utilization_rate" for core in cores
@@ -250,9 +243,6 @@ def follow(
 
     Args:
         pipe: ``trace_pipe``, which does not wait.
-        out: Where to print; it ends when nobody reads there any more.
-        every_seconds: Between two lines that say so, and two figures of the firmware.
-        firmware: Whom to ask too.
         now_ns: CLOCK_MONOTONIC.
 
     Raises:

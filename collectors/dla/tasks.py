@@ -18,10 +18,6 @@ class BusyTime:
 
     A stretch is of whichever unit its begin and end are, and so are these.
 
-    Attributes:
-        total: The length of the union.
-        late: What came too late to be compared with the rest, and was left out.
-
     >>> busy = BusyTime()
     >>> [busy.add(*stretch) for stretch in ((10, 20), (40, 50), (15, 45), (12, 18))]
     [10, 10, 20, 0]
@@ -30,11 +26,7 @@ class BusyTime:
     """
 
     def __init__(self, most: int = MOST_STRETCHES) -> None:
-        """Begin with none.
-
-        Args:
-            most: How many stretches are remembered.
-        """
+        """Begin with none."""
         self._most = most
         self._begins: list[int] = []
         self._ends: list[int] = []
@@ -89,7 +81,6 @@ class CounterCheck:
     """Measures the architectural counter by events that bear a count and, a moment later, a time.
 
     Attributes:
-        counter_hertz: What the counter is taken to run at.
         measured_hertz: What it seems to run at; ``None`` until a while of events is known.
     """
 
@@ -150,11 +141,7 @@ class DlaTasks:
     """
 
     def __init__(self, counter_hertz: float = COUNTER_HERTZ) -> None:
-        """Begin to count.
-
-        Args:
-            counter_hertz: Of the architectural counter.
-        """
+        """Begin to count."""
         self.counter = CounterCheck(counter_hertz)
         self.troubles: Counter[str] = Counter()
         self._busy: dict[int, BusyTime] = {}
@@ -186,9 +173,7 @@ class DlaTasks:
         """Say whether a core has a task that has not ended, as far as is known.
 
         Args:
-            core: Which.
             now_ns: CLOCK_MONOTONIC.
-            within_ns: One that was submitted longer ago has ended unseen.
         """
         return any(
             one.core == core and now_ns - one.at_ns < within_ns for one in self._pending.values()

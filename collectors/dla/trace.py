@@ -48,9 +48,7 @@ class DlaTrace:
         """Prepare; nothing is read before ``start``.
 
         Args:
-            source: Lines of the reader.
             counter_hertz: What the architectural counter of this machine runs at.
-            clock: The time.
         """
         self._source = source
         self._clock = clock
@@ -119,7 +117,6 @@ class DlaTrace:
         """Fold in a line of the reader.
 
         Args:
-            line: Without newline.
             at_ns: CLOCK_MONOTONIC when it arrived.
         """
         with self._lock:

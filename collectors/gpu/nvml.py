@@ -33,13 +33,7 @@ def nvml_command(interval_seconds: float, gpu: int | str = 0) -> list[str]:
 def nvml_source(
     interval_seconds: float, gpu: int | str = 0, clock: Clock = SYSTEM_CLOCK
 ) -> ProcessSource:
-    """Return the reader, kept alive.
-
-    Args:
-        interval_seconds: Time between two samples.
-        gpu: Index or UUID.
-        clock: The time.
-    """
+    """Return the reader, kept alive."""
     return ProcessSource(
         nvml_command(interval_seconds, gpu),
         interval_seconds=interval_seconds,

@@ -62,7 +62,6 @@ class Gpu:
 
         Args:
             nvml: The module ``pynvml``.
-            handle: What it gave for the GPU.
             now_ns: CLOCK_MONOTONIC.
         """
         self.refused: dict[str, str] = {}
@@ -74,9 +73,7 @@ class Gpu:
         """Make one call about this GPU.
 
         Args:
-            name: Under which a refusal is kept.
             call: ``nvmlDeviceGet`` and this is what is called.
-            arguments: Behind the handle.
 
         Returns:
             The answer; ``None`` where there is none, this time or ever.
@@ -259,10 +256,6 @@ def explained(error: Any) -> Mendable:
 def find_gpu(nvml: Any, wanted: str) -> Any:
     """Return the handle of a GPU.
 
-    Args:
-        nvml: The module.
-        wanted: Its index or its UUID.
-
     Raises:
         Mendable: There is none, or it may not be used.
     """
@@ -310,11 +303,7 @@ def read(
     """Sample at absolute deadlines; one that is missed is left out, not made up for.
 
     Args:
-        gpu: Whom to ask.
-        interval_seconds: Time between two samples.
-        tell: What takes them.
         samples: How many; ``None`` goes on for ever.
-        sleep: How time passes.
         now_ns: CLOCK_MONOTONIC.
 
     Raises:

@@ -35,10 +35,7 @@ class ProcessSource:
     installed later. One line is logged for each event, never for each line read.
 
     Attributes:
-        name: Label value.
         is_live: True: the lines describe this machine now.
-        interval_seconds: Nominal time between two lines.
-        restarts: How often the program was started again.
         problem: What is wrong and what mends it, for the readiness page; ``None`` while lines come.
     """
 
@@ -60,10 +57,7 @@ class ProcessSource:
 
         Args:
             argv: Program and arguments, for instance ``["tegrastats", "--interval", "1009"]``.
-            interval_seconds: Nominal time between two lines.
-            name: Label value.
             env: The whole environment; ``None`` passes on our own.
-            clock: Where stamps come from and pauses go to.
             backoff_seconds: First and longest pause before a start.
             steady_seconds: How long the program prints until the pause is short again.
             silence_seconds: How long it may print nothing; ``None`` is the rule above.

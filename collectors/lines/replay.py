@@ -36,7 +36,6 @@ class TimedLine(NamedTuple):
 
     Attributes:
         seconds: Since the first line of the log.
-        line: The text, verbatim but for its newline.
     """
 
     seconds: float
@@ -52,10 +51,6 @@ def timed_lines(lines: Iterable[str], interval_seconds: float = 1.0) -> Iterator
     comes one interval after the record before; what is no record comes along with the line
     before it. A step back, or of more than ten seconds, is a clock that was set or a machine that
     slept: it counts as one median interval. So the times never fall and never stall.
-
-    Args:
-        lines: The log, without newlines.
-        interval_seconds: Time between two records of a log that prints no time.
 
     Yields:
         Every line, in order.
@@ -75,7 +70,6 @@ class ReplaySource:
     tegrastats record are yielded too, for the collector to count.
 
     Attributes:
-        name: Label value.
         is_live: False: the lines do not describe this machine now.
         restarts: Always 0.
         problem: What cut the replay short, if anything did.
@@ -96,10 +90,7 @@ class ReplaySource:
         """Look whether the log can be read.
 
         Args:
-            path: The log.
             speed: How many times faster than recorded; ``None`` does not wait at all.
-            interval_seconds: Time between two records of a log that prints no time.
-            clock: Where stamps come from and pauses go to.
 
         Raises:
             Mendable: There is no such log, it cannot be read, or the speed is no speed.
@@ -158,8 +149,6 @@ class _Block:
     Attributes:
         mark: What the clock said, in seconds; ``None`` where nothing did.
         kind: Which clock: ``epoch``, ``printed`` or none.
-        records: How many lines bear the mark.
-        lines: Each with the number of the record to which it belongs.
     """
 
     mark: float | None = None

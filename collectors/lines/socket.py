@@ -24,17 +24,10 @@ class LineSocket:
 
     A line bears the time at which the read that brought its newline returned. ``read`` and
     ``end`` belong to one thread; ``wake`` may be called from any.
-
-    Attributes:
-        lines: How many lines were read.
     """
 
     def __init__(self, path: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
         """Connect.
-
-        Args:
-            path: The socket.
-            clock: Where the stamps come from.
 
         Raises:
             Mendable: There is no such socket, nobody listens, or this user may not connect.
@@ -145,9 +138,6 @@ class SocketLines(ProcessSource):
 
         Args:
             path: The socket; its unit is called ``tegrascope-`` and its name.
-            name: Label value.
-            silence_seconds: How long there may be no line.
-            clock: Where stamps come from and pauses go to.
             backoff_seconds: First and longest pause before a connection.
         """
         super().__init__(
@@ -238,9 +228,6 @@ class SocketSource(ProcessSource):
     of ``ProcessSource``. Where there is no socket, where this user may not connect, or where a
     connection brought no line, tegrastats is run here instead, and the log says what is lost by
     it; every half minute the socket is looked for again.
-
-    Attributes:
-        is_privileged: Whether the present lines come from the socket.
     """
 
     def __init__(
@@ -258,11 +245,6 @@ class SocketSource(ProcessSource):
         """Prepare; nothing is connected or started before ``lines``.
 
         Args:
-            path: The socket.
-            argv: What to run without it.
-            socket_interval_seconds: Nominal time between two lines of the socket.
-            interval_seconds: The same of our own program.
-            clock: Where stamps come from and pauses go to.
             backoff_seconds: First and longest pause before a start.
             steady_seconds: How long lines come until the pause is short again.
             silence_seconds: How long there may be no line; ``None`` is five intervals, and two

@@ -27,10 +27,7 @@ class StreamSource:
     left unfinished is dropped. The last line of standard input needs no newline.
 
     Attributes:
-        name: Label value.
         is_live: True: somebody prints these lines now.
-        interval_seconds: Nominal time between two lines, where it was given.
-        restarts: How often a writer of the named pipe went away.
         problem: Why the named pipe cannot be opened again, if so.
     """
 
@@ -49,9 +46,7 @@ class StreamSource:
 
         Args:
             path: A named pipe; ``None`` is standard input.
-            stdin_fd: Which descriptor standard input is; it stays open.
             interval_seconds: Nominal time between two lines, if known.
-            clock: Where stamps come from.
 
         Raises:
             Mendable: The path is no named pipe, or may not be read.

@@ -21,12 +21,7 @@ _LOUDEST_GPU = 0.99  # the highest load in any public log
 
 @dataclass(frozen=True)
 class TrueEnergy:
-    """What a stretch of time really took, which no sensor tells.
-
-    Attributes:
-        rail_joules: By rail.
-        module_joules: Of the rails that make the module's total.
-    """
+    """What a stretch of time really took, which no sensor tells."""
 
     rail_joules: Mapping[str, float]
     module_joules: float
@@ -43,10 +38,7 @@ class SimulatedBoard:
     of the sensor. The integral of the true power is kept beside it.
 
     Attributes:
-        model: Its data.
-        load: Where its loads come from.
         privileged: Whether tegrastats runs as root on it.
-        has_swap: Whether swap is enabled.
     """
 
     def __init__(
@@ -63,12 +55,7 @@ class SimulatedBoard:
         """Switch the board on, idle and as warm as it is when idle.
 
         Args:
-            model: Which board.
-            load: Where its loads come from.
-            begin_ns: Monotonic time of the beginning.
             privileged: Whether tegrastats runs as root on it.
-            seed: The same seed, loads and times give the same readings.
-            has_swap: Whether swap is enabled.
             most_pieces: For how many changes of power, ten a second at least, ``true_energy``
                 remembers the truth.
         """
@@ -97,7 +84,6 @@ class SimulatedBoard:
 
         Args:
             at_ns: Monotonic time, not before the last reading.
-            wall_ns: Wall time to print, as local time.
         """
         with self._lock:
             self.advance(at_ns)
@@ -112,7 +98,6 @@ class SimulatedBoard:
 
         Args:
             begin_ns: Monotonic begin, at most some minutes ago: 65 536 changes are kept.
-            end_ns: Monotonic end.
 
         Raises:
             LookupError: The begin is before the memory, or before the board was switched on.

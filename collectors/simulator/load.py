@@ -20,8 +20,6 @@ class Segment(NamedTuple):
     """A stretch of time in which no load changed.
 
     Attributes:
-        begin_ns: Monotonic begin.
-        end_ns: Monotonic end.
         ratios: Load by lane, 0…1; a lane that is not named has none.
     """
 
@@ -34,8 +32,6 @@ class LoadChange(NamedTuple):
     """A load that is set at some time after the beginning.
 
     Attributes:
-        at_seconds: When.
-        lane: Whose.
         ratio: From then on, 0…1.
     """
 
@@ -169,7 +165,6 @@ def read_load_file(path: Path, lanes: Collection[str] = LANES) -> list[LoadChang
         path: CSV with the header ``at_seconds,lane,ratio`` and rows in any order, for instance
             ``12.5,dla0,1`` and then ``20,dla0,0``. Blank lines and lines that begin with ``#``
             are skipped.
-        lanes: The lanes that the board has.
 
     Returns:
         The changes in the order of their times.

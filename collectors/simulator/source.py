@@ -25,12 +25,9 @@ class SimulatorSource:
     reading's 6 to 22 ms after the interval, and describes the moment before the reading.
 
     Attributes:
-        name: Label value.
         is_live: False: there is no such board.
-        interval_seconds: Nominal time between two lines.
         restarts: Always 0.
         problem: Always ``None``.
-        board: The board, for the truth that no line tells.
     """
 
     name = "simulator"
@@ -56,13 +53,9 @@ class SimulatorSource:
 
         Args:
             board: ``agx-orin-64gb``, ``orin-nx-16gb`` or ``orin-nano-8gb``.
-            load: Where somebody else sets its loads.
             interval_seconds: What ``--interval`` would be.
-            privileged: Whether to print what root sees.
             seed: The same seed, loads and clock give the same bytes.
-            has_swap: Whether swap is enabled; without it there is no SWAP token.
             schedule: Loads to set by themselves, from the first call of ``lines`` on.
-            read_seconds: Shortest and longest time that a reading takes.
             most_pieces: How much of the truth the board remembers; see ``SimulatedBoard``.
             clock: The time; ``JumpClock`` for lines without waiting.
 

@@ -57,9 +57,7 @@ def settle(nice: int, cpus: Sequence[int], mps_percentage: int | None) -> None:
     """Bring settings into force for this process and its threads, before any library is loaded.
 
     Args:
-        nice: Added to the present niceness.
         cpus: Cores to run on; none leaves all of them.
-        mps_percentage: Share of the GPU's multiprocessors; CUDA reads it when it starts.
 
     Raises:
         Mendable: The machine has no such core, or no MPS server runs.

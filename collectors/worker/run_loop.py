@@ -34,13 +34,7 @@ class ColdStart:
         self._told: set[str] = set()
 
     def add(self, step: str, took_ns: int, backend: Backend) -> None:
-        """Add a step, less those parts of it that the backend tells apart.
-
-        Args:
-            step: What to call the rest of it.
-            took_ns: The whole of it.
-            backend: Asked which parts there were.
-        """
+        """Add a step, less those parts of it that the backend tells apart."""
         parts = {name: ns for name, ns in backend.cold_start_ns().items() if name not in self._told}
         self._told.update(parts)
         self.parts_ns.update(parts)

@@ -36,11 +36,8 @@ class Steady:
         """Prepare.
 
         Args:
-            order: The run.
-            tell: Where events go.
             stop: Once set, no further inference is started.
             clock: CLOCK_MONOTONIC.
-            begin_ns: When the phase began.
         """
         self.end_ns: int | None = None
         self._order = order
@@ -53,10 +50,6 @@ class Steady:
 
     def run(self, backend: Inferring, infer: Callable[[], None]) -> bool:
         """Infer until it is enough.
-
-        Args:
-            backend: What infers.
-            infer: Its call, with whatever is round it.
 
         Returns:
             False where it was stopped before.
