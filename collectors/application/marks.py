@@ -1,4 +1,4 @@
-"""What an application noted of its inferences and has not told yet: bounded, cheap to add to."""
+"""The inferences of an application that are not reported yet: bounded, cheap to add to."""
 
 import json
 import time
@@ -7,7 +7,7 @@ from threading import Lock
 
 # As many as the daemon takes. Of a faster loop every second inference is timed, then every fourth.
 TIMES_AT_MOST = 10_000
-# Turned into text piece by piece, since whatever holds the interpreter holds up an inference.
+# Turned into text piece by piece: holding the interpreter delays an inference.
 _PIECE = 256
 
 STAGES = {
@@ -66,15 +66,15 @@ class Marks:
         self.times = Thinned(2)
         self.stages: dict[str, Thinned] = {}
 
-    def render(self, begin_ns: int, **words: object) -> bytes:
+    def render(self, begin_ns: int, **fields: object) -> bytes:
         """Return the JSON by which a window is ended.
 
         An inference that began before the window is counted in it, and its time left out.
 
         Args:
-            words: What else is to be said; what is ``None`` is not.
+            fields: Further fields; one that is ``None`` is left out.
         """
-        said = {name: word for name, word in words.items() if word is not None}
+        given = {name: value for name, value in fields.items() if value is not None}
         starts, latencies = self.times.columns
         kept_starts: list[str] = []
         kept_latencies: list[str] = []
@@ -93,7 +93,7 @@ class Marks:
             f'"{name}":[{",".join(_texts(rows.columns[0]))}]' for name, rows in self.stages.items()
         )
         return (
-            f'{json.dumps(said)[:-1]},"begin_ns":{begin_ns},'
+            f'{json.dumps(given)[:-1]},"begin_ns":{begin_ns},'
             f'"start_ns":[{",".join(kept_starts)}],"latency_ns":[{",".join(kept_latencies)}],'
             f'"stages_ns":{{{stages}}}}}'
         ).encode()
@@ -107,18 +107,18 @@ def _texts(numbers: "array[int]") -> list[str]:
     return texts
 
 
-class Notebook:
-    """Takes marks from any thread, and hands them over window by window."""
+class MarkBuffer:
+    """Takes marks from any thread, and returns them window by window."""
 
-    __slots__ = ("_handed_over", "_lock", "_marks")
+    __slots__ = ("_lock", "_marks", "_taken")
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._marks = Marks()
-        self._handed_over = 0
+        self._taken = 0
 
     def inference(self, start_ns: int, end_ns: int) -> bool:
-        """Note a timed inference; say whether it is the first of its window."""
+        """Add a timed inference; return whether it is the first of its window."""
         with self._lock:
             marks = self._marks
             marks.times.add(start_ns, end_ns - start_ns)
@@ -131,7 +131,7 @@ class Notebook:
             return False
 
     def counted(self, inferences: int, at_ns: int) -> bool:
-        """Note inferences that nobody timed; say whether they are the first of their window."""
+        """Count inferences without times; return whether they are the first of their window."""
         with self._lock:
             marks = self._marks
             is_first = marks.count == 0
@@ -140,7 +140,7 @@ class Notebook:
             return is_first
 
     def stage(self, name: str, took_ns: int) -> None:
-        """Note how long a stage took."""
+        """Add the duration of a stage."""
         with self._lock:
             rows = self._marks.stages.get(name)
             if rows is None:
@@ -155,7 +155,7 @@ class Notebook:
     @property
     def total(self) -> int:
         """Inferences ever."""
-        return self._handed_over + self._marks.count
+        return self._taken + self._marks.count
 
     @property
     def first_ns(self) -> int | None:
@@ -163,8 +163,8 @@ class Notebook:
         return self._marks.first_ns
 
     def take(self) -> Marks:
-        """Hand over what was noted, and begin anew."""
+        """Return the marks so far, and begin anew."""
         with self._lock:
             marks, self._marks = self._marks, Marks()
-            self._handed_over += marks.count
+            self._taken += marks.count
         return marks

@@ -1,4 +1,4 @@
-"""Tells the daemon of an application's inferences, one window after another, beside them."""
+"""Reports an application's inferences to the daemon, one window after another."""
 
 import json
 import logging
@@ -9,12 +9,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from ...parsers.errors import Mendable
 from .client import ApiClient, RefusedError
-from .marks import Notebook
+from .marks import MarkBuffer
 
 _PATH = "/api/v1/windows"
 _LOOK_SECONDS = 0.25
-_RETRY_SECONDS = 15.0
-_BUSY_SECONDS, _BUSY_TRIES = 0.5, 4
+RETRY_SECONDS = 15.0
+BUSY_SECONDS = 0.5
+_BUSY_TRIES = 4
 # A window is ended in good time before the daemon would give it up for dead.
 _OF_TIMEOUT = 0.8
 
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 
 class Opened(NamedTuple):
-    """A window of which the daemon knows the begin."""
+    """A window whose begin the daemon accepted."""
 
     run_id: str
     begin_ns: int
@@ -34,8 +35,8 @@ class Opened(NamedTuple):
     longest_seconds: float
 
 
-class Teller:
-    """The side of a window that speaks to the daemon; belongs to one thread but for its events.
+class Reporter:
+    """Sends the windows to the daemon; belongs to one thread but for its events.
 
     Attributes:
         wake: Ends the wait for the first mark of a window.
@@ -45,14 +46,20 @@ class Teller:
     def __init__(
         self,
         client: ApiClient,
-        notebook: Notebook,
-        words: Mapping[str, object],
+        marks: MarkBuffer,
+        fields: Mapping[str, object],
         period: float | None,
+        *,
+        retry_seconds: float = RETRY_SECONDS,
+        busy_seconds: float = BUSY_SECONDS,
     ) -> None:
         """Prepare.
 
         Args:
-            period: Length of a window in seconds; as the daemon says where it is ``None``.
+            fields: Sent with the begin of each window.
+            period: Length of a window in seconds; ``None`` takes what the daemon answers.
+            retry_seconds: Pause after a begin that failed.
+            busy_seconds: Pause after status 503.
         """
         self.opened: Opened | None = None
         self.problem: Mendable | None = None
@@ -60,29 +67,31 @@ class Teller:
         self.stopping = Event()
         self.ending: tuple[str, str | None] = ("ok", None)
         self._client = client
-        self._notebook = notebook
-        self._words = {name: word for name, word in words.items() if word is not None}
+        self._marks = marks
+        self._fields = {name: value for name, value in fields.items() if value is not None}
         self._period = period
+        self._retry_seconds = retry_seconds
+        self._busy_seconds = busy_seconds
         self._since_ns: int | None = None
 
     def run(self, begin_ns: int) -> None:
-        """Tell of window after window until ``stopping`` is set; never an exception."""
+        """Report window after window until ``stopping`` is set; never raise."""
         try:
             while True:
                 opened = self.opened or self._attempt(self.begin, begin_ns)
                 if opened is None:
-                    self.stopping.wait(_RETRY_SECONDS)
-                    self._notebook.take()
+                    self.stopping.wait(self._retry_seconds)
+                    self._marks.take()
                 else:
                     self._await_enough(opened)
                     self._attempt(self._end, opened)
                 self.opened = None
                 self._await_mark()
-                if self._notebook.count == 0:
+                if self._marks.count == 0:
                     return
                 begin_ns = self._next_begin_ns()
         except Exception as error:
-            self.warn(Mendable(f"{type(error).__name__}: {error}", "no window is told any more"))
+            self.warn(Mendable(f"{type(error).__name__}: {error}", "no further window is reported"))
 
     def begin(self, begin_ns: int) -> Opened:
         """Begin a window.
@@ -90,8 +99,8 @@ class Teller:
         Raises:
             Mendable: The daemon does not take it.
         """
-        said = {"event": "begin", **self._words, "begin_ns": begin_ns}
-        answer = self._post(json.dumps(said).encode())
+        mark = {"event": "begin", **self._fields, "begin_ns": begin_ns}
+        answer = self._post(json.dumps(mark).encode())
         seconds, inferences = self._period, 0
         if seconds is None:
             seconds, inferences = answer["enough"]["seconds"], answer["enough"]["inferences"]
@@ -99,7 +108,7 @@ class Teller:
         return Opened(answer["run_id"], begin_ns, seconds, inferences, longest)
 
     def warn(self, problem: Mendable) -> None:
-        """Keep what is wrong, and say it in the log if it is the first of its window's life."""
+        """Keep a problem; log the first one only."""
         if self.problem is None:
             _LOG.warning("%s", problem)
         self.problem = problem
@@ -111,7 +120,7 @@ class Teller:
         """
         seconds = 0.0
         while seconds < opened.longest_seconds:
-            count = self._notebook.count
+            count = self._marks.count
             if seconds >= opened.seconds and count >= max(opened.inferences, 1):
                 return
             if self.stopping.wait(min(_LOOK_SECONDS, opened.seconds)):
@@ -120,20 +129,20 @@ class Teller:
 
     def _await_mark(self) -> None:
         self.wake.clear()
-        if self._notebook.count == 0 and not self.stopping.is_set():
+        if self._marks.count == 0 and not self.stopping.is_set():
             self.wake.wait()
 
     def _next_begin_ns(self) -> int:
         """Windows follow each other without a gap, unless the application paused for long."""
-        first_ns, now_ns = self._notebook.first_ns, monotonic_ns()
-        pause_ns = int((self._period or _RETRY_SECONDS) * 1e9)
+        first_ns, now_ns = self._marks.first_ns, monotonic_ns()
+        pause_ns = int((self._period or self._retry_seconds) * 1e9)
         if self._since_ns is None or (first_ns or now_ns) - self._since_ns > pause_ns:
             self._since_ns = None
             return now_ns if first_ns is None else first_ns
         return self._since_ns
 
     def _end(self, opened: Opened) -> None:
-        marks = self._notebook.take()
+        marks = self._marks.take()
         outcome, reason = self.ending if self.stopping.is_set() else ("ok", None)
         begin_ns, end_ns = opened.begin_ns, marks.last_ns
         if marks.count == 0:
@@ -167,5 +176,5 @@ class Teller:
             except RefusedError as error:
                 if error.status != 503:
                     raise
-                self.stopping.wait(_BUSY_SECONDS)
+                self.stopping.wait(self._busy_seconds)
         return self._client.post(_PATH, body)

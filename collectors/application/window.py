@@ -1,7 +1,7 @@
 """``tegrascope.window``: an application's own inference, marked so that the daemon pairs it.
 
-Nothing here waits for a network while an inference runs: marks are noted in memory, and a thread
-of its own tells the daemon of them, a window at a time. Without a daemon it costs as little.
+No inference waits for the network: marks are kept in memory, and a thread of its own reports them
+to the daemon, one window at a time. Without a daemon it costs as little.
 """
 
 import atexit
@@ -15,8 +15,8 @@ from typing import ParamSpec, TypeVar
 
 from ...parsers.errors import Mendable
 from .client import ApiClient
-from .marks import STAGES, Notebook
-from .reporter import Teller
+from .marks import STAGES, MarkBuffer
+from .reporter import BUSY_SECONDS, RETRY_SECONDS, Reporter
 
 _STOP_SECONDS = 5.0
 
@@ -83,22 +83,25 @@ class Window:
         url: str | None = None,
         token_file: "str | os.PathLike[str] | None" = None,
         strict: bool = False,
+        retry_seconds: float = RETRY_SECONDS,
+        busy_seconds: float = BUSY_SECONDS,
     ) -> None:
-        """Prepare; nothing is told before ``start``. See ``window``."""
+        """Prepare; nothing is reported before ``start``. See ``window``."""
         self.name = name
-        self._words = {"workload": name, "device": device, "batch": batch}
+        self._fields = {"workload": name, "device": device, "batch": batch}
         self._period = period
         self._where = (url, token_file)
         self._strict = strict
-        self._notebook = Notebook()
-        self._teller: Teller | None = None
+        self._pauses = (retry_seconds, busy_seconds)
+        self._marks = MarkBuffer()
+        self._reporter: Reporter | None = None
         self._thread: Thread | None = None
         self._pid = 0
 
     @property
     def inferences(self) -> int:
         """Inferences so far."""
-        return self._notebook.total
+        return self._marks.total
 
     def start(self) -> "Window":
         """Begin, as the ``with`` block does; for a service that has none.
@@ -108,20 +111,27 @@ class Window:
         """
         if self._thread is None:
             begin_ns = monotonic_ns()
-            self._notebook.take()  # what was noted before is of no window
-            teller = Teller(ApiClient(*self._where), self._notebook, self._words, self._period)
+            self._marks.take()  # earlier marks belong to no window
+            reporter = Reporter(
+                ApiClient(*self._where),
+                self._marks,
+                self._fields,
+                self._period,
+                retry_seconds=self._pauses[0],
+                busy_seconds=self._pauses[1],
+            )
             if self._strict:
-                teller.opened = teller.begin(begin_ns)
-            self._teller, self._pid = teller, os.getpid()
+                reporter.opened = reporter.begin(begin_ns)
+            self._reporter, self._pid = reporter, os.getpid()
             self._thread = Thread(
-                target=teller.run, args=(begin_ns,), name="tegrascope-window", daemon=True
+                target=reporter.run, args=(begin_ns,), name="tegrascope-window", daemon=True
             )
             self._thread.start()
             atexit.register(self.stop)
         return self
 
     def stop(self, outcome: str = "ok", reason: str | None = None) -> None:
-        """End, and tell what is left to tell; happens at the interpreter's exit, too.
+        """End, and report what is left; also called when the interpreter exits.
 
         Args:
             outcome: ``ok``, ``failed`` or ``cancelled``.
@@ -130,17 +140,17 @@ class Window:
         Raises:
             Mendable: The daemon did not take all of it, and this is ``strict``.
         """
-        thread, teller = self._thread, self._teller
-        if thread is None or teller is None or os.getpid() != self._pid:
-            return  # a forked child has the object, and neither the thread nor a say
+        thread, reporter = self._thread, self._reporter
+        if thread is None or reporter is None or os.getpid() != self._pid:
+            return  # a forked child has the object, but not the thread
         self._thread = None
         atexit.unregister(self.stop)
-        teller.ending = (outcome, None if reason is None else reason[:400])
-        teller.stopping.set()
-        teller.wake.set()
+        reporter.ending = (outcome, None if reason is None else reason[:400])
+        reporter.stopping.set()
+        reporter.wake.set()
         thread.join(_STOP_SECONDS)
-        if self._strict and teller.problem is not None:
-            raise teller.problem
+        if self._strict and reporter.problem is not None:
+            raise reporter.problem
 
     def __enter__(self) -> "Window":
         return self.start()
@@ -149,7 +159,7 @@ class Window:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         if kind is None or not issubclass(kind, Exception):
-            self.stop()  # who is told to end, or ends, has not failed
+            self.stop()  # an application that is asked to end has not failed
             return
         try:
             self.stop("failed", f"{kind.__name__}: {error}")
@@ -174,22 +184,22 @@ class Window:
         return Timed(partial(self._record_stage, STAGES[name]))
 
     def record(self, start_ns: int, end_ns: int) -> None:
-        """Note an inference that was timed elsewhere, by ``time.monotonic_ns()``."""
-        if self._notebook.inference(start_ns, end_ns):
+        """Add an inference that was timed elsewhere, by ``time.monotonic_ns()``."""
+        if self._marks.inference(start_ns, end_ns):
             self._wake()
 
     def count(self, inferences: int = 1) -> None:
-        """Note inferences that were complete by now and that nobody timed."""
-        if self._notebook.counted(inferences, monotonic_ns()):
+        """Count inferences that are complete by now and have no times."""
+        if self._marks.counted(inferences, monotonic_ns()):
             self._wake()
 
     def _record_stage(self, stage: str, start_ns: int, end_ns: int) -> None:
-        self._notebook.stage(stage, end_ns - start_ns)
+        self._marks.stage(stage, end_ns - start_ns)
 
     def _wake(self) -> None:
-        """Let the teller begin a window, if it waits for the first mark of one."""
-        if self._teller is not None:
-            self._teller.wake.set()
+        """Let the reporter begin a window, if it waits for the first mark."""
+        if self._reporter is not None:
+            self._reporter.wake.set()
 
 
 class Timed:

@@ -1,4 +1,4 @@
-"""Reads small files in a thread, so that whoever asks never waits longer than it wants to."""
+"""Reads small files in a thread, so that a caller waits no longer than its deadline."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -7,13 +7,13 @@ from pathlib import Path
 from ..base import Clock
 from .kernel_file import Reading
 
-# At the same file for so long, it hangs: under load a healthy one is late by far less. Looking for
+# A file that is read for so long hangs: under load a healthy one is late by far less. Looking for
 # files opens some hundred of them.
 _STUCK_NS = 1_000_000_000
 _STUCK_LOOKING_NS = 10 * _STUCK_NS
 
 
-class PatientReader:
+class DeadlineReader:
     """A thread that reads all files once each time it is asked."""
 
     def __init__(
@@ -63,7 +63,7 @@ class PatientReader:
         self._is_left = True
         self.stop()
 
-    def ask(self, patience_seconds: float) -> dict[str, float] | None:
+    def ask(self, timeout_seconds: float) -> dict[str, float] | None:
         """Have everything read now.
 
         Returns:
@@ -73,7 +73,7 @@ class PatientReader:
             return None
         self._answered.clear()
         self._asked.set()
-        return self._columns if self._answered.wait(patience_seconds) else None
+        return self._columns if self._answered.wait(timeout_seconds) else None
 
     def _run(self) -> None:
         while True:

@@ -11,7 +11,7 @@ from ..base import SYSTEM_CLOCK, Clock
 from .facts import find_power_mode
 from .kernel_file import Reading
 from .readers import find_clocks, find_fans, find_memory, find_powered
-from .slow_files import PatientReader
+from .slow_files import DeadlineReader
 from .thermal import find_alerts, find_cooling, find_over_current
 
 Find = Callable[[Path], Iterator[Reading]]
@@ -31,7 +31,7 @@ and tegrastats reads them already."""
 
 # A driver that is loaded late, or anew, is there after so long.
 _LOOK_AGAIN_NS = 60 * 1_000_000_000
-_PATIENCE_SECONDS = 0.05
+_TIMEOUT_SECONDS = 0.05
 _GRACE_NS = 1_000_000_000
 _STUCK_AT_MOST = 4
 
@@ -54,19 +54,19 @@ class SysfsCompanion:
         *,
         clock: Clock = SYSTEM_CLOCK,
         finders: Collection[Find] = FINDERS,
-        patience_seconds: float = _PATIENCE_SECONDS,
+        timeout_seconds: float = _TIMEOUT_SECONDS,
     ) -> None:
         """Name where to look; nothing is read before ``start``.
 
         Args:
             root: What stands for ``/``.
-            patience_seconds: How long ``columns`` waits at most.
+            timeout_seconds: How long ``columns`` waits at most.
         """
         self._root = root
         self._clock = clock
         self._finders = finders
-        self._patience_seconds = patience_seconds
-        self._reader: PatientReader | None = None
+        self._timeout_seconds = timeout_seconds
+        self._reader: DeadlineReader | None = None
         self._stuck: set[Path] = set()
         self._late: tuple[Path, int] | None = None
         self._late_since_ns = 0
@@ -92,7 +92,7 @@ class SysfsCompanion:
         reader = self._reader
         if reader is None or self._stopped.is_set():
             return {}
-        columns = reader.ask(self._patience_seconds)
+        columns = reader.ask(self._timeout_seconds)
         if columns is None:
             self._judge(reader)
             return {}
@@ -105,7 +105,7 @@ class SysfsCompanion:
         if self._reader is not None:
             self._reader.stop()
 
-    def _judge(self, reader: PatientReader) -> None:
+    def _judge(self, reader: DeadlineReader) -> None:
         """Leave a reader behind whose file is late, and late still when it was looked at again.
 
         Late once may be the whole process, which was stopped for a while.
@@ -117,12 +117,12 @@ class SysfsCompanion:
             self._stuck.add(late[0])
             self._begin(reader)
 
-    def _begin(self, left: PatientReader | None = None) -> None:
+    def _begin(self, left: DeadlineReader | None = None) -> None:
         """Read in a new thread, with what the one that is left behind had noted of other files."""
         if left is not None:
             left.leave()
         known = () if left is None else left.readings
-        self._reader = PatientReader(self._root, self._find, known, self._clock, _LOOK_AGAIN_NS)
+        self._reader = DeadlineReader(self._root, self._find, known, self._clock, _LOOK_AGAIN_NS)
         self._reader.start()
 
     def _find(self) -> Iterator[Reading]:

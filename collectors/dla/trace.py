@@ -17,7 +17,7 @@ from ..base import SYSTEM_CLOCK, Clock, LineSource
 from .tasks import COUNTER_HERTZ, DlaTasks
 
 # The reader says every second that it is alive, however idle the DLA.
-PATIENCE_SECONDS = 5.0
+SILENCE_SECONDS = 5.0
 
 _LOG = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class DlaTrace:
         now_ns = self._clock.monotonic_ns()
         with self._lock:
             alive_ns, firmware, self._firmware = self._alive_ns, self._firmware, {}
-            is_silent = alive_ns is None or now_ns - alive_ns > PATIENCE_SECONDS * 1e9
+            is_silent = alive_ns is None or now_ns - alive_ns > SILENCE_SECONDS * 1e9
             if is_silent or self._tasks.counter.is_wrong:
                 self._looked = None
                 return {}

@@ -105,7 +105,7 @@ class ProcessSource:
                     child.end()
                 if self._stopping.is_set():
                     break
-                self._tell(self._obituary(line, child), again=True)
+                self._tell(self._describe_end(line, child), again=True)
                 if last_ns - begin_ns >= self._steady_ns:
                     pause = shortest
             until_ns = self._clock.monotonic_ns() + round(pause * 1e9)
@@ -127,7 +127,7 @@ class ProcessSource:
         """
         return LineChild(self._argv, env=self._env, clock=self._clock)
 
-    def _obituary(self, why: Quiet, child: Peer) -> str:
+    def _describe_end(self, why: Quiet, child: Peer) -> str:
         assert isinstance(child, LineChild)
         if why is Quiet.TIMEOUT:
             found = f"printed nothing for {self._silence_seconds:g} s"

@@ -153,7 +153,7 @@ class SocketLines(ProcessSource):
     def _open(self) -> Peer:
         return LineSocket(self._path, clock=self._clock)
 
-    def _obituary(self, why: Quiet, child: Peer) -> str:  # noqa: ARG002
+    def _describe_end(self, why: Quiet, child: Peer) -> str:  # noqa: ARG002
         silent = f"gave nothing for {self._silence_seconds:g} s"
         found = silent if why is Quiet.TIMEOUT else "was closed by the other end"
         unit = f"journalctl -u 'tegrascope-{self._path.stem}@*' may say why"
@@ -166,10 +166,10 @@ LOOK_AGAIN_SECONDS = 30.0
 _LOG = logging.getLogger(__name__)
 
 
-class _Stopgap(LineChild):
+class _FallbackChild(LineChild):
     """Our own tegrastats, until the socket gives lines.
 
-    ``reliefs`` is where it puts the connection that has a line, of which none has been read.
+    ``ready`` is where it puts the connection that has a line, of which none has been read.
     """
 
     def __init__(
@@ -177,14 +177,14 @@ class _Stopgap(LineChild):
         argv: Sequence[str],
         path: Path,
         due_ns: int,
-        reliefs: list[LineSocket],
+        ready: list[LineSocket],
         clock: Clock,
     ) -> None:
         super().__init__(argv, clock=clock)
         self._path = path
         self._look_clock = clock
         self._due_ns = due_ns
-        self._reliefs = reliefs
+        self._ready = ready
         self._candidate: LineSocket | None = None
 
     def read(self, timeout_seconds: float | None = None) -> Stamped[str] | Quiet:
@@ -192,7 +192,7 @@ class _Stopgap(LineChild):
         found = super().read(timeout_seconds)
         if isinstance(found, Stamped):
             self._look()
-            if self._reliefs:
+            if self._ready:
                 return Quiet.END
         return found
 
@@ -206,7 +206,7 @@ class _Stopgap(LineChild):
         now_ns = self._look_clock.monotonic_ns()
         try:
             if self._candidate is not None and self._candidate.has_line():
-                self._reliefs.append(self._candidate)
+                self._ready.append(self._candidate)
                 self._candidate = None
             elif now_ns >= self._due_ns:
                 self._drop()
@@ -264,51 +264,51 @@ class SocketSource(ProcessSource):
         self.socket_interval_seconds = socket_interval_seconds
         self._not_before_ns = clock.monotonic_ns()
         self._said: str | None = None
-        self._reliefs: list[LineSocket] = []
+        self._ready: list[LineSocket] = []
 
     def lines(self) -> Iterator[Stamped[str]]:
         """Yield lines as they arrive, from whichever of the two, until ``stop``."""
         try:
             yield from super().lines()
         finally:
-            for peer in self._reliefs:
+            for peer in self._ready:
                 peer.end()
 
     def _open(self) -> Peer:
-        if self._reliefs:
-            return self._take_over(self._reliefs.pop())
+        if self._ready:
+            return self._take_over(self._ready.pop())
         if self._clock.monotonic_ns() >= self._not_before_ns:
             try:
                 peer = LineSocket(self._path, clock=self._clock)
             except Mendable as error:
                 self._say(str(error))
-                self._leave_alone()
+                self._pause_socket()
             else:
                 return self._take_over(peer)
         self.is_privileged = False
         self.interval_seconds = self._child_interval_seconds
-        return _Stopgap(self._argv, self._path, self._not_before_ns, self._reliefs, self._clock)
+        return _FallbackChild(self._argv, self._path, self._not_before_ns, self._ready, self._clock)
 
     def _take_over(self, peer: LineSocket) -> LineSocket:
         self.is_privileged, self._said = True, None
         self.interval_seconds = self.socket_interval_seconds
         return peer
 
-    def _obituary(self, why: Quiet, child: Peer) -> str:
-        if isinstance(child, _Stopgap):
-            if self._reliefs:
+    def _describe_end(self, why: Quiet, child: Peer) -> str:
+        if isinstance(child, _FallbackChild):
+            if self._ready:
                 return f"{self._path} gives lines: they are used from now on"
-            return super()._obituary(why, child)
+            return super()._describe_end(why, child)
         assert isinstance(child, LineSocket)
         silent = f"gave nothing for {self._silence_seconds:g} s"
         found = silent if why is Quiet.TIMEOUT else "was closed by the other end"
         then = "it is being connected again"
         if child.lines == 0:
-            self._leave_alone()
+            self._pause_socket()
             then = "tegrastats runs without root meanwhile, and shows less"
         return f"{self._path} {found}: {then} (journalctl -u 'tegrascope-tegrastats@*')"
 
-    def _leave_alone(self) -> None:
+    def _pause_socket(self) -> None:
         self._not_before_ns = self._clock.monotonic_ns() + round(LOOK_AGAIN_SECONDS * 1e9)
 
     def _say(self, problem: str) -> None:

@@ -45,7 +45,7 @@ class ColdStart:
 
 
 # The warm-up goes on until it is steady, for at most so many times the time it was given.
-_WARM_UP_PATIENCE = 3
+_WARM_UP_FACTOR = 3
 _WINDOW_NS = 200_000_000
 _WINDOW_LENGTH = 3
 _REASON_LENGTH = 400
@@ -224,7 +224,7 @@ class Runner:
             if order.outputs_file is not None:
                 _write_outputs(backend, Path(order.outputs_file))
             warm_up_ns = int(order.warm_up_seconds * 1e9)
-            least_ns, most_ns = begin_ns + warm_up_ns, begin_ns + _WARM_UP_PATIENCE * warm_up_ns
+            least_ns, most_ns = begin_ns + warm_up_ns, begin_ns + _WARM_UP_FACTOR * warm_up_ns
             medians: list[float] = []
             window: list[int] = []
             end_ns = now()

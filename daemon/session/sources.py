@@ -72,10 +72,10 @@ def open_companions(telemetry: Telemetry, clock: Clock) -> list[Companion]:
 
 
 def _dla_trace(telemetry: Telemetry, clock: Clock) -> Companion:
-    from ...collectors.dla.trace import PATIENCE_SECONDS, DlaTrace
+    from ...collectors.dla.trace import SILENCE_SECONDS, DlaTrace
 
     settings = telemetry.dla_trace
-    name, silence_seconds = DlaTrace.name, 4 * PATIENCE_SECONDS
+    name, silence_seconds = DlaTrace.name, 4 * SILENCE_SECONDS
     source: LineSource
     if settings.socket is not None:
         from ...collectors.lines.socket import SocketLines

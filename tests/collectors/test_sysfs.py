@@ -30,7 +30,7 @@ def started() -> Iterator[Callable[..., SysfsCompanion]]:
     made: list[SysfsCompanion] = []
 
     def start(root: Path, clock: JumpClock | None = None, **options: object) -> SysfsCompanion:
-        options.setdefault("patience_seconds", 10.0)
+        options.setdefault("timeout_seconds", 10.0)
         companion = SysfsCompanion(root, clock=clock or JumpClock(), **options)  # type: ignore[arg-type]
         companion.start()
         made.append(companion)
@@ -179,7 +179,7 @@ def test_no_content_is_fatal(tmp_path_factory, data):
     write_board(root)
     for path, content in changed.items():
         (root / path).write_bytes(content)
-    companion = SysfsCompanion(root, patience_seconds=10.0)
+    companion = SysfsCompanion(root, timeout_seconds=10.0)
     companion.start()
     for _ in range(2):
         for name, value in companion.columns().items():
@@ -274,7 +274,7 @@ def test_a_file_that_hangs_is_left_behind(tmp_path, started):
         yield Scaled(hanging, "hanging")
 
     clock = JumpClock()
-    companion = started(tmp_path, clock, finders=(find,), patience_seconds=0.2)
+    companion = started(tmp_path, clock, finders=(find,), timeout_seconds=0.2)
     begin = time.monotonic()
     assert companion.columns() == {}
     assert companion.columns() == {}  # and this time it does not wait at all
@@ -305,7 +305,7 @@ def test_a_process_that_was_stopped_loses_no_file(tmp_path, started):
         yield Scaled(late, "late")
 
     clock = JumpClock()
-    companion = started(tmp_path, clock, finders=(find,), patience_seconds=0.2)
+    companion = started(tmp_path, clock, finders=(find,), timeout_seconds=0.2)
     assert companion.columns() == {}
     jump(clock, 60.0)
     assert companion.columns() == {}
@@ -321,7 +321,7 @@ def test_nothing_stays_open(tmp_path):
     """After the end no file is held and no thread is left."""
     write_board(tmp_path)
     folder = Path("/proc/self/fd")
-    companion = SysfsCompanion(tmp_path, patience_seconds=10.0)
+    companion = SysfsCompanion(tmp_path, timeout_seconds=10.0)
     companion.start()
     assert companion.columns()
 

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 import tegrascope
-from tegrascope.collectors.application.marks import TIMES_AT_MOST, Notebook
+from tegrascope.collectors.application.marks import TIMES_AT_MOST, MarkBuffer
+from tegrascope.collectors.application.window import Window
 from tegrascope.daemon.session.windows import TIMES_AT_MOST as TAKEN_AT_MOST
 from tegrascope.daemon.session.windows import Begin, End, read_mark
 from tegrascope.parsers.errors import Mendable
@@ -270,20 +271,18 @@ def test_strict_hears_of_an_end_that_is_refused(answers):
         marks.stop()
 
 
-def test_busy_daemon_is_asked_again(answers, monkeypatch):
+def test_busy_daemon_is_asked_again(answers):
     """503 means a moment later, not never."""
-    monkeypatch.setattr("tegrascope.collectors.application.reporter._BUSY_SECONDS", 0.01)
     answers.refusals = [503, 503]
-    with tegrascope.window("detector", strict=True, **answers.where) as marks:
+    with Window("detector", strict=True, busy_seconds=0.01, **answers.where) as marks:
         infer(marks, 1)
     assert [end.inferences for end in answers.ends()] == [1]
 
 
-def test_daemon_that_comes_later_is_found(answers, monkeypatch, tmp_path):
+def test_daemon_that_comes_later_is_found(answers, tmp_path):
     """A service that starts before the daemon is measured once the daemon is there."""
-    monkeypatch.setattr("tegrascope.collectors.application.reporter._RETRY_SECONDS", 0.05)
     answers.token_file.rename(tmp_path / "later")
-    with tegrascope.window("detector", period=0.01, **answers.where) as marks:
+    with Window("detector", period=0.01, retry_seconds=0.05, **answers.where) as marks:
         infer(marks, 1)
         (tmp_path / "later").rename(answers.token_file)
         until = time.monotonic() + 10
@@ -303,7 +302,7 @@ def test_environment_names_the_daemon(answers, monkeypatch):
 
 def test_fast_loop_is_thinned_evenly():
     """However many inferences there are, memory is bounded, all count, and times are spread."""
-    book = Notebook()
+    book = MarkBuffer()
     for number in range(45_000):
         book.inference(number * 1000, number * 1000 + 500)
         book.stage("pre", number)
@@ -321,7 +320,7 @@ def test_largest_window_fits_the_body():
     """All times that may be told, at the end of a long uptime, are less than the daemon takes."""
     from tegrascope.daemon.session.windows import BODY_AT_MOST
 
-    book = Notebook()
+    book = MarkBuffer()
     year_ns = 365 * 86_400 * 10**9
     for number in range(TIMES_AT_MOST):
         start_ns = year_ns + number * 30 * 10**9
@@ -392,7 +391,6 @@ def test_silent_daemon_does_not_hold_up_the_inference(tmp_path):
         begin = time.monotonic()
         infer(marks, 1000)
         assert time.monotonic() - begin < 1.0
-        marks._teller._client._timeout_seconds = 0.1
     marks.stop()
     assert marks.inferences == 1000
 
