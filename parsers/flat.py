@@ -53,7 +53,8 @@ def flatten(sample: Sample) -> dict[str, float]:
 
 
 def _flatten(part: str, label: str | int, record: Any, named: dict[str, Any]) -> None:
-    for field, row, column in _columns(part, label, type(record)):
+    kind: type[object] = type(record)
+    for field, row, column in _columns(part, label, kind):
         value = getattr(record, field) if field else record
         if row.dtype == "boolean":
             value = _STATES[value]

@@ -98,7 +98,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--tensorrt",
         metavar="VERSION",
-        help="release whose rules apply: 8.5, 8.6, 10.3, 11.4 (default: the installed one, else 10.3)",
+        help="release whose rules apply: 8.5, 8.6, 10.3, 11.4 (default: installed, else 10.3)",
     )
     parser.add_argument(
         "--precision",

@@ -193,8 +193,8 @@ def _legend(inspection: Inspection) -> Iterator[tuple[str, str]]:
     if len(inspection.loadables) > _MOST_SWATCHES:
         yield "edge", f"and {len(inspection.loadables) - _MOST_SWATCHES} more loadables"
     counts = Counter(node.placement for node in inspection.nodes)
-    words = {"gpu": "GPU", "folded": "folded", "constant": "constant", "unknown": "unknown"}
-    for placement, name in words.items():
+    names = {"gpu": "GPU", "folded": "folded", "constant": "constant", "unknown": "unknown"}
+    for placement, name in names.items():
         if counts[placement]:
             yield placement, f"{name} · {_count(counts[placement], 'node')}"
 

@@ -773,7 +773,7 @@ def test_an_idle_worker_ends_at_once(child):
 def test_nothing_heavy_is_imported_before_an_order():
     """The worker and what the daemon takes from it import no library of inference."""
     code = (
-        "import sys; import tegrascope.collectors.worker.child, tegrascope.collectors.models.files; "
+        "import sys, tegrascope.collectors.worker.child, tegrascope.collectors.models.files; "
         "print({'numpy', 'onnx', 'onnxruntime', 'tensorrt', 'cuda'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
