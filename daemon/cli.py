@@ -3,45 +3,13 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import NoReturn
 
 from .. import __version__
 from ..parsers.errors import Mendable, Misused
-from .commands import (
-    advise,
-    bench,
-    check_config,
-    correlate,
-    doctor,
-    engines,
-    inspect,
-    parse,
-    run,
-    runs,
-    service,
-    simulate,
-    top,
-)
-from .commands import execute as execute
+from .commands import COMMANDS
 from .terminal.output import FAILED, GOOD, USAGE, discard, flush
-
-# In the order of the help.
-COMMANDS = (
-    run,
-    bench,
-    advise,
-    inspect,
-    execute,
-    parse,
-    correlate,
-    simulate,
-    top,
-    runs,
-    engines,
-    service,
-    check_config,
-    doctor,
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,7 +20,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         try:
-            arguments = make_parser().parse_args(argv)
+            words = sys.argv[1:] if argv is None else argv
+            arguments = make_parser(words).parse_args(words)
             return int(arguments.command(arguments))
         finally:
             flush()
@@ -73,16 +42,24 @@ class _Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
+def make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser of the command that the words of a command line name.
+
+    Only that command's module is imported; for the others the help has their summaries.
+    """
     parser: argparse.ArgumentParser = _Parser(
         prog="tegrascope",
         description="What a Jetson's DLA, GPU, memory and power rails do while models run.",
     )
     parser.add_argument("--version", action="version", version=f"tegrascope {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.add(commands)
+    asked = next((word for word in words if not word.startswith("-")), None)
+    for name, summary in COMMANDS.items():
+        if name == asked:
+            module = "execute" if name == "exec" else name.replace("-", "_")
+            import_module(f".commands.{module}", __package__).add(commands)
+        else:
+            commands.add_parser(name, help=summary)
     return parser
 
 

@@ -86,7 +86,7 @@ def test_wheel_has_all_that_runs_and_no_test(built):
             for path in (ROOT / folder).rglob("*")
             if path.is_file()
         }
-    assert "tegrascope/daemon/demo.yaml" in expected
+    assert "tegrascope/daemon/commands/demo.yaml" in expected
     found = {name for name in files_in_wheel(built) if ".dist-info/" not in name}
     assert found == expected
 
@@ -105,7 +105,7 @@ def test_wheel_works_away_from_the_checkout(built, tmp_path):
         ["-c", code],
         ["-c", "from tegrascope.daemon.status_page.files import DIRECTORY as d; d.iterdir()"],
         ["-m", "tegrascope", "simulate", "--lines", "1"],
-        ["-m", "tegrascope", "check-config", str(tmp_path / "tegrascope/daemon/demo.yaml")],
+        ["-m", "tegrascope", "check-config", str(tmp_path / "tegrascope/daemon/commands/demo.yaml")],
     ):
         told = subprocess.run(
             [sys.executable, *command],

@@ -1,4 +1,4 @@
-"""Arguments of ``tegrascope advise``."""
+"""``tegrascope advise``."""
 
 import argparse
 import sys
@@ -33,7 +33,6 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "advise",
-        "say which accelerator for which model, from results of bench: least energy or GPU",
         'tegrascope advise bench-out/ --rates "yolo=30,seg=10"\n'
         '  tegrascope advise yolo/ seg/ --rates "yolo=30,seg=10" --deadlines "yolo=33ms"'
         " --minimise gpu",
@@ -65,11 +64,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--json", action="store_true", help="for programs; see docs/advise.md")
 
-    def command(arguments: argparse.Namespace) -> int:
-
-        return advise(arguments)
-
-    parser.set_defaults(command=command)
+    parser.set_defaults(command=advise)
 
 
 def _percent(text: str) -> float:

@@ -1,4 +1,4 @@
-"""Arguments of ``tegrascope bench``."""
+"""``tegrascope bench``."""
 
 import argparse
 from pathlib import Path
@@ -12,7 +12,6 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "bench",
-        "compare a model across accelerators: latency, energy, GPU freed, right answers",
         "tegrascope bench --builtin resnet50 --on gpu,dla0\n"
         "  tegrascope bench detector.onnx --precision fp16 --fallback forbid -o detector\n"
         "  tegrascope bench yolo.onnx seg.onnx --contention --on gpu,dla0,dla1\n"

@@ -1,4 +1,4 @@
-"""Arguments of ``tegrascope check-config``."""
+"""``tegrascope check-config``."""
 
 import argparse
 import sys
@@ -13,7 +13,6 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "check-config",
-        "validate a configuration; every error with its line",
         "tegrascope check-config /etc/tegrascope.yaml\n"
         "  tegrascope check-config --web.config.file /etc/tegrascope-web.yml",
     )

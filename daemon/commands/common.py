@@ -3,9 +3,17 @@
 import argparse
 import os
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, Protocol
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001
+from . import COMMANDS
+
+
+class Commands(Protocol):
+    """Where a command is added; what argparse's ``add_subparsers`` returns."""
+
+    def add_parser(self, name: str, **settings: Any) -> argparse.ArgumentParser: ...  # noqa: D102
+
+
 ACCELERATORS = ("gpu", "dla0", "dla1", "cpu")
 
 
@@ -62,12 +70,17 @@ def devices(text: str) -> tuple[str, ...]:
 
 
 def add_command(
-    commands: Commands,
-    name: str,
-    summary: str,
-    example: str,
+    commands: Commands, name: str, example: str, summary: str | None = None
 ) -> argparse.ArgumentParser:
-    """Add a command whose help begins with one sentence and ends with an example."""
+    """Add a command whose help begins with one sentence and ends with an example.
+
+    Args:
+        commands: Where to add it.
+        name: As typed.
+        example: One or more command lines.
+        summary: Of an action of a command; a command has its own in ``COMMANDS``.
+    """
+    summary = COMMANDS[name] if summary is None else summary
     return commands.add_parser(
         name,
         help=summary,

@@ -1,4 +1,4 @@
-"""Arguments of ``tegrascope correlate``."""
+"""``tegrascope correlate``."""
 
 import argparse
 import json
@@ -46,7 +46,6 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "correlate",
-        "pair runs with recorded logs: energy, load and flags of each",
         "tegrascope correlate --telemetry robot.log --runs runs.csv -o energy.csv\n"
         "  tegrascope correlate --telemetry robot.log --runs runs.csv --timezone Europe/Berlin",
     )
@@ -83,8 +82,4 @@ def add(commands: Commands) -> None:
         "--board", metavar="NAME", help="rail rule to apply; without it the rails tell"
     )
 
-    def command(arguments: argparse.Namespace) -> int:
-
-        return correlate(arguments)
-
-    parser.set_defaults(command=command)
+    parser.set_defaults(command=correlate)

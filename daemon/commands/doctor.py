@@ -80,7 +80,6 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "doctor",
-        "say what this machine has, what is missing, and what mends it",
         "tegrascope doctor\n  sudo tegrascope doctor -c /etc/tegrascope.yaml --json",
     )
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="what is to run here")
@@ -89,8 +88,4 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--json", action="store_true", help="for programs; see docs/doctor.md")
 
-    def command(arguments: argparse.Namespace) -> int:
-
-        return doctor(arguments)
-
-    parser.set_defaults(command=command)
+    parser.set_defaults(command=doctor)

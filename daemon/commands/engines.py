@@ -3,7 +3,6 @@
 import argparse
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from ...collectors.backends.engine_cache import EngineCache, Entry
@@ -155,18 +154,17 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "engines",
-        "look at, build and remove TensorRT engines",
         "tegrascope engines build builtin:resnet50 --on gpu,dla0 --precision fp16",
     )
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     listing = add_command(
-        actions, "list", "list the engines that are built", "tegrascope engines list"
+        actions, "list", "tegrascope engines list", "list the engines that are built"
     )
     building = add_command(
         actions,
         "build",
-        "build an engine now, so that no run has to wait for it",
         "tegrascope engines build model.onnx --on dla0 --precision int8 --fallback require-pure",
+        "build an engine now, so that no run has to wait for it",
     )
     building.add_argument("model", metavar="MODEL", help="ONNX file, or builtin:resnet50")
     building.add_argument(
@@ -195,7 +193,7 @@ def add(commands: Commands) -> None:
         help="give up after so long (default: %(default)s)",
     )
     pruning = add_command(
-        actions, "prune", "remove engines", "tegrascope engines prune --older-than 30d"
+        actions, "prune", "tegrascope engines prune --older-than 30d", "remove engines"
     )
     which = pruning.add_mutually_exclusive_group(required=True)
     which.add_argument("--all", action="store_true")
@@ -205,17 +203,13 @@ def add(commands: Commands) -> None:
     which.add_argument(
         "--keep", type=positive, metavar="N", help="all but the N that were used last"
     )
-    for name, action in (("list", listing), ("build", building), ("prune", pruning)):
+    for action, command in (
+        (listing, list_engines),
+        (building, build_engines),
+        (pruning, prune_engines),
+    ):
         add_state_dir(action, "whose engines")
-        action.set_defaults(command=_engines_action(name))
-
-
-def _engines_action(name: str) -> Callable[[argparse.Namespace], int]:
-    def command(arguments: argparse.Namespace) -> int:
-
-        return int(globals()[f"{name}_engines"](arguments))
-
-    return command
+        action.set_defaults(command=command)
 
 
 def _devices(text: str) -> list[str]:

@@ -357,7 +357,6 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "exec",
-        "run any program as a measured window; the exit code is the program's",
         "tegrascope exec --workload detector -- ./detect --frames 3000\n"
         "  tegrascope exec --workload detector --inferences 3000 --telemetry simulator -- ./detect",
     )
@@ -391,8 +390,4 @@ def add(commands: Commands) -> None:
     here.add_argument("--state-dir", type=Path, metavar="DIR", help="keep the run in its store")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- CMD …")
 
-    def command(arguments: argparse.Namespace) -> int:
-
-        return execute(arguments)
-
-    parser.set_defaults(command=command)
+    parser.set_defaults(command=execute)

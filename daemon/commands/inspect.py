@@ -84,7 +84,6 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "inspect",
-        "list the nodes of a model that a DLA would reject, the rules they break, and remedies",
         "tegrascope inspect detector.onnx --shape images:1x3x640x640\n"
         "  tegrascope inspect builtin:resnet50 --tensorrt 8.6 --precision int8 --json",
     )
@@ -133,8 +132,4 @@ def add(commands: Commands) -> None:
     )
     add_state_dir(parser, "where built-in models are cached")
 
-    def command(arguments: argparse.Namespace) -> int:
-
-        return inspect(arguments)
-
-    parser.set_defaults(command=command)
+    parser.set_defaults(command=inspect)

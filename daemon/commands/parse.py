@@ -96,7 +96,6 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "parse",
-        "turn tegrastats lines into records",
         "tegrascope parse robot.log.gz | jq .rails\n  tegrastats | tegrascope parse -",
     )
     parser.add_argument(
@@ -108,8 +107,4 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--keep-lines", action="store_true", help="keep each line in source_line")
 
-    def command(arguments: argparse.Namespace) -> int:
-
-        return parse(arguments)
-
-    parser.set_defaults(command=command)
+    parser.set_defaults(command=parse)

@@ -115,7 +115,6 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "run",
-        "the daemon: telemetry, schedule, store and HTTP",
         "tegrascope run --demo\n  tegrascope run -c /etc/tegrascope.yaml",
     )
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="YAML; see check-config")
@@ -132,8 +131,4 @@ def add(commands: Commands) -> None:
         "--demo", action="store_true", help="a simulated board and real models on the CPU"
     )
 
-    def command(arguments: argparse.Namespace) -> int:
-
-        return run(arguments)
-
-    parser.set_defaults(command=command)
+    parser.set_defaults(command=run)

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -83,43 +84,41 @@ def _figure(value: float | None, factor: float = 1.0) -> str:
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    parser = add_command(
-        commands, "runs", "look at the run store", "tegrascope runs list --workload resnet50-dla0"
-    )
+    parser = add_command(commands, "runs", "tegrascope runs list --workload resnet50-dla0")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
 
     listing = add_command(
-        actions, "list", "list finished runs, newest first", "tegrascope runs list -n 5"
+        actions, "list", "tegrascope runs list -n 5", "list finished runs, newest first"
     )
     listing.add_argument(
         "-n", "--number", type=positive, default=20, metavar="N", help="at most so many"
     )
     listing.add_argument("--workload", metavar="NAME")
-    showing = add_command(actions, "show", "show all of one run", "tegrascope runs show 0193a1")
+    showing = add_command(actions, "show", "tegrascope runs show 0193a1", "show all of one run")
     showing.add_argument("run_id", metavar="ID", help="or an unmistakable beginning or end of it")
     exporting = add_command(
-        actions, "export", "write all runs", "tegrascope runs export -f parquet -o runs.parquet"
+        actions, "export", "tegrascope runs export -f parquet -o runs.parquet", "write all runs"
     )
     exporting.add_argument("-f", "--format", choices=("csv", "parquet", "jsonl"), default="jsonl")
     exporting.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="default: standard output"
     )
     exporting.add_argument("--workload", metavar="NAME")
-    for name, action in (("list", listing), ("show", showing), ("export", exporting)):
+    for action, command in ((listing, list_runs), (showing, show_runs), (exporting, export_runs)):
         add_state_dir(action, "where runs are kept, or the database itself")
-        action.set_defaults(command=_runs_action(name))
+        action.set_defaults(command=_explain_store_errors(command))
 
 
-def _runs_action(name: str) -> Callable[[argparse.Namespace], int]:
-    def command(arguments: argparse.Namespace) -> int:
-        import sqlite3
-
+def _explain_store_errors(
+    command: Callable[[argparse.Namespace], int],
+) -> Callable[[argparse.Namespace], int]:
+    def explained(arguments: argparse.Namespace) -> int:
         try:
-            return int(globals()[f"{name}_runs"](arguments))
+            return command(arguments)
         except sqlite3.Error as error:
             raise Mendable(
                 f"the run store in {arguments.state_dir} cannot be read ({error})",
                 "name the daemon's directory with --state-dir",
             ) from None
 
-    return command
+    return explained

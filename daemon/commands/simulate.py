@@ -1,4 +1,4 @@
-"""Arguments of ``tegrascope simulate``."""
+"""``tegrascope simulate``."""
 
 import argparse
 import signal
@@ -31,7 +31,6 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "simulate",
-        "print the tegrastats lines of a simulated board, or serve a simulated fleet",
         "tegrascope simulate --board orin-nx-16gb --interval 100 --seed 7\n"
         "  tegrascope simulate --fleet 200 --listen 127.0.0.1:9760",
     )

@@ -110,7 +110,6 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "top",
-        "a live screen of a daemon, made for a small window over SSH",
         "tegrascope top\n"
         "  tegrascope top --url http://robot-007:9754\n"
         "  tegrascope top --once | head -3",
@@ -125,8 +124,4 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--once", action="store_true", help="print one screen and end")
 
-    def command(arguments: argparse.Namespace) -> int:
-
-        return top(arguments)
-
-    parser.set_defaults(command=command)
+    parser.set_defaults(command=top)

@@ -192,7 +192,7 @@ def _legend(inspection: Inspection) -> Iterator[tuple[str, str]]:
         yield f"dla{part.number % len(_DLA)}", words
     if len(inspection.loadables) > _MOST_SWATCHES:
         yield "edge", f"and {len(inspection.loadables) - _MOST_SWATCHES} more loadables"
-    counts = Counter(node.placement for node in inspection.nodes)
+    counts: Counter[str] = Counter(node.placement for node in inspection.nodes)
     names = {"gpu": "GPU", "folded": "folded", "constant": "constant", "unknown": "unknown"}
     for placement, name in names.items():
         if counts[placement]:

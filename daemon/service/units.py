@@ -79,7 +79,7 @@ def installed_files(program: str, tegrastats: str | None = None) -> list[File]:
 def _reader_of(program: str) -> str:
     """Return the path of the DLA trace reader of an installation."""
     if program.endswith(" -m tegrascope"):
-        return f"{program}.collectors.dla_reader"
+        return f"{program}.collectors.dla.reader"
     return str(Path(program).with_name("tegrascope-dla-trace"))
 
 

@@ -100,7 +100,7 @@ def test_demo_configuration_is_good():
     """What ``--demo`` runs is a valid file, so it can serve as an example."""
     from importlib.resources import files
 
-    text = (files("tegrascope.daemon") / "demo.yaml").read_text(encoding="utf-8")
+    text = (files("tegrascope.daemon.commands") / "demo.yaml").read_text(encoding="utf-8")
     config = parse_config(text, Path("demo.yaml"))
     assert {workload.device for workload in config.workloads} == {"gpu", "dla0"}
 

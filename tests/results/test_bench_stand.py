@@ -14,7 +14,7 @@ from tegrascope.parsers.errors import Mendable
 
 
 def asked(*arguments: str) -> argparse.Namespace:
-    return make_parser().parse_args(["bench", "--builtin", "mobilenet", *arguments])
+    return make_parser(["bench"]).parse_args(["bench", "--builtin", "mobilenet", *arguments])
 
 
 def test_telemetry_is_what_the_machine_has(monkeypatch, tmp_path):
