@@ -105,7 +105,7 @@ def test_wheel_works_away_from_the_checkout(built, tmp_path):
         ["-c", code],
         ["-c", "from tegrascope.daemon.status_page.files import DIRECTORY as d; d.iterdir()"],
         ["-m", "tegrascope", "simulate", "--lines", "1"],
-        ["-m", "tegrascope", "check-config", str(tmp_path / "tegrascope/daemon/commands/demo.yaml")],
+        ["-m", "tegrascope", "check-config", f"{tmp_path}/tegrascope/daemon/commands/demo.yaml"],
     ):
         told = subprocess.run(
             [sys.executable, *command],

@@ -12,7 +12,7 @@ COMMANDS = MappingProxyType(
         "run": "the daemon: telemetry, schedule, store and HTTP",
         "bench": "compare a model across accelerators: latency, energy, GPU freed, right answers",
         "advise": "say which accelerator suits which model, from results of bench",
-        "inspect": "list the nodes of a model that a DLA would reject, the rules they break, and remedies",
+        "inspect": "list the nodes of a model that a DLA rejects, the rules broken, and remedies",
         "exec": "run any program as a measured window; the exit code is the program's",
         "parse": "turn tegrastats lines into records",
         "correlate": "pair runs with recorded logs: energy, load and flags of each",
