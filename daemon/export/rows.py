@@ -1,48 +1,205 @@
 """Every metric of the page: those of telemetry signals, and those of runs and the daemon."""
 
-from typing import Final
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
+from ... import __version__
 from ...parsers.signals import SIGNALS, Family
+from ..measure.dla import POWERED
+from ..measure.run_report import RunReport
+from .snapshot import Histogram, Snapshot, WorkloadState
 
-_FIRST = Family("tegra_info", "info", "The board and its releases; simulated is true where the telemetry is not of this machine.")  # fmt: skip
+Number: TypeAlias = float | None
+Value: TypeAlias = Number | Histogram | Mapping[Any, Number | str]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A snapshot as a scrape sees it.
+
+    Attributes:
+        now_ns: CLOCK_MONOTONIC, which decides what is still fresh.
+        is_fresh: Whether a source of telemetry gives samples.
+    """
+
+    snapshot: Snapshot
+    now_ns: int
+    is_fresh: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(Family):
+    """A metric of runs or of the daemon.
+
+    Attributes:
+        read: Returns its value at a ``Moment``: a number, a histogram, or numbers by value of its
+            labels; the labels themselves of an info. None has no series.
+        labels: Names of those labels.
+    """
+
+    read: Callable[[Any], Value]
+    labels: tuple[str, ...] = ()
+
+
+class SourceRow(Row):
+    """A metric of each telemetry source: ``read`` gets a ``SourceState``."""
+
+
+class WorkloadRow(Row):
+    """A metric of each workload: ``read`` gets a ``WorkloadState``."""
+
+
+class LastRunRow(Row):
+    """A metric of the last good run of each workload: ``read`` gets its ``RunReport``."""
+
+
+def _info(page: Moment) -> Mapping[str, str]:
+    environment = page.snapshot.environment
+    names = ("board", "module", "l4t", "jetpack", "power_mode")
+    return {
+        **{name: getattr(environment, name) or "" for name in names},
+        "simulated": str(environment.simulated).lower(),
+    }
+
+
+def _versions(_: Moment) -> Mapping[str, str]:
+    return {"version": __version__, "python": platform.python_version()}
+
+
+def _sources_up(page: Moment) -> Mapping[str, Number]:
+    found = {one.name: int(one.is_fresh(page.now_ns)) for one in page.snapshot.sources}
+    companions = page.snapshot.companions_up.items()
+    return found | {name: int(up and page.is_fresh) for name, up in companions}
+
+
+def _sampled(page: Moment) -> Mapping[str, Number]:
+    sources = page.snapshot.sources
+    return {one.name: one.latest.wall_ns / 1e9 for one in sources if one.latest is not None}
+
+
+def _lacks_root(page: Moment) -> Mapping[str, Number]:
+    return {
+        one.name: int(one.lacks_root)
+        for one in page.snapshot.sources
+        if one.lacks_root is not None and one.is_fresh(page.now_ns)
+    }
+
+
+def _expected_busy(page: Moment) -> Mapping[str, Number]:
+    limits = page.snapshot.limits.dla_busy_ratio
+    return {device.removeprefix("dla"): ratio for device, ratio in limits.items()}
+
+
+def _runs(workload: WorkloadState) -> Mapping[str, Number]:
+    # Counters begin at 0, so that the first run is an increase too.
+    return {"ok": 0, "failed": 0, "timeout": 0, **workload.runs}
+
+
+def _energy(page: Moment) -> Mapping[tuple[str, str, str], Number]:
+    # Where the module's total is known, gross energy is a counter from the start.
+    nothing = None if page.snapshot.module_joules is None else 0.0
+    found: dict[tuple[str, str, str], Number] = {}
+    for one in page.snapshot.workloads.values():
+        gross = nothing if one.gross_joules is None else one.gross_joules
+        found[one.workload, one.device, "gross"] = gross
+        found[one.workload, one.device, "net"] = one.net_joules
+    return found
+
+
+def _energy_per_inference(run: RunReport) -> Mapping[str, Number]:
+    energy = run.energy
+    if energy is None:
+        return {}
+    return {"gross": energy.gross_joules_per_inference, "net": energy.net_joules_per_inference}
+
+
+def _latency(run: RunReport) -> Mapping[str, Number]:
+    return (
+        {}
+        if run.latency is None
+        else {
+            "0.5": run.latency.p50_seconds,
+            "0.9": run.latency.p90_seconds,
+            "0.95": run.latency.p95_seconds,
+            "0.99": run.latency.p99_seconds,
+            "0.999": run.latency.p999_seconds,
+        }
+    )
+
+
+def _load(run: RunReport, device: str) -> Number:
+    found = None if run.telemetry is None else run.telemetry.utilization.get(device)
+    return None if found is None else found.mean_ratio
+
+
+def _dla_loads(run: RunReport) -> Mapping[tuple[str, str], Number]:
+    loads = {} if run.telemetry is None else run.telemetry.utilization
+    named = {
+        tuple(name.removeprefix("dla").split(":")): load.mean_ratio
+        for name, load in loads.items()
+        if name.startswith("dla")
+    }
+    return {(core, source): ratio for (core, source), ratio in named.items() if source != POWERED}
+
+
+def _hottest(run: RunReport) -> Number:
+    zones = {} if run.telemetry is None else run.telemetry.temperature
+    return max((zone.max_celsius for zone in zones.values()), default=None)
+
+
+def _layers(run: RunReport) -> Mapping[str, Number]:
+    if run.built is None or run.built.placement.verdict == "unknown":
+        return {}
+    placement = run.built.placement
+    return {
+        "dla": len(placement.dla_layers),
+        "gpu": len(placement.gpu_layers),
+        "reformat": len(placement.reformat_layers),
+    }
+
+
+# A row follows the one before it on the page, or the metric that it names.
+_FIRST = Row("tegra_info", "info", "The board and its releases; simulated is true where the telemetry is not of this machine.", read=_info)  # fmt: skip
 _ROWS = (
-    Family("tegra_dla_lane_occupancy_ratio", "gauge", "Share of the last interval in which our own runs were in flight on a DLA core.", chart="DLA", legend="core {{core}} our runs", after="tegra_dla_powered_seconds_total"),
-    Family("tegra_temperature_trip_celsius", "gauge", "Lowest temperature of a zone at which something happens, by kind.", after="tegra_temperature_celsius"),
-    Family("tegra_rail_energy_joules_total", "counter", "Energy of a supply rail, integrated from every sample.", after="tegra_rail_power_watts"),
-    Family("tegra_module_energy_joules_total", "counter", "Energy of the module, by the board's rail rule, integrated from every sample.", after="tegra_rail_energy_joules_total"),
-    Family("tegra_inference_workload_info", "info", "What a workload is configured to run: model (the file's name), back-end, precision, batch."),
-    Family("tegra_inference_runs_total", "counter", "Runs that ended, by outcome."),
-    Family("tegra_inference_consecutive_failures", "gauge", "Runs that failed or timed out since the last good one."),
-    Family("tegra_inferences_total", "counter", "Inferences completed in steady phases."),
-    Family("tegra_inference_latency_seconds", "histogram", "Latency of each inference of a steady phase, by the host clock."),
-    Family("tegra_inference_energy_joules_total", "counter", "Module energy of steady phases: gross, and net of the idle baseline; runs that overlap each count all of it."),
-    Family("tegra_inference_run_active", "gauge", "1 while a run is in flight."),
-    Family("tegra_inference_last_run_throughput_per_second", "gauge", "Inputs a second of the last good run."),
-    Family("tegra_inference_last_run_energy_joules_per_inference", "gauge", "Module energy of one inference in the last good run; withheld where its window is insufficient."),
-    Family("tegra_inference_last_run_latency_seconds", "summary", "Latency quantiles of the last good run."),
-    Family("tegra_inference_last_run_gpu_utilization_ratio", "gauge", "Mean GPU load over the last good run."),
-    Family("tegra_inference_last_run_dla_busy_ratio", "gauge", "Mean busy share of a DLA core over the last good run, by source."),
-    Family("tegra_inference_last_run_emc_utilization_ratio", "gauge", "Mean use of the memory bandwidth over the last good run."),
-    Family("tegra_inference_last_run_temperature_max_celsius", "gauge", "Highest temperature of any zone in the last good run."),
-    Family("tegra_inference_layers", "gauge", "Layers of the engine of the last good run, by where they run; a subgraph of the DLA is one."),
-    Family("tegra_inference_last_run_timestamp_seconds", "gauge", "When the last good run started."),
-    Family("tegra_inference_cold_start_seconds", "gauge", "Parts of the last cold start."),
-    Family("tegra_inference_quality_flag", "gauge", "1 for each quality flag of the last good run."),
-    Family("tegrascope_build_info", "info", "Versions of the daemon."),
-    Family("tegrascope_source_up", "gauge", "1 while a telemetry source gives fresh samples."),
-    Family("tegrascope_source_restarts_total", "counter", "Times a source was started again."),
-    Family("tegrascope_samples_total", "counter", "Samples of a source."),
-    Family("tegrascope_sample_timestamp_seconds", "gauge", "When the newest sample of a source arrived."),
-    Family("tegrascope_root_fields_missing", "gauge", "1 where tegrastats shows nothing of what only root may see (DLA, EMC, engines); their series are absent then."),
-    Family("tegrascope_lines_unparsed_total", "counter", "Lines that were no record, by reason."),
-    Family("tegrascope_tokens_unparsed_total", "counter", "Words of records that were not understood."),
-    Family("tegrascope_columns_unknown_total", "counter", "Values of telemetry that no signal describes, so that they have no metric."),
-    Family("tegrascope_schedule_lateness_seconds", "histogram", "Start of a scheduled run less the time it was due."),
-    Family("tegrascope_runs_skipped_total", "counter", "Scheduled runs that did not start, by reason."),
-    Family("tegrascope_module_power_budget_watts", "gauge", "Power that the module should draw at most, as the configuration has it."),
-    Family("tegrascope_dla_expected_busy_ratio", "gauge", "What a DLA core should be busy at least, as the configuration has it."),
-    Family("tegrascope_store_write_errors_total", "counter", "Writes to the run store that failed."),
-    Family("tegrascope_store_free_bytes", "gauge", "Room that is left where the run store is."),
+    Row("tegra_dla_lane_occupancy_ratio", "gauge", "Share of the last interval in which our own runs were in flight on a DLA core.", chart="DLA", legend="core {{core}} our runs", after="tegra_dla_powered_seconds_total", labels=("core",), read=lambda page: page.snapshot.dla_occupancy if page.is_fresh else {}),
+    Row("tegra_temperature_trip_celsius", "gauge", "Lowest temperature of a zone at which something happens, by kind.", after="tegra_temperature_celsius", labels=("zone", "kind"), read=lambda page: page.snapshot.trips_celsius),
+    Row("tegra_rail_energy_joules_total", "counter", "Energy of a supply rail, integrated from every sample.", after="tegra_rail_power_watts", labels=("rail",), read=lambda page: page.snapshot.rail_joules),
+    Row("tegra_module_energy_joules_total", "counter", "Energy of the module, by the board's rail rule, integrated from every sample.", after="tegra_rail_energy_joules_total", read=lambda page: page.snapshot.module_joules),
+    WorkloadRow("tegra_inference_workload_info", "info", "What a workload is configured to run: model (the file's name), back-end, precision, batch.", read=lambda workload: workload.settings or None),
+    WorkloadRow("tegra_inference_runs_total", "counter", "Runs that ended, by outcome.", labels=("outcome",), read=_runs),
+    WorkloadRow("tegra_inference_consecutive_failures", "gauge", "Runs that failed or timed out since the last good one.", read=lambda workload: workload.failures),
+    WorkloadRow("tegra_inferences_total", "counter", "Inferences completed in steady phases.", read=lambda workload: workload.inferences),
+    WorkloadRow("tegra_inference_latency_seconds", "histogram", "Latency of each inference of a steady phase, by the host clock.", read=lambda workload: workload.latency),
+    Row("tegra_inference_energy_joules_total", "counter", "Module energy of steady phases: gross, and net of the idle baseline; runs that overlap each count all of it.", labels=("workload", "device", "kind"), read=_energy),
+    WorkloadRow("tegra_inference_run_active", "gauge", "1 while a run is in flight.", read=lambda workload: workload.active_run is not None),
+    LastRunRow("tegra_inference_last_run_throughput_per_second", "gauge", "Inputs a second of the last good run.", read=lambda run: run.throughput_per_second),
+    LastRunRow("tegra_inference_last_run_energy_joules_per_inference", "gauge", "Module energy of one inference in the last good run; withheld where its window is insufficient.", labels=("kind",), read=_energy_per_inference),
+    LastRunRow("tegra_inference_last_run_latency_seconds", "summary", "Latency quantiles of the last good run.", labels=("quantile",), read=_latency),
+    LastRunRow("tegra_inference_last_run_gpu_utilization_ratio", "gauge", "Mean GPU load over the last good run.", read=lambda run: _load(run, "gpu")),
+    LastRunRow("tegra_inference_last_run_dla_busy_ratio", "gauge", "Mean busy share of a DLA core over the last good run, by source.", labels=("core", "source"), read=_dla_loads),
+    LastRunRow("tegra_inference_last_run_emc_utilization_ratio", "gauge", "Mean use of the memory bandwidth over the last good run.", read=lambda run: _load(run, "emc")),
+    LastRunRow("tegra_inference_last_run_temperature_max_celsius", "gauge", "Highest temperature of any zone in the last good run.", read=_hottest),
+    LastRunRow("tegra_inference_layers", "gauge", "Layers of the engine of the last good run, by where they run; a subgraph of the DLA is one.", labels=("placement",), read=_layers),
+    LastRunRow("tegra_inference_last_run_timestamp_seconds", "gauge", "When the last good run started.", read=lambda run: run.started_wall_ns / 1e9),
+    WorkloadRow("tegra_inference_cold_start_seconds", "gauge", "Parts of the last cold start.", labels=("part",), read=lambda workload: workload.cold_start),
+    LastRunRow("tegra_inference_quality_flag", "gauge", "1 for each quality flag of the last good run.", labels=("flag",), read=lambda run: dict.fromkeys(run.quality, 1)),
+    Row("tegrascope_build_info", "info", "Versions of the daemon.", read=_versions),
+    Row("tegrascope_source_up", "gauge", "1 while a telemetry source gives fresh samples.", labels=("source",), read=_sources_up),
+    Row("tegrascope_source_restarts_total", "counter", "Times a source was started again.", labels=("source",), read=lambda page: {one.name: one.restarts for one in page.snapshot.sources}),
+    Row("tegrascope_samples_total", "counter", "Samples of a source.", labels=("source",), read=lambda page: {one.name: one.samples for one in page.snapshot.sources}),
+    Row("tegrascope_sample_timestamp_seconds", "gauge", "When the newest sample of a source arrived.", labels=("source",), read=_sampled),
+    Row("tegrascope_root_fields_missing", "gauge", "1 where tegrastats shows nothing of what only root may see (DLA, EMC, engines); their series are absent then.", labels=("source",), read=_lacks_root),
+    SourceRow("tegrascope_lines_unparsed_total", "counter", "Lines that were no record, by reason.", labels=("reason",), read=lambda source: source.lines_unparsed),
+    SourceRow("tegrascope_tokens_unparsed_total", "counter", "Words of records that were not understood.", read=lambda source: source.tokens_unparsed),
+    SourceRow("tegrascope_columns_unknown_total", "counter", "Values of telemetry that no signal describes, so that they have no metric.", read=lambda source: source.columns_unknown),
+    Row("tegrascope_schedule_lateness_seconds", "histogram", "Start of a scheduled run less the time it was due.", read=lambda page: page.snapshot.lateness),
+    Row("tegrascope_runs_skipped_total", "counter", "Scheduled runs that did not start, by reason.", labels=("reason",), read=lambda page: page.snapshot.skipped),
+    Row("tegrascope_module_power_budget_watts", "gauge", "Power that the module should draw at most, as the configuration has it.", read=lambda page: page.snapshot.limits.power_watts),
+    Row("tegrascope_dla_expected_busy_ratio", "gauge", "What a DLA core should be busy at least, as the configuration has it.", labels=("core",), read=_expected_busy),
+    Row("tegrascope_store_write_errors_total", "counter", "Writes to the run store that failed.", read=lambda page: page.snapshot.store_write_errors),
+    Row("tegrascope_store_free_bytes", "gauge", "Room that is left where the run store is.", read=lambda page: page.snapshot.store_free_bytes),
 )  # fmt: skip
 
 
