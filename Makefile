@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 SOURCES := $(wildcard *.py) parsers collectors daemon tests benchmarks debian tools
 
-.PHONY: run test check dev format lint types imports doctest golden dashboards docs bench screenshots deb clean
+.PHONY: run test check dev format lint types imports doctest golden dashboards docs fleet bench screenshots deb clean
 
 run: $(VENV)/.run
 	$(BIN)/tegrascope run --demo --state-dir .state
@@ -46,6 +46,10 @@ dashboards: dev
 # The table of docs/metrics.md, out of the rows of all metrics.
 docs: dev
 	$(BIN)/python -m tools.metrics_page
+
+# A simulated fleet for a Prometheus, docs/fleet.md: `make fleet FLEET='--size 200'`.
+fleet: dev
+	$(BIN)/python -m tools.fleet $(FLEET)
 
 # The whole of it, with a log of 2 GB: `make bench BENCH='--big 2'`.
 bench: dev

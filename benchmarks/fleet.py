@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.fleet --devices 200 --minutes 5
 
-Runs ``tegrascope simulate --fleet`` and the real Prometheus of this machine with the configurations
+Runs the simulated fleet and the real Prometheus of this machine with the configurations
 of ``grafana/prometheus``, at their own scrape interval, and prints one line a figure. Bytes on disk
 are those of blocks of two hours, made by promtool of the pages of devices whose time runs faster.
 """
@@ -20,11 +20,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tegrascope.daemon.export.metrics import families
-from tegrascope.daemon.fleet.device import SimulatedDevice
-from tegrascope.daemon.fleet.plan import plan_device
 from tests.monitoring.fleets import OPENMETRICS, SimulatedFleet
 from tests.monitoring.prometheus import Monitoring, Prometheus
 from tests.monitoring.servers import wait_for
+from tools.fleet.device import SimulatedDevice
+from tools.fleet.plan import plan_device
 
 SHIPPED = Path(__file__).parents[1] / "grafana/prometheus"
 _TICKS = os.sysconf("SC_CLK_TCK")

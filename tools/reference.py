@@ -333,7 +333,7 @@ _REPLAYED = {
 
 def _fleet() -> list[str]:
     if (ROOT / "tools/fleet").is_dir():
-        return ["-m", "tools.fleet", "--size", "3", "--seed", "1", "--listen", "127.0.0.1:0"]
+        return ["-m", "tools.fleet", "--size", "3", "--listen", "127.0.0.1:0"]
     return ["-m", "tegrascope", "simulate", "--fleet", "3", "--listen", "127.0.0.1:0"]
 
 

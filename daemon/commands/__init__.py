@@ -16,7 +16,7 @@ COMMANDS = MappingProxyType(
         "exec": "run any program as a measured window; the exit code is the program's",
         "parse": "turn tegrastats lines into records",
         "correlate": "pair runs with recorded logs: energy, load and flags of each",
-        "simulate": "print the tegrastats lines of a simulated board, or serve a simulated fleet",
+        "simulate": "print the tegrastats lines of a simulated board",
         "top": "a live screen of a daemon, made for a small window over SSH",
         "runs": "look at the run store",
         "engines": "look at, build and remove TensorRT engines",

@@ -13,7 +13,7 @@ from .common import Commands, add_command, positive
 def simulate(arguments: argparse.Namespace) -> int:
     """Print lines as tegrastats would, each when it is due."""
     source = SimulatorSource(
-        arguments.board or "agx-orin-64gb",
+        arguments.board,
         interval_seconds=arguments.interval / 1000,
         privileged=not arguments.unprivileged,
         seed=arguments.seed,
@@ -31,13 +31,13 @@ def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "simulate",
-        "tegrascope simulate --board orin-nx-16gb --interval 100 --seed 7\n"
-        "  tegrascope simulate --fleet 200 --listen 127.0.0.1:9760",
+        "tegrascope simulate --board orin-nx-16gb --interval 100 --seed 7",
     )
     parser.add_argument(
         "--board",
         choices=("agx-orin-64gb", "orin-nx-16gb", "orin-nano-8gb"),
-        help="default: agx-orin-64gb",
+        default="agx-orin-64gb",
+        help="default: %(default)s",
     )
     parser.add_argument(
         "--interval",
@@ -52,25 +52,4 @@ def add(commands: Commands) -> None:
         "--unprivileged", action="store_true", help="print what an ordinary user sees"
     )
     parser.add_argument("--lines", type=positive, metavar="N", help="stop after so many")
-    fleet = parser.add_argument_group("a fleet, to size and try a Prometheus with")
-    fleet.add_argument(
-        "--fleet", type=positive, metavar="N", help="serve the metric pages of N devices"
-    )
-    fleet.add_argument(
-        "--listen", metavar="HOST:PORT", help="of the fleet (default: 127.0.0.1:9760)"
-    )
-
-    def command(arguments: argparse.Namespace) -> int:
-        if arguments.fleet is None:
-            if arguments.listen is not None:
-                parser.error("--listen is of a fleet: give --fleet N")
-
-            return simulate(arguments)
-        for name in ("board", "load", "lines"):
-            if getattr(arguments, name) is not None:
-                parser.error(f"--{name} is of one board, and --fleet mixes them")
-        from ..fleet.command import simulate_fleet
-
-        return simulate_fleet(arguments)
-
-    parser.set_defaults(command=command)
+    parser.set_defaults(command=simulate)

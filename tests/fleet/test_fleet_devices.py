@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from tegrascope.daemon.export.metrics import points
-from tegrascope.daemon.fleet.device import SimulatedDevice
-from tegrascope.daemon.fleet.plan import FAULTS, SCORE, plan_device
+from tools.fleet.device import SimulatedDevice
+from tools.fleet.plan import FAULTS, SCORE, plan_device
 
 NUMBERS = {fault: number for number, fault in FAULTS.items()}
 START_NS = 5_000_000_000

@@ -18,7 +18,7 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
 class SimulatedFleet:
-    """``tegrascope simulate --fleet`` on a free port.
+    """The simulated fleet on a free port.
 
     Attributes:
         address: Host and port.
@@ -30,10 +30,11 @@ class SimulatedFleet:
         with log.open("w") as told:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "tegrascope", "simulate"),
-                    *("--fleet", str(count), "--listen", "127.0.0.1:0"),
+                    *(sys.executable, "-m", "tools.fleet"),
+                    *("--size", str(count), "--listen", "127.0.0.1:0"),
                 ],
                 stderr=told,
+                cwd=Path(__file__).parents[2],
                 env={**os.environ, "PYTHONWARNINGS": "error"},
             )
         try:

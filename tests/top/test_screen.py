@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tegrascope.daemon.fleet.device import SimulatedDevice
-from tegrascope.daemon.fleet.plan import plan_device
 from tegrascope.daemon.top.blocks import PLAIN, Marks, age, marks_of, number
 from tegrascope.daemon.top.screen import Moment, draw
 from tegrascope.daemon.top.view import Series, make_view
+from tools.fleet.device import SimulatedDevice
+from tools.fleet.plan import plan_device
 
 SHORT = """
 tegra_gpu_utilization_ratio 0.5

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from ...parsers.records import Sample
-from ...parsers.signals import (
+from tegrascope.parsers.records import Sample
+from tegrascope.parsers.signals import (
     COOLING_STATE,
     DLA_POWERED,
     DLA_POWERED_SECONDS,

@@ -5,11 +5,12 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 
-from ...parsers.inference.events import Phase, RunEvent
-from ..measure.run_report import RunReport
-from ..session.executor import Verdict
-from ..session.pairing import Flight, Job, Surroundings
-from ..settings.identity import new_run_id
+from tegrascope.daemon.measure.run_report import RunReport
+from tegrascope.daemon.session.executor import Verdict
+from tegrascope.daemon.session.pairing import Flight, Job, Surroundings
+from tegrascope.daemon.settings.identity import new_run_id
+from tegrascope.parsers.inference.events import Phase, RunEvent
+
 from .plan import DevicePlan
 from .worker import Conduct, events
 

@@ -4,9 +4,9 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from ...collectors.simulator.models import board_model
-from ..measure.run_report import Device
-from ..settings.config import Workload
+from tegrascope.collectors.simulator.models import board_model
+from tegrascope.daemon.measure.run_report import Device
+from tegrascope.daemon.settings.config import Workload
 
 Fault = Literal["bypassed", "dark", "flaky", "gone", "hot", "slow"]
 

@@ -6,21 +6,22 @@ import time
 from pathlib import Path
 from platform import python_version
 
-from ... import __version__
-from ...collectors.lines.collector import TegrastatsCollector
-from ...collectors.simulator.board import SimulatedBoard
-from ...collectors.simulator.load import LoadBoard
-from ...collectors.simulator.models import board_model
-from ...collectors.simulator.source import READ_SECONDS, SimulatorSource
-from ..export.page import Page
-from ..export.snapshot import Snapshot
-from ..export.state import Ledger
-from ..measure.energy import EnergyCounters
-from ..measure.run_report import Environment
-from ..measure.timeline import Timeline
-from ..session.pairing import Surroundings, Windows
-from ..session.sources import lane_occupancy
-from ..session.telemetry import TelemetryFeed
+from tegrascope import __version__
+from tegrascope.collectors.lines.collector import TegrastatsCollector
+from tegrascope.collectors.simulator.board import SimulatedBoard
+from tegrascope.collectors.simulator.load import LoadBoard
+from tegrascope.collectors.simulator.models import board_model
+from tegrascope.collectors.simulator.source import READ_SECONDS, SimulatorSource
+from tegrascope.daemon.export.page import Page
+from tegrascope.daemon.export.snapshot import Snapshot
+from tegrascope.daemon.export.state import Ledger
+from tegrascope.daemon.measure.energy import EnergyCounters
+from tegrascope.daemon.measure.run_report import Environment
+from tegrascope.daemon.measure.timeline import Timeline
+from tegrascope.daemon.session.pairing import Surroundings, Windows
+from tegrascope.daemon.session.sources import lane_occupancy
+from tegrascope.daemon.session.telemetry import TelemetryFeed
+
 from .clock import DeviceClock
 from .kernel import SimulatedKernel, trips
 from .plan import SCORE, DevicePlan

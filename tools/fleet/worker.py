@@ -5,8 +5,16 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...parsers.inference.events import Finished, Inferences, Loaded, Phase, PhaseName, RunEvent
-from ...parsers.inference.placement import Built, Placement
+from tegrascope.parsers.inference.events import (
+    Finished,
+    Inferences,
+    Loaded,
+    Phase,
+    PhaseName,
+    RunEvent,
+)
+from tegrascope.parsers.inference.placement import Built, Placement
+
 from .plan import Task
 
 _TOLD_NS = 1_000_000_000

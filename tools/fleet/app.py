@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from ..store.history import History, samples_since
+from tegrascope.daemon.store.history import History, samples_since
+
 from .device import SimulatedDevice
 from .fleet import Fleet
 
