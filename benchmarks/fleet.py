@@ -23,7 +23,7 @@ from tegrascope.daemon.export.metrics import families
 from tests.monitoring.fleets import OPENMETRICS, SimulatedFleet
 from tests.monitoring.prometheus import Monitoring, Prometheus
 from tests.monitoring.servers import wait_for
-from tools.fleet.device import SimulatedDevice
+from tools.fleet.devices import SimulatedDevice
 from tools.fleet.plan import plan_device
 
 SHIPPED = Path(__file__).parents[1] / "grafana/prometheus"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tegrascope.daemon.export.metrics import points
-from tools.fleet.device import SimulatedDevice
+from tools.fleet.devices import SimulatedDevice
 from tools.fleet.plan import FAULTS, SCORE, plan_device
 
 NUMBERS = {fault: number for number, fault in FAULTS.items()}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tegrascope.daemon.top.blocks import PLAIN, Marks, age, marks_of, number
 from tegrascope.daemon.top.screen import Moment, draw
 from tegrascope.daemon.top.view import Series, make_view
-from tools.fleet.device import SimulatedDevice
+from tools.fleet.devices import SimulatedDevice
 from tools.fleet.plan import plan_device
 
 SHORT = """

@@ -1,1 +1,1 @@
-"""A simulated fleet: many boards in one process, each with a page made as a daemon makes it."""
+"""A simulated fleet: many boards in one process, each with the metric page of a daemon."""

@@ -13,7 +13,7 @@ from tegrascope.daemon.settings.config import split_listen
 from tegrascope.parsers.errors import Mendable
 
 from .app import make_app
-from .fleet import Fleet
+from .devices import Fleet
 
 
 def main() -> int:

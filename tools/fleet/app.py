@@ -1,4 +1,4 @@
-"""What a simulated fleet serves: the list of devices for Prometheus, and of each what it tells."""
+"""The HTTP side of a simulated fleet: service discovery, and pages and API of each device."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +13,7 @@ from starlette.routing import Route
 
 from tegrascope.daemon.store.history import History, samples_since
 
-from .device import SimulatedDevice
-from .fleet import Fleet
+from .devices import Fleet, SimulatedDevice
 
 
 def make_app(fleet: Fleet) -> Starlette:
@@ -77,7 +76,7 @@ def make_app(fleet: Fleet) -> Starlette:
 
 
 class _NoHistory(History):
-    """No store: a simulated device knows its last minutes."""
+    """An empty store: a simulated device has its last minutes only."""
 
     def __init__(self) -> None:
         self.path = Path()
@@ -89,13 +88,9 @@ class _NoHistory(History):
 
 
 def target(device: SimulatedDevice, address: str) -> dict[str, object]:
-    """Describe a device as HTTP service discovery of Prometheus wants it.
+    """Describe a device for the HTTP service discovery of Prometheus.
 
-    All are at one address, so each is told apart by its path and by its ``instance``.
-
-    Args:
-        device: Which.
-        address: Host and port by which it is reached.
+    All devices share one address: they differ by path and by ``instance``.
     """
     plan = device.plan
     return {

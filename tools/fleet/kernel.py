@@ -1,4 +1,4 @@
-"""What the kernel of a simulated device tells beside tegrastats: throttling, fan, powered DLA."""
+"""The kernel of a simulated device: throttling, fan and powered DLA, next to tegrastats."""
 
 from collections.abc import Mapping
 
@@ -35,18 +35,12 @@ def trips() -> dict[tuple[str, str], float]:
 
 
 class SimulatedKernel:
-    """Columns as the files of ``/sys`` give them on a board, made of each simulated sample.
-
-    Attributes:
-        name: Label value, as of the real one.
-        problem: Always ``None``.
-    """
+    """Columns that the files of ``/sys`` give on a board, made from each simulated sample."""
 
     name = "sysfs"
     problem: str | None = None
 
     def __init__(self) -> None:
-        """Begin with counters at zero."""
         self._columns: dict[str, float] = {
             THROTTLE_EVENTS.column(kind): 0.0
             for kind in (*_ALARMS, *(f"{zone}_thermal" for zone in _ZONES))
@@ -55,7 +49,7 @@ class SimulatedKernel:
         self._seen_ns: int | None = None
 
     def see(self, at_ns: int, sample: Sample) -> None:
-        """Live up to a sample."""
+        """Update the columns from a sample."""
         seconds = 0.0 if self._seen_ns is None else (at_ns - self._seen_ns) / 1e9
         self._seen_ns = at_ns
         columns, celsius = self._columns, sample.temperatures_celsius
@@ -95,5 +89,5 @@ class SimulatedKernel:
         """Do nothing."""
 
     def columns(self) -> Mapping[str, float]:
-        """Return what is so now."""
+        """Return the columns of the last sample."""
         return self._columns

@@ -1,4 +1,4 @@
-"""What each device of a simulated fleet is: its board, its place, its work and its trouble."""
+"""The plan of each simulated device: board, site, workloads and trouble."""
 
 import random
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from tegrascope.daemon.settings.config import Workload
 
 Fault = Literal["bypassed", "dark", "flaky", "gone", "hot", "slow"]
 
-# In each score of devices one has each trouble, so that rules and dashboards have it to show.
+# Of every twenty devices, one has each trouble, for rules and dashboards to show.
 SCORE = 20
 FAULTS: dict[int, Fault] = {
     3: "hot",
@@ -22,19 +22,13 @@ FAULTS: dict[int, Fault] = {
 }
 _BOARDS = {"agx-orin-64gb": 3, "orin-nx-16gb": 4, "orin-nano-8gb": 3}
 _SITES = ("hall-1", "hall-2", "yard", "road")
-# Air that takes a board just beyond its throttle trip when it works, and not to its end.
+# Air that takes a working board just beyond its throttle trip.
 _HOT_AIR_CELSIUS = {"agx-orin-64gb": 65.0, "orin-nx-16gb": 59.0, "orin-nano-8gb": 60.0}
 
 
 @dataclass(frozen=True)
 class Task:
-    """One workload of a device, and how its inferences go.
-
-    Attributes:
-        workload: As a configuration would have it.
-        latency_seconds: Median of an inference.
-        layers: Layers of its engine, on the accelerator that it is meant for.
-    """
+    """One workload of a device; the latency is the median of an inference."""
 
     workload: Workload
     latency_seconds: float
@@ -43,20 +37,7 @@ class Task:
 
 @dataclass(frozen=True)
 class DevicePlan:
-    """One device.
-
-    Attributes:
-        number: From 1 on.
-        seed: Of its board, its load and its runs.
-        board: Name of the simulated board.
-        site: Where it is said to be.
-        ambient_celsius: Warmer or colder than the board's model.
-        fault: Its trouble; ``None`` for most.
-        tasks: What it runs, one after the other.
-        pause_seconds: Between two runs.
-        host_period_seconds: How long a wave of its other load lasts.
-        host_ratio: How high that wave is.
-    """
+    """One device; other load than its runs comes in waves of ``host_period_seconds``."""
 
     number: int
     seed: str
@@ -71,17 +52,14 @@ class DevicePlan:
 
     @property
     def name(self) -> str:
-        """What it is called: ``sim-007``."""
+        """Its name, for example ``sim-007``."""
         return f"sim-{self.number:03}"
 
 
 def plan_device(number: int, seed: int, interval_seconds: float) -> DevicePlan:
     """Draw a device; the same number, seed and interval give the same one.
 
-    Args:
-        number: From 1 on.
-        seed: Of the fleet.
-        interval_seconds: Between two samples: a run lasts long enough to have 100 of them.
+    A run lasts long enough for 100 samples at the interval.
 
     >>> plan_device(3, 0, 1.009).fault
     'hot'
@@ -91,7 +69,7 @@ def plan_device(number: int, seed: int, interval_seconds: float) -> DevicePlan:
     fault = FAULTS.get(number % SCORE)
     board = chance.choices(tuple(_BOARDS), tuple(_BOARDS.values()))[0]
     if fault == "bypassed":
-        board = "agx-orin-64gb"  # it takes a DLA to miss one
+        board = "agx-orin-64gb"  # this trouble needs a DLA
     ambient = board_model(board).ambient_celsius + chance.uniform(-6, 6)
     if fault == "hot":
         ambient = _HOT_AIR_CELSIUS[board]

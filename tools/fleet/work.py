@@ -1,18 +1,27 @@
-"""The runs of one simulated device, one after the other, each paired as a daemon pairs it."""
+"""The runs of one simulated device: made-up worker events, paired as in a daemon."""
 
+import hashlib
 import random
 import threading
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.session.executor import Verdict
 from tegrascope.daemon.session.pairing import Flight, Job, Surroundings
 from tegrascope.daemon.settings.identity import new_run_id
-from tegrascope.parsers.inference.events import Phase, RunEvent
+from tegrascope.parsers.inference.events import (
+    Finished,
+    Inferences,
+    Loaded,
+    Phase,
+    PhaseName,
+    RunEvent,
+)
+from tegrascope.parsers.inference.placement import Built, Placement
 
-from .plan import DevicePlan
-from .worker import Conduct, events
+from .plan import DevicePlan, Task
 
 _SLOWER_A_RUN, _SLOWEST = 0.02, 1.6
 _KEPT = 20
@@ -20,25 +29,14 @@ _WORKING = ("warm_up", "steady")
 
 
 class Work:
-    """What a lane's thread does, without a thread: it goes on when it is told the time.
-
-    Attributes:
-        reports: The last runs, newest first.
-    """
+    """The runs of a device, without a thread; ``reports`` has the last ones, newest first."""
 
     def __init__(self, plan: DevicePlan, around: Surroundings, begin_ns: int) -> None:
-        """Prepare.
-
-        Args:
-            plan: What the device runs, and its trouble.
-            around: What its runs need around them; its clock is moved on.
-            begin_ns: Monotonic time of the first run.
-        """
         self.reports: deque[RunReport] = deque(maxlen=_KEPT)
         self._plan = plan
         self._around = around
         self._chance = random.Random(f"{plan.seed} runs")
-        self._idle = threading.Event()  # never set: waiting is how a device's time goes on
+        self._idle = threading.Event()  # never set: a wait only moves the device's clock
         self._start_ns = begin_ns
         self._runs = 0
         self._flight: Flight | None = None
@@ -47,7 +45,7 @@ class Work:
         self._next: tuple[int, RunEvent] | None = None
 
     def go_on(self, until_ns: int) -> None:
-        """Let the worker say what it has to say until then; begin a run that is due."""
+        """Take the worker's events up to a time; begin a run that is due."""
         if self._flight is None and self._landed is None and self._start_ns <= until_ns:
             self._around.clock.wait(self._idle, self._start_ns)
             self._begin()
@@ -63,7 +61,7 @@ class Work:
                 self._landed, self._flight = self._flight, None
 
     def report(self) -> None:
-        """Pair a run that has ended, once there is a sample from behind its end."""
+        """Pair a run that has ended, once a sample is later than its end."""
         flight = self._landed
         if flight is None:
             return
@@ -100,7 +98,7 @@ class Work:
         self._runs += 1
 
     def _divert(self, event: Phase) -> None:
-        """Have the GPU do what fell back from the DLA."""
+        """Put the load of layers that fell back from the DLA on the GPU."""
         assert self._flight is not None
         device = self._flight.trace.device
         bypasses = self._plan.fault == "bypassed" and device.startswith("dla")
@@ -108,3 +106,100 @@ class Work:
             works = event.edge == "begin"
             self._around.load.set(device, 0.1 * works, event.at_ns)
             self._around.load.set("gpu", 0.8 * works, event.at_ns)
+
+
+_EVENT_NS = 1_000_000_000
+_JITTER = 0.03
+
+
+@dataclass(frozen=True)
+class Conduct:
+    """How a run goes: its latency factor, whether it fails, whether it falls back to the GPU."""
+
+    slower: float = 1.0
+    fails: bool = False
+    bypasses: bool = False
+
+
+def events(
+    run_id: str, task: Task, conduct: Conduct, begin_ns: int, chance: random.Random
+) -> Iterator[tuple[int, RunEvent]]:
+    """Yield the events of one run in order, each with the time at which the worker prints it."""
+    workload = task.workload
+    now_ns = begin_ns
+
+    def phase(name: PhaseName, seconds: float) -> Iterator[tuple[int, RunEvent]]:
+        nonlocal now_ns
+        yield now_ns, Phase(run_id=run_id, phase=name, edge="begin", at_ns=now_ns)
+        now_ns += round(seconds * 1e9)
+        yield now_ns, Phase(run_id=run_id, phase=name, edge="end", at_ns=now_ns)
+
+    load_seconds = chance.uniform(0.6, 1.4)
+    yield from phase("load", load_seconds)
+    yield (
+        now_ns,
+        Loaded(
+            run_id=run_id,
+            model_sha256=hashlib.sha256(str(workload.model).encode()).hexdigest(),
+            cold_start_seconds={
+                "load": load_seconds,
+                "first_inference": 4 * task.latency_seconds,
+            },
+            built=_built(task, conduct),
+        ),
+    )
+    yield from phase("warm_up", workload.warm_up)
+    yield from phase("baseline_before", workload.baseline)
+    yield now_ns, Phase(run_id=run_id, phase="steady", edge="begin", at_ns=now_ns)
+    length = workload.steady_seconds or 0.0
+    end_ns = now_ns + round(length * 1e9 * (0.4 if conduct.fails else 1.0))
+    for event in _inferences(run_id, task.latency_seconds * conduct.slower, now_ns, end_ns, chance):
+        now_ns = event.start_ns[-1] + event.latency_ns[-1]
+        yield now_ns, event
+    if conduct.fails:
+        reason = "the engine gave up: CUDA error 700, an illegal address (simulated)"
+        yield now_ns, Finished(run_id=run_id, ending="failed", reason=reason)
+        return
+    yield now_ns, Phase(run_id=run_id, phase="steady", edge="end", at_ns=now_ns)
+    yield from phase("baseline_after", workload.baseline)
+    yield now_ns, Finished(run_id=run_id, ending="ok", process_peak_bytes=640 * 1024**2)
+
+
+def _inferences(
+    run_id: str, latency_seconds: float, begin_ns: int, end_ns: int, chance: random.Random
+) -> Iterator[Inferences]:
+    """Yield back-to-back inferences, those of one second per event."""
+    now_ns = begin_ns
+    while now_ns < end_ns:
+        starts: list[int] = []
+        latencies: list[int] = []
+        until_ns = min(end_ns, now_ns + _EVENT_NS)
+        while now_ns < until_ns:
+            latency = round(latency_seconds * 1e9 * chance.lognormvariate(0.0, _JITTER))
+            starts.append(now_ns)
+            latencies.append(latency)
+            now_ns += latency
+        yield Inferences(run_id=run_id, start_ns=tuple(starts), latency_ns=tuple(latencies))
+
+
+def _built(task: Task, conduct: Conduct) -> Built:
+    names = tuple(f"layer-{number}" for number in range(task.layers))
+    if not task.workload.device.startswith("dla"):
+        placement = Placement(verdict="gpu_only", gpu_layers=names)
+    elif conduct.bypasses:
+        kept = task.layers // 6
+        placement = Placement(
+            verdict="mixed",
+            loadables=3,
+            dla_layers=names[:kept],
+            gpu_layers=names[kept:],
+            reformat_layers=("reformat-in", "reformat-1", "reformat-2", "reformat-out"),
+        )
+    else:
+        placement = Placement(
+            verdict="dla_plus_reformat",
+            loadables=1,
+            dla_layers=names,
+            reformat_layers=("reformat-in", "reformat-out"),
+        )
+    return Built(requested_precision="fp16", placement=placement, engine_bytes=24 * 1024**2)

@@ -1,8 +1,11 @@
-"""One simulated device: board, samples and runs go the way they go in a daemon, step by step."""
+"""Simulated devices: samples and runs take the path that they take in a daemon."""
 
+import heapq
+import logging
 import math
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from platform import python_version
 
@@ -22,47 +25,55 @@ from tegrascope.daemon.session.pairing import Surroundings, Windows
 from tegrascope.daemon.session.sources import lane_occupancy
 from tegrascope.daemon.session.telemetry import TelemetryFeed
 
-from .clock import DeviceClock
 from .kernel import SimulatedKernel, trips
-from .plan import SCORE, DevicePlan
+from .plan import SCORE, DevicePlan, plan_device
 from .work import Work
 
-# How much of the past a run can be paired with; no device runs for longer.
+
+class DeviceClock:
+    """The clock of one device: waiting for a time sets it to that time."""
+
+    def __init__(self, monotonic_ns: int) -> None:
+        self._now_ns = monotonic_ns
+
+    def monotonic_ns(self) -> int:
+        """Return the time up to which the device is simulated."""
+        return self._now_ns
+
+    def wall_ns(self) -> int:
+        """Return the wall time of that moment, by the machine's present wall clock."""
+        return self._now_ns + time.time_ns() - time.monotonic_ns()
+
+    def boottime_ns(self) -> int:
+        """Return the same as ``monotonic_ns``: no device is ever suspended."""
+        return self._now_ns
+
+    def wait(self, event: threading.Event, until_ns: int) -> bool:
+        """Set the time."""
+        self._now_ns = max(self._now_ns, until_ns)
+        return event.is_set()
+
+
+# Samples that are kept for pairing; every run is shorter.
 _SPAN_INTERVALS = 300
-# Of each so long, a device in trouble is dark, or gone, for the share.
+# A device in trouble is dark, or gone, for this share of each period.
 _TROUBLE_SECONDS, _TROUBLE_RATIO = 600.0, 0.2
 
 
 class SimulatedDevice:
-    """A board whose lines are parsed, counted and paired with runs as by a daemon of its own.
+    """A board whose lines are parsed, counted and paired with runs as in a daemon.
 
-    Only the board and what a worker would say are made up. It belongs to one thread; its page
-    can be asked for from any.
-
-    Attributes:
-        plan: What it is.
-        clock: Up to when it has lived.
-        ledger: What its page shows.
-        page: The page.
-        timeline: Its samples of the last minutes.
-        work: Its runs.
-        due_ns: Monotonic time from which on ``step`` may be called again.
+    Only the board and the worker's events are made up. One thread calls ``step``; any thread may
+    render the page. ``due_ns`` is the monotonic time from which ``step`` may be called again.
     """
 
     def __init__(
         self, plan: DevicePlan, *, begin_ns: int, interval_seconds: float, privileged: bool = True
     ) -> None:
-        """Switch it on.
-
-        Args:
-            plan: What it is.
-            begin_ns: Monotonic time at which its life begins; may be past.
-            interval_seconds: Between two lines.
-            privileged: Whether its tegrastats runs as root.
-        """
+        """Begin at a monotonic time, which may be past."""
         self.plan = plan
         self.clock = DeviceClock(begin_ns)
-        self._idle = threading.Event()  # never set: waiting is how a device's time goes on
+        self._idle = threading.Event()  # never set: a wait only moves the device's clock
         self._interval_ns = round(interval_seconds * 1e9)
         self._begin_ns = begin_ns
         self._load = LoadBoard()
@@ -123,7 +134,7 @@ class SimulatedDevice:
         self._set_due()
 
     def step(self) -> None:
-        """Live up to the next sample, with all that runs in between."""
+        """Simulate up to the next sample, runs included."""
         until_ns = self.clock.monotonic_ns() + self._interval_ns
         self._set_host_load(until_ns)
         self.work.go_on(until_ns)
@@ -137,7 +148,7 @@ class SimulatedDevice:
         self._set_due()
 
     def is_gone(self) -> bool:
-        """Say whether nobody can reach it just now."""
+        """Return whether the device cannot be reached now."""
         return self.plan.fault == "gone" and self._is_troubled(self.clock.monotonic_ns())
 
     def _is_troubled(self, at_ns: int) -> bool:
@@ -149,8 +160,88 @@ class SimulatedDevice:
         self.due_ns = self.clock.monotonic_ns() + self._interval_ns + reading_ns
 
     def _set_host_load(self, at_ns: int) -> None:
-        """Have the rest of the machine work in waves."""
+        """Set the load of everything else, which comes in waves."""
         turn = (at_ns - self._begin_ns) / 1e9 / self.plan.host_period_seconds
         ratio = self.plan.host_ratio * (0.5 - 0.5 * math.cos(math.tau * turn))
         self._load.set("cpu", ratio, at_ns)
         self._load.set("emc", ratio / 2, at_ns)
+
+
+_LOG = logging.getLogger(__name__)
+# Samples before a device appears: enough for a finished run.
+_PAST_SAMPLES = 150
+_LATE_NS = 10_000_000_000
+
+
+class Fleet:
+    """Devices by number, from 1; each appears once its past is simulated."""
+
+    def __init__(
+        self, count: int, *, seed: int = 0, interval_seconds: float = 1.009, privileged: bool = True
+    ) -> None:
+        """Prepare; the same seed gives the same boards, loads, runs and troubles."""
+        self.count = count
+        self.seed = seed
+        self._interval_seconds = interval_seconds
+        self._privileged = privileged
+        self._devices: dict[int, SimulatedDevice] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
+
+    @property
+    def devices(self) -> list[SimulatedDevice]:
+        """Devices that have appeared so far, by number."""
+        return list(self._devices.values())
+
+    def device(self, number: int) -> SimulatedDevice | None:
+        """Return a device that has appeared."""
+        return self._devices.get(number)
+
+    def start(self) -> None:
+        """Start the simulation."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the simulation."""
+        self._stopping.set()
+        self._thread.join(5.0)
+
+    def _run(self) -> None:
+        missing = deque(range(1, self.count + 1))
+        due: list[tuple[int, int, SimulatedDevice]] = []
+        warned = False
+        while not self._stopping.is_set():
+            now_ns = time.monotonic_ns()
+            if due and due[0][0] <= now_ns:
+                _, number, device = due[0]
+                device.step()
+                heapq.heapreplace(due, (device.due_ns, number, device))
+                if now_ns - due[0][0] > _LATE_NS and not warned:
+                    warned = True
+                    _LOG.warning(
+                        "this machine is too slow for so many devices: they lag behind. "
+                        "Give fewer, or a longer --interval"
+                    )
+            elif missing:
+                device = self._begin(missing.popleft())
+                if self._stopping.is_set():
+                    return
+                heapq.heappush(due, (device.due_ns, device.plan.number, device))
+                self._devices[device.plan.number] = device
+                if not missing:
+                    _LOG.info("all %d devices are there", self.count)
+            else:
+                self._stopping.wait((due[0][0] - now_ns) / 1e9)
+
+    def _begin(self, number: int) -> SimulatedDevice:
+        """Begin a device in the past and simulate it up to now."""
+        past_ns = round(_PAST_SAMPLES * self._interval_seconds * 1e9)
+        device = SimulatedDevice(
+            plan_device(number, self.seed, self._interval_seconds),
+            begin_ns=max(0, time.monotonic_ns() - past_ns),
+            interval_seconds=self._interval_seconds,
+            privileged=self._privileged,
+        )
+        while device.due_ns <= time.monotonic_ns() and not self._stopping.is_set():
+            device.step()
+        return device
