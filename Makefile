@@ -5,7 +5,7 @@ VENV ?= .venv
 JOBS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
-SOURCES := $(wildcard *.py) parsers collectors daemon tests benchmarks debian tools
+SOURCES := $(wildcard *.py) parsers collectors daemon tests debian tools
 
 .PHONY: run test check dev format lint types imports doctest golden dashboards docs fleet bench screenshots deb clean
 

@@ -1,6 +1,6 @@
 """What a fleet costs: pages, scrapes, Prometheus, disk, and an agent's uplink.
 
-    .venv/bin/python -m benchmarks.fleet --devices 200 --minutes 5
+    .venv/bin/python -m tools.benchmarks.fleet --devices 200 --minutes 5
 
 Runs the simulated fleet and the real Prometheus of this machine with the configurations
 of ``grafana/prometheus``, at their own scrape interval, and prints one line a figure. Bytes on disk
@@ -26,7 +26,7 @@ from tests.monitoring.servers import wait_for
 from tools.fleet.devices import SimulatedDevice
 from tools.fleet.plan import plan_device
 
-SHIPPED = Path(__file__).parents[1] / "grafana/prometheus"
+SHIPPED = Path(__file__).parents[2] / "grafana/prometheus"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _IDLE_SECONDS = 20
 _BLOCK_SECONDS, _SCRAPE_SECONDS = 7200, 15

@@ -8,7 +8,7 @@ copies of inputs and outputs too, as a run has them.
 
 Needs an NVIDIA GPU, TensorRT and cuda-python:
 
-    python benchmarks/device_span.py --model builtin:resnet50 --engines /tmp/engines
+    python tools/benchmarks/device_span.py --model builtin:resnet50 --engines /tmp/engines
 """
 
 import argparse

@@ -5,8 +5,8 @@ again as soon as it has its answer; one thread plays them all, and times each sc
 byte of the question to the last of the answer. The daemon runs the simulated board of the demo, and
 ``--runs`` its workloads too.
 
-    python benchmarks/scrape.py                     # half a minute
-    python benchmarks/scrape.py --scrapes 2000 --runs
+    python tools/benchmarks/scrape.py                     # half a minute
+    python tools/benchmarks/scrape.py --scrapes 2000 --runs
 """
 
 import argparse
