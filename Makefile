@@ -5,7 +5,7 @@ VENV ?= .venv
 JOBS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
-SOURCES := $(wildcard *.py) parsers collectors daemon tests debian tools
+SOURCES := $(wildcard *.py) parsers collectors daemon tests packaging tools
 
 .PHONY: run test check dev format lint types imports doctest golden dashboards docs fleet bench screenshots deb clean
 
@@ -61,7 +61,7 @@ screenshots: dev
 
 # For both architectures, in dist/: `make deb DEB='--arch arm64 --python 3.10'` for one JetPack.
 deb: dev
-	$(BIN)/python debian/build.py $(DEB)
+	$(BIN)/python packaging/deb/build.py $(DEB)
 
 clean:
 	rm -rf $(VENV) .dev build dist *.egg-info

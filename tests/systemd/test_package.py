@@ -44,7 +44,8 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("packages")
     python = output(PYTHON, "-c", "import sys; print('{}.{}'.format(*sys.version_info))")
     arch = output("dpkg", "--print-architecture")
-    build = [sys.executable, str(ROOT / "debian/build.py"), "--arch", arch, "--python", python]
+    script = str(ROOT / "packaging/deb/build.py")
+    build = [sys.executable, script, "--arch", arch, "--python", python]
     done = subprocess.run([*build, "-o", str(made)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (first,) = made.glob("*.deb")

@@ -4,7 +4,7 @@ Nothing is compiled and nothing fetched on the board: the package holds the bina
 architecture for each Python that Ubuntu and Debian ship there, pip among them, and ``postinst``
 makes the environment out of these.
 
-    python debian/build.py --arch arm64 --python 3.10 3.12 -o dist
+    python packaging/deb/build.py --arch arm64 --python 3.10 3.12 -o dist
 """
 
 import argparse
@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}
 GLIBCS = ("2_17", "2_28", "2_31", "2_34", "2_35")
@@ -134,12 +134,12 @@ def lay_out(tree: Path, version: str, arch: str) -> None:
 
     control = tree / "DEBIAN"
     control.mkdir()
-    text = (ROOT / "debian/control.in").read_text(encoding="utf-8")
+    text = (ROOT / "packaging/deb/control.in").read_text(encoding="utf-8")
     (control / "control").write_text(text.format(version=version, arch=arch), encoding="utf-8")
     settings = [f"/{where}\n" for _, where in INSTALLED if where.startswith("etc/")]
     (control / "conffiles").write_text("".join(settings))
     for name in ("postinst", "prerm", "postrm"):
-        shutil.copy(ROOT / "debian" / name, control)
+        shutil.copy(ROOT / "packaging/deb" / name, control)
         (control / name).chmod(0o755)
 
 
