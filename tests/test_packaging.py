@@ -80,7 +80,7 @@ def test_wheel_has_all_that_runs_and_no_test(built):
             expected |= {
                 f"tegrascope/{path.relative_to(ROOT)}" for path in (ROOT / room).rglob(pattern)
             }
-    for folder in ("systemd", "grafana", "daemon/status_page/static"):
+    for folder in ("systemd", "grafana", "daemon/web/static"):
         expected |= {
             f"tegrascope/{path.relative_to(ROOT)}"
             for path in (ROOT / folder).rglob("*")
@@ -103,7 +103,7 @@ def test_wheel_works_away_from_the_checkout(built, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     for command in (
         ["-c", code],
-        ["-c", "from tegrascope.daemon.status_page.files import DIRECTORY as d; d.iterdir()"],
+        ["-c", "from tegrascope.daemon.web.status_page import STATIC as d; d.iterdir()"],
         ["-m", "tegrascope", "simulate", "--lines", "1"],
         ["-m", "tegrascope", "check-config", f"{tmp_path}/tegrascope/daemon/commands/demo.yaml"],
     ):

@@ -51,8 +51,8 @@ def _check(arguments: argparse.Namespace) -> None:
         for line in config.advice():
             print(f"note: {line}")
     if web_path is not None:
-        from ..web_file import check_web_file
+        from ..web.rules import WebRules
 
-        web = check_web_file(web_path)
+        web = WebRules(web_path).config
         tls = "TLS" if web.has_tls else "no TLS"
         print(f"{web_path}: good, {tls}, {len(web.basic_auth_users)} user(s)")

@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING
 
 from ...collectors.base import SYSTEM_CLOCK
 from ...parsers.errors import Mendable, Misused
-from ..lean import keep_lean, keep_openssl_out
-from ..memory import share_one_heap
 from ..session.process_signals import Signals
 from .common import Commands, add_command, add_state_dir
 
 if TYPE_CHECKING:
     from ..service.service import Service
     from ..settings.config import Config
-    from ..web_file import WebFile
-    from ..web_rules import WebRules
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,16 +23,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.demo and arguments.config:
         raise Misused("--demo has its own configuration", "leave out -c, or --demo")
     signals = Signals()
-    share_one_heap()
-    keep_openssl_out()
     config = _load(arguments)
-    web_file = _read_web_file(config)
-    keep_lean(tls=web_file is not None and web_file.config.has_tls)
-    from ..server import bind
     from ..service.console import Console
     from ..service.service import Service
+    from ..web.rules import WebRules
+    from ..web.server import bind
 
-    rules = None if web_file is None else _rules(web_file)
+    web_file = config.http.web_config_file
+    rules = None if web_file is None else WebRules(web_file)
     console = Console()
     with bind(config.http.listen) as listener:
         service = Service(config, arguments.state_dir, listener, rules=rules)
@@ -88,26 +82,6 @@ def _load(arguments: argparse.Namespace) -> "Config":
     except ValueError:
         raise Mendable(f"--listen {arguments.listen}", "give HOST:PORT") from None
     return config.model_copy(update={"http": http})
-
-
-def _read_web_file(config: "Config") -> "WebFile | None":
-    path = config.http.web_config_file
-    if path is None:
-        return None
-    from ..web_file import read_web_file
-
-    return read_web_file(path)
-
-
-def _rules(file: "WebFile") -> "WebRules":
-    """Return the rules; what is missing for them is told now, and not to the first who asks."""
-    from ..web_rules import WebRules
-
-    if file.config.basic_auth_users:
-        from ..basic_auth import load_bcrypt
-
-        load_bcrypt()
-    return WebRules(file)
 
 
 def add(commands: Commands) -> None:

@@ -8,7 +8,6 @@ import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.board.facts import read_power_mode
@@ -19,12 +18,8 @@ from ...collectors.simulator.load import LoadBoard
 from ...parsers.errors import Mendable
 from ..export.snapshot import Snapshot
 from ..export.state import Ledger
-from ..http import Serving, make_app
 from ..measure.energy import EnergyCounters
 from ..measure.timeline import SealedBlock, Timeline
-from ..memory import give_back
-from ..secret import read_token
-from ..server import guarded, serve, url_of
 from ..session.executor import Lane
 from ..session.pairing import Job, Pairing, Windows
 from ..session.process_signals import END, RELOAD, Signals
@@ -41,17 +36,18 @@ from ..settings.config import Config
 from ..settings.identity import boot_id, new_run_id
 from ..store.history import History
 from ..store.store import Owner, Store
+from ..web.answers import Serving
+from ..web.application import make_app
+from ..web.authentication import Gate, host_names, read_token
+from ..web.rules import WebRules
+from ..web.server import serve, url_of
 from .runs import LaneRunner
 from .scheduler import Due, Now, Scheduler
 from .watchdog import Watchdog, tell_systemd, watchdog_seconds
 
-if TYPE_CHECKING:
-    from ..web_rules import WebRules
-
 _LOG = logging.getLogger(__name__)
 _TICK_NS = 1_000_000_000
 _PRUNE_NS = 3600 * 1_000_000_000
-_TRIM_NS = 15 * 1_000_000_000
 _RETRY_NS = 5 * 1_000_000_000
 # The power mode of a board can be changed at any time.
 _FACTS_NS = 10 * 1_000_000_000
@@ -76,7 +72,7 @@ class Service:
         listener: socket.socket,
         *,
         clock: Clock = SYSTEM_CLOCK,
-        rules: "WebRules | None" = None,
+        rules: WebRules | None = None,
     ) -> None:
         """Open the store and make the parts; nothing runs before ``start``.
 
@@ -183,13 +179,11 @@ class Service:
             await stopped.wait()
 
         tell_systemd("READY=1", f"STATUS={self.status()}")
+        http = self.config.http
+        names = host_names(http.listen, http.hosts)
+        gate = Gate(make_app(serving), self._rules, self._token, self._clock, names)
         try:
-            await serve(
-                guarded(make_app(serving), self._rules, self._token, self._clock),
-                self._listener,
-                until_stopped,
-                self._rules,
-            )
+            await serve(gate, self._listener, until_stopped, self._rules)
         finally:
             signals.ignore()  # while there is a loop to which the end could still be told
 
@@ -389,7 +383,7 @@ class Service:
         self._scheduler.missed.clear()
 
     def _keep_house(self) -> None:
-        next_ns = pruned_ns = retried_ns = trimmed_ns = facts_ns = self._clock.monotonic_ns()
+        next_ns = pruned_ns = retried_ns = facts_ns = self._clock.monotonic_ns()
         self._prune()
         while not self._clock.wait(self._stopping, next_ns):
             now_ns = self._clock.monotonic_ns()
@@ -412,9 +406,6 @@ class Service:
             if now_ns - retried_ns > _RETRY_NS:
                 retried_ns = now_ns
                 self._store.flush()
-            if now_ns - trimmed_ns > _TRIM_NS:
-                trimmed_ns = now_ns
-                give_back()
             self._look_after_watchdog()
 
     def _look_at_board(self) -> None:

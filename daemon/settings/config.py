@@ -302,6 +302,9 @@ class Http(Section):
     """``http:``, where the page is served."""
 
     listen: str = Field("127.0.0.1:9754", description="HOST:PORT; [::1]:9754 for IPv6")
+    hosts: tuple[str, ...] = Field(
+        (), description="more host names under which the page is reached, without port"
+    )
     token_file: Path | None = Field(
         None, description="secret for calls that change state; made in the state directory"
     )

@@ -1,27 +1,28 @@
 """A YAML file becomes settings, or a list of errors that each name their line."""
 
-import json
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from ...parsers.errors import Mendable
 from .config import Config
 
+if TYPE_CHECKING:
+    import yaml
+
 M = TypeVar("M", bound=BaseModel)
+Place = tuple[str | int, ...]
 
 
 class ConfigError(Mendable):
-    """A file that is no configuration.
+    """A file that is not a valid configuration.
 
     Attributes:
-        problems: One line each: file, line, key, and what would be right.
+        problems: One line each: file, line, key, and the remedy.
     """
 
     def __init__(self, path: Path, problems: Sequence[str]) -> None:
@@ -31,17 +32,11 @@ class ConfigError(Mendable):
 
 @dataclass(frozen=True)
 class SettingsFile(Generic[M]):
-    """What a file says.
-
-    Attributes:
-        settings: Its keys, validated.
-        path: Where it is.
-        lines: The line of every key.
-    """
+    """The validated content of a file, and the line of every key."""
 
     settings: M
     path: Path
-    lines: Mapping[tuple[str | int, ...], int]
+    lines: Mapping[Place, int]
 
     def problem(self, where: Sequence[str | int], said: str) -> ConfigError:
         """Return the error of a key that is wrong for a reason outside the file."""
@@ -55,7 +50,7 @@ def read_text(path: Path) -> str:
     """Return the text of a file of settings.
 
     Raises:
-        ConfigError: It can't be read, or is no text.
+        ConfigError: It can't be read, or is not text.
     """
     try:
         return path.read_text(encoding="utf-8")
@@ -68,49 +63,73 @@ def read_settings(text: str, path: Path, model: type[M]) -> SettingsFile[M]:
     """Validate the text of a file.
 
     Args:
-        text: YAML; nothing at all is a mapping without keys.
-        path: Stands in the errors.
-        model: What it may say; its first key serves as an example of one.
+        text: YAML; an empty text is a mapping without keys.
+        path: For the errors.
+        model: The keys and their types.
 
     Raises:
-        ConfigError: It is no YAML, or says something that is not so.
+        ConfigError: It is not YAML, or has a key or value that is not valid.
     """
-    document = _read_yaml(text)
-    if "problems" in document:
-        raise ConfigError(path, [_at(path, line, said) for line, said in document["problems"]])
-    data = document["data"]
+    data, lines = _read_yaml(text, path)
     if data is not None and not isinstance(data, dict):
         example = next(iter(model.model_fields))
         raise ConfigError(path, [_at(path, 1, f"the file must be a mapping, like {example}:")])
-    lines = {tuple(where): line for where, line in document["lines"]}
     try:
         return SettingsFile(model.model_validate(data or {}), path, lines)
     except ValidationError as error:
-        told = sorted((_line_of(lines, one["loc"]), _tell(one, model)) for one in error.errors())
-        raise ConfigError(path, [_at(path, line, said) for line, said in told]) from None
+        found = sorted(
+            (_line_of(lines, one["loc"]), _message(one, model)) for one in error.errors()
+        )
+        raise ConfigError(path, [_at(path, line, said) for line, said in found]) from None
 
 
-def _read_yaml(text: str) -> Any:
-    """Have a child read the file, so that the YAML library does not stay in the daemon."""
-    child = subprocess.run(
-        [sys.executable, "-m", "tegrascope.daemon.yaml_reader"],
-        input=text,
-        capture_output=True,
-        encoding="utf-8",
-        cwd="/",  # Python looks for modules where it runs
-        check=False,
-    )
-    if child.returncode != 0:  # a document that contains itself, say
-        said = (child.stderr.strip() or "no answer").splitlines()[-1]
-        return {"problems": [(0, f"cannot be read: {said}")]}
-    return json.loads(child.stdout)
+def _read_yaml(text: str, path: Path) -> tuple[Any, dict[Place, int]]:
+    """Return the content of a document and the line of every key."""
+    import yaml
+
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+        found = [] if root is None else list(_lines(root, ()))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        said = str(getattr(error, "problem", None) or error).splitlines()[0]
+        raise ConfigError(path, [_at(path, mark.line + 1 if mark else 0, said)]) from None
+    except RecursionError:
+        raise ConfigError(path, [f"{path}: cannot be read: it contains itself"]) from None
+    except ValueError as error:  # a date such as 2020-13-45
+        raise ConfigError(path, [f"{path}: cannot be read: {error}"]) from None
+    lines: dict[Place, int] = {}
+    twice = []
+    for place, line in found:
+        if place in lines:
+            twice.append(_at(path, line, f"{'.'.join(map(str, place))}: given twice"))
+        lines[place] = line
+    if twice:
+        raise ConfigError(path, twice)
+    return data, lines
+
+
+def _lines(node: "yaml.Node", place: Place) -> Iterator[tuple[Place, int]]:
+    import yaml
+
+    items: list[tuple[str | int, Any, Any]]
+    if isinstance(node, yaml.MappingNode):
+        items = [(str(key.value), key, value) for key, value in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        items = [(index, value, value) for index, value in enumerate(node.value)]
+    else:
+        return
+    for name, marked, value in items:
+        yield (*place, name), marked.start_mark.line + 1
+        yield from _lines(value, (*place, name))
 
 
 def _at(path: Path, line: int, said: str) -> str:
     return f"{path}:{line}: {said}" if line else f"{path}: {said}"
 
 
-def _tell(error: Any, model: type[BaseModel]) -> str:
+def _message(error: Any, model: type[BaseModel]) -> str:
     where = tuple(error["loc"])
     if error["type"] == "extra_forbidden":
         from difflib import get_close_matches
@@ -136,7 +155,7 @@ def _tell(error: Any, model: type[BaseModel]) -> str:
     return f"{key}: {said}"
 
 
-def _line_of(lines: Mapping[tuple[str | int, ...], int], where: Sequence[str | int]) -> int:
+def _line_of(lines: Mapping[Place, int], where: Sequence[str | int]) -> int:
     """Find the line of a key, or of the nearest thing above it that is in the file."""
     for length in range(len(where), 0, -1):
         if tuple(where[:length]) in lines:

@@ -9,7 +9,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tegrascope.collectors.base import Stamped
 from tegrascope.daemon.export.metrics import families
-from tegrascope.daemon.export.page import Page
 from tegrascope.daemon.export.rows import METRICS
 from tegrascope.daemon.export.snapshot import Snapshot, SourceState, WorkloadState
 from tegrascope.daemon.export.state import Ledger
@@ -23,6 +22,7 @@ from tegrascope.daemon.measure.run_report import (
     Utilization,
 )
 from tegrascope.daemon.settings.config import Limits
+from tegrascope.daemon.web.metrics_page import Page
 from tegrascope.parsers.flat import flatten
 from tegrascope.parsers.inference.events import Inferences
 from tegrascope.parsers.inference.placement import Built, Placement

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from tegrascope.collectors.base import SYSTEM_CLOCK, Stamped
-from tegrascope.daemon import server as server_of
 from tegrascope.daemon.export.snapshot import Snapshot, SourceState
 from tegrascope.daemon.export.state import Ledger
-from tegrascope.daemon.http import Serving, make_app
 from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
+from tegrascope.daemon.web.answers import Serving
+from tegrascope.daemon.web.application import make_app
+from tegrascope.daemon.web.server import bind, serve, url_of
 from tegrascope.parsers.tegrastats import parse_line
 
 S = 1_000_000_000
@@ -36,8 +37,8 @@ class Board:
         self.problem: str | None = None
         self.note: str | None = None
         self.total: tuple[str, ...] = RULE_RAILS
-        listener = server_of.bind("127.0.0.1:0")
-        self.url = server_of.url_of(listener)
+        listener = bind("127.0.0.1:0")
+        self.url = url_of(listener)
         self.origin = self.url
         self._stop = threading.Event()
         app: Any = make_app(self._serving())
@@ -64,7 +65,7 @@ class Board:
         async def stopped() -> None:
             await asyncio.to_thread(self._stop.wait)
 
-        asyncio.run(server_of.serve(app, listener, stopped))
+        asyncio.run(serve(app, listener, stopped))
 
     def sample(self, values: Mapping[str, float], ago: float = 0.0) -> None:
         """Take one sample that came so many seconds ago."""

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
-from tegrascope.daemon.server import bind
 from tegrascope.daemon.service.service import Service
 from tegrascope.daemon.settings.config import Config
 from tegrascope.daemon.store.history import History
+from tegrascope.daemon.web.server import bind
 
 S = 1_000_000_000
 YEAR = 365 * 86_400 * S

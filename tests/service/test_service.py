@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
-from tegrascope.daemon.server import bind
 from tegrascope.daemon.service.service import Service
 from tegrascope.daemon.session.sources import board_root, open_companions
 from tegrascope.daemon.settings.config import Config, Telemetry
 from tegrascope.daemon.settings.file import load_config
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
+from tegrascope.daemon.web.server import bind
 from tegrascope.parsers.errors import Mendable
 from tests.fakes.board_tree import set_powered, write_board
 

@@ -10,39 +10,48 @@ from contextlib import closing
 from pathlib import Path
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
-from tegrascope.daemon import http as served
-from tegrascope.daemon import server as server_of
 from tegrascope.daemon.export.snapshot import Snapshot
 from tegrascope.daemon.export.state import Ledger
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.windows import Refusal
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
-from tegrascope.daemon.web_rules import WebRules
+from tegrascope.daemon.web.answers import Serving
+from tegrascope.daemon.web.application import make_app
+from tegrascope.daemon.web.authentication import Gate, host_names
+from tegrascope.daemon.web.rules import WebRules
+from tegrascope.daemon.web.server import ConnectionLimits, bind, serve
 from tegrascope.parsers.errors import Mendable
 
 TOKEN = {"Authorization": "Bearer secret"}
+DEFAULT = ConnectionLimits()
 
 
 class Server:
     """The application on a free port, in a thread."""
 
-    def __init__(self, state: Path, rules: "WebRules | None" = None) -> None:
+    def __init__(
+        self,
+        state: Path,
+        rules: "WebRules | None" = None,
+        limits: ConnectionLimits = DEFAULT,
+        body_seconds: float = 10.0,
+    ) -> None:
         self.store = Store(state / "runs.db")
         self.timeline = Timeline(span_seconds=1e6)
         self.asked: list[str] = []
         self.marked: list[int] = []
-        self.listener = server_of.bind("127.0.0.1:0")
+        self.listener = bind("127.0.0.1:0")
         self.address = self.listener.getsockname()
         self._history = History(self.store.path)
-        self._rules = rules
+        self._rules, self._limits, self._body_seconds = rules, limits, body_seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
     def _serve(self) -> None:
-        app = served.make_app(
-            served.Serving(
+        app = make_app(
+            Serving(
                 ledger=Ledger(Snapshot()),
                 timeline=self.timeline,
                 history=self._history,
@@ -51,14 +60,15 @@ class Server:
                 start_run=self.start_run,
                 mark_window=self.mark_window,
                 token="secret",
+                body_seconds=self._body_seconds,
             )
         )
 
         async def stopped() -> None:
             await asyncio.to_thread(self._stop.wait)
 
-        guarded = server_of.guarded(app, self._rules, "secret", SYSTEM_CLOCK)
-        asyncio.run(server_of.serve(guarded, self.listener, stopped, self._rules))
+        gate = Gate(app, self._rules, "secret", SYSTEM_CLOCK, host_names("127.0.0.1:0", ["robot"]))
+        asyncio.run(serve(gate, self.listener, stopped, self._rules, self._limits))
 
     def start_run(self, name: str) -> str:
         if name == "odd":

@@ -1,4 +1,4 @@
-"""The page over real sockets: peers that dawdle, flood, lie and leave; and a store that is gone."""
+"""The page over real sockets: slow clients, floods, wrong requests, and a store that is gone."""
 
 import gc
 import gzip
@@ -9,17 +9,15 @@ import select
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon import connection
-from tegrascope.daemon import http as served
-from tegrascope.daemon import server as server_of
 from tegrascope.daemon.measure.timeline import Timeline
-from tegrascope.daemon.places import Places
 from tegrascope.daemon.session.windows import BODY_AT_MOST
+from tegrascope.daemon.web.authentication import host_names
+from tegrascope.daemon.web.server import ConnectionLimits
 
 from .page_server import TOKEN, Server, until_closed
 
@@ -41,8 +39,9 @@ def scrapes(server: Server) -> None:
     assert time.monotonic() - begin < 2
 
 
-def test_slow_peers_are_cut_off_and_scrapes_go_on(server):
-    """120 peers that send a byte now and then, and ten that say nothing, hold up nobody."""
+def test_slow_clients_are_disconnected_and_scrapes_go_on(tmp_path):
+    """120 clients that send a byte now and then and ten silent ones delay no scrape."""
+    server = Server(tmp_path, limits=ConnectionLimits(header_seconds=2.0))
     peers = [server.connect(b"GET /metrics HT" if number > 10 else b"") for number in range(130)]
     left, until = set(peers), time.monotonic() + 60
     while left and time.monotonic() < until:
@@ -56,19 +55,20 @@ def test_slow_peers_are_cut_off_and_scrapes_go_on(server):
                 continue
     for peer in peers:
         peer.close()
+    server.stop()
     assert not left
 
 
 @pytest.mark.parametrize(
     "flood",
     [
-        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 2_000_000,
-        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 17_000 + b"\r\n\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: robot\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: robot\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: robot\r\n" + b"A: b\r\n" * 2_000_000,
+        b"GET / HTTP/1.1\r\nHost: robot\r\nX: " + b"a" * 17_000 + b"\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
         b"GET /metrics HTTP/1.1\r\n\r\n",
-        b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: robot\r\n\r\n",
     ],
     ids=["url", "header", "headers", "at-once", "tls", "no-host", "raw-bytes"],
 )
@@ -98,18 +98,18 @@ def test_floods_and_nonsense_are_refused(server, flood, caplog):
 )
 def test_upgrades_are_answered_in_http_1(server, upgrade):
     """Who would rather speak HTTP/2 or WebSocket gets the page all the same, twice."""
-    ask = b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + upgrade
+    ask = b"GET /healthz HTTP/1.1\r\nHost: robot\r\n" + upgrade
     with server.connect(ask + b"\r\n") as peer:
         for _ in range(2):
             answer = http.client.HTTPResponse(peer)
             answer.begin()
             assert (answer.status, answer.read()) == (200, b"ok\n")
-            peer.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            peer.sendall(b"GET /healthz HTTP/1.1\r\nHost: robot\r\n\r\n")
 
 
-def test_http_2_without_asking_is_cut_off(server, caplog):
-    """The preface of HTTP/2 closes the connection; the log has no word of it."""
-    assert until_closed(server.connect(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")) == b""
+def test_http_2_without_asking_is_refused(server, caplog):
+    told = until_closed(server.connect(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+    assert told.startswith(b"HTTP/1.1 4")
     scrapes(server)
     assert not caplog.records
 
@@ -234,7 +234,7 @@ def test_windows_are_taken_or_refused_by_status(server, body, status):
 
 def test_marks_are_few_at_a_time(server):
     """Four may send a mark at once; the fifth is told to wait, and scrapes go on."""
-    head = b"POST /api/v1/windows HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+    head = b"POST /api/v1/windows HTTP/1.1\r\nHost: robot\r\nAuthorization: Bearer secret\r\n"
     peers = [server.connect(head + b"Content-Length: 100\r\n\r\n{") for _ in range(4)]
     wait_for(lambda: server.post(b"{}", "/api/v1/windows")[0] == 503)
     scrapes(server)
@@ -243,17 +243,17 @@ def test_marks_are_few_at_a_time(server):
     wait_for(lambda: server.post(b"{}", "/api/v1/windows")[0] == 202)
 
 
-def test_dawdling_body_is_given_up(server, monkeypatch):
-    """A body that does not come holds its connection for a while, not for ever."""
-    monkeypatch.setattr(served, "_BODY_SECONDS", 0.2)
-    head = b"POST /api/v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+def test_slow_body_ends_in_408(tmp_path):
+    server = Server(tmp_path, body_seconds=0.2)
+    head = b"POST /api/v1/runs HTTP/1.1\r\nHost: robot\r\nAuthorization: Bearer secret\r\n"
     told = until_closed(server.connect(head + b"Content-Length: 100\r\n\r\n{"))
+    server.stop()
     assert told.startswith(b"HTTP/1.1 408")
 
 
 def test_client_that_leaves_is_no_error(server, caplog):
     """Who closes in the middle of a body leaves no trace."""
-    head = b"POST /api/v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+    head = b"POST /api/v1/runs HTTP/1.1\r\nHost: robot\r\nAuthorization: Bearer secret\r\n"
     server.connect(head + b"Content-Length: 100\r\n\r\n{").close()
     scrapes(server)
     server.stop()
@@ -265,6 +265,7 @@ def test_own_failure_is_told_and_logged(server, caplog):
     status, answer = server.post(b'{"workload": "odd"}')
     assert status == 500
     assert "log" in answer["error"]
+    server.stop()  # the answer may arrive before the line
     (record,) = (record for record in caplog.records if record.name.startswith("tegrascope"))
     assert record.exc_info
     assert record.getMessage() == "POST /api/v1/runs failed"
@@ -294,7 +295,7 @@ def slow_reader(server: Server) -> socket.socket:
     peer = socket.socket()
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
     peer.connect(server.address)
-    peer.sendall(b"GET /api/v1/samples?since=0&limit=36000 HTTP/1.1\r\nHost: x\r\n\r\n")
+    peer.sendall(b"GET /api/v1/samples?since=0&limit=36000 HTTP/1.1\r\nHost: robot\r\n\r\n")
     return peer
 
 
@@ -325,7 +326,7 @@ def test_slow_readers_are_few_and_their_end_is_noticed(server):
 def test_peers_do_not_delay_the_end(server):
     """Slow readers, half requests and idle peers cost the end a second or so."""
     fill(server.timeline)
-    half = b"POST /api/v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+    half = b"POST /api/v1/runs HTTP/1.1\r\nHost: robot\r\nAuthorization: Bearer secret\r\n"
     peers = [slow_reader(server) for _ in range(3)]
     peers += [server.connect(half + b"Content-Length: 9\r\n\r\n{"), server.connect(b"GET /me")]
     scrapes(server)
@@ -335,53 +336,102 @@ def test_peers_do_not_delay_the_end(server):
     gc.collect()  # what was not sent to the slow readers is dropped here, and not in another test
 
 
-@pytest.fixture
-def places(monkeypatch: pytest.MonkeyPatch) -> list[Places]:
-    """The places of the servers that start from now on."""
-    made: list[Places] = []
-
-    class Known(Places):
-        def __init__(self) -> None:
-            super().__init__()
-            made.append(self)
-
-    monkeypatch.setattr(server_of, "Places", Known)
-    return made
-
-
-def test_who_leaves_in_the_middle_leaves_a_place(places, server):
-    """A client that goes away while it is answered, or after, holds no place for anybody."""
-    for number in range(100):
-        peer = server.connect(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
-        if number % 2:
-            peer.recv(100)
-        peer.close()
-    wait_for(lambda: len(places[0]) == 0)
-    scrapes(server)
+def test_client_that_leaves_frees_its_connection(tmp_path):
+    """Connections that end before, during or after an answer count no longer."""
+    server = Server(tmp_path, limits=ConnectionLimits(connections=4))
+    with closing(http.client.HTTPConnection(*server.address, timeout=10)) as idle:
+        idle.request("GET", "/healthz")
+        assert idle.getresponse().read() == b"ok\n"
+        for number in range(100):
+            peer = server.connect(b"GET /healthz HTTP/1.1\r\nHost: robot\r\n\r\n" * (number % 3))
+            if number % 2:
+                peer.shutdown(socket.SHUT_WR)
+                until_closed(peer)
+            else:
+                peer.close()
+                scrapes(server)
+        own = idle.sock.getsockname()
+        idle.request("GET", "/healthz")
+        assert idle.getresponse().read() == b"ok\n"
+        assert idle.sock.getsockname() == own
+    server.stop()
 
 
-def test_idle_peer_is_kept_when_a_silent_one_is_cut_off(server, monkeypatch):
-    """A scraper keeps its connection from scrape to scrape; who never asked does not."""
-    monkeypatch.setattr(connection, "_HEAD_SECONDS", 0.5)
+def test_at_the_limit_the_client_that_is_silent_longest_is_disconnected(tmp_path):
+    server = Server(tmp_path, limits=ConnectionLimits(connections=4))
+    with ExitStack() as stack:
+        silent, busy, idle, half = (stack.enter_context(server.connect()) for _ in range(4))
+        wait_until_answered(busy, b"GET /healthz HTTP/1.1\r\nHost: robot\r\n\r\n")
+        head = b"POST /api/v1/runs HTTP/1.1\r\nHost: robot\r\nAuthorization: Bearer secret\r\n"
+        busy.sendall(head + b"Expect: 100-continue\r\nContent-Length: 9\r\n\r\n")
+        assert b"100 Continue" in busy.recv(1000)
+        wait_until_answered(idle, b"GET /healthz HTTP/1.1\r\nHost: robot\r\n\r\n")
+        for gone in (silent, half, idle):
+            peer = stack.enter_context(server.connect())
+            wait_until_answered(peer, b"GET /healthz HTTP/1.1\r\nHost: robot\r\n\r\n")
+            assert until_closed(gone) == b""
+        busy.sendall(b"{" * 9)
+        assert busy.recv(1000).startswith(b"HTTP/1.1 400")
+    server.stop()
+
+
+def wait_until_answered(peer: socket.socket, question: bytes) -> None:
+    peer.sendall(question)
+    answer = http.client.HTTPResponse(peer)
+    answer.begin()
+    assert answer.status == 200
+    answer.read()
+
+
+def test_idle_client_is_kept_and_a_slow_one_is_not(tmp_path):
+    """A scraper keeps its connection; a client that sends a byte now and then does not."""
+    server = Server(tmp_path, limits=ConnectionLimits(header_seconds=0.5))
     with closing(http.client.HTTPConnection(*server.address, timeout=10)) as client:
         for _ in range(3):
             client.request("GET", "/metrics")
             port = client.sock.getsockname()[1]
             assert client.getresponse().read()
             assert client.sock.getsockname()[1] == port
-            assert until_closed(server.connect()) == b""
+            assert until_closed(server.connect(b"GET /")) == b""
+        client.sock.sendall(b"GET /")  # the header of a later request has the same time
+        assert until_closed(client.sock) == b""
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("robot", 200),
+        ("ROBOT.:9754", 200),
+        ("127.0.0.1:1", 200),
+        ("[::1]:9754", 200),
+        ("app.localhost", 200),
+        ("robot.evil.example", 421),
+        ("evil.example:9754", 421),
+        ("127.0.0.1.evil.example", 421),
+    ],
+)
+def test_other_host_names_are_refused(server, host, status):
+    """A page of another site whose name points to this address can't read anything."""
+    told, _, text = server.ask("GET", "/metrics", Host=host)
+    assert told == status
+    if status == 421:
+        assert text.decode() == f"'{host}' is not a name of this daemon; add it to http.hosts\n"
+
+
+def test_names_of_the_daemon_are_its_own_and_configured_ones():
+    names = host_names("board.lan:9754", ["Robot.Example."])
+    assert {"localhost", "board.lan", "robot.example", socket.gethostname().lower()} <= names
 
 
 def test_status_line_has_its_words(server):
     """Prometheus shows them beside a target that is down."""
-    peer = server.connect(b"GET /none HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    peer = server.connect(b"GET /none HTTP/1.1\r\nHost: robot\r\nConnection: close\r\n\r\n")
     assert until_closed(peer).startswith(b"HTTP/1.1 404 Not Found\r\n")
 
 
-def test_reader_that_stops_reading_is_cut_off(tmp_path, monkeypatch):
-    """What a peer does not take in time ends its connection, and gives back what it held."""
-    monkeypatch.setattr(server_of, "_UNREAD_MS", 500)
-    server = Server(tmp_path)
+def test_reader_that_stops_reading_is_disconnected(tmp_path):
+    server = Server(tmp_path, limits=ConnectionLimits(unread_seconds=0.5))
     fill(server.timeline)
     peers = [slow_reader(server) for _ in range(8)]
     ask = "/api/v1/samples?since=19999&limit=1"

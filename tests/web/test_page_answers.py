@@ -17,17 +17,16 @@ from starlette.requests import Request
 from tegrascope.daemon.measure.run_report import Flag, RunReport
 from tegrascope.daemon.measure.timeline import SealedBlock, Timeline
 from tegrascope.daemon.settings.identity import boot_id
-from tegrascope.daemon.status_page.document import make_document
-from tegrascope.daemon.status_page.files import DIRECTORY, answer
-from tegrascope.daemon.status_page.series import Window, series
-from tegrascope.daemon.status_page.summaries import summaries
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
+from tegrascope.daemon.web.document import make_document
+from tegrascope.daemon.web.series import Window, series
+from tegrascope.daemon.web.status_page import STATIC, page_response, summaries
 
 S = 1_000_000_000
 WALL = 1_767_225_600 * S
 ROOT = Path(__file__).parents[2]
-FILES = sorted(path.name for path in DIRECTORY.iterdir())
+FILES = sorted(path.name for path in STATIC.iterdir())
 PAGES = [name for name in FILES if name.endswith(".html")]
 
 
@@ -40,7 +39,7 @@ def asked(**headers: str) -> Request:
 @pytest.mark.parametrize("name", PAGES)
 def test_page_is_one_document_that_may_ask_nobody_else(name):
     """All of it comes at once, with a policy that knows its script and style, and is sent once."""
-    sent = answer(name, asked())
+    sent = page_response(name, asked())
     text = sent.body.decode()
     (script,) = re.findall('<script type="module">(.*?)</script>', text, re.DOTALL)
     (style,) = re.findall("<style>(.*?)</style>", text, re.DOTALL)
@@ -54,14 +53,14 @@ def test_page_is_one_document_that_may_ask_nobody_else(name):
     assert "unsafe" not in policy
     assert "frame-ancestors 'none'" in policy
     assert sent.headers["x-content-type-options"] == "nosniff"
-    again = answer(name, asked(**{"if-none-match": f'"other", {sent.headers["etag"]}'}))
+    again = page_response(name, asked(**{"if-none-match": f'"other", {sent.headers["etag"]}'}))
     assert (again.status_code, again.body) == (304, b"")
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_files_name_no_other_host_and_write_no_markup(name):
     """What they are joined of is plain to read, and text from elsewhere stays text."""
-    text = (DIRECTORY / name).read_text(encoding="utf-8").replace("http://www.w3.org/", "")
+    text = (STATIC / name).read_text(encoding="utf-8").replace("http://www.w3.org/", "")
     assert "//" not in re.sub(r"^\s*//.*$|[^:]//.*$", "", text, flags=re.MULTILINE)
     assert not re.search(r"innerHTML|insertAdjacentHTML|\beval\b|style=|onclick=", text)
 
@@ -92,7 +91,7 @@ def test_modules_are_joined_each_once_and_apart(tmp_path):
 
 def test_every_flag_has_its_sentence():
     """What a flag means stands in one file for all that show it, and more of it in the docs."""
-    told = json.loads((DIRECTORY / "flags.json").read_text(encoding="utf-8"))
+    told = json.loads((STATIC / "flags.json").read_text(encoding="utf-8"))
     assert list(told) == list(get_args(Flag))
     page = (ROOT / "docs/measurement.md").read_text(encoding="utf-8")
     for flag, sentence in told.items():

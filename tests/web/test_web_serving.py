@@ -1,5 +1,6 @@
 """TLS and users over real sockets, beside node_exporter with the same file."""
 
+import asyncio
 import base64
 import http.client
 import json
@@ -17,14 +18,15 @@ import bcrypt
 import pytest
 
 from tegrascope.collectors.application.client import ApiClient, RefusedError, UnreachableError
+from tegrascope.collectors.base import SystemClock
 from tegrascope.collectors.board.machine import Machine
-from tegrascope.daemon import basic_auth, connection
 from tegrascope.daemon.doctor.service import judge_daemon
-from tegrascope.daemon.web_file import read_web_file
-from tegrascope.daemon.web_rules import WebRules
+from tegrascope.daemon.web.authentication import AttemptLimit, Passwords
+from tegrascope.daemon.web.rules import WebRules
+from tegrascope.daemon.web.server import ConnectionLimits
 from tegrascope.parsers.errors import Mendable
 
-from .page_server import Server, until_closed
+from .page_server import DEFAULT, Server, until_closed
 from .web_files import make_pair, needs_openssl, tls, users
 
 TLS_1_2 = ssl.TLSVersion.TLSv1_2
@@ -59,9 +61,9 @@ class Site:
     def write(self, *sections: str) -> None:
         self.path.write_text("".join(sections))
 
-    def start(self, *sections: str) -> tuple[str, int]:
+    def start(self, *sections: str, limits: ConnectionLimits = DEFAULT) -> tuple[str, int]:
         self.write(*sections)
-        self.server = Server(self.directory, WebRules(read_web_file(self.path)))
+        self.server = Server(self.directory, WebRules(self.path), limits)
         return self.server.address
 
     def start_node_exporter(self) -> tuple[str, int]:
@@ -288,26 +290,111 @@ def test_rate_is_limited(site):
     assert site.ask(address, scheme="http").startswith("200")
 
 
-def test_passwords_are_verified_once(site, monkeypatch):
+class Verifier:
+    """A stand-in for bcrypt that counts, and takes as long as the test lets it."""
+
+    def __init__(self) -> None:
+        self.verified: list[tuple[bytes, bytes]] = []
+
+    def __call__(self, password: bytes, hashed: bytes) -> bool:
+        self.verified.append((password, hashed))
+        return hashed.endswith(b"/" + password)
+
+
+class FixedClock(SystemClock):
+    """A clock that the test sets."""
+
+    seconds = 100.0
+
+    def monotonic_ns(self) -> int:
+        return round(self.seconds * 1e9)
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def test_password_is_verified_once():
     """Right or wrong, a password costs bcrypt's time once; under a new hash once more."""
-    verified = []
-    check = bcrypt.checkpw
-    monkeypatch.setattr(bcrypt, "checkpw", lambda *pair: verified.append(pair[0]) or check(*pair))
-    address = site.start(users())
-    for _ in range(4):
-        assert site.ask(address, scheme="http", user="prom:pw").startswith("200")
-        assert site.ask(address, scheme="http", user="prom:no").startswith("401")
-    assert verified == [b"pw", b"no"]
-    site.write(users("no"))
-    for _ in range(2):
-        assert site.ask(address, scheme="http", user="prom:no").startswith("200")
-        assert site.ask(address, scheme="http", user="prom:pw").startswith("401")
-    assert verified == [b"pw", b"no", b"no", b"pw"]
-    for number in range(basic_auth._REFUSED_AT_MOST + 10):
-        site.ask(address, scheme="http", user=f"prom:{number}")
-    before = len(verified)
-    assert site.ask(address, scheme="http", user="prom:no").startswith("200")
-    assert len(verified) == before
+    verifier = Verifier()
+    passwords = Passwords(FixedClock(), AttemptLimit(burst=1000), verifier)
+
+    async def ask(password: str, hashed: str) -> "int | None":
+        return await passwords.refusal(basic("prom", password), {"prom": hashed}, "10.0.0.1")
+
+    async def play() -> None:
+        for hashed, other in (("$2b$10$/pw", "no"), ("$2b$10$/no", "pw")):
+            right = hashed.rpartition("/")[2]
+            for _ in range(3):
+                assert await ask(right, hashed) is None
+                assert await ask(other, hashed) == 401
+        assert len(verifier.verified) == 4
+        for number in range(500):
+            assert await ask(str(number), "$2b$10$/no") == 401
+        before = len(verifier.verified)
+        assert await ask("no", "$2b$10$/no") is None
+        assert len(verifier.verified) == before
+
+    asyncio.run(play())
+
+
+def test_unknown_user_costs_as_much_as_a_known_one():
+    verifier = Verifier()
+    passwords = Passwords(FixedClock(), verify=verifier)
+    users = {"prom": "$2b$10$/pw", "careful": "$2b$12$/pw"}
+
+    async def play() -> None:
+        assert await passwords.refusal(basic("ghost", "pw"), users, "10.0.0.1") == 401
+
+    asyncio.run(play())
+    assert verifier.verified == [(b"pw", b"$2b$12$/pw")]
+
+
+def test_wrong_passwords_are_limited_per_address():
+    """After a burst an address waits; right passwords and other addresses do not."""
+    verifier, clock = Verifier(), FixedClock()
+    passwords = Passwords(clock, AttemptLimit(burst=3, interval_seconds=10.0), verifier)
+    users = {"prom": "$2b$10$/pw"}
+
+    async def play() -> None:
+        async def ask(password: str, address: str) -> "int | None":
+            return await passwords.refusal(basic("prom", password), users, address)
+
+        assert await ask("pw", "10.0.0.9") is None
+        told = await asyncio.gather(*(ask(f"{number}", "10.0.0.1") for number in range(20)))
+        assert sorted(told) == [401] * 3 + [429] * 17
+        assert len(verifier.verified) == 4
+        assert await ask("pw", "10.0.0.1") is None  # verified already for another address
+        assert await ask("a", "10.0.0.2") == 401
+        neighbours = [await ask(f"n{number}", f"2001:db8::{number}") for number in range(4)]
+        assert neighbours == [401, 401, 401, 429]  # a host has all addresses of its network
+        clock.seconds += 10.0
+        assert [await ask(word, "10.0.0.1") for word in ("b", "c")] == [401, 429]
+
+    asyncio.run(play())
+
+
+def test_guessers_wait_for_each_other_and_delay_another_client_once():
+    """An address has one password in the queue, however many it sends."""
+    order: list[bytes] = []
+    passwords = Passwords(
+        FixedClock(), AttemptLimit(burst=100), lambda password, _: bool(order.append(password))
+    )
+
+    async def play() -> None:
+        guesses = [
+            asyncio.ensure_future(
+                passwords.refusal(basic("prom", str(number)), {"prom": "$2b$10$"}, "10.0.0.1")
+            )
+            for number in range(20)
+        ]
+        while not order:
+            await asyncio.sleep(0)
+        await passwords.refusal(basic("prom", "other"), {"prom": "$2b$10$"}, "10.0.0.2")
+        await asyncio.gather(*guesses)
+
+    asyncio.run(play())
+    assert order.index(b"other") <= 3
 
 
 def test_long_password_is_good(site):
@@ -373,10 +460,9 @@ def test_own_client_speaks_tls_and_passwords(site, monkeypatch):
         ApiClient(where).get("/api/v1/runs")
 
 
-def test_silent_and_talkative_peers_hold_up_no_handshake(site, monkeypatch, caplog):
-    """Peers that say nothing, half a greeting, HTTP or noise on the TLS port: scrapes go on."""
-    monkeypatch.setattr(connection, "_HANDSHAKE_SECONDS", 3.0)
-    address = site.start(tls())
+def test_silent_and_wrong_clients_delay_no_handshake(site, caplog):
+    """Clients that send nothing, half a greeting, HTTP or noise to the TLS port."""
+    address = site.start(tls(), limits=ConnectionLimits(header_seconds=3.0))
     greeting = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
     spoken = [
         b"",

@@ -7,9 +7,9 @@ import socket
 import sys
 
 from tegrascope.daemon.commands.common import positive
-from tegrascope.daemon.server import bind, serve, url_of
 from tegrascope.daemon.session.process_signals import END, Signals
 from tegrascope.daemon.settings.config import split_listen
+from tegrascope.daemon.web.server import bind, serve, url_of
 from tegrascope.parsers.errors import Mendable
 
 from .app import make_app

@@ -15,7 +15,6 @@ from tegrascope.collectors.simulator.board import SimulatedBoard
 from tegrascope.collectors.simulator.load import LoadBoard
 from tegrascope.collectors.simulator.models import board_model
 from tegrascope.collectors.simulator.source import READ_SECONDS, SimulatorSource
-from tegrascope.daemon.export.page import Page
 from tegrascope.daemon.export.snapshot import Snapshot
 from tegrascope.daemon.export.state import Ledger
 from tegrascope.daemon.measure.energy import EnergyCounters
@@ -24,6 +23,7 @@ from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.pairing import Surroundings, Windows
 from tegrascope.daemon.session.sources import lane_occupancy
 from tegrascope.daemon.session.telemetry import TelemetryFeed
+from tegrascope.daemon.web.metrics_page import Page
 
 from .kernel import SimulatedKernel, trips
 from .plan import SCORE, DevicePlan, plan_device

@@ -7,32 +7,29 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from .metrics import families
-from .snapshot import Snapshot
+from ..export.metrics import families
+from ..export.snapshot import Snapshot
 
 # A scraper may ask for any version and escaping; pages are kept for so many of them.
 _FORMATS_AT_MOST = 8
 
 
 class Page:
-    """The metric page, rendered once for each snapshot and format and then handed out as bytes."""
+    """The metric page, rendered once for each snapshot and format."""
 
     def __init__(self, read: Callable[[], Snapshot], monotonic_ns: Callable[[], int]) -> None:
-        """Say where the snapshot and the time come from."""
         self._read = read
         self._monotonic_ns = monotonic_ns
         self._rendered: dict[str, tuple[object, bytes]] = {}
-        process = CollectorRegistry()
-        ProcessCollector(registry=process)
-        PlatformCollector(registry=process)
-        GCCollector(registry=process)
-        self._process = process
+        self._process = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._process)
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """Return the page and its content type, in the format that ``Accept`` asks for."""
         encode, content_type = choose_encoder(accept)
         snapshot, now_ns = self._read(), self._monotonic_ns()
-        # Freshness is part of the key, so that a wedged source shows within the second.
+        # Freshness is part of the key, so that a hanging source shows within the second.
         fresh = tuple(source.is_fresh(now_ns) for source in snapshot.sources)
         key = (snapshot.version, fresh, now_ns // 1_000_000_000)
         if self._rendered.get(content_type, (None,))[0] != key:

@@ -1,7 +1,7 @@
-"""A page of several files as one document, so that a browser asks once for all of it.
+"""A page of several files as one document, so that a browser needs one request.
 
-Over TLS and a radio link each further file is a wait, and modules that import modules are one wait
-behind the other. The files stay as small as their purpose; they are joined when somebody asks.
+Over TLS and a radio link each further file is a wait, and modules that import modules wait for
+each other.
 """
 
 import base64
@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-# What the files use of the syntax of modules: a line each, and nothing imported under another name.
+# The files use this subset of the module syntax: a line each, nothing imported under another name.
 _IMPORT = re.compile(rb'^import (.+) from "\./([\w.]+)"(?: with \{ type: "json" \})?;\n', re.M)
 _EXPORT = re.compile(rb"^export (?=(?:async )?(?:function|class|const) (\w+))", re.M)
 _ICON = re.compile(rb'(<link rel="icon" href=")(\w+\.svg)(" type="image/svg\+xml">)')
@@ -20,23 +20,14 @@ _SCRIPT = re.compile(rb'<script type="module" src="(\w+\.js)"></script>')
 
 @dataclass(frozen=True)
 class Document:
-    """A page that needs no other file.
-
-    Attributes:
-        content: HTML in UTF-8.
-        policy: What it may do: run and look as it was written, and ask its own daemon.
-    """
+    """A page that needs no other file: HTML in UTF-8 and its ``Content-Security-Policy``."""
 
     content: bytes
     policy: str
 
 
 def make_document(page: Path) -> Document:
-    """Join a page with the icon, the style and the scripts that it names.
-
-    Args:
-        page: HTML; the files that it names lie beside it.
-    """
+    """Join a page with the icon, the style and the scripts that it names, in the same folder."""
     folder = page.parent
     text = page.read_bytes()
     style = b"".join(_read(folder, name) for name in _STYLE.findall(text))
@@ -76,7 +67,7 @@ def _as_url(icon: bytes) -> bytes:
 
 
 def _join(folder: Path, entry: bytes) -> bytes:
-    """Return a module and all that it imports as one script, what is imported first."""
+    """Return a module and its imports as one script, imported modules first."""
     made: dict[bytes, bytes] = {}
 
     def take(name: bytes) -> None:
@@ -91,7 +82,7 @@ def _join(folder: Path, entry: bytes) -> bytes:
 
 
 def _scope(module: bytes) -> bytes:
-    """Return a module as an expression: what it exports; all else is its own, as in a module."""
+    """Return a module as an expression with its exports; its other names stay private."""
     exported = b", ".join(_EXPORT.findall(module))
     body = _IMPORT.sub(lambda found: b"const %b = %b;\n" % (found[1], _known_as(found[2])), module)
     return b"(() => {\n%breturn { %b };\n})()" % (_EXPORT.sub(b"", body), exported)

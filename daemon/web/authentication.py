@@ -1,0 +1,332 @@
+"""Checks before the application: host names, request rate, passwords and the token."""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import secrets
+import socket
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address
+from pathlib import Path
+
+import bcrypt
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ...collectors.base import Clock
+from ...parsers.errors import Mendable
+from ..settings.config import split_listen
+from ..settings.file import ConfigError
+from .config_file import RateLimit
+from .rules import WebRules
+
+_REFUSED_AT_MOST = 128
+_ADDRESSES_AT_MOST = 1024
+# bcrypt reads no further, and Go's truncates there silently.
+_LONGEST_PASSWORD = 72
+
+
+def read_token(path: Path) -> str:
+    """Return the secret for calls that change state; it is made at the first start."""
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write_token(path)
+        token = path.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise Mendable(f"{path}: {error.strerror}", "name a writable --state-dir") from None
+    except UnicodeDecodeError:
+        token = ""
+    if not token:  # every request would carry it
+        raise Mendable(f"{path}: holds no token", f"rm {path}, and another one is made")
+    return token
+
+
+def _write_token(path: Path) -> None:
+    """Write a new secret whole or not at all, also when the disk is full or the power fails."""
+    half = path.with_name(f"{path.name}.half")
+    try:
+        half.unlink(missing_ok=True)
+        half.touch(mode=0o600)
+        with half.open("w", encoding="ascii") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        half.replace(path)
+    except OSError:
+        with suppress(OSError):
+            half.unlink(missing_ok=True)
+        raise
+
+
+def carries_token(headers: Mapping[str, str], token: str) -> bool:
+    """Return whether a request has the secret, as bearer or, next to a password, in a header."""
+    given = headers.get("x-tegrascope-token")
+    if given is None:
+        given = headers.get("authorization", "").removeprefix("Bearer ")
+    return hmac.compare_digest(given.encode(), token.encode())
+
+
+def host_names(listen: str, configured: Collection[str]) -> frozenset[str]:
+    """Return the names under which the daemon is reached; IP addresses are always allowed."""
+    own = socket.gethostname()
+    names = ("localhost", split_listen(listen)[0], own, f"{own.partition('.')[0]}.local")
+    return frozenset(name.rstrip(".").lower() for name in (*names, *configured))
+
+
+def is_known_host(header: str, names: Collection[str]) -> bool:
+    """Return whether a ``Host`` header is an IP address or a known name.
+
+    A page of another site can make its own name point to this address (DNS rebinding); the name
+    then still is in the header.
+
+    >>> [is_known_host(host, {"robot"}) for host in ("robot:9754", "[::1]:9754", "evil.example")]
+    [True, True, False]
+    """
+    bracket, _, rest = header.partition("[")
+    host = rest.partition("]")[0] if not bracket and rest else header.partition(":")[0]
+    host = host.rstrip(".").lower()
+    with suppress(ValueError):
+        return bool(ip_address(host))
+    return host in names or host.endswith(".localhost")
+
+
+class TokenBucket:
+    """Allow ``burst`` requests at once and one more after each interval."""
+
+    def __init__(self, burst: int, interval_seconds: float, now_seconds: float) -> None:
+        self._burst, self._interval = float(burst), interval_seconds
+        self._tokens, self._at_seconds = self._burst, now_seconds
+
+    def take(self, now_seconds: float) -> bool:
+        """Take a token if one is left; time is of a clock that never goes back."""
+        came = (now_seconds - self._at_seconds) / self._interval
+        self._tokens = min(self._burst, self._tokens + came)
+        self._at_seconds = now_seconds
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True
+
+    def give_back(self) -> None:
+        """Return the token that was taken last."""
+        self._tokens += 1.0
+
+
+@dataclass(frozen=True)
+class AttemptLimit:
+    """Passwords that one address may try: ``burst`` wrong ones, then one per interval."""
+
+    burst: int = 10
+    interval_seconds: float = 5.0
+
+
+@dataclass
+class _Address:
+    """A client's address: its wrong passwords, one of which is verified at a time."""
+
+    attempts: TokenBucket
+    verifying: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Passwords:
+    """Verify passwords against bcrypt hashes and remember the results.
+
+    bcrypt is slow on purpose: 60 ms at a cost of 10. One password at a time is verified in a
+    thread; the result is kept under a digest with a random key. An address has at most one
+    password in the queue, so a guesser delays another client by one verification.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        limit: AttemptLimit = AttemptLimit(),
+        verify: Callable[[bytes, bytes], bool] = bcrypt.checkpw,
+    ) -> None:
+        self._clock, self._limit, self._verify = clock, limit, verify
+        self._key = os.urandom(32)
+        self._accepted: set[bytes] = set()
+        self._refused: OrderedDict[bytes, None] = OrderedDict()
+        self._addresses: OrderedDict[str, _Address] = OrderedDict()
+        self._one_at_a_time = asyncio.Lock()
+
+    async def refusal(self, header: str, users: Mapping[str, str], client: str) -> int | None:
+        """Return None if an ``Authorization`` header has a user and the right password.
+
+        Args:
+            header: The header's value; may be empty.
+            users: Names and hashes in force; a password is verified again under a new hash.
+            client: The client's IP address.
+
+        Returns:
+            Else the status of the answer: 401, or 429 after too many wrong passwords.
+        """
+        credentials = read_credentials(header)
+        if credentials is None:
+            return 401
+        user, password = credentials
+        hashed = users.get(user.decode("utf-8", "replace"))
+        # An unknown user takes as long as a known one, so that the time does not reveal names.
+        against = (hashed or max(users.values(), key=_cost)).encode()
+        key = self._digest(user, password, against)
+        address = self._address(client)
+        if key not in self._accepted and key not in self._refused:
+            async with address.verifying:
+                # Another request may have had the same password meanwhile.
+                if key not in self._accepted and key not in self._refused:
+                    if not address.attempts.take(self._seconds()):
+                        return 429
+                    async with self._one_at_a_time:
+                        right = await asyncio.to_thread(
+                            self._verify, password[:_LONGEST_PASSWORD], against
+                        )
+                    self._remember(key, right and hashed is not None, len(users))
+                    if key in self._accepted:
+                        address.attempts.give_back()
+        return None if key in self._accepted else 401
+
+    def _address(self, client: str) -> _Address:
+        name = client
+        with suppress(ValueError):
+            number = ip_address(client)
+            if isinstance(number, IPv6Address):  # a host has 2^64 of them
+                name = str(number.ipv4_mapped or number.packed[:8].hex())
+        found = self._addresses.pop(name, None)
+        if found is None:
+            bucket = TokenBucket(self._limit.burst, self._limit.interval_seconds, self._seconds())
+            found = _Address(bucket)
+        self._addresses[name] = found
+        if len(self._addresses) > _ADDRESSES_AT_MOST:
+            self._addresses.popitem(last=False)
+        return found
+
+    def _seconds(self) -> float:
+        return self._clock.monotonic_ns() / 1e9
+
+    def _digest(self, *parts: bytes) -> bytes:
+        made = hashlib.blake2b(key=self._key, digest_size=32)
+        for part in parts:
+            made.update(len(part).to_bytes(8, "little") + part)
+        return made.digest()
+
+    def _remember(self, key: bytes, right: bool, users: int) -> None:
+        if right:
+            if len(self._accepted) > 4 * users:  # of hashes that are no longer in force
+                self._accepted.clear()
+            self._accepted.add(key)
+            return
+        self._refused[key] = None
+        if len(self._refused) > _REFUSED_AT_MOST:
+            self._refused.popitem(last=False)
+
+
+def read_credentials(header: str) -> tuple[bytes, bytes] | None:
+    """Return user and password of an ``Authorization`` header, or None.
+
+    >>> read_credentials("Basic cHJvbTpwdw==")
+    (b'prom', b'pw')
+    """
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        text = base64.b64decode(encoded.strip(), validate=True)
+    except binascii.Error:
+        return None
+    user, colon, password = text.partition(b":")
+    return (user, password) if colon else None
+
+
+def _cost(hashed: str) -> int:
+    return int(hashed.split("$")[2])
+
+
+class Gate:
+    """Stand before an application: check host, rate and user, and add the configured headers."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        rules: WebRules | None,
+        token: str,
+        clock: Clock,
+        names: Collection[str],
+        limit: AttemptLimit = AttemptLimit(),
+    ) -> None:
+        """Guard ``app``.
+
+        Args:
+            app: The application.
+            rules: The web configuration file in force; None without one.
+            token: Secret for calls that change state; it replaces a password, too.
+            clock: For the rates.
+            names: Known host names, see ``host_names``.
+            limit: Wrong passwords per address.
+        """
+        self._app, self._rules, self._token, self._clock = app, rules, token, clock
+        self._names = names
+        self._rate: tuple[RateLimit, TokenBucket] | None = None
+        self._passwords = Passwords(clock, limit)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or have the application answer it."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        # Over TLS the certificate already ties the client to a name of this machine.
+        if host and scope["scheme"] == "http" and not is_known_host(host, self._names):
+            said = f"{host[:100]!a} is not a name of this daemon; add it to http.hosts"
+            await _refuse(421, said)(scope, receive, send)
+            return
+        if self._rules is None:
+            await self._app(scope, receive, send)
+            return
+        try:
+            config = self._rules.current()
+        except ConfigError:
+            await _refuse(500, "Internal Server Error")(scope, receive, send)
+            return
+        if not self._is_within(config.rate_limit):
+            await _refuse(429, "Too Many Requests")(scope, receive, send)
+            return
+        extra = config.http_server_config.headers
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                found = MutableHeaders(scope=message)
+                for name, value in extra.items():
+                    found.setdefault(name, value)  # the status page has a policy of its own
+            await send(message)
+
+        status = None
+        if config.basic_auth_users and not carries_token(headers, self._token):
+            status = await self._passwords.refusal(
+                headers.get("authorization", ""),
+                config.basic_auth_users,
+                (scope.get("client") or ("",))[0],
+            )
+        app: ASGIApp = self._app
+        if status == 401:
+            app = _refuse(401, "Unauthorized", {"www-authenticate": "Basic"})
+        elif status is not None:
+            app = _refuse(429, "Too Many Wrong Passwords", {"retry-after": "5"})
+        await app(scope, receive, send_with_headers)
+
+    def _is_within(self, limit: RateLimit) -> bool:
+        if not limit.interval:
+            return True
+        now_seconds = self._clock.monotonic_ns() / 1e9
+        if self._rate is None or self._rate[0] != limit:
+            bucket = TokenBucket(limit.burst, limit.interval, now_seconds)
+            self._rate = (limit, bucket)
+        return self._rate[1].take(now_seconds)
+
+
+def _refuse(status: int, said: str, headers: dict[str, str] | None = None) -> PlainTextResponse:
+    return PlainTextResponse(f"{said}\n", status, headers)
