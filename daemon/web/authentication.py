@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
+from typing import TypeVar
 
 import bcrypt
 from starlette.datastructures import Headers, MutableHeaders
@@ -24,13 +25,15 @@ from ...collectors.base import Clock
 from ...parsers.errors import Mendable
 from ..settings.config import split_listen
 from ..settings.file import ConfigError
-from .config_file import RateLimit
+from .config_file import RateLimit, WebConfig
 from .rules import WebRules
 
-_REFUSED_AT_MOST = 128
-_ADDRESSES_AT_MOST = 1024
+_REMEMBERED_AT_MOST = 1024
 # bcrypt reads no further, and Go's truncates there silently.
 _LONGEST_PASSWORD = 72
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 def read_token(path: Path) -> str:
@@ -75,7 +78,7 @@ def carries_token(headers: Mapping[str, str], token: str) -> bool:
 
 
 def host_names(listen: str, configured: Collection[str]) -> frozenset[str]:
-    """Return the names under which the daemon is reached; IP addresses are always allowed."""
+    """Return the host names of the daemon: its machine's, the listen address, and configured."""
     own = socket.gethostname()
     names = ("localhost", split_listen(listen)[0], own, f"{own.partition('.')[0]}.local")
     return frozenset(name.rstrip(".").lower() for name in (*names, *configured))
@@ -84,14 +87,14 @@ def host_names(listen: str, configured: Collection[str]) -> frozenset[str]:
 def is_known_host(header: str, names: Collection[str]) -> bool:
     """Return whether a ``Host`` header is an IP address or a known name.
 
-    A page of another site can make its own name point to this address (DNS rebinding); the name
-    then still is in the header.
+    A page of another site can let its own name point to this address (DNS rebinding); a browser
+    still sends that name.
 
     >>> [is_known_host(host, {"robot"}) for host in ("robot:9754", "[::1]:9754", "evil.example")]
     [True, True, False]
     """
-    bracket, _, rest = header.partition("[")
-    host = rest.partition("]")[0] if not bracket and rest else header.partition(":")[0]
+    before, _, rest = header.partition("[")
+    host = rest.partition("]")[0] if rest and not before else header.partition(":")[0]
     host = host.rstrip(".").lower()
     with suppress(ValueError):
         return bool(ip_address(host))
@@ -106,7 +109,7 @@ class TokenBucket:
         self._tokens, self._at_seconds = self._burst, now_seconds
 
     def take(self, now_seconds: float) -> bool:
-        """Take a token if one is left; time is of a clock that never goes back."""
+        """Take a token if one is left; the time is of a clock that never goes back."""
         came = (now_seconds - self._at_seconds) / self._interval
         self._tokens = min(self._burst, self._tokens + came)
         self._at_seconds = now_seconds
@@ -122,16 +125,15 @@ class TokenBucket:
 
 @dataclass(frozen=True)
 class AttemptLimit:
-    """Passwords that one address may try: ``burst`` wrong ones, then one per interval."""
+    """Wrong passwords per address: ``burst`` at once, then one per interval."""
 
     burst: int = 10
     interval_seconds: float = 5.0
+    addresses: int = 1024
 
 
 @dataclass
 class _Address:
-    """A client's address: its wrong passwords, one of which is verified at a time."""
-
     attempts: TokenBucket
     verifying: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -139,9 +141,8 @@ class _Address:
 class Passwords:
     """Verify passwords against bcrypt hashes and remember the results.
 
-    bcrypt is slow on purpose: 60 ms at a cost of 10. One password at a time is verified in a
-    thread; the result is kept under a digest with a random key. An address has at most one
-    password in the queue, so a guesser delays another client by one verification.
+    bcrypt is slow on purpose: 60 ms at a cost of 10. One password at a time is verified, in a
+    thread. An address has at most one in the queue, so a guesser delays another client by one.
     """
 
     def __init__(
@@ -152,8 +153,7 @@ class Passwords:
     ) -> None:
         self._clock, self._limit, self._verify = clock, limit, verify
         self._key = os.urandom(32)
-        self._accepted: set[bytes] = set()
-        self._refused: OrderedDict[bytes, None] = OrderedDict()
+        self._results: OrderedDict[bytes, bool] = OrderedDict()  # by a digest with the random key
         self._addresses: OrderedDict[str, _Address] = OrderedDict()
         self._one_at_a_time = asyncio.Lock()
 
@@ -175,56 +175,52 @@ class Passwords:
         hashed = users.get(user.decode("utf-8", "replace"))
         # An unknown user takes as long as a known one, so that the time does not reveal names.
         against = (hashed or max(users.values(), key=_cost)).encode()
-        key = self._digest(user, password, against)
-        address = self._address(client)
-        if key not in self._accepted and key not in self._refused:
+        parts = repr((user, password, against)).encode()
+        key = hashlib.blake2b(parts, key=self._key).digest()
+        right = self._remembered(key)
+        if right is None:
+            address = self._address(client)
             async with address.verifying:
-                # Another request may have had the same password meanwhile.
-                if key not in self._accepted and key not in self._refused:
+                right = self._remembered(key)  # by another request of this address
+                if right is None:
                     if not address.attempts.take(self._seconds()):
                         return 429
                     async with self._one_at_a_time:
-                        right = await asyncio.to_thread(
+                        verified = await asyncio.to_thread(
                             self._verify, password[:_LONGEST_PASSWORD], against
                         )
-                    self._remember(key, right and hashed is not None, len(users))
-                    if key in self._accepted:
+                    right = verified and hashed is not None
+                    _put(self._results, key, right, _REMEMBERED_AT_MOST)
+                    if right:
                         address.attempts.give_back()
-        return None if key in self._accepted else 401
+        return None if right else 401
+
+    def _remembered(self, key: bytes) -> bool | None:
+        if key in self._results:
+            self._results.move_to_end(key)
+        return self._results.get(key)
 
     def _address(self, client: str) -> _Address:
-        name = client
         with suppress(ValueError):
             number = ip_address(client)
             if isinstance(number, IPv6Address):  # a host has 2^64 of them
-                name = str(number.ipv4_mapped or number.packed[:8].hex())
-        found = self._addresses.pop(name, None)
+                client = str(number.ipv4_mapped or number.packed[:8].hex())
+        found = self._addresses.pop(client, None)
         if found is None:
-            bucket = TokenBucket(self._limit.burst, self._limit.interval_seconds, self._seconds())
-            found = _Address(bucket)
-        self._addresses[name] = found
-        if len(self._addresses) > _ADDRESSES_AT_MOST:
-            self._addresses.popitem(last=False)
+            limit = self._limit
+            found = _Address(TokenBucket(limit.burst, limit.interval_seconds, self._seconds()))
+        _put(self._addresses, client, found, self._limit.addresses)
         return found
 
     def _seconds(self) -> float:
         return self._clock.monotonic_ns() / 1e9
 
-    def _digest(self, *parts: bytes) -> bytes:
-        made = hashlib.blake2b(key=self._key, digest_size=32)
-        for part in parts:
-            made.update(len(part).to_bytes(8, "little") + part)
-        return made.digest()
 
-    def _remember(self, key: bytes, right: bool, users: int) -> None:
-        if right:
-            if len(self._accepted) > 4 * users:  # of hashes that are no longer in force
-                self._accepted.clear()
-            self._accepted.add(key)
-            return
-        self._refused[key] = None
-        if len(self._refused) > _REFUSED_AT_MOST:
-            self._refused.popitem(last=False)
+def _put(table: OrderedDict[K, V], key: K, value: V, at_most: int) -> None:
+    """Put a value at the end; the oldest one leaves a full table."""
+    table[key] = value
+    if len(table) > at_most:
+        table.popitem(last=False)
 
 
 def read_credentials(header: str) -> tuple[bytes, bytes] | None:
@@ -270,8 +266,8 @@ class Gate:
             names: Known host names, see ``host_names``.
             limit: Wrong passwords per address.
         """
-        self._app, self._rules, self._token, self._clock = app, rules, token, clock
-        self._names = names
+        self._app, self._rules, self._token, self._names = app, rules, token, names
+        self._clock = clock
         self._rate: tuple[RateLimit, TokenBucket] | None = None
         self._passwords = Passwords(clock, limit)
 
@@ -281,41 +277,41 @@ class Gate:
         host = headers.get("host", "")
         # Over TLS the certificate already ties the client to a name of this machine.
         if host and scope["scheme"] == "http" and not is_known_host(host, self._names):
-            said = f"{host[:100]!a} is not a name of this daemon; add it to http.hosts"
-            await _refuse(421, said)(scope, receive, send)
-            return
-        if self._rules is None:
+            text = f"{host[:100]!a} is not a name of this daemon; add it to http.hosts"
+            await _refuse(421, text)(scope, receive, send)
+        elif self._rules is None:
             await self._app(scope, receive, send)
-            return
-        try:
-            config = self._rules.current()
-        except ConfigError:
-            await _refuse(500, "Internal Server Error")(scope, receive, send)
-            return
+        else:
+            try:
+                config = self._rules.current()
+            except ConfigError:
+                await _refuse(500, "Internal Server Error")(scope, receive, send)
+            else:
+                await self._answer(config, headers, scope, receive, send)
+
+    async def _answer(
+        self, config: WebConfig, headers: Headers, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         if not self._is_within(config.rate_limit):
             await _refuse(429, "Too Many Requests")(scope, receive, send)
             return
-        extra = config.http_server_config.headers
+        app: ASGIApp = self._app
+        if config.basic_auth_users and not carries_token(headers, self._token):
+            client = (scope.get("client") or ("",))[0]
+            given = headers.get("authorization", "")
+            status = await self._passwords.refusal(given, config.basic_auth_users, client)
+            if status == 401:
+                app = _refuse(401, "Unauthorized", {"www-authenticate": "Basic"})
+            elif status is not None:
+                app = _refuse(status, "Too Many Wrong Passwords", {"retry-after": "5"})
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 found = MutableHeaders(scope=message)
-                for name, value in extra.items():
+                for name, value in config.http_server_config.headers.items():
                     found.setdefault(name, value)  # the status page has a policy of its own
             await send(message)
 
-        status = None
-        if config.basic_auth_users and not carries_token(headers, self._token):
-            status = await self._passwords.refusal(
-                headers.get("authorization", ""),
-                config.basic_auth_users,
-                (scope.get("client") or ("",))[0],
-            )
-        app: ASGIApp = self._app
-        if status == 401:
-            app = _refuse(401, "Unauthorized", {"www-authenticate": "Basic"})
-        elif status is not None:
-            app = _refuse(429, "Too Many Wrong Passwords", {"retry-after": "5"})
         await app(scope, receive, send_with_headers)
 
     def _is_within(self, limit: RateLimit) -> bool:
@@ -323,10 +319,9 @@ class Gate:
             return True
         now_seconds = self._clock.monotonic_ns() / 1e9
         if self._rate is None or self._rate[0] != limit:
-            bucket = TokenBucket(limit.burst, limit.interval, now_seconds)
-            self._rate = (limit, bucket)
+            self._rate = (limit, TokenBucket(limit.burst, limit.interval, now_seconds))
         return self._rate[1].take(now_seconds)
 
 
-def _refuse(status: int, said: str, headers: dict[str, str] | None = None) -> PlainTextResponse:
-    return PlainTextResponse(f"{said}\n", status, headers)
+def _refuse(status: int, text: str, headers: dict[str, str] | None = None) -> PlainTextResponse:
+    return PlainTextResponse(f"{text}\n", status, headers)

@@ -1,10 +1,11 @@
-"""The web configuration file of Prometheus' exporters, key by key.
+"""The keys of the web configuration file of Prometheus' exporters.
 
-What the file may say is told in the documentation of the exporter toolkit. What this daemon cannot
-do is an error here, so that nobody relies on it.
+The exporter toolkit documents them. A key or value that this daemon can't honour is an error here,
+so that no operator relies on it.
 """
 
 import re
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -17,9 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-TlsVersion = Literal["TLS12", "TLS13"]
-
-# Go's names of what OpenSSL calls otherwise; those that newer releases of Go offer.
+# Go's names, as far as newer releases of Go offer them, and OpenSSL's.
 CIPHER_SUITES = {
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
     "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
@@ -32,7 +31,7 @@ CIPHER_SUITES = {
     "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
 }
-# Of TLS 1.3; these are always offered there, whatever the file says, as Go does.
+# Of TLS 1.3; these are always offered there, whatever the file has, as in Go.
 TLS13_SUITES = frozenset(
     {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
 )
@@ -42,7 +41,7 @@ CURVES = {
     "CurveP521": "secp521r1",
     "X25519": "X25519",
 }
-# The headers that an exporter may be told to send, with the values that are fixed.
+# The headers that the format allows, and their values if these are fixed.
 _HEADERS: dict[str, tuple[str, ...]] = {
     "Content-Security-Policy": (),
     "Strict-Transport-Security": (),
@@ -51,32 +50,33 @@ _HEADERS: dict[str, tuple[str, ...]] = {
     "X-XSS-Protection": (),
 }
 _BCRYPT = re.compile(r"\$2[abxy]\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}", re.ASCII)
-_GO_DURATION = re.compile(r"([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+", re.ASCII)
 _UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_ONE_PART = re.compile(r"([0-9]*\.?[0-9]+)(ns|us|µs|ms|s|m|h)", re.ASCII)
+_DURATION_PART = re.compile(r"([0-9]*\.?[0-9]+)(ns|us|µs|ms|s|m|h)", re.ASCII)
 
 
 def read_interval(value: object) -> float:
-    """Read a time as Go prints one, such as ``1m30s``, as seconds; 0 is none.
+    """Read a duration as Go prints it, as seconds; 0 is no interval.
 
     Raises:
-        ValueError: It is none, or a bare number: Go would take that for nanoseconds.
+        ValueError: It is not a duration, or has no unit: Go would take nanoseconds.
 
     >>> read_interval("1m30s"), read_interval(0)
     (90.0, 0.0)
     """
     if value in (0, "0"):
         return 0.0
-    if not isinstance(value, str) or not _GO_DURATION.fullmatch(value):
+    if not isinstance(value, str) or not value or _DURATION_PART.sub("", value):
         raise ValueError("a time has its unit, like 100ms, 1s or 1m30s; 0 is no limit")
-    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _ONE_PART.findall(value))
+    return sum(
+        float(number) * _UNIT_SECONDS[unit] for number, unit in _DURATION_PART.findall(value)
+    )
 
 
 def _read_hash(value: object) -> str:
-    """Accept what bcrypt made of a password; what else it is, is never repeated in an error."""
+    """Accept a bcrypt hash; any other value may be a password, so no error repeats it."""
     if not isinstance(value, str) or not _BCRYPT.fullmatch(value):
         raise ValueError(
-            "this is no bcrypt hash of a password; htpasswd -nBC 10 '' | tr -d ':\\n' makes one"
+            "this is not a bcrypt hash of a password; htpasswd -nBC 10 '' | tr -d ':\\n' makes one"
         )
     return value
 
@@ -90,20 +90,20 @@ def _read_version(value: object) -> object:
 def _read_client_auth(value: object) -> object:
     if value in ("RequestClientCert", "RequireClientCert", "RequireAnyClientCert"):
         raise ValueError(
-            f"{value} takes certificates that nobody verified, which this daemon cannot; "
+            f"{value} takes certificates without verification, which this daemon cannot; "
             "say VerifyClientCertIfGiven or RequireAndVerifyClientCert"
         )
     return value
 
 
-def _known(value: object, names: object, what: str) -> object:
-    if isinstance(value, str) and value not in names:  # type: ignore[operator]
-        raise ValueError(f"no {what} {value}; known are {', '.join(names)}")  # type: ignore[arg-type]
+def _known(value: object, names: Collection[str], what: str) -> object:
+    if isinstance(value, str) and value not in names:
+        raise ValueError(f"no {what} {value}; known are {', '.join(names)}")
     return value
 
 
 class WebSection(BaseModel):
-    """Base of the sections; a key without a value is a key that is not there."""
+    """Base of the sections; a key without a value counts as absent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -115,7 +115,7 @@ class WebSection(BaseModel):
         return {key: value for key, value in data.items() if value is not None}
 
 
-Version = Annotated[TlsVersion, BeforeValidator(_read_version)]
+Version = Annotated[Literal["TLS12", "TLS13"], BeforeValidator(_read_version)]
 Suite = Annotated[
     str,
     BeforeValidator(lambda name: _known(name, (*CIPHER_SUITES, *TLS13_SUITES), "cipher suite")),
@@ -144,20 +144,20 @@ class TlsServer(WebSection):
     curve_preferences: tuple[Curve, ...] = ()
 
     @property
-    def is_on(self) -> bool:
-        """Whether anything here asks for TLS."""
-        return bool(self.model_fields_set)
+    def only_tls13(self) -> bool:
+        """Whether no suite is left for TLS 1.2."""
+        return bool(self.cipher_suites) and TLS13_SUITES.issuperset(self.cipher_suites)
 
-    @field_validator("curve_preferences")
+    @field_validator("curve_preferences", mode="before")
     @classmethod
-    def _is_one(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len(value) > 1:
+    def _is_one(cls, value: object) -> object:
+        if isinstance(value, list) and len(value) > 1:
             raise ValueError("this daemon can be held to one curve, not to an order; name one")
         return value
 
     @model_validator(mode="after")
     def _fits(self) -> "TlsServer":
-        if not self.is_on:
+        if not self.model_fields_set:
             return self
         for name in ("cert", "key", "client_ca"):
             if getattr(self, name) and getattr(self, f"{name}_file"):
@@ -181,13 +181,8 @@ class TlsServer(WebSection):
         if self.min_version > self.max_version:
             raise ValueError(f"min_version {self.min_version} is above max_version")
         if self.only_tls13 and self.max_version == "TLS12":
-            raise ValueError("cipher_suites names none of TLS 1.2, and max_version is TLS12")
+            raise ValueError("cipher_suites has none of TLS 1.2, and max_version is TLS12")
         return self
-
-    @property
-    def only_tls13(self) -> bool:
-        """Whether no suite is left for TLS 1.2."""
-        return bool(self.cipher_suites) and TLS13_SUITES.issuperset(self.cipher_suites)
 
 
 class HttpServer(WebSection):
@@ -208,18 +203,18 @@ class HttpServer(WebSection):
     def _may_be_set(cls, value: object) -> object:
         if not isinstance(value, dict):
             return value
-        for name, said in value.items():
+        for name, text in value.items():
             _known(name, _HEADERS, "header can be set that is called")
             allowed = _HEADERS.get(name, ())
-            if allowed and said not in allowed:
-                raise ValueError(f"{name} is {' or '.join(allowed)}, not {said!r}")
-            if not isinstance(said, str) or not said.isascii() or not said.isprintable():
+            if allowed and text not in allowed:
+                raise ValueError(f"{name} is {' or '.join(allowed)}, not {text!r}")
+            if not isinstance(text, str) or not text.isascii() or not text.isprintable():
                 raise ValueError(f"{name} is one line of ASCII")
-        return {name: said for name, said in value.items() if said}
+        return {name: text for name, text in value.items() if text}
 
 
 class RateLimit(WebSection):
-    """``rate_limit:``, a bucket of ``burst`` requests to which one comes each ``interval``."""
+    """``rate_limit:``, ``burst`` requests at once and one more after each interval."""
 
     interval: Annotated[float, BeforeValidator(read_interval)] = 0.0
     burst: PositiveInt = 1
@@ -241,5 +236,5 @@ class WebConfig(WebSection):
 
     @property
     def has_tls(self) -> bool:
-        """Whether the page is served over TLS."""
-        return self.tls_server_config.is_on
+        """Whether any key asks for TLS."""
+        return bool(self.tls_server_config.model_fields_set)

@@ -89,7 +89,7 @@ FILES = {
     "a password": (
         "basic_auth_users:\n  prom: hunter2\n",
         False,
-        "2: basic_auth_users.prom: this is no bcrypt hash of a password; htpasswd",
+        "2: basic_auth_users.prom: this is not a bcrypt hash of a password; htpasswd",
     ),
     "no key": ("tls_server_config: {cert_file: server.pem}", False, "1: tls_server_config: TLS"),
     "no such file": (
@@ -141,7 +141,7 @@ FILES = {
     "a certificate of anybody": (
         PAIR + "  client_auth_type: RequireAnyClientCert\n",
         True,
-        "4: tls_server_config.client_auth_type: RequireAnyClientCert takes certificates that",
+        "4: tls_server_config.client_auth_type: RequireAnyClientCert takes certificates with",
     ),
     "curves": (
         PAIR + "  curve_preferences: [X25519, CurveP256]\n",
@@ -259,7 +259,7 @@ def test_hash_of_another_length_is_none(tmp_path):
     path = tmp_path / "web.yml"
     for wrong in (hashed()[:-1], hashed() + "a", "$1$abc$def", "{SHA}abc"):
         path.write_text(f"basic_auth_users: {{prom: '{wrong}'}}")
-        with pytest.raises(ConfigError, match="no bcrypt hash"):
+        with pytest.raises(ConfigError, match="not a bcrypt hash"):
             read_web_file(path)
 
 
