@@ -35,7 +35,7 @@ from tegrascope.daemon.export.snapshot import Snapshot, SourceState
 from tegrascope.parsers.records import Sample
 from tegrascope.parsers.signals import column_order, dtype_of
 
-companion = SysfsCompanion(Path(sys.argv[1]), patience_seconds=60)
+companion = SysfsCompanion(Path(sys.argv[1]), timeout_seconds=60)
 companion.start()
 values = companion.columns()
 companion.stop()

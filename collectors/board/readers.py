@@ -6,16 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...parsers.signals import (
-    DLA_FREQUENCY,
-    DLA_POWERED,
-    DLA_POWERED_SECONDS,
-    EMC_FREQUENCY,
-    FAN_SPEED,
-    GPU_FREQUENCY,
-    RAM_AVAILABLE,
-    Signal,
-)
+from ...parsers import signals
+from ...parsers.signals import Signal
 from ..base import SYSTEM_CLOCK, Clock
 from .kernel_file import Column, KernelFile, Reading, Scaled, read_number, read_text, to_number
 
@@ -34,7 +26,7 @@ def find_fans(root: Path) -> Iterator[Reading]:
             found = _PWM.fullmatch(path.name)
             if name and name.isprintable() and found is not None:
                 fan = name if found[1] == "1" else f"{name}{found[1]}"
-                yield Scaled(KernelFile(path), FAN_SPEED.column(fan), _FULL, most=1.0)
+                yield Scaled(KernelFile(path), signals.FAN_SPEED.column(fan), _FULL, most=1.0)
 
 
 _FIELD = "MemAvailable:"
@@ -56,7 +48,7 @@ class MemoryAvailable:
             if line.startswith(_FIELD):
                 kibibytes = to_number(line.removeprefix(_FIELD).removesuffix("kB").strip())
                 if kibibytes is not None and kibibytes >= 0:
-                    yield RAM_AVAILABLE.column(), kibibytes * 1024
+                    yield signals.RAM_AVAILABLE.column(), kibibytes * 1024
                 return
 
 
@@ -114,10 +106,10 @@ def _ticks(root: Path) -> tuple[int, int] | None:
 # The number in a device's name, else the last of each row, is the label.
 _CLOCKS = (
     # 17000000.ga10b, 17000000.gv11b, 17000000.gp10b and 57000000.gpu; gpu-gpc-0 on Thor.
-    (re.compile(r"[0-9a-f]+\.(?:gpu|g[a-z]\d+b)"), GPU_FREQUENCY, "0"),
-    (re.compile(r"gpu-gpc-([0-9])"), GPU_FREQUENCY, ""),
-    (re.compile(r"(?:[0-9a-f]+\.)?emc"), EMC_FREQUENCY, ""),
-    (re.compile(r"[0-9a-f]+\.nvdla([0-9])"), DLA_FREQUENCY, ""),
+    (re.compile(r"[0-9a-f]+\.(?:gpu|g[a-z]\d+b)"), signals.GPU_FREQUENCY, "0"),
+    (re.compile(r"gpu-gpc-([0-9])"), signals.GPU_FREQUENCY, ""),
+    (re.compile(r"(?:[0-9a-f]+\.)?emc"), signals.EMC_FREQUENCY, ""),
+    (re.compile(r"[0-9a-f]+\.nvdla([0-9])"), signals.DLA_FREQUENCY, ""),
 )
 
 
@@ -157,7 +149,7 @@ def clocks_locked(root: Path) -> bool | None:
     limits += [
         (read_number(device / "min_freq"), read_number(device / "max_freq"))
         for device in root.glob("sys/class/devfreq/*")
-        if (clock_of(device.name) or (None,))[0] is GPU_FREQUENCY
+        if (clock_of(device.name) or (None,))[0] is signals.GPU_FREQUENCY
     ]
     known = [(low, high) for low, high in limits if low is not None and high is not None]
     return all(low == high for low, high in known) if known else None
@@ -186,11 +178,11 @@ class PoweredTime:
         if number is None or number < 0:
             return
         seconds = number / 1000
-        yield DLA_POWERED_SECONDS.column(self.core), seconds
+        yield signals.DLA_POWERED_SECONDS.column(self.core), seconds
         before, self._latest = self._latest, (now_ns, seconds)
         if before is not None and now_ns > before[0] and seconds >= before[1]:
             share = (seconds - before[1]) / (now_ns - before[0]) * 1e9
-            yield DLA_POWERED.column(self.core), min(share, 1.0)
+            yield signals.DLA_POWERED.column(self.core), min(share, 1.0)
 
 
 def find_powered(root: Path) -> Iterator[Reading]:

@@ -4,15 +4,9 @@ import logging
 import threading
 from collections.abc import Mapping
 
+from ...parsers import signals
 from ...parsers.dla.trace import Firmware, Hello, Unavailable, parse_trace_line
 from ...parsers.errors import ParseError
-from ...parsers.signals import (
-    DLA_BUSY,
-    DLA_BUSY_SECONDS,
-    DLA_FIRMWARE_LOAD,
-    DLA_TASKS,
-    DLA_TRACE_ERRORS,
-)
 from ..base import SYSTEM_CLOCK, Clock, LineSource
 from .tasks import COUNTER_HERTZ, DlaTasks
 
@@ -94,17 +88,17 @@ class DlaTrace:
             troubles = dict(self._tasks.troubles)
         found: dict[str, float] = {}
         for core, seconds in busy.items():
-            found[DLA_BUSY_SECONDS.column(core)] = seconds
-            found[DLA_TASKS.column(core)] = tasks[core]
+            found[signals.DLA_BUSY_SECONDS.column(core)] = seconds
+            found[signals.DLA_TASKS.column(core)] = tasks[core]
         if self._looked is not None and now_ns > self._looked[0]:
             elapsed = (now_ns - self._looked[0]) / 1e9
             for core, before in self._looked[1].items():
-                found[DLA_BUSY.column(core)] = min((busy[core] - before) / elapsed, 1.0)
+                found[signals.DLA_BUSY.column(core)] = min((busy[core] - before) / elapsed, 1.0)
         self._looked = now_ns, busy
         for core, ratio in firmware.items():
-            found[DLA_FIRMWARE_LOAD.column(core)] = ratio
+            found[signals.DLA_FIRMWARE_LOAD.column(core)] = ratio
         for reason, count in troubles.items():
-            found[DLA_TRACE_ERRORS.column(reason)] = count
+            found[signals.DLA_TRACE_ERRORS.column(reason)] = count
         return found
 
     def stop(self) -> None:

@@ -5,13 +5,8 @@ from itertools import pairwise
 from math import isnan
 from typing import TypeVar
 
-from ...parsers.signals import (
-    DLA_BUSY_SECONDS,
-    DLA_POWERED_SECONDS,
-    DLA_TASKS,
-    DLA_TRACE_ERRORS,
-    Signal,
-)
+from ...parsers import signals
+from ...parsers.signals import Signal
 from .run_report import Span, Utilization
 from .slices import Cut
 
@@ -102,7 +97,7 @@ def busy(cut: Cut, window: Span) -> dict[str, Utilization]:
     """
     return {
         f"{core}:{TRACED}": told
-        for core, column in by_core(DLA_BUSY_SECONDS, cut.columns).items()
+        for core, column in by_core(signals.DLA_BUSY_SECONDS, cut.columns).items()
         if (told := share(steps(cut, column, window), window)) is not None
     }
 
@@ -118,7 +113,7 @@ def was_busy(cut: Cut, window: Span, device: str) -> bool | None:
     Returns:
         ``None`` where the trace does not tell of all of the window, or where events are missing.
     """
-    column = by_core(DLA_TASKS, cut.columns).get(device)
+    column = by_core(signals.DLA_TASKS, cut.columns).get(device)
     counted = [] if column is None else steps(cut, column, window)
     if any(tasks != 0 for _, _, tasks in counted):
         return True
@@ -140,7 +135,7 @@ def troubles(cut: Cut, window: Span) -> dict[str, int]:
     """
     around = cut.around(window.begin_ns, window.end_ns)
     found: dict[str, int] = {}
-    for reason, column in DLA_TRACE_ERRORS.by_label(around.columns).items():
+    for reason, column in signals.DLA_TRACE_ERRORS.by_label(around.columns).items():
         counts = [0.0 if isnan(count) else count for count in column]
         grown = int(sum(b - a for a, b in pairwise(counts) if b > a))
         if grown:
@@ -164,7 +159,7 @@ def foreign_dla_activity(
         in_flight: What our runs account for on the others.
     """
     tolerance = max(_TOLERANCE_SECONDS, _TOLERANCE_RATIO * window.seconds)
-    for core, column in by_core(DLA_BUSY_SECONDS, cut.columns).items():
+    for core, column in by_core(signals.DLA_BUSY_SECONDS, cut.columns).items():
         beyond = 0.0
         for begin, end, seconds in steps(cut, column, window):
             since = begin - _LAG_NS
@@ -191,9 +186,9 @@ def beyond_powered(cut: Cut, window: Span) -> dict[str, float]:
     Returns:
         By core; those alone where it is more than the counters may differ by.
     """
-    powered = by_core(DLA_POWERED_SECONDS, cut.columns)
+    powered = by_core(signals.DLA_POWERED_SECONDS, cut.columns)
     found = {}
-    for core, column in by_core(DLA_BUSY_SECONDS, cut.columns).items():
+    for core, column in by_core(signals.DLA_BUSY_SECONDS, cut.columns).items():
         counted = steps(cut, powered[core], window) if core in powered else []
         if not covers(counted, window):
             continue
@@ -220,7 +215,7 @@ def powered(cut: Cut, window: Span) -> dict[str, Utilization]:
     """
     return {
         f"{core}:{POWERED}": told
-        for core, column in by_core(DLA_POWERED_SECONDS, cut.columns).items()
+        for core, column in by_core(signals.DLA_POWERED_SECONDS, cut.columns).items()
         if (told := share(steps(cut, column, window), window)) is not None
     }
 
@@ -236,7 +231,7 @@ def was_powered(cut: Cut, window: Span, device: str) -> bool | None:
     Returns:
         ``None`` where no counter tells of all of the window.
     """
-    column = by_core(DLA_POWERED_SECONDS, cut.columns).get(device)
+    column = by_core(signals.DLA_POWERED_SECONDS, cut.columns).get(device)
     counted = [] if column is None else steps(cut, column, window)
     if any(seconds != 0 for _, _, seconds in counted):
         return True

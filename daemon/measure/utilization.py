@@ -5,23 +5,8 @@ from itertools import pairwise
 from math import fsum, isnan, nan
 from typing import NamedTuple
 
-from ...parsers.signals import (
-    AT_MOMENT,
-    CPU_FREQUENCY,
-    CPU_LOAD,
-    DLA_FIRMWARE_LOAD,
-    DLA_FREQUENCY,
-    DLA_LOAD,
-    DLA_ON,
-    EMC_FREQUENCY,
-    EMC_LOAD,
-    GPU_FREQUENCY,
-    GPU_LOAD,
-    OVER_INTERVAL,
-    POWER_MODE,
-    TEMPERATURE,
-    Signal,
-)
+from ...parsers import signals
+from ...parsers.signals import Signal
 from .dla import beyond_powered, busy, by_core, powered, troubles, was_busy, was_powered
 from .energy import interval_ns
 from .run_report import Frequency, Span, Telemetry, Temperature, Utilization
@@ -91,8 +76,10 @@ def telemetry(
     """
     inside = cut.inside(window.begin_ns, window.end_ns)
     weights = {
-        OVER_INTERVAL: overlap_ns(cut.times_ns, window),
-        AT_MOMENT: [float(inside.start <= at < inside.stop) for at in range(len(cut.times_ns))],
+        signals.OVER_INTERVAL: overlap_ns(cut.times_ns, window),
+        signals.AT_MOMENT: [
+            float(inside.start <= at < inside.stop) for at in range(len(cut.times_ns))
+        ],
     }
     loads, clocks, gates, zones = (
         {n: weighted(one.column, weights[one.signal.weight]) for n, one in figures.items()}
@@ -139,12 +126,12 @@ def load_figures(columns: Mapping[str, Column]) -> dict[str, Figure]:
     ``cpu`` is the mean of the cores that were online; an offline core has no load to count.
     """
     return {
-        **_joined("gpu", GPU_LOAD, columns),
-        **_joined("emc", EMC_LOAD, columns),
-        **_joined("cpu", CPU_LOAD, columns),
+        **_joined("gpu", signals.GPU_LOAD, columns),
+        **_joined("emc", signals.EMC_LOAD, columns),
+        **_joined("cpu", signals.CPU_LOAD, columns),
         **{
             f"{core}:{signal.fixed['source']}": Figure(signal, column)
-            for signal in (DLA_LOAD, DLA_FIRMWARE_LOAD)
+            for signal in (signals.DLA_LOAD, signals.DLA_FIRMWARE_LOAD)
             for core, column in by_core(signal, columns).items()
         },
     }
@@ -158,10 +145,13 @@ def clock_figures(columns: Mapping[str, Column]) -> dict[str, Figure]:
     the online cores.
     """
     figures = {
-        **_joined("gpu", GPU_FREQUENCY, columns, _fastest),
-        **_joined("emc", EMC_FREQUENCY, columns),
-        **_joined("cpu", CPU_FREQUENCY, columns),
-        **{n: Figure(DLA_FREQUENCY, c) for n, c in by_core(DLA_FREQUENCY, columns).items()},
+        **_joined("gpu", signals.GPU_FREQUENCY, columns, _fastest),
+        **_joined("emc", signals.EMC_FREQUENCY, columns),
+        **_joined("cpu", signals.CPU_FREQUENCY, columns),
+        **{
+            n: Figure(signals.DLA_FREQUENCY, c)
+            for n, c in by_core(signals.DLA_FREQUENCY, columns).items()
+        },
     }
     return {
         name: Figure(signal, [hertz if hertz > 0 else nan for hertz in column])
@@ -171,13 +161,16 @@ def clock_figures(columns: Mapping[str, Column]) -> dict[str, Figure]:
 
 def gate_figures(columns: Mapping[str, Column]) -> dict[str, Figure]:
     """Return 1 and 0 for on and off of each DLA core: ``dla0``, ``dla1``."""
-    return {core: Figure(DLA_ON, column) for core, column in by_core(DLA_ON, columns).items()}
+    return {
+        core: Figure(signals.DLA_ON, column)
+        for core, column in by_core(signals.DLA_ON, columns).items()
+    }
 
 
 def zone_figures(columns: Mapping[str, Column]) -> dict[str, Figure]:
     """Return the temperature of each thermal zone."""
-    zones = TEMPERATURE.by_label(columns)
-    return {zone: Figure(TEMPERATURE, column) for zone, column in zones.items()}
+    zones = signals.TEMPERATURE.by_label(columns)
+    return {zone: Figure(signals.TEMPERATURE, column) for zone, column in zones.items()}
 
 
 def dla_was_on(cut: Cut, window: Span, device: str) -> bool | None:
@@ -199,7 +192,9 @@ def dla_was_on(cut: Cut, window: Span, device: str) -> bool | None:
     if traced is not None:
         return traced
     inside = cut.inside(window.begin_ns, window.end_ns)
-    columns = (by_core(signal, cut.columns).get(device) for signal in (DLA_ON, DLA_LOAD))
+    columns = (
+        by_core(signal, cut.columns).get(device) for signal in (signals.DLA_ON, signals.DLA_LOAD)
+    )
     told = [
         value
         for column in columns
@@ -224,7 +219,7 @@ def power_mode_changes(cut: Cut, window: Span) -> int | None:
         From the last sample at or before the window to the first at or after it; ``None`` where
         nothing tells the mode.
     """
-    column = cut.around(window.begin_ns, window.end_ns).columns.get(POWER_MODE.column(), ())
+    column = cut.around(window.begin_ns, window.end_ns).columns.get(signals.POWER_MODE.column(), ())
     known = [number for number in column if not isnan(number)]
     return sum(a != b for a, b in pairwise(known)) if known else None
 

@@ -2,16 +2,8 @@
 
 from collections.abc import Mapping
 
+from tegrascope.parsers import signals
 from tegrascope.parsers.records import Sample
-from tegrascope.parsers.signals import (
-    COOLING_STATE,
-    DLA_POWERED,
-    DLA_POWERED_SECONDS,
-    FAN_SPEED,
-    RAM_AVAILABLE,
-    THROTTLE_ACTIVE,
-    THROTTLE_EVENTS,
-)
 
 THROTTLE_CELSIUS, CRITICAL_CELSIUS = 99.0, 104.5
 _RELEASE_CELSIUS = 97.0
@@ -42,10 +34,12 @@ class SimulatedKernel:
 
     def __init__(self) -> None:
         self._columns: dict[str, float] = {
-            THROTTLE_EVENTS.column(kind): 0.0
+            signals.THROTTLE_EVENTS.column(kind): 0.0
             for kind in (*_ALARMS, *(f"{zone}_thermal" for zone in _ZONES))
         }
-        self._columns.update((THROTTLE_ACTIVE.column(f"{zone}_thermal"), 0.0) for zone in _ZONES)
+        self._columns.update(
+            (signals.THROTTLE_ACTIVE.column(f"{zone}_thermal"), 0.0) for zone in _ZONES
+        )
         self._seen_ns: int | None = None
 
     def see(self, at_ns: int, sample: Sample) -> None:
@@ -57,25 +51,25 @@ class SimulatedKernel:
             self._throttle(f"{zone}_thermal", celsius.get(zone))
         low, high = _FAN_CELSIUS
         hottest = celsius.get("tj") or low
-        columns[FAN_SPEED.column("pwmfan")] = round(
+        columns[signals.FAN_SPEED.column("pwmfan")] = round(
             min(max((hottest - low) / (high - low), 0.0), 1.0), 2
         )
-        is_hot = float(any(THROTTLE_ACTIVE.by_label(columns).values()))
+        is_hot = float(any(signals.THROTTLE_ACTIVE.by_label(columns).values()))
         for cooler in _COOLERS:
-            columns[COOLING_STATE.column(cooler)] = is_hot
+            columns[signals.COOLING_STATE.column(cooler)] = is_hot
         for dla in sample.dla:
             powered = float(dla.state == "on")
-            name = DLA_POWERED_SECONDS.column(dla.core)
+            name = signals.DLA_POWERED_SECONDS.column(dla.core)
             columns[name] = columns.get(name, 0.0) + powered * seconds
-            columns[DLA_POWERED.column(dla.core)] = powered
+            columns[signals.DLA_POWERED.column(dla.core)] = powered
         if sample.ram is not None:
             free = sample.ram.total_bytes - sample.ram.used_bytes
-            columns[RAM_AVAILABLE.column()] = float(free)
+            columns[signals.RAM_AVAILABLE.column()] = float(free)
 
     def _throttle(self, kind: str, celsius: float | None) -> None:
         if celsius is None:
             return
-        active, events = THROTTLE_ACTIVE.column(kind), THROTTLE_EVENTS.column(kind)
+        active, events = signals.THROTTLE_ACTIVE.column(kind), signals.THROTTLE_EVENTS.column(kind)
         if not self._columns[active] and celsius >= THROTTLE_CELSIUS:
             self._columns[events] += 1
             self._columns[active] = 1.0
