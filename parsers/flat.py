@@ -53,8 +53,7 @@ def flatten(sample: Sample) -> dict[str, float]:
 
 
 def _flatten(part: str, label: str | int, record: Any, named: dict[str, Any]) -> None:
-    kind: type[object] = type(record)
-    for field, row, column in _columns(part, label, kind):
+    for field, row, column in _columns(part, label, record.__class__):
         value = getattr(record, field) if field else record
         if row.dtype == "boolean":
             value = _STATES[value]

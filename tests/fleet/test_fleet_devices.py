@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tegrascope.daemon.export.metrics import points
+from tegrascope.daemon.export.metrics import families
 from tools.fleet.devices import SimulatedDevice
 from tools.fleet.plan import FAULTS, SCORE, plan_device
 
@@ -25,8 +25,13 @@ def lived(one: SimulatedDevice, seconds: float) -> Iterator[dict[tuple[str, ...]
 
 
 def page(one: SimulatedDevice) -> dict[tuple[str, ...], float]:
-    told = points(one.ledger.snapshot, one.clock.monotonic_ns())
-    return {(name, *labels.values()): value for name, labels, value in told}
+    return {
+        (sample.name, *(text for label, text in sample.labels.items() if label != "simulated")): (
+            sample.value
+        )
+        for family in families(one.ledger.snapshot, one.clock.monotonic_ns())
+        for sample in family.samples
+    }
 
 
 def live(one: SimulatedDevice, seconds: float) -> dict[tuple[str, ...], float]:
