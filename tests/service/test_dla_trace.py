@@ -53,7 +53,7 @@ def test_dead_reader_takes_its_figures_along(start, kernel):
     daemon = start(CONFIG.format(python=sys.executable, root=kernel))
     series = 'tegra_dla_tasks_total{core="0"'
     before = daemon.wait_for(lambda: daemon.metric(series))
-    reader = daemon.child("dla_reader")
+    reader = daemon.child("dla.reader")
     assert reader is not None
     os.kill(reader, 9)
     gap = 'tegrascope_dla_trace_errors_total{reason="gap"'
