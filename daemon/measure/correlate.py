@@ -51,7 +51,7 @@ def correlate(
         cut: Samples of ``trace.telemetry_window()`` with a neighbour on each side, or ``None``.
         rule: How the board's rails add up, if known.
         others: Steady windows of other runs, by run id; overlapping ones are named.
-        environment: Where the run ran; the versions of the trace are added.
+        environment: Environment of the run; the versions of the trace are added.
         flags: Flags that were found elsewhere.
         clock_seconds: Possible difference between the times of samples and run, beyond the lag of
             an arrival; if ``None``, it is unknown, and no interval is given.

@@ -180,7 +180,7 @@ class EnergyCounters:
 
     Between two readings of a rail there is a trapezoid. A gap wider than ``widest_gap_ns`` adds
     nothing, because its power is unknown. The module's power is the sum of the total rails of its
-    rule, at samples that have all of them. Without a rule there is no module total.
+    rule, at samples that have all of them. Without a rule the module total is absent.
     """
 
     def __init__(self, rule: RailRule | None = None) -> None:

@@ -208,7 +208,7 @@ def measure_energy(
         inferences: Divisor of the energy; ``None`` withholds the figures per inference.
         seed: Seed of the bootstrap.
         clock_seconds: Possible difference between samples and phases in time, beyond the lag of an
-            arrival; if ``None``, it is unknown, and there are no intervals.
+            arrival; if ``None``, it is unknown, and intervals are absent.
 
     Returns:
         The energy; ``None`` if no rail is known over the window.

@@ -130,7 +130,7 @@ def dla_not_used(device: str, placement: Placement | None, was_on: bool | None) 
 
     Args:
         device: The device of the run.
-        placement: Of the engine that ran; ``None`` and ``unknown`` raise no flag.
+        placement: Placement of the engine; ``None`` and ``unknown`` raise no flag.
         was_on: Whether the core was on in the steady window; ``None`` if unknown.
     """
     if not device.startswith("dla"):

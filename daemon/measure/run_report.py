@@ -209,14 +209,14 @@ class RunReport(Record):
         batch: Inputs per inference.
         process: Priority, cores and GPU share of its worker.
         inferences: Completed in the steady phase, also for a run that was cut short.
-        latency: Of the steady phase, by the host clock.
+        latency: By the host clock, in the steady phase.
         device_latency: The same by the device's own events, from the first copy to the last;
             ``None`` if the back-end has none.
-        stages: Of the steady phase, if the back-end reports them.
+        stages: In the steady phase, if the back-end reports them.
         throughput_per_second: Inputs per second of the steady phase.
         process_peak_bytes: Peak resident memory of the worker.
         device_peak_bytes: Its peak device memory, if the back-end reports it.
-        built: What the back-end built: precision, placement, engine.
+        built: Result of the build: precision, placement, engine.
         quality: Flags; see ``measurement.md``.
         overlapping_runs: Runs whose steady window overlapped this one's.
     """

@@ -286,7 +286,7 @@ _BEAT_NS = {"instant": 100_000_000}
 def sensor_times(window: Span, power_reading: str | None) -> list[int]:
     """Return when in a window the sensor behind the power figures was read, but for its phase.
 
-    When exactly its beat falls nobody tells; that work keeps step with it shows all the same.
+    The exact time of its beat is unknown, but work that keeps step with it is detected.
 
     Args:
         window: The steady window.

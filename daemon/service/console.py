@@ -1,4 +1,4 @@
-"""What a person at a terminal sees of the daemon; without one, plain log lines."""
+"""Output of the daemon for a person at a terminal; elsewhere, plain log lines."""
 
 import contextlib
 import logging
@@ -12,22 +12,22 @@ from ...collectors.base import Clock
 from ..settings.config import Telemetry, Workload
 from .service import Service
 
-# What a worker's last words may hold, and a terminal would obey.
+# Control characters that a worker's output may contain and a terminal would execute.
 _UNPRINTABLE = {
     code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)
 }
 
 
 class Console(logging.Handler):
-    """Prints log lines, and under them, on a terminal, one line that follows the runs."""
+    """Prints log lines and, on a terminal, one status line below them."""
 
     def __init__(self, stream: TextIO = sys.stderr) -> None:
-        """Take over the log of the whole process."""
+        """Handle the log of the whole process."""
         super().__init__(logging.INFO)
         self._stream = stream
         self._watched = stream.isatty()
         self._status = ""
-        # The journal stamps its lines itself.
+        # The journal adds its own time stamps.
         stamp = "" if "JOURNAL_STREAM" in os.environ else "%(asctime)s "
         self.setFormatter(logging.Formatter(f"{stamp}%(levelname)s %(message)s", "%H:%M:%S"))
         root = logging.getLogger()
@@ -40,7 +40,7 @@ class Console(logging.Handler):
         self._write(f"\r\033[K{said}\n{self._status}" if self._watched else f"{said}\n")
 
     def _write(self, text: str) -> None:
-        # Whoever read this may be gone (a pipe into head, a closed terminal); the daemon goes on.
+        # The reader may be gone (a pipe into head, a closed terminal); the daemon continues.
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(text)
             self._stream.flush()
@@ -55,14 +55,14 @@ class Console(logging.Handler):
             self._write(f"\r\033[K{self._status}")
 
     def follow(self, service: Service, stopping: threading.Event, clock: Clock) -> None:
-        """Keep the status line until the daemon stops; returns at once where nobody watches."""
+        """Update the status line until the daemon stops; return at once without a terminal."""
         next_ns = clock.monotonic_ns()
         while self._watched and not clock.wait(stopping, next_ns):
             next_ns += 1_000_000_000
             self.show(status_line(service, clock.monotonic_ns()))
 
     def close(self) -> None:
-        """Leave the terminal as it was found."""
+        """Restore the terminal."""
         with self.lock or threading.RLock():
             if self._watched and self._status:
                 self._status = ""
@@ -71,7 +71,7 @@ class Console(logging.Handler):
 
 
 def status_line(service: Service, now_ns: int) -> str:
-    """Say in one line what runs now and what comes next."""
+    """Return one line about the present runs and the next one."""
     states = service.ledger.snapshot.workloads.values()
     active = [state.workload for state in states if state.active_run]
     parts = [f"running {', '.join(active)}" if active else "idle"]
@@ -84,7 +84,7 @@ def status_line(service: Service, now_ns: int) -> str:
 
 
 def first_screen(service: Service, state_dir: os.PathLike[str]) -> list[str]:
-    """Return the lines that greet a person: where the page is, what is read, what will run."""
+    """Return the first lines for a person: page, sources, workloads."""
     config = service.config
     heading = f"tegrascope {__version__}"
     if service.ledger.snapshot.environment.simulated:

@@ -20,7 +20,7 @@ class LaneRunner:
 
         Args:
             lane: The accelerator's worker.
-            pairing: What the lanes share.
+            pairing: Parts that all devices share.
         """
         self.lane = lane
         self._pairing = pairing

@@ -85,7 +85,7 @@ class Scheduler:
         Args:
             workloads: Periods count from now, so the first run is at once.
             now: The time.
-            seed: Of the jitter; random by default.
+            seed: Seed of the jitter; random by default.
         """
         self.missed: dict[str, int] = {}
         self._seed = seed

@@ -1,4 +1,4 @@
-"""Wires the parts, runs them, reloads and stops them, and tells systemd."""
+"""Connects the parts of the daemon; starts, reloads and stops them; reports to systemd."""
 
 import asyncio
 import logging
@@ -49,9 +49,9 @@ _LOG = logging.getLogger(__name__)
 _TICK_NS = 1_000_000_000
 _PRUNE_NS = 3600 * 1_000_000_000
 _RETRY_NS = 5 * 1_000_000_000
-# The power mode of a board can be changed at any time.
+# The power mode of a board can change at any time.
 _FACTS_NS = 10 * 1_000_000_000
-# A wall clock may be set at any time, so cron is looked at this often at least.
+# A wall clock may be set at any time, so cron is checked at least this often.
 _LOOK_NS = 10 * 1_000_000_000
 
 
@@ -59,10 +59,10 @@ class Service:
     """The daemon.
 
     Attributes:
-        config: In force.
-        ledger: What a scrape sees.
-        url: Where the page is.
-        load_config: Reads the configuration again at a reload; ``None`` where it is built in.
+        config: The configuration in force.
+        ledger: State for a scrape.
+        url: Address of the page.
+        load_config: Reads the configuration again at a reload; ``None`` for a built-in one.
     """
 
     def __init__(
@@ -74,14 +74,14 @@ class Service:
         clock: Clock = SYSTEM_CLOCK,
         rules: WebRules | None = None,
     ) -> None:
-        """Open the store and make the parts; nothing runs before ``start``.
+        """Open the store and create the parts; nothing runs before ``start``.
 
         Args:
-            config: What to run.
-            state_dir: Where runs, models and the token are kept.
-            listener: Where to serve, already bound.
-            clock: The time.
-            rules: The web configuration file; ``None`` without one.
+            config: The configuration.
+            state_dir: Directory of runs, models and the token.
+            listener: Bound socket of the server.
+            clock: The clock.
+            rules: The web configuration file, or ``None``.
 
         Raises:
             Mendable: The state directory can't be written.
@@ -131,13 +131,13 @@ class Service:
         self._threads: list[threading.Thread] = []
 
     def start(self, greet: Callable[[], None] = lambda: None) -> None:
-        """Start telemetry, lanes, schedule and housekeeping.
+        """Start telemetry, workers, schedule and housekeeping.
 
         Args:
-            greet: Called when nothing can go wrong any more, and before the first run.
+            greet: Called after everything has started, before the first run.
 
         Raises:
-            Mendable: The source can't be opened, or the store not be written; ``stop`` is due.
+            Mendable: The source can't be opened or the store can't be written; call ``stop`` then.
         """
         for run_id in self._store.recover():
             _LOG.warning("run %s was in flight when the daemon died: closed as failed", run_id)
@@ -151,7 +151,7 @@ class Service:
             self._threads.append(thread)
 
     def run(self, signals: Signals) -> None:
-        """Serve until SIGTERM or SIGINT; SIGHUP asks ``reload`` for a new configuration."""
+        """Serve until SIGTERM or SIGINT; SIGHUP calls ``reload``."""
         try:
             asyncio.run(self._serve(signals))
         finally:
@@ -185,14 +185,14 @@ class Service:
         try:
             await serve(gate, self._listener, until_stopped, self._rules)
         finally:
-            signals.ignore()  # while there is a loop to which the end could still be told
+            signals.ignore()  # while the loop can still be stopped
 
     def stop(self) -> None:
         """End everything in under three seconds; a run in flight is recorded as cancelled."""
         tell_systemd("STOPPING=1")
         self._stopping.set()
         self._replan.set()
-        with self._reloading:  # what a reload has begun is there to be ended
+        with self._reloading:  # so that parts started by a reload are stopped too
             pass
         for runner in self._runners.values():
             runner.cancel()
@@ -210,7 +210,7 @@ class Service:
         self._listener.close()
 
     def reload(self) -> None:
-        """Take a new configuration; a bad one is refused and the old one stays in force."""
+        """Read the configuration again; if it has errors, the old one stays in force."""
         if self.load_config is None:
             _LOG.warning("nothing to reload: the configuration is built in")
             return
@@ -233,7 +233,7 @@ class Service:
             tell_systemd("READY=1", f"STATUS={self.status()}")
 
     def _take(self, config: Config) -> None:
-        """Bring a configuration into force; whatever can be refused about it is, before that."""
+        """Bring a checked configuration into force."""
         old = self.config
         other_source = (old.telemetry, old.board) != (config.telemetry, config.board)
         collector = self._open_telemetry(config) if other_source else None
@@ -248,13 +248,10 @@ class Service:
         self.config = config
 
     def start_run(self, name: str) -> str:
-        """Run a configured workload now.
-
-        Returns:
-            The run's id.
+        """Run a configured workload now, and return the run's id.
 
         Raises:
-            Mendable: There is no such workload, or its lane takes no more.
+            Mendable: The workload does not exist, or its device accepts no more.
         """
         workload = next((one for one in self.config.workloads if one.name == name), None)
         if workload is None:
@@ -269,7 +266,7 @@ class Service:
         return job.run_id
 
     def problem(self) -> str | None:
-        """Say why the daemon is not ready: telemetry first, then the store."""
+        """Return why the daemon is not ready (telemetry first, then the store), or ``None``."""
         telemetry = self._telemetry_problem()
         if telemetry is not None:
             return telemetry
@@ -278,7 +275,7 @@ class Service:
         return None
 
     def note(self) -> str | None:
-        """Say what is less than it could be, though the daemon is ready."""
+        """Return a limitation of a daemon that is ready, or ``None``."""
         if any(source.lacks_root for source in self.ledger.snapshot.sources):
             return (
                 "tegrastats shows no DLA, EMC and engines, as without root: "
@@ -287,7 +284,7 @@ class Service:
         return None
 
     def status(self) -> str:
-        """Say in one line how things are, for ``systemctl status``."""
+        """Return the state in one line, for ``systemctl status``."""
         parts = (self.problem(), self.note(), self._reloaded)
         return "; ".join((f"serving {self.url}", *filter(None, parts)))
 
@@ -309,7 +306,7 @@ class Service:
         )
 
     def planned(self) -> list[Due]:
-        """Return the next run of each workload that runs by the clock."""
+        """Return the next run of each scheduled workload."""
         return self._scheduler.planned()
 
     def _now(self) -> Now:
@@ -432,7 +429,7 @@ class Service:
 
 
 def _free_bytes(directory: Path) -> int | None:
-    """Return what a user without privileges may still write there."""
+    """Return the free space for a user without privileges, or ``None``."""
     try:
         disk = os.statvfs(directory)
     except OSError:

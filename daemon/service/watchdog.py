@@ -60,7 +60,7 @@ class Watchdog:
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            telemetry: Why there are no new samples of this machine; ``None`` if there are, or if
+            telemetry: Why new samples are missing of this machine; ``None`` if there are, or if
                 the source may end by itself.
             store_wants_restart: Whether only a restart makes the store write again.
             status: For ``systemctl status``.

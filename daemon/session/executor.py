@@ -112,7 +112,7 @@ class Lane:
         """Run an order in the worker and wait for its end.
 
         Args:
-            order: What to run.
+            order: The run.
             deadline_seconds: Time after which the worker is killed.
             on_event: Called with each event of the run, in this thread.
 

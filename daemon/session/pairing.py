@@ -118,7 +118,7 @@ class Flight:
 
         Args:
             shared: Shared parts.
-            job: What to run.
+            job: The run.
             lane_name: Name of its worker; ``None`` if the device has only one.
         """
         self._shared = shared

@@ -1,4 +1,4 @@
-"""Windows that applications mark: kept while they are open, then paired and committed as runs."""
+"""Windows that applications mark: kept while open, then paired and committed as runs."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ TIMES_AT_MOST = 10_000
 BODY_AT_MOST = 1024 * 1024
 _LONGEST_SECONDS = 3600.0
 
-# What an array of 64 bits holds, with room for a sum of two.
+# Limit of a 64-bit array, with room for a sum of two values.
 _Nanoseconds = Annotated[int, Field(ge=0, lt=1 << 62)]
 _Times = Annotated[tuple[_Nanoseconds, ...], Field(max_length=TIMES_AT_MOST)]
 
@@ -36,7 +36,7 @@ M = TypeVar("M", bound=Record)
 
 
 class Refusal(Mendable):
-    """A mark that is not taken, with the HTTP status that says so."""
+    """A refused mark, with its HTTP status."""
 
     def __init__(self, status: int, what: str, mend: str) -> None:
         super().__init__(what, mend)
@@ -44,16 +44,14 @@ class Refusal(Mendable):
 
 
 class Begin(Record):
-    """The window begins.
+    """A window begins.
 
     Attributes:
-        workload: Name of a workload with ``backend: window``.
-        device: The application's idea of where it runs, refused where it is not the configured
-            one.
-        batch: Inputs an inference; the workload's where it is not said.
-        begin_ns: When, on CLOCK_MONOTONIC; now where it is not said.
-        timeout_seconds: Without an end after so long the window is closed as failed; the
-            workload's where it is not said.
+        device: The application's device; refused if it differs from the configuration.
+        batch: Inputs per inference; default: the workload's.
+        begin_ns: CLOCK_MONOTONIC; default: now.
+        timeout_seconds: A window without an end is closed as failed after this time; default: the
+            workload's.
     """
 
     event: Literal["begin"]
@@ -65,16 +63,15 @@ class Begin(Record):
 
 
 class Content(Record):
-    """What took place in a window.
+    """The inferences of a window.
 
     Attributes:
-        inferences: How many were complete in it; ``None`` where nobody counted, else not fewer
-            than were timed.
-        outcome: How it ended.
-        reason: Why, for every outcome but ``ok``.
-        start_ns: shape (n,), when those that were timed started, on CLOCK_MONOTONIC.
-        latency_ns: shape (n,), how long each took.
-        stages_ns: Stage to shape (m,), how long each took that was timed.
+        inferences: Number of complete ones, at least as many as were timed; ``None`` if not
+            counted.
+        reason: Why, for every outcome except ``ok``.
+        start_ns: shape (n,), starts of the timed ones, on CLOCK_MONOTONIC.
+        latency_ns: shape (n,), duration of each.
+        stages_ns: Stage to shape (m,), durations.
     """
 
     inferences: Annotated[NonNegativeInt, Field(le=10**12)] | None = None
@@ -97,12 +94,11 @@ class Content(Record):
 
 
 class End(Content):
-    """The window that began as ``run_id`` ends.
+    """The window ``run_id`` ends.
 
     Attributes:
-        run_id: What its begin was answered.
-        begin_ns: When the first inference of it really began, not before the begin.
-        end_ns: When the last one was complete; now where it is not said.
+        begin_ns: Real begin of its first inference, not before the begin of the window.
+        end_ns: Completion of the last one; default: now.
     """
 
     event: Literal["end"]
@@ -112,13 +108,7 @@ class End(Content):
 
 
 class Whole(Content):
-    """A window that is over, told at once.
-
-    Attributes:
-        workload: As of ``Begin``; so are ``device`` and ``batch``.
-        begin_ns: When it began, on CLOCK_MONOTONIC.
-        end_ns: When it ended.
-    """
+    """A complete window in one message; times are CLOCK_MONOTONIC."""
 
     workload: str
     device: Device | None = None
@@ -128,10 +118,10 @@ class Whole(Content):
 
 
 def read_mark(body: bytes) -> Begin | End | Whole:
-    """Read what was posted.
+    """Parse a posted mark.
 
     Raises:
-        Refusal: It is no mark; says which word of it is wrong.
+        Refusal: It is not a mark; the message names the wrong key.
 
     >>> read_mark(b'{"event": "begin", "workload": "detector"}').workload
     'detector'
@@ -141,7 +131,7 @@ def read_mark(body: bytes) -> Begin | End | Whole:
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        raise Refusal(400, "the body is no JSON object", 'send {"event": "begin", …}')
+        raise Refusal(400, "the body is not a JSON object", 'send {"event": "begin", …}')
     event = document.get("event")
     if event == "begin":
         return _read(Begin, document)
@@ -163,7 +153,7 @@ def _read(kind: type[M], document: dict[str, Any]) -> M:
 
 
 OPEN_AT_MOST = 64
-# Each may hold half a megabyte of times until it is paired, which is soon.
+# Each may hold half a megabyte of times until it is paired.
 WAITING_AT_MOST = 16
 _OLDEST_NS = 3600 * 1_000_000_000
 
@@ -175,10 +165,8 @@ class _Window:
     """One window, from its begin to its report.
 
     Attributes:
-        trace: What is known of it.
         deadline_ns: When it is closed as failed.
-        timeout_seconds: The same as a length.
-        suspended_ns: CLOCK_BOOTTIME less CLOCK_MONOTONIC at its begin.
+        suspended_ns: CLOCK_BOOTTIME minus CLOCK_MONOTONIC at its begin.
     """
 
     trace: RunTrace
@@ -188,13 +176,13 @@ class _Window:
 
 
 class WindowKeeper:
-    """Takes marks from any thread, and makes a run of each window in a thread of its own."""
+    """Accepts marks from any thread, and makes a run of each window in its own thread."""
 
     def __init__(self, pairing: Pairing, workloads: Callable[[], Collection[Workload]]) -> None:
         """Prepare.
 
         Args:
-            pairing: What lanes and windows share.
+            pairing: Parts that all devices and windows share.
             workloads: Those that are configured now.
         """
         self._shared = pairing
@@ -207,11 +195,11 @@ class WindowKeeper:
         self._thread = threading.Thread(target=self._loop, name="windows", daemon=True)
 
     def start(self) -> None:
-        """Begin to pair what ends."""
+        """Start the thread that pairs ended windows."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Close what is open as cancelled, and pair what waits without waiting for more."""
+        """Cancel open windows, and pair the waiting ones with the present telemetry."""
         self._stopping.set()
         with self._lock:
             left = list(self._open.values())
@@ -223,7 +211,7 @@ class WindowKeeper:
             self._thread.join(timeout=2.0)
 
     def tick(self) -> None:
-        """Close the windows that nobody ended in time; to be called now and then."""
+        """Close windows beyond their timeout; call this regularly."""
         now_ns = self._shared.clock.monotonic_ns()
         with self._lock:
             late = [one for one in self._open.values() if one.deadline_ns <= now_ns]
@@ -234,13 +222,13 @@ class WindowKeeper:
             self._give_up(window, Verdict("failed", reason))
 
     def take(self, body: bytes) -> dict[str, object]:
-        """Take one mark.
+        """Accept one mark.
 
         Returns:
-            What the application is answered: the ``run_id`` in any case.
+            The answer for the application; it always contains ``run_id``.
 
         Raises:
-            Refusal: It is not taken; says why, and what would be.
+            Refusal: The mark is refused; the message contains the reason and the remedy.
         """
         mark = read_mark(body)
         if self._stopping.is_set():
@@ -263,7 +251,7 @@ class WindowKeeper:
                 raise _stopping()
             if len(self._open) >= OPEN_AT_MOST:
                 raise Refusal(503, f"{OPEN_AT_MOST} windows are open", "end some, or try later")
-            # Committed before it can be ended, or the end would be overwritten.
+            # Committed before it can end, or its end would be overwritten.
             shared.store.begin(pair(shared, trace, Verdict("failed", "the daemon ended during it")))
             self._open[trace.run_id] = window
             shared.windows.put(trace.run_id, begin_ns, FAR_OFF_NS)
@@ -349,7 +337,7 @@ class WindowKeeper:
         )
 
     def _take_place(self) -> None:
-        """Take one of the places of those that wait to be paired; the lock is held."""
+        """Reserve a place among the windows that wait for pairing; the lock is held."""
         if self._waiting >= WAITING_AT_MOST:
             raise Refusal(503, f"{WAITING_AT_MOST} windows wait to be paired", "try again in 1 s")
         self._waiting += 1
@@ -370,7 +358,7 @@ class WindowKeeper:
         )
 
     def _give_up(self, window: _Window, verdict: Verdict) -> None:
-        """Close a window of which nothing more is known than that it began."""
+        """Close a window of which only the begin is known."""
         window.trace.ended_ns = self._shared.clock.monotonic_ns()
         self._shared.windows.drop(window.trace.run_id)
         self._shared.windows.fly(
@@ -412,7 +400,7 @@ class WindowKeeper:
         _LOG.log(level, "%s", describe(report))
 
     def _fail(self, trace: RunTrace) -> None:
-        """Record a window on which we failed ourselves, without what it may have been about."""
+        """Record a window that failed because of an internal error, without its content."""
         bare = replace(
             trace, begins={}, ends={}, start_ns=array("q"), latency_ns=array("q"), stages_ns={}
         )
@@ -431,7 +419,7 @@ def _stopping() -> Refusal:
 
 
 def _check_times(begin_ns: int, end_ns: int, now_ns: int) -> None:
-    """Refuse a window that is not of this machine's last hour."""
+    """Raise if a window is not within this machine's last hour."""
     if max(begin_ns, end_ns) > now_ns:
         raise Refusal(
             400,
@@ -454,7 +442,7 @@ def _check_times(begin_ns: int, end_ns: int, now_ns: int) -> None:
 
 
 def _check_contents(content: Content, begin_ns: int, end_ns: int) -> None:
-    """Refuse inferences that are not wholly in their window."""
+    """Raise if an inference is not entirely inside its window."""
     for number, (start, latency) in enumerate(
         zip(content.start_ns, content.latency_ns, strict=True)
     ):

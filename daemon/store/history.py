@@ -141,7 +141,7 @@ def samples_since(
 ) -> Iterator[dict[str, Any]]:
     """Yield the samples that came later than a wall time, oldest first.
 
-    Where the wall clock was set back, those of the last hour come in the order of their arrival.
+    If the wall clock was set back, runs of the last hour come in the order of their arrival.
 
     Args:
         history: The store.

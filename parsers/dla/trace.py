@@ -1,6 +1,6 @@
-"""A line of the DLA trace reader becomes an event: tasks submitted and ended, and what it adds.
+"""A line of the DLA trace reader to an event: tasks submitted and ended, and its own lines.
 
-The standard library alone, since the privileged reader uses it too.
+Only the standard library, because the privileged reader uses it too.
 """
 
 import re
@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from ..errors import ParseError
 
 OWN_PREFIX = "# tegrascope-dla "
-"""Begins the lines that the reader adds; everything else that it prints is the kernel's."""
+"""Begins the lines that the reader adds; all other lines are the kernel's."""
 
 _EVENTS = ("job_submit", "job_timestamps", "job_prefence", "job_postfence")
 _TIME = re.compile(r"([0-9]{1,12})\.([0-9]{1,9})", re.ASCII)
@@ -39,12 +39,12 @@ _DEVICE = re.compile(r".*nvdla([0-9])", re.ASCII)
 
 
 class Submitted(NamedTuple):
-    """A task was given to a DLA.
+    """A task was submitted to a DLA.
 
     Attributes:
-        at_ns: CLOCK_MONOTONIC when the event was written, a moment after.
+        at_ns: CLOCK_MONOTONIC when the event was written, a moment later.
         task: Its id, unique among the tasks in flight on one core; two cores may use the same.
-        core: Which core; ``None`` where neither class nor name tells.
+        core: Number of the core; ``None`` if neither class nor name shows it.
         ticks: The architectural counter, just before.
     """
 
@@ -55,13 +55,12 @@ class Submitted(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A task has ended; the event does not tell on which core.
+    """A task has ended; the event does not contain the core.
 
     Attributes:
         at_ns: CLOCK_MONOTONIC when the event was written, a moment after the end.
-        task: Its id.
-        begin_ticks: The architectural counter when the DLA began with it.
-        end_ticks: The same at its end.
+        begin_ticks: The architectural counter when the DLA began the task; ``end_ticks`` at its
+            end.
     """
 
     at_ns: int
@@ -71,15 +70,7 @@ class Ended(NamedTuple):
 
 
 class Fence(NamedTuple):
-    """A task waits for a syncpoint, or raises it.
-
-    Attributes:
-        at_ns: CLOCK_MONOTONIC when the event was written.
-        task: Its id.
-        edge: ``pre`` is waited for, ``post`` is raised.
-        syncpoint: Number of the syncpoint.
-        threshold: The value of it that counts.
-    """
+    """A task waits for a syncpoint (``pre``) or raises it (``post``) at ``threshold``."""
 
     at_ns: int
     task: int
@@ -89,43 +80,26 @@ class Fence(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """The trace buffer of a CPU ran over.
-
-    Attributes:
-        cpu: Which.
-        events: How many events are missing; ``None`` where the kernel does not know.
-    """
+    """The trace buffer of a CPU overflowed; ``events`` is ``None`` if the kernel has no count."""
 
     cpu: int
     events: int | None
 
 
 class Hello(NamedTuple):
-    """The reader has begun.
-
-    Attributes:
-        cores: The DLA cores that this machine has.
-    """
+    """The reader has started, with the DLA cores of this machine."""
 
     cores: tuple[int, ...]
 
 
 class Unavailable(NamedTuple):
-    """The reader has nothing to read.
-
-    Attributes:
-        why: What is wrong, and what mends it.
-    """
+    """The reader has nothing to read; ``why`` contains the reason and the remedy."""
 
     why: str
 
 
 class Alive(NamedTuple):
-    """All events until this time have been printed.
-
-    Attributes:
-        at_ns: CLOCK_MONOTONIC.
-    """
+    """All events until this CLOCK_MONOTONIC time have been printed."""
 
     at_ns: int
 
@@ -135,7 +109,6 @@ class Firmware(NamedTuple):
 
     Attributes:
         at_ns: CLOCK_MONOTONIC after the reading.
-        core: Whose.
         busy_ratio: Busy share of the firmware's own window.
     """
 
@@ -148,21 +121,22 @@ TraceEvent = Submitted | Ended | Fence | Lost | Hello | Unavailable | Alive | Fi
 
 
 def parse_trace_line(line: str) -> TraceEvent:
-    """Read one line of the reader.
+    """Parse one line of the reader.
 
     Args:
-        line: A line of ``trace_pipe`` with the ``mono`` trace clock, or one that the reader adds.
+        line: A line of ``trace_pipe`` with the ``mono`` trace clock, or a line of the reader
+            itself.
 
     Returns:
-        What it says; ticks as they were printed, since what they are worth is the caller's.
+        The event; ticks are as printed, because the caller knows their rate.
 
     Raises:
-        ParseError: It is blank (``empty``), no line of a trace (``noise``), of another event
-            (``event``), or of one of these with fields that are not understood (``fields``).
+        ParseError: It is blank (``empty``), not a line of a trace (``noise``), another event
+            (``event``), or one of these events with unknown fields (``fields``).
 
     Source:
         The trace events of the NVDLA driver of L4T R36 (``nvdla_ftrace``: ``job_submit``,
-        ``job_prefence``, ``job_postfence``, ``job_timestamps``), and the format of ftrace.
+            ``job_prefence``, ``job_postfence``, ``job_timestamps``), and the format of ftrace.
 
     >>> parse_trace_line(
     ...     " kworker/3:1-112 [003] .....  1234.567890: job_timestamps: "
@@ -181,7 +155,7 @@ def parse_trace_line(line: str) -> TraceEvent:
     if lost is not None:
         return Lost(int(lost["cpu"]), None if lost["count"] is None else int(lost["count"]))
     for event in _EVENTS:
-        # From the right: a program may call itself what it likes, and its name stands in front.
+        # From the right: the name of the program stands in front and may contain anything.
         head, found, rest = text.rpartition(f": {event}: ")
         if found:
             return _event(event, _time(head, line), rest, line)
@@ -192,7 +166,7 @@ def parse_trace_line(line: str) -> TraceEvent:
 
 
 def core_of(class_id: int, device: str) -> int | None:
-    """Tell a DLA core from its host1x class, else from the name of its device.
+    """Return the DLA core of a host1x class, or of a device name for another class.
 
     >>> core_of(0xF4, "158c0000.nvdla1"), core_of(0, "15880000.nvdla0"), core_of(0, "?")
     (1, 0, None)
@@ -239,7 +213,7 @@ def _own(text: str, line: str) -> TraceEvent:
 
 
 def _time(head: str, line: str) -> int:
-    """Return the time at the end of what stands in front of an event, in nanoseconds."""
+    """Return the time at the end of the text before an event, in nanoseconds."""
     found = _TIME.fullmatch(head.rpartition(" ")[2])
     if found is None:
         raise ParseError("noise", line)

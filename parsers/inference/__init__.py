@@ -1,1 +1,1 @@
-"""Text of workers, trtexec and TensorRT's build log becomes records."""
+"""Records from the text of workers, of trtexec and of TensorRT's build log."""

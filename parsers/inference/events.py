@@ -1,7 +1,7 @@
-"""A worker's line becomes a RunEvent and back; so do the orders that the daemon sends it.
+"""A worker's line to a RunEvent and back, and the daemon's orders to a worker.
 
-One JSON object a line, both ways. Every time in it is the worker's own CLOCK_MONOTONIC, which
-is the daemon's too, since they share the machine.
+One JSON object per line in both directions. All times are CLOCK_MONOTONIC of the machine, which
+worker and daemon share.
 """
 
 import re
@@ -24,7 +24,7 @@ class Process(Record):
 
     Attributes:
         nice: Added to the daemon's own niceness.
-        cpus: Cores that it may run on; none leaves all of them.
+        cpus: Cores that it may use; empty means all.
         mps_percentage: Share of the GPU's multiprocessors under NVIDIA MPS; ``None`` for all.
     """
 
@@ -34,33 +34,27 @@ class Process(Record):
 
 
 class Order(Record):
-    """What the daemon asks a worker to run.
+    """A run that the daemon requests from a worker.
 
     Attributes:
-        run_id: UUIDv7, given by the daemon.
-        backend: Name of a back-end, see ``collectors/catalog.py``.
-        device: The lane, as the engine is to understand it.
-        model: A path to an ONNX file, or ``builtin:resnet50`` and the like; empty where a
-            program brings its own.
-        model_directory: Where built-in models are cached.
-        batch: Inputs an inference.
-        threads: CPU threads of a CPU back-end; ``None`` leaves it to the library.
-        precision: What the engine is to be built in; ``None`` leaves it to the back-end.
-        optimization_level: How long TensorRT is to look for faster kernels; ``None`` leaves it.
-        fallback: What becomes of layers that a DLA refuses.
-        streams: Inferences in flight at once.
-        cuda_graph: Whether to launch inferences as a CUDA graph where that can be.
+        backend: Name of a back-end in ``collectors/catalog.py``.
+        model: Path of an ONNX file, or ``builtin:NAME``; empty for a program.
+        batch: Inputs per inference.
+        threads: CPU threads of a CPU back-end; ``None`` for the library's default.
+        precision: Requested precision; ``None`` for the back-end's default.
+        optimization_level: How long TensorRT searches for faster kernels; ``None`` for its default.
+        fallback: Policy for layers that a DLA does not accept.
+        streams: Inferences in flight at the same time.
+        cuda_graph: Whether to launch inferences as a CUDA graph if possible.
         transfers: Whether inputs and outputs are copied with each inference.
-        engine_directory: Where built engines are cached.
-        program: Of a back-end that runs one: the program and its arguments.
-        outputs_file: Where to write what an inference gives, as a NumPy archive with one array
-            an output, in the order of their names.
-        profile_file: Where to write the time of each layer, from a pass after all else.
-        process: How its worker is to share the machine; another one needs another worker.
-        warm_up_seconds: At least so long before anything counts.
-        baseline_seconds: Idle time measured before and after the steady phase, model loaded.
-        duration_seconds: Length of the steady phase, or
-        count: inferences in it; exactly one of the two.
+        program: The program and its arguments, for a back-end that runs one.
+        outputs_file: Path for the outputs of one inference: a NumPy archive with one array
+            per output, ordered by name.
+        profile_file: Path for the time of each layer, from a pass after the measurement.
+        process: Other settings need another worker.
+        warm_up_seconds: Least warm-up before the measurement.
+        baseline_seconds: Idle time before and after the steady phase, with the model loaded.
+        duration_seconds: Length of the steady phase; either this or ``count`` inferences.
     """
 
     run_id: str
@@ -88,12 +82,7 @@ class Order(Record):
 
 
 class Hello(Record):
-    """The worker is up and reads orders.
-
-    Attributes:
-        pid: Its process.
-        python: Version of its interpreter.
-    """
+    """The worker is ready to read orders; ``python`` is the version of its interpreter."""
 
     event: Literal["hello"] = "hello"
     pid: PositiveInt
@@ -104,12 +93,9 @@ class Phase(Record):
     """A phase of a run began or ended.
 
     Attributes:
-        phase: Which.
-        edge: Which side of it.
-        at_ns: When; the end of ``steady`` is when its last inference was complete. An edge may be
-            told again, once it is known better.
-        uncertain_ns: By how much that may be wrong either way, where the back-end cannot stamp
-            it itself.
+        at_ns: Time of the edge; ``steady`` ends when its last inference is complete. An edge may be
+            sent again with a better time.
+        uncertain_ns: Possible error either way, if the back-end cannot stamp the edge itself.
     """
 
     event: Literal["phase"] = "phase"
@@ -121,14 +107,12 @@ class Phase(Record):
 
 
 class Loaded(Record):
-    """The model stands ready, and what it is.
+    """The model is loaded.
 
     Attributes:
-        model_sha256: Digest of the model file.
         versions: Library to version.
-        cold_start_seconds: Named parts of the cold start: ``import``, ``load``,
-            ``first_inference`` ….
-        built: What the back-end made of the model; ``None`` where it builds nothing.
+        cold_start_seconds: Parts of the cold start: ``import``, ``load``, ``first_inference`` ….
+        built: Result of the build; ``None`` if it builds nothing.
     """
 
     event: Literal["loaded"] = "loaded"
@@ -140,12 +124,12 @@ class Loaded(Record):
 
 
 class Inferences(Record):
-    """Completed inferences of the steady phase, about a second's worth.
+    """Completed inferences of the steady phase, about one second's worth.
 
     Attributes:
-        start_ns: shape (n,), when each started.
-        latency_ns: shape (n,), how long each took by the host clock.
-        stages_ns: Stage to shape (n,), where the engine can tell.
+        start_ns: shape (n,), start of each.
+        latency_ns: shape (n,), duration of each by the host clock.
+        stages_ns: Stage to shape (n,), if the back-end measures stages.
     """
 
     event: Literal["inferences"] = "inferences"
@@ -156,11 +140,7 @@ class Inferences(Record):
 
 
 class Counted(Record):
-    """How many inferences the steady phase held, of a program that does not tell their times.
-
-    Attributes:
-        inferences: The number; ``None`` where nobody counted.
-    """
+    """Number of inferences of a program that reports no times; ``None`` if it was not counted."""
 
     event: Literal["counted"] = "counted"
     run_id: str
@@ -171,10 +151,10 @@ class Finished(Record):
     """The run is over.
 
     Attributes:
-        ending: How; ``unavailable`` is a back-end or device that is not on this machine.
-        reason: One line, for every ending but ``ok``.
+        ending: ``unavailable`` means that the back-end or device is not on this machine.
+        reason: One line, for every ending except ``ok``.
         process_peak_bytes: Peak resident memory of the worker.
-        device_peak_bytes: Peak device memory of the worker, where the back-end can tell.
+        device_peak_bytes: Peak device memory of the worker, if the back-end measures it.
     """
 
     event: Literal["finished"] = "finished"
@@ -193,16 +173,10 @@ _RUN_EVENT: TypeAdapter[RunEvent] = TypeAdapter(RunEvent)
 
 
 def parse_run_event(line: str) -> RunEvent:
-    """Read one line of a worker.
-
-    Args:
-        line: A JSON object with an ``event`` key.
-
-    Returns:
-        The event.
+    """Parse one line of a worker.
 
     Raises:
-        ParseError: The line is no event (a library printed it, say); its reason is ``noise``.
+        ParseError: The line is not an event (for example, a library printed it); reason ``noise``.
 
     >>> parse_run_event('{"event": "hello", "pid": 7, "python": "3.10.12"}')
     Hello(event='hello', pid=7, python='3.10.12')
@@ -214,10 +188,10 @@ def parse_run_event(line: str) -> RunEvent:
 
 
 def parse_order(line: str) -> Order:
-    """Read one line of the daemon.
+    """Parse one line of the daemon.
 
     Raises:
-        ParseError: The line is no order.
+        ParseError: The line is not an order.
     """
     try:
         return Order.model_validate_json(line)
@@ -226,7 +200,7 @@ def parse_order(line: str) -> Order:
 
 
 def render_event(event: Record) -> str:
-    """Print an event or an order as one line, without its newline."""
+    """Return an event or an order as one line without its newline."""
     return event.model_dump_json(exclude_none=True)
 
 
@@ -234,13 +208,7 @@ _INFERENCES = re.compile(r"\s*tegrascope: inferences=([0-9]{1,12})\s*", re.ASCII
 
 
 def inferences_in(line: str) -> int | None:
-    """Read how many inferences a program made since it said so last.
-
-    Args:
-        line: ``tegrascope: inferences=N``, alone on its line.
-
-    Returns:
-        The number; ``None`` for every other line.
+    """Return N of a line ``tegrascope: inferences=N``, and ``None`` for any other line.
 
     >>> inferences_in("tegrascope: inferences=1200"), inferences_in("1200 inferences")
     (1200, None)

@@ -1,12 +1,12 @@
-"""Build log and engine inspector become a placement: which layers run on the DLA, which do not.
+"""Placement of layers from the build log and the engine inspector: DLA or GPU.
 
-TensorRT tells it in three places. While it builds, it lists the layers of each device. At its
-most talkative it then lists the layers of the finished engine. And the inspector of the engine
-gives the same list as JSON. A plan by itself does not say which of its layers are the DLA's.
+TensorRT reports it in three places. During the build it lists the layers of each device. With the
+highest verbosity it also lists the layers of the finished engine. And the inspector of the engine
+returns the same list as JSON. A plan alone does not show which of its layers run on the DLA.
 
 Source:
     "Working with DLA" and "Engine Inspector", TensorRT documentation of 8.5 to 11; public logs of
-    8.4 to 10; an inspector's JSON of 8.6.
+        8.4 to 10; an inspector's JSON of 8.6.
 """
 
 import json
@@ -24,16 +24,15 @@ PlacementVerdict = Literal["pure_dla", "dla_plus_reformat", "mixed", "gpu_only",
 
 
 class Placement(Record):
-    """Where the layers of an engine run; evidence from the build log and the inspector.
+    """Where the layers of an engine run, from the build log and the inspector.
 
     Attributes:
-        verdict: ``pure_dla``: nothing on the GPU; ``dla_plus_reformat``: on the GPU only what
-            changes the form of tensors; ``mixed``: compute on both; ``gpu_only``: nothing on the
-            DLA; ``unknown``: there is no evidence, which is no verdict.
-        loadables: Subgraphs of the DLA; ``None`` where not known.
-        dla_layers: Their names as TensorRT prints them.
-        gpu_layers: Layers that compute on the GPU; of an engine built for a DLA, those that fell
-            back.
+        verdict: ``pure_dla``: nothing on the GPU; ``dla_plus_reformat``: the GPU only changes the
+            form of tensors; ``mixed``: both compute; ``gpu_only``: nothing on the DLA; ``unknown``:
+            no evidence.
+        loadables: Number of DLA subgraphs; ``None`` if unknown.
+        dla_layers: Names of these subgraphs as TensorRT prints them.
+        gpu_layers: Layers that compute on the GPU; in an engine for a DLA, those that fell back.
         reformat_layers: Layers on the GPU that only reformat, shuffle or copy.
     """
 
@@ -45,26 +44,21 @@ class Placement(Record):
 
 
 class Built(Record):
-    """What was built, beside what was asked for.
+    """What was built, and what was requested.
 
     Attributes:
-        requested_precision: As ordered; ``None`` left it to the back-end.
+        requested_precision: ``None`` left it to the back-end.
         layer_types: Data type to the number of layers whose first output has it.
-        is_strongly_typed: Whether the model's own types were obeyed.
-        int8_scales: Where the scales of an int8 engine are from; ``dummy`` ones make a speed
-            that means something and answers that mean nothing.
-        fallback: What was asked for layers that a DLA refuses.
-        placement: Where the layers went.
-        is_cached: Whether the engine was there already.
-        engine_key: What the engine cache knows it by, SHA-256.
+        is_strongly_typed: Whether the model's own types were used.
+        int8_scales: Source of the scales of an int8 engine; with ``dummy`` scales the speed is
+            meaningful and the outputs are not.
+        is_cached: Whether the engine existed already.
+        engine_key: Key of the engine cache, SHA-256.
         engine_bytes: Size of the serialised engine.
-        build_seconds: Length of the build that made it, this time or earlier.
+        build_seconds: Duration of the build, this time or earlier.
         context_bytes: Device memory of one execution context.
-        has_cuda_graph: Whether inferences are launched as a CUDA graph.
-        why_no_graph: Why not, where one was asked for.
-        streams: Inferences in flight at once.
-        has_transfers: Whether an inference copies its inputs and outputs.
-        notes: What a person should know of the build, a line each.
+        why_no_graph: Why inferences are not launched as a requested CUDA graph.
+        notes: Remarks about the build for people.
     """
 
     requested_precision: Precision | None = None
@@ -91,7 +85,7 @@ class LayerAnswer(Record):
     Attributes:
         kind: For example ``CONVOLUTION``.
         marks: Origin of the layer as TensorRT writes it, for example ``[ONNX Layer: conv1]``.
-        on_dla: Whether the layer can run on the DLA; None if there is no DLA to ask for.
+        on_dla: Whether the layer can run on the DLA; None without a DLA.
     """
 
     name: str
@@ -105,7 +99,7 @@ class LayerAnswers(Record):
 
     Attributes:
         problem: Why the builder cannot be asked, or None.
-        remedy: What to do about the problem.
+        remedy: How to fix it.
         tensorrt: Its version.
         dla_cores: Number of DLA cores that it finds.
     """
@@ -121,7 +115,7 @@ _DLA, _GPU = "[DlaLayer]", "[GpuLayer]"
 _SECTION = "layers running on dla"
 _FINISHED, _TACTIC = "Layer(", ", Tactic:"
 _OFFLOADED = " successfully offloaded to DLA"
-# One subgraph, of the DLA or of TensorRT's own compiler for GPUs: the name is no evidence.
+# A subgraph of the DLA or of TensorRT's compiler for GPUs: the name proves nothing.
 _SUBGRAPH = "{ForeignNode["
 
 # Kinds that compute nothing: they move a tensor, or change its form or its type.
@@ -132,7 +126,7 @@ _REFORMAT_STARTS = ("reformatting copynode", "reshape_after_", "reshape_before_"
 _REFORMAT_ENDS = (" copy", " copy finish", " from nvm", " to nvm", "[shuffle]", "_copy_output")
 
 _Place = Literal["dla", "gpu", "reformat"]
-# Of a name that comes up twice, the place that says more about it stands.
+# If a name occurs twice, the place with more information counts.
 _RANK: Mapping[_Place | None, int] = {"reformat": 1, "gpu": 2, "dla": 3}
 
 _TYPES: Mapping[str, str] = {
@@ -155,7 +149,7 @@ _TYPES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class _Layer:
-    """A layer as one of the three places tells it; the kind is lower case, or empty."""
+    """A layer as one of the three places reports it; the kind is lower case, or empty."""
 
     name: str
     kind: str = ""
@@ -163,7 +157,7 @@ class _Layer:
 
 @dataclass
 class _Log:
-    """What a build log says, each in its order."""
+    """The lists of a build log, in order."""
 
     on_dla: list[_Layer] = field(default_factory=list)
     on_gpu: list[_Layer] = field(default_factory=list)
@@ -171,17 +165,16 @@ class _Log:
 
 
 def placement_of(log: Sequence[str], inspector: str | None, device: str) -> Placement:
-    """Tell where the layers of an engine went.
+    """Return where the layers of an engine run.
 
-    The finished engine is what counts: the inspector's list, or the log's own. With neither, it
-    is the list that TensorRT prints while it builds, into which the reformats at the engine's
-    edges may not have come yet. A subgraph of which nothing says that it is the DLA's or the
-    GPU's is in no list, and then the verdict is ``unknown``.
+    The finished engine counts: the inspector's list, or the log's own. Without both, it is the list
+    that TensorRT prints during the build, which may lack the reformats at the engine's edges. A
+    subgraph without evidence for DLA or GPU is in no list, and then the verdict is ``unknown``.
 
     Args:
         log: Lines of the build, with or without time and severity in front.
-        inspector: The engine as the inspector prints it in JSON; ``None`` where it was not asked.
-        device: What the engine was built for: ``gpu``, ``dla0`` or ``dla1``.
+        inspector: The engine as JSON of the inspector, or ``None``.
+        device: Device that the engine was built for: ``gpu``, ``dla0`` or ``dla1``.
 
     Returns:
         The placement; ``unknown`` without evidence.
@@ -222,11 +215,11 @@ def layer_types(inspector: str | None) -> dict[str, int]:
     """Count the layers of an engine by the data type of their first output.
 
     Args:
-        inspector: The engine as the inspector prints it in JSON. Up to TensorRT 10 format and
-            type of a tensor are one text, from 11 on they are two.
+        inspector: The engine as JSON of the inspector. Up to TensorRT 10, format and type of a
+            tensor are one text; from 11 on they are two.
 
     Returns:
-        Type to layers, the most frequent first; empty where the engine was built without detail.
+        Type to number of layers, the most frequent first; empty if the engine has no detail.
 
     >>> layer_types('{"Layers": [{"Name": "fc", "Outputs": [{"Format/Datatype":'
     ...             ' "Row major linear FP32"}]}]}')
@@ -241,7 +234,7 @@ def layer_types(inspector: str | None) -> dict[str, int]:
 
 
 def _read_log(log: Iterable[str]) -> _Log:
-    """Collect what is told of layers; of several builds in one log, the last."""
+    """Collect the lists of layers; if a log has several builds, of the last one."""
     told = _Log()
     for line in log:
         if _SECTION in line.lower():
@@ -262,7 +255,7 @@ def _read_log(log: Iterable[str]) -> _Log:
 
 
 def _kind_and_name(text: str) -> list[_Layer]:
-    """Split ``CONVOLUTION: conv1 + relu1``; the kind is not printed by every version."""
+    """Split ``CONVOLUTION: conv1 + relu1``; not every version prints the kind."""
     kind, colon, name = text.partition(": ")
     if colon and kind.replace("_", "").isalnum() and kind.isupper() and name.strip():
         return [_Layer(name.strip(), kind.lower())]
@@ -282,7 +275,7 @@ def _layers(inspector: str | None) -> list[Any]:
 
 
 def _inspected(inspector: str | None) -> list[_Layer]:
-    """Return the layers of an engine; built without detail, it tells their names alone."""
+    """Return the layers of an engine; without detail, only their names."""
     found = []
     for layer in _layers(inspector):
         is_told = isinstance(layer, dict)
@@ -295,7 +288,7 @@ def _inspected(inspector: str | None) -> list[_Layer]:
 
 
 def _is_reformat(name: str, kind: str) -> bool:
-    """Tell by the kind; where none is printed, by the names that TensorRT gives such layers."""
+    """Decide by the kind; without a kind, by the names that TensorRT gives such layers."""
     if kind:
         return kind in _REFORMAT_KINDS
     lower = name.lower()
@@ -304,7 +297,7 @@ def _is_reformat(name: str, kind: str) -> bool:
 
 
 def _place(name: str, kind: str, device: str, kinds: Mapping[str, str]) -> _Place | None:
-    """Tell where a layer runs; ``None`` for a subgraph that may be the DLA's as well."""
+    """Return where a layer runs; ``None`` for a subgraph that may belong to the DLA."""
     if "dla" in kind:
         return "dla"
     if _is_reformat(name, kind):
@@ -322,7 +315,7 @@ def _verdict(has_dla: bool, has_gpu: bool, has_reformat: bool) -> PlacementVerdi
 
 
 def _type_of(layer: object) -> str | None:
-    """Return the type of a layer's first output, in words of our own; ``None`` if not told."""
+    """Return the type of a layer's first output in our own words, or ``None``."""
     outputs = layer.get("Outputs") if isinstance(layer, dict) else None
     first = outputs[0] if isinstance(outputs, list) and outputs else None
     if not isinstance(first, dict):
@@ -345,15 +338,15 @@ _REFORMAT = "reformatting copynode"
 
 
 def group_dla_rows(rows: Sequence[tuple[str, int]], dla_layers: Collection[str]) -> dict[str, int]:
-    """Put the rows around each subgraph of a DLA together, under its name.
+    """Merge the rows around each subgraph of a DLA under its name.
 
     Args:
         rows: Layer and time, in the order of the engine.
-        dla_layers: Names of the subgraphs; none on a GPU, whose rows stay as they are.
+        dla_layers: Names of the subgraphs; empty on a GPU, whose rows stay as they are.
 
     Returns:
-        Layer to time. A subgraph's is that of its own row, of the copies into its memory before
-        it, and of the copies that follow it.
+        Layer to time. The time of a subgraph is the sum of its own row, of the copies into its
+            memory before it, and of the copies after it.
 
     >>> rows = [("in to nvm", 20), ("{ForeignNode[a...b]}", 8), ("out from nvm", 7690), ("fc", 5)]
     >>> group_dla_rows(rows, ["{ForeignNode[a...b]}"])

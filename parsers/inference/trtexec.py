@@ -1,4 +1,4 @@
-"""What trtexec prints and writes: its performance summary, its times, and why it failed.
+"""Output of trtexec: performance summary, times, reason of a failure; and its options.
 
 Source:
     trtexec of the TensorRT open source repository, 8.0 to 11; public logs of 8.4 to 10.
@@ -31,7 +31,7 @@ _SPANS: Mapping[str, str] = {
     "GPU Compute Time": "compute",
     "D2H Latency": "d2h",
 }
-# What it says after each failure, whatever the reason.
+# Printed after each failure, for any reason.
 _GENERIC = (
     "building engine failed",
     "engine could not be created from network",
@@ -57,12 +57,8 @@ _STAGES: Mapping[StageName, tuple[str, ...]] = {
 class Figures(Record):
     """One line of the summary.
 
-    Attributes:
-        min_seconds: Shortest.
-        max_seconds: Longest.
-        mean_seconds: Mean.
-        median_seconds: Median, of an even number between the two in the middle.
-        percentiles_seconds: Percentage to time; trtexec takes a sample and interpolates nothing.
+    The median of an even number lies between the two in the middle. Percentiles are samples without
+    interpolation, by percentage.
     """
 
     min_seconds: NonNegativeFloat | None = None
@@ -76,17 +72,16 @@ class TrtexecReport(Record):
     """The performance summary.
 
     Attributes:
-        tensorrt: Version.
         queries: Inferences that counted.
-        throughput_per_second: Inferences a second, over the host's time.
-        latency: Of the copies and the compute together, by the device's clock.
-        enqueue: Host time to launch one.
+        throughput_per_second: Inferences per second of host time.
+        latency: Copies and compute together, by the device's clock.
+        enqueue: Host time to launch one inference.
         h2d: Copy of the inputs.
-        compute: Between events round the launch; on a DLA, its work and the reformats beside it.
+        compute: Between events around the launch; on a DLA, its work and the reformats with it.
         d2h: Copy of the outputs.
         host_seconds: From the first launch to the last completion.
         compute_seconds: Sum of ``compute``.
-        warnings: What trtexec has against the figures, a line each.
+        warnings: Objections of trtexec to the figures.
     """
 
     tensorrt: str | None = None
@@ -108,11 +103,11 @@ def _integers() -> "array[int]":
 
 @dataclass(frozen=True)
 class Times:
-    """Inferences as trtexec exported them, in the order in which they began.
+    """Inferences as trtexec exported them, in order of their start.
 
     Attributes:
-        start_ns: shape (n,), since trtexec's own zero, which is when it began to infer. It
-            prints six digits: 0.01 ms after a second, 0.1 ms after ten.
+        start_ns: shape (n,), since trtexec's own zero, its first inference. It prints six digits:
+            0.01 ms after a second, 0.1 ms after ten.
         latency_ns: shape (n,), copies and compute, by the device's clock.
         stages_ns: Stage to shape (n,).
     """
@@ -122,19 +117,19 @@ class Times:
     stages_ns: "dict[StageName, array[int]]" = field(default_factory=dict)
 
     def last(self, count: int) -> "Times":
-        """Return the last of them: old versions export the warm-up too, before the rest."""
+        """Return the last ones: old versions also export the warm-up, before the rest."""
         kept = slice(max(0, len(self.start_ns) - count), None)
         stages_ns = {stage: column[kept] for stage, column in self.stages_ns.items()}
         return Times(self.start_ns[kept], self.latency_ns[kept], stages_ns)
 
     def first(self, count: int) -> "Times":
-        """Return the first of them."""
+        """Return the first ones."""
         stages_ns = {stage: column[:count] for stage, column in self.stages_ns.items()}
         return Times(self.start_ns[:count], self.latency_ns[:count], stages_ns)
 
 
 def message_of(line: str) -> str:
-    """Return a line without time, severity and speaker.
+    """Return a line without time, severity and source.
 
     >>> message_of("[11/20/2025-08:32:52] [E] [TRT] no such layer")
     'no such layer'
@@ -144,16 +139,13 @@ def message_of(line: str) -> str:
 
 
 def parse_report(lines: Iterable[str]) -> TrtexecReport:
-    """Read what trtexec printed.
-
-    Args:
-        lines: Its output, with or without time and severity in front.
+    """Parse the output of trtexec, with or without time and severity in front of each line.
 
     Returns:
-        The summary; what it does not say is ``None``.
+        The summary; missing values are ``None``.
 
     Raises:
-        UnreadableError: There is no summary.
+        UnreadableError: The summary is missing.
     """
     found: dict[str, object] = {}
     warnings: list[str] = []
@@ -171,7 +163,7 @@ def parse_report(lines: Iterable[str]) -> TrtexecReport:
             if colon:
                 _put(found, name, value)
     if "throughput_per_second" not in found:
-        raise UnreadableError("there is no performance summary")
+        raise UnreadableError("the performance summary is missing")
     return TrtexecReport.model_validate({**found, "warnings": tuple(warnings)})
 
 
@@ -207,7 +199,7 @@ def _figures(text: str) -> Figures:
 
 
 def _number(text: str) -> float | None:
-    """Return a number that is none of infinity, NaN and negative."""
+    """Return a finite number of 0 or more, or ``None``."""
     try:
         value = float(text)
     except ValueError:
@@ -216,18 +208,15 @@ def _number(text: str) -> float | None:
 
 
 def parse_times(lines: Iterable[str]) -> Times:
-    """Read the file of ``--exportTimes``: a JSON list with one object a line.
+    """Parse the file of ``--exportTimes``: a JSON list with one object per line.
 
     Up to 8.0 the copies are called ``in`` and ``out``, later ``h2d`` and ``d2h``.
 
-    Args:
-        lines: The file.
-
     Returns:
-        Its inferences, by rising start.
+        Its inferences, by increasing start.
 
     Raises:
-        UnreadableError: A line is no inference, or there is none.
+        UnreadableError: A line is not an inference, or the file is empty.
     """
     rows: list[tuple[int, ...]] = []
     for line in lines:
@@ -235,7 +224,7 @@ def parse_times(lines: Iterable[str]) -> Times:
         if text:
             rows.append(_row(text))
     if not rows:
-        raise UnreadableError("there is no inference in it")
+        raise UnreadableError("it contains no inference")
     rows.sort()
     start_ns, latency_ns, *stages_ns = (array("q", column) for column in zip(*rows, strict=True))
     return Times(start_ns, latency_ns, dict(zip(_STAGES, stages_ns, strict=True)))
@@ -245,9 +234,9 @@ def _row(text: str) -> tuple[int, ...]:
     try:
         one = json.loads(text)
     except (ValueError, RecursionError):
-        raise UnreadableError(f"this is no inference: {text[:80]!r}") from None
+        raise UnreadableError(f"this is not an inference: {text[:80]!r}") from None
     if not isinstance(one, dict):
-        raise UnreadableError(f"this is no inference: {text[:80]!r}")
+        raise UnreadableError(f"this is not an inference: {text[:80]!r}")
     start = _nanoseconds(one, _STARTS)
     stages = [_nanoseconds(one, names) or 0 for names in _STAGES.values()]
     latency = _nanoseconds(one, ("latencyMs",))
@@ -265,7 +254,7 @@ def _nanoseconds(one: Mapping[str, object], names: Sequence[str]) -> int | None:
 
 
 def reason_in(lines: Sequence[str]) -> str | None:
-    """Return the last error that says more than that something failed; ``None`` without any.
+    """Return the last error with a reason of its own; ``None`` without any.
 
     >>> reason_in(["[E] Cannot create DLA engine, 0 not available", "[E] Engine set up failed"])
     'Cannot create DLA engine, 0 not available'
@@ -274,7 +263,7 @@ def reason_in(lines: Sequence[str]) -> str | None:
     for place, line in enumerate(lines):
         text = message_of(line)
         if "[E] " in line[:64] and text:
-            # A parser's error goes on in the next line, which bears no severity.
+            # A parser's error continues in the next line, which has no severity.
             follows = lines[place + 1].strip() if place + 1 < len(lines) else ""
             goes_on = text.endswith(":") and follows and not follows.startswith("[0123456789/")
             errors.append(f"{text} {follows}" if goes_on else text)
@@ -285,7 +274,7 @@ def reason_in(lines: Sequence[str]) -> str | None:
 
 
 def version_in(lines: Iterable[str]) -> str | None:
-    """Return the version of TensorRT that trtexec names; ``None`` where it names none.
+    """Return the version of TensorRT that trtexec prints, or ``None``.
 
     >>> version_in(["&&&& RUNNING TensorRT.trtexec [TensorRT v8602] # trtexec --help"])
     '8.6.2'
@@ -299,7 +288,7 @@ def version_in(lines: Iterable[str]) -> str | None:
 
 
 def context_bytes_in(lines: Iterable[str]) -> int | None:
-    """Return the device memory of one execution context; ``None`` where it is not told."""
+    """Return the device memory of one execution context, or ``None``."""
     for line in lines:
         if found := _CONTEXT.search(line):
             mebibytes = _number(found[1])
@@ -308,33 +297,32 @@ def context_bytes_in(lines: Iterable[str]) -> int | None:
 
 
 # An option begins its line, and its words go on in lines that begin with more blanks; elsewhere
-# in the help it is only spoken of. What was made the default is still listed, as a "no-op".
+# in the help it is only mentioned. An option that became the default is listed as a "no-op".
 _OPTION = re.compile(r"^ {0,8}(?:-\w, *)?(--[A-Za-z]\w*)", re.MULTILINE)
 _NO_OP = "no-op"
 _PRECISIONS: Mapping[Precision, tuple[str, ...]] = {
     "fp32": (),
     "fp16": ("--fp16",),
-    # A layer without an int8 kernel would be run in single precision.
+    # A layer without an int8 kernel would run in single precision.
     "int8": ("--int8", "--fp16"),
 }
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be built and measured.
+    """What to build and measure.
 
     Attributes:
         device: ``gpu``, ``dla0`` or ``dla1``.
-        shapes: Of inputs that the model leaves open, by name.
-        precision: To build in, where types may be chosen at all.
-        fallback: What becomes of layers that a DLA refuses.
-        optimization_level: How long to look for faster kernels, 0 to 5; ``None`` leaves it.
-        streams: Inferences in flight at once.
-        cuda_graph: Whether to launch as a CUDA graph; on a DLA it is never one.
+        shapes: Shapes of inputs that the model leaves open, by name.
+        precision: Used if this trtexec can choose types.
+        fallback: Policy for layers that a DLA does not accept.
+        optimization_level: How long to search for faster kernels, 0 to 5; ``None`` for the default.
+        streams: Inferences in flight at the same time.
+        cuda_graph: Whether to launch as a CUDA graph; ignored on a DLA.
         transfers: Whether inputs and outputs are copied with each inference.
         warm_up_seconds: Inferences before this time do not count.
-        duration_seconds: Length of what counts, or
-        count: inferences in it, at least.
+        duration_seconds: Length of the measurement; either this or at least ``count`` inferences.
     """
 
     device: str
@@ -351,18 +339,18 @@ class Wanted:
 
     @property
     def core(self) -> int | None:
-        """The DLA's number; ``None`` for the GPU."""
+        """Number of the DLA core; ``None`` for the GPU."""
         number = self.device.removeprefix("dla")
         return int(number) if self.device.startswith("dla") and number.isdigit() else None
 
     @property
     def is_graph(self) -> bool:
-        """Whether a CUDA graph is asked of it: work of a DLA can't be captured."""
+        """Whether to request a CUDA graph: work of a DLA cannot be captured."""
         return self.cuda_graph and self.core is None
 
 
 def options_in(help_text: str) -> frozenset[str]:
-    """Return the options that a help text offers, without those that it says do nothing.
+    """Return the options in a help text, without those that it calls a no-op.
 
     >>> sorted(options_in("  --fp16=N   Enable it; instead of --best"))
     ['--fp16']
@@ -377,26 +365,26 @@ def options_in(help_text: str) -> frozenset[str]:
 
 
 def is_typed(offered: frozenset[str]) -> bool:
-    """Tell whether this trtexec builds the types of the model and no others."""
+    """Return whether this trtexec builds only the types of the model."""
     return "--fp16" not in offered
 
 
 def chooses_types(offered: frozenset[str], precision: Precision) -> bool:
-    """Tell whether this trtexec can be asked for a precision; else the model's types are built."""
+    """Return whether this trtexec can build a requested precision instead of the model's types."""
     return all(flag in offered for flag in _PRECISIONS[precision])
 
 
 def build_arguments(
     offered: frozenset[str], wanted: Wanted, *, model: str, plan: str, layers: str
 ) -> list[str]:
-    """Return the arguments that build an engine and infer nothing.
+    """Return the arguments that build an engine without inferences.
 
     Args:
-        offered: What its help offers.
-        wanted: What to build.
-        model: The ONNX file.
-        plan: Where the engine goes.
-        layers: Where the inspector's JSON goes.
+        offered: Options of this trtexec.
+        wanted: The build.
+        model: Path of the ONNX file.
+        plan: Path of the engine to write.
+        layers: Path of the inspector's JSON to write.
     """
     chosen = [f"--onnx={model}", f"--saveEngine={plan}", *_shapes(wanted), *_core(wanted)]
     if chooses_types(offered, wanted.precision):
@@ -405,7 +393,7 @@ def build_arguments(
     if wanted.core is not None and wanted.fallback != "forbid":
         chosen.append("--allowGPUFallback")
     chosen += _first(offered, "--skipInference", "--buildOnly")
-    # Some versions tell of a DLA's layers only when they are at their most talkative.
+    # Some versions list the layers of a DLA only with the highest verbosity.
     if wanted.core is not None:
         chosen += _first(offered, "--verbose")
     if wanted.optimization_level is not None and "--builderOptimizationLevel" in offered:
@@ -420,14 +408,14 @@ def build_arguments(
 def run_arguments(offered: frozenset[str], wanted: Wanted, *, plan: str, times: str) -> list[str]:
     """Return the arguments that load an engine and measure it.
 
-    One inference is complete before the next begins, as in every other back-end; no thread spins
-    while it waits, for that would draw power; copies and CUDA graph are as they are wanted.
+    One inference is complete before the next begins, as in every other back-end. No thread spins
+    while it waits, because that would draw power. Copies and CUDA graph are as wanted.
 
     Args:
-        offered: What its help offers.
-        wanted: What to measure.
-        plan: The engine.
-        times: Where the times of all inferences go.
+        offered: Options of this trtexec.
+        wanted: The measurement.
+        plan: Path of the engine.
+        times: Path of the file with the times of all inferences to write.
     """
     chosen = [f"--loadEngine={plan}", *_shapes(wanted), *_core(wanted)]
     if wanted.is_graph:
@@ -452,7 +440,7 @@ def run_arguments(offered: frozenset[str], wanted: Wanted, *, plan: str, times: 
 
 
 def _first(offered: frozenset[str], *names: str) -> list[str]:
-    """Return the first of several names that is offered; none of them needs no argument."""
+    """Return the first offered one of several names; an empty list needs no argument."""
     return next(([name] for name in names if name in offered), [])
 
 
@@ -461,6 +449,6 @@ def _core(wanted: Wanted) -> list[str]:
 
 
 def _shapes(wanted: Wanted) -> list[str]:
-    """Name the shapes of inputs that are left open; to give another one's is an error."""
+    """Return the shapes of open inputs; the shape of another input would be an error."""
     named = ",".join(f"{name}:{'x'.join(map(str, of))}" for name, of in wanted.shapes.items())
     return [f"--shapes={named}"] if named else []

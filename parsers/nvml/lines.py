@@ -1,4 +1,4 @@
-"""A line of the NVML reader becomes the facts of a GPU, or a sample of it."""
+"""A line of the NVML reader to the facts of a GPU, or to a sample of it."""
 
 from typing import Annotated, Literal
 
@@ -9,18 +9,16 @@ from ..records import Emc, Engine, Gpu, Rail, Ratio, Record, Sample
 
 
 class GpuFacts(Record):
-    """What does not change while a GPU is read.
+    """Constant facts of a GPU.
 
     Attributes:
-        name: Product name.
-        uuid: By which it is told from its likes.
-        part_number: Of its board.
+        uuid: Distinguishes it from equal GPUs.
+        part_number: Part number of its board.
         power_limit_watts: In force when the reader started.
-        memory_total_bytes: Its memory.
-        power_reading: ``instant``; or ``usage``, which lags: a mean over one second on Ampere and
-            later; ``None`` where it tells no power.
+        power_reading: ``instant``; or ``usage``, a mean over one second on Ampere and later;
+            ``None`` without power.
         versions: Driver, NVML and CUDA driver.
-        refused: What it does not say, with the reason that NVML gives.
+        refused: Values that it does not support, with NVML's reason.
     """
 
     name: str | None = None
@@ -37,10 +35,9 @@ class GpuMemory(Record):
     """Memory of a GPU that has its own.
 
     Attributes:
-        used_bytes: In use, what the driver keeps for itself included.
-        total_bytes: There is.
-        active_ratio: Share of time in which it was read or written. No share of its bandwidth:
-            a slow trickle that never pauses is 1.
+        used_bytes: In use, including the part that the driver reserves.
+        active_ratio: Share of time in which it was read or written. This is not a share of its
+            bandwidth: slow access without a pause is 1.
     """
 
     used_bytes: NonNegativeInt | None = None
@@ -54,7 +51,7 @@ class EnergyCounter(Record):
     Attributes:
         joules: Since the driver was loaded; it ticks about every 100 ms.
         begin_ns: CLOCK_MONOTONIC before the read.
-        end_ns: After it.
+        end_ns: CLOCK_MONOTONIC after the read.
     """
 
     joules: NonNegativeFloat
@@ -67,9 +64,8 @@ class GpuSample(Sample):
 
     Attributes:
         at_ns: CLOCK_MONOTONIC at which power was read.
-        memory: Of the GPU.
         energy: Its energy counter.
-        fan_speed_ratio: Of the first fan, as a share of its full speed; may exceed 1.
+        fan_speed_ratio: Speed of the first fan as a share of its full speed; may exceed 1.
         power_limit_watts: In force.
         performance_state: 0 (fastest) to 15.
         throttling: By kind, whether the clock is held down for that reason just now.
@@ -97,7 +93,7 @@ THROTTLES = {
 }
 """Clock event reasons that hold the clock down."""
 
-# Idle, clocks that somebody set, a group that keeps step, a display: nothing that went wrong.
+# Idle, clocks set by a user, a synchronised group, a display: these are normal.
 _NO_THROTTLES = 0x001 | 0x002 | 0x010 | 0x100
 _HW_CAUSES = 0x040 | 0x080
 
@@ -147,17 +143,14 @@ _LINE: TypeAdapter[_Hello | _Reading] = TypeAdapter(
 
 
 def parse_nvml_line(line: str) -> GpuFacts | GpuSample:
-    """Read one line of the reader.
-
-    Args:
-        line: A JSON object in NVML's own units, which its keys name.
+    """Parse one line of the reader: a JSON object in NVML's own units, which its keys name.
 
     Returns:
-        What does not change, of the first line; of any other, a sample without
-        ``throttle_events``, which no single line can tell.
+        The facts for the first line; for any other a sample without ``throttle_events``, because
+            these need several lines.
 
     Raises:
-        ParseError: The line is none of the reader (``noise``), or the GPU said nothing at all
+        ParseError: The line is not from the reader (``noise``), or the GPU returned no value
             (``empty``).
 
     Source:
@@ -191,7 +184,7 @@ def _sample(said: _Reading) -> GpuSample:
     strange: list[str] = []
 
     def share(field: str) -> float | None:
-        """Return a percentage as a ratio; one beyond 100 is none, and is told."""
+        """Return a percentage as a ratio; report one above 100 and return None."""
         percent: int | None = getattr(said, field)
         if percent is not None and percent > 100:
             strange.append(f"{field}={percent}")
@@ -217,7 +210,7 @@ def _sample(said: _Reading) -> GpuSample:
     return GpuSample(
         at_ns=said.at_ns,
         gpu=None if gpu == Gpu() else gpu,
-        # The load of the memory controller is not told: NVML's figure is a share of time.
+        # The load of the memory controller is unknown: NVML's figure is a share of time.
         emc=None if said.memory_mhz is None else Emc(frequency_hertz=said.memory_mhz * 1_000_000),
         engines=engines,
         temperatures_celsius={n: float(c) for n, c in temperatures.items() if c is not None},
@@ -233,10 +226,9 @@ def _sample(said: _Reading) -> GpuSample:
 
 
 def throttles(events: int) -> dict[str, bool]:
-    """Tell each kind of throttling from a mask of clock event reasons.
+    """Return whether each kind of throttling is active in a mask of clock event reasons.
 
-    ``hw_slowdown`` stands for itself only where neither of its known causes is named with it, so
-    that one event is not told twice.
+    ``hw_slowdown`` is active only without its known causes, so that one event is not counted twice.
 
     >>> [kind for kind, is_active in throttles(0x49).items() if is_active]
     ['hw_thermal']

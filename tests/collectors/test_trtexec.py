@@ -224,7 +224,7 @@ def test_a_pure_engine_is_one(order, worker, monkeypatch):
         ("bad-plan", {}, "failed", "set aside"),
         ("dies", {}, "failed", "could not measure it (Cuda failure: an illegal memory access"),
         ("no-times", {}, "failed", "can't be read"),
-        ("no-summary", {}, "failed", "no performance summary"),
+        ("no-summary", {}, "failed", "performance summary is missing"),
         ("", {"device": "cpu"}, "unavailable", "no device 'cpu'"),
         ("", {"program": ("/nowhere/trtexec",)}, "unavailable", "/nowhere/trtexec: apt install"),
     ],
