@@ -1,4 +1,4 @@
-"""Device: what one board does now and did of late, with its runs as bands."""
+"""Device: one board, now and recently, with its runs as bands."""
 
 from .device_inside import CLOCKS, DAEMON
 from .parts import GREEN, ORANGE, Dashboard, Panel, Query, Row, Word
@@ -29,8 +29,8 @@ AT_A_GLANCE = Row(
         Panel(
             "stat",
             "Board",
-            "Board, release and power mode, as the daemon knows them. Figures of two power modes "
-            "are not comparable.",
+            "Board, release and power mode as the daemon reads them. Figures of different power"
+            " modes are not comparable.",
             (
                 Query(
                     f"tegra_info{{{SEL}}}",
@@ -43,7 +43,7 @@ AT_A_GLANCE = Row(
         ),
         Panel(
             "stat",
-            "Telemetry is of",
+            "Telemetry source",
             TRUTH_TEXT,
             (TRUTH_QUERY,),
             width=6,
@@ -53,8 +53,8 @@ AT_A_GLANCE = Row(
         Panel(
             "stat",
             "Age of the newest sample",
-            "Time since a line of telemetry arrived. Figures older than five intervals are taken "
-            "off the page, so that none passes for a live one.",
+            "Time since the last line of telemetry. Values older than five intervals are "
+            "removed, so that old values never look live.",
             (Query(f"time() - max(tegrascope_sample_timestamp_seconds{{{SEL}}})", "age"),),
             unit="s",
             width=6,
@@ -64,8 +64,8 @@ AT_A_GLANCE = Row(
         Panel(
             "stat",
             "Module power",
-            "True mean power of the module between scrapes, by the board's rail rule. Without a "
-            "rule there are rails and no total.",
+            "True mean power of the module between scrapes, by the board's rail rule. Without a"
+            " rule there are only single rails.",
             (Query(f"sum({rate('tegra_module_energy_joules_total')})", "module"),),
             unit="watt",
             width=6,
@@ -73,9 +73,9 @@ AT_A_GLANCE = Row(
         ),
         Panel(
             "stat",
-            "Left before a shutdown",
-            "Degrees between the hottest zone and the trip at which the board switches itself off. "
-            "Below 15 it is throttled soon.",
+            "Margin to shutdown",
+            "Degrees between the hottest zone and the trip at which the board shuts down. Below"
+            " 15 it will throttle soon.",
             (Query(HEADROOM, "{{instance}}", NO_SYSFS),),
             unit="celsius",
             width=6,
@@ -85,8 +85,8 @@ AT_A_GLANCE = Row(
         Panel(
             "stat",
             "DLA, EMC and engines",
-            "tegrastats shows them to root alone. Where they are hidden their series are absent: "
-            "that is not 0.",
+            "tegrastats prints these only for root. Without root their series are absent. "
+            "Absent does not mean 0.",
             (
                 Query(
                     f"max(tegrascope_root_fields_missing{{{SEL}}})",
@@ -101,7 +101,7 @@ AT_A_GLANCE = Row(
         Panel(
             "stat",
             "Runs in flight",
-            "Scheduled runs and marked windows that run at this moment.",
+            "Scheduled runs and marked windows that are in progress now.",
             (Query(f"sum(tegra_inference_run_active{{{SEL}}})", "runs", NO_RUN),),
             width=6,
             height=4,
@@ -115,8 +115,8 @@ POWER = Row(
         Panel(
             "timeseries",
             "Power by rail",
-            "Mean power between scrapes, from energy counters: right however slow the scrape. "
-            "Rails side by side are stacked; a rail that holds others or is inside one "
+            "Mean power between scrapes, from energy counters: correct for any scrape interval. "
+            "Independent rails are stacked. A rail that contains others or is inside one "
             f"({_APART.replace('|', ', ')}), the module's total and its budget are dashed lines.",
             (
                 Query(
@@ -147,7 +147,7 @@ POWER = Row(
             "timeseries",
             "GPU, memory and CPU",
             "GPU load (GR3D), use of the memory bandwidth (EMC) at its present clock, and the "
-            "mean of all cores: samples at the moment of a line.",
+            "mean of all cores. Values are samples at the time of a line.",
             telemetry(
                 "GPU, memory and CPU",
                 Query(
@@ -161,9 +161,9 @@ POWER = Row(
         Panel(
             "timeseries",
             "DLA",
-            "Busy: a load, by the source that says so; of these ftrace is the truth. Powered: at "
-            "least what it was busy, with half a second after each task. Our runs: what the "
-            "scheduler had in flight. The gate is on or off and no load.",
+            "Busy: the load, by source; ftrace is the exact one. Powered: never less than busy,"
+            " because a core stays powered for half a second after each task. tegrascope runs: "
+            "time with a run in flight. The gate is on or off and is not a load.",
             telemetry("DLA"),
             unit="percentunit",
             apart="/gate$/",
@@ -173,7 +173,7 @@ POWER = Row(
         Panel(
             "timeseries",
             "DLA tasks",
-            "Tasks that ended in a second, of all programs, by the trace of the driver.",
+            "Completed tasks per second of all programs, from the driver's trace.",
             telemetry("DLA tasks"),
             unit="cps",
             low=0,
@@ -181,8 +181,8 @@ POWER = Row(
         Panel(
             "timeseries",
             "Video and other engines",
-            "Load of NVENC, NVDEC, VIC, OFA and others where tegrastats prints one; powered is "
-            "the gate alone.",
+            "Load of NVENC, NVDEC, VIC, OFA and others, if tegrastats prints it. Powered shows "
+            "only the gate.",
             telemetry("Video and other engines"),
             unit="percentunit",
             apart="/powered$/",
@@ -193,13 +193,13 @@ POWER = Row(
 )
 
 HEAT = Row(
-    "Heat",
+    "Temperature",
     (
         Panel(
             "timeseries",
             "Temperatures",
-            "Thermal zones; one that is powered off has no series. Dashed: the lowest trip of each "
-            "kind. On many boards the lowest passive one only says that the surface is hot.",
+            "Thermal zones. A zone without power has no series. Dashed: the lowest trip of each"
+            " kind. On many boards the lowest passive trip only means that the surface is hot.",
             telemetry(
                 "Temperatures",
                 Query(
@@ -216,8 +216,8 @@ HEAT = Row(
         Panel(
             "timeseries",
             "Throttling",
-            "How often a clock began to be held down in a minute, by kind. sw_power_cap and "
-            "board_limit of a desktop GPU are no trouble.",
+            "Throttle events per minute, by kind. sw_power_cap and board_limit of a desktop GPU"
+            " are normal.",
             telemetry(
                 "Throttling",
                 Query(
@@ -231,8 +231,8 @@ HEAT = Row(
         Panel(
             "timeseries",
             "Fans and cooling",
-            "Fans, and how far each cooling device cools or holds a clock back: cpufreq-… and "
-            "devfreq-… above 0 cost performance.",
+            "Fans, and the state of each cooling device. cpufreq-… and devfreq-… above 0 lower "
+            "a clock and cost performance.",
             telemetry("Fans and cooling"),
             unit="percentunit",
             low=0,
@@ -244,7 +244,7 @@ HEAT = Row(
 DASHBOARD = Dashboard(
     uid="tegrascope-device",
     title="tegrascope: device",
-    description="One board, now and of late: rails, GPU, DLA, memory, heat, and its runs.",
+    description="One board, now and recently: rails, GPU, DLA, memory, temperature, and its runs.",
     variables=(JOB, DEVICE),
     bands=(*run_bands(SEL), THROTTLED),
     rows=(AT_A_GLANCE, POWER, HEAT, CLOCKS, DAEMON),

@@ -1,4 +1,4 @@
-"""Device, further down: clocks, cores and memory, and what the daemon says of itself."""
+"""Device, further down: clocks, cores and memory, and the daemon itself."""
 
 from .parts import GREEN, RED, Panel, Query, Row, Word
 from .queries import SEL, rate, telemetry
@@ -10,8 +10,8 @@ CLOCKS = Row(
         Panel(
             "timeseries",
             "Clocks",
-            "0 is a gated GPU cluster. A load is a share of what is possible at the clock of that "
-            "moment, so read the two together.",
+            "0 is a gated GPU cluster. A load is relative to the clock of that moment, so read "
+            "both together.",
             telemetry(
                 "Clocks",
                 Query(
@@ -24,7 +24,7 @@ CLOCKS = Row(
         Panel(
             "timeseries",
             "CPU cores",
-            "Busy share of each core since the line before; a core that is unplugged has none.",
+            "Busy share of each core since the previous line. An offline core has no value.",
             telemetry("CPU cores"),
             unit="percentunit",
             low=0,
@@ -33,8 +33,8 @@ CLOCKS = Row(
         Panel(
             "timeseries",
             "Memory",
-            "CPU and GPU of a Jetson share it. Available is the kernel's estimate; the largest "
-            "free block tells how broken up the rest is. A desktop GPU has memory of its own.",
+            "CPU and GPU of a Jetson share this memory. Available is the kernel's estimate. The"
+            " largest free block shows the fragmentation. A desktop GPU has its own memory.",
             telemetry("Memory"),
             unit="bytes",
             apart="/total$/",
@@ -44,8 +44,8 @@ CLOCKS = Row(
         Panel(
             "timeseries",
             "Swap",
-            "A board that swaps while it infers has too little memory. Cached swap is in memory "
-            "too.",
+            "A board that swaps during inference has too little memory. Cached swap is also in "
+            "memory.",
             telemetry("Swap"),
             unit="bytes",
             apart="/total$/",
@@ -55,7 +55,7 @@ CLOCKS = Row(
         Panel(
             "timeseries",
             "Cores online",
-            "CPU cores that are plugged in; a power mode with fewer watts unplugs some.",
+            "Online CPU cores. A power mode with fewer watts switches some off.",
             telemetry(
                 "Cores online",
                 Query(f"sum by (instance) (tegra_cpu_online{{{SEL}}})", "online", NO_JETSON),
@@ -72,17 +72,17 @@ DAEMON = Row(
         Panel(
             "timeline",
             "Sources",
-            "Whether each source gives fresh samples. Companions stand beside the line: the "
-            "kernel's files, the DLA's trace.",
+            "Whether each source returns new samples. Additional sources are the kernel files "
+            "and the DLA trace.",
             (Query(f"tegrascope_source_up{{{SEL}}}", "{{source}}"),),
             words=(Word(0, "down", RED), Word(1, "up", GREEN)),
         ),
         Panel(
             "timeseries",
             "Samples and restarts",
-            "Samples in a second by source, and how often it was started again in the last hour.",
+            "Samples per second by source, and restarts in the last hour.",
             (
-                Query(rate("tegrascope_samples_total"), "{{source}}, a second"),
+                Query(rate("tegrascope_samples_total"), "{{source}}, per second"),
                 Query(
                     f"increase(tegrascope_source_restarts_total{{{SEL}}}[1h])",
                     "{{source}}, restarts in 1 h",
@@ -92,17 +92,16 @@ DAEMON = Row(
         ),
         Panel(
             "timeseries",
-            "What was not understood",
-            "In the last hour: lines that were no record by reason, words of records that are not "
-            "known, columns that no signal describes, and what did not go by the book in the "
-            "trace of the DLA.",
+            "Unreadable input",
+            "In the last hour: lines that are not a record, by reason; unknown tokens; columns "
+            "without a signal; irregular events in the DLA trace.",
             (
                 Query(
                     f"increase(tegrascope_lines_unparsed_total{{{SEL}}}[1h])",
                     "lines: {{reason}}",
                     "every line was a record",
                 ),
-                Query(f"increase(tegrascope_tokens_unparsed_total{{{SEL}}}[1h])", "words"),
+                Query(f"increase(tegrascope_tokens_unparsed_total{{{SEL}}}[1h])", "tokens"),
                 Query(f"increase(tegrascope_columns_unknown_total{{{SEL}}}[1h])", "columns"),
                 Query(
                     f"increase(tegrascope_dla_trace_errors_total{{{SEL}}}[1h])",
@@ -115,8 +114,7 @@ DAEMON = Row(
         Panel(
             "timeseries",
             "Run store",
-            "Writes that failed in the last hour; what was in them is kept in memory and tried "
-            "again.",
+            "Failed writes in the last hour. Their data waits in memory and is written again.",
             (
                 Query(
                     f"increase(tegrascope_store_write_errors_total{{{SEL}}}[1h])", "failed writes"
@@ -126,9 +124,9 @@ DAEMON = Row(
         ),
         Panel(
             "timeseries",
-            "Room for the run store",
-            "What is left on the disk that the store is on.",
-            (Query(f"tegrascope_store_free_bytes{{{SEL}}}", "room left"),),
+            "Free space for the run store",
+            "Free space on the disk of the store.",
+            (Query(f"tegrascope_store_free_bytes{{{SEL}}}", "free"),),
             unit="bytes",
             width=8,
             low=0,
@@ -136,7 +134,7 @@ DAEMON = Row(
         Panel(
             "timeseries",
             "Cost of the daemon",
-            "What tegrascope itself takes of the board: share of one core, without its children.",
+            "CPU use of tegrascope as a share of one core, without its children.",
             (Query(rate("process_cpu_seconds_total"), "CPU"),),
             unit="percentunit",
             width=8,

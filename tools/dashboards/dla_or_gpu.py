@@ -1,4 +1,4 @@
-"""DLA or GPU: the same model on both, side by side, answered at one look."""
+"""DLA or GPU: the same model on both, side by side."""
 
 from .parts import GREY, ORANGE, Column, Dashboard, Panel, Query, Row, Step
 from .queries import DEVICES, HERE, JOB, MODELS, SEL, by_workload, last_run, rate, run_bands
@@ -11,8 +11,8 @@ SIDE_BY_SIDE = Row(
         Panel(
             "table",
             "Last good runs",
-            "Median and 99th percentile by the host clock; energy is the module's: gross, and net "
-            "of the idle board with the model loaded. An empty cell is withheld or not known, "
+            "Median and 99th percentile by the host clock. Energy of the module: gross, and net"
+            " of the idle board with the model loaded. An empty cell is withheld or unknown, "
             "never 0.",
             (
                 Query(by_workload(last_run("latency_seconds", f'{SEL},quantile="0.5"'))),
@@ -36,13 +36,13 @@ SIDE_BY_SIDE = Row(
                 Column("B", "p99", "s"),
                 Column("C", "Gross / inference", "joule"),
                 Column("D", "Net / inference", "joule"),
-                Column("E", "Inputs a second", "cps"),
+                Column("E", "Inputs per second", "cps"),
                 Column("F", "GPU load", "percentunit"),
             ),
         ),
         Panel(
             "bars",
-            "Energy of an inference",
+            "Energy per inference",
             "Module energy, gross, of the last good run.",
             (
                 Query(
@@ -64,7 +64,7 @@ SIDE_BY_SIDE = Row(
         Panel(
             "bars",
             "GPU load in the run",
-            "Mean over the last good run: what a workload on the DLA leaves free is the rest.",
+            "Mean over the last good run. The rest of the GPU is free.",
             (Query(by_workload(last_run("gpu_utilization_ratio", SEL)), HERE),),
             unit="percentunit",
             low=0,
@@ -73,7 +73,7 @@ SIDE_BY_SIDE = Row(
         Panel(
             "bars",
             "DLA load in the run",
-            "Mean busy share of the core over the last good run, by the source that says so.",
+            "Mean busy share of the core over the last good run, by source.",
             (
                 Query(
                     last_run("dla_busy_ratio", f'{SEL},device=~"dla.*"'),
@@ -89,7 +89,7 @@ SIDE_BY_SIDE = Row(
             "table",
             "Where layers run",
             "Layers of the engine: on the DLA, computing on the GPU, and only moving or "
-            "reformatting on the GPU. A subgraph of the DLA is one.",
+            "reformatting data on the GPU. A subgraph of the DLA counts as one layer.",
             tuple(
                 Query(
                     by_workload(f'tegra_inference_layers{{{SEL},placement="{place}"}}'),
@@ -107,9 +107,9 @@ SIDE_BY_SIDE = Row(
         ),
         Panel(
             "table",
-            "Doubts about these runs",
-            "Quality flags of the last good runs; insufficient_samples and overlapped withhold the "
-            "energy of an inference.",
+            "Quality flags of these runs",
+            "Quality flags of the last good runs. With insufficient_samples, aliased or "
+            "overlapped, energy per inference is withheld.",
             (
                 Query(
                     f"max by (instance, workload, device, flag) "
@@ -132,8 +132,8 @@ LIVE = Row(
         Panel(
             "timeseries",
             "GPU and DLA",
-            "GPU load, and of each DLA core what was busy, powered or ours, whichever the board "
-            "tells.",
+            "GPU load. For each DLA core: busy share and share with a tegrascope run in flight,"
+            " as far as the board reports them.",
             (
                 Query(f"tegra_gpu_utilization_ratio{{{SEL}}}", "GPU, {{instance}}"),
                 Query(
@@ -142,7 +142,8 @@ LIVE = Row(
                     NO_DLA_LOAD,
                 ),
                 Query(
-                    f"tegra_dla_lane_occupancy_ratio{{{SEL}}}", "DLA {{core}} ours, {{instance}}"
+                    f"tegra_dla_lane_occupancy_ratio{{{SEL}}}",
+                    "DLA {{core}} tegrascope runs, {{instance}}",
                 ),
             ),
             unit="percentunit",
@@ -160,7 +161,7 @@ LIVE = Row(
         Panel(
             "timeseries",
             "Latency of every inference, median",
-            "Of all inferences between scrapes, from the histogram.",
+            "All inferences between scrapes, from the histogram.",
             (
                 Query(
                     "histogram_quantile(0.5, sum by (instance, workload, device, le) ("
@@ -174,8 +175,9 @@ LIVE = Row(
         ),
         Panel(
             "timeseries",
-            "Energy of an inference, run by run",
-            "Gross, of the last good run: a step at each run. A drift is worth a look.",
+            "Energy per inference, run by run",
+            "Gross energy of the last good run. The line has a step at each run. A drift needs "
+            "attention.",
             (
                 Query(
                     by_workload(last_run("energy_joules_per_inference", f'{SEL},kind="gross"')),

@@ -1,11 +1,11 @@
-"""Fleet: many devices; which of them is down, hot, throttled, or slower than its like."""
+"""Fleet: many devices, and those that are down, hot, throttled or slow."""
 
 from .fleet_duty import DUTY
 from .parts import GREEN, ORANGE, RED, Column, Dashboard, Panel, Query, Row, Step, Word
 from .queries import DEVICES, FRESH, HEADROOM, HOT, JOB, NO_TROUBLE, SEL, last_run
 from .reasons import NO_DLA, NO_SYSFS, NO_THROTTLING
 
-# A device that was never reached has no tegra_info, so what counts targets asks for the job alone.
+# A device that was never reached has no tegra_info, so targets are counted by job only.
 _TARGETS = 'job=~"$job"'
 _TO_DEVICE = "/d/tegrascope-device?var-instance=${__value.raw}"
 _POWERED = f"max by (instance) (rate(tegra_dla_powered_seconds_total{{{SEL}}}[5m]))"
@@ -45,7 +45,7 @@ STATE = Row(
         Panel(
             "stat",
             "Sources lost",
-            "Sources of telemetry without fresh samples, on devices that answer.",
+            "Telemetry sources without new samples, on devices that answer.",
             (Query(f"count(tegrascope_source_up{{{SEL}}} == 0) or vector(0)", "lost"),),
             width=6,
             height=4,
@@ -54,7 +54,7 @@ STATE = Row(
         Panel(
             "stat",
             "Alerts firing",
-            "Of the rules that come with tegrascope; the list stands below.",
+            "Alerts of the rules of tegrascope. The list is below.",
             (
                 Query(
                     'count(ALERTS{alertname=~"Tegra.*",alertstate="firing"}) or vector(0)', "firing"
@@ -67,9 +67,8 @@ STATE = Row(
         Panel(
             "table",
             "Devices",
-            "Left is how many degrees the hottest zone has to its shutdown. DLA busy is a load, "
-            "of the board that shows one; powered is an upper bound of it. A click leads to the "
-            "device.",
+            "Margin: degrees between the hottest zone and its shutdown. DLA busy is a load, if "
+            "the board reports one. Powered is its upper limit. A click opens the device.",
             (
                 Query(f"max by (instance, board, power_mode) (tegra_info{{{SEL}}})"),
                 Query(f"min by (instance) (tegrascope_source_up{{{SEL}}})"),
@@ -94,18 +93,18 @@ STATE = Row(
                 Column("D", "GPU", "percentunit"),
                 Column("E", "DLA busy", "percentunit"),
                 Column("F", "DLA powered", "percentunit"),
-                Column("G", "Left", "celsius", steps=HOT),
+                Column("G", "Margin", "celsius", steps=HOT),
             ),
         ),
         Panel(
             "table",
             "Alerts",
-            "Firing, and pending: true, but not yet for long enough.",
+            "Firing alerts, and pending ones: the condition is true, but not long enough yet.",
             (
                 Query(
                     "max by (alertname, severity, instance, alertstate) "
                     '(ALERTS{alertname=~"Tegra.*"})',
-                    empty="nothing is wrong",
+                    empty="everything is in order",
                 ),
             ),
             columns=(
@@ -118,7 +117,7 @@ STATE = Row(
         Panel(
             "bars",
             "Age of the newest sample",
-            "By device, the oldest source.",
+            "Per device, for the oldest source.",
             (
                 Query(
                     f"time() - min by (instance) (tegrascope_sample_timestamp_seconds{{{SEL}}})",
@@ -133,13 +132,13 @@ STATE = Row(
 )
 
 OUTLIERS = Row(
-    "Off from the fleet",
+    "Differences from the fleet",
     (
         Panel(
             "bars",
             "Latency against the fleet",
-            "Median latency of each device's last good run, as a share of the median device's "
-            "with the same workload and accelerator. The 20 highest.",
+            "Median latency of each device's last good run, relative to the median device with "
+            "the same workload and accelerator. The 20 highest.",
             (
                 Query(
                     _against_fleet("latency_seconds", 'quantile="0.5"'),
@@ -152,8 +151,8 @@ OUTLIERS = Row(
         ),
         Panel(
             "bars",
-            "Energy of an inference against the fleet",
-            "Gross energy of each device's last good run, as a share of the median device's with "
+            "Energy per inference against the fleet",
+            "Gross energy of each device's last good run, relative to the median device with "
             "the same workload and accelerator. The 20 highest.",
             (
                 Query(
@@ -167,8 +166,8 @@ OUTLIERS = Row(
         ),
         Panel(
             "timeseries",
-            "Runs that failed",
-            "Failed or killed at their deadline, in the last hour, by device and workload.",
+            "Failed runs",
+            "Runs that failed or timed out in the last hour, by device and workload.",
             (
                 Query(
                     "sum by (instance, workload, outcome) (increase("
@@ -183,8 +182,7 @@ OUTLIERS = Row(
         Panel(
             "timeseries",
             "Throttling",
-            "Times that a clock began to be held down in the last hour, by device; without what "
-            "is no trouble.",
+            "Throttle events in the last hour, by device, without normal power caps.",
             (
                 Query(
                     "sum by (instance) "
@@ -197,8 +195,8 @@ OUTLIERS = Row(
         ),
         Panel(
             "table",
-            "Doubts about last good runs",
-            "How many workloads bear each quality flag, by device.",
+            "Quality flags of the last good runs",
+            "Number of workloads with each quality flag, by device.",
             (
                 Query(
                     f"count by (instance, flag) (tegra_inference_quality_flag{{{SEL}}})",
@@ -213,7 +211,7 @@ OUTLIERS = Row(
         Panel(
             "table",
             "Versions",
-            "Of tegrascope and its Python, and of the board's release.",
+            "Versions of tegrascope, its Python and the board's release.",
             (
                 Query(f"max by (instance, version, python) (tegrascope_build_info{{{SEL}}})"),
                 Query(f"max by (instance, l4t, power_mode, simulated) (tegra_info{{{SEL}}})"),
@@ -232,7 +230,7 @@ OUTLIERS = Row(
 DASHBOARD = Dashboard(
     uid="tegrascope-fleet",
     title="tegrascope: fleet",
-    description="Many devices: which is down, hot, throttled, slow, or leaves its DLA idle.",
+    description="Many devices: which is down, hot, throttled, slow, or has an idle DLA.",
     variables=(JOB, DEVICES),
     bands=(),
     rows=(STATE, OUTLIERS, DUTY),

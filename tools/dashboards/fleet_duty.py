@@ -1,17 +1,17 @@
-"""Fleet, further down: what DLAs, rails and zones of all devices do."""
+"""Fleet, further down: DLAs, rails and zones of all devices."""
 
 from .parts import Panel, Query, Row
 from .queries import HEADROOM, HOT, SEL
 from .reasons import NO_DLA, NO_LIMIT, NO_SYSFS, NO_TRACE
 
 DUTY = Row(
-    "DLA duty, power and heat",
+    "DLA duty, power and temperature",
     (
         Panel(
             "timeseries",
             "DLA busy",
-            "Busy share of each core over five minutes, by the source that says so. Idle for days "
-            "is hardware that is paid for and not used; near 100 % is a queue.",
+            "Busy share of each core over five minutes, by source. A core that is idle for days"
+            " is unused hardware. Near 100 % tasks wait in a queue.",
             (
                 Query(
                     f"rate(tegra_dla_busy_seconds_total{{{SEL}}}[5m])",
@@ -37,8 +37,8 @@ DUTY = Row(
         Panel(
             "timeseries",
             "DLA powered",
-            "Share of five minutes in which each core was powered, whoever used it: at least what "
-            "it was busy. It needs no root and misses no burst.",
+            "Share of five minutes in which each core was powered, for all programs. It is "
+            "never less than the busy share. It needs no root and misses no burst.",
             (
                 Query(
                     f"rate(tegra_dla_powered_seconds_total{{{SEL}}}[5m])",
@@ -65,8 +65,8 @@ DUTY = Row(
         ),
         Panel(
             "timeseries",
-            "Left before a shutdown",
-            "Degrees between the hottest zone and the trip at which a board switches itself off.",
+            "Margin to shutdown",
+            "Degrees between the hottest zone and the trip at which a board shuts down.",
             (Query(HEADROOM, "{{instance}}", NO_SYSFS),),
             unit="celsius",
             steps=HOT,
@@ -88,7 +88,7 @@ DUTY = Row(
         Panel(
             "timeseries",
             "Memory in use",
-            "Share of the memory that CPU and GPU of a Jetson have together.",
+            "Used share of the memory that CPU and GPU of a Jetson share.",
             (
                 Query(
                     f"tegra_ram_used_bytes{{{SEL}}} / tegra_ram_total_bytes{{{SEL}}}",

@@ -1,4 +1,4 @@
-"""PromQL that several dashboards share; each piece says what its labels are."""
+"""PromQL that several dashboards share."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ RUN = f'{SEL},workload=~"$workload"'
 """Labels of the chosen workloads on them."""
 
 HERE = "{{workload}} on {{device}}, {{instance}}"
-"""Legend of what is told by workload."""
+"""Legend of values by workload."""
 
 # Of an NVIDIA GPU; these say that it works as it is told to, not that anything is wrong.
 NO_TROUBLE = 'kind!~"sw_power_cap|board_limit|reliability"'
@@ -30,7 +30,7 @@ _PAIR = "job, instance, model, batch"
 
 
 def rate(counter: str, labels: str = SEL) -> str:
-    """Return the growth of a counter in a second, series by series."""
+    """Return the growth of a counter per second, series by series."""
     return f"rate({counter}{{{labels}}}[$__rate_interval])"
 
 
@@ -92,7 +92,7 @@ def at_best(figure: str, device: str, labels: str = "", how: str = "min") -> str
 
 
 def of_model(expr: str, how: str) -> str:
-    """Return an expression by model and batch instead of by workload; it must bear run labels."""
+    """Return an expression by model and batch instead of by workload; it must have run labels."""
     what = f'tegra_inference_workload_info{{{SEL},model!="",model=~"$model"}}'
     return f"{how} by ({_PAIR}) ({expr} * on ({_RUN_LABELS}) group_left (model, batch) {what})"
 
@@ -134,7 +134,7 @@ def run_bands(labels: str) -> tuple[Band, ...]:
         for name, device, color, empty in (
             ("Runs on the DLA", "dla.*", GREEN, ""),
             ("Runs on the GPU", "gpu", BLUE, ""),
-            ("Runs elsewhere", "cpu|external", GREY, "few have workloads on the CPU alone"),
+            ("Runs elsewhere", "cpu|external", GREY, "few systems have workloads on the CPU only"),
         )
     )
 
@@ -145,7 +145,7 @@ THROTTLED = Band(
     f"(increase(tegra_throttle_events_total{{{SEL},{NO_TROUBLE}}}[1m])) > 0",
     RED,
     "throttled: {{kind}}",
-    "clocks of {{instance}} were held down: {{kind}}",
+    "clocks of {{instance}} were lowered: {{kind}}",
     ("kind",),
 )
 
@@ -156,8 +156,8 @@ TRUTH_QUERY = Query(
     "{{instance}}",
 )
 TRUTH_TEXT = (
-    "Whether telemetry is of the machine that is scraped. SIMULATED: of a simulator or a replayed "
-    "log; then every figure of power, load and heat is made up or of another day."
+    "Source of the telemetry. SIMULATED: it comes from a simulator or a replayed log. Then power, "
+    "load and temperature are artificial or from another day."
 )
 
 HEADROOM = (
@@ -166,7 +166,7 @@ HEADROOM = (
     " - on (job, instance, zone) group_left () "
     f"tegra_temperature_celsius{{{SEL}}})"
 )
-"""Degrees from the hottest zone to the trip at which the board switches itself off."""
+"""Degrees from the hottest zone to the trip at which the board shuts down."""
 
 FRESH = (Step(None, GREEN), Step(5, ORANGE), Step(30, RED))
 HOT = (Step(None, RED), Step(5, ORANGE), Step(15, GREEN))

@@ -1,4 +1,4 @@
-"""The answer to "DLA or GPU?": four numbers of the last good runs, and a word for them."""
+"""The answer to "DLA or GPU?": four numbers of the last good runs and a verdict."""
 
 from .parts import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Panel, Query, Row, Step, Word
 from .queries import SEL, TRUTH, TRUTH_QUERY, TRUTH_TEXT, at_best, dla_by_gpu, of_model
@@ -9,21 +9,21 @@ _MEDIAN = dla_by_gpu("latency_seconds", ',quantile="0.5"')
 _PAIR = "{{model}}, batch {{batch}}, {{instance}}"
 _WHICH = "Each side is the best of its workloads with this model and batch."
 
-# Less than this apart is called even; whether it differs at all is for `bench` to say.
+# Differences below this are called even. `bench` tests whether there is a difference at all.
 _EVEN = (0.95, 1.05)
 
 
 def _side(ratio: str) -> str:
-    """Return 2 where the DLA takes less, 0 where the GPU does, 1 where they are even."""
+    """Return 2 if the DLA takes less, 0 if the GPU does, and 1 if they are even."""
     less, more = _EVEN
     return f"(1 + (({ratio}) < bool {less}) - (({ratio}) > bool {more}))"
 
 
 def _verdict() -> str:
-    """Return the answer as a number that ``_ANSWERS`` has the words for.
+    """Return the answer as a key of ``_ANSWERS``.
 
-    A DLA run in which the DLA did nothing comes first; then both sides; then latency alone, where
-    energy is withheld.
+    A DLA run that did not use the DLA comes first, then both sides, then latency alone if energy
+    is withheld.
     """
     unused = of_model(
         f'tegra_inference_quality_flag{{{SEL},device=~"dla.*",flag="dla_not_used"}}', "max"
@@ -55,8 +55,8 @@ ANSWER = Row(
         Panel(
             "stat",
             "DLA or GPU?",
-            "By energy per inference and median latency of the last good runs; within 5 % is even. "
-            f"{_WHICH} The GPU freed stands below and is worth something of its own.",
+            "By energy per inference and median latency of the last good runs. Less than 5 % apart "
+            f"is even. {_WHICH} The GPU freed is a separate figure below.",
             (Query(_verdict(), _PAIR),),
             width=18,
             height=6,
@@ -64,7 +64,7 @@ ANSWER = Row(
         ),
         Panel(
             "stat",
-            "Telemetry is of",
+            "Telemetry source",
             TRUTH_TEXT,
             (TRUTH_QUERY,),
             width=6,
@@ -74,8 +74,8 @@ ANSWER = Row(
         Panel(
             "stat",
             "Energy: DLA / GPU",
-            "Module energy of one inference, gross: below 100 % the DLA takes less. Withheld where "
-            f"a run is too short or overlapped another. {_WHICH}",
+            "Gross module energy per inference. Below 100 % the DLA takes less. Withheld if a run "
+            f"is too short, is aliased or overlapped another. {_WHICH}",
             (Query(_ENERGY, _PAIR),),
             unit="percentunit",
             width=6,
@@ -85,7 +85,7 @@ ANSWER = Row(
         Panel(
             "stat",
             "Latency: DLA / GPU",
-            f"Median of the last good run: above 100 % the DLA is slower. {_WHICH}",
+            f"Median of the last good run. Above 100 % the DLA is slower. {_WHICH}",
             (Query(_MEDIAN, _PAIR),),
             unit="percentunit",
             width=6,
@@ -95,9 +95,9 @@ ANSWER = Row(
         Panel(
             "stat",
             "GPU freed",
-            "GPU load with the model on the GPU, less that with it on the DLA: what other work "
-            "could have. Below 0 the DLA's run kept the GPU busier, as with many layers that fell "
-            "back.",
+            "GPU load with the model on the GPU minus GPU load with it on the DLA: free "
+            "capacity for other work. Below 0 the DLA's run used the GPU more, for example "
+            "because many layers fell back.",
             (
                 Query(
                     f"{at_best('gpu_utilization_ratio', 'gpu')}"
@@ -113,8 +113,8 @@ ANSWER = Row(
         Panel(
             "stat",
             "Layers on the DLA",
-            "Of the layers that compute, by the build's own words; what fell back runs on the GPU "
-            "and takes of it.",
+            "Share of the computing layers that run on the DLA, as the build reports it. Layers"
+            " that fell back run on the GPU and use its time.",
             (
                 Query(
                     of_model(

@@ -1,4 +1,4 @@
-"""Workload: one workload's latency, energy and doubts, inference by inference and run by run."""
+"""Workload: latency, energy and quality flags of one workload, per inference and per run."""
 
 from .parts import Dashboard, Panel, Query, Row
 from .queries import DEVICES, HERE, JOB, RUN, WORKLOADS, by_workload, last_run, rate, run_bands
@@ -10,8 +10,8 @@ _BY_WORKLOAD = (
     f"{rate('tegra_inference_latency_seconds_bucket', RUN)})"
 )
 _SHORT = (
-    "Withheld where the steady phase has fewer than 10 s, 100 samples or 200 inferences, or "
-    "overlapped another run."
+    "Withheld if the steady phase has less than 10 s, 100 samples or 200 inferences, if it is "
+    "aliased, or if it overlapped another run."
 )
 
 LAST_RUN = Row(
@@ -20,7 +20,7 @@ LAST_RUN = Row(
         Panel(
             "stat",
             "Median latency",
-            "Of the last good run's steady phase, by the host clock.",
+            "Steady phase of the last good run, by the host clock.",
             (Query(by_workload(last_run("latency_seconds", f'{RUN},quantile="0.5"')), HERE),),
             unit="s",
             width=6,
@@ -28,8 +28,8 @@ LAST_RUN = Row(
         ),
         Panel(
             "stat",
-            "Energy of an inference",
-            f"Module energy, gross, of the last good run. {_SHORT}",
+            "Energy per inference",
+            f"Gross module energy of the last good run. {_SHORT}",
             (
                 Query(
                     by_workload(last_run("energy_joules_per_inference", f'{RUN},kind="gross"')),
@@ -42,7 +42,7 @@ LAST_RUN = Row(
         ),
         Panel(
             "stat",
-            "Inputs a second",
+            "Inputs per second",
             "Throughput of the last good run: inferences times batch.",
             (Query(by_workload(last_run("throughput_per_second")), HERE),),
             unit="cps",
@@ -51,9 +51,9 @@ LAST_RUN = Row(
         ),
         Panel(
             "stat",
-            "When",
-            "When the last good run started. One that is long past is a workload that does not "
-            "run, or fails.",
+            "Age",
+            "Start of the last good run. If it is long ago, the workload does not run, or it "
+            "fails.",
             (Query(f"{by_workload(last_run('timestamp_seconds'))} * 1000", HERE),),
             unit="dateTimeFromNow",
             width=6,
@@ -68,8 +68,8 @@ LATENCY = Row(
         Panel(
             "heatmap",
             "Latency of every inference",
-            "How many inferences a second took how long. A dot is an exemplar: a click on it "
-            "leads to its run, where the data source has the link and Prometheus keeps exemplars.",
+            "Inferences per second by latency. A dot is an exemplar. A click opens its run, if "
+            "the data source has the link and Prometheus keeps exemplars.",
             (Query(_BUCKETS, "{{le}}", exemplars=True),),
             unit="s",
             width=24,
@@ -78,8 +78,8 @@ LATENCY = Row(
         Panel(
             "timeseries",
             "Quantiles of every inference",
-            "Median and 99th percentile between scrapes, from the histogram; as fine as its "
-            "buckets. Dots are exemplars.",
+            "Median and 99th percentile between scrapes, from the histogram, with the "
+            "resolution of its buckets. Dots are exemplars.",
             (
                 Query(f"histogram_quantile(0.5, {_BY_WORKLOAD})", f"p50 {HERE}", exemplars=True),
                 Query(f"histogram_quantile(0.99, {_BY_WORKLOAD})", f"p99 {HERE}", exemplars=True),
@@ -90,7 +90,7 @@ LATENCY = Row(
         Panel(
             "timeseries",
             "Quantiles run by run",
-            "Exact quantiles of each good run: a step at each run.",
+            "Exact quantiles of each good run. The line has a step at each run.",
             (
                 Query(
                     last_run("latency_seconds"),
@@ -103,7 +103,7 @@ LATENCY = Row(
         Panel(
             "timeseries",
             "Mean latency",
-            "Mean of every inference between scrapes.",
+            "Mean of all inferences between scrapes.",
             (
                 Query(
                     f"{rate('tegra_inference_latency_seconds_sum', RUN)}"
@@ -117,7 +117,8 @@ LATENCY = Row(
         Panel(
             "timeseries",
             "Cold start",
-            "Parts of the last cold start: load, build, first inference. In no other figure.",
+            "Parts of the last cold start: load, build, first inference. Other figures do not "
+            "contain them.",
             (
                 Query(
                     f"tegra_inference_cold_start_seconds{{{RUN}}}",
@@ -135,7 +136,7 @@ ENERGY = Row(
     (
         Panel(
             "timeseries",
-            "Energy of an inference, run by run",
+            "Energy per inference, run by run",
             f"Module energy, gross and net of the loaded, idle board. {_SHORT}",
             (
                 Query(
@@ -148,7 +149,7 @@ ENERGY = Row(
         Panel(
             "timeseries",
             "Energy of all runs in the last hour",
-            "Module energy of steady phases. Runs that overlap each count all of it.",
+            "Module energy of steady phases. Overlapping runs each count all of it.",
             (
                 Query(
                     f"increase(tegra_inference_energy_joules_total{{{RUN}}}[1h])",
@@ -161,19 +162,18 @@ ENERGY = Row(
         Panel(
             "timeseries",
             "Load in the run",
-            "Means over the last good run: GPU, memory bandwidth, and the DLA by the source that "
-            "says so.",
+            "Means over the last good run: GPU, memory bandwidth, and the DLA by source.",
             (
                 Query(last_run("gpu_utilization_ratio"), f"GPU: {HERE}"),
                 Query(
                     last_run("emc_utilization_ratio"),
                     f"EMC: {HERE}",
-                    "hidden from an ordinary user",
+                    "tegrastats prints it only for root",
                 ),
                 Query(
                     last_run("dla_busy_ratio"),
                     "DLA {{core}} ({{source}}): {{workload}}, {{instance}}",
-                    "a load of the DLA is not known on most boards",
+                    "most boards report no DLA load",
                 ),
             ),
             unit="percentunit",
@@ -193,7 +193,7 @@ ENERGY = Row(
 DASHBOARD = Dashboard(
     uid="tegrascope-workload",
     title="tegrascope: workload",
-    description="One workload's latency, energy and doubts, inference by inference and run by run.",
+    description="Latency, energy and quality flags of one workload, per inference and per run.",
     variables=(JOB, DEVICES, WORKLOADS),
     bands=run_bands(RUN),
     rows=(LAST_RUN, LATENCY, ENERGY, RUNS),

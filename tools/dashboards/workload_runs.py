@@ -1,10 +1,10 @@
-"""Workload, further down: runs by outcome, doubts about them, placement and settings."""
+"""Workload, further down: runs by outcome, quality flags, placement and settings."""
 
 from .parts import GREEN, GREY, ORANGE, Column, Panel, Query, Row, Step, Word
 from .queries import HERE, RUN, SEL, by_workload, rate
 
 RUNS = Row(
-    "Runs and doubts",
+    "Runs and quality flags",
     (
         Panel(
             "timeseries",
@@ -22,7 +22,7 @@ RUNS = Row(
         ),
         Panel(
             "timeseries",
-            "Failures in a row",
+            "Consecutive failures",
             "Runs that failed or timed out since the last good one.",
             (Query(f"tegra_inference_consecutive_failures{{{RUN}}}", HERE),),
             low=0,
@@ -38,8 +38,8 @@ RUNS = Row(
         Panel(
             "timeline",
             "Quality flags",
-            "What stands against the last good run's figures, for as long as it was the last; see "
-            "measurement.md for each flag.",
+            "Flags of the last good run, for as long as it was the last. measurement.md "
+            "describes each flag.",
             (
                 Query(
                     f"tegra_inference_quality_flag{{{RUN}}}",
@@ -51,12 +51,12 @@ RUNS = Row(
         Panel(
             "table",
             "Where layers run",
-            "By the build's own words. A subgraph of the DLA is one layer; reformat only moves "
-            "data, on the GPU.",
+            "As the build reports it. A subgraph of the DLA counts as one layer. Reformat only "
+            "moves data on the GPU.",
             tuple(
                 Query(
                     by_workload(f'tegra_inference_layers{{{RUN},placement="{place}"}}'),
-                    empty="only TensorRT says where layers run",
+                    empty="only TensorRT reports where layers run",
                 )
                 for place in ("dla", "gpu", "reformat")
             ),
@@ -70,8 +70,8 @@ RUNS = Row(
         ),
         Panel(
             "timeseries",
-            "Inferences a second",
-            "Completed in steady phases, between scrapes.",
+            "Inferences per second",
+            "Inferences completed in steady phases, between scrapes.",
             (Query(rate("tegra_inferences_total", RUN), HERE),),
             unit="cps",
             low=0,
@@ -79,8 +79,8 @@ RUNS = Row(
         Panel(
             "timeseries",
             "Lateness of scheduled starts",
-            "99th percentile of all workloads of a device in the last hour: start less the time "
-            "it was due.",
+            "99th percentile over all workloads of a device in the last hour: start time minus "
+            "due time.",
             (
                 Query(
                     "histogram_quantile(0.99, sum by (instance, le) ("
@@ -94,9 +94,9 @@ RUNS = Row(
         ),
         Panel(
             "timeseries",
-            "Runs that did not start",
-            "Of all workloads of a device in the last hour, by reason; their lane was busy, or "
-            "the time had gone by.",
+            "Skipped runs",
+            "All workloads of a device in the last hour, by reason: the device was busy, or the"
+            " time had passed.",
             (
                 Query(
                     f"increase(tegrascope_runs_skipped_total{{{SEL}}}[1h])",
@@ -109,8 +109,8 @@ RUNS = Row(
         Panel(
             "table",
             "Settings",
-            "What each workload is configured to run. Change one of these, and figures before "
-            "and after are of two things. A click opens its runs, as JSON.",
+            "Configuration of each workload. After a change of one of these, earlier and later "
+            "figures are not comparable. A click opens the runs as JSON.",
             (
                 Query(
                     "max by (instance, workload, device, model, backend, precision, batch) "
