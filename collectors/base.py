@@ -1,9 +1,12 @@
-"""What every source shares: the clock, the stamp, and the two small protocols."""
+"""What every collector shares: the clock, the stamp, atomic writes and the two protocols."""
 
+import os
+import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -65,6 +68,28 @@ class Stamped(Generic[T_co]):
 def stamp(clock: Clock, value: T) -> Stamped[T]:
     """Stamp a value with the present time."""
     return Stamped(clock.monotonic_ns(), clock.wall_ns(), value)
+
+
+def write_atomic(path: Path, content: bytes | memoryview, mode: int = 0o666) -> None:
+    """Write a file that is there whole or not at all, even if the power fails.
+
+    Raises:
+        OSError: It cannot be written; nothing is left behind.
+    """
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with open(part, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 class LineSource(Protocol):

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import stat
 import time
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ from pydantic import NonNegativeInt, ValidationError
 from ...parsers.errors import Mendable
 from ...parsers.inference.placement import Built
 from ...parsers.records import Record
+from ..base import write_atomic
 from ..models.files import external_files, sha256_of
 
 # Raised whenever what is built from the same parts changes, so that old engines are not used.
@@ -167,8 +167,8 @@ class EngineCache:
             log=_worth_keeping(log),
             inspector=inspector,
         )
-        write_whole(self.plan_path(key), plan)
-        write_whole(self.directory / f"{key}.json", sidecar.model_dump_json(indent=1).encode())
+        write_atomic(self.plan_path(key), plan)
+        write_atomic(self.directory / f"{key}.json", sidecar.model_dump_json(indent=1).encode())
 
     def set_aside(self, key: str) -> None:
         """Keep an engine that does not load for whoever wants to know why, under another name."""
@@ -231,24 +231,6 @@ class EngineCache:
         except BlockingIOError:
             return False
         return True
-
-
-def write_whole(path: Path, content: bytes | memoryview) -> None:
-    """Write a file that is there whole or not at all, even if the power fails."""
-    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with part.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _read_sidecar(path: Path) -> Sidecar | None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ...parsers.errors import BackendUnavailable, Mendable
 from ...parsers.inference.placement import LayerAnswer, LayerAnswers
-from ..children.tied import DRIVER, ask_child
+from ..children.start import DRIVER, ask_child, python_child
 from .tensorrt_build import Builder
 from .tensorrt_network import BuildSpec, Prepared, logger_of
 from .tensorrt_probe import MODULE, import_tensorrt, symbols_of
@@ -37,7 +37,7 @@ def ask(
     Returns:
         What the builder says, or why it says nothing; never an exception.
     """
-    command = [sys.executable, "-m", __spec__.name, str(model), "--module", module]
+    command = [*python_child(__spec__.name), str(model), "--module", module]
     if precision is not None:
         command += ["--precision", precision]
     for name, lengths in shapes.items():

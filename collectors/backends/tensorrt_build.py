@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...parsers.errors import BackendUnavailable, Mendable
-from .engine_cache import write_whole
+from ..base import write_atomic
 from .inputs import input_shape
 from .tensorrt_network import (
     HALF,
@@ -57,7 +57,7 @@ class TimingCache:
         if cache is None or self._path is None:
             return
         try:
-            write_whole(self._path, bytes(cache.serialize()))
+            write_atomic(self._path, bytes(cache.serialize()))
         except OSError as error:
             self._lines.take("INFO", f"the timing cache could not be written ({error})")
 

@@ -18,7 +18,7 @@ from pydantic import NonNegativeInt
 
 from ...parsers.errors import BackendUnavailable
 from ...parsers.records import Record
-from ..children.tied import DRIVER, ask_child
+from ..children.start import DRIVER, ask_child, python_child
 from .cuda_runtime import load_cuda
 
 MODULE = "tensorrt"
@@ -137,7 +137,7 @@ def probe(module: str = MODULE, seconds: float = _SECONDS) -> Capabilities:
     Returns:
         What it found, or why it found nothing; never an exception.
     """
-    command = [sys.executable, "-m", __spec__.name, "--module", module]
+    command = python_child(__spec__.name, "--module", module)
     found = ask_child(command, Capabilities, module, "what it can do", seconds)
     if isinstance(found, Capabilities):
         return found

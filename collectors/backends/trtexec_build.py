@@ -26,7 +26,7 @@ from ...parsers.inference.trtexec import (
 from ...parsers.onnx.inputs import ModelFacts, read_model
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import Quiet
-from ..children.tied import start_tied
+from ..children.start import start_tied
 from ..models.files import BUILTIN_PREFIX
 from .engine_cache import machine_parts, model_digest
 from .inputs import input_shape

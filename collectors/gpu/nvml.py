@@ -1,7 +1,6 @@
 """Samples of a desktop or server GPU, as the NVML reader prints them."""
 
 import re
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,8 +10,9 @@ from ...parsers.errors import ParseError
 from ...parsers.nvml.lines import GpuFacts, GpuSample, parse_nvml_line
 from ...parsers.records import Sample
 from ..base import SYSTEM_CLOCK, Clock, LineSource, Stamped
+from ..children.start import python_child
 from ..lines.collector import About, LineCollector, Opening, SourceSettings
-from ..lines.program import ProcessSource
+from ..lines.program import BACKOFF_SECONDS, ProcessSource
 
 # A driver that nothing keeps awake wakes with the first call, and takes its time.
 _SILENCE_SECONDS = 20.0
@@ -20,18 +20,21 @@ _DRIVER = ("proc/driver/nvidia/version", "dev/nvidiactl")
 _GPU = re.compile(r"[0-9]+|(GPU|MIG)-[0-9A-Fa-f-]+", re.ASCII)
 
 
-def nvml_command(interval_seconds: float, gpu: int | str = 0) -> list[str]:
+def nvml_command(interval_seconds: float, gpu: int | str = 0) -> tuple[str, ...]:
     """Return the arguments that start the reader, by the interpreter that runs this.
 
-    >>> nvml_command(0.103, "GPU-7c1b")[1:]
-    ['-m', 'tegrascope.collectors.gpu.reader', '--gpu', 'GPU-7c1b', '--interval', '0.103']
+    >>> nvml_command(0.103, "GPU-7c1b")[-4:]
+    ('--gpu', 'GPU-7c1b', '--interval', '0.103')
     """
-    reader = [sys.executable, "-m", "tegrascope.collectors.gpu.reader"]
-    return [*reader, "--gpu", str(gpu), "--interval", f"{interval_seconds:g}"]
+    interval = f"{interval_seconds:g}"
+    return python_child(f"{__package__}.reader", "--gpu", str(gpu), "--interval", interval)
 
 
 def nvml_source(
-    interval_seconds: float, gpu: int | str = 0, clock: Clock = SYSTEM_CLOCK
+    interval_seconds: float,
+    gpu: int | str = 0,
+    clock: Clock = SYSTEM_CLOCK,
+    backoff_seconds: tuple[float, float] = BACKOFF_SECONDS,
 ) -> ProcessSource:
     """Return the reader, kept alive."""
     return ProcessSource(
@@ -39,6 +42,7 @@ def nvml_source(
         interval_seconds=interval_seconds,
         name="nvml",
         clock=clock,
+        backoff_seconds=backoff_seconds,
         silence_seconds=max(5 * interval_seconds, _SILENCE_SECONDS),
     )
 

@@ -9,6 +9,9 @@ from ...parsers.errors import Mendable
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import LineChild, Quiet
 
+# First and longest pause before a start.
+BACKOFF_SECONDS = (0.5, 30.0)
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -49,7 +52,7 @@ class ProcessSource:
         name: str = "tegrastats",
         env: Mapping[str, str] | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        backoff_seconds: tuple[float, float] = (0.5, 30.0),
+        backoff_seconds: tuple[float, float] = BACKOFF_SECONDS,
         steady_seconds: float = 30.0,
         silence_seconds: float | None = None,
     ) -> None:

@@ -13,7 +13,7 @@ from ...parsers.errors import Mendable
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.pipe import READ_SIZE, LineBuffer, Waker
 from ..children.process import LineChild, Quiet
-from .program import Peer, ProcessSource
+from .program import BACKOFF_SECONDS, Peer, ProcessSource
 
 # systemd accepts at once; who does not within this is as good as not there.
 CONNECT_SECONDS = 2.0
@@ -132,7 +132,7 @@ class SocketLines(ProcessSource):
         name: str,
         silence_seconds: float,
         clock: Clock = SYSTEM_CLOCK,
-        backoff_seconds: tuple[float, float] = (0.5, 30.0),
+        backoff_seconds: tuple[float, float] = BACKOFF_SECONDS,
     ) -> None:
         """Prepare; nothing is connected before ``lines``.
 
@@ -238,7 +238,7 @@ class SocketSource(ProcessSource):
         socket_interval_seconds: float,
         interval_seconds: float,
         clock: Clock = SYSTEM_CLOCK,
-        backoff_seconds: tuple[float, float] = (0.5, 30.0),
+        backoff_seconds: tuple[float, float] = BACKOFF_SECONDS,
         steady_seconds: float = 30.0,
         silence_seconds: float | None = None,
     ) -> None:

@@ -11,12 +11,12 @@ Source:
 import argparse
 import fcntl
 import math
-import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..base import write_atomic
 from .files import BUILTIN_MODELS, GENERATOR_VERSION, MISSING_PACKAGE, SEED, builtin_path
 
 try:
@@ -242,12 +242,7 @@ def ensure_model(name: str, directory: Path, seed: int = SEED) -> Path:
     with path.with_suffix(".lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.is_file():
-            part = path.with_suffix(".part")
-            with part.open("wb") as file:
-                file.write(make_model(name, seed).SerializeToString(deterministic=True))
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
+            write_atomic(path, make_model(name, seed).SerializeToString(deterministic=True))
     return path
 
 

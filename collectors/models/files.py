@@ -3,12 +3,12 @@
 import hashlib
 import mmap
 import subprocess
-import sys
 from functools import lru_cache
 from pathlib import Path
 
 from ...parsers.errors import BackendUnavailable, Mendable
 from ...parsers.onnx.tensors import external_locations
+from ..children.start import python_child
 
 BUILTIN_PREFIX = "builtin:"
 BUILTIN_MODELS = ("mobilenet", "mobilenetv2", "resnet50", "resnet50-fp16")
@@ -58,7 +58,7 @@ def find_model(model: str, directory: Path) -> Path:
 
 def _generate(name: str, directory: Path) -> None:
     """Generate in a child process, so that its memory is not counted as that of inference."""
-    command = [sys.executable, "-m", f"{__package__}.builtin", name, str(directory)]
+    command = python_child(f"{__package__}.builtin", name, str(directory))
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )

@@ -15,7 +15,7 @@ from ...parsers.errors import Mendable
 from ...parsers.onnx.graph import LONGEST_VALUES, SUBGRAPH, Attribute, Graph, Node, Shape, Tensor
 from ...parsers.onnx.tensors import slim
 from ...parsers.records import Record
-from ..children.tied import ask_child
+from ..children.start import ask_child, python_child
 from .files import external_files
 from .onnx_order import OrderError, put_in_order
 
@@ -56,7 +56,7 @@ def read_graph_apart(
         Mendable: As ``read_graph``; or the child crashed, or took too long.
     """
     given = json.dumps(dict(shapes or {}))
-    command = [python, "-m", __spec__.name, str(path), given]
+    command = [python, *python_child(__spec__.name, str(path), given)[1:]]
     answer = ask_child(command, _Answer, "onnx", f"to read {path}", seconds)
     if isinstance(answer, Mendable):
         raise Mendable(answer.what, "export the model again, or give other shapes")

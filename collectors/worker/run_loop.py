@@ -1,6 +1,7 @@
 """One order becomes the events of one run; the back-end of the last order stays loaded."""
 
 import gc
+import io
 import json
 import sys
 import traceback
@@ -16,8 +17,8 @@ from ...parsers.inference.events import Ending, Finished, Loaded, Order, Phase, 
 from ...parsers.records import Record
 from ..backends.base import Backend, Inferring, Profiled, SelfTimed
 from ..backends.nvtx_ranges import Ranges
-from ..base import SYSTEM_CLOCK, Clock
-from ..children.tied import find_executable
+from ..base import SYSTEM_CLOCK, Clock, write_atomic
+from ..children.start import find_executable
 from ..models.files import find_model, sha256_of
 from .steady import Steady, quiet_collector
 
@@ -290,10 +291,9 @@ def _write_outputs(backend: Inferring, path: Path) -> None:
     import numpy
 
     backend.infer()
-    part = path.with_suffix(".part")
-    with part.open("wb") as file:
-        numpy.savez(file, *(output for _, output in sorted(backend.outputs().items())))
-    part.replace(path)
+    content = io.BytesIO()
+    numpy.savez(content, *(output for _, output in sorted(backend.outputs().items())))
+    write_atomic(path, content.getbuffer())
 
 
 def _write_profile(backend: Backend, path: Path) -> None:
@@ -302,9 +302,7 @@ def _write_profile(backend: Backend, path: Path) -> None:
         raise Mendable("this back-end cannot tell the time of a layer", "leave the profile out")
     layers = backend.profile(_PROFILED_INFERENCES)
     told = {"inferences": _PROFILED_INFERENCES, "layers_ns": dict(layers)}
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(told, indent=1), encoding="utf-8")
-    part.replace(path)
+    write_atomic(path, json.dumps(told, indent=1).encode())
 
 
 def is_settled(medians: Sequence[float]) -> bool:

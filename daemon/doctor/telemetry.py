@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from ...collectors.board.boards import RailRule, find_rail_rule
 from ...collectors.board.machine import Machine
-from ...collectors.gpu.nvml import NvmlSettings
+from ...collectors.gpu.nvml import NvmlSettings, nvml_command
 from ...collectors.lines.collector import TegrastatsSettings, tegrastats_command
 from ...parsers.errors import ParseError
 from ...parsers.records import Sample
@@ -204,15 +204,8 @@ def judge_rails(sample: Sample, configured: RailRule | None) -> Finding:
 
 
 def _check_nvml(patient: Patient, gpu: str) -> Finding:
-    import sys
-
-    told = patient.machine.run(
-        (
-            *(sys.executable, "-m", "tegrascope.collectors.gpu.reader"),
-            *("--gpu", gpu, "--interval", "0.1", "--samples", "1"),
-        ),
-        _NVML_SECONDS,
-    )
+    command = (*nvml_command(0.1, gpu), "--samples", "1")
+    told = patient.machine.run(command, _NVML_SECONDS)
     if told.status == 0 and told.out.strip():
         return Finding(check="telemetry", level="good", said=f"NVML tells of GPU {gpu}")
     return Finding(

@@ -4,7 +4,6 @@ A driver that hangs or crashes takes down the worker. The next run starts anothe
 """
 
 import logging
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from ...collectors.base import SYSTEM_CLOCK, Clock, Stamped
 from ...collectors.children.process import LineChild, Quiet
+from ...collectors.children.start import python_child
 from ...collectors.worker.child import process_arguments
 from ...parsers.errors import ParseError
 from ...parsers.inference.events import (
@@ -28,7 +28,7 @@ from ..measure.run_report import Outcome
 
 _LOG = logging.getLogger(__name__)
 _START_SECONDS = 60.0
-WORKER = (sys.executable, "-m", "tegrascope.collectors.worker.child")
+WORKER = python_child("tegrascope.collectors.worker.child")
 
 
 @dataclass(frozen=True)

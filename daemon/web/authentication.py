@@ -21,7 +21,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ...collectors.base import Clock
+from ...collectors.base import Clock, write_atomic
 from ...parsers.errors import Mendable
 from ..settings.config import split_listen
 from ..settings.file import ConfigError
@@ -41,7 +41,7 @@ def read_token(path: Path) -> str:
     try:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write_token(path)
+            write_atomic(path, f"{secrets.token_urlsafe(32)}\n".encode(), mode=0o600)
         token = path.read_text(encoding="ascii").strip()
     except OSError as error:
         raise Mendable(f"{path}: {error.strerror}", "name a writable --state-dir") from None
@@ -50,23 +50,6 @@ def read_token(path: Path) -> str:
     if not token:  # every request would carry it
         raise Mendable(f"{path}: holds no token", f"rm {path}, and another one is made")
     return token
-
-
-def _write_token(path: Path) -> None:
-    """Write a new secret whole or not at all, also when the disk is full or the power fails."""
-    half = path.with_name(f"{path.name}.half")
-    try:
-        half.unlink(missing_ok=True)
-        half.touch(mode=0o600)
-        with half.open("w", encoding="ascii") as file:
-            file.write(secrets.token_urlsafe(32) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        half.replace(path)
-    except OSError:
-        with suppress(OSError):
-            half.unlink(missing_ok=True)
-        raise
 
 
 def carries_token(headers: Mapping[str, str], token: str) -> bool:

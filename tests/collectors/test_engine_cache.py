@@ -14,8 +14,8 @@ from tegrascope.collectors.backends.engine_cache import (
     engine_key,
     machine_parts,
     model_digest,
-    write_whole,
 )
+from tegrascope.collectors.base import write_atomic
 from tegrascope.collectors.models.files import external_files
 from tegrascope.parsers.errors import Mendable
 from tegrascope.parsers.inference.placement import Built
@@ -104,14 +104,14 @@ def test_an_engine_under_another_name_is_none(cache):
 def test_nothing_half_written_is_left(tmp_path, monkeypatch):
     """A write that fails leaves the old file, and no part of the new one."""
     path = tmp_path / "x.plan"
-    write_whole(path, b"old")
+    write_atomic(path, b"old")
 
     def fail(_: int) -> None:
         raise OSError("no space left")
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="no space"):
-        write_whole(path, b"new")
+        write_atomic(path, b"new")
     assert [file.name for file in tmp_path.iterdir()] == ["x.plan"]
     assert path.read_bytes() == b"old"
 

@@ -1,7 +1,4 @@
-"""What a child process finds out and prints as one JSON object; it may die of the question.
-
-A driver or a library that hangs or crashes takes down the child, and that is an answer too.
-"""
+"""How children are started: our own Python, programs that end with us, and questions."""
 
 import os
 import shutil
@@ -17,6 +14,17 @@ from ...parsers.errors import BackendUnavailable, Mendable
 from ...parsers.records import Record
 from .process import LineChild
 
+# ``-m`` puts the current directory in front of the path of imports, where a file may have the name
+# of a module of ours or of the standard library. ``sys`` and ``os`` are loaded by then.
+_OUR_PYTHON = """\
+import sys, os
+own = [os.path.abspath(entry) for entry in sys.path if entry]
+sys.path[:] = dict.fromkeys(own + sys.argv.pop(1).splitlines())
+import runpy
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+"""
+_PACKAGE = Path(__file__).absolute().parents[2]
+
 # A program may run for minutes, and the worker be killed meanwhile: Linux is asked to end the
 # child with it (PR_SET_PDEATHSIG, SIGKILL), which a process can only ask for itself.
 _GOES_WITH_US = (
@@ -26,6 +34,19 @@ _GOES_WITH_US = (
     "    sys.exit(1)\n"
     "os.execv(sys.argv[2], sys.argv[2:])\n"
 )
+
+
+def python_child(module: str, *arguments: str) -> tuple[str, ...]:
+    """Return the command that runs a module of ours as a child.
+
+    The child has its own path of imports and ours as absolute entries, without the current
+    directory.
+    """
+    entries = (str(Path(entry).absolute()) for entry in sys.path if entry)
+    path = [entry for entry in dict.fromkeys(entries) if entry != str(Path.cwd())]
+    if _PACKAGE.name == "tegrascope" and str(_PACKAGE.parent) not in path:
+        path.append(str(_PACKAGE.parent))  # run from where it lies, without an installation
+    return (sys.executable, "-c", _OUR_PYTHON, "\n".join(path), module, *arguments)
 
 
 def start_tied(argv: Sequence[str], env: Mapping[str, str] | None = None) -> LineChild:

@@ -1,0 +1,54 @@
+"""How children are started."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tegrascope.collectors.base import write_atomic
+from tegrascope.collectors.children.start import python_child
+
+TRAP = "import os; os.write(2, b'trapped'); os._exit(66)\n"
+
+
+@pytest.fixture
+def trapped(tmp_path, monkeypatch):
+    """Stand in a directory full of modules named like those that our children import."""
+    for name in ("runpy", "json", "argparse", "pydantic", "ctypes", "signal", "tegrascope"):
+        (tmp_path / f"{name}.py").write_text(TRAP)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("trapped")
+@pytest.mark.parametrize(
+    "module", ["worker.child", "gpu.reader", "backends.tensorrt_probe", "backends.layer_answers"]
+)
+def test_our_children_never_import_from_the_current_directory(module):
+    done = subprocess.run(
+        python_child(f"tegrascope.collectors.{module}", "--help"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"python -m tegrascope.collectors.{module}" in done.stdout
+
+
+def test_current_directory_is_left_out_of_the_path(trapped, monkeypatch):
+    monkeypatch.syspath_prepend(trapped)
+    monkeypatch.setattr(sys, "path", ["", *sys.path, "relative"])
+    path = python_child("json.tool")[3].splitlines()
+    assert str(trapped) not in path
+    assert path[-1] == str(trapped / "relative")
+
+
+def test_file_is_written_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "secret"
+    write_atomic(target, b"one", mode=0o600)
+    write_atomic(target, b"two", mode=0o600)
+    assert target.read_bytes() == b"two"
+    assert target.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(OSError, match="directory"):
+        write_atomic(tmp_path, b"three")
+    assert list(tmp_path.iterdir()) == [target]
