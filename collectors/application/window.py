@@ -15,8 +15,7 @@ from typing import ParamSpec, TypeVar
 
 from ...parsers.errors import Mendable
 from .client import ApiClient
-from .marks import STAGES, MarkBuffer
-from .reporter import BUSY_SECONDS, RETRY_SECONDS, Reporter
+from .reporter import BUSY_SECONDS, RETRY_SECONDS, STAGES, MarkBuffer, Reporter
 
 _STOP_SECONDS = 5.0
 

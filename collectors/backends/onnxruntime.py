@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...parsers.errors import BackendUnavailable
 from ...parsers.inference.events import Order
-from .base import Inferring
-from .inputs import input_shape, make_input
+from .base import Inferring, input_shape, make_input
 
 if TYPE_CHECKING:
     import numpy

@@ -11,9 +11,8 @@ from ...parsers.inference.events import Order, StageName
 from ...parsers.inference.placement import Built, group_dla_rows, layer_types, placement_of
 from ..models.files import BUILTIN_PREFIX
 from .base import BUILD_SETTINGS, Inferring
-from .cuda_runtime import Cuda, load_cuda
+from .cuda_runtime import Cuda, is_watched, load_cuda
 from .engine_cache import EngineCache, engine_key, machine_parts, model_digest
-from .nvtx_ranges import is_watched
 from .tensorrt_build import Builder, no_dla
 from .tensorrt_network import BuildSpec, Plan, logger_of, reason_in
 from .tensorrt_probe import MODULE, Capabilities, capabilities, import_tensorrt

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from ...parsers.errors import BackendUnavailable, Mendable
 from ..base import write_atomic
-from .inputs import input_shape
+from .base import input_shape
 from .tensorrt_network import (
     HALF,
     BuildSpec,

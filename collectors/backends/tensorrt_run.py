@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...parsers.errors import Mendable
 from ...parsers.inference.events import StageName
+from .base import input_shape, make_input
 from .cuda_runtime import Cuda, handle_of
-from .inputs import input_shape, make_input
 
 if TYPE_CHECKING:
     import numpy

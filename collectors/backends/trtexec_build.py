@@ -28,8 +28,8 @@ from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import Quiet
 from ..children.start import start_tied
 from ..models.files import BUILTIN_PREFIX
+from .base import input_shape
 from .engine_cache import machine_parts, model_digest
-from .inputs import input_shape
 
 DEFAULT_PROGRAM = "/usr/src/tensorrt/bin/trtexec"
 _LINES_AT_MOST = 4000

@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from ...parsers.dla.trace import OWN_PREFIX, parse_trace_line
 from ...parsers.errors import Mendable, ParseError
-from ..children.pipe import READ_SIZE, LineBuffer
+from ..children.process import READ_SIZE, LineBuffer
 from .tasks import DlaTasks
 
 INSTANCE = "tegrascope"

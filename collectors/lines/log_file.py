@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ...parsers.errors import Mendable
-from ..children.pipe import LONGEST_LINE
+from ..children.process import LONGEST_LINE
 
 
 def read_lines(path: Path | None) -> Iterator[str]:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from ...parsers.errors import Mendable
 from ..base import SYSTEM_CLOCK, Clock, Stamped
-from ..children.pipe import READ_SIZE, LineBuffer, Waker
-from ..children.process import LineChild, Quiet
+from ..children.process import READ_SIZE, LineBuffer, LineChild, Quiet, Waker
 from .program import BACKOFF_SECONDS, Peer, ProcessSource
 
 # systemd accepts at once; who does not within this is as good as not there.

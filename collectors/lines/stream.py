@@ -12,7 +12,7 @@ from pydantic import Field
 
 from ...parsers.errors import Mendable
 from ..base import SYSTEM_CLOCK, Clock, Stamped
-from ..children.pipe import READ_SIZE, LineBuffer, Waker
+from ..children.process import READ_SIZE, LineBuffer, Waker
 from .collector import Opening, SourceSettings, TegrastatsCollector
 
 REOPEN_SECONDS = 1.0

@@ -10,8 +10,7 @@ from datetime import datetime
 from ...parsers.records import Core, Dla, Emc, Engine, Gpu, Rail, Ram, Sample, Swap
 from ..board.boards import find_rail_rule
 from .load import LoadBoard
-from .models import BoardModel, lane_kind
-from .physics import Physics
+from .physics import BoardModel, Physics, lane_kind
 
 _MEBI, _MEGA = 1024**2, 1_000_000
 _BUS_MILLIVOLTS = 8  # step of the INA3221's voltage

@@ -13,7 +13,7 @@ from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..lines.collector import Opening, SourceSettings, TegrastatsCollector
 from .board import SimulatedBoard
 from .load import LoadBoard, LoadChange
-from .models import board_model
+from .physics import board_model
 
 READ_SECONDS = (0.006, 0.022)
 

@@ -16,7 +16,7 @@ from ...parsers.errors import BackendUnavailable, DeviceLostError, Mendable
 from ...parsers.inference.events import Ending, Finished, Loaded, Order, Phase, PhaseName
 from ...parsers.records import Record
 from ..backends.base import Backend, Inferring, Profiled, SelfTimed
-from ..backends.nvtx_ranges import Ranges
+from ..backends.cuda_runtime import Ranges
 from ..base import SYSTEM_CLOCK, Clock, write_atomic
 from ..children.start import find_executable
 from ..models.files import find_model, sha256_of

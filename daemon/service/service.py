@@ -11,8 +11,7 @@ from pathlib import Path
 
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.board.facts import read_power_mode
-from ...collectors.board.readers import clocks_locked
-from ...collectors.board.thermal import read_trips
+from ...collectors.board.readers import clocks_locked, read_trips
 from ...collectors.lines.collector import LineCollector
 from ...collectors.simulator.load import LoadBoard
 from ...parsers.errors import Mendable

@@ -17,7 +17,7 @@ from pathlib import Path
 from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.collectors.simulator.board import SimulatedBoard
 from tegrascope.collectors.simulator.load import LoadBoard
-from tegrascope.collectors.simulator.models import board_model
+from tegrascope.collectors.simulator.physics import board_model
 from tegrascope.collectors.simulator.source import JumpClock
 from tegrascope.daemon.bench.contention import ContentionBench
 from tegrascope.daemon.bench.lanes import Flown

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.collectors.backends.base import Inferring, SelfTimed
-from tegrascope.collectors.backends.inputs import input_shape, make_input
+from tegrascope.collectors.backends.base import Inferring, SelfTimed, input_shape, make_input
 from tegrascope.collectors.backends.onnxruntime import OnnxRuntime
 from tegrascope.collectors.catalog import BACKENDS, make_backend
 from tegrascope.collectors.models.files import find_model

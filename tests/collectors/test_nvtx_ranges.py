@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tegrascope.collectors.backends.nvtx_ranges import Ranges, is_watched
+from tegrascope.collectors.backends.cuda_runtime import Ranges, is_watched
 
 WATCHED = {"NSYS_PROFILING_SESSION_ID": "7"}
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK, Stamped
-from tegrascope.collectors.children.pipe import LONGEST_LINE, LineBuffer
-from tegrascope.collectors.children.process import LineChild, Quiet
+from tegrascope.collectors.children.process import LONGEST_LINE, LineBuffer, LineChild, Quiet
 from tegrascope.collectors.lines.program import ProcessSource
 from tegrascope.parsers.errors import Mendable
 

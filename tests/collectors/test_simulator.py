@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.collectors.simulator.board import SimulatedBoard
 from tegrascope.collectors.simulator.load import LoadBoard, LoadChange, read_load_file
-from tegrascope.collectors.simulator.models import board_model, board_models
+from tegrascope.collectors.simulator.physics import board_model, board_models
 from tegrascope.collectors.simulator.source import JumpClock, SimulatorSource
 from tegrascope.parsers.errors import Mendable
 from tegrascope.parsers.records import Sample

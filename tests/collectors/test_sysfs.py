@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tegrascope.collectors.board.kernel_file import KernelFile, Reading, Scaled
+from tegrascope.collectors.board.readers import read_trips
 from tegrascope.collectors.board.sysfs import SysfsCompanion, main
-from tegrascope.collectors.board.thermal import read_trips
 from tegrascope.collectors.simulator.source import JumpClock
 from tests.fakes.board_tree import AGX_ORIN, HOST1X, set_powered, write_board
 

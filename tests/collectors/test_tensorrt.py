@@ -12,9 +12,8 @@ import onnx
 import pytest
 
 from tegrascope.collectors.backends import tensorrt as adapter
-from tegrascope.collectors.backends.base import Pipelined, Profiled
+from tegrascope.collectors.backends.base import Pipelined, Profiled, make_input
 from tegrascope.collectors.backends.engine_cache import EngineCache
-from tegrascope.collectors.backends.inputs import make_input
 from tegrascope.collectors.backends.tensorrt_probe import look
 from tegrascope.parsers.errors import BackendUnavailable, DeviceLostError, Mendable
 from tegrascope.parsers.inference.events import Order

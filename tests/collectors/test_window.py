@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import tegrascope
-from tegrascope.collectors.application.marks import TIMES_AT_MOST, MarkBuffer
+from tegrascope.collectors.application.reporter import TIMES_AT_MOST, MarkBuffer
 from tegrascope.collectors.application.window import Window
 from tegrascope.daemon.session.windows import TIMES_AT_MOST as TAKEN_AT_MOST
 from tegrascope.daemon.session.windows import Begin, End, read_mark

@@ -13,7 +13,7 @@ from tegrascope import __version__
 from tegrascope.collectors.lines.collector import TegrastatsCollector
 from tegrascope.collectors.simulator.board import SimulatedBoard
 from tegrascope.collectors.simulator.load import LoadBoard
-from tegrascope.collectors.simulator.models import board_model
+from tegrascope.collectors.simulator.physics import board_model
 from tegrascope.collectors.simulator.source import READ_SECONDS, SimulatorSource
 from tegrascope.daemon.export.snapshot import Snapshot
 from tegrascope.daemon.export.state import Ledger

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from tegrascope.collectors.simulator.models import board_model
+from tegrascope.collectors.simulator.physics import board_model
 from tegrascope.daemon.measure.run_report import Device
 from tegrascope.daemon.settings.config import Workload
 
