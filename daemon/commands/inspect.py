@@ -1,68 +1,10 @@
-"""Arguments of ``tegrascope inspect``."""
+"""``tegrascope inspect``: arguments and run."""
 
 import argparse
 import re
 from pathlib import Path
 
-from ...collectors.models.files import find_model
-from ...collectors.models.onnx_graph import read_graph_apart
-from ...parsers.errors import Mendable
-from ...parsers.onnx.graph import Graph
-from ..inspect.judge import inspect_graph
-from ..inspect.records import Inspection
-from ..inspect.rules import choose_rules
-from ..terminal.output import CHECK_SAYS_NO, GOOD, standard_output
 from .common import Commands, add_command, add_state_dir
-
-
-def inspect(arguments: argparse.Namespace) -> int:
-    """Print where each node of a model would run; return 3 unless all of it fits the DLA."""
-    rules, reason = choose_rules(arguments.tensorrt)
-    path = find_model(arguments.model, arguments.state_dir / "models")
-    graph = read_graph_apart(path, dict(arguments.shape))
-    inspection = inspect_graph(
-        graph, rules, model=arguments.model, reason=reason, precision=arguments.precision
-    )
-    inspection = _check(arguments, path, graph, inspection)
-    if arguments.svg is not None:
-        _draw(arguments.svg, graph, inspection)
-    if arguments.json:
-        print(inspection.model_dump_json(exclude_none=True), file=standard_output())
-    else:
-        from ..inspect.report import print_inspection
-
-        print_inspection(inspection, shows_all=arguments.all)
-    is_refuted = any(check.is_refuted for check in inspection.checks)
-    return GOOD if inspection.is_ready and not is_refuted else CHECK_SAYS_NO
-
-
-def _check(
-    arguments: argparse.Namespace, model: Path, graph: Graph, inspection: Inspection
-) -> Inspection:
-    """Compare an inspection with the builder or an engine, as the arguments say."""
-    if not arguments.verify and arguments.against is None:
-        return inspection
-    from ..inspect.checks import ask_builder, look_at_engine
-
-    checks = []
-    if arguments.verify:
-        checks.append(ask_builder(graph, inspection, model, dict(arguments.shape)))
-    if arguments.against is not None:
-        evidence = (arguments.against, arguments.state_dir)
-        checks.append(look_at_engine(graph, inspection, model, *evidence))
-    return inspection.model_copy(update={"checks": tuple(checks)})
-
-
-def _draw(path: Path, graph: Graph, inspection: Inspection) -> None:
-    from ..inspect.picture import picture
-
-    try:
-        path.write_text(picture(graph, inspection), encoding="utf-8")
-    except OSError as error:
-        raise Mendable(
-            f"{path}: {error.strerror or error}", "name a writable file with --svg"
-        ) from None
-
 
 _SHAPE = re.compile(r"(?P<name>.+):(?P<lengths>[1-9]\d*(?:x[1-9]\d*)*)", re.ASCII)
 
@@ -97,7 +39,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--tensorrt",
         metavar="VERSION",
-        help="release whose rules apply: 8.5, 8.6, 10.3, 11.4 (default: installed, else 10.3)",
+        help="release whose rules apply: 8.5, 8.6, 10.3, 11.4 (default: as installed, else 10.3)",
     )
     parser.add_argument(
         "--precision",
@@ -131,5 +73,44 @@ def add(commands: Commands) -> None:
         "--json", action="store_true", help="print one JSON object; see docs/inspect.md"
     )
     add_state_dir(parser, "where built-in models are cached")
+    parser.set_defaults(command=run)
 
-    parser.set_defaults(command=inspect)
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print where each node of a model would run; return 3 unless all of it fits the DLA."""
+    from ...collectors.models.files import find_model
+    from ...collectors.models.onnx_graph import read_graph_apart
+    from ..inspect.judge import inspect_graph
+    from ..inspect.rules import choose_rules
+    from ..terminal.output import CHECK_SAYS_NO, GOOD, standard_output
+
+    shapes = dict(arguments.shape)
+    rules, reason = choose_rules(arguments.tensorrt)
+    path = find_model(arguments.model, arguments.state_dir / "models")
+    graph = read_graph_apart(path, shapes)
+    found = inspect_graph(
+        graph, rules, model=arguments.model, reason=reason, precision=arguments.precision
+    )
+    checks = []
+    if arguments.verify:
+        from ..inspect.checks import ask_builder
+
+        checks.append(ask_builder(graph, found, path, shapes))
+    if arguments.against is not None:
+        from ..inspect.checks import look_at_engine
+
+        checks.append(look_at_engine(graph, found, path, arguments.against, arguments.state_dir))
+    if checks:
+        found = found.model_copy(update={"checks": tuple(checks)})
+    if arguments.svg is not None:
+        from ..inspect.picture import write_picture
+
+        write_picture(arguments.svg, graph, found)
+    if arguments.json:
+        print(found.model_dump_json(exclude_none=True), file=standard_output())
+    else:
+        from ..inspect.report import print_inspection
+
+        print_inspection(found, shows_all=arguments.all)
+    is_refuted = any(check.is_refuted for check in found.checks)
+    return GOOD if found.is_ready and not is_refuted else CHECK_SAYS_NO

@@ -13,7 +13,7 @@ from itertools import pairwise
 Point = tuple[float, float]
 Edge = tuple[int, int, Hashable]
 
-_SWEEPS = 12
+_ORDER_SWEEPS, _PLACE_SWEEPS = 12, 24
 # More long edges to one box than this share a lane.
 _BUNDLED = 6
 # How hard an edge pulls its ends under each other: between two boxes, at one box, and along a lane,
@@ -121,7 +121,7 @@ def _chains(rows: list[int], edges: Sequence[Edge]) -> list[list[int]]:
 def _put_in_order(levels: list[list[int]], rows: list[int], near: list[list[int]]) -> None:
     """Sort each row by the mean place of its neighbours, downwards and upwards in turn."""
     at = [0] * len(rows)
-    for sweep in range(_SWEEPS):
+    for sweep in range(_ORDER_SWEEPS):
         step = 1 if sweep % 2 == 0 else -1
         for level in levels[::step]:
             for place, one in enumerate(level):
@@ -154,7 +154,10 @@ def _places(
         rows.append((level, offsets))
         for one, offset in zip(level, offsets, strict=False):
             places[one] = offset
-    for sweep in range(_SWEEPS):
+    # Rows keep together: a picture is at most half a full row wider than its longest row.
+    limit = max((offsets[-1] for _, offsets in rows), default=0.0)
+    limit = max(limit, min(2 * limit, spacing.boxes * spacing.box / 2))
+    for sweep in range(_PLACE_SWEEPS):
         for level, offsets in rows if sweep % 2 == 0 else reversed(rows):
             wanted = []
             for one in level:
@@ -164,7 +167,7 @@ def _places(
                 ] or [(1.0, places[one])]
                 weight = sum(pull for pull, _ in pulls)
                 wanted.append((sum(pull * place for pull, place in pulls) / weight, weight))
-            most = spacing.widest - spacing.box - offsets[-1]
+            most = limit - offsets[-1]
             for one, place in zip(level, _kept_apart(wanted, offsets, most), strict=True):
                 places[one] = place
     return places, widths

@@ -1,29 +1,30 @@
-"""The command: its statuses, its table, its JSON."""
+"""The command ``tegrascope inspect``: its statuses, its table, its JSON, its picture."""
 
+import io
 import json
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import onnx
 import pytest
+from pydantic import BaseModel
 
-from tegrascope.collectors.models.onnx_graph import read_graph
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.inspect.records import SCHEMA_VERSION, Inspection
+from tegrascope.daemon.inspect.report import print_inspection
 from tegrascope.daemon.inspect.rules import choose_rules
 
-from .made import model, node, one
+from .conftest import FAMILIES
+from .made import inspected, model, node, one
+from .reports import GOLDENS, golden_of, report_of
 
 X = {"x": (1, 16, 8, 8)}
 
 
 @pytest.fixture
-def run(tmp_path, capsys, monkeypatch):
-    """Run ``tegrascope inspect`` on a model; returns status, output and errors.
-
-    The model is read in this process: the child that does it otherwise takes its time to start.
-    """
-    monkeypatch.setattr("tegrascope.daemon.commands.inspect.read_graph_apart", read_graph)
+def run(tmp_path, capsys):
+    """Run ``tegrascope inspect`` on a model; returns status, output and errors."""
 
     def call(made, *arguments):
         path = tmp_path / "made.onnx"
@@ -35,36 +36,23 @@ def run(tmp_path, capsys, monkeypatch):
     return call
 
 
-def test_ready_is_0_and_not_ready_is_3(run):
-    """A check says yes or no by its status."""
-    assert run(one("Relu"), "--device", "dla")[0] == 0
-    assert run(one("Erf"))[0] == 3
+@pytest.fixture
+def table(tmp_path):
+    """Return what the command would print of a model."""
+
+    def call(made, *, shows_all=False, line="10.3"):
+        stream = io.StringIO()
+        found = inspected(made, tmp_path, line=line)
+        print_inspection(found, shows_all=shows_all, stream=stream)
+        return stream.getvalue()
+
+    return call
 
 
-def test_the_table_says_what_helps(run):
-    """Each broken rule is a row with its hint; like nodes share one."""
-    nodes = [node("Erf", "x", "a", "gelu1"), node("Erf", "a", "y", "gelu2")]
-    status, out, _ = run(model(nodes, X), "--tensorrt", "8.6")
-    assert status == 3
-    words = " ".join(out.split())
-    for said in ("nothing on the DLA", "2 Erf", "gelu1, gelu2", "unary.operation", "it comes from"):
-        assert said in words
-    assert "rules of TensorRT 8.6: asked for" in words
-
-
-def test_every_node_is_shown_when_asked_for(run):
-    """``--all`` has a line a node, on the DLA or not."""
-    nodes = [node("Relu", "x", "a", "fits"), node("Erf", "a", "y", "does_not")]
-    assert "fits" not in run(model(nodes, X))[1].split("predicted")[0]
-    words = run(model(nodes, X), "--all")[1]
-    assert re.search(r"0\s+fits\s+Relu\s+activation\s+dla\s+loadable 0", words)
-    assert re.search(r"1\s+does_not\s+Erf\s+unary\s+gpu\s+island 0", words)
-
-
-def test_json_is_the_record(run):
-    """For programs: the record of the documentation, with its version."""
-    status, out, _ = run(one("Relu", ("n", 8, 4, 4)), "--json", "--shape", "x:2x8x4x4")
-    assert status == 0
+def test_a_ready_model_ends_with_0_and_its_record(run):
+    shape = ("--json", "--shape", "x:2x8x4x4", "--device", "dla")
+    status, out, err = run(one("Relu", ("n", 8, 4, 4)), *shape)
+    assert (status, err) == (0, "")
     document = json.loads(out)
     assert document["schema_version"] == SCHEMA_VERSION
     inspection = Inspection.model_validate(document)
@@ -72,53 +60,73 @@ def test_json_is_the_record(run):
     assert inspection.nodes[0].loadable == 0
 
 
-def test_names_that_are_markup_are_printed_as_they_are(run):
-    """A node may be called anything."""
-    status, out, _ = run(model([node("Erf", "x", "y", "[bold]x[/]")], X))
-    assert status == 3
-    assert "[bold]x[/]" in out
-
-
-def test_names_give_a_terminal_no_orders(run):
-    """A model from anywhere may hold escape sequences; they are spelled out, in the table too."""
-    nodes = [node("Erf", "x", "y", "red\x1b[31m\x00")]
-    status, out, _ = run(model(nodes, X), "--all")
-    assert status == 3
-    assert "\x1b" not in out and "\x00" not in out
-    assert "red\\x1b[31m\\x00" in out
+def test_a_model_that_is_not_ready_ends_with_3_and_its_table(run, tmp_path):
+    path = tmp_path / "m.svg"
+    status, out, err = run(one("Erf"), "--tensorrt", "8.6", "--svg", str(path))
+    assert (status, err) == (3, "")
+    assert "made.onnx · fp16 · nothing on the DLA" in out
+    assert "rules of TensorRT 8.6: asked for" in out
+    classes = [one.get("class") for one in ElementTree.parse(path).iter() if one.get("rx") == "4"]
+    assert classes == ["gpu"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "ended", "said"),
+    ("arguments", "status", "message"),
     [
         (("--tensorrt", "10.13"), 2, "there is no TensorRT 10.13 with a DLA"),
         (("--shape", "image:1x3"), 1, "no input is named 'image'"),
+        (("--svg", "/nowhere/m.svg"), 1, "No such file or directory: name a writable file"),
     ],
 )
-def test_what_is_wrong_is_one_line(arguments, ended, said, run):
-    """A wrong order is told in one line, with what to do."""
-    status, out, err = run(one("Relu"), *arguments)
-    assert (status, out) == (ended, "")
-    assert said in err
+def test_an_error_is_one_line(arguments, status, message, run):
+    found, out, err = run(one("Relu"), *arguments)
+    assert (found, out) == (status, "")
+    assert message in err
     assert err.count("\n") == 1
 
 
-def test_a_shape_that_is_none_is_usage(run):
-    """What cannot be read as a shape is told with its form."""
+def test_an_invalid_shape_is_a_usage_error(run):
     with pytest.raises(SystemExit) as ended:
         run(one("Relu"), "--shape", "x:1x0")
     assert ended.value.code == 2
 
 
-def test_a_model_that_is_not_there_is_one_line(capsys, tmp_path):
-    """A path that leads nowhere, and a directory, are told."""
+def test_a_missing_model_is_one_line(capsys, tmp_path):
     for path in (tmp_path / "none.onnx", tmp_path):
         assert main(["inspect", str(path), "--state-dir", str(tmp_path)]) == 1
         assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_the_release_is_the_machines_own_where_it_has_a_dla():
-    """What is asked for, else what is installed, else what most boards have; always with why."""
+def test_like_nodes_share_a_row_with_the_rule_and_the_remedy(table):
+    nodes = [node("Erf", "x", "a", "gelu1"), node("Erf", "a", "y", "gelu2")]
+    words = " ".join(table(model(nodes, X), line="8.6").split())
+    for part in ("nothing on the DLA", "2 Erf", "gelu1, gelu2", "unary.operation", "comes from"):
+        assert part in words
+
+
+def test_every_node_has_a_line_on_request(table):
+    nodes = [node("Relu", "x", "a", "fits"), node("Erf", "a", "y", "does_not")]
+    assert "fits" not in table(model(nodes, X)).split("predicted")[0]
+    words = table(model(nodes, X), shows_all=True)
+    assert re.search(r"0\s+fits\s+Relu\s+activation\s+dla\s+loadable 0", words)
+    assert re.search(r"1\s+does_not\s+Erf\s+unary\s+gpu\s+island 0", words)
+
+
+def test_costs_are_printed_for_the_model_and_for_each_node(table):
+    words = " ".join(table(one("Erf"), shows_all=True).split())
+    assert "16.4 kFLOP (a multiply-add is two), 65.5 kB in fp16 without fusion" in words
+    assert re.search(r"target Erf unary gpu island 0 16\.4 kFLOP 65\.5 kB 0\.25", words)
+
+
+def test_names_are_printed_as_they_are_and_control_characters_escaped(table):
+    out = table(model([node("Erf", "x", "y", "[bold]x[/]")], X))
+    assert "[bold]x[/]" in out
+    out = table(model([node("Erf", "x", "y", "red\x1b[31m\x00")], X), shows_all=True)
+    assert "\x1b" not in out and "\x00" not in out
+    assert "red\\x1b[31m\\x00" in out
+
+
+def test_the_installed_release_is_used_if_it_has_a_dla():
     rules, why = choose_rules("8.6.1", installed="10.3.0")
     assert (rules.line.name, why) == ("8.6", "asked for")
     rules, why = choose_rules(None, installed="8.5.2.2")
@@ -129,21 +137,26 @@ def test_the_release_is_the_machines_own_where_it_has_a_dla():
     assert "--tensorrt names another" in why
 
 
-def fields_of(kind, seen):
-    for name, field in kind.model_fields.items():
-        yield name
-        for inner in re.findall(r"records\.(\w+)", str(field.annotation)):
-            if inner not in seen:
-                seen.add(inner)
-                module = __import__(kind.__module__, fromlist=[inner])
-                if hasattr(getattr(module, inner, None), "model_fields"):
-                    yield from fields_of(getattr(module, inner), seen)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_reads_as_reviewed(graphs, name):
+    assert report_of(name, graphs[name]) == golden_of(name).read_text(encoding="utf-8")
+
+
+def test_every_golden_has_a_family():
+    wanted = {golden_of(name).name for name in FAMILIES}
+    assert {path.name for path in GOLDENS.iterdir()} == wanted
+
+
+def keys_of(schema):
+    """Yield the name of every property in a JSON schema."""
+    for record in (schema, *schema.get("$defs", {}).values()):
+        yield from record.get("properties", {})
 
 
 def test_every_key_is_documented():
-    """The page names each key of the JSON, so that nobody has to read the source."""
     page = (Path(__file__).parents[2] / "docs/inspect.md").read_text(encoding="utf-8")
-    names = set(fields_of(Inspection, set()))
+    kind: type[BaseModel] = Inspection
+    names = set(keys_of(kind.model_json_schema()))
     assert {"findings", "waste_ratio", "depthwise", "message", "first"} <= names
     for name in names:
         assert f"`{name}`" in page, name

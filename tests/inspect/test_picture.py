@@ -1,7 +1,5 @@
 """The picture of an inspection: boxes in rows, valid XML, colours with words."""
 
-import json
-import re
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations
@@ -210,7 +208,7 @@ def test_a_colour_says_the_placement_and_a_title_the_rule():
     assert "GPU, island 0\nbreaks: the axis is that of the channels (softmax.axis)" in titles[2]
     assert "found axis -1\nremedy: transpose <before>" in titles[2]
     assert "into the layer before it" in titles[3]
-    assert "while the engine is built" in titles[4]
+    assert titles[4].endswith("\nconstant")
 
 
 def test_every_colour_has_a_style_by_day_and_by_night():
@@ -265,48 +263,3 @@ def test_a_whole_model_is_drawn(graphs, name):
     first = next(title for _, title in boxes if title.startswith("Conv"))
     assert "FLOP, " in first
     assert "FLOP/B" in first
-
-
-@pytest.fixture
-def inspect(tmp_path, capsys):
-    """Run ``tegrascope inspect`` on a model of one node; returns status, output and errors."""
-    onnx = pytest.importorskip("onnx")
-    from tegrascope.daemon.cli import main
-    from tests.inspect.made import one
-
-    path = tmp_path / "m.onnx"
-    onnx.save(one("Erf"), path)
-
-    def call(*arguments):
-        status = main(["inspect", str(path), "--state-dir", str(tmp_path), *arguments])
-        said = capsys.readouterr()
-        return status, said.out, said.err
-
-    return call
-
-
-def test_the_command_draws(inspect, tmp_path):
-    """The picture comes beside the table or the JSON, and changes no status."""
-    path = tmp_path / "m.svg"
-    status, out, err = inspect("--svg", str(path), "--json")
-    assert (status, out.startswith("{"), err) == (3, True, "")
-    colours = [colour for colour, _ in boxes_of(ElementTree.fromstring(path.read_text()))]
-    assert colours == ["edge", "gpu", "edge"]
-
-
-def test_a_picture_that_cannot_be_written_is_one_line(inspect, tmp_path):
-    """It names the file and the option."""
-    status, out, err = inspect("--svg", str(tmp_path / "nowhere" / "m.svg"))
-    assert (status, out) == (1, "")
-    assert "m.svg: No such file or directory: name a writable file with --svg" in err
-    assert err.count("\n") == 1
-
-
-def test_costs_are_printed(inspect):
-    """In the table with their convention, by node where each is shown; in the JSON as numbers."""
-    words = " ".join(inspect("--all")[1].split())
-    assert "16.4 kFLOP (a multiply-add is two), 65.5 kB in fp16 without fusion" in words
-    assert re.search(r"target Erf unary gpu island 0 16\.4 kFLOP 65\.5 kB 0\.25", words)
-    costs = json.loads(inspect("--json")[1])["costs"]
-    assert costs["total"]["flops"] == 16 * 32 * 32
-    assert costs["islands"][0]["moved_bytes"] == 2 * 2 * 16 * 32 * 32
