@@ -1,1 +1,1 @@
-"""Model files: find, generate and load ONNX models. What a back-end builds of them is not here."""
+"""Find, generate and load ONNX models. Building engines from them is not here."""

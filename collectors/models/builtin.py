@@ -86,7 +86,7 @@ class GraphBuilder:
         """Add a convolution with its batch normalisation folded in, padded to keep the size.
 
         Args:
-            name: Of the node.
+            name: Name of the node.
             source: Its input.
             shape: Channels in, channels out, and the side of the kernel.
             stride: Both ways.
@@ -235,7 +235,7 @@ def ensure_model(name: str, directory: Path, seed: int = SEED) -> Path:
     Args:
         name: One of ``BUILTIN_MODELS``.
         directory: The cache; created if it does not exist.
-        seed: Of the weights; one seed gives one file on every machine.
+        seed: One seed gives one file on every machine.
     """
     path = builtin_path(name, directory, seed)
     directory.mkdir(parents=True, exist_ok=True)

@@ -33,10 +33,10 @@ def find_model(model: str, directory: Path) -> Path:
 
     Args:
         model: A path, or ``builtin:NAME``.
-        directory: Where built-in models are cached.
+        directory: The cache of built-in models.
 
     Raises:
-        Mendable: There is no such model, or it could not be generated.
+        Mendable: The model does not exist, or could not be generated.
         BackendUnavailable: The package that generates models is not installed.
     """
     if not model.startswith(BUILTIN_PREFIX):

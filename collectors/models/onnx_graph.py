@@ -73,7 +73,7 @@ def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
         shapes: Input to the length of each dimension, for inputs with open dimensions.
 
     Raises:
-        Mendable: There is no such file, it is not an ONNX model, files with its weights are
+        Mendable: The file does not exist, it is not an ONNX model, files with its weights are
             missing, or a shape does not fit.
     """
     model = _load(path)

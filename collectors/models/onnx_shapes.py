@@ -57,7 +57,7 @@ def fix_inputs(model: "onnx.ModelProto", shapes: Mapping[str, tuple[int, ...]]) 
     """Replace open dimensions by numbers, also those of the same name in other inputs.
 
     Raises:
-        ShapeError: There is no such input, or it has other dimensions.
+        ShapeError: The input does not exist, or has other dimensions.
     """
     weights = {one.name for one in model.graph.initializer}
     inputs = {one.name: one for one in model.graph.input if one.name not in weights}

@@ -51,7 +51,7 @@ def look_at_engine(
     """Compare a prediction with the placement of an engine; ``name`` as for ``find_evidence``.
 
     Raises:
-        Mendable: There is no such engine.
+        Mendable: The engine does not exist.
     """
     evidence = find_evidence(name, state_dir)
     source = evidence.source
@@ -246,10 +246,10 @@ def find_evidence(name: str, state_dir: Path) -> Evidence:
 
     Args:
         name: A file, the beginning of an engine's key, or an unambiguous part of a run's id.
-        state_dir: Where engines and runs are stored.
+        state_dir: Directory of engines and runs.
 
     Raises:
-        Mendable: There is no such thing, or it contains no placement on a DLA.
+        Mendable: It does not exist, or contains no placement on a DLA.
     """
     if Path(name).is_file():
         return _in_file(Path(name))

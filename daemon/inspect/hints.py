@@ -1,4 +1,4 @@
-"""What a model needs before it fits the DLA well: its types, and the channels of convolutions."""
+"""Hints that make a model fit the DLA: its types, and the channels of convolutions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal

@@ -32,7 +32,7 @@ def inspect_graph(
 
     Args:
         graph: The model.
-        rules: Of the TensorRT that would build it.
+        rules: Rules of the TensorRT that would build it.
         model: Its name in the result.
         reason: Why these rules.
         precision: The precision to build for, FP32 counted as converted to it. By default INT8 for

@@ -22,12 +22,7 @@ _NEIGHBOURS = {"Slice": "slice", "Split": "slice", "Concat": "concatenation"}
 
 @dataclass(frozen=True)
 class BuildTarget:
-    """What a model is built for.
-
-    Attributes:
-        precision: Of the layers.
-        is_converted: Whether FP32 in the model counts as converted to it.
-    """
+    """Precision of the layers, and whether FP32 in the model counts as converted to it."""
 
     precision: Precision
     is_converted: bool = False

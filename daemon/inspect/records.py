@@ -25,7 +25,7 @@ class RuleFinding(Record):
     Attributes:
         rule: Its identifier, for example ``convolution.kernel``.
         requirement: The rule in words.
-        found: What the node has instead.
+        found: The node's values.
         hint: A known remedy, or None.
         page: Title of NVIDIA's page with the rule.
         is_open: True if the rule could not be evaluated; otherwise it is broken.
@@ -44,7 +44,7 @@ class JudgedNode(Record):
     """A node and its placement.
 
     Attributes:
-        index: Of the node in the model.
+        index: Place of the node in the model.
         op: Operator, with its domain unless that is ONNX's own.
         layer: Kind of TensorRT layer, for example ``convolution``; None if unknown.
         reason: Why the node is constant or folded.
@@ -83,7 +83,7 @@ class Part(Record):
 
 
 class TypeReadiness(Record):
-    """What the types of a model require at one precision.
+    """Requirements of a model's types at one precision.
 
     Attributes:
         verdict: ``ready``: as it is; ``flag``: a flag of the builder converts it;
@@ -223,7 +223,7 @@ class EvidenceCheck(Record):
         kind: ``builder``: TensorRT's answers before it builds; ``engine``: a built engine.
         source: The evidence, in words.
         problem: Why nothing could be compared, or None.
-        remedy: What to do about the problem.
+        remedy: Remedy of the problem.
         compared: Nodes that both the prediction and the evidence place.
         agreed: How many of these have the predicted placement.
         answered: Nodes that the rules leave unknown and the evidence places.

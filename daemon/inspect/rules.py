@@ -106,7 +106,7 @@ class Rule(_Ranged):
 
 
 class Operator(Record):
-    """What TensorRT makes of an ONNX operator.
+    """The TensorRT layer of an ONNX operator.
 
     Attributes:
         layer: Kind of layer; None if the DLA never runs it.

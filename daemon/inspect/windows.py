@@ -59,10 +59,10 @@ def buffer_banks(
     It needs banks for the weights of one kernel and for the rows that the kernel covers.
 
     Args:
-        channels: Of the input, all groups together.
+        channels: Input channels, all groups together.
         kernel: Height and width.
-        dilation: Vertical.
-        width: Of the image, in pixels.
+        dilation: Vertical dilation.
+        width: Width of the image in pixels.
         bytes_each: 1 for INT8, 2 for FP16.
 
     Source:

@@ -1,1 +1,1 @@
-"""ONNX files: bytes to records, without the onnx package. What a DLA accepts is not here."""
+"""Parse ONNX files to records, without the onnx package. The rules of the DLA are not here."""

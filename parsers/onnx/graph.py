@@ -1,5 +1,6 @@
-"""A model as a graph: nodes, tensors with types and shapes, and what small constants hold."""
+"""A model as a graph: nodes, tensors with types and shapes, and values of small constants."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cached_property
@@ -8,41 +9,25 @@ from pydantic import NonNegativeInt
 
 from ..records import Record
 
-# Length of a dimension: a number, the name that the model gives it, or nothing known.
+# Length of a dimension: a number, the model's name for it, or None if unknown.
 Dimension = int | str | None
 Shape = tuple[Dimension, ...]
 Number = int | float | bool
-# What is longer than this is no shape and no limit: its values are not read.
+# A longer tensor is neither a shape nor a limit: its values are not read.
 LONGEST_VALUES = 256
 
-# A subgraph (of ``If``, ``Loop`` …) is only told by this word.
+# Stands for a subgraph (of ``If``, ``Loop`` …), which is not read.
 SUBGRAPH = "<subgraph>"
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 
 _BITS: Mapping[str, int] = {
-    "bfloat16": 16,
-    "bool": 8,
+    **dict.fromkeys(("float4e2m1", "int4", "uint4"), 4),
+    **dict.fromkeys(("bool", "int8", "uint8", "float8e4m3fn", "float8e4m3fnuz"), 8),
+    **dict.fromkeys(("float8e5m2", "float8e5m2fnuz", "float8e8m0"), 8),
+    **dict.fromkeys(("bfloat16", "float16", "int16", "uint16"), 16),
+    **dict.fromkeys(("float32", "int32", "uint32"), 32),
+    **dict.fromkeys(("complex64", "float64", "int64", "uint64"), 64),
     "complex128": 128,
-    "complex64": 64,
-    "float16": 16,
-    "float32": 32,
-    "float4e2m1": 4,
-    "float64": 64,
-    "float8e4m3fn": 8,
-    "float8e4m3fnuz": 8,
-    "float8e5m2": 8,
-    "float8e5m2fnuz": 8,
-    "float8e8m0": 8,
-    "int16": 16,
-    "int32": 32,
-    "int4": 4,
-    "int64": 64,
-    "int8": 8,
-    "uint16": 16,
-    "uint32": 32,
-    "uint4": 4,
-    "uint64": 64,
-    "uint8": 8,
 }
 
 
@@ -50,12 +35,11 @@ class Tensor(Record):
     """A tensor of a graph.
 
     Attributes:
-        name: Unique in the graph.
-        dtype: Element type, ``float32`` ``float16`` ``int8`` …; ``None`` where nothing tells it.
-        shape: Length of each dimension; ``None`` where not even their number is known.
-        is_constant: Whether it is the same at each inference: a weight, or made of such alone.
-        is_initializer: Whether the file holds it as a weight.
-        values: Its elements in order, of a small constant; ``None`` where they are not known.
+        dtype: Element type, ``float32`` ``float16`` ``int8`` …; None if unknown.
+        shape: Length of each dimension; None if even their number is unknown.
+        is_constant: Whether it is the same at each inference: a weight, or computed from weights.
+        is_initializer: Whether the file stores it as a weight.
+        values: Elements of a small constant, in order; None if unknown.
     """
 
     name: str
@@ -67,24 +51,19 @@ class Tensor(Record):
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the length of each dimension is a number."""
+        """Whether every dimension has a number."""
         return self.shape is not None and all(isinstance(one, int) for one in self.shape)
 
     @property
     def elements(self) -> int | None:
-        """How many elements it has; ``None`` where a dimension is open."""
-        if self.shape is None:
+        """Number of elements; None if a dimension is open."""
+        if self.shape is None or not self.is_fixed:
             return None
-        count = 1
-        for length in self.shape:
-            if not isinstance(length, int):
-                return None
-            count *= length
-        return count
+        return math.prod(length for length in self.shape if isinstance(length, int))
 
     @property
     def size_bytes(self) -> int | None:
-        """What it takes in its own type, packed; ``None`` where that is not known."""
+        """Size in its own type, packed; None if unknown."""
         elements, bits = self.elements, _BITS.get(self.dtype or "")
         return None if elements is None or bits is None else (elements * bits + 7) // 8
 
@@ -94,13 +73,11 @@ class Node(Record):
 
     Attributes:
         index: Its place in the model's list.
-        name: As the model calls it; made of its operator and index where it has none.
-        op: ``Conv`` …
+        name: Its name in the model, or one of operator and index.
         domain: Empty for ONNX's own operators.
-        inputs: Names of tensors; an empty one is left out.
-        outputs: The same.
-        attributes: Numbers, words and tuples of such; a subgraph is only told by a word, and a
-            tensor is left out.
+        inputs: Names of tensors; an empty name is an omitted input.
+        outputs: Names of tensors; an empty name is an omitted output.
+        attributes: Numbers, text and tuples of both; tensors are omitted.
     """
 
     index: NonNegativeInt
@@ -143,15 +120,11 @@ class Graph(Record):
     """A model.
 
     Attributes:
-        name: Of the graph.
-        producer: What exported it, with its version.
-        ir_version: Of the file.
+        producer: Name and version of the exporter.
         opsets: Domain to version; ONNX's own domain is empty.
-        inputs: Names of the tensors it is given, weights left out.
-        outputs: Names of the tensors it returns.
-        nodes: In an order in which each comes after those it needs.
-        tensors: Name to tensor.
-        notes: What could not be found out, a line each.
+        inputs: Names of input tensors, without weights.
+        nodes: In an order in which each follows those it reads from.
+        notes: Remarks on the reading, one line each.
     """
 
     name: str = ""
@@ -165,17 +138,17 @@ class Graph(Record):
     notes: tuple[str, ...] = ()
 
     def tensor(self, name: str) -> Tensor:
-        """Return a tensor; one of which nothing is known for a name that nothing tells of."""
+        """Return a tensor; an unknown name gives a tensor without facts."""
         return self.tensors.get(name) or Tensor(name=name)
 
     def input(self, node: Node, position: int) -> Tensor | None:
-        """Return an input of a node; ``None`` where it is left out."""
+        """Return an input of a node, or None if it is omitted."""
         if position < len(node.inputs) and node.inputs[position]:
             return self.tensor(node.inputs[position])
         return None
 
     def output(self, node: Node, position: int = 0) -> Tensor | None:
-        """Return an output of a node; ``None`` where it is left out."""
+        """Return an output of a node, or None if it is omitted."""
         if position < len(node.outputs) and node.outputs[position]:
             return self.tensor(node.outputs[position])
         return None
