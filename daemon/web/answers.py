@@ -82,30 +82,29 @@ class Streamed(Response):
     def __init__(self, pieces: Generator[str, None, None], streams: asyncio.Semaphore) -> None:
         super().__init__()
         del self.headers["content-length"]
-        self._pieces = pieces
-        self._streams = streams
+        self.pieces = pieces
+        self.streams = streams
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         """Send the document as long as the client is there."""
         gone = asyncio.ensure_future(_until_gone(receive))
         try:
-            async with self._streams:
-                await self._send(send, gone)
+            async with self.streams:
+                body = await asyncio.to_thread(_take, self.pieces)
+                start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+                await send(start)
+                while body and not gone.done():
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+                    body = await asyncio.to_thread(_take, self.pieces)
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             gone.cancel()
             with contextlib.suppress(ValueError):  # a thread runs it, and closes it when it ends
-                self._pieces.close()
+                self.pieces.close()
 
-    async def _send(self, send: Send, gone: "asyncio.Future[None]") -> None:
-        piece = await self._piece()
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        while piece and not gone.done():
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-            piece = await self._piece()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _piece(self) -> bytes:
-        return await asyncio.to_thread(lambda: "".join(islice(self._pieces, 64)).encode())
+def _take(pieces: Iterator[str]) -> bytes:
+    return "".join(islice(pieces, 64)).encode()
 
 
 async def _until_gone(receive: Receive) -> None:
