@@ -5,8 +5,8 @@ from typing import Literal
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ...parsers.records import Record
-from ..bench.measured import Figure
 from ..measure.run_report import Device
+from ..results.records import Figure
 from .demand import Demand
 from .problem import Objective
 

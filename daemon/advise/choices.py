@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...parsers.errors import Mendable
-from ..bench.contention_rows import name_of
-from ..bench.measured import BenchFlag, Figure
-from ..bench.result import AcceleratorResult, BenchSettings, ModelResult
 from ..measure.quality import WITHHOLDING
 from ..measure.run_report import Device
+from ..results.bench_page import name_of
+from ..results.records import AcceleratorResult, BenchFlag, BenchSettings, Figure, ModelResult
 from .demand import Demand
 from .problem import Objective, Option, Task
 from .results import Source

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from ... import __version__
-from ..bench.measured import Figure
-from ..bench.words import percent, seconds
+from ..results.records import Figure
+from ..terminal.numbers import percent, seconds
 from .advice import Advice, PlacedModel, PlacementAdvice, Shortfall
 from .choices import Choices, choices_of
 from .demand import Demand

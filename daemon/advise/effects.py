@@ -4,9 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from math import hypot
 
-from ..bench.contention_result import Together
-from ..bench.contention_rows import name_of
-from ..bench.measured import Figure
+from ..results.bench_page import name_of
+from ..results.records import Figure, Together
 from .choices import Choice, Choices, Variant
 from .problem import Cell, Effect
 from .results import Source

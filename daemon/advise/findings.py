@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from ..bench.checks import check_all
-from ..bench.words import percent, seconds
 from ..measure.steadiness import CLOCK_RATIO
+from ..results.caveats import caveats_of
+from ..terminal.numbers import percent, seconds
 from .advice import Finding
 from .choices import Choice, Choices
 
@@ -63,14 +63,14 @@ def _reformats(one: Choice) -> str:
 
 
 def _checked(name: str, one: Choice) -> Iterator[Finding]:
-    for check in check_all([one.result]):
+    for check in caveats_of([one.result]):
         if check.name in _OF_CHECKS:
             yield Finding(
                 name=_OF_CHECKS[check.name],
                 model=name,
                 device=one.option.device,
                 sentence=check.sentence,
-                mend=check.mend,
+                mend=check.remedy,
             )
 
 

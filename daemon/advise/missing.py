@@ -6,7 +6,7 @@ from itertools import combinations
 from math import inf
 from shlex import quote
 
-from ..bench.words import digits, percent
+from ..terminal.numbers import digits, percent
 from .advice import NextMeasurement
 from .choices import CHOSEN_AMONG, Choices, Ruled
 from .effects import choice_at

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from math import hypot
 from typing import TypeAlias
 
-from ..bench.measured import Figure
 from ..measure.run_report import Device
+from ..results.records import Figure
 
 # An option of each task, by number.
 Placement: TypeAlias = tuple[int, ...]

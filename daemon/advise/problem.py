@@ -23,8 +23,8 @@ from itertools import combinations
 from math import prod
 from typing import Literal, TypeAlias
 
-from ..bench.measured import Figure
 from ..measure.run_report import Device
+from ..results.records import Figure
 from .outcome import Outcome, Placement, Term
 
 Objective = Literal["energy", "gpu"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ...parsers.errors import Mendable
-from ..bench.result import SCHEMA_VERSION, BenchResult
+from ..results.records import SCHEMA_VERSION, BenchResult
 
 _FILE = "result.json"
 # Rule 18: other than these alike, figures are of two different machines.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import hypot, inf, prod
 
-from ..bench.measured import Figure
+from ..results.records import Figure
 from .outcome import Outcome, Placement, gap
 from .problem import Cell, Problem
 

@@ -4,8 +4,9 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from ..bench.measured import Figure
-from ..bench.words import joules, percent, points, seconds, with_half
+from ..results.bench_page import with_half
+from ..results.records import Figure
+from ..terminal.numbers import joules, percent, points, seconds
 from .advice import Advice, PlacementAdvice
 
 if TYPE_CHECKING:

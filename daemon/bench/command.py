@@ -12,49 +12,47 @@ from pathlib import Path
 from ... import __version__
 from ...collectors.base import SYSTEM_CLOCK
 from ...parsers.errors import Mendable
+from ..results.caveats import caveats_of_machine
+from ..results.records import BenchResult, BenchSettings, Contention, ModelResult
 from ..session.process_signals import END, RELOAD, Signals
+from ..terminal.numbers import duration
 from ..terminal.output import CHECK_SAYS_NO, FAILED, GOOD, standard_output
-from .checks import check_machine
-from .contention_result import Contention
+from .look import Watcher
 from .nsys import find_nsys
-from .placements import foreseen
-from .plan import Plan
-from .progress import Bar, Lines
-from .result import BenchResult, BenchSettings, ModelResult
+from .plan import RoundPlan, foreseen
+from .progress import BarDisplay, LineDisplay
 from .run import Bench
 from .settings import Asked, read_settings
-from .stand import Stand
-from .watch import Watcher
-from .words import duration
+from .setup import Setup
 
 _BACKGROUND_SECONDS = 2.0
 _ELSEWHERE = "name a writable directory with -o"
 
 
 def bench(arguments: argparse.Namespace) -> int:
-    """Compare models across accelerators; the table on standard output, words on standard error."""
+    """Compare models across accelerators; print the table or the document, write the files."""
     asked = read_settings(arguments)
     directory = _directory(arguments.output)
     watcher = Watcher(find_nsys(), _made(directory).absolute()) if asked.settings.nsys else None
-    result, stand = _measure(asked, arguments.state_dir, watcher)
+    result, setup = _measure(asked, arguments.state_dir, watcher)
     was_measured = any(one.rounds for model in result.models for one in model.accelerators)
     if was_measured:
-        _write(result, stand, directory)
+        _write(result, setup, directory)
     if arguments.json:
         print(result.model_dump_json(exclude_none=True), file=standard_output())
     else:
-        from .table import print_result
+        from ..results.bench_page import print_result
 
         print_result(result)
     if result.is_partial:
-        print("interrupted: what was measured until then is there", file=sys.stderr)
+        print("interrupted: the result has what was measured until then", file=sys.stderr)
     if was_measured:
         print(f"written: {directory}/result.json and report.html", file=sys.stderr)
     return _status(result)
 
 
-def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[BenchResult, Stand]:
-    """Set the telemetry up, run every model, and take it down again, whatever happens."""
+def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[BenchResult, Setup]:
+    """Start the telemetry, run every model, and stop the telemetry, whatever happens."""
     signals = Signals()
     try:
         state_dir.mkdir(parents=True, exist_ok=True)
@@ -64,7 +62,7 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
         ) from None
     settings, clock = asked.settings, SYSTEM_CLOCK
     started_wall_ns = clock.wall_ns()
-    stand = Stand(
+    setup = Setup(
         asked.telemetry,
         state_dir,
         rule=asked.rule,
@@ -73,19 +71,21 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
     )
     models: list[ModelResult] = []
     contention: Contention | None = None
-    watched: AbstractContextManager[Lines] = Bar() if sys.stderr.isatty() else nullcontext(Lines())
-    with watched as teller:
-        run = Bench(settings, stand, teller, lane_cwd=state_dir, watcher=watcher)
-        # From a thread of its own: the handler interrupts the one that holds the lane's lock.
+    shown: AbstractContextManager[LineDisplay] = (
+        BarDisplay() if sys.stderr.isatty() else nullcontext(LineDisplay())
+    )
+    with shown as display:
+        run = Bench(settings, setup, display, worker_cwd=state_dir, watcher=watcher)
+        # From a thread of its own: the handler interrupts the one that holds the workers' lock.
         end = threading.Thread(target=run.cancel, daemon=True)
         signals.call((*END, *RELOAD), lambda: None if end.ident else end.start())
         try:
-            stand.start()
-            if stand.problem is not None:
-                teller.say(f"no telemetry: {stand.problem}")
+            setup.start()
+            if setup.problem is not None:
+                display.say(f"no telemetry: {setup.problem}")
             if settings.contention:
-                teller.say(_foretold(settings))
-            background = stand.background(min(_BACKGROUND_SECONDS, settings.duration_seconds))
+                display.say(_announcement(settings))
+            background = setup.background(min(_BACKGROUND_SECONDS, settings.duration_seconds))
             for model in settings.models:
                 if not run.was_cancelled:
                     models.append(run.run(model))
@@ -94,8 +94,8 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
         finally:
             signals.ignore()
             run.close()
-            stand.stop()
-    environment = stand.environment
+            setup.stop()
+    environment = setup.environment
     return (
         BenchResult(
             tegrascope=__version__,
@@ -106,18 +106,18 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
             settings=settings,
             environment=environment,
             background=background,
-            checks=check_machine(background, environment),
-            telemetry_problem=stand.problem,
+            checks=caveats_of_machine(background, environment),
+            telemetry_problem=setup.problem,
             models=tuple(models),
             contention=contention,
         ),
-        stand,
+        setup,
     )
 
 
-def _foretold(settings: BenchSettings) -> str:
-    """Say how much there is to measure together, before anything is: placements multiply."""
-    turns = Plan.of(settings.rounds).least
+def _announcement(settings: BenchSettings) -> str:
+    """Return how much there is to measure together: placements multiply."""
+    turns = RoundPlan.of(settings.rounds).least
     count, ways, seconds = foreseen(settings, turns)
     placements = "1 placement" if count == 1 else f"{count} placements"
     return (
@@ -127,9 +127,9 @@ def _foretold(settings: BenchSettings) -> str:
 
 
 def _directory(given: Path | None) -> Path:
-    """Return where results go, and see now, not after minutes of measuring, that they can.
+    """Return where results go, and check now, not after minutes of measuring, that it is writable.
 
-    One that was named is made at once; another only when there is something to put into it.
+    A directory that was named is made at once; another one only when there is a result.
     """
     if given is not None:
         return _made(given)
@@ -139,7 +139,7 @@ def _directory(given: Path | None) -> Path:
 
 
 def _made(directory: Path) -> Path:
-    """Return a directory that is there."""
+    """Return a directory after making it."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -147,12 +147,12 @@ def _made(directory: Path) -> Path:
     return directory
 
 
-def _write(result: BenchResult, stand: Stand, directory: Path) -> None:
-    from .report import report_page
+def _write(result: BenchResult, setup: Setup, directory: Path) -> None:
+    from ..results.bench_page import report_page
 
     files = {
         "result.json": result.model_dump_json(exclude_none=True, indent=1),
-        "report.html": report_page(result, stand.cut),
+        "report.html": report_page(result, setup.cut),
     }
     try:
         for name, text in files.items():
@@ -162,7 +162,7 @@ def _write(result: BenchResult, stand: Stand, directory: Path) -> None:
 
 
 def _status(result: BenchResult) -> int:
-    """Say how it went: 1 nothing was measured or not all, 3 what was asked for is not here."""
+    """Return 1 if nothing or not all was measured, 3 if a named accelerator is missing."""
     found = [one for model in result.models for one in model.accelerators]
     if result.is_partial:
         return FAILED

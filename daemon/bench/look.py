@@ -1,36 +1,37 @@
-"""The first look: each accelerator builds the model, and its answers are held against the CPU's."""
+"""The first run on each accelerator, which checks its outputs, and the last one under nsys."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..measure.run_report import Device, RunReport
+from ..results.records import BenchSettings, OutputCheck, Status
 from ..settings.config import Workload
-from .lanes import Lanes
-from .measured import Status
+from .nsys import REPORT_SECONDS, watched_worker
 from .outputs import check_outputs
-from .result import BenchSettings, OutputCheck
-from .workload import LOOK_SECONDS, REFERENCE, look, reference_of, workload_of
+from .settings import LOOK_SECONDS, REFERENCE, reference_of, single_inference, workload_of
+from .workers import Workers
 
-# Where the machine is to tell, these are tried, and the CPU where it has neither.
+# Without --on these are tried, and the CPU if the machine has neither.
 TRIED: tuple[Device, ...] = ("gpu", "dla0")
 LAST_RESORT: Device = "cpu"
 _REFERENCE = "reference"
+# Under nsys: enough to see a rhythm, and few enough for a report that opens at once.
+_WATCHED_INFERENCES = 200
+_WATCHED_WARM_UP_SECONDS = 0.5
 
 
 @dataclass
 class Look:
-    """What the first inference on an accelerator showed.
+    """A model on an accelerator, as the first inference showed it.
 
     Attributes:
-        workload: What a round of it is.
+        workload: What one round runs.
         report: Of that first run.
         status: Whether it can be measured; a round that fails changes it.
         reason: Why not.
-        outputs: Whether its answers are right.
-        nsys_report: Name of the report of the pass that Nsight Systems watched.
-        nsys_problem: Why there is none.
+        outputs: Whether its outputs are right.
     """
 
     workload: Workload
@@ -43,40 +44,40 @@ class Look:
 
 
 def look_at(
-    model: str, settings: BenchSettings, lanes: Lanes, say: Callable[[str], None]
+    model: str, settings: BenchSettings, workers: Workers, say: Callable[[str], None]
 ) -> dict[Device, Look]:
-    """Run one inference of a model on each accelerator, and check what it answers.
+    """Run one inference of a model on each accelerator, and check its outputs.
 
     Args:
         model: As given.
         settings: What is measured, and where.
-        lanes: The workers.
-        say: Is told what is done.
+        workers: Carry it out.
+        say: Called with a line per step.
 
     Returns:
-        Accelerator to what was seen, in the order asked for.
+        By accelerator, in the order asked for.
     """
     with tempfile.TemporaryDirectory(prefix="tegrascope-bench-") as name:
         directory = Path(name)
         reference = directory / "reference.npz"
-        say(f"{model}: reference answers by ONNX Runtime on the CPU")
-        made = lanes.fly(reference_of(settings, model), _REFERENCE, LOOK_SECONDS, reference)
-        # It has done its work, and would be in the way of those that are measured.
-        lanes.end(_REFERENCE)
-        why_none = None if made.status == "ok" else made.report.reason
+        say(f"{model}: reference outputs by ONNX Runtime on the CPU")
+        made = workers.run(reference_of(settings, model), _REFERENCE, LOOK_SECONDS, reference)
+        # Its worker would hold memory and cores that the measured ones need.
+        workers.end(_REFERENCE)
+        missing = None if made.status == "ok" else made.report.reason
 
         def look_on(device: Device) -> Look:
             workload = workload_of(settings, model, device)
             say(f"{model} on {device}: {workload.backend_in_force} loads or builds it")
             outputs = directory / f"{device}.npz"
-            flown = lanes.fly(look(workload), device, LOOK_SECONDS, outputs)
-            seen = Look(workload, flown.report, flown.status, flown.report.reason)
+            done = workers.run(single_inference(workload), device, LOOK_SECONDS, outputs)
+            seen = Look(workload, done.report, done.status, done.report.reason)
             if seen.status != "ok":
                 say(f"{model} on {device}: {seen.reason}")
-            elif why_none is not None:
-                seen.outputs = OutputCheck(verdict="unchecked", reason=why_none)
+            elif missing is not None:
+                seen.outputs = OutputCheck(verdict="unchecked", reason=missing)
             else:
-                seen.outputs = check_outputs(reference, outputs, flown.report.built)
+                seen.outputs = check_outputs(reference, outputs, done.report.built)
                 is_reference = workload.backend_in_force == REFERENCE and not settings.is_simulated
                 if is_reference and seen.outputs.verdict == "good":
                     seen.outputs = OutputCheck(verdict="reference")
@@ -86,3 +87,48 @@ def look_at(
         if settings.devices is None and all(one.status == "unavailable" for one in looks.values()):
             looks[LAST_RESORT] = look_on(LAST_RESORT)
         return looks
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """Runs each accelerator once more under Nsight Systems; no figure is taken from that run.
+
+    Attributes:
+        program: Path of nsys.
+        directory: Where its reports go.
+    """
+
+    program: str
+    directory: Path
+
+    def watch(self, looks: Mapping[Device, Look], workers: Workers) -> None:
+        """Run every accelerator that was measured once more, and note its report."""
+        for device, seen in looks.items():
+            if seen.status == "ok" and not workers.was_cancelled:
+                self._watch_one(device, seen, workers)
+
+    def _watch_one(self, device: Device, seen: Look, workers: Workers) -> None:
+        # The measured worker ends first: nsys has to start a process of its own.
+        workers.end(device)
+        report = self.directory / f"{seen.workload.name}.nsys-rep"
+        changes = {
+            "warm_up": _WATCHED_WARM_UP_SECONDS,
+            "baseline": 0.0,
+            "duration": None,
+            "count": _WATCHED_INFERENCES,
+        }
+        done = workers.run(
+            seen.workload.model_copy(update=changes),
+            device,
+            seen.workload.timeout_seconds + REPORT_SECONDS,
+            program=watched_worker(self.program, report),
+        )
+        workers.end(device, patience_seconds=REPORT_SECONDS)
+        if report.exists():
+            seen.nsys_report = report.name
+            return
+        raw = report.with_suffix(".qdstrm")
+        why = done.report.reason or "the run succeeded, and nsys gave no reason"
+        if raw.exists():
+            why = f"it left {raw.name}, so the importer of Nsight Systems is not installed here"
+        seen.nsys_problem = f"nsys wrote no {report.name}: {why}"

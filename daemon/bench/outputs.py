@@ -1,17 +1,17 @@
-"""Are an accelerator's answers right? Two files of outputs say, element by element."""
+"""Compares the outputs of an accelerator with those of the reference, element by element."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 from ...parsers.inference.placement import Built, Precision
-from .result import OutputCheck
+from ..results.records import OutputCheck
 
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-# Above this relative error an answer is wrong. On seeded random weights half precision is off by
+# Above this relative error outputs are wrong. On seeded random weights half precision is off by
 # 2 to 3 %, and single precision with TensorFloat-32 by some thousandths.
 LIMITS: dict[Precision, float] = {"fp32": 0.01, "fp16": 0.05, "int8": 0.2}
 _OF_LAYERS: tuple[tuple[str, Precision], ...] = (
@@ -21,12 +21,12 @@ _OF_LAYERS: tuple[tuple[str, Precision], ...] = (
     ("float16", "fp16"),
     ("bf16", "fp16"),
 )
-# So many numbers an input, and no more axes than the batch and them, are taken for classes.
+# Two axes, the second of at least this length, are taken for classes.
 _FEWEST_CLASSES = 10
 
 
 def precision_of(built: Built | None) -> Precision:
-    """Tell which precision's errors are to be expected: the lowest in which a layer was built."""
+    """Return the lowest precision in which a layer was built: it decides the expected error."""
     if built is None:
         return "fp32"
     names = [name.lower() for name in built.layer_types]
@@ -37,15 +37,15 @@ def precision_of(built: Built | None) -> Precision:
 
 
 def check_outputs(reference: Path, outputs: Path, built: Built | None) -> OutputCheck:
-    """Hold outputs against those of the reference.
+    """Compare outputs with those of the reference.
 
     Args:
-        reference: NumPy archive of ONNX Runtime's outputs, one array an output.
+        reference: NumPy archive of ONNX Runtime's outputs, one array per output.
         outputs: The accelerator's, in the same order.
         built: What the accelerator ran; it decides how large an error may be.
     """
     if not outputs.exists():
-        return OutputCheck(verdict="unchecked", reason="the back-end keeps its outputs to itself")
+        return OutputCheck(verdict="unchecked", reason="the back-end does not return its outputs")
     precision = precision_of(built)
     try:
         expected, given = _read(reference), _read(outputs)
@@ -68,13 +68,7 @@ def _read(path: Path) -> "list[NDArray[Any]]":
 def compare(
     expected: "list[NDArray[Any]]", given: "list[NDArray[Any]]", limit: float
 ) -> OutputCheck:
-    """Compare outputs with those of the reference, and name the worst.
-
-    Args:
-        expected: One array an output.
-        given: The same, of the accelerator.
-        limit: Relative error from which on they are wrong.
-    """
+    """Compare outputs, one array each, and report the worst; above ``limit`` they are wrong."""
     if [one.shape for one in expected] != [one.shape for one in given]:
         shapes = [" ".join(str(one.shape) for one in side) for side in (given, expected)]
         reason = f"its outputs have the shapes {shapes[0]}, the reference {shapes[1]}"

@@ -1,42 +1,44 @@
-"""Who is measured when: rounds in mirrored order, until they agree or the budget is spent."""
+"""In which order is measured: mirrored rounds of one model, and groups of several models."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations, product
 
-from ..measure.run_report import Device, RunReport
-from ..measure.steadiness import SLOPE_CELSIUS_PER_SECOND, STEADY_RATIO
+from ..measure.run_report import Device
+from ..results.contention import On
+from ..results.records import BenchSettings, Placed
 
-# Rounds that must agree, and times the rounds asked for after which that is given up.
-AGREEING_ROUNDS = 3
+# Times the rounds asked for, after which waiting for rounds that agree is given up.
 PATIENCE = 2
+# In addition to its phases a round takes an order, a reload from the cache, and the last sample.
+OVERHEAD_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class RoundPlan:
     """How many rounds each accelerator has.
 
     Attributes:
-        least: Rounds of each, an even number: each pass through the accelerators is followed
-            by one in the opposite order, so that none always goes first and a board that warms
-            steadily favours nobody.
-        most: Where the bench gives up waiting for rounds that agree.
+        least: Rounds of each, an even number: each pass through the accelerators is followed by
+            one in the opposite order, so that a board that warms steadily favours none of them.
+        most: Where the benchmark stops waiting for rounds that agree.
     """
 
     least: int
     most: int
 
     @classmethod
-    def of(cls, rounds: int) -> "Plan":
+    def of(cls, rounds: int) -> "RoundPlan":
         """Plan at least so many rounds.
 
-        >>> Plan.of(3)
-        Plan(least=4, most=8)
+        >>> RoundPlan.of(3)
+        RoundPlan(least=4, most=8)
         """
         least = rounds + rounds % 2
         return cls(least, PATIENCE * least)
 
     def goes_on(self, done: int, are_steady: bool) -> bool:
-        """Say whether another pass is due.
+        """Return whether another pass is due.
 
         Args:
             done: Passes that are over.
@@ -60,33 +62,51 @@ def passes(devices: Sequence[Device]) -> Iterator[tuple[Device, ...]]:
         yield forward[::-1]
 
 
-def agree(rounds: Sequence[RunReport]) -> bool:
-    """Tell whether the last rounds of an accelerator agree (rule 14, from round to round).
+def placements(runs_on: Mapping[str, Sequence[Device]]) -> Iterator[On]:
+    """Yield every way to run two or more models at once.
 
-    That is so where the rate and the median latency of the last three rounds lie within 5 %,
-    and no zone became hotter or cooler from the last round but one by 0.1 °C/s. Two rounds are
-    enough where there are only two; one agrees with nothing.
+    Args:
+        runs_on: Model to the accelerators on which it runs.
+
+    >>> [len(list(placements(dict.fromkeys("abc"[:n], ("gpu", "dla0"))))) for n in (2, 3)]
+    [4, 20]
     """
-    last = rounds[-AGREEING_ROUNDS:]
-    if len(last) < 2:
-        return False
-    rates = [one.throughput_per_second for one in last if one.throughput_per_second]
-    medians = [one.latency.p50_seconds for one in last if one.latency is not None]
-    for figures in (rates, medians):
-        if len(figures) < len(last) or max(figures) > STEADY_RATIO * min(figures):
-            return False
-    return _warming(last[-2], last[-1]) < SLOPE_CELSIUS_PER_SECOND
+    for size in range(2, len(runs_on) + 1):
+        for models in combinations(runs_on, size):
+            for devices in product(*(runs_on[model] for model in models)):
+                pairs = zip(models, devices, strict=True)
+                yield tuple(Placed(model=model, device=device) for model, device in pairs)
 
 
-def _warming(before: RunReport, after: RunReport) -> float:
-    """Return the steepest change of any zone's maximum between two rounds, in °C/s."""
-    if before.telemetry is None or after.telemetry is None:
-        return 0.0
-    seconds = (after.started_ns - before.started_ns) / 1e9
-    zones = before.telemetry.temperature.keys() & after.telemetry.temperature.keys()
-    changes = (
-        after.telemetry.temperature[zone].max_celsius
-        - before.telemetry.temperature[zone].max_celsius
-        for zone in zones
-    )
-    return max(map(abs, changes), default=0.0) / seconds if seconds > 0 else 0.0
+def groups_on(runs_on: Mapping[str, Sequence[Device]]) -> list[On]:
+    """Return one pass: which models are switched on, in which order.
+
+    Before models run together, each of them and each smaller group of them ran without the
+    others: that is the on/off design. Groups that several placements have in common run once.
+
+    >>> from_two = groups_on({"a": ("gpu",), "b": ("gpu", "dla0")})
+    >>> [" ".join(f"{one.model}:{one.device}" for one in on) for on in from_two]
+    ['a:gpu', 'b:gpu', 'a:gpu b:gpu', 'b:dla0', 'a:gpu b:dla0']
+    """
+    ordered: dict[On, None] = {}
+    for placement in placements(runs_on):
+        for size in range(1, len(placement) + 1):
+            ordered.update(dict.fromkeys(combinations(placement, size)))
+    return list(ordered)
+
+
+def round_seconds(settings: BenchSettings, on: On) -> float:
+    """Return how long one round takes: warm-ups follow each other, the rest is at once."""
+    once = 2 * settings.baseline_seconds + settings.duration_seconds
+    return once + len(on) * (settings.warm_up_seconds + OVERHEAD_SECONDS)
+
+
+def foreseen(settings: BenchSettings, turns: int) -> tuple[int, int, float]:
+    """Return the number of placements, rounds per pass, and seconds of all passes.
+
+    Every model is taken to run on every accelerator.
+    """
+    runs_on = dict.fromkeys(settings.models, settings.devices or ("gpu", "dla0"))
+    groups = groups_on(runs_on)
+    total = turns * sum(round_seconds(settings, on) for on in groups)
+    return sum(1 for _ in placements(runs_on)), len(groups), total

@@ -1,4 +1,4 @@
-"""How a bench goes on, on standard error: a bar where somebody watches, plain lines elsewhere."""
+"""Progress of a benchmark on standard error: a bar on a terminal, plain lines elsewhere."""
 
 import sys
 from statistics import median
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...parsers.inference.events import Phase, RunEvent
-from ..measure.run_report import Device, RunReport
-from .joint import Joint
-from .rounds import told_flags
-from .words import duration, seconds
+from ..measure.run_report import RunReport
+from ..results.contention import Joint
+from ..results.summary import reported_flags
+from ..terminal.numbers import duration, seconds, watts
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -25,30 +25,24 @@ _DOING = {
 }
 
 
-class Teller(Protocol):
-    """Who is told how a bench goes on."""
+class Display(Protocol):
+    """Shows the progress of a benchmark."""
 
     def say(self, words: str) -> None:
-        """Take a line."""
+        """Show a line."""
 
     def heard(self, event: RunEvent) -> None:
         """Take an event of the run in flight."""
 
-    def begin_round(self, device: Device, number: int, planned: int, seconds_left: float) -> None:
-        """Take note of a round that begins, and of the time that it and all others take."""
+    def begin(self, title: str, seconds_left: float) -> None:
+        """Show which round begins, and how long it and all others take."""
 
-    def end_round(self, report: RunReport) -> None:
-        """Take note of its end."""
-
-    def begin_together(self, who: str, number: int, planned: int, seconds_left: float) -> None:
-        """Take note of models that are switched on together, or of one of them alone."""
-
-    def end_together(self, joint: Joint) -> None:
-        """Take note of what came of it."""
+    def end(self, outcome: str) -> None:
+        """Show the outcome of the round."""
 
 
-class Lines:
-    """One line for each thing that happens."""
+class LineDisplay:
+    """Prints one line per step."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         """Write to standard error, or elsewhere."""
@@ -59,32 +53,26 @@ class Lines:
         print(words, file=self._stream, flush=True)
 
     def heard(self, event: RunEvent) -> None:
-        """Say when an engine is built: that may take minutes."""
+        """Report that an engine is built: that may take minutes."""
         if isinstance(event, Phase) and event.phase == "build" and event.edge == "begin":
             self.say("  building the engine; this may take minutes")
 
-    def begin_round(self, device: Device, number: int, planned: int, seconds_left: float) -> None:
-        """Say which, and how long there is to wait."""
-        left = duration(seconds_left)
-        self.say(f"round {number} of {planned} on {device}; about {left} left")
+    def begin(self, title: str, seconds_left: float) -> None:
+        """Print which round begins, and how long there is to wait."""
+        self.say(f"{title}; about {duration(seconds_left)} left")
 
-    def end_round(self, report: RunReport) -> None:
-        """Say what came of it."""
-        self.say(f"  {outcome(report)}")
-
-    def begin_together(self, who: str, number: int, planned: int, seconds_left: float) -> None:
-        """Say who, and how long there is to wait."""
-        self.say(f"turn {number} of {planned}: {who}; about {duration(seconds_left)} left")
-
-    def end_together(self, joint: Joint) -> None:
-        """Say what came of it."""
-        self.say(f"  {outcome_together(joint)}")
+    def end(self, outcome: str) -> None:
+        """Print the outcome."""
+        self.say(f"  {outcome}")
 
 
-class Bar(Lines):
-    """A line that moves, under those that stay; a context manager.
+class BarDisplay(LineDisplay):
+    """A bar below the lines; a context manager.
 
-    It moves once a second: whoever draws takes time from what is being measured.
+    It moves once per second: drawing takes time from the measurement.
+
+    Attributes:
+        progress: The bar.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -93,7 +81,7 @@ class Bar(Lines):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self._progress = Progress(
+        self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[left]}"),
@@ -102,15 +90,15 @@ class Bar(Lines):
             refresh_per_second=1,
             transient=True,
         )
-        self._task: TaskID = self._progress.add_task("begins", total=None, left="")
+        self._task: TaskID = self.progress.add_task("begins", total=None, left="")
         self._clock = clock
-        self._what = ""
+        self._title = ""
         self._whole = 0.0
         self._end_ns: int | None = None
 
-    def __enter__(self) -> "Bar":
+    def __enter__(self) -> "BarDisplay":
         """Show it."""
-        self._progress.start()
+        self.progress.start()
         return self
 
     def __exit__(
@@ -120,46 +108,36 @@ class Bar(Lines):
         trace: TracebackType | None,
     ) -> None:
         """Leave the terminal as it was found."""
-        self._progress.stop()
+        self.progress.stop()
 
     def say(self, words: str) -> None:
         """Print a line above the bar."""
-        self._what = words
-        self._progress.console.print(words, markup=False)
+        self._title = words
+        self.progress.console.print(words, markup=False)
 
     def heard(self, event: RunEvent) -> None:
-        """Show what the worker does, and how long there is to wait."""
+        """Show the worker's phase, and how long there is to wait."""
         if isinstance(event, Phase) and event.edge == "begin":
-            doing = f"{self._what} · {_DOING[event.phase]}"
-            self._progress.update(self._task, description=doing)
+            doing = f"{self._title} · {_DOING[event.phase]}"
+            self.progress.update(self._task, description=doing)
         if self._end_ns is not None:
             self._show_left(max(0.0, (self._end_ns - self._clock.monotonic_ns()) / 1e9))
 
-    def begin_round(self, device: Device, number: int, planned: int, seconds_left: float) -> None:
-        """Show which, and how far the bench is."""
-        self._begin(f"round {number} of {planned} on {device}", seconds_left)
-
-    def end_round(self, report: RunReport) -> None:
-        """Print what came of it above the bar."""
-        self._progress.console.print(f"{self._what}: {outcome(report)}", markup=False)
-
-    def begin_together(self, who: str, number: int, planned: int, seconds_left: float) -> None:
-        """Show who, and how far the bench is."""
-        self._begin(f"turn {number} of {planned}: {who}", seconds_left)
-
-    def end_together(self, joint: Joint) -> None:
-        """Print what came of it above the bar."""
-        self._progress.console.print(f"{self._what}: {outcome_together(joint)}", markup=False)
-
-    def _begin(self, what: str, seconds_left: float) -> None:
+    def begin(self, title: str, seconds_left: float) -> None:
+        """Show which round begins, and how far the benchmark is."""
         self._end_ns = self._clock.monotonic_ns() + round(seconds_left * 1e9)
+        # Models together may take longer than all that was before.
         self._whole = max(self._whole, seconds_left)
-        self._what = what
-        self._progress.update(self._task, description=what)
+        self._title = title
+        self.progress.update(self._task, description=title)
         self._show_left(seconds_left)
 
+    def end(self, outcome: str) -> None:
+        """Print the outcome above the bar."""
+        self.progress.console.print(f"{self._title}: {outcome}", markup=False)
+
     def _show_left(self, seconds_left: float) -> None:
-        self._progress.update(
+        self.progress.update(
             self._task,
             total=self._whole,
             completed=self._whole - seconds_left,
@@ -167,26 +145,27 @@ class Bar(Lines):
         )
 
 
-def outcome(report: RunReport) -> str:
-    """Say in a few words what a round found."""
+def outcome_of(report: RunReport) -> str:
+    """Return the outcome of a round in a few words."""
     if report.latency is None or report.outcome != "ok":
         return f"{report.outcome}: {report.reason}"
-    words = [f"{report.inferences} inferences", f"p50 {seconds(report.latency.p50_seconds)}"]
-    flags = told_flags(report)
-    if flags:
-        words.append(" ".join(flags))
-    return ", ".join(words)
-
-
-def outcome_together(joint: Joint) -> str:
-    """Say in a few words what a round of several models found."""
-    if joint.record.window is None:
-        return "they were never all at work at once"
-    medians = " + ".join(
-        seconds(median(each) / 1e9) if each else "none" for each in joint.latency_ns
+    words = (
+        f"{report.inferences} inferences",
+        f"p50 {seconds(report.latency.p50_seconds)}",
+        " ".join(reported_flags(report)),
     )
-    words = [f"p50 {medians}"]
-    if joint.energy is not None and joint.energy.gross_joules is not None:
-        words.append(f"{joint.energy.gross_joules / joint.seconds:.2f} W")
-    words.append(" ".join(joint.flags))
+    return ", ".join(filter(None, words))
+
+
+def outcome_of_joint(joint: Joint) -> str:
+    """Return the outcome of a round of several models in a few words."""
+    if joint.record.window is None:
+        return "they were never in their steady phase at the same time"
+    medians = (seconds(median(each) / 1e9) if each else "none" for each in joint.latency_ns)
+    gross = joint.gross(joint.seconds)
+    words = (
+        f"p50 {' + '.join(medians)}",
+        None if gross is None else watts(gross[0]),
+        " ".join(joint.flags),
+    )
     return ", ".join(filter(None, words))

@@ -1,33 +1,33 @@
-"""The bench itself: each model is looked at on every accelerator, then measured in turns."""
+"""The benchmark: models alone, accelerator after accelerator, and several models at once."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 
 from ..measure.run_report import Device
+from ..results.contention import Joint, NotRun, On, join_runs, summarise_contention
+from ..results.records import BenchSettings, Contention, ModelResult, Placed
+from ..results.summary import Measured, Round, agree, clock_ranges, summarise
 from ..session.executor import Lane
-from .contention import ContentionBench
-from .contention_result import Contention
-from .lanes import Flown, Lanes
-from .look import Look, look_at
-from .plan import Plan, agree, passes
-from .progress import Teller
-from .result import BenchSettings, ModelResult
-from .rounds import Round, clock_ranges
-from .stand import Stand
-from .summary import Entry, summarise
-from .watch import Watcher
+from ..settings.config import Workload
+from .look import Look, Watcher, look_at
+from .plan import RoundPlan, groups_on, passes, round_seconds
+from .progress import Display, outcome_of, outcome_of_joint
+from .settings import LOOK_SECONDS, workload_of
+from .setup import Setup
+from .workers import Finished, Workers
 
 
 class Bench:
-    """Runs models on accelerators, by the daemon's own lanes, flights and pairing."""
+    """Runs models on accelerators, by the daemon's own workers and pairing."""
 
     def __init__(
         self,
         settings: BenchSettings,
-        stand: Stand,
-        teller: Teller,
+        setup: Setup,
+        display: Display,
         *,
-        lane_cwd: Path | None = None,
+        worker_cwd: Path | None = None,
         make_lane: Callable[..., Lane] = Lane,
         watcher: Watcher | None = None,
     ) -> None:
@@ -35,48 +35,51 @@ class Bench:
 
         Args:
             settings: What to measure.
-            stand: The telemetry, started.
-            teller: Who is told how it goes on.
-            lane_cwd: Where workers run.
-            make_lane: Device to the lane of its worker.
-            watcher: Makes a further pass of each accelerator, after all that is measured.
+            setup: The telemetry, started.
+            display: Shows the progress.
+            worker_cwd: Where workers run.
+            make_lane: Device to what starts and reads its worker.
+            watcher: Makes a further run on each accelerator, after all that is measured.
         """
         self._settings = settings
-        self._plan = Plan.of(settings.rounds)
-        self._stand = stand
+        self._plan = RoundPlan.of(settings.rounds)
+        self._setup = setup
         self._watcher = watcher
-        self._teller = teller
-        self._lanes = Lanes(stand.surroundings, teller.heard, cwd=lane_cwd, make_lane=make_lane)
+        self._display = display
+        self._workers = Workers(
+            setup.surroundings, display.heard, cwd=worker_cwd, make_lane=make_lane
+        )
 
     @property
     def was_cancelled(self) -> bool:
         """Whether it was ended before it was done."""
-        return self._lanes.was_cancelled
+        return self._workers.was_cancelled
 
     def cancel(self) -> None:
         """End the run in flight and all that follow; from any thread but that of ``run``."""
-        self._stand.stopping.set()
-        self._lanes.cancel()
+        self._setup.stopping.set()
+        self._workers.cancel()
 
     def close(self) -> None:
         """End all workers."""
-        self._lanes.close()
+        self._workers.close()
 
     def run(self, model: str) -> ModelResult:
-        """Look at a model on every accelerator, and measure where it runs."""
-        looks = look_at(model, self._settings, self._lanes, self._teller.say)
+        """Look at a model on every accelerator, and measure it where it runs."""
+        looks = look_at(model, self._settings, self._workers, self._display.say)
         rounds = self._measure(looks)
         if self._watcher is not None:
-            self._teller.say(f"{model}: once more under Nsight Systems, for its timeline alone")
-            self._watcher.watch(looks, self._lanes)
-        entries = [self._entry(device, seen, rounds) for device, seen in looks.items()]
-        return summarise(model, entries, [one.report for one in rounds])
+            self._display.say(f"{model}: once more under Nsight Systems, for its timeline alone")
+            self._watcher.watch(looks, self._workers)
+        measured = [self._measured(device, seen, rounds) for device, seen in looks.items()]
+        return summarise(model, measured, [one.report for one in rounds])
 
     def run_together(self, models: Sequence[ModelResult]) -> Contention:
         """Measure models that were measured alone once more, together, in every placement."""
         # Their workers hold memory, and each model gets one of its own.
-        self._lanes.close()
-        return ContentionBench(self._settings, self._stand, self._lanes, self._teller).run(models)
+        self._workers.close()
+        bench = ContentionBench(self._settings, self._setup, self._workers, self._display)
+        return bench.run(models)
 
     def _measure(self, looks: Mapping[Device, Look]) -> list[Round]:
         """Measure in turns until the rounds agree or the plan is over; return all rounds."""
@@ -96,39 +99,32 @@ class Bench:
         return rounds
 
     def _announce(self, device: Device, number: int, left: Sequence[Device]) -> None:
-        """Say which round begins, and how long it and all that are planned take."""
+        """Show which round begins, and how long it and all planned ones take."""
         settings, plan = self._settings, self._plan
         planned = plan.least if number < plan.least else plan.most
         turn = list(left) if number % 2 == 0 else list(left)[::-1]
         to_come = (planned - number - 1) * len(left) + len(turn) - turn.index(device)
         each = settings.warm_up_seconds + 2 * settings.baseline_seconds + settings.duration_seconds
-        self._teller.begin_round(device, number + 1, planned, each * to_come)
+        self._display.begin(f"round {number + 1} of {planned} on {device}", each * to_come)
 
     def _measure_round(self, device: Device, seen: Look) -> Round:
-        """Measure one round; an accelerator that fails has no other."""
-        flown = self._lanes.fly(seen.workload, device, seen.workload.timeout_seconds, None)
-        if flown.status != "ok":
-            seen.status, seen.reason = flown.status, flown.report.reason
-        self._teller.end_round(flown.report)
-        return self._round(flown)
-
-    def _round(self, flown: Flown) -> Round:
-        report, trace = flown.report, flown.trace
+        """Measure one round; an accelerator that fails gets no other."""
+        done = self._workers.run(seen.workload, device, seen.workload.timeout_seconds)
+        report, trace = done.report, done.trace
+        if done.status != "ok":
+            seen.status, seen.reason = done.status, report.reason
+        self._display.end(outcome_of(report))
         window = report.phases.get("steady")
         if window is None:
             return Round(report)
-        return Round(
-            report,
-            trace.completed(window)[1],
-            trace.device_ns(),
-            trace.stages_ns,
-            clock_ranges(self._stand.cut(window.begin_ns, window.end_ns), window),
-        )
+        clocks = clock_ranges(self._setup.cut(window.begin_ns, window.end_ns), window)
+        latencies = trace.completed(window)[1]
+        return Round(report, latencies, trace.device_ns(), trace.stages_ns, clocks)
 
-    def _entry(self, device: Device, seen: Look, rounds: Sequence[Round]) -> Entry:
+    def _measured(self, device: Device, seen: Look, rounds: Sequence[Round]) -> Measured:
         good = [one for one in _of(device, rounds) if one.report.outcome == "ok"]
         counted = good[-self._plan.least :]
-        return Entry(
+        return Measured(
             device=device,
             backend=seen.workload.backend_in_force,
             status=seen.status,
@@ -144,3 +140,102 @@ class Bench:
 
 def _of(device: Device, rounds: Sequence[Round]) -> list[Round]:
     return [one for one in rounds if one.report.device == device]
+
+
+class ContentionBench:
+    """Measures models alone and together, in mirrored order, with one worker per model.
+
+    A worker stays when its model is off, with the model loaded. To be switched on together, all
+    models are loaded and warmed up first, one after the other. Then each is ordered at the same
+    moment to idle, to infer, and to idle again. The time in which all of them inferred counts.
+    """
+
+    def __init__(
+        self, settings: BenchSettings, setup: Setup, workers: Workers, display: Display
+    ) -> None:
+        """Prepare; none of the workers runs yet."""
+        self._settings = settings
+        self._setup = setup
+        self._workers = workers
+        self._display = display
+        self._turns = RoundPlan.of(settings.rounds).least
+        self._not_run: dict[On, NotRun] = {}
+        self._to_come: list[float] = []
+
+    def run(self, models: Sequence[ModelResult]) -> Contention:
+        """Measure every placement of models where they ran alone, until the end or a cancel."""
+        groups = groups_on(runs_on(models))
+        self._to_come = [round_seconds(self._settings, on) for on in groups] * self._turns
+        planned = sum(self._to_come)
+        rounds: list[Joint] = []
+        for turn in range(self._turns):
+            for on in groups if turn % 2 == 0 else groups[::-1]:
+                if self._workers.was_cancelled:
+                    break
+                if self._is_possible(on):
+                    rounds += self._measure(turn, on)
+                self._to_come.pop()
+        return summarise_contention(groups, rounds, self._not_run, self._turns, planned)
+
+    def _is_possible(self, on: On) -> bool:
+        """Leave out a group with models that failed, alone or in a smaller group."""
+        for size in range(1, len(on) + 1):
+            for part in combinations(on, size):
+                if part in self._not_run:
+                    self._not_run.setdefault(on, self._not_run[part])
+                    return False
+        return True
+
+    def _measure(self, turn: int, on: On) -> list[Joint]:
+        """Return one round; none if a model did not get ready for it."""
+        runs = [self._workload(placed) for placed in on]
+        names = " + ".join(workload.name for workload, _ in runs)
+        self._display.begin(f"turn {turn + 1} of {self._turns}: {names}", sum(self._to_come))
+        for workload, worker in runs:
+            # Loads a model and warms it up; nothing of it counts.
+            changes = {"baseline": 0.0, "duration": None, "count": 1}
+            ready = workload.model_copy(update=changes)
+            if not self._went_well(on, self._workers.run(ready, worker, LOOK_SECONDS)):
+                return []
+        seconds = max(workload.timeout_seconds for workload, _ in runs)
+        warm = [(workload.model_copy(update={"warm_up": 0.0}), worker) for workload, worker in runs]
+        done = self._workers.run_together(warm, seconds)
+        went_well = [self._went_well(on, one) for one in done]
+        if not all(went_well):
+            return []
+        joint = join_runs(
+            turn,
+            on,
+            [one.report for one in done],
+            lambda window: [one.trace.completed(window)[1] for one in done],
+            self._setup.cut,
+            self._setup.rule,
+            self._setup.environment,
+        )
+        self._display.end(outcome_of_joint(joint))
+        return [joint]
+
+    def _workload(self, placed: Placed) -> tuple[Workload, str]:
+        workload = workload_of(self._settings, placed.model, placed.device)
+        return workload, f"model{self._settings.models.index(placed.model)}"
+
+    def _went_well(self, on: On, done: Finished) -> bool:
+        if done.status == "ok":
+            return True
+        words = f"{done.report.workload}: {done.report.reason}"
+        self._display.say(f"  {words}")
+        if done.status != "cancelled":
+            self._not_run[on] = NotRun(done.status, words)
+        return False
+
+
+def runs_on(models: Sequence[ModelResult]) -> Mapping[str, Sequence[Device]]:
+    """Return on which accelerators each model ran to its end, whether its outputs are right or not.
+
+    A model that ran nowhere is left out.
+    """
+    found = {
+        one.model: tuple(each.device for each in one.accelerators if each.status == "ok")
+        for one in models
+    }
+    return {model: devices for model, devices in found.items() if devices}

@@ -1,25 +1,35 @@
-"""What a bench is asked for, from its arguments and from what this machine has."""
+"""What a benchmark is asked for, from its arguments and the machine, and its workloads."""
 
 import argparse
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from ...collectors.board.boards import RailRule
-from ...collectors.catalog import SIMULATED_SOURCE, available_source, is_played
+from ...collectors.catalog import (
+    REFERENCE_BACKEND,
+    SIMULATED_SOURCE,
+    available_source,
+    find_backend,
+    is_played,
+)
 from ...collectors.models.files import BUILTIN_MODELS, BUILTIN_PREFIX
 from ...parsers.errors import Mendable, Misused
 from ...parsers.inference.events import Process
-from ..settings.config import Telemetry
+from ..measure.run_report import Device
+from ..results.records import BenchSettings
+from ..settings.config import Telemetry, Workload
 from ..settings.file import load_config
-from .placements import must_be_possible
-from .result import BenchSettings
 
-# Fast enough for a hundred samples in ten seconds, and no divisor of usual rates.
+# Fast enough for a hundred samples in ten seconds, and not a divisor of usual rates.
 INTERVAL_SECONDS = 0.103
 SHORTEST_SECONDS, ENOUGH_SAMPLES = 15.0, 130
-BASELINE_SECONDS, WARM_UP_SECONDS = 8.0, 1.0
+BASELINE_SECONDS = 8.0
+REFERENCE = REFERENCE_BACKEND
+# The first run builds the engine; on a small board that takes its time.
+LOOK_SECONDS = 3600.0
 _NO_TELEMETRY = (
     "neither tegrastats nor NVML is here; on a Jetson put tegrastats on PATH, with another NVIDIA"
     " GPU pip install 'tegrascope[nvml]'"
@@ -28,13 +38,13 @@ _NO_TELEMETRY = (
 
 @dataclass(frozen=True)
 class Asked:
-    """What to measure, and with what.
+    """What to measure, and with which telemetry.
 
     Attributes:
         settings: As they are written into the result.
-        telemetry: Where samples come from; ``None`` for nowhere.
-        rule: The board's rail rule, where the configuration has one.
-        why_no_telemetry: One line with what mends it, where there is none.
+        telemetry: The source; ``None`` for none.
+        rule: The board's rail rule, if the configuration has one.
+        why_no_telemetry: One line with a remedy, if there is none.
     """
 
     settings: BenchSettings
@@ -48,13 +58,14 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
 
     Raises:
         Misused: They contradict each other.
-        Mendable: They name a model that is not there.
+        Mendable: They name a model that does not exist.
     """
     models = (*arguments.models, *(BUILTIN_PREFIX + name for name in arguments.builtin))
     for model in models:
         _must_exist(model)
     telemetry, rule, problem = _telemetry(arguments)
     interval = INTERVAL_SECONDS if telemetry is None else telemetry.interval
+    baseline = BASELINE_SECONDS if arguments.baseline is None else arguments.baseline
     settings = BenchSettings(
         models=models,
         devices=arguments.on,
@@ -72,7 +83,8 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         nsys=arguments.nsys,
         contention=arguments.contention,
         duration_seconds=arguments.duration or max(SHORTEST_SECONDS, ENOUGH_SAMPLES * interval),
-        baseline_seconds=_baseline(arguments.baseline, telemetry),
+        # An idle phase that no sample covers is wasted time.
+        baseline_seconds=0.0 if telemetry is None else baseline,
         warm_up_seconds=arguments.warm_up,
         rounds=arguments.rounds,
         telemetry=None if telemetry is None else telemetry.source,
@@ -83,18 +95,35 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
     if played and not settings.is_simulated:
         raise Misused(
             f"{name} does not run on {played[0]}",
-            "leave --backend out, or say --simulate to let it play one",
+            "leave --backend out, or use --simulate to let the CPU play the accelerator",
         )
     if settings.contention:
-        must_be_possible(settings)
+        check_contention(settings)
     return Asked(settings, telemetry, rule, problem)
 
 
-def _baseline(given: float | None, telemetry: Telemetry | None) -> float:
-    """Return how long to idle; without telemetry nobody would look."""
-    if telemetry is None:
-        return 0.0
-    return BASELINE_SECONDS if given is None else given
+def check_contention(settings: BenchSettings) -> None:
+    """Refuse models that cannot be measured together.
+
+    Raises:
+        Misused: Too few models or too many, or one of them twice, or a back-end that times
+            itself.
+    """
+    models = settings.models
+    if not 2 <= len(models) <= 3:
+        raise Misused(
+            f"--contention was given {len(models)} model(s), and takes two or three",
+            "name two or three; of more, bench pairs of them and give advise all the results",
+        )
+    if len(set(models)) < len(models):
+        raise Misused(
+            "--contention was given a model twice", "give the second as a copy of its file"
+        )
+    if settings.backend and find_backend(settings.backend).is_self_timed:
+        raise Misused(
+            f"{settings.backend} times itself, and cannot run in step with others",
+            "leave --backend out, or use --backend tensorrt",
+        )
 
 
 def _telemetry(
@@ -123,7 +152,6 @@ def _telemetry(
 
 
 def _must_exist(model: str) -> None:
-    """Refuse a model that is not there before anything else is done."""
     known = ", ".join(BUILTIN_MODELS)
     if model.startswith(BUILTIN_PREFIX):
         if model.removeprefix(BUILTIN_PREFIX) not in BUILTIN_MODELS:
@@ -132,3 +160,66 @@ def _must_exist(model: str) -> None:
         raise Mendable(
             f"there is no model file {model}", f"give an ONNX file, or --builtin {known}"
         )
+
+
+# --- workloads ------------------------------------------------------------------------------------
+
+
+def workload_of(settings: BenchSettings, model: str, device: Device) -> Workload:
+    """Return a round of a model on an accelerator, as the daemon would have it configured."""
+    return Workload.model_validate(
+        {
+            "name": workload_name(model, device),
+            "model": absolute(model),
+            "device": device,
+            "backend": settings.backend or (REFERENCE if settings.is_simulated else None),
+            "batch": settings.batch,
+            "streams": settings.streams,
+            "cuda_graph": settings.cuda_graph,
+            "transfers": settings.transfers,
+            "precision": settings.precision,
+            "optimization_level": settings.optimization_level,
+            "fallback": settings.fallback,
+            "process": settings.process,
+            "warm_up": settings.warm_up_seconds,
+            "baseline": settings.baseline_seconds,
+            "duration": settings.duration_seconds,
+        }
+    )
+
+
+def reference_of(settings: BenchSettings, model: str) -> Workload:
+    """Return one inference of the model as it was given, by ONNX Runtime on the CPU."""
+    return single_inference(
+        Workload(
+            name=workload_name(model, "reference"),
+            model=absolute(model),
+            device="cpu",
+            backend=REFERENCE,
+            batch=settings.batch,
+        )
+    )
+
+
+def single_inference(workload: Workload) -> Workload:
+    """Return the workload for one inference, to build it and to check its outputs."""
+    changes = {"warm_up": 0.0, "baseline": 0.0, "duration": None, "count": 1}
+    return workload.model_copy(update=changes)
+
+
+def absolute(model: str) -> str:
+    """Return where a worker finds a model, whatever its current directory is."""
+    if model.startswith(BUILTIN_PREFIX):
+        return model
+    return str(Path(model).expanduser().absolute())
+
+
+def workload_name(model: str, device: str) -> str:
+    """Name a run after its model and its accelerator.
+
+    >>> workload_name("builtin:resnet50", "dla0"), workload_name("nets/Größe 2.onnx", "gpu")
+    ('resnet50-dla0', 'Gr-e-2-gpu')
+    """
+    stem = Path(model.removeprefix(BUILTIN_PREFIX)).stem
+    plain = re.sub(r"[^A-Za-z0-9_.]+", "-", stem).strip("-_.") or "model"
+    return f"{plain[:48]}-{device}"

@@ -1,1 +1,1 @@
-"""Shared by all commands: output, exit status, progress, number formatting."""
+"""What all commands share on a terminal: numbers as text, output, exit status, progress."""

@@ -2,15 +2,17 @@
 
 from pathlib import Path
 
-from tegrascope.daemon.bench.contention_result import Contention, LaneTogether, Together
-from tegrascope.daemon.bench.measured import Figure
-from tegrascope.daemon.bench.result import (
+from tegrascope.daemon.measure.run_report import Distribution, Environment
+from tegrascope.daemon.results.records import (
     AcceleratorResult,
     BenchResult,
     BenchSettings,
+    Contention,
+    Figure,
+    LaneTogether,
     ModelResult,
+    Together,
 )
-from tegrascope.daemon.measure.run_report import Distribution, Environment
 
 
 def about(value, share=0.02):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tegrascope.daemon.advise.advice import Advice
-from tegrascope.daemon.bench.measured import Figure
 from tegrascope.daemon.cli import main
+from tegrascope.daemon.results.records import Figure
 
 from .made import lane, model, result, together, written
 

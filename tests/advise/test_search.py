@@ -8,7 +8,7 @@ import pytest
 
 from tegrascope.daemon.advise.problem import Effect, Option, Problem, Task
 from tegrascope.daemon.advise.search import least_bad, search
-from tegrascope.daemon.bench.measured import Figure
+from tegrascope.daemon.results.records import Figure
 
 DEVICES = ("gpu", "dla0", "dla1")
 

@@ -14,22 +14,21 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from tegrascope.collectors.board.boards import find_rail_rule
+from tegrascope.collectors.board.boards import RailRule, find_rail_rule
 from tegrascope.collectors.simulator.board import SimulatedBoard
 from tegrascope.collectors.simulator.load import LoadBoard
 from tegrascope.collectors.simulator.physics import board_model
 from tegrascope.collectors.simulator.source import JumpClock
-from tegrascope.daemon.bench.contention import ContentionBench
-from tegrascope.daemon.bench.lanes import Flown
-from tegrascope.daemon.bench.result import BenchResult, BenchSettings, ModelResult
-from tegrascope.daemon.bench.rounds import Round
-from tegrascope.daemon.bench.summary import Entry, summarise
-from tegrascope.daemon.bench.workload import workload_of
+from tegrascope.daemon.bench.run import ContentionBench
+from tegrascope.daemon.bench.settings import workload_of
+from tegrascope.daemon.bench.workers import Finished
 from tegrascope.daemon.export.snapshot import Snapshot
 from tegrascope.daemon.export.state import Ledger
 from tegrascope.daemon.measure.run_report import Environment
 from tegrascope.daemon.measure.slices import Cut
 from tegrascope.daemon.measure.timeline import Timeline
+from tegrascope.daemon.results.records import BenchResult, BenchSettings, ModelResult
+from tegrascope.daemon.results.summary import Measured, Round, summarise
 from tegrascope.daemon.session.executor import Verdict
 from tegrascope.daemon.session.pairing import Flight, Job, Surroundings, Windows
 from tegrascope.daemon.settings.config import Workload
@@ -122,29 +121,33 @@ class World:
         entries, reports = [], []
         for device in self.natures[Path(model).stem]:
             workload = workload_of(self.settings, model, device)
-            flown = [self.fly_together([(workload, device)], 0.0)[0] for _ in range(2)]
+            flown = [self.run_together([(workload, device)], 0.0)[0] for _ in range(2)]
             reports += [one.report for one in flown]
             rounds = [
                 Round(one.report, one.trace.completed(one.report.phases["steady"])[1])
                 for one in flown
             ]
             entries.append(
-                Entry(device, "tensorrt", "ok", None, flown[0].report, None, rounds, is_steady=True)
+                Measured(device, "tensorrt", "ok", None, flown[0].report, None, rounds, True)
             )
         return summarise(model, entries, reports)
+
+    @property
+    def rule(self) -> RailRule | None:
+        return self.surroundings.rule()
 
     def cut(self, begin_ns: int, end_ns: int) -> Cut:
         return self.surroundings.timeline.cut(begin_ns, end_ns)
 
-    def fly(self, workload: Workload, lane_name: str, _deadline: float) -> Flown:
+    def run(self, workload: Workload, lane_name: str, _deadline: float) -> Finished:
         """Get ready: what counts for nothing takes no time here."""
         flight = Flight(self.surroundings, Job(new_run_id(), workload, None), lane_name)
         flight.land()
-        return Flown(flight.report(Verdict("ok")), flight.trace, "ok")
+        return Finished(flight.report(Verdict("ok")), flight.trace, "ok")
 
-    def fly_together(
+    def run_together(
         self, flights: Sequence[tuple[Workload, str]], _deadline: float
-    ) -> list[Flown]:
+    ) -> list[Finished]:
         active = frozenset((_model(workload), workload.device) for workload, _ in flights)
         begun = [
             (workload, Flight(self.surroundings, Job(new_run_id(), workload, None), lane_name))
@@ -159,7 +162,7 @@ class World:
         flown = []
         for _, flight in begun:
             flight.land()
-            flown.append(Flown(flight.report(Verdict("ok")), flight.trace, "ok"))
+            flown.append(Finished(flight.report(Verdict("ok")), flight.trace, "ok"))
         return flown
 
     def _events(
@@ -204,8 +207,8 @@ class Mute:
     """Is told how it goes on, and tells nobody."""
 
     def say(self, words: str) -> None: ...
-    def begin_together(self, who: str, number: int, planned: int, left: float) -> None: ...
-    def end_together(self, joint: object) -> None: ...
+    def begin(self, title: str, seconds_left: float) -> None: ...
+    def end(self, outcome: str) -> None: ...
 
 
 def _model(workload: Workload) -> str:

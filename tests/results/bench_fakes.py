@@ -3,7 +3,6 @@
 import sys
 from pathlib import Path
 
-from tegrascope.daemon.bench.result import BenchSettings
 from tegrascope.daemon.measure.run_report import (
     Energy,
     Interval,
@@ -14,6 +13,7 @@ from tegrascope.daemon.measure.run_report import (
     Utilization,
 )
 from tegrascope.daemon.measure.run_trace import distribution
+from tegrascope.daemon.results.records import BenchSettings
 from tegrascope.daemon.session.executor import Lane
 
 SECOND = 1_000_000_000
@@ -73,7 +73,7 @@ class Silence:
 
     def __init__(self) -> None:
         self.said: list[str] = []
-        self.rounds: list[tuple[str, int]] = []
+        self.rounds: list[str] = []
 
     def say(self, words: str) -> None:
         self.said.append(words)
@@ -81,16 +81,10 @@ class Silence:
     def heard(self, event: object) -> None:
         pass
 
-    def begin_round(self, device: str, number: int, *_: float) -> None:
-        self.rounds.append((device, number))
+    def begin(self, title: str, _seconds_left: float) -> None:
+        self.rounds.append(title)
 
-    def end_round(self, report: RunReport) -> None:
-        pass
-
-    def begin_together(self, who: str, number: int, *_: float) -> None:
-        self.rounds.append((who, number))
-
-    def end_together(self, joint: object) -> None:
+    def end(self, outcome: str) -> None:
         pass
 
 

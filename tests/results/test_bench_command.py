@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.bench.result import BenchResult
 from tegrascope.daemon.cli import main
+from tegrascope.daemon.results.records import BenchResult
 
 TINY = ("--duration", "0.6", "--baseline", "0.3", "--warm-up", "0.1", "--rounds", "2")
 HAS_NVIDIA = Path("/proc/driver/nvidia").exists() or Path("/etc/nv_tegra_release").exists()
@@ -148,7 +148,7 @@ def test_interrupt_keeps_what_was_measured(place):
         (
             ("--builtin", "mobilenet", "--backend", "onnxruntime", "--on", "gpu"),
             2,
-            "onnxruntime runs on the CPU and is no gpu",
+            "onnxruntime does not run on gpu",
         ),
         (("--builtin", "mobilenet", "-c", "none.yaml"), 1, "none.yaml"),
         (("--builtin", "mobilenet", "--contention"), 2, "--contention was given 1 model(s)"),

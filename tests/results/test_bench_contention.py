@@ -7,14 +7,14 @@ from itertools import combinations
 import pytest
 
 from tegrascope.collectors.simulator.load import LoadBoard
-from tegrascope.daemon.bench.contention_result import JointRound, Placed
-from tegrascope.daemon.bench.contention_rows import groups_of, placed_name
-from tegrascope.daemon.bench.contention_summary import NotRun, summarise_contention
-from tegrascope.daemon.bench.joint import Joint, joint_span
-from tegrascope.daemon.bench.placements import foreseen, must_be_possible, placements, ways_on
+from tegrascope.daemon.bench.plan import foreseen, groups_on, placements
 from tegrascope.daemon.bench.run import Bench
-from tegrascope.daemon.bench.stand import Stand
+from tegrascope.daemon.bench.settings import check_contention
+from tegrascope.daemon.bench.setup import Setup
 from tegrascope.daemon.measure.run_report import Energy, Interval, Span
+from tegrascope.daemon.results.bench_page import placed_name, print_result
+from tegrascope.daemon.results.contention import Joint, NotRun, joint_span, summarise_contention
+from tegrascope.daemon.results.records import BenchResult, JointRound, Placed
 from tegrascope.parsers.errors import Mendable
 
 from .bench_fakes import SECOND, FakeLanes, Silence, report, settings
@@ -33,10 +33,11 @@ def together_of(tmp_path):
             paths.append(str(path))
         asked = settings(*paths, contention=True, **changes)
         lanes = FakeLanes(tmp_path)
-        run = Bench(asked, Stand(None, tmp_path), told or Silence(), make_lane=lanes)
+        setup = Setup(None, tmp_path)
+        run = Bench(asked, setup, told or Silence(), make_lane=lanes)
         made.append(run)
         if told is not None:
-            told.run, told.lanes = run, lanes
+            told.run, told.lanes, told.setup = run, lanes, setup
         alone = [run.run(path) for path in paths]
         return run.run_together(alone)
 
@@ -93,7 +94,7 @@ def test_model_that_fails_is_not_tried_in_company(together_of):
     assert all(one.status == "ok" for one in found.together)
 
 
-def test_one_that_breaks_while_measured_is_named_in_its_placements():
+def test_one_that_breaks_while_measured_is_named_in_its_placements(capsys):
     """A placement of which a part failed bears the part's reason; the others have figures."""
     a, b = Placed(model="a", device="gpu"), Placed(model="b", device="dla0")
     ways = [(a,), (b,), (a, b)]
@@ -102,20 +103,22 @@ def test_one_that_breaks_while_measured_is_named_in_its_placements():
     found = summarise_contention(ways, rounds, {(a,): broken, (a, b): broken}, 2)
     assert [one.status for one in found.together] == ["failed", "ok", "failed"]
     assert found.together[2].reason == "a-gpu: the driver is gone"
-    (group,) = groups_of(found)
-    assert group.rows == ()
-    assert "the driver is gone" in group.title
+    asked = settings("a", "b", contention=True)
+    document = BenchResult(
+        tegrascope="0", started_wall_ns=0, ended_wall_ns=1, settings=asked, contention=found
+    )
+    print_result(document)
+    assert "a on gpu + b on dla0: failed, a-gpu: the driver is gone" in capsys.readouterr().out
 
 
 def test_interrupt_keeps_what_is_there(together_of):
     """After Ctrl-C the rounds that are done have figures, the others say why they have none."""
 
     class Impatient(Silence):
-        def begin_together(self, who, number, *rest):
-            super().begin_together(who, number, *rest)
-            if "+" in who:
+        def begin(self, title, _seconds_left):
+            if "+" in title:
                 threading.Thread(target=self.run.cancel).start()
-                self.run._stand.stopping.wait(30)
+                self.setup.stopping.wait(30)
 
     told = Impatient()
     found = together_of(["gpu ms=3"], ["gpu ms=4"], devices=("gpu",), told=told)
@@ -217,14 +220,14 @@ def test_what_is_ahead_is_told_by_the_number_of_placements():
     runs_on = dict.fromkeys("abc", ("gpu", "dla0", "dla1"))
     count, ways, seconds = foreseen(asked, 4)
     assert count == len(list(placements(runs_on))) == 54
-    assert ways == len(ways_on(runs_on)) == 63
+    assert ways == len(groups_on(runs_on)) == 63
     assert seconds == pytest.approx(4 * (63 * 28 + (9 + 27 * 2 + 27 * 3)))
 
 
 def test_smaller_groups_run_before_those_that_hold_them():
     """Whoever is switched on was on alone before: nothing is held against what is to come."""
     seen = []
-    for on in ways_on(dict.fromkeys("abc", ("gpu", "dla0"))):
+    for on in groups_on(dict.fromkeys("abc", ("gpu", "dla0"))):
         assert all(part in seen for n in range(1, len(on)) for part in combinations(on, n))
         seen.append(on)
     assert len(seen) == len(set(seen)) == 6 + 12 + 8
@@ -242,7 +245,7 @@ def test_smaller_groups_run_before_those_that_hold_them():
 def test_what_can_not_be_measured_together_is_refused_before(models, changes, said):
     """One line that says why, and what to do."""
     with pytest.raises(Mendable, match=said):
-        must_be_possible(settings(*models, **changes))
+        check_contention(settings(*models, **changes))
 
 
 def test_simulated_board_feels_both_that_share_a_lane():

@@ -67,7 +67,7 @@ def test_what_cannot_be_read_is_unchecked(tmp_path):
     found = check_outputs(tmp_path / "a.npz", tmp_path / "none.npz", None)
     assert (found.verdict, found.reason) == (
         "unchecked",
-        "the back-end keeps its outputs to itself",
+        "the back-end does not return its outputs",
     )
     (tmp_path / "b.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:500])
     found = check_outputs(tmp_path / "a.npz", tmp_path / "b.npz", None)

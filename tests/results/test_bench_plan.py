@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tegrascope.daemon.bench.plan import Plan, agree, passes
+from tegrascope.daemon.bench.plan import RoundPlan, passes
+from tegrascope.daemon.results.summary import agree
 
 from .bench_fakes import report
 
@@ -20,7 +21,7 @@ def test_every_accelerator_has_as_many_rounds_and_no_better_place(devices, round
 
     So a drift that is a straight line favours nobody.
     """
-    plan, done, places = Plan.of(rounds), 0, []
+    plan, done, places = RoundPlan.of(rounds), 0, []
     for number, turn in enumerate(passes(devices)):
         if not plan.goes_on(number, number >= settles_after):
             break

@@ -7,10 +7,10 @@ from array import array
 import pytest
 
 from tegrascope.collectors.simulator.source import JumpClock
-from tegrascope.daemon.bench.contention_result import JointRound, Placed
-from tegrascope.daemon.bench.joint import Joint
-from tegrascope.daemon.bench.progress import Bar, Lines, outcome
+from tegrascope.daemon.bench.progress import BarDisplay, LineDisplay, outcome_of, outcome_of_joint
 from tegrascope.daemon.measure.run_report import Energy, Span
+from tegrascope.daemon.results.contention import Joint
+from tegrascope.daemon.results.records import JointRound, Placed
 from tegrascope.parsers.inference.events import Phase
 
 from .bench_fakes import report
@@ -23,11 +23,11 @@ def phase(name):
 def test_lines_say_which_round_and_how_long():
     """Elsewhere than on a terminal, a line for what begins, one for what came of it."""
     stream = io.StringIO()
-    lines = Lines(stream)
+    lines = LineDisplay(stream)
     lines.heard(phase("load"))
     lines.heard(phase("build"))
-    lines.begin_round("dla0", 2, 4, 150.0)
-    lines.end_round(report("dla0", 17.0))
+    lines.begin("round 2 of 4 on dla0", 150.0)
+    lines.end(outcome_of(report("dla0", 17.0)))
     assert stream.getvalue().splitlines() == [
         "  building the engine; this may take minutes",
         "round 2 of 4 on dla0; about 2 min 30 s left",
@@ -38,11 +38,11 @@ def test_lines_say_which_round_and_how_long():
 def test_bar_counts_down_as_events_come():
     """On a terminal the bar names the round and its phase, and time runs out with the clock."""
     clock = JumpClock()
-    bar = Bar(clock)
-    bar.begin_round("gpu", 1, 4, 120.0)
+    bar = BarDisplay(clock)
+    bar.begin("round 1 of 4 on gpu", 120.0)
     clock.wait(threading.Event(), 30_000_000_000)
     bar.heard(phase("steady"))
-    (task,) = bar._progress.tasks
+    (task,) = bar.progress.tasks
     assert task.description == "round 1 of 4 on gpu · infers"
     assert (task.completed, task.total) == (30.0, 120.0)
     assert task.fields["left"] == "about 1 min 30 s left"
@@ -62,26 +62,26 @@ def together(window=True):
 def test_models_together_are_told_by_who_and_what_came_of_it():
     """In lines: whose turn it is, how long there is to wait, medians, power and flags."""
     stream = io.StringIO()
-    lines = Lines(stream)
-    lines.begin_together("a-gpu + b-dla0", 1, 4, 90.0)
-    lines.end_together(together())
-    lines.end_together(together(window=False))
+    lines = LineDisplay(stream)
+    lines.begin("turn 1 of 4: a-gpu + b-dla0", 90.0)
+    lines.end(outcome_of_joint(together()))
+    lines.end(outcome_of_joint(together(window=False)))
     assert stream.getvalue().splitlines() == [
         "turn 1 of 4: a-gpu + b-dla0; about 1 min 30 s left",
         "  p50 3.00 ms + 17.0 ms, 10.00 W, throttled",
-        "  they were never all at work at once",
+        "  they were never in their steady phase at the same time",
     ]
 
 
 def test_bar_goes_on_with_models_together():
     """What is ahead then may be longer than all that was before: the bar has room for it."""
     clock = JumpClock()
-    bar = Bar(clock)
-    bar.begin_round("gpu", 4, 4, 30.0)
-    bar.begin_together("a-gpu + b-dla0", 1, 4, 600.0)
+    bar = BarDisplay(clock)
+    bar.begin("round 4 of 4 on gpu", 30.0)
+    bar.begin("turn 1 of 4: a-gpu + b-dla0", 600.0)
     clock.wait(threading.Event(), 60_000_000_000)
     bar.heard(phase("baseline_before"))
-    (task,) = bar._progress.tasks
+    (task,) = bar.progress.tasks
     assert task.description == "turn 1 of 4: a-gpu + b-dla0 · idles"
     assert (task.completed, task.total) == (60.0, 600.0)
 
@@ -99,4 +99,4 @@ def test_bar_goes_on_with_models_together():
 )
 def test_outcome_is_a_few_words(changes, said):
     """Figures of a good round with its flags; those about absent telemetry are no news."""
-    assert outcome(report().model_copy(update=changes)) == said
+    assert outcome_of(report().model_copy(update=changes)) == said

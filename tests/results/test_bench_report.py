@@ -7,18 +7,21 @@ from html.parser import HTMLParser
 
 import pytest
 
-from tegrascope.daemon.bench.contention_result import Contention, LaneTogether, Together
-from tegrascope.daemon.bench.curves import thin
-from tegrascope.daemon.bench.measured import Figure
-from tegrascope.daemon.bench.report import report_page
-from tegrascope.daemon.bench.result import BenchResult
-from tegrascope.daemon.bench.rounds import Round
-from tegrascope.daemon.bench.summary import Entry, summarise
 from tegrascope.daemon.measure.slices import Cut
+from tegrascope.daemon.results.bench_page import report_page
+from tegrascope.daemon.results.figure import thin
+from tegrascope.daemon.results.records import (
+    BenchResult,
+    Contention,
+    Figure,
+    LaneTogether,
+    Together,
+)
+from tegrascope.daemon.results.summary import Measured, Round, summarise
 
 from .bench_fakes import SECOND, report, settings
 
-VOID = {"meta", "br", "hr", "rect", "line", "path"}
+VOID = {"meta", "br", "hr", "line", "path"}
 
 
 class Page(HTMLParser):
@@ -58,7 +61,7 @@ def result():
         "dla0": [report("dla0", 17.0, at, **told) for at in (12, 24)],
     }
     entries = [
-        Entry(
+        Measured(
             device=device,
             backend="tensorrt",
             status="ok",
@@ -182,7 +185,7 @@ def test_models_together_have_a_section_of_their_own(result):
     assert "Together" in page.words["h2"]
     assert page.seen.count("table") == 2
     assert "<b>0 on gpu" in page.words["th"]
-    told = " ".join(page.words["p"])
+    told = " ".join(page.words["li"])
     assert "100 J ± 2.0 % net, 1.2 W less (-2.0 to -0.50) than the same work alone" in told
     assert "failed, <out of memory>" in told
     assert "1.50× ±\xa06.7\xa0%" in page.words["td"]

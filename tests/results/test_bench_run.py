@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from tegrascope.daemon.bench.run import Bench
-from tegrascope.daemon.bench.stand import Stand
+from tegrascope.daemon.bench.setup import Setup
 
 from .bench_fakes import FakeLanes, Silence, settings
 
@@ -20,7 +20,7 @@ def bench_of(tmp_path):
         model = tmp_path / "net.onnx"
         model.write_text("\n".join(lines))
         asked = settings(str(model), **changes)
-        run = Bench(asked, Stand(None, tmp_path), Silence(), make_lane=FakeLanes(tmp_path))
+        run = Bench(asked, Setup(None, tmp_path), Silence(), make_lane=FakeLanes(tmp_path))
         made.append(run)
         return run.run(str(model))
 
@@ -116,20 +116,20 @@ def test_interrupted_bench_keeps_what_it_has(tmp_path):
     model = tmp_path / "net.onnx"
     model.write_text("gpu ms=3\ndla0 ms=17 hangs=1")
     lanes, told = FakeLanes(tmp_path), Silence()
-    run = Bench(settings(str(model)), Stand(None, tmp_path), told, make_lane=lanes)
-    began = told.begin_round
+    run = Bench(settings(str(model)), Setup(None, tmp_path), told, make_lane=lanes)
+    began = told.begin
 
-    def interrupt(device, *rest):
-        began(device, *rest)
-        if device == "dla0":
+    def interrupt(title, left):
+        began(title, left)
+        if title.endswith("dla0"):
             threading.Thread(target=run.cancel).start()
 
-    told.begin_round = interrupt
+    told.begin = interrupt
     result = run.run(str(model))
     found = by_device(result)
     assert run.was_cancelled
     assert (found["gpu"].rounds, found["dla0"].status) == (1, "cancelled")
-    assert found["dla0"].reason == "the bench was interrupted"
+    assert found["dla0"].reason == "the benchmark was interrupted"
     run.close()
     assert all(lane.pid is None for lane in lanes.made.values())
 
@@ -140,14 +140,14 @@ def test_reference_is_gone_before_anything_is_measured(tmp_path):
     model.write_text("gpu ms=3")
     lanes, told = FakeLanes(tmp_path), Silence()
     asked = settings(str(model), devices=("gpu",))
-    run = Bench(asked, Stand(None, tmp_path), told, make_lane=lanes)
-    began, seen = told.begin_round, []
+    run = Bench(asked, Setup(None, tmp_path), told, make_lane=lanes)
+    began, seen = told.begin, []
 
     def look(*facts):
         began(*facts)
         seen.append(lanes.made["reference"].pid)
 
-    told.begin_round = look
+    told.begin = look
     run.run(str(model))
     run.close()
     assert set(seen) == {None}

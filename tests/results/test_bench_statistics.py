@@ -5,7 +5,8 @@ import statistics
 
 import pytest
 
-from tegrascope.daemon.bench.statistics import (
+from tegrascope.daemon.measure.run_report import Interval
+from tegrascope.daemon.results.summary import (
     difference,
     interval_half,
     mean_of_rounds,
@@ -13,7 +14,6 @@ from tegrascope.daemon.bench.statistics import (
     student,
     variation,
 )
-from tegrascope.daemon.measure.run_report import Interval
 
 SEEDS, ENOUGH = 300, 279
 

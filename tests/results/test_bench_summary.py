@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.bench import checks as bench_checks
-from tegrascope.daemon.bench import rows as bench_rows
-from tegrascope.daemon.bench.checks import check_all, check_machine
-from tegrascope.daemon.bench.result import AcceleratorResult, ClockRange, OutputCheck
-from tegrascope.daemon.bench.rounds import Round
-from tegrascope.daemon.bench.rows import rows_of
-from tegrascope.daemon.bench.summary import Entry, summarise
 from tegrascope.daemon.measure.run_report import Environment
 from tegrascope.daemon.measure.run_trace import distribution
+from tegrascope.daemon.results import caveats
+from tegrascope.daemon.results.bench_page import ROWS, rows_of
+from tegrascope.daemon.results.caveats import caveats_of, caveats_of_machine
+from tegrascope.daemon.results.records import AcceleratorResult, ClockRange, OutputCheck
+from tegrascope.daemon.results.summary import Measured, Round, summarise
 from tegrascope.parsers.inference.placement import Built, Placement
 
 from .bench_fakes import report
@@ -39,7 +37,7 @@ def entry(device, reports, **changes):
         "is_steady": True,
         **changes,
     }
-    return Entry(**facts)
+    return Measured(**facts)
 
 
 def model_of(*entries):
@@ -138,7 +136,7 @@ def spans(**milliseconds):
 
 def test_sound_result_has_nothing_to_be_said():
     """No check speaks up without a reason."""
-    assert check_all([result(stages=spans(h2d=0.1, compute=0.8, d2h=0.1))]) == ()
+    assert caveats_of([result(stages=spans(h2d=0.1, compute=0.8, d2h=0.1))]) == ()
 
 
 @pytest.mark.parametrize(
@@ -175,34 +173,34 @@ def test_sound_result_has_nothing_to_be_said():
 )
 def test_each_check_speaks_with_its_number(changes, name, said):
     """One sentence with the number, and what to do about it."""
-    (check,) = check_all([result(**changes)])
+    (check,) = caveats_of([result(**changes)])
     assert (check.name, check.device) == (name, "gpu")
     assert said in check.sentence
-    assert check.mend
+    assert check.remedy
 
 
 def test_host_clock_is_given_more_room():
     """Without the device's own times a tenth is allowed, since they hold the host's scatter."""
-    assert check_all([result(device_latency=None, variation=0.09)]) == ()
-    assert [c.name for c in check_all([result(device_latency=None, variation=0.11)])] == [
+    assert caveats_of([result(device_latency=None, variation=0.09)]) == ()
+    assert [c.name for c in caveats_of([result(device_latency=None, variation=0.11)])] == [
         "unstable"
     ]
 
 
 def test_machine_that_was_busy_or_slowed_is_told():
     """Load before the start, and a power mode below the largest."""
-    found = check_machine({"cpu": 0.4, "gpu": 0.2}, Environment(power_mode="MODE_30W"))
+    found = caveats_of_machine({"cpu": 0.4, "gpu": 0.2}, Environment(power_mode="MODE_30W"))
     assert [check.name for check in found] == ["background_load", "background_load", "power_mode"]
     assert "40.0 % busy" in found[0].sentence
-    assert check_machine({"cpu": 0.02, "gpu": 0.0}, Environment(power_mode="MAXN")) == ()
-    assert check_machine({}, Environment()) == ()
+    assert caveats_of_machine({"cpu": 0.02, "gpu": 0.0}, Environment(power_mode="MAXN")) == ()
+    assert caveats_of_machine({}, Environment()) == ()
 
 
 def test_table_says_nothing_of_what_is_not_known(orin):
     """Absent is a dash beside what is known, and no row at all where nobody knows; never 0."""
-    rows = {row.label: row.cells for row in rows_of(orin.accelerators)}
+    rows = rows_of(orin.accelerators)
     assert rows["GPU freed"] == ("–", "90.0 points")
-    assert rows["energy by inference, net"][0].startswith("10.0 mJ ± ")
+    assert rows["energy per inference, net"][0].startswith("10.0 mJ ± ")
     assert "placement" not in rows
     assert "device span p50" not in rows
     assert "status" not in rows
@@ -214,7 +212,7 @@ def test_table_shows_placement_and_precision():
     built = Built(
         requested_precision="int8", layer_types={"fp16": 2, "int8": 9}, placement=placement
     )
-    rows = {row.label: row.cells for row in rows_of([result(built=built)])}
+    rows = rows_of([result(built=built)])
     assert rows["placement"] == ("mixed",)
     assert rows["  its layers"] == ("2 DLA, 1 GPU",)
     assert rows["built as"] == ("int8 9, fp16 2 (int8 asked)",)
@@ -225,8 +223,7 @@ def test_load_of_a_dla_is_that_of_the_truest_source():
 
     def cell(device, **loads):
         told = {name.replace("_", ":"): {"value": value} for name, value in loads.items()}
-        rows = rows_of([result(device=device, utilization=told)])
-        return {row.label: row.cells for row in rows}["DLA load"]
+        return rows_of([result(device=device, utilization=told)])["DLA load"]
 
     assert cell("dla0", dla0_firmware=0.9, dla0_ftrace=0.5, dla0_tegrastats=0.7) == ("dla0 50.0 %",)
     assert cell("dla0", dla0_firmware=0.9, dla0_tegrastats=0.7) == ("dla0 70.0 %",)
@@ -237,9 +234,9 @@ def test_page_explains_every_row_and_check():
     """Whoever wonders about a line of the table or a check finds it on the page."""
     page = (Path(__file__).parents[2] / "docs/bench.md").read_text(encoding="utf-8")
     told = " ".join(re.findall(r"^\| (.*?) \|", page, re.MULTILINE))
-    for label, _ in bench_rows._ROWS:
+    for label in ROWS:
         assert label.strip() in told, label
-    for name in re.findall(r'name="(\w+)"', Path(bench_checks.__file__).read_text()):
+    for name in re.findall(r'^ +"([a-z_]+)",$', Path(caveats.__file__).read_text(), re.MULTILINE):
         assert f"`{name}`" in page, name
 
 
@@ -258,5 +255,5 @@ def test_second_instrument_stands_beside_the_first():
     (found,) = model_of(entry("gpu", reports)).accelerators
     assert found.counter_joules_per_inference.value == pytest.approx(82 / 4000)
     assert found.counter_joules_per_inference.high == pytest.approx(84 / 4000)
-    rows = {row.label: row.cells for row in rows_of([found])}
+    rows = rows_of([found])
     assert rows["  the same by its own counter"] == ("20.5 mJ ± 2.4 %",)

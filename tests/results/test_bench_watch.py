@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tegrascope.daemon.bench.look import Watcher
 from tegrascope.daemon.bench.run import Bench
-from tegrascope.daemon.bench.stand import Stand
-from tegrascope.daemon.bench.watch import Watcher
+from tegrascope.daemon.bench.setup import Setup
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.session.executor import WORKER, Lane
 
@@ -59,7 +59,7 @@ def bench(tmp_path):
         watcher = Watcher(write_nsys(tmp_path / "nsys", writes=writes), tmp_path)
         made = Bench(
             settings(str(model)),
-            Stand(None, tmp_path),
+            Setup(None, tmp_path),
             teller,
             make_lane=lanes,
             watcher=watcher,

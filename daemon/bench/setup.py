@@ -1,4 +1,4 @@
-"""What a bench is set up on: telemetry beside the lanes, and what a flight needs around it."""
+"""The telemetry of a benchmark, and what its runs are paired with."""
 
 import threading
 from pathlib import Path
@@ -18,15 +18,15 @@ from ..settings.config import Telemetry
 
 _FIRST_SAMPLE_SECONDS = 20.0
 _LOOK_SECONDS = 0.25
-# A bench may take hours, and its figure shows all of it.
+# A benchmark may take hours, and its figure shows all of it.
 _SPAN_SECONDS = 48 * 3600.0
 
 
-class Stand:
-    """The telemetry of a bench, taken by the same parts as the daemon's.
+class Setup:
+    """The telemetry of a benchmark, by the same parts as the daemon's.
 
     Attributes:
-        surroundings: What every flight needs.
+        surroundings: What every run is paired with.
         problem: Why there is no telemetry; ``None`` while there is.
         stopping: Once set, nothing here waits any more.
     """
@@ -40,22 +40,25 @@ class Stand:
         problem: str | None = None,
         is_simulated: bool = False,
         clock: Clock = SYSTEM_CLOCK,
+        first_sample_seconds: float = _FIRST_SAMPLE_SECONDS,
     ) -> None:
         """Prepare.
 
         Args:
-            telemetry: Where samples come from; ``None`` for nowhere.
+            telemetry: The source; ``None`` for none.
             state_dir: Where models and engines are cached.
-            rule: How the board's rails add up; ``None`` has the rails tell.
+            rule: How the board's rails add up; ``None`` finds the rule by the rails.
             problem: Why ``telemetry`` is ``None``.
-            is_simulated: Whether the accelerators are played.
+            is_simulated: Whether the CPU plays the accelerators.
             clock: The time.
+            first_sample_seconds: How long to wait for a sample before going on without telemetry.
         """
         self.problem = problem
         self.stopping = threading.Event()
         self._settings = telemetry
         self._rule = rule
         self._clock = clock
+        self._first_sample_seconds = first_sample_seconds
         environment = Environment(
             board=None if rule is None else rule.name,
             telemetry_source=None if telemetry is None else telemetry.source,
@@ -77,11 +80,16 @@ class Stand:
 
     @property
     def environment(self) -> Environment:
-        """Where the bench runs, as far as is known by now."""
+        """Where the benchmark runs, as far as is known by now."""
         return self._own.environment
 
+    @property
+    def rule(self) -> RailRule | None:
+        """How the rails add up, as far as is known by now."""
+        return self.surroundings.rule()
+
     def start(self) -> None:
-        """Open the source and wait for its first sample; without one, say why and do without."""
+        """Open the source and wait for its first sample; without one, set ``problem``."""
         if self._settings is None:
             return
         try:
@@ -91,13 +99,12 @@ class Stand:
             return
         self._own.start()
         if not self._await_first():
-            self.problem = (
-                self._own.why() or f"{source.name}: no sample in {_FIRST_SAMPLE_SECONDS:g} s"
-            )
+            wait = f"{self._first_sample_seconds:g} s"
+            self.problem = self._own.why() or f"{source.name}: no sample in {wait}"
             self._own.stop()
 
     def _await_first(self) -> bool:
-        for _ in range(int(_FIRST_SAMPLE_SECONDS / _LOOK_SECONDS)):
+        for _ in range(int(self._first_sample_seconds / _LOOK_SECONDS)):
             if self._timeline.wait_past(0, _LOOK_SECONDS):
                 return True
             if self._own.has_ended or self.stopping.is_set():
@@ -109,10 +116,10 @@ class Stand:
         self._own.stop()
 
     def background(self, seconds: float) -> dict[str, float]:
-        """Watch the machine before anything of the bench runs.
+        """Return the load of the machine before the benchmark starts anything.
 
         Returns:
-            Load of ``cpu``, by the kernel, and of ``gpu``, by telemetry, where they are known.
+            Load of ``cpu``, by the kernel, and of ``gpu``, by telemetry, if known.
         """
         begin_ns = self._clock.monotonic_ns()
         loads = {"cpu": cpu_busy_ratio(seconds, self.stopping, clock=self._clock)}
@@ -124,5 +131,5 @@ class Stand:
         return {name: ratio for name, ratio in loads.items() if ratio is not None}
 
     def cut(self, begin_ns: int, end_ns: int) -> Cut:
-        """Return the samples of a stretch of time."""
+        """Return the samples between two times."""
         return self._timeline.cut(begin_ns, end_ns)

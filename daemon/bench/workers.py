@@ -1,4 +1,4 @@
-"""The workers of a bench, and one run on one of them, as the daemon carries it out."""
+"""The workers of a benchmark, and one run on one of them, as the daemon carries it out."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -9,35 +9,29 @@ from pathlib import Path
 from ...parsers.inference.events import RunEvent
 from ..measure.run_report import RunReport
 from ..measure.run_trace import RunTrace
+from ..results.records import Status
 from ..session.executor import Lane, Verdict
 from ..session.pairing import Flight, Job, Surroundings, make_order
 from ..settings.config import Workload
 from ..settings.identity import new_run_id
-from .measured import Status
 
-_INTERRUPTED = Verdict("cancelled", "the bench was interrupted")
+_INTERRUPTED = Verdict("cancelled", "the benchmark was interrupted")
 
 
 @dataclass(frozen=True)
-class Flown:
-    """One run that is over.
-
-    Attributes:
-        report: Paired with its telemetry.
-        trace: What its worker told.
-        status: How it ended.
-    """
+class Finished:
+    """One run that is over: its report paired with telemetry, and the events of its worker."""
 
     report: RunReport
     trace: RunTrace
     status: Status
 
 
-class Lanes:
-    """A worker for each accelerator, started when it is first needed.
+class Workers:
+    """A worker for each name, started when it is first needed.
 
-    ``fly_together``, ``end`` and ``close`` belong to one thread, ``cancel`` to any other; ``fly``
-    may go on in several threads at once, each with a worker of its own.
+    ``run_together``, ``end`` and ``close`` belong to one thread, ``cancel`` to any other; ``run``
+    may be called by several threads at once, each with a worker of its own.
     """
 
     def __init__(
@@ -51,10 +45,10 @@ class Lanes:
         """Prepare; no worker runs yet.
 
         Args:
-            around: What every flight needs.
+            around: What every run is paired with.
             heard: Called with each event of a run.
             cwd: Where workers run.
-            make_lane: Name to the lane of a worker.
+            make_lane: Name to what starts and reads a worker.
         """
         self._around = around
         self._heard = heard
@@ -66,11 +60,11 @@ class Lanes:
 
     @property
     def was_cancelled(self) -> bool:
-        """Whether no run will be carried out any more."""
+        """Whether no further run will be carried out."""
         return self._cancelled
 
     def cancel(self) -> None:
-        """End the run in flight, and let none follow."""
+        """End the runs in flight, and start no other."""
         with self._lock:
             self._cancelled = True
             lanes = list(self._lanes.values())
@@ -78,12 +72,7 @@ class Lanes:
             lane.cancel()
 
     def end(self, name: str, patience_seconds: float = 0.0) -> None:
-        """End one worker, if there is one.
-
-        Args:
-            name: Of the worker.
-            patience_seconds: How long it may take to end by itself; 0 ends it at once.
-        """
+        """End one worker, if it exists; 0 seconds of patience end it at once."""
         with self._lock:
             lane = self._lanes.get(name)
         if lane is None:
@@ -99,28 +88,27 @@ class Lanes:
         for name in list(self._lanes):
             self.end(name)
 
-    def fly(
+    def run(
         self,
         workload: Workload,
-        lane_name: str,
+        name: str,
         deadline_seconds: float,
         outputs: Path | None = None,
         *,
         program: tuple[str, ...] | None = None,
-    ) -> Flown:
+    ) -> Finished:
         """Carry out one run, from its order to its report.
 
         Args:
             workload: What to run.
-            lane_name: On which worker.
-            deadline_seconds: The worker is killed after it.
-            outputs: Where it is to write what it answers; such a run is not worth waiting for
-                its last sample.
-            program: Of the worker, where it has to be started and is not the usual one.
+            name: Of the worker.
+            deadline_seconds: After which the worker is killed.
+            outputs: Where it writes its outputs; such a run does not wait for its last sample.
+            program: Of the worker, if it has to be started and is not the usual one.
         """
         around = self._around
         job = Job(new_run_id(), workload, None)
-        flight = Flight(around, job, lane_name)
+        flight = Flight(around, job, name)
         order = make_order(job, around.model_directory, around.engine_directory)
         if outputs is not None:
             order = order.model_copy(update={"outputs_file": str(outputs)})
@@ -129,39 +117,38 @@ class Lanes:
             flight.take(event)
             self._heard(event)
 
-        lane = self._lane(lane_name, program)
+        lane = self._lane(name, program)
         verdict = _INTERRUPTED if lane is None else lane.run(order, deadline_seconds, take)
         flight.land()
         if verdict.outcome == "cancelled":
             verdict = _INTERRUPTED
         elif outputs is None:
             flight.await_telemetry()
-        return Flown(flight.report(verdict), flight.trace, _status(verdict))
+        return Finished(flight.report(verdict), flight.trace, _status(verdict))
 
-    def fly_together(
-        self, flights: Sequence[tuple[Workload, str]], deadline_seconds: float
-    ) -> list[Flown]:
+    def run_together(
+        self, runs: Sequence[tuple[Workload, str]], deadline_seconds: float
+    ) -> list[Finished]:
         """Carry out runs at once, each in a thread of its own.
 
         Args:
-            flights: Of each what to run, and on which worker; no two on the same.
-            deadline_seconds: Every worker is killed after it.
+            runs: Workload and name of the worker; no two on the same worker.
+            deadline_seconds: After which every worker is killed.
 
         Returns:
-            One a flight, in their order.
+            One per run, in their order.
         """
-        start = threading.Barrier(len(flights))
+        start = threading.Barrier(len(runs))
 
-        def fly(workload: Workload, lane_name: str) -> Flown:
+        def run(workload: Workload, name: str) -> Finished:
             start.wait()
-            return self.fly(workload, lane_name, deadline_seconds)
+            return self.run(workload, name, deadline_seconds)
 
-        with ThreadPoolExecutor(len(flights), "lane") as threads:
-            under_way = [threads.submit(fly, *flight) for flight in flights]
+        with ThreadPoolExecutor(len(runs), "worker") as threads:
+            under_way = [threads.submit(run, *one) for one in runs]
             return [one.result() for one in under_way]
 
     def _lane(self, name: str, program: tuple[str, ...] | None) -> Lane | None:
-        """Return a worker's lane; ``None`` where the bench is over."""
         with self._lock:
             if self._cancelled:
                 return None

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.bench import stand as bench_stand
-from tegrascope.daemon.bench.settings import read_settings
-from tegrascope.daemon.bench.stand import Stand
+from tegrascope.daemon.bench.settings import absolute, read_settings
+from tegrascope.daemon.bench.setup import Setup
 from tegrascope.daemon.cli import make_parser
 from tegrascope.daemon.settings.config import Telemetry
 from tegrascope.parsers.errors import Mendable
@@ -59,37 +58,34 @@ def test_default_round_has_enough_samples():
     assert settings.duration_seconds / (0.103 + 0.022) > 100
 
 
-def test_source_that_gives_nothing_is_done_without(monkeypatch, tmp_path):
+def test_source_that_gives_nothing_is_done_without(tmp_path):
     """A program that is not there: the bench says so, and measures without energy."""
-    monkeypatch.setattr(bench_stand, "_FIRST_SAMPLE_SECONDS", 0.5)
     telemetry = Telemetry.model_validate({"tegrastats": {"command": "/no/such/tegrastats"}})
-    stand = Stand(telemetry, tmp_path)
-    stand.start()
-    assert "/no/such/tegrastats" in stand.problem
-    assert not stand.environment.simulated
-    stand.stop()
+    setup = Setup(telemetry, tmp_path, first_sample_seconds=0.5)
+    setup.start()
+    assert "/no/such/tegrastats" in setup.problem
+    assert not setup.environment.simulated
+    setup.stop()
 
 
 def test_simulated_board_tells_of_the_machine_before_the_bench(tmp_path):
     """Samples come, the board is known by its rails, and the GPU is idle before anything runs."""
     telemetry = Telemetry.model_validate({"source": "simulator", "interval": 0.05})
-    stand = Stand(telemetry, tmp_path)
-    stand.start()
+    setup = Setup(telemetry, tmp_path)
+    setup.start()
     try:
-        assert stand.problem is None
-        background = stand.background(0.2)
+        assert setup.problem is None
+        background = setup.background(0.2)
         assert background["gpu"] < 0.1
         assert 0 <= background["cpu"] <= 1
-        assert stand.environment.simulated
-        assert stand.environment.board is not None
+        assert setup.environment.simulated
+        assert setup.environment.board is not None
     finally:
-        stand.stop()
+        setup.stop()
 
 
 def test_paths_of_models_are_those_of_the_caller(tmp_path, monkeypatch):
     """A worker runs elsewhere, so a relative path is made whole; a built-in one stays a name."""
-    from tegrascope.daemon.bench.workload import found_at
-
     monkeypatch.chdir(tmp_path)
-    assert found_at("nets/a.onnx") == str(Path.cwd() / "nets/a.onnx")
-    assert found_at("builtin:resnet50") == "builtin:resnet50"
+    assert absolute("nets/a.onnx") == str(Path.cwd() / "nets/a.onnx")
+    assert absolute("builtin:resnet50") == "builtin:resnet50"

@@ -1,0 +1,479 @@
+"""A benchmark's result as a document: the same rows for the terminal and for ``report.html``."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TextIO, TypeVar
+
+from ...collectors.models.files import BUILTIN_PREFIX
+from ..measure.dla import POWERED, SOURCES
+from ..measure.run_report import RunReport
+from ..measure.slices import Cut
+from ..terminal.numbers import (
+    ABSENT,
+    celsius,
+    digits,
+    duration,
+    joules,
+    mebibytes,
+    percent,
+    points,
+    rate,
+    seconds,
+    watts,
+)
+from .document import Block, Drawing, Facts, Heading, Items, Table, Text, html_page, print_document
+from .figure import band_of, draw, panels_of
+from .records import (
+    AcceleratorResult,
+    BenchResult,
+    Caveat,
+    Contention,
+    Figure,
+    GoalResult,
+    LaneTogether,
+    ModelResult,
+    Placed,
+    Together,
+)
+
+Samples = Callable[[int, int], Cut]
+T = TypeVar("T")
+_Read = Callable[[AcceleratorResult], str | None]
+_SIMULATED = "SIMULATED: these figures are of no real accelerator"
+FOOTER = (
+    "tegrascope {}. Module rail energy is measured by the module's own sensors; it compares runs"
+    " on one board, and is not a benchmark score."
+)
+
+
+def print_result(result: BenchResult, stream: TextIO | None = None) -> None:
+    """Print a table of each model, the winners, and what to know of the figures."""
+    blocks: list[Block] = []
+    for model in result.models:
+        blocks += [Heading(_title(model, result)), _table(model), *_remarks(model)]
+        blocks += [Items(_sentences(compared(model))), Items(_grouped(model.checks), mark="! ")]
+    if result.contention is not None:
+        table, lines, about = _contention(result.contention)
+        blocks += [Heading("Together"), *table, lines, about]
+    blocks.append(Items(_grouped(result.checks), mark="! "))
+    if result.telemetry_problem is not None:
+        blocks.append(Text(f"no energy, no loads: {result.telemetry_problem}"))
+    print_document(blocks, stream)
+
+
+def report_page(result: BenchResult, samples: Samples) -> str:
+    """Return ``report.html``.
+
+    Args:
+        result: The result.
+        samples: Begin and end in nanoseconds to the samples between.
+    """
+    names = ", ".join(model.model for model in result.models)
+    began = datetime.fromtimestamp(result.started_wall_ns / 1e9, timezone.utc)
+    took = duration((result.ended_wall_ns - result.started_wall_ns) / 1e9)
+    blocks: list[Block] = [
+        Heading(names, 1),
+        Text(f"Measured {began:%Y-%m-%d %H:%M} UTC, in {took}", "under"),
+    ]
+    if result.is_simulated:
+        blocks.append(Text(SIMULATED_NOTICE, "notice"))
+    if result.is_partial:
+        blocks.append(Text("Interrupted: this is what was measured until then.", "notice"))
+    for model in result.models:
+        goals = compared(model)
+        heading = "Which one?" if goals else "Figures"
+        blocks.append(Heading(model.model if len(result.models) > 1 else heading))
+        blocks += [*_if(goals, Items(_sentences(goals))), _table(model), *_remarks(model)]
+        if model.checks:
+            blocks += [Heading("Caveats", 3), Items(_grouped(model.checks))]
+        blocks += _drawing(model, samples)
+    if result.contention is not None:
+        table, lines, about = _contention(result.contention)
+        blocks += [Heading("Together"), about, *table, lines]
+    blocks += [Heading("Where and how"), Facts(_facts(result))]
+    blocks += _if(result.checks, Items(_grouped(result.checks)))
+    return html_page(f"{names}: tegrascope bench", blocks, FOOTER.format(result.tegrascope))
+
+
+SIMULATED_NOTICE = (
+    "Simulated: telemetry or accelerators are not real, and these figures say nothing about a"
+    " board."
+)
+
+
+def _if(condition: object, *blocks: Block) -> tuple[Block, ...]:
+    return blocks if condition else ()
+
+
+def _title(model: ModelResult, result: BenchResult) -> str:
+    batch = f", batch {result.settings.batch}" if result.settings.batch > 1 else ""
+    words = (
+        f"{model.model}{batch}",
+        _SIMULATED if result.is_simulated else None,
+        "interrupted" if result.is_partial else None,
+    )
+    return " · ".join(filter(None, words))
+
+
+def compared(model: ModelResult) -> list[GoalResult]:
+    """Return the goals for which there were two to compare."""
+    return [goal for goal in model.goals if goal.difference is not None]
+
+
+def _sentences(goals: Sequence[GoalResult]) -> list[tuple[str, str]]:
+    split = (goal.sentence.partition(": ") for goal in goals)
+    return [(title, words) for title, _, words in split]
+
+
+def _grouped(caveats: Sequence[Caveat]) -> list[tuple[str, str]]:
+    """Return devices and words, the same words only once."""
+    devices: dict[str, list[str]] = {}
+    for one in caveats:
+        devices.setdefault(f"{one.sentence}: {one.remedy}", []).append(one.device or "")
+    return [(", ".join(filter(None, names)), words) for words, names in devices.items()]
+
+
+def _remarks(model: ModelResult) -> list[Block]:
+    """Return why figures are missing, and notes of the builds."""
+    found: list[tuple[str, str | None]] = [(one.device, one.reason) for one in model.accelerators]
+    found += [
+        (one.device, note) for one in model.accelerators if one.built for note in one.built.notes
+    ]
+    found += [(one.device, one.nsys_problem) for one in model.accelerators]
+    return [Text(f"{device}: {words}") for device, words in found if words]
+
+
+def _drawing(model: ModelResult, samples: Samples) -> tuple[Block, ...]:
+    if not model.rounds:
+        return ()
+    begin_ns = model.rounds[0].started_ns
+    cut = samples(begin_ns, model.rounds[-1].ended_ns)
+    panels = panels_of(cut, begin_ns, total_rails(model.rounds))
+    bands = [band for run in model.rounds if (band := band_of(run, begin_ns, run.device))]
+    if not panels:
+        return ()
+    title = f"{model.model}: power, load and temperature during the benchmark"
+    return (
+        Heading("Over time", 3),
+        Text(
+            "Each band is a run, named by its accelerator: the darker part is the steady phase,"
+            " the lighter ones are idle with the model loaded.",
+            "under",
+        ),
+        Drawing(draw(title, panels, bands)),
+    )
+
+
+def total_rails(runs: Sequence[RunReport]) -> tuple[str, ...]:
+    """Return the rails that make the module's power, by the first run that has any energy."""
+    return next((run.energy.total_rails for run in runs if run.energy is not None), ())
+
+
+def _facts(result: BenchResult) -> dict[str, str | None]:
+    environment, settings = result.environment, result.settings
+    versions = dict(environment.versions)
+    for model in result.models:
+        for run in model.rounds:
+            versions.update(run.environment.versions)
+    asked = (settings.precision, f"fallback {settings.fallback}", settings.backend)
+    return {
+        "board": environment.board,
+        "module": environment.module,
+        "L4T": environment.l4t,
+        "JetPack": environment.jetpack,
+        "power mode": environment.power_mode,
+        "telemetry": result.telemetry_problem or environment.telemetry_source,
+        "before it began": ", ".join(
+            f"{name.upper()} {100 * ratio:.0f} % busy" for name, ratio in result.background.items()
+        ),
+        "a round": (
+            f"{settings.duration_seconds:g} s steady, {settings.baseline_seconds:g} s idle before"
+            f" and after, batch {settings.batch}"
+        ),
+        "asked for": ", ".join(filter(None, asked)),
+        "model SHA-256": ", ".join(filter(None, (one.model_sha256 for one in result.models))),
+        "versions": ", ".join(f"{name} {versions[name]}" for name in sorted(versions)),
+    }
+
+
+# --- the table of one model -----------------------------------------------------------------------
+
+
+def rows_of(results: Sequence[AcceleratorResult]) -> dict[str, tuple[str, ...]]:
+    """Return label and one cell per accelerator; rows without any known cell are left out."""
+    made = {label: tuple(read(one) or ABSENT for one in results) for label, read in ROWS.items()}
+    return {label: cells for label, cells in made.items() if any(c != ABSENT for c in cells)}
+
+
+def _table(model: ModelResult) -> Table:
+    rows = rows_of(model.accelerators)
+    # Speed and energy of an accelerator that failed or has wrong outputs.
+    doubtful = {
+        (number, column)
+        for number, (label, cells) in enumerate(rows.items())
+        if label.startswith(("latency", "device span", "throughput", "energy"))
+        for column, (cell, one) in enumerate(zip(cells, model.accelerators, strict=True), start=1)
+        if cell != ABSENT and not (one.may_win and one.rounds)
+    }
+    return Table(
+        ["", *(one.device for one in model.accelerators)],
+        [(label, *cells) for label, cells in rows.items()],
+        doubtful=frozenset(doubtful),
+    )
+
+
+def with_half(figure: Figure, show: Callable[[float], str]) -> str:
+    """Format a figure and half its interval.
+
+    >>> with_half(Figure(value=0.0222, low=0.0212, high=0.0232), joules)
+    '22.2 mJ ± 4.5 %'
+    """
+    if figure.half is None or figure.value == 0:
+        return show(figure.value)
+    return f"{show(figure.value)} ± {digits(100 * figure.half / abs(figure.value), 2)} %"
+
+
+def _known(read: Callable[[AcceleratorResult], T | None], show: Callable[[T], str]) -> _Read:
+    def cell(result: AcceleratorResult) -> str | None:
+        value = read(result)
+        return None if value is None else show(value)
+
+    return cell
+
+
+def _figure(
+    read: Callable[[AcceleratorResult], Figure | None], show: Callable[[float], str]
+) -> _Read:
+    return _known(read, lambda figure: with_half(figure, show))
+
+
+def _tail(name: str) -> _Read:
+    return _known(lambda one: one.latency, lambda found: seconds(getattr(found, f"{name}_seconds")))
+
+
+def _load(signal: str) -> _Read:
+    return _known(lambda one: one.utilization.get(signal), lambda load: percent(load.value))
+
+
+def _dla(result: AcceleratorResult) -> str | None:
+    """Return each core's load by its most reliable source, else the share of time it was on."""
+    is_dla = result.device.startswith("dla")
+    loads = {}
+    for source in reversed(SOURCES):
+        for name, figure in result.utilization.items():
+            core, _, by = name.partition(":")
+            if by == source and (core == result.device or not is_dla):
+                loads[core] = f"{core} {percent(figure.value)}"
+    if loads or not is_dla:
+        return ", ".join(loads[core] for core in sorted(loads)) or None
+    gate = result.dla_active.get(result.device)
+    if gate is not None:
+        return f"on {percent(gate)} of the time"
+    powered = result.utilization.get(f"{result.device}:{POWERED}")
+    return None if powered is None else f"powered {percent(powered.value)} of the time"
+
+
+def _hottest(result: AcceleratorResult) -> str | None:
+    hottest = result.hottest_celsius
+    return None if hottest is None else f"{celsius(hottest)} {result.hottest_zone}"
+
+
+def _layers(result: AcceleratorResult) -> str | None:
+    placement = None if result.built is None else result.built.placement
+    if placement is None or placement.verdict == "unknown":
+        return None
+    counts = (
+        (len(placement.dla_layers), "DLA"),
+        (len(placement.gpu_layers), "GPU"),
+        (len(placement.reformat_layers), "reformat"),
+    )
+    return ", ".join(f"{count} {name}" for count, name in counts if count) or None
+
+
+def _precision(result: AcceleratorResult) -> str | None:
+    if result.built is None:
+        return None
+    counted = sorted(result.built.layer_types.items(), key=lambda pair: -pair[1])
+    made = ", ".join(f"{name} {count}" for name, count in counted[:3])
+    asked = result.built.requested_precision
+    if asked is None or not made:
+        return made or (asked and f"{asked} asked")
+    return f"{made} ({asked} asked)"
+
+
+def _launched(result: AcceleratorResult) -> str | None:
+    """Return how an inference is started: the same engine is faster in one way than in another."""
+    built = result.built
+    if built is None or built.has_cuda_graph is None:
+        return None
+    words = "CUDA graph" if built.has_cuda_graph else "layer by layer"
+    if built.has_transfers is None:
+        return words
+    return f"{words}, {'with copies' if built.has_transfers else 'without copies'}"
+
+
+def _cold(result: AcceleratorResult) -> str | None:
+    parts = result.cold_start_seconds
+    if not parts:
+        return None
+    build = f", build {seconds(parts['build'])}" if "build" in parts else ""
+    return seconds(sum(parts.values())) + build
+
+
+_VERDICTS = {
+    "good": "right",
+    "wrong": "WRONG",
+    "unchecked": "not checked",
+    "reference": "the reference",
+}
+
+
+def _error(result: AcceleratorResult) -> str | None:
+    found = result.outputs
+    if found is None or found.relative_error is None:
+        return None
+    return f"{found.relative_error:.2g} (limit {found.limit})"
+
+
+def _top1(result: AcceleratorResult) -> str | None:
+    found = result.outputs
+    return None if found is None or found.top1_agreement is None else percent(found.top1_agreement)
+
+
+def _flags(result: AcceleratorResult) -> str | None:
+    names = [
+        flag if count >= result.rounds else f"{flag} ({count}/{result.rounds})"
+        for flag, count in result.flags.items()
+    ]
+    return "\n".join(names) or ("none" if result.rounds else None)
+
+
+ROWS: dict[str, _Read] = {
+    "status": lambda one: None if one.status == "ok" else one.status,
+    "back-end": lambda one: one.backend,
+    "latency p50": _figure(lambda one: one.latency_seconds, seconds),
+    "latency p90": _tail("p90"),
+    "latency p99": _tail("p99"),
+    "latency max": _tail("max"),
+    "device span p50": _known(lambda one: one.device_latency, lambda d: seconds(d.p50_seconds)),
+    "throughput": _figure(lambda one: one.throughput_per_second, rate),
+    "energy per inference, gross": _figure(lambda one: one.gross_joules_per_inference, joules),
+    "  the same by its own counter": _figure(lambda one: one.counter_joules_per_inference, joules),
+    "energy per inference, net": _figure(lambda one: one.net_joules_per_inference, joules),
+    "module power": _figure(lambda one: one.mean_watts, watts),
+    "GPU load": _load("gpu"),
+    "GPU freed": _known(lambda one: one.gpu_freed, lambda freed: points(freed.value)),
+    "DLA load": _dla,
+    "memory load (EMC)": _load("emc"),
+    "CPU load": _load("cpu"),
+    "hottest": _hottest,
+    "placement": lambda one: one.placement,
+    "  its layers": _layers,
+    "built as": _precision,
+    "launched": _launched,
+    "cold start": _cold,
+    "memory of the worker": _known(lambda one: one.process_peak_bytes, mebibytes),
+    "memory of the device": _known(lambda one: one.device_peak_bytes, mebibytes),
+    "outputs": _known(lambda one: one.outputs, lambda found: _VERDICTS[found.verdict]),
+    "  relative error": _error,
+    "  same top class": _top1,
+    "rounds": lambda one: str(one.rounds) if one.rounds else None,
+    "flags": _flags,
+    "timeline": lambda one: one.nsys_report,
+}
+
+
+# --- models together ------------------------------------------------------------------------------
+
+
+_EXPLAINED = (
+    "Slowdown is median latency over that of the same model alone, round by round. What a model"
+    " adds is the module's net power with it on less that with it off, the others running, in total"
+    " and per inference. The energy of a window is that of all models in it: it is not split."
+)
+
+
+def name_of(model: str) -> str:
+    """Return a model's short name.
+
+    >>> name_of("nets/yolo.onnx"), name_of("builtin:resnet50")
+    ('yolo', 'resnet50')
+    """
+    return Path(model.removeprefix(BUILTIN_PREFIX)).stem
+
+
+def placed_name(placed: Placed) -> str:
+    """Return model and accelerator."""
+    return f"{name_of(placed.model)} on {placed.device}"
+
+
+def _contention(contention: Contention) -> tuple[tuple[Table, ...], Items, Text]:
+    """Return the table of all placements, a line on each, and an explanation."""
+    placements = [one for one in contention.together if len(one.lanes) > 1]
+    rows: list[tuple[str, ...]] = []
+    doubtful: set[tuple[int, int]] = set()
+    ends: set[int] = set()
+    for one in placements:
+        if one.status == "ok":
+            if _flags_of(one):
+                numbers = range(len(rows), len(rows) + len(one.lanes))
+                doubtful.update((row, column) for row in numbers for column in range(1, 6))
+            rows += (tuple(_cells(lane)) for lane in one.lanes)
+            ends.add(len(rows) - 1)
+    columns = ("model", "p50", "slowdown", "at p99", "adds", "per inference")
+    table = Table(columns, rows, doubtful=frozenset(doubtful), ends=frozenset(ends))
+    lines = Items([(" + ".join(map(placed_name, one.lanes)), _sentence(one)) for one in placements])
+    about = _EXPLAINED
+    if not contention.together:
+        about = "nothing was measured together: fewer than two models ran alone"
+    return (table,) if rows else (), lines, Text(about, "under")
+
+
+def _cells(lane: LaneTogether) -> Iterator[str]:
+    def times(value: float) -> str:
+        return f"{value:.2f}×"
+
+    def plain(figure: Figure | None, show: Callable[[float], str]) -> str:
+        return ABSENT if figure is None else show(figure.value)
+
+    yield placed_name(lane)
+    yield plain(lane.latency_seconds, seconds)
+    yield ABSENT if lane.slowdown is None else with_half(lane.slowdown, times)
+    yield ABSENT if lane.tail_slowdown is None else times(lane.tail_slowdown)
+    yield ABSENT if lane.marginal_watts is None else _added(lane.marginal_watts)
+    yield plain(lane.marginal_joules_per_inference, joules)
+
+
+def _added(figure: Figure) -> str:
+    """Format a power that may be near zero: half its interval in watts, not in percent."""
+    if figure.half is None:
+        return watts(figure.value)
+    return f"{figure.value:.2f} ± {digits(figure.half, 2)} W"
+
+
+def _sentence(one: Together) -> str:
+    if one.status != "ok":
+        return f"{one.status}, {one.reason}"
+    words = [f"{one.rounds} rounds of {digits(one.seconds or 0.0)} s"]
+    if one.gross_joules is not None:
+        words.append(f"{with_half(one.gross_joules, joules)} gross for all")
+    if one.net_joules is not None:
+        words.append(f"{with_half(one.net_joules, joules)} net")
+    if one.excess_watts is not None:
+        words.append(f"{_signed(one.excess_watts)} than the same work alone")
+    if _flags_of(one):
+        words.append("flags " + " ".join(_flags_of(one)))
+    return ", ".join(words)
+
+
+def _flags_of(one: Together) -> list[str]:
+    """Return its flags but ``simulated``, which the title says of the whole document."""
+    return sorted(flag for flag in one.flags if flag != "simulated")
+
+
+def _signed(excess: Figure) -> str:
+    words = f"{digits(abs(excess.value), 2)} W {'more' if excess.value >= 0 else 'less'}"
+    if excess.low is None or excess.high is None:
+        return words
+    return f"{words} ({digits(excess.low, 2)} to {digits(excess.high, 2)})"

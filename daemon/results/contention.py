@@ -1,0 +1,337 @@
+"""Runs that overlap become joint rounds, and those slowdown, power and marginal energy."""
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import hypot
+from statistics import median
+from typing import TypeAlias
+
+from ...collectors.board.boards import RailRule
+from ...parsers.inference.events import PhaseName
+from ..measure.energy_report import measure_energy
+from ..measure.quality import in_order, insufficient_samples
+from ..measure.run_report import Distribution, Energy, Environment, Flag, RunReport, Span
+from ..measure.run_trace import distribution
+from ..measure.slices import Cut
+from ..measure.uncertainty import unsure_seconds
+from ..measure.utilization import telemetry
+from .records import (
+    BenchFlag,
+    Contention,
+    Figure,
+    JointRound,
+    LaneTogether,
+    Placed,
+    Status,
+    Together,
+)
+from .summary import (
+    Point,
+    agree,
+    interval_half,
+    joined,
+    mean_loads,
+    mean_of_most,
+    mean_of_rounds,
+    median_half_width,
+    reported_flags,
+)
+
+# Models that run at once, each on its accelerator.
+On: TypeAlias = tuple[Placed, ...]
+_PHASES: tuple[PhaseName, ...] = ("steady", "baseline_before", "baseline_after")
+# The runs overlap on purpose, the inferences of the joint window are counted anew, and whether
+# they are steady is judged over all rounds.
+_NOT_OF_JOINT: frozenset[Flag] = frozenset({"overlapped", "insufficient_samples", "not_steady"})
+_WITHHOLDING: frozenset[Flag] = frozenset({"aliased", "insufficient_samples"})
+
+
+@dataclass(frozen=True)
+class Joint:
+    """A round of models that ran at once.
+
+    Attributes:
+        record: As it is written.
+        latency_ns: Of each model shape (n,), of its inferences in the joint window, in the order
+            of time.
+        throughput: Of each model, inputs per second.
+        flags: Of any of its runs, and its own.
+    """
+
+    record: JointRound
+    on: On
+    latency_ns: "tuple[array[int], ...]" = ()
+    throughput: tuple[float, ...] = ()
+    flags: tuple[Flag, ...] = ()
+
+    @property
+    def energy(self) -> Energy | None:
+        """Energy of the joint window; ``None`` if it is withheld."""
+        return None if _WITHHOLDING & set(self.flags) else self.record.energy
+
+    @property
+    def seconds(self) -> float:
+        """Length of the joint window; 0 if there is none."""
+        return 0.0 if self.record.window is None else self.record.window.seconds
+
+    def gross(self, divisor: float) -> Point | None:
+        """Return the gross energy over a divisor."""
+        energy = self.energy
+        if energy is None or energy.gross_joules is None:
+            return None
+        return energy.gross_joules / divisor, interval_half(energy.gross_interval, divisor)
+
+    def net(self, divisor: float) -> Point | None:
+        """Return the net energy over a divisor."""
+        energy = self.energy
+        if energy is None or energy.net_joules is None:
+            return None
+        return energy.net_joules / divisor, interval_half(energy.net_interval, divisor)
+
+    @property
+    def net_watts(self) -> Point | None:
+        """Mean net power."""
+        return self.net(self.seconds)
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """Why a group of models has no figures, in one line."""
+
+    status: Status
+    reason: str
+
+
+def joint_span(spans: Sequence[Span]) -> Span | None:
+    """Return the time that spans have in common.
+
+    >>> joint_span([Span(begin_ns=0, end_ns=9), Span(begin_ns=2, end_ns=12)])
+    Span(begin_ns=2, end_ns=9)
+    """
+    begin_ns = max((span.begin_ns for span in spans), default=0)
+    end_ns = min((span.end_ns for span in spans), default=0)
+    return Span(begin_ns=begin_ns, end_ns=end_ns) if begin_ns < end_ns else None
+
+
+def join_runs(
+    turn: int,
+    on: On,
+    reports: Sequence[RunReport],
+    latencies_in: Callable[[Span], Sequence["array[int]"]],
+    cut_of: Callable[[int, int], Cut],
+    rule: RailRule | None,
+    environment: Environment,
+) -> Joint:
+    """Return the joint round of runs that went on at once.
+
+    Args:
+        turn: Number of the pass.
+        on: Models, in the order of ``reports``.
+        reports: Their runs.
+        latencies_in: Window to the latencies of each run in it, in nanoseconds.
+        cut_of: Begin and end in nanoseconds to the samples between.
+        rule: How the rails add up.
+        environment: Where they ran.
+    """
+    phases: dict[PhaseName, Span] = {}
+    for phase in _PHASES:
+        spans = [one.phases[phase] for one in reports if phase in one.phases]
+        common = joint_span(spans) if len(spans) == len(reports) else None
+        if common is not None:
+            phases[phase] = common
+    window = phases.get("steady")
+    record = JointRound(turn=turn, lanes=on, runs=tuple(reports))
+    if window is None:
+        return Joint(record, on)
+    done = latencies_in(window)
+    cut = cut_of(
+        min(span.begin_ns for span in phases.values()), max(s.end_ns for s in phases.values())
+    )
+    board = telemetry(cut, window) if cut.times_ns else None
+    raised: set[Flag] = {flag for one in reports for flag in reported_flags(one)} - _NOT_OF_JOINT
+    if board is not None and insufficient_samples(
+        window.seconds, board.samples, min(map(len, done))
+    ):
+        raised.add("insufficient_samples")
+    unsure = unsure_seconds(0.0, environment.power_reading)
+    seed = " ".join(one.run_id for one in reports)
+    measured = measure_energy(cut, phases, rule, None, seed, unsure)
+    if measured is not None and measured.baseline_drifted:
+        raised.add("baseline_drift")
+    loads = {} if board is None else board.utilization
+    record = record.model_copy(
+        update={
+            "window": window,
+            "inferences": tuple(map(len, done)),
+            "energy": measured and measured.energy,
+            "load": {name: load.mean_ratio for name, load in loads.items()},
+        }
+    )
+    rates = [
+        len(each) * one.batch / window.seconds for each, one in zip(done, reports, strict=True)
+    ]
+    return Joint(record, on, tuple(done), tuple(rates), in_order(raised))
+
+
+# A group of models to its joint rounds by turn.
+_Rounds: TypeAlias = Mapping[On, Mapping[int, Joint]]
+
+
+def summarise_contention(
+    groups: Sequence[On],
+    rounds: Sequence[Joint],
+    not_run: Mapping[On, NotRun],
+    turns: int,
+    planned_seconds: float = 0.0,
+) -> Contention:
+    """Return the figures of all rounds.
+
+    Args:
+        groups: All that was to be measured, in the order of a pass.
+        rounds: All that was measured, in the order of time.
+        not_run: What failed.
+        turns: Passes that were planned.
+        planned_seconds: Duration announced before the start.
+    """
+    by_group: dict[On, dict[int, Joint]] = {on: {} for on in groups}
+    for one in rounds:
+        by_group[one.on][one.record.turn] = one
+    return Contention(
+        planned_seconds=planned_seconds,
+        together=tuple(_together(on, by_group, not_run.get(on), turns) for on in groups),
+        rounds=tuple(one.record for one in rounds),
+    )
+
+
+def _together(on: On, rounds: _Rounds, not_run: NotRun | None, turns: int) -> Together:
+    joints = _with_window(rounds[on])
+    if not_run is None and not joints:
+        not_run = NotRun("cancelled", "the benchmark was interrupted")
+    lanes = tuple(_lane(on, place, rounds) for place in range(len(on)))
+    if not_run is not None and len(joints) < turns:
+        return Together(lanes=lanes, status=not_run.status, reason=not_run.reason)
+    flags: Counter[BenchFlag] = Counter(flag for one in joints for flag in one.flags)
+    is_steady = None
+    if len(joints) > 1:
+        reports = ([one.record.runs[place] for one in joints] for place in range(len(on)))
+        is_steady = all(map(agree, reports))
+        if not is_steady:
+            flags["not_steady"] = len(joints)
+    return Together(
+        lanes=lanes,
+        status="ok",
+        rounds=len(joints),
+        seconds=sum(one.seconds for one in joints) / len(joints),
+        gross_joules=_mean(joints, lambda one: one.gross(1.0)),
+        net_joules=_mean(joints, lambda one: one.net(1.0)),
+        gross_watts=_mean(joints, lambda one: one.gross(one.seconds)),
+        net_watts=_mean(joints, lambda one: one.net_watts),
+        excess_watts=None if len(on) == 1 else _mean(joints, lambda one: _excess(one, rounds)),
+        utilization=mean_loads([one.record.load for one in joints]),
+        is_steady=is_steady,
+        flags=dict(flags),
+    )
+
+
+def _lane(on: On, place: int, rounds: _Rounds) -> LaneTogether:
+    joints = _with_window(rounds[on])
+    alone = rounds.get((on[place],), {})
+    latency = distribution(joined(one.latency_ns[place] for one in joints if one.latency_ns))
+    timed = [one.latency_ns[place] for one in joints if one.latency_ns[place]]
+    measured = LaneTogether(
+        model=on[place].model,
+        device=on[place].device,
+        latency=latency,
+        latency_seconds=mean_of_rounds(
+            [median(each) / 1e9 for each in timed], [median_half_width(each) for each in timed]
+        ),
+        throughput_per_second=mean_of_rounds([one.throughput[place] for one in joints]),
+    )
+    if len(on) == 1:
+        return measured
+    rest = rounds.get(on[:place] + on[place + 1 :], {})
+    marginal = [
+        (difference, one.throughput[place] / one.record.runs[place].batch)
+        for one in joints
+        if (difference := _marginal(one, rest.get(one.record.turn))) is not None
+    ]
+    per_inference: list[Point] = [
+        (watts / rate, None if half is None else half / rate)
+        for (watts, half), rate in marginal
+        if rate > 0
+    ]
+    singles = (one.latency_ns[0] for one in alone.values() if one.latency_ns)
+    return measured.model_copy(
+        update={
+            "slowdown": _mean(joints, lambda one: _slowdown(one, place, alone)),
+            "tail_slowdown": _tail(latency, distribution(joined(singles))),
+            "throughput_ratio": _mean(joints, lambda one: _throughput_ratio(one, place, alone)),
+            "marginal_watts": mean_of_most([watts for watts, _ in marginal], len(joints)),
+            "marginal_joules_per_inference": mean_of_most(per_inference, len(joints)),
+        }
+    )
+
+
+def _with_window(by_turn: Mapping[int, Joint]) -> list[Joint]:
+    return [one for one in by_turn.values() if one.record.window is not None]
+
+
+def _mean(joints: Sequence[Joint], read: Callable[[Joint], Point | None]) -> Figure | None:
+    return mean_of_most([point for one in joints if (point := read(one)) is not None], len(joints))
+
+
+def _excess(one: Joint, rounds: _Rounds) -> Point | None:
+    """Return net power less the power of the same inferences alone, in the same turn."""
+    here = one.net_watts
+    if here is None:
+        return None
+    watts, half = here
+    for place, placed in enumerate(one.on):
+        alone = rounds.get((placed,), {}).get(one.record.turn)
+        cost = None if alone is None else alone.net_watts
+        if alone is None or cost is None or not alone.throughput[0]:
+            return None
+        share = one.throughput[place] / alone.throughput[0]
+        watts -= share * cost[0]
+        half = None if half is None or cost[1] is None else hypot(half, share * cost[1])
+    return watts, half
+
+
+def _marginal(one: Joint, without: Joint | None) -> Point | None:
+    """Return net power with a model on less that with it off, in the same turn."""
+    on = one.net_watts
+    off = None if without is None else without.net_watts
+    if on is None or off is None:
+        return None
+    half = None if on[1] is None or off[1] is None else hypot(on[1], off[1])
+    return on[0] - off[0], half
+
+
+def _slowdown(one: Joint, place: int, alone: Mapping[int, Joint]) -> Point | None:
+    before = alone.get(one.record.turn)
+    if before is None or not before.latency_ns or not before.latency_ns[0]:
+        return None
+    here, there = one.latency_ns[place], before.latency_ns[0]
+    if not here or not median(there):
+        return None
+    ratio = median(here) / median(there)
+    halves = median_half_width(here), median_half_width(there)
+    if halves[0] is None or halves[1] is None:
+        return ratio, None
+    relative = hypot(halves[0] / median(here), halves[1] / median(there)) * 1e9
+    return ratio, ratio * relative
+
+
+def _throughput_ratio(one: Joint, place: int, alone: Mapping[int, Joint]) -> Point | None:
+    before = alone.get(one.record.turn)
+    if before is None or not before.throughput or not before.throughput[0]:
+        return None
+    return one.throughput[place] / before.throughput[0], None
+
+
+def _tail(here: Distribution | None, alone: Distribution | None) -> float | None:
+    if here is None or alone is None or alone.p99_seconds <= 0:
+        return None
+    return here.p99_seconds / alone.p99_seconds

@@ -1,0 +1,201 @@
+"""A document of headings, tables, lists and drawings, rendered for a terminal or as HTML."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import TextIO, TypeAlias
+
+# Forbids a browser to load anything.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_WIDTH_OF_A_FILE = 160
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A title within the document."""
+
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph; ``kind`` is a class of the style sheet: ``notice`` or ``under``."""
+
+    text: str
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list of labels and sentences; a terminal prints the mark before each."""
+
+    items: Sequence[tuple[str, str]]
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells.
+
+    Attributes:
+        columns: Their titles.
+        rows: As many cells each; the first one names the row.
+        left: How many leading columns are aligned to the left.
+        doubtful: Row and column of cells that must not be taken at face value.
+        ends: Numbers of rows after which a group ends.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: int = 1
+    doubtful: frozenset[tuple[int, int]] = frozenset()
+    ends: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names and values; those without a value are left out."""
+
+    facts: Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """An ``svg`` element; a terminal leaves it out."""
+
+    svg: str
+
+
+Block: TypeAlias = Heading | Text | Items | Table | Facts | Drawing
+
+
+def print_document(blocks: Sequence[Block], stream: TextIO | None = None) -> None:
+    """Print blocks on a terminal, or as plain text."""
+    from rich.console import Console
+
+    console = Console(file=stream, highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _WIDTH_OF_A_FILE
+
+    def say(words: str, style: str | None = None) -> None:
+        console.print(words, markup=False, style=style, soft_wrap=not console.is_terminal)
+
+    for block in blocks:
+        match block:
+            case Heading(text):
+                say(text, "bold")
+            case Text(text):
+                say(text)
+            case Items(items, mark):
+                for label, words in items:
+                    say(f"{mark}{label}: {words}" if label else f"{mark}{words}")
+            case Facts(facts):
+                for label, value in facts.items():
+                    if value:
+                        say(f"{label}: {value}")
+            case Table():
+                console.print(_rich_table(block))
+            case Drawing():
+                pass
+
+
+def _rich_table(table: Table) -> object:
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text as RichText
+
+    made = RichTable(box=box.SIMPLE_HEAD)
+    for number, title in enumerate(table.columns):
+        # A narrow terminal folds cells: a number without its end is another number.
+        side = "left" if number < table.left else "right"
+        made.add_column(title, justify="left" if side == "left" else "right", overflow="fold")
+    for row, cells in enumerate(table.rows):
+        styles = ("dim" if (row, column) in table.doubtful else "" for column in range(len(cells)))
+        made.add_row(*map(RichText, cells, styles), end_section=row in table.ends)
+    return made
+
+
+def html_page(title: str, blocks: Sequence[Block], footer: str) -> str:
+    """Return a page of HTML that needs no other file and no network.
+
+    Args:
+        title: Of the window; the first block is usually a heading of level 1.
+        blocks: From top to bottom.
+        footer: Below them.
+    """
+    return "\n".join(
+        (
+            "<!DOCTYPE html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+            f"<title>{escape(title)}</title>",
+            f"<style>{_style()}</style></head><body>",
+            *(part for block in blocks for part in _html(block)),
+            f"<footer>{escape(footer)}</footer></body></html>",
+        )
+    )
+
+
+@cache
+def _style() -> str:
+    return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+
+
+def _html(block: Block) -> Iterator[str]:
+    match block:
+        case Heading(text, level):
+            yield f"<h{level}>{escape(text)}</h{level}>"
+        case Text(text, kind):
+            yield f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
+        case Items(items):
+            yield "<ul>"
+            for label, words in items:
+                mark = f"<b>{escape(label)}</b>: " if label else ""
+                yield f"<li>{mark}{escape(words)}</li>"
+            yield "</ul>"
+        case Facts(facts):
+            yield "<dl>"
+            for label, value in facts.items():
+                if value:
+                    yield f"<dt>{escape(label)}</dt><dd>{escape(value)}</dd>"
+            yield "</dl>"
+        case Table():
+            yield from _html_table(block)
+        case Drawing(svg):
+            yield f'<div class="wide" tabindex="0">{svg}</div>'
+
+
+def _html_table(table: Table) -> Iterator[str]:
+    first, *titles = (escape(title) for title in table.columns)
+    corner = f'<th scope="col">{first}</th>' if first else "<td></td>"
+    heads = "".join(f'<th scope="col">{title}</th>' for title in titles)
+    yield f'<div class="wide" tabindex="0"><table><thead><tr>{corner}{heads}</tr></thead><tbody>'
+    for row, (name, *cells) in enumerate(table.rows):
+        made = "".join(
+            f"<td{_classes(table, row, column)}>{_unbroken(cell)}</td>"
+            for column, cell in enumerate(cells, start=1)
+        )
+        yield f'<tr><th scope="row">{escape(name)}</th>{made}</tr>'
+        if row in table.ends and row + 1 < len(table.rows):
+            yield "</tbody><tbody>"
+    yield "</tbody></table></div>"
+
+
+def _classes(table: Table, row: int, column: int) -> str:
+    names = []
+    if (row, column) in table.doubtful:
+        names.append("doubtful")
+    if column < table.left:
+        names.append("text")
+    return f' class="{" ".join(names)}"' if names else ""
+
+
+def _unbroken(cell: str) -> str:
+    """Keep a number and its unit on one line."""
+    return re.sub(r"(?<=[\d±]) (?=\S)", "&nbsp;", escape(cell))

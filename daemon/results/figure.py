@@ -1,0 +1,334 @@
+"""Power, load and temperature over time, with the runs, as inline SVG."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+from math import floor, isnan, log10, nan
+from statistics import median
+from typing import TypeAlias
+
+from ...parsers.signals import RAIL_POWER
+from ..measure.energy import total
+from ..measure.run_report import RunReport
+from ..measure.slices import Cut
+from ..measure.utilization import gate_figures, load_figures, zone_figures
+
+MOST_POINTS = 480
+MOST_ZONES = 4
+# Samples further apart than so many usual intervals are not connected.
+_GAP = 20
+
+_WIDTH, _LEFT, _RIGHT = 960, 48, 168
+_TOP, _TITLE, _SPACE, _FOOT = 44, 22, 14, 24
+_HEIGHT = {"Power, W": 190, "Load, %": 150, "Temperature, °C": 120}
+_LABEL_STEP = 14
+_LETTER = 6.4
+# Lines differ in colour, in dashes and in the label at their end: any one is enough.
+_DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2", "1 2", "12 4")
+_SHADES = 4
+_NAMES = {"gpu": "GPU", "emc": "memory (EMC)", "cpu": "CPU"}
+
+# Points without a gap between them: seconds since the beginning, and value.
+Stretch: TypeAlias = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve of a panel."""
+
+    name: str
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def values(self) -> list[float]:
+        """All values, in the order of time."""
+        return [value for stretch in self.stretches for _, value in stretch]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves of one unit; ``top``, ``bottom`` and ``step`` are those of the axis."""
+
+    title: str
+    lines: tuple[Line, ...]
+    top: float
+    bottom: float
+    step: float
+
+
+@dataclass(frozen=True)
+class Band:
+    """One run on the time axis, in seconds since the beginning; idle phases included."""
+
+    name: str
+    begin: float
+    steady_begin: float
+    steady_end: float
+    end: float
+    tip: str = ""
+
+
+def band_of(report: RunReport, begin_ns: int, name: str) -> Band | None:
+    """Return the band of a run; ``None`` if it had no steady phase.
+
+    Args:
+        report: The run.
+        begin_ns: Where the time axis begins, on the clock of the run's phases.
+        name: Label of the band.
+    """
+    steady = report.phases.get("steady")
+    if steady is None:
+        return None
+    before, after = (report.phases.get(p) for p in ("baseline_before", "baseline_after"))
+    edges = ((before or steady).begin_ns, steady.begin_ns, steady.end_ns, (after or steady).end_ns)
+    tip = f"{report.workload} on {report.device}, run {report.run_id}"
+    return Band(name, *((edge - begin_ns) / 1e9 for edge in edges), tip=tip)
+
+
+def panels_of(cut: Cut, begin_ns: int, total_rails: Sequence[str] = ()) -> list[Panel]:
+    """Return power, load and temperature over time; a panel without data is left out.
+
+    Args:
+        cut: The samples.
+        begin_ns: Where the time axis begins, on the clock of ``cut.times_ns``.
+        total_rails: Rails that make the module's power.
+    """
+    times = [(time - begin_ns) / 1e9 for time in cut.times_ns]
+    loads = {_load_name(name): column for name, (_, column) in load_figures(cut.columns).items()}
+    known = {name.partition(" ")[0] for name in loads}
+    loads |= {
+        f"{core.upper()} on": column
+        for core, (_, column) in gate_figures(cut.columns).items()
+        if core.upper() not in known and any(on > 0 for on in column)
+    }
+    percents = {name: [100 * ratio for ratio in column] for name, column in loads.items()}
+    zones = {zone: column for zone, (_, column) in zone_figures(cut.columns).items()}
+    hottest = sorted(zones, key=lambda zone: -_highest(zones[zone]))[:MOST_ZONES]
+    made = (
+        _panel("Power, W", times, _watts(cut, total_rails), from_zero=True),
+        _panel("Load, %", times, percents, from_zero=True, least_top=100.0),
+        _panel("Temperature, °C", times, {zone: zones[zone] for zone in hottest}),
+    )
+    return [panel for panel in made if panel is not None]
+
+
+def _load_name(signal: str) -> str:
+    """Name a load, that of a DLA with its source.
+
+    >>> _load_name("emc"), _load_name("dla0:tegrastats")
+    ('memory (EMC)', 'DLA0 (tegrastats)')
+    """
+    core, _, source = signal.partition(":")
+    return f"{core.upper()} ({source})" if source else _NAMES.get(signal, signal)
+
+
+def _watts(cut: Cut, total_rails: Sequence[str]) -> dict[str, Sequence[float]]:
+    """Return the power of each rail, and of the module if several rails add up to it."""
+    rails = RAIL_POWER.by_label(cut.columns)
+    if len(total_rails) < 2 or not all(name in rails for name in total_rails):
+        return dict(rails)
+    curve = total(cut.times_ns, [rails[name] for name in total_rails])
+    by_time = dict(zip(curve.times_ns, curve.watts, strict=True))
+    return {"module": [by_time.get(time, nan) for time in cut.times_ns], **rails}
+
+
+def _panel(
+    title: str,
+    times: Sequence[float],
+    columns: Mapping[str, Sequence[float]],
+    *,
+    from_zero: bool = False,
+    least_top: float = 0.0,
+) -> Panel | None:
+    lines = [Line(name, thin(times, column)) for name, column in columns.items()]
+    lines = [line for line in lines if line.stretches]
+    if not lines:
+        return None
+    values = [value for line in lines for value in line.values]
+    low, high = 0.0 if from_zero else min(values), max(*values, least_top)
+    step = nice_step(high - low)
+    bottom = step * floor(low / step)
+    top = bottom + step
+    while top < high:
+        top += step
+    return Panel(title, tuple(lines), top, bottom, step)
+
+
+def thin(
+    times: Sequence[float], column: Sequence[float], most: int = MOST_POINTS
+) -> tuple[Stretch, ...]:
+    """Return about so many points, neighbours averaged; missing values and pauses are gaps.
+
+    >>> thin([0.0, 1.0, 2.0, 3.0], [1.0, 3.0, float("nan"), 5.0], most=2)
+    (((0.5, 2.0), (3.0, 5.0)),)
+    >>> thin([0.0, 1.0, 2.0, 99.0], [1.0, float("nan"), 5.0, 7.0])
+    (((0.0, 1.0),), ((2.0, 5.0),), ((99.0, 7.0),))
+    """
+    size = -(-len(times) // most) if times else 1
+    steps = [after - before for before, after in pairwise(times)]
+    widest = _GAP * median(steps) if steps else 0.0
+    edges = [0, *(i + 1 for i, step in enumerate(steps) if step > widest), len(times)]
+    stretches: list[list[tuple[float, float]]] = []
+    for begin, end in pairwise(edges):
+        stretches.append([])
+        for start in range(begin, end, size):
+            near = slice(start, min(start + size, end))
+            pairs = zip(times[near], column[near], strict=True)
+            group = [(time, value) for time, value in pairs if not isnan(value)]
+            if group:
+                time, value = (sum(numbers) / len(group) for numbers in zip(*group, strict=True))
+                stretches[-1].append((time, value))
+            elif stretches[-1]:
+                stretches.append([])
+    return tuple(tuple(stretch) for stretch in stretches if stretch)
+
+
+def nice_step(span: float, ticks: int = 4) -> float:
+    """Return a round distance between about so many ticks.
+
+    >>> nice_step(37.0), nice_step(100.0), nice_step(0.0)
+    (10.0, 20.0, 1.0)
+    """
+    if span <= 0:
+        return 1.0
+    rough = span / ticks
+    size: float = 10.0 ** floor(log10(rough))
+    return size * next(factor for factor in (1, 2, 5, 10) if factor * size >= 0.75 * rough)
+
+
+def _highest(column: Sequence[float]) -> float:
+    return max((value for value in column if not isnan(value)), default=-1e9)
+
+
+# --- drawing --------------------------------------------------------------------------------------
+
+
+def draw(title: str, panels: Sequence[Panel], bands: Sequence[Band]) -> str:
+    """Return an ``svg`` element with panels over one time axis; its colours are the page's.
+
+    Args:
+        title: What it shows.
+        panels: From top to bottom.
+        bands: Runs; the darker part is the steady phase.
+    """
+    ends = [line.stretches[-1][-1][0] for panel in panels for line in panel.lines]
+    end = max([*ends, *(band.end for band in bands)], default=0.0)
+    begin = min([0.0, *(band.begin for band in bands)])
+    end = max(end, begin + 1.0)
+
+    def x(at: float) -> float:
+        return _LEFT + (at - begin) / (end - begin) * (_WIDTH - _LEFT - _RIGHT)
+
+    height = _TOP + sum(_TITLE + _HEIGHT[panel.title] + _SPACE for panel in panels) + _FOOT
+    parts = [
+        f'<svg class="figure" viewBox="0 0 {_WIDTH} {height}" role="img"'
+        f' aria-label="{escape(title)}">',
+        f"<title>{escape(title)}</title>",
+        f"<desc>{escape(_description(panels, bands))}</desc>",
+        *_draw_bands(bands, x, height - _FOOT),
+    ]
+    top = _TOP
+    for panel in panels:
+        parts += _draw_panel(panel, x, top + _TITLE)
+        top += _TITLE + _HEIGHT[panel.title] + _SPACE
+    parts += _draw_time(begin, end, x, height - _FOOT)
+    return "\n".join([*parts, "</svg>"])
+
+
+def _description(panels: Sequence[Panel], bands: Sequence[Band]) -> str:
+    order = ", ".join(band.name for band in bands) or "none"
+    words = [f"Runs in the order of time: {order}."]
+    for panel in panels:
+        name, unit = panel.title.split(", ")
+        for line in panel.lines:
+            low, high = min(line.values), max(line.values)
+            words.append(f"{name} {line.name}: {low:.1f} to {high:.1f} {unit}.")
+    return " ".join(words)
+
+
+def _draw_bands(bands: Sequence[Band], x: Callable[[float], float], bottom: float) -> Iterator[str]:
+    names = list(dict.fromkeys(band.name for band in bands))
+    # Labels have two rows; one that fits in neither is left out, and its tip names the run.
+    taken = [-1.0, -1.0]
+    for band in bands:
+        shade = names.index(band.name) % _SHADES
+        for begin, end, kind in (
+            (band.begin, band.end, "idle"),
+            (band.steady_begin, band.steady_end, "steady"),
+        ):
+            yield (
+                f'<rect class="band {kind} shade{shade}" x="{x(begin):.1f}" y="{_TOP - 8}"'
+                f' width="{max(x(end) - x(begin), 1):.1f}" height="{bottom - _TOP + 8:.0f}">'
+                f"<title>{escape(band.tip)}</title></rect>"
+            )
+        middle = x((band.steady_begin + band.steady_end) / 2)
+        half = _LETTER * len(band.name) / 2
+        row = next((row for row in (0, 1) if middle - half >= taken[row] + 2), None)
+        if row is not None:
+            taken[row] = middle + half
+            y = _TOP - 14 - 14 * row
+            yield f'<text class="run" x="{middle:.1f}" y="{y}">{escape(band.name)}</text>'
+
+
+def _draw_panel(panel: Panel, x: Callable[[float], float], top: float) -> Iterator[str]:
+    height = _HEIGHT[panel.title]
+
+    def y(value: float) -> float:
+        return top + height * (panel.top - value) / (panel.top - panel.bottom)
+
+    yield f'<text class="title" x="{_LEFT}" y="{top - 7}">{escape(panel.title)}</text>'
+    value = panel.bottom
+    while value <= panel.top + panel.step / 1000:
+        yield (
+            f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(value):.1f}"'
+            f' y2="{y(value):.1f}"/>'
+        )
+        yield f'<text class="tick" x="{_LEFT - 6}" y="{y(value) + 4:.1f}">{value:g}</text>'
+        value += panel.step
+    for number, line in enumerate(panel.lines):
+        path = ""
+        for stretch in line.stretches:
+            points = [f"{x(at):.1f} {y(value):.1f}" for at, value in stretch]
+            # A single point is a short dash.
+            path += f"M{'L'.join(points)}" + ("h1" if len(points) == 1 else "")
+        yield f'<path class="curve line{number % 7}"{_dashes(number)} d="{path}"/>'
+    yield from _draw_labels(panel.lines, [y(line.values[-1]) for line in panel.lines], top + height)
+
+
+def _draw_labels(lines: Sequence[Line], ends: Sequence[float], bottom: float) -> Iterator[str]:
+    """Put a name with a piece of its line next to the end of each curve, without overlap."""
+    order = sorted(range(len(lines)), key=ends.__getitem__)
+    places = [ends[number] for number in order]
+    for i in range(1, len(places)):
+        places[i] = max(places[i], places[i - 1] + _LABEL_STEP)
+    if places and places[-1] > bottom:
+        places[-1] = bottom
+        for i in range(len(places) - 2, -1, -1):
+            places[i] = min(places[i], places[i + 1] - _LABEL_STEP)
+    x = _WIDTH - _RIGHT + 6
+    for number, place in zip(order, places, strict=True):
+        yield (
+            f'<line class="curve line{number % 7}"{_dashes(number)} x1="{x}" x2="{x + 22}"'
+            f' y1="{place:.1f}" y2="{place:.1f}"/>'
+        )
+        name = escape(lines[number].name)
+        yield f'<text class="name" x="{x + 27}" y="{place + 4:.1f}">{name}</text>'
+
+
+def _dashes(number: int) -> str:
+    dash = _DASHES[number % len(_DASHES)]
+    return f' stroke-dasharray="{dash}"' if dash else ""
+
+
+def _draw_time(
+    begin: float, end: float, x: Callable[[float], float], bottom: float
+) -> Iterator[str]:
+    span = end - begin
+    unit, name = (3600.0, "h") if span > 18_000 else (60.0, "min") if span > 300 else (1.0, "s")
+    step = nice_step(span / unit, ticks=6) * unit
+    at = 0.0
+    while at <= end:
+        yield f'<text class="time" x="{x(at):.1f}" y="{bottom + 14}">{at / unit:g}</text>'
+        at += step
+    yield f'<text class="name" x="{_WIDTH - _RIGHT + 6}" y="{bottom + 14}">{name}</text>'

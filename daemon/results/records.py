@@ -1,0 +1,372 @@
+"""The result of a benchmark as one record, written as ``result.json``."""
+
+from typing import Literal
+
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
+
+from ...parsers.inference.events import Process, StageName
+from ...parsers.inference.placement import Built, Fallback, PlacementVerdict, Precision
+from ...parsers.records import Ratio, Record
+from ..measure.run_report import (
+    Device,
+    Distribution,
+    Energy,
+    Environment,
+    Flag,
+    Interval,
+    RunReport,
+    Span,
+)
+from ..settings.config import BackendName
+
+# Raised whenever a key changes its meaning or goes; new keys may come at any time.
+SCHEMA_VERSION: Literal[1] = 1
+
+Status = Literal["ok", "unavailable", "failed", "cancelled"]
+# A flag of the runs, or one of the benchmark's own.
+BenchFlag = Flag | Literal["wrong_outputs", "unchecked_outputs"]
+GoalName = Literal["latency", "throughput", "energy", "gpu_freed"]
+
+
+class Figure(Record):
+    """A value, usually the mean of several rounds, and its 95 % interval if that is known."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def half(self) -> float | None:
+        """Half the width of the interval."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+    @classmethod
+    def around(cls, value: float, half: float | None) -> "Figure":
+        """Return a figure whose interval is symmetric."""
+        return (
+            cls(value=value)
+            if half is None
+            else cls(value=value, low=value - half, high=value + half)
+        )
+
+    def times(self, factor: float) -> "Figure":
+        """Return the figure in another unit.
+
+        >>> Figure(value=2.0, low=1.0, high=3.0).times(0.5)
+        Figure(value=1.0, low=0.5, high=1.5)
+        """
+        low, high = (None if end is None else end * factor for end in (self.low, self.high))
+        return Figure(value=self.value * factor, low=low, high=high)
+
+
+class ClockRange(Record):
+    """Lowest and highest clock over all rounds on an accelerator."""
+
+    lowest_hertz: NonNegativeFloat
+    highest_hertz: NonNegativeFloat
+
+
+class OutputCheck(Record):
+    """Outputs of an accelerator, compared with ONNX Runtime on the CPU for the same inputs.
+
+    Attributes:
+        verdict: ``reference`` is the one with which the others are compared.
+        reason: Why, for ``wrong`` and ``unchecked``.
+        relative_error: Norm of the difference over norm of the reference, of the worst output.
+        largest_error: Largest difference of two elements.
+        top1_agreement: Share of inputs for which both have the same class; ``None`` if the
+            outputs are not classes.
+        limit: The relative error above which outputs are wrong.
+    """
+
+    verdict: Literal["good", "wrong", "unchecked", "reference"]
+    reason: str | None = None
+    relative_error: NonNegativeFloat | None = None
+    largest_error: NonNegativeFloat | None = None
+    top1_agreement: Ratio | None = None
+    limit: NonNegativeFloat | None = None
+
+
+class AcceleratorResult(Record):
+    """One model on one accelerator: all of its rounds together.
+
+    Attributes:
+        reason: One line, for every status but ``ok``.
+        nsys_report: File of Nsight Systems in the directory of the result, of a separate pass.
+        latency: By the host clock, of the inferences of all rounds that count.
+        device_latency: By the device's own events, where the back-end reports them.
+        latency_seconds: Median latency: the mean of the rounds' medians.
+        throughput_per_second: Inputs per second.
+        gross_joules_per_inference: All energy of the module, per inference.
+        net_joules_per_inference: The same less that of the idle module with the model loaded.
+        counter_joules_per_inference: As gross, by the rails' own energy counters, if any: another
+            instrument.
+        utilization: Mean load by signal: ``gpu``, ``emc``, ``cpu``, ``dla0:tegrastats`` ….
+        clocks: Range of each clock in the second halves of the rounds: ``gpu``, ``emc`` ….
+        dla_active: Share of time in which a DLA core was powered, by core.
+        gpu_freed: GPU load of this model on the GPU less that on this accelerator, as a ratio.
+        variation: Standard deviation of the time of an inference over its mean; of the device's
+            time where the back-end reports it.
+        rounds: How many count.
+        is_steady: Whether the rounds that count agree.
+        unsettled_rounds: How many of these had not settled at their end by the rule for runs.
+            A board warms in every round, so this is not a flag.
+        flags: Flag to the number of counted rounds that have it; ``not_steady`` means that the
+            rounds do not agree.
+    """
+
+    device: Device
+    backend: BackendName
+    status: Status
+    reason: str | None = None
+    outputs: OutputCheck | None = None
+    nsys_report: str | None = None
+    nsys_problem: str | None = None
+    built: Built | None = None
+    cold_start_seconds: dict[str, NonNegativeFloat] = {}
+    process_peak_bytes: NonNegativeInt | None = None
+    device_peak_bytes: NonNegativeInt | None = None
+    latency: Distribution | None = None
+    device_latency: Distribution | None = None
+    stages: dict[StageName, Distribution] = {}
+    latency_seconds: Figure | None = None
+    throughput_per_second: Figure | None = None
+    gross_joules_per_inference: Figure | None = None
+    net_joules_per_inference: Figure | None = None
+    counter_joules_per_inference: Figure | None = None
+    mean_watts: Figure | None = None
+    utilization: dict[str, Figure] = {}
+    clocks: dict[str, ClockRange] = {}
+    dla_active: dict[str, Ratio] = {}
+    gpu_freed: Figure | None = None
+    hottest_zone: str | None = None
+    hottest_celsius: float | None = None
+    variation: NonNegativeFloat | None = None
+    rounds: NonNegativeInt = 0
+    is_steady: bool | None = None
+    unsettled_rounds: NonNegativeInt = 0
+    flags: dict[BenchFlag, PositiveInt] = {}
+
+    @property
+    def placement(self) -> PlacementVerdict | None:
+        """Where the layers went; ``None`` if nothing was built."""
+        return None if self.built is None else self.built.placement.verdict
+
+    @property
+    def may_win(self) -> bool:
+        """Whether its figures may be compared: it ran to its end and its outputs are not wrong."""
+        return self.status == "ok" and "wrong_outputs" not in self.flags
+
+
+class GoalResult(Record):
+    """Which accelerator is best at one goal.
+
+    Attributes:
+        winner: ``None`` if this measurement cannot tell.
+        difference: Runner-up less winner in the goal's unit.
+        interval: 95 % interval of that difference.
+        sentence: The same in words.
+    """
+
+    goal: GoalName
+    winner: Device | None = None
+    runner_up: Device | None = None
+    difference: float | None = None
+    interval: Interval | None = None
+    sentence: str
+
+
+class Caveat(Record):
+    """Something that a reader of the figures should know; ``device`` is ``None`` for all."""
+
+    name: str
+    device: Device | None = None
+    sentence: str
+    remedy: str
+
+
+class ModelResult(Record):
+    """One model on all accelerators.
+
+    Attributes:
+        order: Accelerators in the order in which they were measured.
+        accelerators: In the order asked for.
+        counted: Identifiers of the runs that count.
+        rounds: Every measured round whole, in the order of time.
+    """
+
+    model: str
+    model_sha256: str | None = None
+    order: tuple[Device, ...] = ()
+    accelerators: tuple[AcceleratorResult, ...] = ()
+    goals: tuple[GoalResult, ...] = ()
+    checks: tuple[Caveat, ...] = ()
+    counted: tuple[str, ...] = ()
+    rounds: tuple[RunReport, ...] = ()
+
+
+class Placed(Record):
+    """A model on an accelerator."""
+
+    model: str
+    device: Device
+
+
+class LaneTogether(Placed):
+    """One of several models that ran at once, in the windows in which all of them ran.
+
+    Attributes:
+        latency: By the host clock, of the inferences of all rounds within a joint window.
+        latency_seconds: The mean of the rounds' medians.
+        throughput_per_second: Inputs per second.
+        slowdown: Median latency over that of the same model alone on the same accelerator, in
+            the same turn; ``None`` for a model that ran alone.
+        tail_slowdown: The same of the 99th percentile of all rounds.
+        throughput_ratio: Throughput over that alone.
+        marginal_watts: Net power of the module with this model on less that with it off, all else
+            unchanged. The speed that it takes from the others is included.
+        marginal_joules_per_inference: The same per inference.
+    """
+
+    latency: Distribution | None = None
+    latency_seconds: Figure | None = None
+    throughput_per_second: Figure | None = None
+    slowdown: Figure | None = None
+    tail_slowdown: NonNegativeFloat | None = None
+    throughput_ratio: Figure | None = None
+    marginal_watts: Figure | None = None
+    marginal_joules_per_inference: Figure | None = None
+
+
+class Together(Record):
+    """Models that ran at once, each on its accelerator; one alone is measured likewise.
+
+    Attributes:
+        reason: One line, for every status but ``ok``.
+        seconds: Mean length of a joint window.
+        gross_joules: Energy of the module in a joint window, of all models; it is never split.
+        net_joules: The same less that of the idle module with all of these models loaded.
+        excess_watts: Net power less the power of the same inferences alone; ``None`` for a model
+            that ran alone.
+        is_steady: Whether the rounds agree.
+        flags: Flag to the number of rounds in which a run has it.
+    """
+
+    lanes: tuple[LaneTogether, ...]
+    status: Status
+    reason: str | None = None
+    rounds: NonNegativeInt = 0
+    seconds: NonNegativeFloat | None = None
+    gross_joules: Figure | None = None
+    net_joules: Figure | None = None
+    gross_watts: Figure | None = None
+    net_watts: Figure | None = None
+    excess_watts: Figure | None = None
+    utilization: dict[str, Figure] = {}
+    is_steady: bool | None = None
+    flags: dict[BenchFlag, PositiveInt] = {}
+
+
+class JointRound(Record):
+    """One stretch of time in which some of the models ran.
+
+    Attributes:
+        turn: Number of the pass through all groups; rounds of one turn are compared.
+        window: In which all of them were in their steady phase; ``None`` if there is none.
+        inferences: Of each model, started and completed in the window.
+        energy: Of the module in the window, of all models together.
+        load: Mean load by signal in the window.
+        runs: The run report of each model.
+    """
+
+    turn: NonNegativeInt
+    lanes: tuple[Placed, ...]
+    window: Span | None = None
+    inferences: tuple[NonNegativeInt, ...] = ()
+    energy: Energy | None = None
+    load: dict[str, Ratio] = {}
+    runs: tuple[RunReport, ...] = ()
+
+
+class Contention(Record):
+    """Models on accelerators, alone and at once.
+
+    Attributes:
+        planned_seconds: Duration announced before the start.
+        together: Each alone and all placements, in the order of the first pass.
+        rounds: Every round, in the order of time.
+    """
+
+    planned_seconds: NonNegativeFloat
+    together: tuple[Together, ...] = ()
+    rounds: tuple[JointRound, ...] = ()
+
+
+class BenchSettings(Record):
+    """How the benchmark was asked to measure.
+
+    Attributes:
+        devices: ``None`` measures what the machine has.
+        backend: ``None`` takes what suits each accelerator.
+        precision: ``None`` leaves it to the back-end.
+        streams: Inferences in flight at once.
+        cuda_graph: Whether inferences are launched as a CUDA graph where possible.
+        transfers: Whether inputs and outputs are copied with each inference.
+        optimization_level: Of TensorRT's builder; ``None`` is its default.
+        process: How workers share the machine with other programs.
+        nsys: Whether a further pass runs under Nsight Systems.
+        contention: Whether models are measured together, too.
+        duration_seconds: Length of the steady phase of a round.
+        baseline_seconds: Idle time before and after it.
+        rounds: Of each accelerator, at least.
+        telemetry: Name of the source; ``None`` for none.
+        is_simulated: Whether the CPU plays the accelerators of a simulated board.
+    """
+
+    models: tuple[str, ...]
+    devices: tuple[Device, ...] | None = None
+    backend: BackendName | None = None
+    precision: Precision | None = None
+    batch: PositiveInt = 1
+    streams: PositiveInt = 1
+    cuda_graph: bool = True
+    transfers: bool = True
+    optimization_level: NonNegativeInt | None = None
+    fallback: Fallback = "allow"
+    process: Process = Process()
+    nsys: bool = False
+    contention: bool = False
+    duration_seconds: NonNegativeFloat
+    baseline_seconds: NonNegativeFloat
+    warm_up_seconds: NonNegativeFloat
+    rounds: PositiveInt
+    telemetry: str | None = None
+    is_simulated: bool = False
+
+
+class BenchResult(Record):
+    """The document ``result.json``.
+
+    Attributes:
+        tegrascope: Version that wrote it.
+        is_partial: Whether the benchmark was interrupted.
+        is_simulated: Whether anything about it is not real.
+        background: Load of ``cpu`` and ``gpu`` before the benchmark started anything.
+        checks: What a reader should know of the machine.
+        telemetry_problem: Why there is no energy.
+        contention: How models influence each other; ``None`` if that was not asked for.
+    """
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    tegrascope: str
+    started_wall_ns: NonNegativeInt
+    ended_wall_ns: NonNegativeInt
+    is_partial: bool = False
+    is_simulated: bool = False
+    settings: BenchSettings
+    environment: Environment = Environment()
+    background: dict[str, Ratio] = {}
+    checks: tuple[Caveat, ...] = ()
+    telemetry_problem: str | None = None
+    models: tuple[ModelResult, ...] = ()
+    contention: Contention | None = None
