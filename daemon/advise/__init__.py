@@ -1,1 +1,1 @@
-"""``tegrascope advise``: which accelerator for which model, by what was measured."""
+"""Advice on which accelerator runs which model, from results of bench; it measures nothing."""

@@ -1,39 +1,166 @@
-"""What may be chosen for each model: what its results say of each accelerator, and what not."""
+"""Results of benchmarks become options of each model, and the measured effects between them."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
+from math import hypot, isfinite
+from pathlib import Path
+
+from pydantic import ValidationError
 
 from ...parsers.errors import Mendable
 from ..measure.quality import WITHHOLDING
 from ..measure.run_report import Device
-from ..results.bench_page import name_of
-from ..results.records import AcceleratorResult, BenchFlag, BenchSettings, Figure, ModelResult
-from .demand import Demand
-from .problem import Objective, Option, Task
-from .results import Source
+from ..results.bench_page import name_of, placed_name
+from ..results.records import (
+    SCHEMA_VERSION,
+    AcceleratorResult,
+    BenchFlag,
+    BenchResult,
+    BenchSettings,
+    Figure,
+    ModelResult,
+    Together,
+)
+from .problem import Cell, Effect, Option, RatedModel
+from .records import Demand, Objective
 
 CHOSEN_AMONG: tuple[Device, ...] = ("gpu", "dla0", "dla1")
-# How far two results of the same thing may differ before that is worth a word.
+_FILE = "result.json"
+_NAME_ONE = f"name a {_FILE} of tegrascope bench"
+# Rule 18: figures are comparable only where these are the same.
+_MUST_AGREE = ("simulated", "board", "module", "power_mode", "gpu_uuid")
+# Different values may have changed the figures, or not.
+_SHOULD_AGREE = ("l4t", "jetpack", "clocks_locked", "rail_sensors", "power_reading")
+_LIBRARIES = ("tensorrt", "cuda-runtime", "onnxruntime")
+# How far two results of the same thing may differ before that is reported.
 _ALIKE = 0.05
-# Results with these are of something else than they say.
+# Results with these flags describe something else.
 _NOT_USED: dict[BenchFlag, str] = {
-    "wrong_outputs": "its answers are wrong",
+    "wrong_outputs": "its outputs are wrong",
     "dla_not_used": "nothing shows that the DLA worked",
 }
 _NO_ENERGY = "its net energy is not known"
-# These say nothing against a figure that is there.
+# These do not make a figure doubtful.
 _HARMLESS: frozenset[BenchFlag] = frozenset({"simulated", "clock_step"})
 
 
 @dataclass(frozen=True)
+class BenchSource:
+    """One result file: its path as given, its content, and the libraries' versions."""
+
+    path: str
+    result: BenchResult
+    versions: Mapping[str, str]
+
+
+def read_sources(given: Sequence[Path]) -> tuple[BenchSource, ...]:
+    """Read results, oldest first, from files or directories with a ``result.json``.
+
+    Raises:
+        Mendable: One cannot be read, or is of another machine than the first.
+    """
+    sources = sorted(map(_read, given), key=lambda one: one.result.ended_wall_ns)
+    for one, other in combinations(sources, 2):
+        _must_agree(one, other)
+    return tuple(sources)
+
+
+def disagreements(sources: Sequence[BenchSource]) -> list[str]:
+    """Return differences between results that may have changed their figures."""
+    found: dict[str, None] = {}
+    for one, other in combinations(sources, 2):
+        here, there = one.result.environment, other.result.environment
+        pairs = [(name, getattr(here, name), getattr(there, name)) for name in _SHOULD_AGREE]
+        pairs += [(n, one.versions.get(n), other.versions.get(n)) for n in _LIBRARIES]
+        for name, mine, yours in pairs:
+            if mine and yours and mine != yours:
+                found[f"{name} is {mine} in {one.path}, {yours} in {other.path}"] = None
+    return list(found)
+
+
+def names_in(sources: Sequence[BenchSource]) -> list[str]:
+    """Return the names of all models of which there are results."""
+    return list(dict.fromkeys(name_of(m.model) for one in sources for m in one.result.models))
+
+
+def _read(given: Path) -> BenchSource:
+    path = given / _FILE if given.is_dir() else given
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Mendable(f"{path}: {error.strerror}", f"{_NAME_ONE}, or its directory") from None
+    except UnicodeDecodeError:
+        raise Mendable(f"{path} is not text", _NAME_ONE) from None
+    try:
+        found = json.loads(text, parse_float=_finite, parse_constant=_finite)
+        result = BenchResult.model_validate_json(text)
+    except OverflowError as error:
+        raise Mendable(
+            f"{path} contains {error}, which is not a valid measurement", "run the benchmark again"
+        ) from None
+    except ValidationError as error:
+        raise _unreadable(path, found, error) from None
+    except ValueError:
+        raise Mendable(f"{path} is not JSON", _NAME_ONE) from None
+    versions: dict[str, str] = {}
+    for model in result.models:
+        for report in model.rounds:
+            versions.update(report.environment.versions)
+    return BenchSource(str(given), result, versions)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise OverflowError(text)
+    return value
+
+
+def _unreadable(path: Path, found: object, error: ValidationError) -> Mendable:
+    if not isinstance(found, dict) or "schema_version" not in found or "models" not in found:
+        return Mendable(f"{path} is not a result of a benchmark", _NAME_ONE)
+    if found["schema_version"] != SCHEMA_VERSION:
+        return Mendable(
+            f"{path} has schema_version {found['schema_version']}, this version reads"
+            f" {SCHEMA_VERSION}",
+            "run the benchmark again, or use the tegrascope that wrote it",
+        )
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"]))
+    return Mendable(
+        f"{path}: {where}: {first['msg']}",
+        f"it was written by tegrascope {found.get('tegrascope', 'of an unknown version')}:"
+        " use that one or a newer one, or run the benchmark again",
+    )
+
+
+def _must_agree(one: BenchSource, other: BenchSource) -> None:
+    for name in _MUST_AGREE:
+        mine, yours = (getattr(each.result.environment, name) for each in (one, other))
+        if mine is not None and yours is not None and mine != yours:
+            words = f"{name.replace('_', ' ')} is {mine} in {one.path} and {yours} in {other.path}"
+            if name == "simulated":
+                played, real = (one, other) if mine else (other, one)
+                words = f"{played.path} is simulated, and {real.path} is not"
+            raise Mendable(
+                words,
+                "figures of different machines cannot be compared: bench all models on one,"
+                " in one power mode",
+            )
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
 class Variant:
-    """In which of its forms a model was benched.
+    """The form in which a model was measured.
 
     Attributes:
         precision: As asked for.
-        batch: Inputs an inference.
-        streams: Inferences in flight at once.
-        launch: As a CUDA graph or not, with copies or not, and what may fall back.
+        launch: CUDA graph or not, copies or not, and the fallback policy.
     """
 
     precision: str | None
@@ -43,14 +170,14 @@ class Variant:
 
     @classmethod
     def of(cls, settings: BenchSettings) -> "Variant":
-        """Return that of a bench."""
+        """Return that of a benchmark."""
         launch = (settings.cuda_graph, settings.transfers, settings.fallback)
         return cls(settings.precision, settings.batch, settings.streams, launch)
 
     def words(self) -> str:
-        """Name it, as far as it is not the usual."""
+        """Name it, as far as it is not the usual form."""
         graph, transfers, fallback = self.launch
-        told = (
+        words = (
             self.precision,
             f"batch {self.batch}" if self.batch > 1 else None,
             f"{self.streams} streams" if self.streams > 1 else None,
@@ -58,20 +185,15 @@ class Variant:
             None if transfers else "no transfers",
             None if fallback == "allow" else f"fallback {fallback}",
         )
-        return " ".join(filter(None, told))
+        return " ".join(filter(None, words))
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One way to run a model, with what it rests on.
+class MeasuredOption:
+    """One way to run a model, and the result from which it comes.
 
     Attributes:
-        option: The same as numbers.
-        variant: In which form.
-        result: What was measured.
-        model: Of which model.
-        source: Where that is from.
-        like: The accelerator whose figures are taken, where it is another.
+        like: The accelerator whose figures are taken, if it is another.
         has_gpu_load: Whether the time of the GPU was measured.
     """
 
@@ -79,23 +201,21 @@ class Choice:
     variant: Variant
     result: AcceleratorResult
     model: ModelResult
-    source: Source
+    source: BenchSource
     like: Device | None = None
     has_gpu_load: bool = True
 
+    @property
     def words(self) -> str:
-        """Name it."""
+        """Accelerator and variant."""
         return " ".join(filter(None, (self.option.device, self.variant.words())))
 
 
 @dataclass(frozen=True)
-class Ruled:
+class Excluded:
     """A result that may not be chosen.
 
     Attributes:
-        name: Of the model.
-        device: Where.
-        reason: Why not.
         lacks_energy: Whether it ran well, and only its net energy is missing.
         model: As it was given.
     """
@@ -112,77 +232,84 @@ class Choices:
     """All that may be chosen.
 
     Attributes:
-        by_name: Of each model; the order is that of the options of its task.
-        ruled_out: What may not.
-        notes: What else there is to say of the results.
+        by_name: Of each model; in the order of the options of its ``RatedModel``.
+        notes: Remarks on the results.
     """
 
-    by_name: dict[str, tuple[Choice, ...]]
-    ruled_out: tuple[Ruled, ...]
+    by_name: dict[str, tuple[MeasuredOption, ...]]
+    excluded: tuple[Excluded, ...]
     notes: tuple[str, ...]
 
-    def tasks(self, demands: Sequence[Demand]) -> tuple[Task, ...]:
+    def rated(self, demands: Sequence[Demand]) -> tuple[RatedModel, ...]:
         """Return the same as numbers."""
         return tuple(
-            Task(
+            RatedModel(
                 name=demand.name,
                 rate=demand.rate_per_second,
                 deadline_seconds=demand.deadline_seconds,
-                options=tuple(choice.option for choice in self.by_name[demand.name]),
+                options=tuple(one.option for one in self.by_name[demand.name]),
             )
             for demand in demands
         )
 
+    def at(self, cell: Cell) -> MeasuredOption:
+        """Return the option of a cell."""
+        return list(self.by_name.values())[cell[0]][cell[1]]
 
-def names_in(sources: Sequence[Source]) -> list[str]:
-    """Return the names of all models of which there are results."""
-    return list(dict.fromkeys(name_of(m.model) for one in sources for m in one.result.models))
+    def name(self, cell: Cell) -> str:
+        """Return model and accelerator of a cell."""
+        return f"{list(self.by_name)[cell[0]]} on {self.at(cell).words}"
 
 
 def choices_of(
-    demands: Sequence[Demand], sources: Sequence[Source], objective: Objective
+    demands: Sequence[Demand], sources: Sequence[BenchSource], objective: Objective
 ) -> Choices:
     """Return what may be chosen for each model.
 
     Args:
         demands: What is asked for.
-        sources: Results, oldest first: of two of the same, the newest counts.
+        sources: Results, oldest first; the newest of the same thing counts.
         objective: What is to be least.
 
     Raises:
         Mendable: Nothing may be chosen for a model, or a name is of two different files.
     """
-    by_name: dict[str, tuple[Choice, ...]] = {}
-    ruled: list[Ruled] = []
+    by_name: dict[str, tuple[MeasuredOption, ...]] = {}
+    excluded: list[Excluded] = []
     notes: dict[str, None] = {}
     for demand in demands:
-        found: dict[tuple[Device, Variant], Choice] = {}
-        refused: dict[Device, Ruled] = {}
+        found: dict[tuple[Device, Variant], MeasuredOption] = {}
+        refused: dict[Device, Excluded] = {}
         for source, model in _results_of(demand.name, sources):
             for result in model.accelerators:
                 if result.device not in CHOSEN_AMONG:
                     continue
-                made = _choice(source, model, result, objective)
+                made = _option(source, model, result, objective)
                 if isinstance(made, str):
                     lacks = made.startswith(_NO_ENERGY)
-                    ruled_out = Ruled(demand.name, result.device, made, lacks, model.model)
-                    refused[result.device] = ruled_out
+                    one = Excluded(demand.name, result.device, made, lacks, model.model)
+                    refused[result.device] = one
                     continue
                 key = (result.device, made.variant)
                 if key in found:
-                    notes.update(dict.fromkeys(_apart(demand.name, found[key], made)))
+                    notes.update(dict.fromkeys(_differences(demand.name, found[key], made)))
                 found[key] = made
         by_name[demand.name] = tuple(found.values())
-        ruled += refused.values()
-    by_name = _with_other_core(by_name, ruled)
-    for name, choices in by_name.items():
-        if not choices:
-            raise _no_choice(name, [one for one in ruled if one.name == name])
-        notes.update(dict.fromkeys(_flags(name, choices)))
-    return Choices(by_name, tuple(ruled), tuple(notes))
+        excluded += refused.values()
+    by_name = _with_other_core(by_name, excluded)
+    for name, options in by_name.items():
+        if not options:
+            raise _no_option(name, [one for one in excluded if one.name == name])
+        for one in options:
+            flags = " ".join(sorted(set(one.result.flags) - _HARMLESS))
+            if flags and one.like is None:
+                notes[f"{name} on {one.words} is used, though flagged {flags}"] = None
+    return Choices(by_name, tuple(excluded), tuple(notes))
 
 
-def _results_of(name: str, sources: Sequence[Source]) -> Iterator[tuple[Source, ModelResult]]:
+def _results_of(
+    name: str, sources: Sequence[BenchSource]
+) -> Iterator[tuple[BenchSource, ModelResult]]:
     digests: dict[str, str] = {}
     for source in sources:
         for model in source.result.models:
@@ -198,9 +325,9 @@ def _results_of(name: str, sources: Sequence[Source]) -> Iterator[tuple[Source, 
             yield source, model
 
 
-def _choice(
-    source: Source, model: ModelResult, result: AcceleratorResult, objective: Objective
-) -> Choice | str:
+def _option(
+    source: BenchSource, model: ModelResult, result: AcceleratorResult, objective: Objective
+) -> MeasuredOption | str:
     """Return what may be chosen, or why not."""
     if result.status != "ok":
         return f"{result.status}: {result.reason}"
@@ -223,72 +350,132 @@ def _choice(
         device=result.device,
         busy_seconds=1 / throughput.value,
         latency_seconds=latency.p99_seconds,
-        joules=None if net is None else _times(net, 1 / variant.batch),
-        gpu_seconds=_times(on_gpu, 1 / throughput.value),
+        joules=None if net is None else net.times(1 / variant.batch),
+        gpu_seconds=on_gpu.times(1 / throughput.value),
     )
-    return Choice(option, variant, result, model, source, has_gpu_load=load is not None)
+    return MeasuredOption(option, variant, result, model, source, has_gpu_load=load is not None)
 
 
-def _times(figure: Figure, factor: float) -> Figure:
-    return Figure(
-        value=figure.value * factor,
-        low=None if figure.low is None else figure.low * factor,
-        high=None if figure.high is None else figure.high * factor,
-    )
-
-
-def _apart(name: str, older: Choice, newer: Choice) -> Iterator[str]:
-    """Say where two results of the same thing do not agree."""
+def _differences(name: str, older: MeasuredOption, newer: MeasuredOption) -> Iterator[str]:
     was, is_now = older.option, newer.option
     pairs = [("latency", was.latency_seconds, is_now.latency_seconds)]
     if was.joules is not None and is_now.joules is not None:
         pairs.append(("energy", was.joules.value, is_now.joules.value))
-    for what, before, now in pairs:
+    for figure, before, now in pairs:
         if before > 0 and abs(now / before - 1) > _ALIKE:
             yield (
-                f"{name} on {newer.words()}: {what} is {100 * (now / before - 1):+.0f} % in"
+                f"{name} on {newer.words}: {figure} is {100 * (now / before - 1):+.0f} % in"
                 f" {newer.source.path} against {older.source.path}; the newer one counts"
             )
 
 
 def _with_other_core(
-    by_name: dict[str, tuple[Choice, ...]], ruled: Sequence[Ruled]
-) -> dict[str, tuple[Choice, ...]]:
-    """Let the second DLA core be as the first, for models that were not tried on it.
+    by_name: dict[str, tuple[MeasuredOption, ...]], excluded: Sequence[Excluded]
+) -> dict[str, tuple[MeasuredOption, ...]]:
+    """Take the second DLA core as equal to the first, for models that were not tried on it.
 
-    Only where some model ran on it: that it is there is not assumed.
+    Only if some model ran on it: that it exists is not assumed.
     """
-    devices = {one.option.device for choices in by_name.values() for one in choices}
+    devices = {one.option.device for options in by_name.values() for one in options}
     if "dla1" not in devices:
         return by_name
-    tried = {one.name for one in ruled if one.device == "dla1"}
+    tried = {one.name for one in excluded if one.device == "dla1"}
     made = {}
-    for name, choices in by_name.items():
-        has_own = name in tried or any(one.option.device == "dla1" for one in choices)
-        like = [] if has_own else [one for one in choices if one.option.device == "dla0"]
+    for name, options in by_name.items():
+        has_own = name in tried or any(one.option.device == "dla1" for one in options)
+        like = [] if has_own else [one for one in options if one.option.device == "dla0"]
         added = (
             replace(one, option=replace(one.option, device="dla1"), like="dla0") for one in like
         )
-        made[name] = (*choices, *added)
+        made[name] = (*options, *added)
     return made
 
 
-def _flags(name: str, choices: Sequence[Choice]) -> Iterator[str]:
-    """Say which figures bear a flag and are taken all the same."""
-    for one in choices:
-        flags = sorted(set(one.result.flags) - _HARMLESS)
-        if flags and one.like is None:
-            yield f"{name} on {one.words()} is used, though flagged {' '.join(flags)}"
-
-
-def _no_choice(name: str, ruled: Sequence[Ruled]) -> Mendable:
-    if not ruled:
+def _no_option(name: str, excluded: Sequence[Excluded]) -> Mendable:
+    if not excluded:
         return Mendable(
-            f"{name} was benched on neither GPU nor DLA", "bench it with --on gpu,dla0,dla1"
+            f"{name} was measured on neither GPU nor DLA", "bench it with --on gpu,dla0,dla1"
         )
-    why = "; ".join(f"{one.device}: {one.reason}" for one in ruled)
-    mend = "bench it with telemetry and rounds of 15 s or more, or say --minimise gpu"
-    is_energy = any(one.lacks_energy for one in ruled)
-    return Mendable(
-        f"nothing of {name} can be used: {why}", mend if is_energy else "bench it again"
-    )
+    why = "; ".join(f"{one.device}: {one.reason}" for one in excluded)
+    remedy = "bench it again"
+    if any(one.lacks_energy for one in excluded):
+        remedy = "bench it with telemetry and rounds of 15 s or more, or use --minimise gpu"
+    return Mendable(f"no result of {name} can be used: {why}", remedy)
+
+
+# --- effects --------------------------------------------------------------------------------------
+
+
+def effects_of(choices: Choices, sources: Sequence[BenchSource]) -> dict[frozenset[Cell], Effect]:
+    """Return every measured effect of two or three models on each other.
+
+    Args:
+        choices: What may be chosen; other effects are left out.
+        sources: Results, oldest first; the newest of the same thing counts.
+    """
+    found: dict[frozenset[Cell], Effect] = {}
+    for source in sources:
+        if source.result.contention is None:
+            continue
+        variant = Variant.of(source.result.settings)
+        cells = {
+            (name, one.option.device): (number, place)
+            for number, (name, options) in enumerate(choices.by_name.items())
+            for place, one in enumerate(options)
+            if one.variant == variant and one.like is None
+        }
+        excess: dict[frozenset[Cell], Figure | None] = {}
+        for together in source.result.contention.together:
+            keys = [cells.get((name_of(lane.model), lane.device)) for lane in together.lanes]
+            known = [cell for cell in keys if cell is not None]
+            if together.status != "ok" or len(known) < 2 or len(known) < len(keys):
+                continue
+            excess[frozenset(known)] = together.excess_watts
+            effect = _effect(together, known, excess)
+            if effect is not None:
+                found[frozenset(known)] = effect
+    return found
+
+
+def flagged(sources: Sequence[BenchSource], names: Collection[str]) -> list[str]:
+    """Return which measurements of several models, of those asked for, have a flag."""
+    found: dict[str, None] = {}
+    for source in sources:
+        for one in source.result.contention.together if source.result.contention else ():
+            flags = " ".join(sorted(set(one.flags) - _HARMLESS))
+            is_asked_for = all(name_of(lane.model) in names for lane in one.lanes)
+            if flags and len(one.lanes) > 1 and is_asked_for:
+                models = " + ".join(map(placed_name, one.lanes))
+                found[f"{models} together is used, though flagged {flags}"] = None
+    return list(found)
+
+
+def _effect(
+    together: Together, cells: Sequence[Cell], excess: Mapping[frozenset[Cell], Figure | None]
+) -> Effect | None:
+    tail: dict[int, float] = {}
+    speed: dict[int, float] = {}
+    for lane, (number, _) in zip(together.lanes, cells, strict=True):
+        if lane.slowdown is None or lane.throughput_ratio is None:
+            return None
+        if lane.throughput_ratio.value <= 0:
+            return None
+        tail[number] = max(lane.slowdown.value, lane.tail_slowdown or 0.0)
+        speed[number] = lane.throughput_ratio.value
+    return Effect(tail, speed, _beyond(cells, excess))
+
+
+def _beyond(
+    cells: Sequence[Cell], excess: Mapping[frozenset[Cell], Figure | None]
+) -> Figure | None:
+    """Return the power beyond that of smaller groups; ``None`` if one of them is not known."""
+    whole = excess[frozenset(cells)]
+    if whole is None or len(cells) == 2:
+        return whole
+    parts = [excess.get(frozenset(pair)) for pair in combinations(cells, 2)]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    halves = [figure.half for figure in (whole, *known) if figure.half is not None]
+    value = whole.value - sum(part.value for part in known)
+    return Figure.around(value, hypot(*halves) if len(halves) > len(known) else None)

@@ -1,129 +1,276 @@
-"""What in the results costs time or energy, each with the numbers behind it."""
+"""Costs of time or energy in the results, and measurements that are missing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+from math import inf
+from shlex import quote
 
 from ..measure.steadiness import CLOCK_RATIO
 from ..results.caveats import caveats_of
-from ..terminal.numbers import percent, seconds
-from .advice import Finding
-from .choices import Choice, Choices
+from ..terminal.numbers import celsius, digits, percent, seconds
+from .choices import CHOSEN_AMONG, Choices, MeasuredOption
+from .problem import Cell, Evaluation, Found, Problem, is_tie, search
+from .records import NextMeasurement, ResultFinding
 
-# What the bench's own checks say, by the name that it has here.
-_OF_CHECKS = {"host_bound": "enqueue_bound", "transfer_bound": "copy_bound"}
-# A DLA that leaves more than this of the GPU busy is not what it is chosen for.
+# Caveats of the benchmark, by their name here.
+_OF_CAVEATS = {"host_bound": "enqueue_bound", "transfer_bound": "copy_bound"}
+# A DLA that leaves more than this of the GPU busy is not worth its price.
 _GPU_SHARE = 0.2
 # From here on boards slow themselves down, by their trip points.
 _HOT_CELSIUS = 85.0
+# On boards a model was seen to take up to 1.8 times as long next to others (docs/advise.md).
+PLAUSIBLE_SLOWDOWN = 2.0
+PLAUSIBLE_POWER = 0.2
+
+# Name, sentence and remedy.
+_Noticed = Iterator[tuple[str, str, str]]
 
 
-def find_all(choices: Choices) -> tuple[Finding, ...]:
-    """Return what there is to say of every result that may be chosen."""
-    return tuple(
-        found
-        for name, all_of_it in choices.by_name.items()
-        for found in (*_int8_slower(name, all_of_it), *_of_each(name, all_of_it))
-    )
-
-
-def _of_each(name: str, choices: tuple[Choice, ...]) -> Iterator[Finding]:
-    for one in choices:
-        if one.like is None:
-            yield from _checked(name, one)
-            yield from _fallback_heavy(name, one)
-            yield from _thermally_limited(name, one)
-
-
-def _int8_slower(name: str, choices: tuple[Choice, ...]) -> Iterator[Finding]:
-    """Fewer bits should be faster; where they are not, something reformats or falls back."""
-    for int8 in choices:
-        for fp16 in choices:
-            pair = (int8.variant.precision, fp16.variant.precision)
-            if pair != ("int8", "fp16") or int8.option.device != fp16.option.device:
-                continue
-            slow, fast = int8.result.latency_seconds, fp16.result.latency_seconds
-            if slow is None or fast is None or slow.value <= fast.value or int8.like:
-                continue
-            yield Finding(
-                name="int8_slower",
-                model=name,
-                device=int8.option.device,
-                sentence=(
-                    f"int8 takes {seconds(slow.value)}, fp16 {seconds(fast.value)}:"
-                    f" {percent(slow.value / fast.value - 1)} more{_reformats(int8)}"
-                ),
-                mend="run it in fp16, or look which layers reformat between types",
+def find_all(choices: Choices) -> tuple[ResultFinding, ...]:
+    """Return the findings of every result that may be chosen."""
+    found: list[ResultFinding] = []
+    for name, options in choices.by_name.items():
+        slower = ((int8, one) for int8 in options for one in _int8_slower(int8, options))
+        own = (
+            (one, noticed)
+            for one in options
+            if one.like is None
+            for look in (_caveats, _fallback_heavy, _thermally_limited)
+            for noticed in look(one)
+        )
+        for one, (kind, sentence, remedy) in (*slower, *own):
+            device = one.option.device
+            found.append(
+                ResultFinding(
+                    name=kind, model=name, device=device, sentence=sentence, remedy=remedy
+                )
             )
+    return tuple(found)
 
 
-def _reformats(one: Choice) -> str:
-    placement = None if one.result.built is None else one.result.built.placement
-    if placement is None or not placement.reformat_layers:
-        return ""
-    return f", with {len(placement.reformat_layers)} layers that only reformat"
+def _int8_slower(int8: MeasuredOption, options: Sequence[MeasuredOption]) -> _Noticed:
+    """Fewer bits should be faster; otherwise something reformats or falls back."""
+    for fp16 in options:
+        pair = (int8.variant.precision, fp16.variant.precision)
+        if pair != ("int8", "fp16") or int8.option.device != fp16.option.device:
+            continue
+        slow, fast = int8.result.latency_seconds, fp16.result.latency_seconds
+        if slow is None or fast is None or slow.value <= fast.value or int8.like:
+            continue
+        built = int8.result.built
+        reformats = len(built.placement.reformat_layers) if built is not None else 0
+        with_layers = f", with {reformats} layers that only reformat" if reformats else ""
+        yield (
+            "int8_slower",
+            f"int8 takes {seconds(slow.value)}, fp16 {seconds(fast.value)}:"
+            f" {percent(slow.value / fast.value - 1)} more{with_layers}",
+            "run it in fp16, or look which layers reformat between types",
+        )
 
 
-def _checked(name: str, one: Choice) -> Iterator[Finding]:
-    for check in caveats_of([one.result]):
-        if check.name in _OF_CHECKS:
-            yield Finding(
-                name=_OF_CHECKS[check.name],
-                model=name,
-                device=one.option.device,
-                sentence=check.sentence,
-                mend=check.remedy,
-            )
+def _caveats(one: MeasuredOption) -> _Noticed:
+    for caveat in caveats_of([one.result]):
+        if caveat.name in _OF_CAVEATS:
+            yield _OF_CAVEATS[caveat.name], caveat.sentence, caveat.remedy
 
 
-def _fallback_heavy(name: str, one: Choice) -> Iterator[Finding]:
+def _fallback_heavy(one: MeasuredOption) -> _Noticed:
     """A model on a DLA that leaves much to the GPU."""
     if not one.option.device.startswith("dla"):
         return
     placement = None if one.result.built is None else one.result.built.placement
     load = one.result.utilization.get("gpu")
     fell_back = placement is not None and placement.verdict in ("mixed", "gpu_only")
-    is_loaded = load is not None and load.value > _GPU_SHARE
-    if not fell_back and not is_loaded:
+    if not fell_back and (load is None or load.value <= _GPU_SHARE):
         return
-    told = []
+    words = []
     if placement is not None and placement.verdict != "unknown":
-        told.append(
+        words.append(
             f"{len(placement.gpu_layers)} layers compute on the GPU and"
             f" {len(placement.reformat_layers)} reformat there,"
             f" {len(placement.dla_layers)} are on the DLA ({placement.verdict})"
         )
     if load is not None:
-        told.append(f"the GPU is {percent(load.value)} busy meanwhile")
-    yield Finding(
-        name="fallback_heavy",
-        model=name,
-        device=one.option.device,
-        sentence="; ".join(told),
-        mend="tegrascope bench --fallback forbid names the layers that the DLA refuses",
+        words.append(f"the GPU is {percent(load.value)} busy meanwhile")
+    yield (
+        "fallback_heavy",
+        "; ".join(words),
+        "tegrascope bench --fallback forbid names the layers that the DLA refuses",
     )
 
 
-def _thermally_limited(name: str, one: Choice) -> Iterator[Finding]:
-    """It throttled, or its clock gave way while it was hot."""
+def _thermally_limited(one: MeasuredOption) -> _Noticed:
+    """It throttled, or its clock fell while it was hot."""
     result = one.result
     throttled = result.flags.get("throttled")
-    clock = result.clocks.get(result.device)
-    hot = result.hottest_celsius
+    clock, hot = result.clocks.get(result.device), result.hottest_celsius
     slowed = clock is not None and clock.highest_hertz > CLOCK_RATIO * clock.lowest_hertz
-    is_hot = hot is not None and hot >= _HOT_CELSIUS
-    if not throttled and not (slowed and is_hot):
+    if not throttled and not (slowed and hot is not None and hot >= _HOT_CELSIUS):
         return
-    told = []
+    words = []
     if throttled:
-        told.append(f"throttled in {throttled} of {result.rounds} rounds")
+        words.append(f"throttled in {throttled} of {result.rounds} rounds")
     if hot is not None:
-        told.append(f"hottest {hot:.1f} °C ({result.hottest_zone})")
+        words.append(f"hottest {celsius(hot)} ({result.hottest_zone})")
     if clock is not None and slowed:
         low, high = clock.lowest_hertz / 1e6, clock.highest_hertz / 1e6
-        told.append(f"its clock between {low:.0f} and {high:.0f} MHz")
-    yield Finding(
-        name="thermally_limited",
-        model=name,
-        device=one.option.device,
-        sentence=", ".join(told),
-        mend="cool it, or bench in a power mode that it can hold: cooler, it may be another choice",
+        words.append(f"its clock between {low:.0f} and {high:.0f} MHz")
+    yield (
+        "thermally_limited",
+        ", ".join(words),
+        "cool it, or bench in a power mode that it can hold: cooler, another choice may be best",
     )
+
+
+# --- what to measure next -------------------------------------------------------------------------
+
+
+def measure_next(problem: Problem, found: Found, choices: Choices) -> tuple[NextMeasurement, ...]:
+    """Return the missing measurements; those that could change the advice come first."""
+    missing = [*_of_pairs(problem, found, choices), *_of_turns(problem, found, choices)]
+    missing += [*_of_ties(found, choices), *_of_options(choices), *_of_energy(choices)]
+    return tuple(sorted(missing, key=lambda one: not one.could_change))
+
+
+def unmeasured(problem: Problem, one: Evaluation) -> list[tuple[Cell, Cell]]:
+    """Return the pairs of a placement that were not measured together."""
+    cells = list(enumerate(one.placement))
+    if len(cells) > 2 and frozenset(cells) in problem.effects:
+        return []
+    return [pair for pair in combinations(cells, 2) if frozenset(pair) not in problem.effects]
+
+
+def _of_pairs(problem: Problem, found: Found, choices: Choices) -> Iterator[NextMeasurement]:
+    best = found.best
+    if best is None:
+        return
+    for pair in unmeasured(problem, best):
+        one, other = map(choices.name, pair)
+        slower = [_room(problem, best, cell) for cell in pair]
+        watts, share = _power_room(problem, found, pair)
+        own = sum(_own_watts(problem, cell) for cell in pair)
+        is_near = min(slower) <= PLAUSIBLE_SLOWDOWN
+        is_dear = watts is not None and watts <= PLAUSIBLE_POWER * own
+        words = (
+            f"{one} and {other} were not measured together; another placement is best if they slow"
+            f" {one} by more than {digits(slower[0])}× or {other} by more than"
+            f" {digits(slower[1])}×"
+        )
+        if watts is not None:
+            words += f", or draw {digits(watts)} W more while both work ({percent(share)} of time)"
+        yield NextMeasurement(
+            could_change=is_near or is_dear, sentence=words, command=_command(choices, pair)
+        )
+
+
+def _room(problem: Problem, best: Evaluation, cell: Cell) -> float:
+    """Return the slowdown of a model from which on the placement is infeasible."""
+    model, latency = problem.models[cell[0]], best.latency_seconds[cell[0]]
+    option, limit = problem.option(cell), 1 / (1 + problem.margin)
+    waiting = latency - option.latency_seconds
+    by_latency = (model.deadline_seconds * limit - waiting) / option.latency_seconds
+    own = problem.share(cell)
+    free = limit - best.duty.get(option.device, 0.0)
+    return min(by_latency, 1 + free / own if own > 0 else inf)
+
+
+def _power_room(
+    problem: Problem, found: Found, pair: tuple[Cell, Cell]
+) -> tuple[float | None, float]:
+    """Return the watts, while both work, from which on another placement is better.
+
+    The second value is the share of time in which both work. The first is ``None`` if no other
+    placement came near.
+    """
+    share = min(1.0, problem.share(pair[0])) * min(1.0, problem.share(pair[1]))
+    if problem.objective != "energy" or share <= 0:
+        return None, share
+    for other in found.ranked[1:]:
+        if not all(other.placement[number] == option for number, option in pair):
+            return (other.value - found.ranked[0].value) / share, share
+    return None, share
+
+
+def _own_watts(problem: Problem, cell: Cell) -> float:
+    joules, busy = problem.option(cell).joules, problem.option(cell).busy_seconds
+    return 0.0 if joules is None else max(0.0, joules.value) / busy
+
+
+def _of_turns(problem: Problem, found: Found, choices: Choices) -> Iterator[NextMeasurement]:
+    """Yield pairs on one accelerator that may be better if they do not wait for each other."""
+    best = search(replace(problem, takes_turns=False)).best
+    if best is None:
+        return
+    if found.best is not None and (best.value >= found.best.value or is_tie(best, found.best)):
+        return
+    for pair in unmeasured(problem, best):
+        if problem.option(pair[0]).device != problem.option(pair[1]).device:
+            continue
+        words = "if they do not wait for each other, all limits can be met"
+        if found.best is not None:
+            words = "taken as waiting for each other they are too slow; if not, that is better"
+        one, other = map(choices.name, pair)
+        yield NextMeasurement(
+            could_change=True,
+            sentence=(
+                f"{one} and {other} share an accelerator and were not measured together; {words}"
+            ),
+            command=_command(choices, pair),
+        )
+
+
+def _of_ties(found: Found, choices: Choices) -> Iterator[NextMeasurement]:
+    if found.best is None or not found.ties:
+        return
+    pairs = zip(found.best.placement, found.ties[0].placement, strict=True)
+    number = next(n for n, (a, b) in enumerate(pairs) if a != b)
+    places = [choices.at((number, one.placement[number])) for one in found.ranked[:2]]
+    if any(place.like for place in places):
+        return
+    plural = "s" if len(found.ties) > 1 else ""
+    yield NextMeasurement(
+        could_change=True,
+        sentence=(
+            f"{len(found.ties)} other placement{plural} can't be told from the best; more and"
+            f" longer rounds, of {list(choices.by_name)[number]} first, may tell"
+        ),
+        command=f"tegrascope bench {quote(places[0].model.model)} --rounds 8 --duration 60",
+    )
+
+
+def _of_options(choices: Choices) -> Iterator[NextMeasurement]:
+    """Yield accelerators on which some models were measured and others not."""
+    here = {one.option.device for options in choices.by_name.values() for one in options}
+    for name, options in choices.by_name.items():
+        tried = {one.option.device for one in options if one.like is None}
+        tried |= {one.device for one in choices.excluded if one.name == name}
+        lacking = [device for device in CHOSEN_AMONG if device in here and device not in tried]
+        if lacking:
+            model = quote(options[0].model.model)
+            yield NextMeasurement(
+                could_change=True,
+                sentence=f"{name} was not measured on {' and '.join(lacking)}, other models were",
+                command=f"tegrascope bench {model} --on {','.join(lacking)}",
+            )
+
+
+def _of_energy(choices: Choices) -> Iterator[NextMeasurement]:
+    """Yield results that ran well and were excluded only for their missing energy."""
+    for one in choices.excluded:
+        has_other = any(option.option.device == one.device for option in choices.by_name[one.name])
+        if one.lacks_energy and not has_other:
+            yield NextMeasurement(
+                could_change=True,
+                sentence=f"{one.name} on {one.device} could not be chosen: {one.reason}",
+                command=f"tegrascope bench {quote(one.model)} --on {one.device} --duration 60",
+            )
+
+
+def _command(choices: Choices, pair: tuple[Cell, Cell]) -> str:
+    found = [choices.at(cell) for cell in pair]
+    models = " ".join(quote(one.model.model) for one in found)
+    devices = ",".join(dict.fromkeys(one.option.device for one in found))
+    precision = found[0].variant.precision
+    extra = f" --precision {precision}" if precision else ""
+    return f"tegrascope bench {models} --contention --on {devices}{extra}"

@@ -1,47 +1,50 @@
-"""Which accelerator for which model, as numbers: what a placement asks of a board and costs.
+"""Placements of models on accelerators as numbers: their demands, their cost, and the search.
 
-A placement gives each task one of its options. What holds for it:
+A placement gives each model one of its options. Its rules:
 
-- **latency** of a task: its 99th percentile alone, times how much slower it is beside the others.
-  That factor is measured for exactly these cells together, or else for each pair, and multiplied.
-  Of a pair on one accelerator that was never measured, one waits for the other once.
-- **duty** of an accelerator: the share of time that its tasks need. Each asks for rate over
-  throughput, more where tasks on other accelerators slow it; what several get done on one
-  accelerator together, against alone, is measured, or taken as neither more nor less; the least
-  of their pairs counts, and no task needs less than alone. The GPU has besides what tasks on a
-  DLA leave to it.
-- **power**: rate times net energy of an input, summed, and for tasks that were measured together
-  what that cost beyond the same work alone, for the share of time in which they are at it at once.
+- **latency** of a model: its 99th percentile alone, times its slowdown next to the others. That
+  factor is measured for exactly these cells together, or else for each pair, and multiplied. In a
+  pair on one accelerator that was never measured, one waits for the other once.
+- **duty** of an accelerator: the share of time that its models need. Each needs rate over
+  throughput, more if models on other accelerators slow it. The work that several get done on one
+  accelerator together, relative to alone, is measured, or taken as equal; the least of their pairs
+  counts, and no model needs less than alone. The GPU also has the work that models on a DLA leave
+  to it.
+- **power**: rate times net energy per input, summed, and for models that were measured together
+  the power beyond the same work alone, for the share of time in which all of them are at work.
 
-A margin of 0.1 has latency and duty ten percent worse than that, and only those.
+A margin of 0.1 takes latency and duty as ten percent larger, and only those.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import combinations
-from math import prod
-from typing import Literal, TypeAlias
+from functools import cache, cached_property
+from itertools import combinations, product
+from math import hypot, inf, prod
+from typing import TypeAlias
 
 from ..measure.run_report import Device
 from ..results.records import Figure
-from .outcome import Outcome, Placement, Term
+from .records import Objective
 
-Objective = Literal["energy", "gpu"]
-# A task and one of its options, both by number.
+MOST_MODELS = 10
+# A float just within a limit is not excluded for its last digit.
+_ROUNDING = 1 + 1e-9
+# A model and one of its options, both by number.
 Cell: TypeAlias = tuple[int, int]
+# An option of each model, by number.
+Choice: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Option:
-    """One way to run a task.
+    """One way to run a model.
 
     Attributes:
-        device: The accelerator.
-        busy_seconds: Of an input, alone: one over throughput.
+        busy_seconds: Per input, alone: one over throughput.
         latency_seconds: 99th percentile of an inference, alone.
-        joules: Net energy of an input; ``None`` where it is not known.
-        gpu_seconds: Time of the GPU by input; ``None`` where it is not known.
+        joules: Net energy per input.
+        gpu_seconds: Time of the GPU per input.
     """
 
     device: Device
@@ -52,15 +55,8 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Task:
-    """A model that is to run at a rate.
-
-    Attributes:
-        name: Of the model.
-        rate: Inputs a second.
-        deadline_seconds: Of an inference.
-        options: At least one.
-    """
+class RatedModel:
+    """A model that is to run at a rate, in inputs per second, with at least one option."""
 
     name: str
     rate: float
@@ -70,13 +66,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Effect:
-    """What tasks do to each other, measured back to back.
+    """The measured influence of models on each other, without pauses.
 
     Attributes:
-        tail: By task, 99th percentile over that alone.
-        speed: By task, throughput over that alone.
-        watts: Net power beyond what the same work takes alone; of three, beyond that of their
-            pairs too; ``None`` where it is not known.
+        tail: By model, 99th percentile over that alone.
+        speed: By model, throughput over that alone.
+        watts: Net power beyond that of the same work alone; of three models, beyond that of their
+            pairs too.
     """
 
     tail: Mapping[int, float]
@@ -85,19 +81,81 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Tasks, what was measured of them together, and what is wanted.
+class Term:
+    """A part of an objective: a coefficient times a measured figure."""
+
+    coefficient: float
+    figure: Figure
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The demands and the cost of a placement.
 
     Attributes:
-        tasks: In the order asked for.
-        objective: What is to be least.
-        margin: By which latency and duty are taken as larger.
-        effects: What was measured together, by cells.
-        takes_turns: Whether tasks on one accelerator that were not measured together wait for
-            each other; without it they are taken as not in each other's way.
+        latency_seconds: Of each model, without margin.
+        duty: Of each accelerator that is used, without margin.
+        worst: Largest of latency over deadline and of duty, with margin; feasible up to 1.
+        terms: Of the objective, by cell or cells.
+        value: Their sum, in watts or as a share of the GPU.
     """
 
-    tasks: tuple[Task, ...]
+    placement: Choice
+    latency_seconds: tuple[float, ...]
+    duty: Mapping[Device, float]
+    worst: float
+    terms: Mapping[object, Term]
+    value: float
+
+    @property
+    def half(self) -> float | None:
+        """Half the 95 % interval of the value; ``None`` if a part has none."""
+        return _half_of([(term.coefficient, term.figure) for term in self.terms.values()])
+
+
+def gap(better: Evaluation, worse: Evaluation) -> tuple[float, float | None]:
+    """Return by how much two placements differ, and half the 95 % interval of that.
+
+    What they have in common is the same figure in both, and its error cancels.
+    """
+    parts: list[tuple[float, Figure]] = []
+    for key in {*better.terms, *worse.terms}:
+        one, other = better.terms.get(key), worse.terms.get(key)
+        difference = (other.coefficient if other else 0.0) - (one.coefficient if one else 0.0)
+        parts += [(difference, term.figure) for term in (one or other,) if term is not None]
+    return worse.value - better.value, _half_of(parts)
+
+
+def is_tie(better: Evaluation, worse: Evaluation) -> bool:
+    """Return whether the 95 % interval of a difference includes 0, or is not known."""
+    difference, half = gap(better, worse)
+    return half is None or difference <= half
+
+
+def _half_of(parts: Sequence[tuple[float, Figure]]) -> float | None:
+    halves: list[float] = []
+    for coefficient, figure in parts:
+        if coefficient == 0:
+            continue
+        if figure.half is None:
+            return None
+        halves.append(coefficient * figure.half)
+    return hypot(*halves)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Models, their measured influence on each other, and the objective.
+
+    Attributes:
+        models: In the order asked for.
+        margin: By which latency and duty are taken as larger.
+        effects: By the cells that were measured together.
+        takes_turns: Whether models on one accelerator that were not measured together wait for
+            each other; otherwise they are taken as independent.
+    """
+
+    models: tuple[RatedModel, ...]
     objective: Objective = "energy"
     margin: float = 0.1
     effects: Mapping[frozenset[Cell], Effect] = field(default_factory=dict)
@@ -105,51 +163,65 @@ class Problem:
 
     def option(self, cell: Cell) -> Option:
         """Return the option of a cell."""
-        return self.tasks[cell[0]].options[cell[1]]
+        return self.models[cell[0]].options[cell[1]]
 
-    def figure(self, cell: Cell) -> Figure | None:
-        """Return what an input costs in a cell, in the unit of the objective."""
-        option = self.option(cell)
-        return option.joules if self.objective == "energy" else option.gpu_seconds
+    def cost(self, cell: Cell) -> Term:
+        """Return the cost of a cell alone.
 
-    def evaluate(self, placement: Placement) -> Outcome:
-        """Return what a placement asks for and costs.
+        Raises:
+            ValueError: It is not known.
+        """
+        option, model = self.option(cell), self.models[cell[0]]
+        figure = option.joules if self.objective == "energy" else option.gpu_seconds
+        if figure is None:
+            raise ValueError(f"the cost of {model.name} is not known")
+        return Term(model.rate, figure)
+
+    def evaluate(self, placement: Choice) -> Evaluation:
+        """Return the demands and the cost of a placement.
 
         Raises:
             ValueError: The cost of one of its cells is not known.
         """
         cells = tuple(enumerate(placement))
-        latency, duty = self._latencies(cells), self._duty(cells)
-        terms = self._terms(cells)
-        return Outcome(
+        latency, duty, terms = self._latencies(cells), self._duty(cells), self._terms(cells)
+        return Evaluation(
             placement=placement,
             latency_seconds=latency,
             duty=duty,
-            worst=self._worst(cells, latency, duty),
+            worst=self._worst(latency, duty),
             terms=terms,
             value=sum(term.coefficient * term.figure.value for term in terms.values()),
         )
 
-    def worst(self, cells: Sequence[Cell]) -> float:
-        """Return the largest of latency over deadline and of duty, with margin.
+    def worst_of(self, begun: Choice) -> float:
+        """Return the least that ``worst`` can be for placements of all models that begin so.
 
-        Of more than three tasks the cells may be some of them: with the others it is no less,
-        for none makes another faster.
+        No model makes another faster. Two or three models that were measured together may do
+        better than some of them, so for them only whole placements count.
         """
-        return self._worst(cells, self._latencies(cells), self._duty(cells))
+        if len(self.models) <= 3 and len(begun) < len(self.models):
+            return 0.0
+        cells = tuple(enumerate(begun))
+        return self._worst(self._latencies(cells), self._duty(cells))
+
+    def _worst(self, latency: Sequence[float], duty: Mapping[Device, float]) -> float:
+        pairs = zip(latency, self.models, strict=False)
+        ratios = [seconds / model.deadline_seconds for seconds, model in pairs]
+        return (1 + self.margin) * max([0.0, *ratios, *duty.values()])
 
     def share(self, cell: Cell) -> float:
         """Return the share of time that a cell needs alone."""
-        return self.tasks[cell[0]].rate * self.option(cell).busy_seconds
+        return self.models[cell[0]].rate * self.option(cell).busy_seconds
 
     def slower(self, cell: Cell, other: Cell) -> float:
-        """Return by how much one cell is longer at an input beside another: 0 is not at all."""
+        """Return by how much an input of one cell takes longer next to another; 0 is not at all."""
         pair = self.pairs.get(cell, {}).get(other)
         return 0.0 if pair is None else 1 / min(1.0, pair.speed[cell[0]]) - 1
 
     @cached_property
     def pairs(self) -> dict[Cell, dict[Cell, Effect]]:
-        """What was measured of two, by the one and the other."""
+        """Effects of two cells, by the one and the other."""
         found: dict[Cell, dict[Cell, Effect]] = {}
         for cells, effect in self.effects.items():
             if len(cells) == 2:
@@ -160,7 +232,7 @@ class Problem:
 
     @cached_property
     def powers(self) -> tuple[tuple[tuple[Cell, ...], Figure], ...]:
-        """Which cells take more together than alone, or less, and how much while all are at it."""
+        """Cells that draw more or less together than alone, and how much while all are at work."""
         if self.objective != "energy":
             return ()
         return tuple(
@@ -169,18 +241,9 @@ class Problem:
             if effect.watts is not None
         )
 
-    def _worst(
-        self, cells: Sequence[Cell], latency: Sequence[float], duty: Mapping[Device, float]
-    ) -> float:
-        ratios = [
-            seconds / self.tasks[number].deadline_seconds
-            for seconds, (number, _) in zip(latency, cells, strict=True)
-        ]
-        return (1 + self.margin) * max([0.0, *ratios, *duty.values()])
-
     def _whole(self, cells: Sequence[Cell]) -> Effect | None:
-        """Return what was measured of just these, where they are all and more than one."""
-        is_all = 1 < len(cells) == len(self.tasks)
+        """Return the effect of exactly these cells, if they are all and more than one."""
+        is_all = 1 < len(cells) == len(self.models)
         return self.effects.get(frozenset(cells)) if is_all else None
 
     def _latencies(self, cells: Sequence[Cell]) -> tuple[float, ...]:
@@ -210,7 +273,7 @@ class Problem:
             option = self.option(cell)
             used.setdefault(option.device, []).append(cell)
             if option.device != "gpu" and option.gpu_seconds is not None:
-                left_to_gpu += self.tasks[cell[0]].rate * option.gpu_seconds.value
+                left_to_gpu += self.models[cell[0]].rate * option.gpu_seconds.value
         whole = self._whole(cells)
         duty: dict[Device, float] = {}
         for device, mine in used.items():
@@ -220,14 +283,14 @@ class Problem:
             else:
                 done = self._done_together(mine)
                 needed = [self.share(cell) / self._speed(cell, cells) for cell in mine]
-            # However well they go together, none of them needs less than alone.
+            # However well they share an accelerator, none of them needs less than alone.
             duty[device] = max(sum(needed) / done, *needed)
         if left_to_gpu:
             duty["gpu"] = duty.get("gpu", 0.0) + left_to_gpu
         return duty
 
     def _speed(self, cell: Cell, cells: Sequence[Cell]) -> float:
-        """Return a task's throughput beside those on other accelerators, over that alone."""
+        """Return a model's throughput next to those on other accelerators, over that alone."""
         pairs, device = self.pairs.get(cell), self.option(cell).device
         if pairs is None:
             return 1.0
@@ -238,31 +301,139 @@ class Problem:
         )
 
     def _done_together(self, cells: Sequence[Cell]) -> float:
-        """Return what tasks on one accelerator get done at once, over one after the other."""
+        """Return the work of models on one accelerator at once, over one after the other."""
         if len(cells) == 1:
             return 1.0
         pairs = [self.pairs.get(one, {}).get(other) for one, other in combinations(cells, 2)]
         return min(1.0 if pair is None else sum(pair.speed.values()) for pair in pairs)
 
     def _terms(self, cells: Sequence[Cell]) -> dict[object, Term]:
-        terms: dict[object, Term] = {}
-        for cell in cells:
-            figure = self.figure(cell)
-            if figure is None:
-                raise ValueError(f"the cost of {self.tasks[cell[0]].name} is not known")
-            terms[cell] = Term(self.tasks[cell[0]].rate, figure)
+        terms: dict[object, Term] = {cell: self.cost(cell) for cell in cells}
         if self.powers:
-            at_it = {cell: self._in_flight(cell, cells) for cell in cells}
+            at_work = {cell: self._at_work(cell, cells) for cell in cells}
             for some, watts in self.powers:
-                if all(cell in at_it for cell in some):
-                    terms[some] = Term(prod(at_it[cell] for cell in some), watts)
+                if all(cell in at_work for cell in some):
+                    terms[some] = Term(prod(at_work[cell] for cell in some), watts)
         return terms
 
-    def _in_flight(self, cell: Cell, cells: Sequence[Cell]) -> float:
-        """Return the share of time in which a task is at it: longer where others slow it."""
+    def _at_work(self, cell: Cell, cells: Sequence[Cell]) -> float:
+        """Return the share of time in which a model is at work: longer if others slow it."""
         longer = 1.0 + sum(
             self.slower(cell, other) * min(1.0, self.share(other))
             for other in cells
             if other != cell
         )
         return min(1.0, self.share(cell) * longer)
+
+
+# --- search ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Found:
+    """Result of a search.
+
+    Attributes:
+        ranked: Feasible placements, the best first: all that tie with it, and the next one.
+        placements: How many there are in all.
+        evaluated: How many were evaluated; the others are proven worse or infeasible.
+    """
+
+    ranked: tuple[Evaluation, ...]
+    placements: int
+    evaluated: int
+
+    @property
+    def best(self) -> Evaluation | None:
+        """The best; ``None`` if none is feasible."""
+        return self.ranked[0] if self.ranked else None
+
+    @property
+    def ties(self) -> tuple[Evaluation, ...]:
+        """Those that cannot be told from the best."""
+        return tuple(one for one in self.ranked[1:] if is_tie(self.ranked[0], one))
+
+
+def search(problem: Problem) -> Found:
+    """Return the best placements, with proof.
+
+    All placements are sorted by the least that they can cost, and evaluated in that order, unless
+    their first models exceed a limit already. The search ends where the least cost exceeds that of
+    a placement which is worse than the best by more than any interval is wide.
+    """
+    rows = [
+        [problem.cost((number, option)) for option in range(len(model.options))]
+        for number, model in enumerate(problem.models)
+    ]
+    costs = [[term.coefficient * term.figure.value for term in row] for row in rows]
+    bounds = sorted(
+        (sum(map(list.__getitem__, costs, placement)), placement)
+        for placement in product(*(range(len(row)) for row in rows))
+    )
+    powers = [
+        (prod(_most_at_work(problem, cell) for cell in cells), watts)
+        for cells, watts in problem.powers
+    ]
+    # Some cost less together than alone: a placement may cost so much less than its models.
+    saved = sum(share * min(0.0, watts.value) for share, watts in powers)
+    halves = [max(term.coefficient * _half(term.figure) for term in row) for row in rows]
+    reach = hypot(*halves, *halves, *(share * _half(watts) for share, watts in powers))
+
+    @cache
+    def may_begin(begun: Choice) -> bool:
+        return not begun or (may_begin(begun[:-1]) and problem.worst_of(begun) <= _ROUNDING)
+
+    ranked: list[Evaluation] = []
+    best, different = inf, inf
+    evaluated = 0
+    for bound, placement in bounds:
+        if bound + saved > different:
+            break
+        if may_begin(placement[:-1]):
+            evaluated += 1
+            one = problem.evaluate(placement)
+            if one.worst <= 1:
+                ranked.append(one)
+                best = min(best, one.value)
+                if one.value > best + reach:
+                    different = min(different, one.value)
+                elif one.value == best:
+                    values = (other.value for other in ranked)
+                    different = min((v for v in values if v > best + reach), default=inf)
+    ranked.sort(key=lambda one: (one.value, one.placement))
+    return Found(tuple(ranked), len(bounds), evaluated)
+
+
+def closest_infeasible(problem: Problem) -> Evaluation:
+    """Return the placement that exceeds its limits least."""
+    least, closest = inf, ()
+
+    def place(begun: Choice) -> None:
+        nonlocal least, closest
+        worst = problem.worst_of(begun)
+        if worst >= least:
+            return
+        if len(begun) == len(problem.models):
+            least, closest = worst, begun
+            return
+        for number in range(len(problem.models[len(begun)].options)):
+            place((*begun, number))
+
+    place(())
+    return problem.evaluate(closest)
+
+
+def _most_at_work(problem: Problem, cell: Cell) -> float:
+    """Return the largest share of time for which a cell may be at work, in any placement."""
+    longer = 1.0
+    for number, model in enumerate(problem.models):
+        if number != cell[0]:
+            others = [(number, option) for option in range(len(model.options))]
+            longer += max(
+                problem.slower(cell, other) * min(1.0, problem.share(other)) for other in others
+            )
+    return min(1.0, problem.share(cell) * longer)
+
+
+def _half(figure: Figure) -> float:
+    return inf if figure.half is None else figure.half

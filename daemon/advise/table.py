@@ -1,87 +1,75 @@
-"""Advice, in a terminal."""
+"""The advice on a terminal."""
 
-import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from ..results.bench_page import with_half
+from ..results.document import Block, Heading, Table, Text, print_document
 from ..results.records import Figure
-from ..terminal.numbers import joules, percent, points, seconds
-from .advice import Advice, PlacementAdvice
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from ..terminal.numbers import ABSENT, joules, percent, points, seconds, watts
+from .records import Advice, PlacementAdvice
 
 _MOST_TIES = 3
-# Where nobody folds lines by looking at them.
-_WIDTH_OF_A_FILE = 160
 
 
 def print_advice(advice: Advice, stream: TextIO | None = None) -> None:
-    """Print the placement, how sure it is, and what it rests on."""
-    from rich.console import Console
-
-    console = Console(file=stream, highlight=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _WIDTH_OF_A_FILE
-    shown = advice.chosen or advice.least_bad
+    """Print the placement, its certainty, and everything on which it rests."""
+    shown = advice.chosen or advice.closest_infeasible
+    blocks: list[Block] = []
     if shown is not None:
-        console.print(_table(advice, shown))
-    for line in _lines(advice):
-        console.print(line, markup=False, soft_wrap=not console.is_terminal)
+        blocks += [Heading(_title(advice)), _table(advice, shown)]
+    print_document([*blocks, *map(Text, _lines(advice))], stream)
 
 
-def _table(advice: Advice, shown: PlacementAdvice) -> "Table":
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        title=Text(_title(advice), style="bold"), title_justify="left", box=box.SIMPLE_HEAD
-    )
-    for name, side in (
-        *(("model", "left"), ("on", "left"), ("rate", "right"), ("p99 there", "right")),
-        *(("deadline", "right"), ("duty alone", "right"), ("energy by input", "right")),
-    ):
-        # A narrow terminal folds cells, for a number without its end is another number.
-        table.add_column(name, justify="left" if side == "left" else "right", overflow="fold")
-    for demand, model in zip(advice.demands, shown.models, strict=True):
-        energy = model.joules_per_input
-        table.add_row(
-            Text(model.name),
-            Text(f"{model.device} {model.variant}".strip()),
+def _table(advice: Advice, shown: PlacementAdvice) -> Table:
+    columns = ("model", "on", "rate", "p99 there", "deadline", "duty alone", "energy per input")
+    rows = [
+        (
+            model.name,
+            f"{model.device} {model.variant}".strip(),
             f"{demand.rate_per_second:g}/s",
             seconds(model.latency_seconds),
             seconds(model.deadline_seconds),
             percent(model.duty),
-            "–" if energy is None else with_half(energy, joules),
+            ABSENT if model.joules_per_input is None else with_half(model.joules_per_input, joules),
         )
-    return table
+        for demand, model in zip(advice.demands, shown.models, strict=True)
+    ]
+    return Table(columns, rows, left=2)
 
 
 def _title(advice: Advice) -> str:
-    words = "What to run where" if advice.chosen else "It can't be met; least far off"
-    told = [words, advice.board or "", advice.power_mode or ""]
-    if advice.is_simulated:
-        told.append("SIMULATED: these figures are of no real accelerator")
-    return " · ".join(filter(None, told))
+    words = (
+        "Best placement" if advice.chosen else "No placement meets all limits; the closest is",
+        advice.board,
+        advice.power_mode,
+        "SIMULATED: these figures are of no real accelerator" if advice.is_simulated else None,
+    )
+    return " · ".join(filter(None, words))
 
 
 def _lines(advice: Advice) -> Iterator[str]:
-    shown = advice.chosen or advice.least_bad
+    shown = advice.chosen or advice.closest_infeasible
     if shown is not None:
         duties = ", ".join(f"{device} {percent(duty)}" for device, duty in shown.duty.items())
-        yield f"{_value(shown)}; duty {duties}; {percent(shown.used)} of what there is, with margin"
-    for shortfall in advice.shortfalls:
-        yield f"✗ {shortfall.sentence}"
+        used = f"{percent(shown.used)} of the tightest limit, with margin"
+        yield f"{_value(shown)}; duty {duties}; {used}"
+    for violation in advice.violations:
+        yield f"✗ {violation.sentence}"
     if advice.chosen is not None:
         yield from _others(advice)
-    yield from _list("assumed", advice.assumed)
-    yield from _list("measured", advice.measured)
-    yield from _list("to be known", (*advice.notes, *(f"{r}: left out" for r in advice.ruled_out)))
+    notes = (*advice.notes, *(f"{one}: left out" for one in advice.ruled_out))
+    for name, lines in (
+        ("assumed", advice.assumed),
+        ("measured", advice.measured),
+        ("notes", notes),
+    ):
+        if lines:
+            yield f"{name}:"
+            yield from (f"  - {line}" for line in lines)
     for finding in advice.findings:
         where = f"{finding.model} on {finding.device}"
-        yield f"! {where}, {finding.name}: {finding.sentence}; {finding.mend}"
+        yield f"! {where}, {finding.name}: {finding.sentence}; {finding.remedy}"
     for one in advice.measure_next:
         mark = "measure next" if one.could_change else "could be measured"
         yield f"→ {mark}: {one.sentence}\n    {one.command}"
@@ -89,19 +77,23 @@ def _lines(advice: Advice) -> Iterator[str]:
 
 def _others(advice: Advice) -> Iterator[str]:
     for tie in advice.ties[:_MOST_TIES]:
-        yield f"= can't be told from {_where(tie)}: {_value(tie)}"
+        yield f"= ties with {_where(tie)}: {_value(tie)}"
     if len(advice.ties) > _MOST_TIES:
-        yield f"= and {len(advice.ties) - _MOST_TIES} others can't be told from it"
+        yield f"= and with {len(advice.ties) - _MOST_TIES} others"
     if advice.runner_up is not None and advice.runner_up_gap is not None:
-        more = _amount(advice, advice.runner_up_gap)
-        yield f"next: {_where(advice.runner_up)}, {more} more"
+        show = watts if advice.minimise == "energy" else points
+        more = advice.runner_up_gap
+        interval = ""
+        if more.low is not None and more.high is not None:
+            interval = f" ({show(more.low)} to {show(more.high)})"
+        yield f"next: {_where(advice.runner_up)}, {show(more.value)}{interval} more"
     gpu = advice.all_on_gpu
     if gpu is not None and gpu != advice.chosen:
-        can = "" if gpu.used <= 1 else f", which can't be: it takes {percent(gpu.used)} of it"
-        yield f"all on the GPU: {_value(gpu)}{can}"
+        limit = "" if gpu.used <= 1 else f", infeasible: {percent(gpu.used)} of the tightest limit"
+        yield f"all on the GPU: {_value(gpu)}{limit}"
     yield (
-        f"{advice.placements} placements, {advice.looked_at} looked at, the others proven worse or"
-        " impossible"
+        f"{advice.placements} placements, {advice.evaluated} evaluated, the others proven worse or"
+        " infeasible"
     )
 
 
@@ -113,29 +105,15 @@ def _where(placement: PlacementAdvice) -> str:
 
 def _value(placement: PlacementAdvice) -> str:
     if placement.watts is not None:
-        return f"net power {with_half(placement.watts, lambda watts: f'{watts:.2f} W')}"
-    return "" if placement.gpu is None else f"GPU use {_with_points(placement.gpu)}"
+        return f"net power {with_half(placement.watts, watts)}"
+    return "" if placement.gpu is None else f"GPU use {with_points(placement.gpu)}"
 
 
-def _with_points(figure: Figure) -> str:
-    """Print a ratio; half its interval in points, since per cents of per cents confuse.
+def with_points(figure: Figure) -> str:
+    """Format a ratio and half its interval in points: percent of percent would confuse.
 
-    >>> _with_points(Figure(value=0.5, low=0.48, high=0.52))
+    >>> with_points(Figure(value=0.5, low=0.48, high=0.52))
     '50.0 % ± 2.0 points'
     """
-    if figure.low is None or figure.high is None:
-        return percent(figure.value)
-    return f"{percent(figure.value)} ± {points((figure.high - figure.low) / 2)}"
-
-
-def _amount(advice: Advice, figure: Figure) -> str:
-    say = (lambda watts: f"{watts:.2f} W") if advice.minimise == "energy" else points
-    if figure.low is None or figure.high is None:
-        return say(figure.value)
-    return f"{say(figure.value)} ({say(figure.low)} to {say(figure.high)})"
-
-
-def _list(name: str, lines: tuple[str, ...]) -> Iterator[str]:
-    if lines:
-        yield f"{name}:"
-        yield from (f"  - {line}" for line in lines)
+    half = "" if figure.half is None else f" ± {points(figure.half)}"
+    return f"{percent(figure.value)}{half}"

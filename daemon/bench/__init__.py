@@ -1,1 +1,1 @@
-"""``tegrascope bench``: one model on each accelerator, in turns, and what that says."""
+"""Benchmarks of models on accelerators, one by one and together."""

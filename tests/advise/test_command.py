@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.advise.advice import Advice
+from tegrascope.daemon.advise.records import Advice
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.results.records import Figure
 
@@ -121,8 +121,8 @@ def test_what_can_not_be_met_is_named_with_how_much_is_missing(advise):
     advice = document(out)
     assert status == 3
     assert advice.chosen is None
-    (short,) = [one for one in advice.shortfalls if one.is_alone]
-    assert (short.what, short.models, short.device) == ("latency", ("yolo",), "gpu")
+    (short,) = [one for one in advice.violations if one.is_alone]
+    assert (short.kind, short.models, short.device) == ("latency", ("yolo",), "gpu")
     assert short.over_ratio == pytest.approx(5.5 * 1.1 / 5 - 1)
     assert "yolo takes 6.05 ms on gpu, even alone" in err
     assert "21.0 % too long" in err
@@ -137,13 +137,13 @@ def test_rates_beyond_the_board_name_the_accelerator(advise):
     )
     advice = document(out)
     assert status == 3
-    assert all(one.what == "duty" for one in advice.shortfalls)
+    assert all(one.kind == "duty" for one in advice.violations)
     least = min(
         max(150 * 0.005 + 60 * 0.01, 0),
         max(150 * 0.005 + 60 * 0.04 * 0.03, 60 * 0.04),
         max(60 * 0.01 + 150 * 0.012 * 0.02, 150 * 0.012),
     )
-    assert advice.least_bad.used == pytest.approx(1.1 * least)
+    assert advice.closest_infeasible.used == pytest.approx(1.1 * least)
     assert "would fit" in err
 
 
@@ -180,7 +180,7 @@ def test_wrong_answers_are_never_chosen(advise):
     advice = document(out)
     assert status == 0
     assert where(advice.chosen) == {"seg": "gpu"}
-    assert advice.ruled_out == ("seg on dla0: its answers are wrong",)
+    assert advice.ruled_out == ("seg on dla0: its outputs are wrong",)
     assert "seg on gpu is used, though flagged throttled" in advice.notes
 
 
@@ -277,9 +277,9 @@ def test_table_says_all_of_it(advise):
     ("options", "rates", "said"),
     [
         ((), "yolo=30,sge=10", "no result is of 'sge': did you mean seg?"),
-        ((), "yolo", "--rates 'yolo' is no NAME=VALUE"),
-        ((), "yolo=0", "--rates yolo=0 is no number above 0"),
-        ((), "yolo=inf", "is no number above 0"),
+        ((), "yolo", "--rates 'yolo' is not NAME=VALUE"),
+        ((), "yolo=0", "--rates yolo=0 is not a number above 0"),
+        ((), "yolo=inf", "is not a number above 0"),
         ((), "yolo=1,yolo=2", "--rates names yolo twice"),
         ((), ",", "--rates names no model"),
         (("--deadlines", "yolo=soon"), "yolo=1", "--deadlines yolo=soon"),
@@ -298,8 +298,8 @@ def test_bad_requests_are_one_line(advise, options, rates, said):
     ("text", "said"),
     [
         (None, "No such file"),
-        ("not json", "is no JSON"),
-        ('{"records": []}', "is no result of a bench"),
+        ("not json", "is not JSON"),
+        ('{"records": []}', "is not a result of a benchmark"),
         ('{"schema_version": 2, "models": []}', "has schema_version 2, this version reads 1"),
         (
             '{"schema_version": 1, "models": [], "tegrascope": "9.9"}',
@@ -349,7 +349,7 @@ def test_power_that_was_withheld_is_said_to_be_assumed(advise):
     advice = document(out)
     assert advice.chosen.watts.value == pytest.approx(4.0)
     assert (
-        "yolo on gpu and seg on dla0 draw no more together than alone: what they drew was withheld"
+        "yolo on gpu and seg on dla0 draw no more together than alone: their power was withheld"
         in advice.assumed
     )
 
@@ -377,7 +377,7 @@ def test_what_is_no_finite_number_is_refused(tmp_path, capsys, text):
     assert main(["advise", str(place), "--rates", "yolo=3"]) == 1
     told = capsys.readouterr()
     assert (told.out, told.err.count("\n")) == ("", 1)
-    assert f"holds {text}, which nobody measured" in told.err
+    assert f"contains {text}, which is not a valid measurement" in told.err
 
 
 def test_flags_of_models_that_are_not_asked_for_are_not_told(advise):

@@ -6,8 +6,14 @@ from math import hypot, prod
 
 import pytest
 
-from tegrascope.daemon.advise.problem import Effect, Option, Problem, Task
-from tegrascope.daemon.advise.search import least_bad, search
+from tegrascope.daemon.advise.problem import (
+    Effect,
+    Option,
+    Problem,
+    RatedModel,
+    closest_infeasible,
+    search,
+)
 from tegrascope.daemon.results.records import Figure
 
 DEVICES = ("gpu", "dla0", "dla1")
@@ -66,7 +72,7 @@ def made(seed):
 def as_problem(tasks, effects, objective, margin):
     return Problem(
         tuple(
-            Task(
+            RatedModel(
                 f"m{n}",
                 task["rate"],
                 task["deadline"],
@@ -181,12 +187,12 @@ def test_search_agrees_with_all_placements(tenth):
         good = {p: told for p, told in everything.items() if told[0] <= 1}
         found = search(problem)
         assert found.placements == len(everything)
-        assert found.looked_at <= len(everything)
+        assert found.evaluated <= len(everything)
         if not good:
             assert found.best is None
             assert found.ranked == ()
             least = min(worst for worst, _, _ in everything.values())
-            assert least_bad(problem).worst == pytest.approx(least)
+            assert closest_infeasible(problem).worst == pytest.approx(least)
             continue
         possible += 1
         cost = min(value for _, value, _ in good.values())
@@ -226,7 +232,7 @@ def test_ten_models_are_searched_without_looking_at_all():
     ]
     found = search(as_problem(tasks, {}, "energy", 0.1))
     assert found.placements == 59_049
-    assert found.looked_at < 5_000
+    assert found.evaluated < 5_000
     floor = sum(10 * min(one["joules"][0] for one in task["options"]) for task in tasks)
     assert found.best.value >= floor - 1e-9
     assert found.best.worst <= 1
@@ -239,8 +245,8 @@ def test_what_is_dear_alone_may_be_cheap_together():
         return Option(device, 0.9, 0.9, figure(joules, 0.001))
 
     tasks = (
-        Task("a", 1.0, 1.0, (option("gpu", 1.0), option("dla0", 5.0))),
-        Task("b", 1.0, 1.0, (option("dla1", 1.0), option("dla1", 2.0))),
+        RatedModel("a", 1.0, 1.0, (option("gpu", 1.0), option("dla0", 5.0))),
+        RatedModel("b", 1.0, 1.0, (option("dla1", 1.0), option("dla1", 2.0))),
     )
     saves = Effect({0: 1.0, 1: 1.0}, {0: 1.0, 1: 1.0}, figure(-8.0, 0.01))
     found = search(Problem(tasks, margin=0.0, effects={frozenset({(0, 1), (1, 1)}): saves}))
@@ -251,7 +257,7 @@ def test_what_is_dear_alone_may_be_cheap_together():
 def test_figure_without_interval_can_not_tell():
     """Where one round does not say how sure it is, nothing is called better."""
     sure, unsure = Figure(value=1.0, low=0.9, high=1.1), Figure(value=3.0)
-    task = Task(
+    task = RatedModel(
         "m",
         1.0,
         1.0,

@@ -5,12 +5,10 @@ from itertools import product
 
 import pytest
 
-from tegrascope.daemon.advise.choices import choices_of
+from tegrascope.daemon.advise.choices import BenchSource, choices_of, effects_of
 from tegrascope.daemon.advise.compose import advise_on
-from tegrascope.daemon.advise.demand import Demand
-from tegrascope.daemon.advise.effects import effects_of
 from tegrascope.daemon.advise.problem import Problem
-from tegrascope.daemon.advise.results import Source
+from tegrascope.daemon.advise.records import Demand
 
 from .world import Nature, World, slower, truths
 
@@ -25,7 +23,7 @@ def demand(name, rate, deadline=None):
 
 
 def advised(result, demands):
-    advice = advise_on([Source("here", result, {})], demands)
+    advice = advise_on([BenchSource("here", result, {})], demands)
     return tuple(one.device for one in advice.chosen.models), advice
 
 
@@ -82,12 +80,12 @@ def test_contention_leads_to_the_placement_that_is_best(crowded):
 def test_power_of_every_placement_is_foreseen(crowded):
     """Not only of the best: what each would draw at these rates is told within a tenth."""
     natures, result = crowded
-    choices = choices_of(DEMANDS, [Source("here", result, {})], "energy")
+    choices = choices_of(DEMANDS, [BenchSource("here", result, {})], "energy")
     problem = Problem(
-        choices.tasks(DEMANDS), effects=effects_of(choices, [Source("here", result, {})])
+        choices.rated(DEMANDS), effects=effects_of(choices, [BenchSource("here", result, {})])
     )
     found = truths(natures, {one.name: one.rate_per_second for one in DEMANDS})
-    for placement in product(*(range(len(task.options)) for task in problem.tasks)):
+    for placement in product(*(range(len(model.options)) for model in problem.models)):
         outcome = problem.evaluate(placement)
         devices = tuple(problem.option(cell).device for cell in enumerate(placement))
         assert outcome.value == pytest.approx(found[devices].net_watts, rel=0.1)
