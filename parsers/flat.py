@@ -1,4 +1,4 @@
-"""A Sample becomes named numbers, the form in which samples are kept, stored and cut."""
+"""Turns a Sample into numbers by column, the form in which samples are kept and stored."""
 
 from functools import lru_cache
 from typing import Any, Final

@@ -1,7 +1,7 @@
-"""The snapshot becomes metric families, made anew at each scrape.
+"""Makes metric families from the snapshot at each scrape.
 
-What is not known has no series. Telemetry that is no longer fresh has none either, so that a
-stale value never passes for a live one; ``tegrascope_source_up`` says so.
+A value that is not known has no series. Telemetry that is no longer fresh has none either, so
+that a stale value never looks like a live one; ``tegrascope_source_up`` is 0 then.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ def families(snapshot: Snapshot, now_ns: int) -> list[Metric]:
     Figures under ``tegra_`` carry ``simulated="true"`` where the telemetry is not of this machine.
 
     Args:
-        snapshot: What is known.
+        snapshot: The state to show.
         now_ns: CLOCK_MONOTONIC, which decides what is still fresh.
     """
     is_fresh = any(source.is_fresh(now_ns) for source in snapshot.sources)
@@ -62,7 +62,7 @@ def _series(column: str) -> tuple[str, dict[str, str], bool] | None:
 
 
 def _subjects(row: Row, moment: Moment) -> Iterator[tuple[Any, dict[str, str]]]:
-    """Yield what a row reads, with the labels of its series."""
+    """Yield each object that a row reads, with the labels of its series."""
     if isinstance(row, SourceRow):
         yield from ((source, {}) for source in moment.snapshot.sources)
     elif isinstance(row, WorkloadRow | LastRunRow):
