@@ -37,7 +37,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         for line in as_lines(noted(), colour):
             print(line, flush=True)
         print(summary(found))
-    return CHECK_SAYS_NO if any(told.finding.stops for told in found) else GOOD
+    return CHECK_SAYS_NO if any(told.finding.blocking for told in found) else GOOD
 
 
 def make_patient(machine: Machine, config_path: Path | None, state_dir: Path | None) -> Patient:

@@ -20,7 +20,7 @@ def check_board(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             check="container",
             level="note",
-            said=f"in a container ({board.container}): only what it was given can be seen",
+            message=f"in a container ({board.container}): only what it was given can be seen",
         )
     if board.is_jetson:
         machine = patient.machine
@@ -42,14 +42,14 @@ def judge_board(board: Board) -> Finding:
         return Finding(
             check="board",
             level="note",
-            said="this is no Jetson: no tegrastats, no rails, no DLA",
-            mend="tegrascope run --demo plays one; for a desktop GPU, telemetry: {source: nvml}",
+            message="this is no Jetson: no tegrastats, no rails, no DLA",
+            remedy="tegrascope run --demo plays one; for a desktop GPU, telemetry: {source: nvml}",
             facts=facts,
         )
     release = "its release is not told" if board.l4t is None else f"Jetson Linux {board.l4t}"
     jetpack = "" if board.jetpack is None else f" (JetPack {board.jetpack})"
     name = board.model or board.module or "a Jetson of no known model"
-    return Finding(check="board", level="good", said=f"{name}, {release}{jetpack}", facts=facts)
+    return Finding(check="board", level="good", message=f"{name}, {release}{jetpack}", facts=facts)
 
 
 def judge_power_mode(status: str | None, conf: str) -> Finding:
@@ -62,19 +62,22 @@ def judge_power_mode(status: str | None, conf: str) -> Finding:
     found = None if status is None else _MODE.search(status)
     if found is None:
         return Finding(
-            check="power_mode", level="note", said="the power mode is not told", mend="nvpmodel -q"
+            check="power_mode",
+            level="note",
+            message="the power mode is not told",
+            remedy="nvpmodel -q",
         )
     number = int(found[1])
     names = {int(one): name for one, name in _NAMED.findall(conf)}
     name = names.get(number, f"mode {number}")
     facts = {"id": number, "name": names.get(number)}
     if name.startswith("MAXN"):
-        return Finding(check="power_mode", level="good", said=f"power mode {name}", facts=facts)
+        return Finding(check="power_mode", level="good", message=f"power mode {name}", facts=facts)
     return Finding(
         check="power_mode",
         level="note",
-        said=f"power mode {name}, not MAXN: figures hold for this mode",
-        mend="sudo nvpmodel -m 0, if you want the other",
+        message=f"power mode {name}, not MAXN: figures hold for this mode",
+        remedy="sudo nvpmodel -m 0, if you want the other",
         facts=facts,
     )
 
@@ -114,12 +117,12 @@ def judge_wall(wall_seconds: float) -> Finding:
         return Finding(
             check="wall_clock",
             level="broken",
-            said=f"the clock says {now:%Y-%m-%d}: it was not set since the board started",
-            mend="sudo timedatectl set-ntp true, and see that the network is there",
+            message=f"the clock says {now:%Y-%m-%d}: it was not set since the board started",
+            remedy="sudo timedatectl set-ntp true, and see that the network is there",
             facts=facts,
         )
     return Finding(
-        check="wall_clock", level="good", said=f"{now:%Y-%m-%d %H:%M:%S} UTC", facts=facts
+        check="wall_clock", level="good", message=f"{now:%Y-%m-%d %H:%M:%S} UTC", facts=facts
     )
 
 
@@ -128,16 +131,16 @@ def judge_synchronised(is_synchronised: bool | None) -> Finding:
     facts = {"synchronised": is_synchronised}
     if is_synchronised:
         return Finding(
-            check="clock_sync", level="good", said="the clock is kept in step", facts=facts
+            check="clock_sync", level="good", message="the clock is kept in step", facts=facts
         )
-    said = "nothing keeps the clock in step: times of runs may be wrong, their lengths are not"
+    message = "nothing keeps the clock in step: times of runs may be wrong, their lengths are not"
     if is_synchronised is None:
-        said = "the kernel does not say whether the clock is kept in step"
+        message = "the kernel does not say whether the clock is kept in step"
     return Finding(
         check="clock_sync",
         level="note",
-        said=said,
-        mend="sudo timedatectl set-ntp true",
+        message=message,
+        remedy="sudo timedatectl set-ntp true",
         facts=facts,
     )
 
@@ -155,20 +158,22 @@ def judge_step(made_seconds: float | None, wall_seconds: float, boot_seconds: fl
     """
     if made_seconds is None:
         return Finding(
-            check="clock_step", level="note", said="nothing tells whether the clock was set"
+            check="clock_step", level="note", message="nothing tells whether the clock was set"
         )
     step = wall_seconds - boot_seconds - made_seconds
     if abs(step) < _STEP_SECONDS:
         return Finding(
-            check="clock_step", level="good", said="the clock was not set since the board started"
+            check="clock_step",
+            level="good",
+            message="the clock was not set since the board started",
         )
     way = "forward" if step > 0 else "back"
     return Finding(
         check="clock_step",
         level="note",
-        said=f"the clock was set {way} by {_length(abs(step))} since the board started: a run"
+        message=f"the clock was set {way} by {_length(abs(step))} since the board started: a run"
         " across that is flagged clock_step",
-        mend="a battery for the board's RTC, or start the service after time-sync.target",
+        remedy="a battery for the board's RTC, or start the service after time-sync.target",
         facts={"step_seconds": round(step)},
     )
 
@@ -230,7 +235,9 @@ def judge_memory(meminfo: dict[str, int], model_bytes: int, needed: bool) -> Fin
         needed: Whether anything is meant to be built here.
     """
     if "MemAvailable" not in meminfo:
-        return Finding(check="memory", level="note", said="/proc/meminfo does not tell of memory")
+        return Finding(
+            check="memory", level="note", message="/proc/meminfo does not tell of memory"
+        )
     memory, swap = meminfo["MemAvailable"], meminfo.get("SwapFree", 0)
     wanted = BUILD_BYTES + BUILD_TIMES_MODEL * model_bytes
     facts = {
@@ -241,13 +248,13 @@ def judge_memory(meminfo: dict[str, int], model_bytes: int, needed: bool) -> Fin
     }
     have = f"{memory / _GIB:.1f} GiB of memory and {swap / _GIB:.1f} GiB of swap are free"
     if memory + swap >= wanted or not needed:
-        return Finding(check="memory", level="good", said=have, facts=facts)
+        return Finding(check="memory", level="good", message=have, facts=facts)
     gib = max(1, round((wanted - memory - swap) / _GIB + 0.5))
     return Finding(
         check="memory",
         level="missing",
-        said=f"{have}; to build an engine takes about {wanted / _GIB:.1f} GiB (rule of thumb)",
-        mend=f"sudo fallocate -l {gib}G /swapfile && sudo chmod 600 /swapfile && "
+        message=f"{have}; to build an engine takes about {wanted / _GIB:.1f} GiB (rule of thumb)",
+        remedy=f"sudo fallocate -l {gib}G /swapfile && sudo chmod 600 /swapfile && "
         "sudo mkswap /swapfile && sudo swapon /swapfile",
         facts=facts,
     )
@@ -257,18 +264,18 @@ def judge_disk(free_bytes: int | None, directory: Path) -> Finding:
     """Say whether the store has room to grow."""
     if free_bytes is None:
         return Finding(
-            check="disk", level="note", said=f"how much is free in {directory} is not told"
+            check="disk", level="note", message=f"how much is free in {directory} is not told"
         )
     facts = {"free_bytes": free_bytes, "directory": str(directory)}
-    said = f"{free_bytes / _GIB:.1f} GiB are free for {directory}"
+    message = f"{free_bytes / _GIB:.1f} GiB are free for {directory}"
     if free_bytes >= _DISK_BYTES:
-        return Finding(check="disk", level="good", said=said, facts=facts)
+        return Finding(check="disk", level="good", message=message, facts=facts)
     return Finding(
         check="disk",
         level="broken" if free_bytes < 16 << 20 else "note",
-        said=f"only {said}",
-        mend="shorten store.samples_retention, or name a roomier --state-dir",
-        stops=free_bytes < 16 << 20,
+        message=f"only {message}",
+        remedy="shorten store.samples_retention, or name a roomier --state-dir",
+        blocking=free_bytes < 16 << 20,
         facts=facts,
     )
 
@@ -279,26 +286,26 @@ def judge_state(patient: Patient, directory: Path) -> Finding:
     there = machine.there(path)
     facts = {"directory": path, "there": there == "there"}
     if there == "there" and machine.may(path, os.W_OK | os.X_OK):
-        return Finding(check="state", level="good", said=f"{path} can be written", facts=facts)
+        return Finding(check="state", level="good", message=f"{path} can be written", facts=facts)
     if there == "absent":
         parent = next(
             (one for one in directory.parents if machine.there(str(one)) == "there"), Path("/")
         )
         if machine.may(str(parent), os.W_OK | os.X_OK):
-            return Finding(check="state", level="good", said=f"{path} will be made", facts=facts)
+            return Finding(check="state", level="good", message=f"{path} will be made", facts=facts)
     elif machine.there("/run/systemd/system") == "there" and path.startswith("/var/lib/"):
         return Finding(
             check="state",
             level="note",
-            said=f"{path} is the service's, which writes it; this user may not",
-            mend="sudo tegrascope doctor",
+            message=f"{path} is the service's, which writes it; this user may not",
+            remedy="sudo tegrascope doctor",
             facts=facts,
         )
     return Finding(
         check="state",
         level="broken",
-        said=f"{path} cannot be written by this user",
-        mend=f'sudo install -d -o "$USER" {path}, or name another with --state-dir',
-        stops=True,
+        message=f"{path} cannot be written by this user",
+        remedy=f'sudo install -d -o "$USER" {path}, or name another with --state-dir',
+        blocking=True,
         facts=facts,
     )

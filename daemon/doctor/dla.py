@@ -20,13 +20,13 @@ def check_dla(patient: Patient) -> Iterator[Finding]:
     machine, board = patient.machine, patient.board
     nodes = machine.find(*NODES)
     if not board.is_jetson and not nodes:
-        yield Finding(check="dla", level="note", said="no DLA: only Jetsons have one")
+        yield Finding(check="dla", level="note", message="no DLA: only Jetsons have one")
         return
     if board.dla_cores == 0 and not nodes:
         yield Finding(
             check="dla",
             level="note",
-            said=f"{board.module} has no DLA; its GPU is all there is",
+            message=f"{board.module} has no DLA; its GPU is all there is",
             facts={"module_cores": 0},
         )
         return
@@ -62,16 +62,16 @@ def judge_nodes(
         return Finding(
             check="dla_nodes",
             level="missing",
-            said="this container was given no device node of the DLA",
-            mend="docker run --runtime nvidia …, or --device for each /dev/nvhost-*nvdla* node",
+            message="this container was given no device node of the DLA",
+            remedy="docker run --runtime nvidia …, or --device for each /dev/nvhost-*nvdla* node",
             facts=facts,
         )
     if not nodes:
         return Finding(
             check="dla_nodes",
             level="missing",
-            said="no device node of the DLA: its driver is not there",
-            mend="sudo modprobe nvhost-nvdla; sudo dmesg | grep -i nvdla",
+            message="no device node of the DLA: its driver is not there",
+            remedy="sudo modprobe nvhost-nvdla; sudo dmesg | grep -i nvdla",
             facts=facts,
         )
     if shut:
@@ -79,12 +79,14 @@ def judge_nodes(
         return Finding(
             check="dla_nodes",
             level="missing",
-            said=f"this user may not open {shut[0]} (of group {group or 'unknown'})",
-            mend="run as root" if own else f'sudo usermod -aG {group} "$USER", and log in again',
+            message=f"this user may not open {shut[0]} (of group {group or 'unknown'})",
+            remedy="run as root" if own else f'sudo usermod -aG {group} "$USER", and log in again',
             facts=facts,
         )
     cores = "" if module_cores is None else f"; the module has {module_cores} core(s)"
-    return Finding(check="dla_nodes", level="good", said=f"{', '.join(nodes)}{cores}", facts=facts)
+    return Finding(
+        check="dla_nodes", level="good", message=f"{', '.join(nodes)}{cores}", facts=facts
+    )
 
 
 def judge_messages(records: Sequence[str] | None) -> Finding:
@@ -93,8 +95,8 @@ def judge_messages(records: Sequence[str] | None) -> Finding:
         return Finding(
             check="dla_messages",
             level="note",
-            said="this user may not read the driver's messages",
-            mend="sudo dmesg | grep -i nvdla",
+            message="this user may not read the driver's messages",
+            remedy="sudo dmesg | grep -i nvdla",
         )
     of_it = [record for record in records if "nvdla" in record.lower()]
     bad = [one for one in of_it if any(word in one.lower() for word in _COMPLAINTS)]
@@ -104,12 +106,12 @@ def judge_messages(records: Sequence[str] | None) -> Finding:
         return Finding(
             check="dla_messages",
             level="note",
-            said=f"the driver complained {len(bad)} time(s) since boot: {last[:120]}",
-            mend="sudo dmesg | grep -i nvdla",
+            message=f"the driver complained {len(bad)} time(s) since boot: {last[:120]}",
+            remedy="sudo dmesg | grep -i nvdla",
             facts=facts,
         )
     return Finding(
-        check="dla_messages", level="good", said="the driver did not complain", facts=facts
+        check="dla_messages", level="good", message="the driver did not complain", facts=facts
     )
 
 
@@ -122,14 +124,14 @@ def judge_runtime_power(machine: Machine, directories: Sequence[str]) -> Finding
         return Finding(
             check="dla_power",
             level="good",
-            said=f"powered time of {len(readable)} core(s) can be read",
+            message=f"powered time of {len(readable)} core(s) can be read",
             facts={"directories": readable},
         )
     return Finding(
         check="dla_power",
         level="missing",
-        said="no powered time of the DLA: sysfs does not show its runtime power",
-        mend="in a container, mount /sys read-only; else see that the driver is loaded",
+        message="no powered time of the DLA: sysfs does not show its runtime power",
+        remedy="in a container, mount /sys read-only; else see that the driver is loaded",
     )
 
 
@@ -138,28 +140,28 @@ def judge_events(machine: Machine) -> Finding:
     there = machine.there(_EVENTS)
     if there == "there" and machine.may(_EVENTS, os.R_OK | os.X_OK):
         return Finding(
-            check="dla_events", level="good", said="trace events of each DLA task can be read"
+            check="dla_events", level="good", message="trace events of each DLA task can be read"
         )
     is_shut = machine.there(_TRACING) == "there" and not machine.may(_TRACING, os.X_OK)
     if there != "absent" or is_shut:
         return Finding(
             check="dla_events",
             level="note",
-            said="only root may read the trace events of the DLA",
-            mend=DLA_TRACE.enable,
+            message="only root may read the trace events of the DLA",
+            remedy=DLA_TRACE.enable,
         )
     if "tracefs" not in (machine.text("/proc/mounts") or ""):
         return Finding(
             check="dla_events",
             level="missing",
-            said="tracefs is not mounted: no true busy time of the DLA",
-            mend=f"sudo mount -t tracefs nodev {_TRACING}",
+            message="tracefs is not mounted: no true busy time of the DLA",
+            remedy=f"sudo mount -t tracefs nodev {_TRACING}",
         )
     return Finding(
         check="dla_events",
         level="missing",
-        said="this driver has no trace events of the DLA: Jetson Linux 36 and later have",
-        mend="take JetPack 6 or later; until then its powered time is the nearest figure",
+        message="this driver has no trace events of the DLA: Jetson Linux 36 and later have",
+        remedy="take JetPack 6 or later; until then its powered time is the nearest figure",
     )
 
 
@@ -167,16 +169,16 @@ def judge_firmware(machine: Machine) -> Finding:
     """Say whether the load that the DLA's firmware tells can be read."""
     there = machine.there(_FIRMWARE)
     if there == "there" and machine.may(_FIRMWARE, os.R_OK):
-        return Finding(check="dla_firmware", level="good", said="the firmware tells its load")
+        return Finding(check="dla_firmware", level="good", message="the firmware tells its load")
     if there == "hidden":
         return Finding(
             check="dla_firmware",
             level="note",
-            said="only root may read the load that the firmware tells",
-            mend="sudo tegrascope doctor",
+            message="only root may read the load that the firmware tells",
+            remedy="sudo tegrascope doctor",
         )
     return Finding(
         check="dla_firmware",
         level="note",
-        said="the firmware tells no load (it does from Jetson Linux 36 on, in debugfs)",
+        message="the firmware tells no load (it does from Jetson Linux 36 on, in debugfs)",
     )

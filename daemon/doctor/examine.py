@@ -82,8 +82,8 @@ def _watch(patient: Patient, name: str, check: Check, seconds: float) -> list[Fi
             Finding(
                 check=name,
                 level="broken",
-                said=problem,
-                mend="see dmesg; if it persists, send us this line",
+                message=problem,
+                remedy="see dmesg; if it persists, send us this line",
             )
         )
     return found
@@ -110,19 +110,19 @@ def as_lines(found: Iterable[Told], colour: bool) -> Iterator[str]:
             yield _painted(group, "1", colour)
         finding = told.finding
         level = _painted(f"{finding.level:<7}", _COLOURS[finding.level], colour)
-        first, *rest = _wrapped(finding.said)
+        first, *rest = _wrapped(finding.message)
         yield f"  {level}  {first}"
         yield from (_INDENT + line for line in rest)
-        if finding.mend is not None:
-            yield from (_INDENT + line for line in _mend_lines(finding.mend))
+        if finding.remedy is not None:
+            yield from (_INDENT + line for line in _remedy_lines(finding.remedy))
 
 
 def summary(found: Sequence[Told]) -> str:
     """Return the last line: whether the main job can be done, and what stops it."""
-    stops = [told.finding for told in found if told.finding.stops]
-    if not stops:
+    blocking = [told.finding for told in found if told.finding.blocking]
+    if not blocking:
         return "The main job can be done: telemetry, and every configured workload."
-    names = ", ".join(dict.fromkeys(finding.check for finding in stops))
+    names = ", ".join(dict.fromkeys(finding.check for finding in blocking))
     return f"The main job can't be done; it is stopped by: {names}."
 
 
@@ -132,7 +132,7 @@ def as_document(found: Sequence[Told]) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": __version__,
-        "able": not any(told.finding.stops for told in found),
+        "ok": not any(told.finding.blocking for told in found),
         "counts": {level: levels.count(level) for level in _COLOURS},
         "findings": [{"group": told.group, **told.finding.model_dump()} for told in found],
     }
@@ -142,10 +142,10 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, _WIDTH - len(_INDENT), break_on_hyphens=False) or [""]
 
 
-def _mend_lines(mend: str) -> list[str]:
+def _remedy_lines(remedy: str) -> list[str]:
     """Break a mend only where a shell would take the pieces as well: it is there to be copied."""
     lines = ["→"]
-    for piece in _PIECES.split(mend):
+    for piece in _PIECES.split(remedy):
         if lines[-1].strip() != "→" and len(_INDENT) + len(lines[-1]) + len(piece) >= _WIDTH:
             lines.append(" ")
         lines[-1] += f" {piece}"

@@ -165,17 +165,17 @@ class Finding(Record):
         check: Its name, which does not change between releases.
         level: ``good``; ``note``, nothing to do unless you care; ``missing``, something less can
             be seen or done; ``broken``, there and not working.
-        said: One line.
-        mend: The command or key that ends it.
-        stops: Whether the main job cannot be done for it.
+        message: One line.
+        remedy: The command or key that ends it.
+        blocking: Whether the main job cannot be done for it.
         facts: What was found, for programs.
     """
 
     check: str
     level: Level
-    said: str
-    mend: str | None = None
-    stops: bool = False
+    message: str
+    remedy: str | None = None
+    blocking: bool = False
     facts: dict[str, Fact] = {}
 
 

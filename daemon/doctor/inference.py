@@ -41,7 +41,7 @@ def explain_dla(version: str) -> tuple[bool, str]:
     return True, "TensorRT 11.4.1 and later have the DLA of AGX Orin, for typed models"
 
 
-def mend_dla(module: str | None) -> str:
+def remedy_for_dla(module: str | None) -> str:
     """Say which TensorRT to take for the DLA of a module."""
     old = "JetPack 6 (TensorRT 8.6 to 10.7)"
     if module in ("AGX Xavier", "Xavier NX"):
@@ -88,40 +88,44 @@ def check_inference(patient: Patient) -> Iterator[Finding]:
     )
 
 
-def judge_cuda(status: int | None, out: str, said: str, needed: bool) -> Finding:
+def judge_cuda(status: int | None, out: str, message: str, needed: bool) -> Finding:
     """Say whether the CUDA driver answers.
 
     Args:
         status: Exit status of the child that asked; negative where it died of it.
         out: What it printed.
-        said: Its last words.
+        message: Its last words.
         needed: Whether something here is meant to use it.
     """
     told = _TOLD.search(out)
     level = "missing" if needed else "note"
-    mend = "see that nvidia-smi works, or tegrastats on a Jetson; in a container --runtime nvidia"
+    remedy = "see that nvidia-smi works, or tegrastats on a Jetson; in a container --runtime nvidia"
     if told is None:
-        absent = "libcuda.so.1" in said
-        words = "no CUDA driver" if absent else f"the CUDA driver does not answer: {said or status}"
+        absent = "libcuda.so.1" in message
+        words = (
+            "no CUDA driver" if absent else f"the CUDA driver does not answer: {message or status}"
+        )
         return Finding.model_validate(
             {
                 "check": "cuda_driver",
                 "level": level if absent else "broken",
-                "said": words,
-                "mend": mend if needed or not absent else None,
+                "message": words,
+                "remedy": remedy if needed or not absent else None,
             }
         )
     error, version, count = int(told[1]), int(told[2]), int(told[3])
     facts = {"error": error, "version": version, "devices": count}
     if error or not count:
-        said = f"the CUDA driver is there and fails with error {error}"
+        message = f"the CUDA driver is there and fails with error {error}"
         if not error:
-            said = "the CUDA driver sees no device"
-        return Finding(check="cuda_driver", level="broken", said=said, mend=mend, facts=facts)
+            message = "the CUDA driver sees no device"
+        return Finding(
+            check="cuda_driver", level="broken", message=message, remedy=remedy, facts=facts
+        )
     return Finding(
         check="cuda_driver",
         level="good",
-        said=f"CUDA driver for CUDA {version // 1000}.{version % 1000 // 10}, {count} device(s)",
+        message=f"CUDA driver for CUDA {version // 1000}.{version % 1000 // 10}, {count} device(s)",
         facts=facts,
     )
 
@@ -132,13 +136,15 @@ def judge_tensorrt(found: Capabilities, needed: bool) -> Finding:
     facts = {"version": version, "device": found.device, "dla_cores": found.dla_cores}
     if found.problem is None:
         on = f" on {found.device}" if found.device else ""
-        return Finding(check="tensorrt", level="good", said=f"TensorRT {version}{on}", facts=facts)
+        return Finding(
+            check="tensorrt", level="good", message=f"TensorRT {version}{on}", facts=facts
+        )
     return Finding.model_validate(
         {
             "check": "tensorrt",
             "level": "note" if not needed else "missing" if version is None else "broken",
-            "said": f"no TensorRT: {found.problem}",
-            "mend": found.mend if needed else None,
+            "message": f"no TensorRT: {found.problem}",
+            "remedy": found.mend if needed else None,
             "facts": facts,
         }
     )
@@ -153,29 +159,29 @@ def judge_dla_cores(found: Capabilities, board: Board) -> Finding:
         return Finding(
             check="tensorrt_dla",
             level="good",
-            said=f"TensorRT {version} sees {found.dla_cores} DLA core(s)",
+            message=f"TensorRT {version} sees {found.dla_cores} DLA core(s)",
             facts=facts,
         )
     if board.dla_cores == 0 or not board.is_jetson:
         return Finding(
             check="tensorrt_dla",
             level="note",
-            said="TensorRT sees no DLA, as this machine has none",
+            message="TensorRT sees no DLA, as this machine has none",
             facts=facts,
         )
     if not can:
         return Finding(
             check="tensorrt_dla",
             level="missing",
-            said=f"TensorRT {version} sees no DLA: {words}",
-            mend=mend_dla(board.module),
+            message=f"TensorRT {version} sees no DLA: {words}",
+            remedy=remedy_for_dla(board.module),
             facts=facts,
         )
     return Finding(
         check="tensorrt_dla",
         level="missing",
-        said=f"TensorRT {version} sees no DLA, though: {words}",
-        mend="look at dla_nodes above: the driver or its device nodes are missing",
+        message=f"TensorRT {version} sees no DLA, though: {words}",
+        remedy="look at dla_nodes above: the driver or its device nodes are missing",
         facts=facts,
     )
 
@@ -194,8 +200,8 @@ def judge_cuda_python(versions: Mapping[str, str | None], l4t: str | None, neede
             {
                 "check": "cuda_python",
                 "level": "missing" if needed else "note",
-                "said": "no cuda-python",
-                "mend": f"pip install '{_binding_of(l4t)}'" if needed else None,
+                "message": "no cuda-python",
+                "remedy": f"pip install '{_binding_of(l4t)}'" if needed else None,
             }
         )
     numbers = tuple(int(one) for one in re.findall(r"\d+", version)[:2])
@@ -204,11 +210,11 @@ def judge_cuda_python(versions: Mapping[str, str | None], l4t: str | None, neede
         return Finding(
             check="cuda_python",
             level="note",
-            said=f"{name} {version} keeps Python's lock while it waits (12.9 and later do not);"
+            message=f"{name} {version} keeps Python's lock while it waits (12.9 and later do not);"
             " our lanes are processes, so none waits for another",
             facts=facts,
         )
-    return Finding(check="cuda_python", level="good", said=f"{name} {version}", facts=facts)
+    return Finding(check="cuda_python", level="good", message=f"{name} {version}", facts=facts)
 
 
 def _binding_of(l4t: str | None) -> str:
@@ -228,12 +234,12 @@ def _binding_of(l4t: str | None) -> str:
 def judge_trtexec(path: str | None, needed: bool) -> Finding:
     """Say whether trtexec is there, the back-end without Python."""
     if path is not None:
-        return Finding(check="trtexec", level="good", said=path, facts={"path": path})
+        return Finding(check="trtexec", level="good", message=path, facts={"path": path})
     return Finding(
         check="trtexec",
         level="note",
-        said="no trtexec (only backend: trtexec needs it)",
-        mend="sudo apt install libnvinfer-bin" if needed else None,
+        message="no trtexec (only backend: trtexec needs it)",
+        remedy="sudo apt install libnvinfer-bin" if needed else None,
     )
 
 
@@ -243,14 +249,14 @@ def judge_onnxruntime(version: str | None) -> Finding:
         return Finding(
             check="onnxruntime",
             level="good",
-            said=f"ONNX Runtime {version}",
+            message=f"ONNX Runtime {version}",
             facts={"version": version},
         )
     return Finding(
         check="onnxruntime",
         level="note",
-        said="no ONNX Runtime (only workloads on the CPU need it)",
-        mend="pip install 'tegrascope[onnx]'",
+        message="no ONNX Runtime (only workloads on the CPU need it)",
+        remedy="pip install 'tegrascope[onnx]'",
     )
 
 
@@ -269,8 +275,8 @@ def judge_config(patient: Patient) -> Finding:
         return Finding(
             check="config",
             level="note",
-            said="no configuration: telemetry alone, no runs",
-            mend="tegrascope doctor -c FILE; the keys are in docs/configuration.md",
+            message="no configuration: telemetry alone, no runs",
+            remedy="tegrascope doctor -c FILE; the keys are in docs/configuration.md",
         )
     facts = {"path": str(path), "workloads": len(patient.config.workloads)}
     if patient.config_problems:
@@ -278,9 +284,9 @@ def judge_config(patient: Patient) -> Finding:
         return Finding(
             check="config",
             level="broken",
-            said=patient.config_problems[0] + (f" (and {more} more)" if more else ""),
-            mend=f"tegrascope check-config {path}",
-            stops=True,
+            message=patient.config_problems[0] + (f" (and {more} more)" if more else ""),
+            remedy=f"tegrascope check-config {path}",
+            blocking=True,
             facts=facts | {"problems": list(patient.config_problems)},
         )
     advice = patient.config.advice()
@@ -288,12 +294,12 @@ def judge_config(patient: Patient) -> Finding:
         return Finding(
             check="config",
             level="note",
-            said=f"{path} is good; {advice[0]}",
+            message=f"{path} is good; {advice[0]}",
             facts=facts,
         )
     count = len(patient.config.workloads)
     return Finding(
-        check="config", level="good", said=f"{path} is good, {count} workload(s)", facts=facts
+        check="config", level="good", message=f"{path} is good, {count} workload(s)", facts=facts
     )
 
 
@@ -305,16 +311,16 @@ def _check_workload(patient: Patient, workload: Workload) -> Finding:
         return Finding(
             check="workload",
             level="good",
-            said=f"{workload.name} can run: {backend} on {workload.device}",
+            message=f"{workload.name} can run: {backend} on {workload.device}",
             facts=facts,
         )
-    said, mend = lack
+    message, remedy = lack
     return Finding(
         check="workload",
         level="missing",
-        said=f"{workload.name} cannot run: {said}",
-        mend=mend,
-        stops=True,
+        message=f"{workload.name} cannot run: {message}",
+        remedy=remedy,
+        blocking=True,
         facts=facts,
     )
 

@@ -49,8 +49,8 @@ def judge_unit(unit: dict[str, str] | None, told: Answer | None) -> Finding:
         told: What systemctl answered; ``None`` where there is no systemd.
     """
     if unit is None:
-        said = "no systemd here" if told is None else f"systemd does not answer: {told.said}"
-        return Finding(check="service", level="note", said=said)
+        message = "no systemd here" if told is None else f"systemd does not answer: {told.said}"
+        return Finding(check="service", level="note", message=message)
     state, enabled = unit.get("ActiveState", "unknown"), unit.get("UnitFileState", "")
     try:
         restarts = int(unit.get("NRestarts", "0"))
@@ -61,8 +61,8 @@ def judge_unit(unit: dict[str, str] | None, told: Answer | None) -> Finding:
         return Finding(
             check="service",
             level="note",
-            said="the service is not installed",
-            mend="sudo tegrascope service install",
+            message="the service is not installed",
+            remedy="sudo tegrascope service install",
             facts=facts,
         )
     if state == "failed" or restarts >= _MANY_RESTARTS:
@@ -70,28 +70,31 @@ def judge_unit(unit: dict[str, str] | None, told: Answer | None) -> Finding:
         return Finding(
             check="service",
             level="broken",
-            said=f"the service is {why}",
-            mend=f"journalctl -u {UNIT} -n 50",
+            message=f"the service is {why}",
+            remedy=f"journalctl -u {UNIT} -n 50",
             facts=facts,
         )
     if state != "active":
         return Finding(
             check="service",
             level="note",
-            said=f"the service is {state}",
-            mend=f"sudo systemctl enable --now {UNIT}",
+            message=f"the service is {state}",
+            remedy=f"sudo systemctl enable --now {UNIT}",
             facts=facts,
         )
     if enabled not in ("enabled", "enabled-runtime", "alias", "static"):
         return Finding(
             check="service",
             level="note",
-            said="the service runs, and will not after a reboot",
-            mend=f"sudo systemctl enable {UNIT}",
+            message="the service runs, and will not after a reboot",
+            remedy=f"sudo systemctl enable {UNIT}",
             facts=facts,
         )
     return Finding(
-        check="service", level="good", said=f"the service runs, {restarts} restart(s)", facts=facts
+        check="service",
+        level="good",
+        message=f"the service runs, {restarts} restart(s)",
+        facts=facts,
     )
 
 
@@ -108,7 +111,7 @@ def judge_daemon(listen: str, health: Answer, ready: Answer) -> Finding:
         return Finding(
             check="daemon",
             level="note",
-            said=f"no daemon on {listen}; the port is free",
+            message=f"no daemon on {listen}; the port is free",
             facts=facts,
         )
     guard = _GUARDS.get((health.status or 0, health.out))
@@ -116,30 +119,30 @@ def judge_daemon(listen: str, health: Answer, ready: Answer) -> Finding:
         return Finding(
             check="daemon",
             level="note",
-            said=f"what serves {listen} asks for {guard}, so whether it is ready is not seen here",
-            mend="systemctl status tegrascope, or ask /readyz with curl: docs/http.md",
+            message=f"what serves {listen} asks for {guard}, so its readiness is unknown here",
+            remedy="systemctl status tegrascope, or ask /readyz with curl: docs/http.md",
             facts=facts,
         )
     if health.status != 200 or health.out != "ok\n":
         return Finding(
             check="daemon",
             level="broken",
-            said=f"{listen} is taken by something else ({health.said or health.status})",
-            mend="name another port under http.listen, or --listen",
-            stops=True,
+            message=f"{listen} is taken by something else ({health.said or health.status})",
+            remedy="name another port under http.listen, or --listen",
+            blocking=True,
             facts=facts,
         )
     if ready.status != 200:
-        said = (ready.out.strip() or ready.said).splitlines()[0][:200]
+        message = (ready.out.strip() or ready.said).splitlines()[0][:200]
         return Finding(
             check="daemon",
             level="broken",
-            said=f"the daemon on {listen} is not ready: {said}",
-            mend=f"curl http://{listen}/readyz, and the findings above",
+            message=f"the daemon on {listen} is not ready: {message}",
+            remedy=f"curl http://{listen}/readyz, and the findings above",
             facts=facts,
         )
     return Finding(
-        check="daemon", level="good", said=f"a daemon serves {listen} and is ready", facts=facts
+        check="daemon", level="good", message=f"a daemon serves {listen} and is ready", facts=facts
     )
 
 
@@ -205,8 +208,8 @@ def judge_socket(
         return Finding(
             check=check,
             level="note",
-            said=f"no {path}, which gives what only root sees",
-            mend=f"sudo systemctl edit {socket.unit}, with [Socket] ListenStream={path}"
+            message=f"no {path}, which gives what only root sees",
+            remedy=f"sudo systemctl edit {socket.unit}, with [Socket] ListenStream={path}"
             if is_moved
             else socket.enable,
             facts=facts,
@@ -215,16 +218,16 @@ def judge_socket(
         return Finding(
             check=check,
             level="broken",
-            said=f"nobody listens on {path}",
-            mend=f"sudo systemctl restart {socket.unit}",
+            message=f"nobody listens on {path}",
+            remedy=f"sudo systemctl restart {socket.unit}",
             facts=facts,
         )
     if there == "hidden" or not is_writable:
         return Finding(
             check=check,
             level="note",
-            said=f"{path} is for the service, not for this user",
-            mend='sudo usermod -aG tegrascope "$USER", and log in again',
+            message=f"{path} is for the service, not for this user",
+            remedy='sudo usermod -aG tegrascope "$USER", and log in again',
             facts=facts,
         )
-    return Finding(check=check, level="good", said=f"{path} is open to us", facts=facts)
+    return Finding(check=check, level="good", message=f"{path} is open to us", facts=facts)

@@ -26,11 +26,13 @@ def check_telemetry(patient: Patient) -> Iterator[Finding]:
     elif isinstance(settings, NvmlSettings):
         yield _check_nvml(patient, str(settings.gpu))
     elif settings.is_simulated:
-        yield Finding(check="telemetry", level="note", said="telemetry is simulated, as configured")
+        yield Finding(
+            check="telemetry", level="note", message="telemetry is simulated, as configured"
+        )
     elif settings.file is not None:
         yield _check_file(patient.machine, str(settings.file), telemetry.source)
     else:
-        yield Finding(check="telemetry", level="note", said=f"telemetry is {settings.summary()}")
+        yield Finding(check="telemetry", level="note", message=f"telemetry is {settings.summary()}")
 
 
 def _check_tegrastats(patient: Patient, settings: TegrastatsSettings) -> Iterator[Finding]:
@@ -42,7 +44,7 @@ def _check_tegrastats(patient: Patient, settings: TegrastatsSettings) -> Iterato
         yield Finding(
             check="tegrastats",
             level="note",
-            said=f"{program[0]} is not there; lines come from the service's socket",
+            message=f"{program[0]} is not there; lines come from the service's socket",
         )
         yield socket
         return
@@ -50,16 +52,16 @@ def _check_tegrastats(patient: Patient, settings: TegrastatsSettings) -> Iterato
         yield Finding(
             check="tegrastats",
             level="missing",
-            said=f"{program[0]} is not there: no telemetry",
-            mend=_mend_absent(board.is_jetson, board.container is not None),
-            stops=True,
+            message=f"{program[0]} is not there: no telemetry",
+            remedy=_remedy_absent(board.is_jetson, board.container is not None),
+            blocking=True,
         )
         return
     lines, problem = machine.lines(tegrastats_command(_INTERVAL_SECONDS, program), _LINES, _SECONDS)
     samples, unread = read_samples(lines)
     told = judge_lines(path, lines, samples, unread, problem)
     yield told
-    if told.stops:
+    if told.blocking:
         return
     has_socket = bool(socket.facts["listens"]) and settings.asks_socket
     yield judge_fields(samples[-1], machine.uid, has_socket, board.dla_cores)
@@ -67,7 +69,7 @@ def _check_tegrastats(patient: Patient, settings: TegrastatsSettings) -> Iterato
     yield judge_rails(samples[-1], patient.config.board)
 
 
-def _mend_absent(is_jetson: bool, is_container: bool) -> str:
+def _remedy_absent(is_jetson: bool, is_container: bool) -> str:
     if is_jetson and is_container:
         return "docker run … -v /usr/bin/tegrastats:/usr/bin/tegrastats:ro (of the host)"
     if is_jetson:
@@ -100,33 +102,33 @@ def judge_lines(
     """
     facts = {"path": path, "lines": len(lines), "samples": len(samples), "unread_words": unread}
     if not samples:
-        said = f"{path} printed nothing that is a sample: {lines[0][:60]!r}" if lines else ""
+        message = f"{path} printed nothing that is a sample: {lines[0][:60]!r}" if lines else ""
         return Finding(
             check="tegrastats",
             level="broken",
-            said=said or f"{path} {problem}",
-            mend=f"{path} --interval 1000, and see what it says",
-            stops=True,
+            message=message or f"{path} {problem}",
+            remedy=f"{path} --interval 1000, and see what it says",
+            blocking=True,
             facts=facts,
         )
     if problem:
         return Finding(
             check="tegrastats",
             level="note",
-            said=f"{path} {problem}",
-            mend=f"{path} --interval 100, and see why it does not go on",
+            message=f"{path} {problem}",
+            remedy=f"{path} --interval 100, and see why it does not go on",
             facts=facts,
         )
     if unread:
         return Finding(
             check="tegrastats",
             level="note",
-            said=f"{path} runs; {unread} word(s) of it are not understood",
-            mend=f"timeout 5 {path} | tegrascope parse -, and send us what is in unparsed",
+            message=f"{path} runs; {unread} word(s) of it are not understood",
+            remedy=f"timeout 5 {path} | tegrascope parse -, and send us what is in unparsed",
             facts=facts,
         )
     return Finding(
-        check="tegrastats", level="good", said=f"{path} runs, all of it read", facts=facts
+        check="tegrastats", level="good", message=f"{path} runs, all of it read", facts=facts
     )
 
 
@@ -149,29 +151,29 @@ def judge_fields(sample: Sample, uid: int, has_socket: bool, dla_cores: int | No
         return Finding(
             check="root_fields",
             level="good",
-            said="it prints all that root sees: " + ", ".join(seen),
+            message="it prints all that root sees: " + ", ".join(seen),
             facts=facts,
         )
-    said = "without root it does not print " + ", ".join(lacks)
+    message = "without root it does not print " + ", ".join(lacks)
     if uid == 0:
         return Finding(
             check="root_fields",
             level="note",
-            said=f"even as root it does not print {', '.join(lacks)}: absent, not 0",
+            message=f"even as root it does not print {', '.join(lacks)}: absent, not 0",
             facts=facts,
         )
     if has_socket:
         return Finding(
             check="root_fields",
             level="good",
-            said=f"{said}; the service gets the rest from its socket",
+            message=f"{message}; the service gets the rest from its socket",
             facts=facts,
         )
     return Finding(
         check="root_fields",
         level="missing",
-        said=f"{said}: absent, not 0",
-        mend=TEGRASTATS.enable,
+        message=f"{message}: absent, not 0",
+        remedy=TEGRASTATS.enable,
         facts=facts,
     )
 
@@ -183,22 +185,22 @@ def judge_rails(sample: Sample, configured: RailRule | None) -> Finding:
         return Finding(
             check="rails",
             level="missing",
-            said="no rail is printed: no power, no energy",
-            mend="as root, or by the socket; some carrier boards have no sensor",
+            message="no rail is printed: no power, no energy",
+            remedy="as root, or by the socket; some carrier boards have no sensor",
         )
     rule = configured or find_rail_rule(names)
     if rule is None:
         return Finding(
             check="rails",
             level="missing",
-            said=f"rails of no known board ({', '.join(names)}): no module total",
-            mend="name the board's rails under board: in the configuration",
+            message=f"rails of no known board ({', '.join(names)}): no module total",
+            remedy="name the board's rails under board: in the configuration",
             facts={"rails": names},
         )
     return Finding(
         check="rails",
         level="good",
-        said=f"rails of {rule.name}; the module is {' + '.join(rule.total)}",
+        message=f"rails of {rule.name}; the module is {' + '.join(rule.total)}",
         facts={"rails": names, "rule": rule.name},
     )
 
@@ -207,13 +209,13 @@ def _check_nvml(patient: Patient, gpu: str) -> Finding:
     command = (*nvml_command(0.1, gpu), "--samples", "1")
     told = patient.machine.run(command, _NVML_SECONDS)
     if told.status == 0 and told.out.strip():
-        return Finding(check="telemetry", level="good", said=f"NVML tells of GPU {gpu}")
+        return Finding(check="telemetry", level="good", message=f"NVML tells of GPU {gpu}")
     return Finding(
         check="telemetry",
         level="missing",
-        said=f"NVML tells nothing of GPU {gpu}: {told.said or 'no sample'}",
-        mend="pip install 'tegrascope[nvml]', and see that nvidia-smi works",
-        stops=True,
+        message=f"NVML tells nothing of GPU {gpu}: {told.said or 'no sample'}",
+        remedy="pip install 'tegrascope[nvml]', and see that nvidia-smi works",
+        blocking=True,
     )
 
 
@@ -222,11 +224,11 @@ def _check_file(machine: Machine, path: str, source: str) -> Finding:
         return Finding(
             check="telemetry",
             level="missing",
-            said=f"{path} cannot be read",
-            mend=f"ls -l {path}, or name another under telemetry.{source}.path",
-            stops=True,
+            message=f"{path} cannot be read",
+            remedy=f"ls -l {path}, or name another under telemetry.{source}.path",
+            blocking=True,
         )
-    return Finding(check="telemetry", level="good", said=f"telemetry is {path}")
+    return Finding(check="telemetry", level="good", message=f"telemetry is {path}")
 
 
 def _may_read(machine: Machine, path: str) -> bool:

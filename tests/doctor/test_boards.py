@@ -29,15 +29,15 @@ def test_good_board_has_nothing_to_mend(tmp_path):
     tree = orin(tmp_path)
     found = list(examine(patient(tree.machine(uid=0), workloads=[DLA_WORKLOAD])))
     assert levels(found, "missing") | levels(found, "broken") == set()
-    assert not any(one.finding.stops for one in found)
+    assert not any(one.finding.blocking for one in found)
     by_name = told(found)
-    assert by_name["board"].said == (
+    assert by_name["board"].message == (
         "NVIDIA Jetson AGX Orin Developer Kit, Jetson Linux 36.4.3 (JetPack 6.1 or 6.2)"
     )
     assert by_name["tegrastats"].level == by_name["root_fields"].level == "good"
     assert by_name["rails"].facts["rule"] == "AGX Orin"
     assert by_name["tensorrt_dla"].facts["cores"] == 2
-    assert by_name["workload"].said == "w can run: tensorrt on dla0"
+    assert by_name["workload"].message == "w can run: tensorrt on dla0"
 
 
 def test_board_without_root_is_told_what_it_lacks(tmp_path):
@@ -51,12 +51,12 @@ def test_board_without_root_is_told_what_it_lacks(tmp_path):
     found = list(examine(patient(tree.machine(shut=shut, records=None))))
     by_name = told(found)
     assert by_name["root_fields"].facts["lacks"] == ["EMC", "engines", "DLA"]
-    assert "tegrascope-tegrastats.socket" in (by_name["root_fields"].mend or "")
-    assert "usermod -aG" in (by_name["dla_nodes"].mend or "") or "root" in (
-        by_name["dla_nodes"].mend or ""
+    assert "tegrascope-tegrastats.socket" in (by_name["root_fields"].remedy or "")
+    assert "usermod -aG" in (by_name["dla_nodes"].remedy or "") or "root" in (
+        by_name["dla_nodes"].remedy or ""
     )
     assert by_name["dla_events"].level == by_name["dla_messages"].level == "note"
-    assert not any(one.finding.stops for one in found)
+    assert not any(one.finding.blocking for one in found)
 
 
 def test_container_without_nodes_says_how_to_hand_them_in(tmp_path):
@@ -66,7 +66,7 @@ def test_container_without_nodes_says_how_to_hand_them_in(tmp_path):
         node.unlink()
     by_name = told(list(examine(patient(tree.machine()))))
     assert by_name["dla_nodes"].level == "missing"
-    assert "docker run" in (by_name["dla_nodes"].mend or "")
+    assert "docker run" in (by_name["dla_nodes"].remedy or "")
     assert by_name["container"].level == "note"
 
 
@@ -80,8 +80,8 @@ def test_orin_nano_has_no_dla_and_that_is_no_fault(tmp_path):
     assert plain["dla"].level == "note"
     assert plain["tensorrt_dla"].level == "note"
     asked = told(list(examine(patient(tree.machine(), no_dla, workloads=[DLA_WORKLOAD]))))
-    assert asked["workload"].stops
-    assert "0 DLA core(s)" in asked["workload"].said
+    assert asked["workload"].blocking
+    assert "0 DLA core(s)" in asked["workload"].message
 
 
 def test_pc_is_told_that_it_is_no_jetson(tmp_path):
@@ -91,11 +91,11 @@ def test_pc_is_told_that_it_is_no_jetson(tmp_path):
     found = list(
         examine(patient(tree.machine(cuda=Answer(1, "", "libcuda.so.1: no")), NO_TENSORRT))
     )
-    assert {one.finding.check for one in found if one.finding.stops} == {"tegrastats"}
+    assert {one.finding.check for one in found if one.finding.blocking} == {"tegrastats"}
     assert levels(found, "broken") == set()
     by_name = told(found)
-    assert "no Jetson" in by_name["board"].said
-    assert "--demo" in (by_name["tegrastats"].mend or "")
+    assert "no Jetson" in by_name["board"].message
+    assert "--demo" in (by_name["tegrastats"].remedy or "")
 
 
 def test_socket_stands_in_for_tegrastats(tmp_path):
@@ -103,14 +103,14 @@ def test_socket_stands_in_for_tegrastats(tmp_path):
     tree = orin(tmp_path).write("/run/tegrascope/tegrastats.sock")
     (tmp_path / "usr/bin/tegrastats").unlink()
     alone = told(list(examine(patient(tree.machine()), GROUPS[1:2])))
-    assert alone["tegrastats"].stops
+    assert alone["tegrastats"].blocking
     tree.write(
         "/proc/net/unix",
         "Num RefCount Protocol Flags Type St Inode Path\n"
         "0: 00000002 00000000 00010000 0001 01 12345 /run/tegrascope/tegrastats.sock\n",
     )
     served = told(list(examine(patient(tree.machine()), GROUPS[1:2])))
-    assert (served["tegrastats"].level, served["tegrastats"].stops) == ("note", False)
+    assert (served["tegrastats"].level, served["tegrastats"].blocking) == ("note", False)
     assert served["socket"].level == "good"
 
 
@@ -120,11 +120,11 @@ def test_simulated_telemetry_needs_no_board(tmp_path):
     found = list(
         examine(patient(Tree(tmp_path).machine(), NO_TENSORRT, telemetry={"source": "simulator"}))
     )
-    assert not any(one.finding.stops for one in found)
+    assert not any(one.finding.blocking for one in found)
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ("sleep 60", "printed 0 line(s)"),
         ("echo 'tegrastats: not for you' >&2; exit 3", "ended with status 3 (tegrastats: not"),
@@ -133,14 +133,14 @@ def test_simulated_telemetry_needs_no_board(tmp_path):
     ],
     ids=["silent", "ends", "garbage", "half a line"],
 )
-def test_tegrastats_that_gives_nothing_is_broken(tmp_path, monkeypatch, body, said):
+def test_tegrastats_that_gives_nothing_is_broken(tmp_path, monkeypatch, body, message):
     """Silent, dead or printing something else: the main job stops, and the words say how."""
     monkeypatch.setattr("tegrascope.daemon.doctor.telemetry._SECONDS", 0.5)
     tree = orin(tmp_path).script("tegrastats", body)
     found = told(list(examine(patient(tree.machine()), GROUPS[1:2])))
     assert found["tegrastats"].level == "broken"
-    assert found["tegrastats"].stops
-    assert said in found["tegrastats"].said
+    assert found["tegrastats"].blocking
+    assert message in found["tegrastats"].message
 
 
 def test_tegrastats_that_stops_early_is_told(tmp_path):
@@ -148,8 +148,8 @@ def test_tegrastats_that_stops_early_is_told(tmp_path):
     tree = orin(tmp_path)
     program = f"{sys.executable} -m tegrascope simulate --lines 1"
     found = told(list(examine(patient(tree.script("tegrastats", program).machine()), GROUPS[1:2])))
-    assert (found["tegrastats"].level, found["tegrastats"].stops) == ("note", False)
-    assert "ended with status 0" in found["tegrastats"].said
+    assert (found["tegrastats"].level, found["tegrastats"].blocking) == ("note", False)
+    assert "ended with status 0" in found["tegrastats"].message
 
 
 def test_check_that_hangs_or_fails_ends_none_of_the_others():
@@ -157,23 +157,23 @@ def test_check_that_hangs_or_fails_ends_none_of_the_others():
     released = threading.Event()
 
     def hangs(_):
-        yield Finding(check="first", level="good", said="found before")
+        yield Finding(check="first", level="good", message="found before")
         released.wait(60)
 
     def fails(_):
-        yield Finding(check="second", level="good", said="found before")
+        yield Finding(check="second", level="good", message="found before")
         raise RuntimeError("boom")
 
     def works(_):
-        yield Finding(check="third", level="good", said="found")
+        yield Finding(check="third", level="good", message="found")
 
     begin = time.monotonic()
     groups = (("hangs", hangs, 0.2), ("fails", fails, 5.0), ("works", works, 5.0))
     found = list(examine(patient(Machine()), groups))
     assert time.monotonic() - begin < 5
     assert [one.finding.check for one in found] == ["first", "hangs", "second", "fails", "third"]
-    assert "no answer within 0.2 s" in found[1].finding.said
-    assert "RuntimeError: boom" in found[3].finding.said
+    assert "no answer within 0.2 s" in found[1].finding.message
+    assert "RuntimeError: boom" in found[3].finding.message
     released.set()
 
 
@@ -188,7 +188,7 @@ def test_file_that_never_answers_costs_its_own_group(tmp_path, monkeypatch, path
     found = list(examine(patient(tree.machine()), tuple((n, c, 4.0) for n, c, _ in GROUPS)))
     assert time.monotonic() - begin < 20
     assert {one.group for one in found} == {name for name, _, _ in GROUPS}
-    assert len([one for one in found if "no answer within" in one.finding.said]) <= 1
+    assert len([one for one in found if "no answer within" in one.finding.message]) <= 1
     for node in tmp_path.rglob("*"):  # let the threads go that wait there
         if node.is_fifo():
             os.close(os.open(node, os.O_RDWR | os.O_NONBLOCK))
@@ -225,8 +225,8 @@ def test_report_fits_a_terminal(tmp_path, board):
     assert any("\x1b[" in line for line in as_lines(found, colour=True))
     for one in found:
         if one.finding.level in ("missing", "broken"):
-            assert one.finding.mend, one
-            for piece in one.finding.mend.split(" && "):
+            assert one.finding.remedy, one
+            for piece in one.finding.remedy.split(" && "):
                 assert any(piece.split(", ")[0].split("; ")[0] in line for line in lines), piece
 
 
@@ -235,8 +235,8 @@ def test_document_counts_and_judges(tmp_path):
     found = list(examine(patient(Tree(tmp_path).machine(), NO_TENSORRT)))
     document = as_document(found)
     assert document["format"] == 1
-    assert document["able"] is False
+    assert document["ok"] is False
     assert sum(document["counts"].values()) == len(document["findings"]) == len(found)
     assert set(document["findings"][0]) == {
-        *("group", "check", "level", "said", "mend", "stops", "facts"),
+        *("group", "check", "level", "message", "remedy", "blocking", "facts"),
     }

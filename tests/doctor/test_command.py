@@ -32,7 +32,7 @@ def test_on_any_machine_it_ends_well(tmp_path):
     told = doctor(tmp_path, "--json")
     document = json.loads(told.stdout)
     assert told.stderr == ""
-    assert told.returncode == (0 if document["able"] else 3)
+    assert told.returncode == (0 if document["ok"] else 3)
     assert [*dict.fromkeys(one["group"] for one in document["findings"])] == [
         *("board", "telemetry", "dla", "inference", "workloads", "clock", "room", "service"),
     ]
@@ -52,7 +52,7 @@ def test_exit_is_0_where_the_job_can_be_done(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("telemetry: {sorce: simulator}\n", "did you mean source?"),
         ("telemetry: {source: replay, replay: {path: /none.log}}\n", "/none.log cannot be read"),
@@ -61,11 +61,11 @@ def test_exit_is_0_where_the_job_can_be_done(tmp_path):
     ],
     ids=["typing error", "replay", "program", "model"],
 )
-def test_exit_is_3_where_it_cannot(tmp_path, text, said):
+def test_exit_is_3_where_it_cannot(tmp_path, text, message):
     """A bad file, telemetry or workload that can't be: status 3, and the finding says which."""
     told = doctor(tmp_path, "-c", config(tmp_path, text))
     assert told.returncode == 3
-    assert said in " ".join(told.stdout.split())
+    assert message in " ".join(told.stdout.split())
 
 
 def test_configuration_that_is_not_there_is_a_finding(tmp_path):

@@ -62,15 +62,15 @@ def test_tensorrt_without_a_dla_names_the_one_that_has_it():
     """JetPack 7.2 on an AGX Orin: none in 10.16, there again in 11.4.1."""
     found = judge_dla_cores(Capabilities(versions={"tensorrt": "10.16.2"}, dla_cores=0), ORIN)
     assert found.level == "missing"
-    assert "10.16 have no DLA" in found.said
-    assert "11.4.1" in (found.mend or "")
+    assert "10.16 have no DLA" in found.message
+    assert "11.4.1" in (found.remedy or "")
 
 
 def test_tensorrt_that_should_see_the_dla_points_at_the_driver():
     """TensorRT 10.3 that sees no core is no matter of its release."""
     found = judge_dla_cores(Capabilities(versions={"tensorrt": "10.3.0"}, dla_cores=0), ORIN)
     assert found.level == "missing"
-    assert "dla_nodes" in (found.mend or "")
+    assert "dla_nodes" in (found.remedy or "")
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_power_mode_is_named():
     """A mode that limits is a note by its name; MAXN is good; nothing to read is told."""
     conf = "< POWER_MODEL ID=0 NAME=MAXN >\n<POWER_MODEL ID=2 NAME=MODE_30W >"
     assert judge_power_mode("pmode:0000", conf).level == "good"
-    assert "MODE_30W" in judge_power_mode("pmode:0002", conf).said
-    assert "mode 7" in judge_power_mode("pmode:0007", conf).said
+    assert "MODE_30W" in judge_power_mode("pmode:0002", conf).message
+    assert "mode 7" in judge_power_mode("pmode:0007", conf).message
     assert judge_power_mode(None, conf).level == "note"
 
 
@@ -130,7 +130,7 @@ def test_unknown_rails_name_themselves():
     """Rails of no rule have no total, and the finding says which they are."""
     found = judge_rails(parse_line("RAM 1/2MB (lfb 1x4MB) CPU [1%@729] ODD 5mW/5mW"), None)
     assert found.level == "missing"
-    assert "ODD" in found.said
+    assert "ODD" in found.message
 
 
 @pytest.mark.parametrize(
@@ -148,29 +148,31 @@ def test_socket_is_open_shut_or_dead(there, writable, listens, level):
     found = judge_socket("socket", TEGRASTATS, TEGRASTATS.path, there, writable, listens)
     assert found.level == level
     if there != "there" or not writable:
-        assert found.mend
+        assert found.remedy
 
 
 def test_a_socket_elsewhere_is_where_the_configuration_says():
     """The unit has to listen there first: to enable it as it is installed would not help."""
     found = judge_socket("socket", TEGRASTATS, "/run/mine.sock", "absent", False, False)
-    assert "/run/mine.sock" in found.said
-    assert found.mend.startswith("sudo systemctl edit tegrascope-tegrastats.socket")
-    assert found.mend.endswith("ListenStream=/run/mine.sock")
+    assert "/run/mine.sock" in found.message
+    assert found.remedy.startswith("sudo systemctl edit tegrascope-tegrastats.socket")
+    assert found.remedy.endswith("ListenStream=/run/mine.sock")
 
 
 def test_driver_messages():
     """Unreadable is told as such; a complaint is quoted without its header."""
-    assert "may not read" in judge_messages(None).said
+    assert "may not read" in judge_messages(None).message
     assert judge_messages(["6,1,2,-;usb error"]).level == "good"
     found = judge_messages(["3,9,9,-;nvdla 15880000.nvdla0: task timeout"])
     assert found.facts == {"messages": 1, "complaints": 1}
-    assert found.said.endswith("nvdla 15880000.nvdla0: task timeout")
+    assert found.message.endswith("nvdla 15880000.nvdla0: task timeout")
 
 
 def test_cuda_driver_in_each_state():
     """There, absent, there without a device, and one that killed who asked."""
-    assert judge_cuda(0, "cuda 0 12060 1\n", "", True).said.startswith("CUDA driver for CUDA 12.6")
+    assert judge_cuda(0, "cuda 0 12060 1\n", "", True).message.startswith(
+        "CUDA driver for CUDA 12.6"
+    )
     absent = "OSError: libcuda.so.1: cannot open shared object file"
     assert judge_cuda(1, "", absent, False).level == "note"
     assert judge_cuda(1, "", absent, True).level == "missing"
@@ -184,7 +186,7 @@ def test_old_cuda_python_is_a_note():
         {"cuda-bindings": None, "cuda-python": "12.2.1"}, None, True
     ).level == ("note")
     assert judge_cuda_python({"cuda-bindings": "12.9.4"}, None, True).level == "good"
-    assert "<13" in (judge_cuda_python({}, "36.4.3", True).mend or "")
+    assert "<13" in (judge_cuda_python({}, "36.4.3", True).remedy or "")
 
 
 def test_clock_of_1970_is_broken():
@@ -199,9 +201,9 @@ def test_step_since_boot_is_told_by_how_much():
     """Sockets of the first seconds bear the wall time of then, whichever way the clock was set."""
     assert judge_step(NOW - 1000, NOW, 1005).level == "good"
     forward = judge_step(12.0, NOW, 1000.0)
-    assert "forward by 57 years" in forward.said
+    assert "forward by 57 years" in forward.message
     assert forward.facts["step_seconds"] == round(NOW - 1012)
-    assert "back by 1 hour since" in judge_step(NOW + 3600, NOW, 10).said
+    assert "back by 1 hour since" in judge_step(NOW + 3600, NOW, 10).message
     assert judge_step(None, NOW, 10).level == "note"
 
 
@@ -210,7 +212,7 @@ def test_memory_to_build_counts_swap_and_model():
     tight = {"MemAvailable": 2 * GIB, "SwapFree": GIB // 2}
     found = judge_memory(tight, 0, True)
     assert found.level == "missing"
-    assert "fallocate -l 1G" in (found.mend or "")
+    assert "fallocate -l 1G" in (found.remedy or "")
     assert judge_memory(tight | {"SwapFree": 2 * GIB}, 0, True).level == "good"
     assert judge_memory(tight | {"SwapFree": 2 * GIB}, GIB, True).level == "missing"
     assert judge_memory(tight, 0, False).level == "good"
@@ -220,7 +222,7 @@ def test_memory_to_build_counts_swap_and_model():
 def test_disk_that_is_full_stops():
     """A little room is a note; none at all stops the main job."""
     assert judge_disk(2 * GIB, Path("/s")).level == "good"
-    assert (judge_disk(GIB // 2, Path("/s")).level, judge_disk(0, Path("/s")).stops) == (
+    assert (judge_disk(GIB // 2, Path("/s")).level, judge_disk(0, Path("/s")).blocking) == (
         "note",
         True,
     )
@@ -241,13 +243,15 @@ def test_disk_that_is_full_stops():
 def test_states_of_the_unit(text, level, word):
     """Each state of the unit is told with what mends it."""
     found = judge_unit(read_properties(text), Answer(0, text, ""))
-    assert (found.level, word in found.said) == (level, True)
+    assert (found.level, word in found.message) == (level, True)
 
 
 def test_no_systemd_is_no_fault():
     """In a container there is no systemd, and one that is ill is quoted."""
     assert judge_unit(None, None).level == "note"
-    assert "Failed to connect" in judge_unit(None, Answer(1, "", "Failed to connect to bus")).said
+    assert (
+        "Failed to connect" in judge_unit(None, Answer(1, "", "Failed to connect to bus")).message
+    )
 
 
 def test_port_that_another_program_has_stops():
@@ -256,11 +260,11 @@ def test_port_that_another_program_has_stops():
     assert judge_daemon("h:1", gone, gone).level == "note"
     assert judge_daemon("h:1", ok, Answer(200, "ready\n", "OK")).level == "good"
     ill = judge_daemon("h:1", ok, Answer(503, "no fresh sample\n", ""))
-    assert (ill.level, ill.stops) == ("broken", False)
-    assert "no fresh sample" in ill.said
+    assert (ill.level, ill.blocking) == ("broken", False)
+    assert "no fresh sample" in ill.message
     for stranger in (
         Answer(404, "", "Not Found"),
         Answer(200, "<html>", "OK"),
         Answer(None, "", "x"),
     ):
-        assert judge_daemon("h:1", stranger, stranger).stops
+        assert judge_daemon("h:1", stranger, stranger).blocking

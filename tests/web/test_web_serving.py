@@ -519,8 +519,8 @@ def test_doctor_knows_a_guarded_daemon(site):
         address = site.start(*sections)
         answer = Machine().get(*address, "/healthz")
         finding = judge_daemon("robot:9754", answer, answer)
-        assert (finding.level, finding.stops) == ("note", False)
-        assert f"asks for {word}" in finding.said
+        assert (finding.level, finding.blocking) == ("note", False)
+        assert f"asks for {word}" in finding.message
         site.stop()
 
 
