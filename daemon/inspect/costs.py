@@ -25,22 +25,13 @@ _REAL = frozenset({"bfloat16", "float16", "float32", "float64"})
 
 # How many inputs, from the first, are data; the others are parameters, such as a shape or axes.
 _DATA_INPUTS = {
-    "Clip": 1,
-    "ConstantOfShape": 0,
-    "Dropout": 1,
-    "Expand": 1,
-    "Pad": 1,
-    "ReduceMax": 1,
-    "ReduceMean": 1,
-    "ReduceMin": 1,
-    "ReduceSum": 1,
-    "Resize": 1,
-    "Shape": 0,
-    "Size": 0,
-    "Split": 1,
-    "Tile": 1,
-    "TopK": 1,
+    **dict.fromkeys(("ConstantOfShape", "Shape", "Size"), 0),
+    **dict.fromkeys(("Clip", "Dropout", "Expand", "Pad", "Resize", "Split", "Tile", "TopK"), 1),
+    **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"), 1),
 }
+_NOTHING = dict.fromkeys(
+    ("flops", "multiply_adds", "input_bytes", "weight_bytes", "output_bytes", "moved_bytes"), 0
+)
 # The same elements in the same order: nothing moves.
 _VIEWS = frozenset(
     {"Constant", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
@@ -108,15 +99,7 @@ def costs_of(
     """
     constant = {one.index for one in judged if one.placement == "constant"}
     counted = {
-        node.index: NodeCost(
-            index=node.index,
-            flops=0,
-            multiply_adds=0,
-            input_bytes=0,
-            weight_bytes=0,
-            output_bytes=0,
-            moved_bytes=0,
-        )
+        node.index: NodeCost(index=node.index, **_NOTHING)
         if node.index in constant
         else node_cost(graph, node, precision)
         for node in graph.nodes
@@ -225,12 +208,10 @@ def _convolution_kind(graph: Graph, node: Node) -> str:
     groups = node.integer("group", 1)
     if weight is None or weight.shape is None:
         return ""
-    channels = (
-        given.shape[1] if given is not None and given.shape and len(given.shape) > 1 else None
-    )
     if groups == 1:
         return "pointwise" if all(length == 1 for length in weight.shape[2:]) else ""
-    return "depthwise" if groups == channels else ""
+    shape = given.shape if given is not None else None
+    return "depthwise" if shape and len(shape) > 1 and shape[1] == groups else ""
 
 
 def _size(tensor: Tensor, precision: CostPrecision) -> int | None:
@@ -295,14 +276,12 @@ def flops(graph: Graph, node: Node) -> int | None:
 
 def _convolution(graph: Graph, node: Node) -> int | None:
     """Multiply outputs (n, m, …) by weights (m, c / groups, kernel…) of one output channel."""
-    weight, made = graph.input(node, 1), graph.output(node)
-    return _times(_elements(made), _elements_after_first(weight))
+    return _times(_elements(graph.output(node)), _elements_after_first(graph.input(node, 1)))
 
 
 def _transposed(graph: Graph, node: Node) -> int | None:
     """Multiply inputs (n, c, …) by weights (c, m / groups, kernel…) of one input channel."""
-    weight, given = graph.input(node, 1), graph.input(node, 0)
-    return _times(_elements(given), _elements_after_first(weight))
+    return _times(_elements(graph.input(node, 0)), _elements_after_first(graph.input(node, 1)))
 
 
 def _gemm(graph: Graph, node: Node) -> int | None:

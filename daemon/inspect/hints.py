@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from ...parsers.onnx.graph import Graph, Node
-from .records import AlignmentHint, ConvolutionShare, JudgedNode, TypeReadiness
+from .records import AlignmentHint, ConvolutionShare, JudgedNode, TypeReadiness, TypeVerdict
 from .rules import Line, Precision
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
@@ -12,6 +12,7 @@ _QUANTIZERS = ("DequantizeLinear", "QuantizeLinear")
 _AUTOCAST = "python3 -m modelopt.onnx.autocast --target_dla --low_precision_type fp16"
 _FLOATS = ("bfloat16", "float16", "float32", "float64")
 _Unit = Literal["dla", "tensor_core"]
+_Answer = tuple[TypeVerdict, str]
 
 # The DLA keeps channels in packs of 32 bytes; tensor cores take packs of 16 bytes.
 _MULTIPLES: Mapping[tuple[_Unit, Precision], int] = {
@@ -34,62 +35,51 @@ def type_readiness(graph: Graph, line: Line) -> tuple[TypeReadiness, ...]:
     computed = {graph.tensor(name).dtype for node in graph.nodes for name in node.outputs if name}
     floats = [name for name in _FLOATS if name in computed]
     find = _strongly_typed if line.is_strongly_typed else _weakly_typed
-    return find(floats, is_quantised(graph))
-
-
-def _weakly_typed(floats: list[str], quantised: bool) -> tuple[TypeReadiness, ...]:
-    fp16 = TypeReadiness(
-        precision="fp16",
-        verdict="flag",
-        message="the FP16 flag of the builder converts it; the DLA has no FP32",
+    (fp16, of_fp16), (int8, of_int8) = find(floats, is_quantised(graph))
+    return (
+        TypeReadiness(precision="fp16", verdict=fp16, message=of_fp16),
+        TypeReadiness(precision="int8", verdict=int8, message=of_int8),
     )
-    if "float32" not in floats and "float16" in floats:
-        fp16 = TypeReadiness(
-            precision="fp16", verdict="ready", message="the model is FP16; set the FP16 flag"
-        )
+
+
+def _weakly_typed(floats: list[str], quantised: bool) -> tuple[_Answer, _Answer]:
+    fp16: _Answer = ("flag", "the FP16 flag of the builder converts it; the DLA has no FP32")
     if "bfloat16" in floats:
-        fp16 = TypeReadiness(
-            precision="fp16",
-            verdict="convert",
-            message="the model has BF16 tensors, which no flag converts: export it in FP16 or FP32",
+        fp16 = (
+            "convert",
+            "the model has BF16 tensors, which no flag converts: export it in FP16 or FP32",
         )
-    int8 = TypeReadiness(
-        precision="int8",
-        verdict="calibration",
-        message="each tensor needs a scale: calibrate on real inputs, or give a calibration cache; "
+    elif "float32" not in floats and "float16" in floats:
+        fp16 = ("ready", "the model is FP16; set the FP16 flag")
+    if quantised:
+        return fp16, (
+            "convert",
+            "the DLA rejects QuantizeLinear and DequantizeLinear before TensorRT 11: remove them, "
+            "and give the scales in a calibration cache",
+        )
+    return fp16, (
+        "calibration",
+        "each tensor needs a scale: calibrate on real inputs, or give a calibration cache; "
         "without, the speed is valid and the results are not",
     )
-    if quantised:
-        int8 = TypeReadiness(
-            precision="int8",
-            verdict="convert",
-            message="the DLA rejects QuantizeLinear and DequantizeLinear before TensorRT 11: "
-            "remove them, and give the scales in a calibration cache",
+
+
+def _strongly_typed(floats: list[str], quantised: bool) -> tuple[_Answer, _Answer]:
+    fp16: _Answer = ("ready", "the model is FP16")
+    if "float16" not in floats or len(floats) > 1:
+        names = " and ".join(floats) or "no"
+        fp16 = (
+            "convert",
+            f"networks are strongly typed, and this one has {names} tensors: convert it with "
+            f"{_AUTOCAST}",
         )
-    return fp16, int8
-
-
-def _strongly_typed(floats: list[str], quantised: bool) -> tuple[TypeReadiness, ...]:
-    is_half = "float16" in floats and not {"float32", "float64", "bfloat16"}.intersection(floats)
-    fp16 = TypeReadiness(
-        precision="fp16",
-        verdict="convert",
-        message=f"networks are strongly typed, and this one has {' and '.join(floats) or 'no'} "
-        f"tensors: convert it with {_AUTOCAST}",
-    )
-    if is_half:
-        fp16 = TypeReadiness(precision="fp16", verdict="ready", message="the model is FP16")
-    int8 = TypeReadiness(
-        precision="int8",
-        verdict="convert",
-        message="this TensorRT has no calibration: quantise the model with QuantizeLinear and "
+    if quantised:
+        return fp16, ("ready", "the model defines where it is quantised")
+    return fp16, (
+        "convert",
+        "this TensorRT has no calibration: quantise the model with QuantizeLinear and "
         "DequantizeLinear",
     )
-    if quantised:
-        int8 = TypeReadiness(
-            precision="int8", verdict="ready", message="the model defines where it is quantised"
-        )
-    return fp16, int8
 
 
 def alignment(

@@ -1,6 +1,7 @@
 """Judge a model: compare each node with the rules of one TensorRT, and collect the results."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from ...parsers.onnx.graph import Graph, Node
 from .costs import costs_of
@@ -8,7 +9,7 @@ from .hints import alignment, convolutions, is_quantised, type_readiness
 from .layers import Folded, layer_of
 from .measures import BuildTarget, measures_of
 from .parts import number_parts
-from .records import Inspection, InspectVerdict, JudgedNode, NodePlacement, Part, RuleFinding
+from .records import Inspection, InspectVerdict, JudgedNode, Part, RuleFinding
 from .rules import Measures, Operator, Precision, Rule, RuleSet, Value, operators
 
 _NO_LAYER = "none"
@@ -66,22 +67,7 @@ def inspect_graph(
 
 def _judge(graph: Graph, node: Node, rules: RuleSet, target: BuildTarget) -> JudgedNode:
     op = f"{node.domain}.{node.op}" if node.domain else node.op
-
-    def judged(
-        placement: NodePlacement,
-        layer: str | None = None,
-        reason: str | None = None,
-        findings: tuple[RuleFinding, ...] = (),
-    ) -> JudgedNode:
-        return JudgedNode(
-            index=node.index,
-            name=node.name,
-            op=op,
-            layer=layer,
-            placement=placement,
-            reason=reason,
-            findings=findings,
-        )
+    judged = partial(JudgedNode, index=node.index, name=node.name, op=op)
 
     def findings(kind: str, measures: Measures) -> list[RuleFinding]:
         return [
@@ -91,12 +77,12 @@ def _judge(graph: Graph, node: Node, rules: RuleSet, target: BuildTarget) -> Jud
 
     outputs = [graph.tensor(name) for name in node.outputs if name]
     if outputs and all(one.is_constant for one in outputs):
-        return judged("constant", reason="it is computed once, when the engine is built")
+        return judged(placement="constant", reason="it is computed once, when the engine is built")
     listed = None if node.domain else operators().get(node.op)
     operator = listed or _NOT_LISTED
     layer = layer_of(graph, node, operator)
     if isinstance(layer, Folded):
-        return judged("folded", reason=layer.reason)
+        return judged(placement="folded", reason=layer.reason)
     kind = None if layer is None else layer.kind
     is_quantization = kind == "quantization"
     measures: Measures = {"is_known": (listed is not None,)}
@@ -105,13 +91,13 @@ def _judge(graph: Graph, node: Node, rules: RuleSet, target: BuildTarget) -> Jud
         measures["is_supported"] = (is_quantization or kind in rules.supported,)
     found = findings(kind or _NO_LAYER, measures)
     if not found and is_quantization:
-        return judged("folded", reason="it defines where to quantise")
+        return judged(placement="folded", reason="it defines where to quantise")
     if not found and layer is not None:
         found = findings(layer.kind, measures_of(graph, node, layer, target))
     broken = tuple(one for one in found if not one.is_open)
     if broken:
-        return judged("gpu", kind, findings=broken)
-    return judged("unknown" if found else "dla", kind, findings=tuple(found))
+        return judged(placement="gpu", layer=kind, findings=broken)
+    return judged(placement="unknown" if found else "dla", layer=kind, findings=tuple(found))
 
 
 def _broken(

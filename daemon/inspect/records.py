@@ -24,7 +24,6 @@ class RuleFinding(Record):
 
     Attributes:
         rule: Its identifier, for example ``convolution.kernel``.
-        requirement: The rule in words.
         found: The node's values.
         hint: A known remedy, or None.
         page: Title of NVIDIA's page with the rule.
@@ -44,11 +43,9 @@ class JudgedNode(Record):
     """A node and its placement.
 
     Attributes:
-        index: Place of the node in the model.
         op: Operator, with its domain unless that is ONNX's own.
         layer: Kind of TensorRT layer, for example ``convolution``; None if unknown.
         reason: Why the node is constant or folded.
-        findings: Rules broken or open; empty on the DLA.
         loadable: Number of its DLA subgraph, from 0; None off the DLA.
         island: Number of its GPU part, from 0; None off the GPU.
     """
@@ -65,13 +62,9 @@ class JudgedNode(Record):
 
 
 class Part(Record):
-    """Nodes that run together: a loadable of the DLA, or an island of the GPU.
+    """Indices of nodes that run together: a loadable of the DLA, or an island of the GPU.
 
-    Attributes:
-        first: Name of its first node in the order of the model.
-        nodes: Indices of its nodes.
-        inputs: Tensors that enter it, without weights.
-        outputs: Tensors that leave it.
+    Inputs and outputs are the tensors that enter and leave it, without weights.
     """
 
     number: NonNegativeInt

@@ -45,13 +45,7 @@ class _Ranged(Record):
 
 
 class Line(_Ranged):
-    """Releases of TensorRT that have the DLA by the same rules.
-
-    Attributes:
-        name: For example ``10.3``.
-        jetpack: The JetPack with this release.
-        is_strongly_typed: Whether the model's own types are kept, whatever the flags.
-    """
+    """Releases of TensorRT with the same rules; a strongly typed one keeps the model's types."""
 
     name: str
     jetpack: str
@@ -129,13 +123,7 @@ class _File(Record):
 
 @dataclass(frozen=True)
 class RuleSet:
-    """The rules of one line of TensorRT.
-
-    Attributes:
-        supported: Kinds of layer that the DLA has.
-        pages: Key of a page to its title.
-        loadable_limit: How many loadables a core holds at once.
-    """
+    """The rules of one line of TensorRT, the kinds of layer that the DLA has, and page titles."""
 
     line: Line
     rules: tuple[Rule, ...]

@@ -56,14 +56,8 @@ def buffer_banks(
 ) -> int:
     """Return the least number of banks of the convolution buffer that a convolution needs.
 
-    It needs banks for the weights of one kernel and for the rows that the kernel covers.
-
-    Args:
-        channels: Input channels, all groups together.
-        kernel: Height and width.
-        dilation: Vertical dilation.
-        width: Width of the image in pixels.
-        bytes_each: 1 for INT8, 2 for FP16.
+    It needs banks for the weights of one kernel and for the rows that the kernel covers. Channels
+    are those of all groups, the dilation is the vertical one, and an element has ``bytes_each``.
 
     Source:
         "DLA Supported Layers and Restrictions": the pseudo code of the buffer's size.

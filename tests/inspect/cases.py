@@ -1,4 +1,4 @@
-"""For each rule of the DLA a model that breaks it, and its like that keeps it."""
+"""For each rule of the DLA, a model that breaks it and a similar one that keeps it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 import numpy
 import onnx
 
-from .made import FLOAT, HALF, INT64, TARGET, array, axes, model, node, one
+from .made import FLOAT, HALF, INT64, TARGET, Weights, array, axes, model, node, one
 
 
 @dataclass(frozen=True)
 class Case:
-    """Two models, alike but for one thing.
+    """Two models that differ in one thing.
 
     Attributes:
         breaks: Its node ``target`` breaks the rule.
@@ -79,7 +79,7 @@ def compared(
 
 
 def scaled(constant: tuple[int, ...], after: str = "Conv") -> onnx.ModelProto:
-    """A product with a constant, behind a convolution or behind a ReLU."""
+    """A product with a constant, after a convolution or after a ReLU."""
     first = node("Conv", "x w", "h") if after == "Conv" else node("Relu", "x", "h")
     weights = {"w": (16, 16, 1, 1), "c": constant} if after == "Conv" else {"c": constant}
     return model([first, node("Mul", "h c", "y", TARGET)], {"x": (1, 16, 8, 8)}, weights)
@@ -101,8 +101,8 @@ def reshape(x: tuple[int, ...], to: tuple[int, ...]) -> onnx.ModelProto:
     return one("Reshape", x, {"s": axes(*to)})
 
 
-def beside(op: str) -> onnx.ModelProto:
-    """A reshape behind another node."""
+def reshaped_after(op: str) -> onnx.ModelProto:
+    """A reshape after another node."""
     first = {
         "Relu": node("Relu", "x", "h"),
         "Concat": node("Concat", "x x", "h", axis=1),
@@ -119,14 +119,14 @@ def padded() -> onnx.ModelProto:
 def cut(
     x: tuple[int, ...] = (1, 16, 8, 8), axis: int = 1, dynamic: bool = False, step: int = 0
 ) -> onnx.ModelProto:
-    bounds = {"b": axes(0), "e": axes(4 if step else 1), "a": axes(axis)}
+    bounds: Weights = {"b": axes(0), "e": axes(4 if step else 1), "a": axes(axis)}
     if step:
-        given = bounds | {"s": axes(step)}
-        return model([node("Slice", "x b e a s", "y", TARGET)], {"x": x}, given)
+        weights = {**bounds, "s": axes(step)}
+        return model([node("Slice", "x b e a s", "y", TARGET)], {"x": x}, weights)
     if dynamic:
-        given = bounds.pop("b")
-        made = model([node("Slice", "x b e a", "y", TARGET)], {"x": x}, bounds)
-        made.graph.input.append(onnx.helper.make_tensor_value_info("b", INT64, given.shape))
+        weights = {name: value for name, value in bounds.items() if name != "b"}
+        made = model([node("Slice", "x b e a", "y", TARGET)], {"x": x}, weights)
+        made.graph.input.append(onnx.helper.make_tensor_value_info("b", INT64, [1]))
         return made
     return model([node("Slice", "x b e a", "y", TARGET)], {"x": x}, bounds)
 
@@ -145,7 +145,7 @@ def quantised(*, around: str) -> onnx.ModelProto:
         node("Conv", "d w", "y"),
     ]
     zero = numpy.array(0, numpy.int8)
-    weights = {"s": scalar(0.1), "z": zero, "w": (32, 16, 3, 3)}
+    weights: Weights = {"s": scalar(0.1), "z": zero, "w": (32, 16, 3, 3)}
     return model(nodes, {"x": (1, 16, 32, 32)}, weights)
 
 
@@ -347,7 +347,7 @@ CASES: dict[str, Case] = {
         one("Transpose", (2, 16, 8, 8), perm=[1, 0, 2, 3]),
         one("Transpose", (2, 16, 8, 8), perm=[0, 2, 3, 1]),
     ),
-    "shuffle.neighbour": Case(beside("Concat"), beside("Relu")),
+    "shuffle.neighbour": Case(reshaped_after("Concat"), reshaped_after("Relu")),
     "slice.operation": Case(padded(), cut()),
     "slice.operation-10": Case(padded(), cut()),
     "slice.steps": Case(cut(step=2), cut(step=1)),

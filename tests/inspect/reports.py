@@ -1,7 +1,7 @@
-"""What ``inspect`` finds of the four families, as text that a person reviews.
+"""Inspections of the four families, as text that a person reviews.
 
-A line for each rule that is broken, for each part and for each node. It is made of the record and
-not of the printed table, so that it is the same whatever draws tables.
+One line per broken rule, per part and per node. The text comes from the record, not from the
+printed table, so that it does not depend on the library that draws tables.
 """
 
 from collections.abc import Iterator
@@ -56,9 +56,9 @@ def _lines(inspection: Inspection) -> Iterator[str]:
         where = {"dla": f"dla {node.loadable}", "gpu": f"gpu {node.island}"}.get(
             node.placement, node.placement
         )
-        told = [f"{one.rule}{'?' * one.is_open} ({one.found})" for one in node.findings]
+        rules = [f"{one.rule}{'?' * one.is_open} ({one.found})" for one in node.findings]
         reason = [node.reason] if node.reason else []
-        parts = [f"{node.op} {node.name}", node.layer or "-", where, _cost(price), *reason, *told]
+        parts = [f"{node.op} {node.name}", node.layer or "-", where, _cost(price), *reason, *rules]
         yield " | ".join(parts)
 
 

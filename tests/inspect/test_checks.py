@@ -1,4 +1,4 @@
-"""Predictions held against the builder and against engines: with a stand-in for TensorRT."""
+"""Predictions compared with the builder and with engines, with a stand-in for TensorRT."""
 
 import json
 
@@ -58,8 +58,7 @@ def places(check):
     return {one.name: (one.predicted, one.found) for one in check.differences}
 
 
-def test_every_layer_of_a_node_has_to_be_fit():
-    """A node is several layers; those that only hold a number do not count."""
+def test_a_node_fits_if_each_of_its_layers_fits():
     graph, inspection = chain("dla", "dla", "gpu", "unknown", "folded")
     check = check_builder(
         graph,
@@ -91,7 +90,6 @@ def test_every_layer_of_a_node_has_to_be_fit():
     ],
 )
 def test_layers_are_found_by_name_and_by_mark(name, marks):
-    """Before 8.6 there are no marks: a name, a name with a number, or that of the output."""
     graph, inspection = chain("dla", "dla", "dla", names=["n0", "n1", "a]b"])
     check = check_builder(graph, inspection, answers((name, "ACTIVATION", marks, False)))
     (found,) = check.differences
@@ -99,22 +97,19 @@ def test_layers_are_found_by_name_and_by_mark(name, marks):
 
 
 def test_without_a_dla_nothing_is_compared():
-    """A builder that sees none says no to everything."""
     graph, inspection = chain("dla")
     check = check_builder(graph, inspection, answers(("n0", "ACTIVATION", "", None), cores=0))
     assert "finds no DLA here" in check.problem
     assert not check.differences
 
 
-def test_names_of_another_model_are_told():
-    """Nought of nought is no agreement."""
+def test_names_of_another_model_are_reported():
     graph, inspection = chain("dla")
     check = check_builder(graph, inspection, answers(("elsewhere", "ACTIVATION", "", True)))
     assert "no layer has the name of a node" in check.problem
 
 
-def test_an_engine_is_laid_beside_the_prediction():
-    """A subgraph stands for what lies in it, but for what is named by itself."""
+def test_an_engine_is_compared_with_the_prediction():
     graph, inspection = chain("dla", "dla", "dla", "gpu", "gpu", "dla")
     placement = Placement(
         verdict="mixed",
@@ -133,7 +128,6 @@ def test_an_engine_is_laid_beside_the_prediction():
 
 
 def test_two_subgraphs_that_contradict_each_other_are_not_compared():
-    """What lies between two ends in the order of the model may be another branch."""
     graph, inspection = chain("dla", "dla", "dla", "dla")
     placement = Placement(
         verdict="mixed",
@@ -145,8 +139,7 @@ def test_two_subgraphs_that_contradict_each_other_are_not_compared():
     assert places(check) == {"n3": ("dla", "gpu")}
 
 
-def test_no_evidence_is_no_agreement():
-    """A plan that was built elsewhere tells nothing."""
+def test_an_unknown_placement_is_not_compared():
     graph, inspection = chain("dla")
     check = check_engine(graph, inspection, Placement(), "engine 1")
     assert "the placement of its layers is unknown" in check.problem
@@ -194,8 +187,7 @@ def inspect(model, tmp_path, capsys):
     return call
 
 
-def test_verify_shows_where_the_builder_thinks_otherwise(stand_in, inspect):
-    """The stand-in's DLA takes all but a softmax; the rules have it the other way round."""
+def test_verify_shows_where_the_builder_differs(stand_in, inspect):
     stand_in(dla_cores=1)
     status, out, _ = inspect("--verify", "--json")
     assert status == 3
@@ -210,7 +202,6 @@ def test_verify_shows_where_the_builder_thinks_otherwise(stand_in, inspect):
 
 @pytest.mark.parametrize("version", ["8.5.2", "10.3.0", "11.4.1"])
 def test_each_version_is_asked(stand_in, model, version):
-    """8.5 has no marks, 11 obeys the types of the model: the answers are the same."""
     stand_in(dla_cores=2, version=version)
     found = ask(model, None, {})
     assert found.problem is None
@@ -222,8 +213,7 @@ def test_each_version_is_asked(stand_in, model, version):
     assert any(one.marks for one in found.layers) is (version != "8.5.2")
 
 
-def test_verify_without_a_dla_says_one_line(stand_in, inspect):
-    """Its answers are not shown at all."""
+def test_verify_without_a_dla_prints_one_line(stand_in, inspect):
     stand_in(dla_cores=0)
     status, out, err = inspect("--verify")
     assert status == 3
@@ -233,7 +223,6 @@ def test_verify_without_a_dla_says_one_line(stand_in, inspect):
 
 
 def test_verify_survives_a_library_that_kills_the_process(stand_in, inspect, tmp_path):
-    """That is why a child is asked; the prediction stands."""
     stand_in(dla_cores=1)
     shim = tmp_path / "shims" / "tensorrt.py"
     shim.write_text(shim.read_text() + "import os\ndef Builder(_): os.kill(os.getpid(), 11)\n")
@@ -243,8 +232,7 @@ def test_verify_survives_a_library_that_kills_the_process(stand_in, inspect, tmp
     assert "on the DLA and the GPU" in out
 
 
-def test_verify_without_tensorrt_says_what_to_install(monkeypatch, tmp_path, inspect):
-    """In one line, and the rest is as ever."""
+def test_verify_without_tensorrt_names_the_package(monkeypatch, tmp_path, inspect):
     (tmp_path / "tensorrt.py").write_text("raise ModuleNotFoundError(name='tensorrt')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     _, out, _ = inspect("--verify")
@@ -266,7 +254,6 @@ PLACED = Placement(
 
 
 def test_a_build_log_is_evidence(inspect, tmp_path):
-    """One that another tool wrote, too."""
     log = tmp_path / "build.log"
     log.write_text(MIXED)
     status, out, _ = inspect("--against", str(log))
@@ -277,7 +264,6 @@ def test_a_build_log_is_evidence(inspect, tmp_path):
 
 @pytest.mark.parametrize("depth", ["run", "result"])
 def test_a_run_and_a_comparison_are_evidence(inspect, tmp_path, depth):
-    """What ran on a GPU in the same comparison is not what was asked."""
     built = {"placement": PLACED.model_dump(mode="json")}
     run = {"device": "dla0", "model_sha256": "0" * 64, "built": built}
     other = {"device": "gpu", "built": {"placement": {"verdict": "gpu_only"}}}
@@ -290,7 +276,6 @@ def test_a_run_and_a_comparison_are_evidence(inspect, tmp_path, depth):
 
 
 def test_an_engine_of_the_cache_is_evidence(inspect, tmp_path):
-    """By the beginning of its key, as the list of engines shows it."""
     cache, key = EngineCache(tmp_path / "state" / "engines"), "ab" * 32
     cache.write(key, b"plan", model="m.onnx", parts={}, built=Built(placement=PLACED))
     status, out, _ = inspect("--against", key[:12])
@@ -311,8 +296,7 @@ def test_an_engine_of_the_cache_is_evidence(inspect, tmp_path):
         ("[1, 2]", "contains no placement of layers on a DLA"),
     ],
 )
-def test_what_is_no_evidence_is_told(tmp_path, content, says):
-    """With what would be."""
+def test_a_file_without_a_placement_is_rejected(tmp_path, content, says):
     path = tmp_path / "given"
     if content is not None:
         path.write_text(content)
@@ -347,7 +331,6 @@ def runs(tmp_path):
 
 @pytest.mark.usefixtures("runs")
 def test_a_run_of_the_store_is_evidence(inspect):
-    """By an unmistakable part of its id; one on a GPU says nothing of a DLA."""
     status, out, _ = inspect("--against", "first")
     assert status == 3
     assert "run 0193a1-first on dla1: 2 of 3 nodes are as predicted" in out

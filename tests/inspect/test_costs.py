@@ -1,4 +1,4 @@
-"""What a model costs: against numbers computed by hand, and against published ones."""
+"""Costs of a model, compared with numbers computed by hand and with published ones."""
 
 import pytest
 from hypothesis import given, settings
@@ -81,7 +81,6 @@ BY_HAND = [
 
 @pytest.mark.parametrize(("op", "inputs", "outputs", "attributes", "wanted"), BY_HAND)
 def test_operations_are_those_worked_out_by_hand(op, inputs, outputs, attributes, wanted):
-    """A multiplication and its addition are two; a bias is none; moving is none."""
     graph = graph_of(op, inputs, outputs, **attributes)
     assert flops(graph, graph.nodes[0]) == wanted
     is_product = op in ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -92,8 +91,7 @@ def test_operations_are_those_worked_out_by_hand(op, inputs, outputs, attributes
     ("op", "inputs", "outputs", "attributes", "wanted"),
     [case for case in BY_HAND if case[1][0] != (4,) and "transA" not in case[3]],
 )
-def test_an_open_shape_is_absent_and_not_zero(op, inputs, outputs, attributes, wanted):
-    """Where the batch is open nothing is known of work or of bytes, unless there is none."""
+def test_an_open_shape_has_no_figure(op, inputs, outputs, attributes, wanted):
     opened = [shape if isinstance(shape, list) else ("batch", *shape[1:]) for shape in inputs]
     results = [("batch", *shape[1:]) for shape in outputs]
     graph = graph_of(op, opened, results, **attributes)
@@ -115,14 +113,12 @@ def test_an_open_shape_is_absent_and_not_zero(op, inputs, outputs, attributes, w
     ],
     ids=lambda graph: graph.nodes[0].op,
 )
-def test_what_nobody_has_counted_is_absent(graph):
-    """No figure is made up for an operator that is not in the table."""
+def test_an_operator_outside_the_table_has_no_figure(graph):
     assert flops(graph, graph.nodes[0]) is None
     assert costs_of(graph, judged(graph), (), (), "fp16").total.uncounted == 1
 
 
 def test_bytes_are_those_of_the_precision():
-    """Every input, weight and output once: 1 x 3 x 8 x 8, 4 x 3 x 3 x 3 + 4, and 1 x 4 x 8 x 8."""
     graph = graph_of("Conv", [(1, 3, 8, 8), [4, 3, 3, 3], [4]], [(1, 4, 8, 8)])
     for precision, size in (("fp32", 4), ("fp16", 2), ("int8", 1)):
         cost = node_cost(graph, graph.nodes[0], precision)
@@ -132,14 +128,12 @@ def test_bytes_are_those_of_the_precision():
         assert cost.flops_per_byte == pytest.approx(2 * 256 * 27 / (560 * size))
 
 
-def test_whole_numbers_keep_their_own_size():
-    """Token numbers are not halved by half precision."""
+def test_integers_keep_their_own_size():
     graph = graph_of("Add", [(10,), (10,)], [(10,)], dtype="int64")
     assert node_cost(graph, graph.nodes[0], "int8").moved_bytes == 240
 
 
 def test_a_tensor_that_is_read_twice_is_read_once():
-    """A square is a product of one tensor with itself."""
     graph = graph_of("Mul", [(4, 4)], [(4, 4)])
     node = graph.nodes[0].model_copy(update={"inputs": ("x0", "x0")})
     assert node_cost(graph, node, "fp32").input_bytes == 64
@@ -147,14 +141,12 @@ def test_a_tensor_that_is_read_twice_is_read_once():
 
 @pytest.mark.parametrize("op", ["Reshape", "Flatten", "Squeeze", "Identity"])
 def test_a_view_moves_nothing(op):
-    """The same elements in the same order."""
     graph = graph_of(op, [(2, 8)], [(16,)])
     cost = node_cost(graph, graph.nodes[0], "fp16")
     assert (cost.flops, cost.moved_bytes, cost.flops_per_byte) == (0, 0, None)
 
 
 def test_a_pick_reads_what_it_returns():
-    """A row of a table of words is not the table: 3 rows of 8 read and written, and 3 indices."""
     graph = graph_of("Gather", [[1000, 8], (3,)], [(3, 8)], dtype="float32")
     cost = node_cost(graph, graph.nodes[0], "fp32")
     assert (cost.weight_bytes, cost.output_bytes, cost.input_bytes) == (96, 96, 12)
@@ -174,8 +166,7 @@ def chain():
     return Graph(inputs=("x",), outputs=("y",), nodes=nodes, tensors=tensors)
 
 
-def test_a_part_has_a_least_and_a_most():
-    """Fused, only its edges and weights move; unfused, what is between is written and read."""
+def test_a_part_has_a_lower_and_an_upper_bound():
     graph = chain()
     whole = Part(number=0, first="conv", last="relu", nodes=(0, 1), inputs=("x",), outputs=("y",))
     first = Part(number=0, first="conv", last="conv", nodes=(0,), inputs=("x",), outputs=("mid",))
@@ -193,8 +184,7 @@ def test_a_part_has_a_least_and_a_most():
     assert costs.total.edge_bytes == loadable.edge_bytes
 
 
-def test_what_is_constant_costs_nothing_at_an_inference():
-    """It is computed once, while the engine is built."""
+def test_constants_cost_nothing_at_an_inference():
     graph = chain()
     costs = costs_of(graph, judged(graph, conv="constant"), (), (), "fp16")
     assert (costs.total.nodes, costs.total.flops) == (1, 32)
@@ -214,7 +204,6 @@ def test_what_is_constant_costs_nothing_at_an_inference():
 def test_work_grows_with_the_batch_and_shrinks_with_the_groups(
     batch, channels, filters, groups, kernel, side
 ):
-    """As many times the batch is as many times the work; groups divide it."""
     wide, many = channels * groups, filters * groups
 
     def work(count, group):
@@ -247,7 +236,6 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_totals_are_the_published_ones(graphs, name):
-    """Convolutions and products of the four models add up to what is known of them."""
     pairs, tolerance = PUBLISHED[name]
     graph = graphs[name]
     costs = costs_of(graph, judged(graph), (), (), "fp16")
@@ -257,8 +245,7 @@ def test_totals_are_the_published_ones(graphs, name):
     assert 0 < others < 0.03 * costs.total.flops
 
 
-def test_the_kinds_of_convolutions_are_told_by_their_work(graphs):
-    """A MobileNet is nearly all 1 x 1; its depthwise layers, a third of them, do little."""
+def test_shares_of_convolutions_follow_their_work(graphs):
     graph = graphs["mobilenetv2"]
     costs = costs_of(graph, judged(graph), (), (), "int8")
     assert costs.pointwise_ratio == pytest.approx(0.88, abs=0.005)

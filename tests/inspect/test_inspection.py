@@ -1,4 +1,4 @@
-"""Whole models: what runs together, what the verdict is, and what public builds showed."""
+"""Whole models: parts, verdicts, and comparisons with public builds."""
 
 import itertools
 
@@ -74,7 +74,6 @@ def classifier(*normalize, pool, batch=32):
 
 
 def test_group_norm_cuts_as_the_tutorial_shows(tmp_path):
-    """Each GroupNorm cuts: the loadables are those that NVIDIA's log lists."""
     group_norm = ("Reshape", "InstanceNormalization", "Reshape", "Mul", "Add")
     found = inspected(classifier(*group_norm, pool="GlobalAveragePool"), tmp_path, line="8.5")
     assert ends(found.loadables)[:5] == [
@@ -88,7 +87,6 @@ def test_group_norm_cuts_as_the_tutorial_shows(tmp_path):
 
 @pytest.mark.parametrize("line", ["8.5", "8.6", "10.3"])
 def test_a_global_mean_cuts_and_a_pooling_does_not(line, tmp_path):
-    """As the tutorial's logs show: two loadables, and one where the mean is an AveragePool."""
     found = inspected(classifier(pool="GlobalAveragePool"), tmp_path, line=line)
     assert ends(found.loadables) == [("Conv_0", "Relu_7"), ("Gemm_10", "Gemm_10")]
     assert ends(found.islands) == [("GlobalAveragePool_8", "GlobalAveragePool_8")]
@@ -100,7 +98,7 @@ def test_a_global_mean_cuts_and_a_pooling_does_not(line, tmp_path):
 
 
 def resnet50():
-    """ResNet-50 as torchvision exports it, without what its weights hold."""
+    """ResNet-50 as torchvision exports it, without contents of its weights."""
     nodes, weights = [], {}
 
     def add(op, source, name, weight=(), **attributes):
@@ -137,7 +135,6 @@ def resnet50():
 
 
 def test_resnet50_is_as_a_public_build_of_10_3_placed_it(tmp_path):
-    """Backbone and product on the DLA, the global mean between them on the GPU."""
     found = inspected(resnet50(), tmp_path, line="10.3")
     assert ends(found.loadables) == [("conv1", "layer4.2.relu_2"), ("fc", "fc")]
     assert ends(found.islands) == [("avgpool", "avgpool")]
@@ -146,8 +143,7 @@ def test_resnet50_is_as_a_public_build_of_10_3_placed_it(tmp_path):
     assert (found.convolutions.total, found.convolutions.pointwise) == (53, 36)
 
 
-def test_a_way_around_over_the_gpu_keeps_two_loadables_apart(tmp_path):
-    """What waits for the GPU can't be in one loadable with what the GPU waits for."""
+def test_a_path_over_the_gpu_separates_two_loadables(tmp_path):
     nodes = [
         node("Relu", "x", "a", "first"),
         node("Erf", "a", "b", "away"),
@@ -160,7 +156,6 @@ def test_a_way_around_over_the_gpu_keeps_two_loadables_apart(tmp_path):
 
 
 def test_branches_that_meet_are_one_loadable(tmp_path):
-    """A block with a shortcut is one, and one with an aside to the GPU's end too."""
     nodes = [
         node("Relu", "x", "a", "first"),
         node("Sigmoid", "a", "b"),
@@ -175,7 +170,6 @@ def test_branches_that_meet_are_one_loadable(tmp_path):
 
 
 def test_a_loadable_is_joined_late_where_two_meet(tmp_path):
-    """Two stretches that begin apart are one, if no way leads from one to the other outside."""
     nodes = [
         node("Relu", "x", "a"),
         node("Relu", "z", "b"),
@@ -191,7 +185,6 @@ def test_a_loadable_is_joined_late_where_two_meet(tmp_path):
 
 
 def test_another_batch_is_another_loadable(tmp_path):
-    """All layers of a loadable have one batch."""
     nodes = [
         node("Relu", "x", "a"),
         node("Reshape", "a s", "b"),
@@ -201,8 +194,7 @@ def test_another_batch_is_another_loadable(tmp_path):
     assert len(found.loadables) == 2
 
 
-def test_more_loadables_than_a_core_takes_are_told(tmp_path):
-    """A core takes sixteen at once."""
+def test_more_loadables_than_a_core_holds_are_noted(tmp_path):
     found = inspected(chain(*["Relu", "Erf"] * 17), tmp_path)
     assert len(found.loadables) == 17
     assert found.loadable_limit == 16
@@ -211,8 +203,7 @@ def test_more_loadables_than_a_core_takes_are_told(tmp_path):
     assert not any("loadables" in note for note in found.notes)
 
 
-def test_nothing_of_it_is_left_for_the_dla(tmp_path):
-    """A model of which nothing is supported is the GPU's; of which nothing is known, nobody's."""
+def test_a_model_without_dla_nodes_is_gpu_or_unknown(tmp_path):
     assert inspected(chain("Erf", "Exp"), tmp_path).verdict == "gpu"
     fancy = model([node("Fancy", "x", "y", "target", domain="mine")], X, domains=["mine"])
     found = inspected(fancy, tmp_path)
@@ -220,8 +211,7 @@ def test_nothing_of_it_is_left_for_the_dla(tmp_path):
     assert target_of(found).op == "mine.Fancy"
 
 
-def test_nodes_that_are_no_layer(tmp_path):
-    """Constants, BatchNorm behind a convolution, Dropout and reshapes to the same shape vanish."""
+def test_nodes_that_vanish_are_folded_or_constant(tmp_path):
     nodes = [
         node("Transpose", "w0", "w", perm=[0, 2, 1, 3]),
         node("Conv", "x w", "a"),
@@ -247,7 +237,6 @@ def test_nodes_that_are_no_layer(tmp_path):
 
 
 def test_batch_norm_that_another_reads_past_is_a_layer(tmp_path):
-    """Where the convolution's own output is wanted, nothing goes into it."""
     nodes = [
         node("Conv", "x w", "a"),
         node("BatchNormalization", "a s s s s", "b", "target"),
@@ -277,8 +266,7 @@ def exported_reshape():
     return model(nodes, {"x": ("batch", 16, 8, 8)}, weights)
 
 
-def test_open_dimensions_are_a_rule_broken_until_they_are_fixed(tmp_path):
-    """A dynamic batch keeps all off the DLA; --shape mends it, and what computes shapes folds."""
+def test_open_dimensions_break_a_rule_until_they_are_fixed(tmp_path):
     found = inspected(exported_reshape(), tmp_path)
     assert found.verdict == "gpu"
     assert "general.dynamic-shape" in rules_broken(target_of(found))
@@ -288,21 +276,18 @@ def test_open_dimensions_are_a_rule_broken_until_they_are_fixed(tmp_path):
     assert found.verdict == "dla"
 
 
-def test_an_input_of_which_more_is_open_is_told_so(tmp_path):
-    """Where rows and columns are open, too, nobody can guess them."""
+def test_an_input_with_more_open_dimensions_is_noted(tmp_path):
     found = inspected(one("Relu", ("n", 3, "h", "w")), tmp_path)
     assert "input x is open: [n, 3, h, w]; fix it: --shape x:…" in found.notes
 
 
-def test_a_shape_goes_to_all_that_share_its_name(tmp_path):
-    """A named dimension that is fixed for one input is fixed for the others."""
+def test_a_shape_fixes_dimensions_of_the_same_name(tmp_path):
     nodes = [node("Add", "a b", "y", "target")]
     made = model(nodes, {"a": ("n", 8, 4, 4), "b": ("n", 8, 4, 4)})
     assert inspected(made, tmp_path, shapes={"a": (2, 8, 4, 4)}).verdict == "dla"
 
 
 def test_types_of_a_strongly_typed_tensorrt(tmp_path):
-    """TensorRT 11 leaves FP32 as it is: nothing for the DLA, unless it is taken as converted."""
     found = inspected(one("Relu"), tmp_path, line="11.4")
     assert found.verdict == "gpu"
     assert {kind.precision: kind.verdict for kind in found.types} == {
@@ -334,7 +319,6 @@ def quantised(kind=1):
 
 
 def test_quantised_models(tmp_path):
-    """Q/DQ is for TensorRT 11; before, a calibration cache is."""
     found = inspected(quantised(), tmp_path, line="11.4")
     assert (found.precision, found.verdict) == ("int8", "dla")
     assert [one.placement for one in found.nodes][2:5] == ["constant", "constant", "dla"]
@@ -346,8 +330,7 @@ def test_quantised_models(tmp_path):
     assert inspected(one("Relu"), tmp_path, line="10.3").types[1].verdict == "calibration"
 
 
-def test_what_int8_asks_of_scales_is_told(tmp_path):
-    """Pooling has one scale before and behind; a sigmoid is computed in FP16 all the same."""
+def test_requirements_of_int8_on_scales_are_noted(tmp_path):
     nodes = [
         node("MaxPool", "x", "a", kernel_shape=[2, 2]),
         node("Sigmoid", "a", "y"),
@@ -359,7 +342,6 @@ def test_what_int8_asks_of_scales_is_told(tmp_path):
 
 
 def test_channels_that_leave_the_hardware_idle(tmp_path):
-    """Channels are packed by 32 bytes; an image's own are not counted, nor are depthwise ones."""
     nodes = [
         node("Conv", "x w0", "a", "stem"),
         node("Conv", "a w1", "b", "depthwise", group=24),
@@ -368,8 +350,8 @@ def test_channels_that_leave_the_hardware_idle(tmp_path):
     weights = {"w0": (24, 3, 3, 3), "w1": (24, 1, 3, 3), "w2": (33, 24, 1, 1)}
     made = model(nodes, {"x": (1, 3, 32, 32)}, weights)
     found = inspected(made, tmp_path)
-    told = [(hint.name, hint.channels, hint.count, hint.multiple) for hint in found.alignment]
-    assert told == [
+    hints = [(hint.name, hint.channels, hint.count, hint.multiple) for hint in found.alignment]
+    assert hints == [
         ("point", "output", 33, 16),
         ("stem", "output", 24, 16),
         ("point", "input", 24, 16),
@@ -381,7 +363,6 @@ def test_channels_that_leave_the_hardware_idle(tmp_path):
 
 
 def test_softmax_of_old_opsets_takes_all_from_its_axis_on(tmp_path):
-    """Up to opset 12 the axis begins what is normalized together."""
     old = one("Softmax", (1, 4, 50, 50), opset=12, axis=1)
     assert rules_broken(target_of(inspected(old, tmp_path))) == {"softmax.length"}
     new = one("Softmax", (1, 4, 50, 50), opset=13, axis=1)
@@ -389,13 +370,11 @@ def test_softmax_of_old_opsets_takes_all_from_its_axis_on(tmp_path):
 
 
 def test_a_detector_of_8400_boxes_is_too_wide_for_one_dimension(tmp_path):
-    """The boxes of a 640 × 640 detector do not fit a dimension."""
     found = target_of(inspected(one("Softmax", (1, 16, 4, 8400), axis=1), tmp_path))
     assert "general.dimension" in rules_broken(found)
 
 
 def test_hard_swish_as_its_hint_writes_it_is_ready(tmp_path):
-    """What a hint says helps: x × Clip(x + 3, 0, 6) × 1/6 runs wholly on the DLA."""
     assert not inspected(one("HardSwish"), tmp_path).is_ready
     nodes = [
         node("Add", "x three", "a"),
@@ -409,7 +388,6 @@ def test_hard_swish_as_its_hint_writes_it_is_ready(tmp_path):
 
 
 def test_same_padding_is_computed(tmp_path):
-    """Padding that a convolution takes by its name is measured as a number."""
     made = one(
         "Conv", (1, 4, 80, 80), {"w": (4, 4, 65, 1)}, auto_pad="SAME_UPPER", dilations=[1, 1]
     )
@@ -418,8 +396,7 @@ def test_same_padding_is_computed(tmp_path):
     assert target_of(inspected(made, tmp_path)).placement == "dla"
 
 
-def test_functions_of_the_model_are_written_out(tmp_path):
-    """A model's own function is what it is made of, not an operator that nobody knows."""
+def test_functions_of_the_model_are_inlined(tmp_path):
     made = model([node("Swish2", "x", "y", "call", domain="mine")], X, domains=["mine"])
     body = [node("Sigmoid", "v", "s"), node("Mul", "v s", "r")]
     opsets = [helper.make_opsetid("", 17)]
@@ -429,8 +406,7 @@ def test_functions_of_the_model_are_written_out(tmp_path):
     assert found.verdict == "dla"
 
 
-def test_what_is_only_not_known_has_no_advice(tmp_path):
-    """Behind an operator that nobody knows shapes are open; no change of the model is due there."""
+def test_an_open_rule_has_no_hint(tmp_path):
     nodes = [node("Mine", "x", "a", "mine", domain="acme"), node("Relu", "a", "y", "target")]
     found = target_of(inspected(model(nodes, X, domains=["acme"]), tmp_path))
     assert found.placement == "unknown"
@@ -441,14 +417,12 @@ def test_what_is_only_not_known_has_no_advice(tmp_path):
 
 
 def test_no_flag_makes_bfloat16_half(tmp_path):
-    """A model in BF16 has to be exported anew; the FP16 flag is for FP32."""
     made = model([node("Relu", "x", "y", "target")], X, kind=onnx.TensorProto.BFLOAT16)
     fp16 = inspected(made, tmp_path).types[0]
     assert (fp16.precision, fp16.verdict) == ("fp16", "convert")
 
 
 def test_branches_and_loops_are_off_the_dla(tmp_path):
-    """A node with a graph of its own is the GPU's."""
     branch = helper.make_graph(
         [node("Relu", "x", "r")], "branch", [], [helper.make_empty_tensor_value_info("r")]
     )
@@ -467,7 +441,6 @@ def test_branches_and_loops_are_off_the_dla(tmp_path):
     st.lists(st.tuples(st.sampled_from(["dla", "dla", "gpu", "folded"]), st.data()), max_size=14)
 )
 def test_loadables_are_whole_and_as_large_as_can_be(drawn):
-    """Parts can run one after the other, and no two neighbours could be one part."""
     nodes, judged, needs = [], [], []
     for at, (placement, data) in enumerate(drawn):
         given = data.draw(st.lists(st.integers(0, at - 1), max_size=2)) if at else []

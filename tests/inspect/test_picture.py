@@ -175,7 +175,6 @@ def boxes_of(root):
 
 
 def test_names_cannot_break_the_file():
-    """Marks of XML are escaped, and what XML cannot hold is shown as such."""
     root = drawn(*inspected())
     marked = "dla" + NASTY.replace("\x00", "\ufffd").replace("\x1b", "\ufffd").replace(
         "\ud800", "\ufffd"
@@ -189,7 +188,6 @@ def test_names_cannot_break_the_file():
 
 
 def test_the_headline_fits_into_a_narrow_picture():
-    """One column of boxes is narrower than what is said above it, and that is not cut off."""
     words = "on the DLA and the GPU; 1 loadable, 1 GPU island; fp16, rules of TensorRT 8.6"
     for name in ("m.onnx", "a-model-with-a-name-as-long-as-an-experiment-has-" * 2):
         root = drawn(*inspected(model=name))
@@ -198,8 +196,7 @@ def test_the_headline_fits_into_a_narrow_picture():
         assert float(root.get("width")) >= 24 + max(6.6 * len(words), 8.8 * len(name))
 
 
-def test_a_colour_says_the_placement_and_a_title_the_rule():
-    """Inputs and outputs are of neither; a broken rule is told with what mends it."""
+def test_a_colour_shows_the_placement_and_a_title_the_rule():
     boxes = boxes_of(drawn(*inspected()))
     colours = [colour for colour, _ in boxes]
     assert colours == ["edge", "dla0", "gpu", "folded", "constant", "unknown", "edge"]
@@ -212,7 +209,6 @@ def test_a_colour_says_the_placement_and_a_title_the_rule():
 
 
 def test_every_colour_has_a_style_by_day_and_by_night():
-    """A class that no rule paints would be black."""
     root = drawn(*inspected())
     style = root.findtext(f"{SVG}style")
     day, night = style.split("prefers-color-scheme: dark")
@@ -222,7 +218,6 @@ def test_every_colour_has_a_style_by_day_and_by_night():
 
 
 def test_the_legend_counts_what_there_is():
-    """Words for each colour, and only for those that are in the picture."""
     words = {text.text for text in drawn(*inspected()).iter(f"{SVG}text")}
     assert {"DLA 0 · 1 node", "GPU · 1 node", "constant · 1 node", "unknown · 1 node"} <= words
     graph, found = inspected()
@@ -234,8 +229,7 @@ def test_the_legend_counts_what_there_is():
     assert "unknown ·" not in words
 
 
-def test_a_tensor_tells_its_shape_where_it_is_known():
-    """Open lengths have their names; what is not known is said to be so."""
+def test_a_tensor_shows_its_shape_if_known():
     lines = [path.findtext(f"{SVG}title") for path in drawn(*inspected()).iter(f"{SVG}path")]
     assert lines[0] == "t0\nfloat16, batch×3×?"
     assert lines[1] == "t1\nunknown type, unknown shape"
@@ -243,7 +237,6 @@ def test_a_tensor_tells_its_shape_where_it_is_known():
 
 @pytest.mark.parametrize("name", ["resnet50", "yololike", "vit-tiny"])
 def test_a_whole_model_is_drawn(graphs, name):
-    """A box for each node, a line for each tensor that is read, costs in the titles."""
     graph = graphs[name]
     judged = tuple(
         JudgedNode(index=one.index, name=one.name, op=one.op, placement="dla", loadable=one.index)

@@ -1,4 +1,4 @@
-"""A model is read without its weights; one that is damaged is told in one line."""
+"""A model is read without its weights; an error in a damaged one is one line."""
 
 import contextlib
 import os
@@ -29,7 +29,6 @@ def saved(made, directory, **how):
 
 
 def test_types_shapes_and_small_constants_are_read(tmp_path):
-    """Names, types, shapes, attributes, and the values of what is small."""
     nodes = [node("Conv", "x w", "a", "conv", pads=[1, 1, 1, 1]), node("Reshape", "a s", "y")]
     made = model(nodes, {"x": (1, 3, 8, 8)}, {"w": (4, 3, 3, 3), "s": axes(1, 4, 64)})
     graph = read_graph(saved(made, tmp_path))
@@ -48,8 +47,7 @@ def test_types_shapes_and_small_constants_are_read(tmp_path):
     assert graph.input(conv, 2) is None
 
 
-def test_weights_are_stepped_over():
-    """What is left of a file is as small as its nodes; shapes and small constants stay."""
+def test_weights_are_skipped():
     big = slim(GOOD)
     assert len(big) < KEPT_BYTES < len(GOOD)
     (weight,) = onnx.load_model_from_string(big).graph.initializer
@@ -58,8 +56,7 @@ def test_weights_are_stepped_over():
     assert onnx.load_model_from_string(slim(small)) == onnx.load_model_from_string(small)
 
 
-def test_contents_of_any_kind_and_place_are_stepped_over():
-    """Numbers that are no raw bytes, and those in attributes of nodes, are weights too."""
+def test_contents_of_any_kind_and_place_are_skipped():
     made = one("Relu")
     weight = onnx.helper.make_tensor("f", FLOAT, [8192], [1.5] * 8192)
     made.graph.node.append(onnx.helper.make_node("Constant", [], ["c"], value=weight))
@@ -68,8 +65,7 @@ def test_contents_of_any_kind_and_place_are_stepped_over():
     assert len(slim(made.SerializeToString())) < 1024
 
 
-def test_weights_beside_the_model_are_not_read(tmp_path):
-    """They have to be there, and nobody looks into them."""
+def test_weights_in_other_files_are_not_read(tmp_path):
     made = one("Conv", (1, 64, 8, 8), {"w": WEIGHT})
     how = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
     path = saved(made, tmp_path, **how)
@@ -83,8 +79,7 @@ def test_weights_beside_the_model_are_not_read(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"no model\n", bytes(100), GOOD[:-500], b"\x08\x07"])
-def test_what_is_no_model_is_told(content, tmp_path):
-    """Empty, text, noughts, cut off: one line, never a traceback."""
+def test_an_invalid_file_is_one_line(content, tmp_path):
     path = tmp_path / "bad.onnx"
     path.write_bytes(content)
     with pytest.raises(Mendable, match=r"bad\.onnx"):
@@ -94,15 +89,13 @@ def test_what_is_no_model_is_told(content, tmp_path):
 @settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_no_bytes_are_fatal(data):
-    """Whatever a file holds, it is slimmed or refused."""
     with contextlib.suppress(UnreadableError):
         slim(data)
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, len(GOOD) - 1) | st.integers(0, 200), st.integers(0, 255))
-def test_one_byte_that_changed_is_no_traceback(tmp_path_factory, at, value):
-    """A damaged model is read as what it has become, or refused in one line."""
+def test_one_changed_byte_makes_no_traceback(tmp_path_factory, at, value):
     path = tmp_path_factory.mktemp("byte") / "made.onnx"
     path.write_bytes(GOOD[:at] + bytes([value]) + GOOD[at + 1 :])
     try:
@@ -111,8 +104,7 @@ def test_one_byte_that_changed_is_no_traceback(tmp_path_factory, at, value):
         assert "\n" not in str(error)
 
 
-def test_shapes_that_do_not_fit_are_told(tmp_path):
-    """Another name, another number of dimensions, or one that is fixed already."""
+def test_shapes_that_do_not_fit_are_reported(tmp_path):
     path = saved(one("Relu", ("n", 8, 4, 4)), tmp_path)
     for shapes, said in (
         ({"image": (1,)}, "no input is named 'image'"),
@@ -126,7 +118,6 @@ def test_shapes_that_do_not_fit_are_told(tmp_path):
 
 
 def test_an_open_dimension_written_as_a_number_is_open(tmp_path):
-    """Some exporters write -1 or 0 where nothing is fixed."""
     made = one("Relu", (1, 8, 4, 4))
     for dimension in made.graph.input[0].type.tensor_type.shape.dim[:1]:
         dimension.dim_value = -1
@@ -135,8 +126,7 @@ def test_an_open_dimension_written_as_a_number_is_open(tmp_path):
     assert read_graph(saved(made, tmp_path), {"x": (3, 8, 4, 4)}).tensor("y").shape == (3, 8, 4, 4)
 
 
-def test_what_cannot_be_inferred_is_a_note(tmp_path):
-    """Where shapes contradict each other, what follows is not known, and that is told."""
+def test_a_shape_that_cannot_be_inferred_is_noted(tmp_path):
     nodes = [node("Conv", "x w", "a"), node("Relu", "a", "y")]
     made = model(nodes, {"x": (1, 3, 8, 8)}, {"w": (4, 5, 3, 3, 3)})
     graph = read_graph(saved(made, tmp_path))
@@ -146,7 +136,6 @@ def test_what_cannot_be_inferred_is_a_note(tmp_path):
 
 
 def test_constants_are_folded_through_what_exporters_write(tmp_path):
-    """Chains of small constants are computed; what is random never is."""
     nodes = [
         node("Constant", "", "two", value=numpy_helper.from_array(numpy.array(2.0, "f4"))),
         node("Constant", "", "ints", value_ints=[4, 6]),
@@ -163,7 +152,6 @@ def test_constants_are_folded_through_what_exporters_write(tmp_path):
 
 
 def test_nothing_large_is_computed(tmp_path):
-    """A few bytes that would make gigabytes are constant, and their values are not asked for."""
     huge = axes(1 << 20, 1 << 20)
     nodes = [
         node("ConstantOfShape", "huge", "a"),
@@ -182,17 +170,16 @@ def test_nothing_large_is_computed(tmp_path):
 
 
 def test_no_runtime_is_imported(tmp_path):
-    """Inspecting takes onnx alone, in any process: no ONNX Runtime, no TensorRT."""
     for name in ("onnxruntime", "tensorrt", "torch"):
         text = f"open({str(tmp_path / 'imported')!r}, 'a').write({name!r})\nraise ImportError"
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     path = saved(one("Relu"), tmp_path)
     command = [sys.executable, "-m", "tegrascope", "inspect", str(path), "--state-dir", "."]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    told = subprocess.run(
+    done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
-    assert (told.returncode, told.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "")
     assert not (tmp_path / "imported").exists()
 
 
@@ -206,7 +193,6 @@ def test_a_missing_package_is_reported(tmp_path, monkeypatch):
 
 
 def test_a_child_reads_as_this_process_does(tmp_path):
-    """The command reads in a process of its own, to the same end, errors included."""
     path = saved(one("Relu", ("n", 8, 4, 4)), tmp_path)
     assert read_graph_apart(path) == read_graph(path)
     assert read_graph_apart(path, {"x": (1, 8, 4, 4)}).tensor("y").shape == (1, 8, 4, 4)
@@ -232,8 +218,7 @@ def test_a_model_that_kills_its_reader_is_reported(script, said, tmp_path):
         read_graph_apart(tmp_path / "made.onnx", seconds=seconds, python=str(program))
 
 
-def test_functions_that_call_themselves_are_one_line(tmp_path):
-    """What the library can't write out is told in its words, not by how its process ended."""
+def test_recursive_functions_are_one_line(tmp_path):
     opsets = [onnx.helper.make_opsetid("own", 1)]
     body = [node("Again", "a", "b", domain="own")]
     made = model([node("Again", "x", "y", domain="own")], {"x": (1, 4)}, domains=["own"])
@@ -243,7 +228,6 @@ def test_functions_that_call_themselves_are_one_line(tmp_path):
 
 
 def test_nodes_out_of_order_are_put_in_order(tmp_path):
-    """TensorRT sorts, and so does this: shapes are known all the same, and a note says it."""
     nodes = [node("Conv", "x w", "a", "conv"), node("Relu", "a", "b", "relu")]
     made = model(nodes, {"x": (1, 4, 8, 8)}, {"w": (4, 4, 1, 1)})
     made.graph.output[0].name = "b"
@@ -254,8 +238,7 @@ def test_nodes_out_of_order_are_put_in_order(tmp_path):
     assert any("not in an order" in note for note in graph.notes)
 
 
-def test_what_a_subgraph_takes_from_around_it_comes_before_it(tmp_path):
-    """A branch reads a tensor of the main graph without naming it as an input of its node."""
+def test_a_tensor_that_a_subgraph_reads_comes_before_it(tmp_path):
     out = onnx.helper.make_tensor_value_info("o", FLOAT, None)
     branch = onnx.helper.make_graph([node("Neg", "a", "o")], "branch", [], [out])
     twice = {"then_branch": branch, "else_branch": branch}
@@ -278,14 +261,12 @@ def test_what_a_subgraph_takes_from_around_it_comes_before_it(tmp_path):
     ],
     ids=["never made", "made twice", "an input made", "a circle"],
 )
-def test_what_is_no_graph_is_refused(nodes, words, tmp_path):
-    """A verdict of nodes that can't run would be one of nothing: the tensor at fault is named."""
+def test_an_invalid_graph_is_refused(nodes, words, tmp_path):
     with pytest.raises(Mendable, match=words):
         read_graph(saved(model(nodes, {"x": (1, 4, 8, 8)}), tmp_path))
 
 
-def test_operators_of_no_opset_are_refused_and_newer_ones_told(tmp_path):
-    """What an operator means depends on the opset: without one nothing can be judged."""
+def test_a_missing_opset_is_refused_and_a_newer_one_noted(tmp_path):
     made = one("Relu", (1, 4, 8, 8))
     made.opset_import[0].version = 999
     (note,) = read_graph(saved(made, tmp_path)).notes

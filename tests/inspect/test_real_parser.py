@@ -1,4 +1,4 @@
-"""The models that judgements are shown on are models: TensorRT's own parser takes them.
+"""TensorRT's own parser accepts the models that the rules are tested on.
 
 ``pip install tensorrt-rtx-cu13`` brings a parser and a builder that need no GPU.
 """
@@ -31,7 +31,7 @@ def holds(weight):
 
 
 def whole(made):
-    """Return a model with what the parser asks for: types of outputs, and weights of noughts."""
+    """Return a model with what the parser requires: types of outputs, and weights of zeros."""
     found = onnx.shape_inference.infer_shapes(made)
     for weight in found.graph.initializer:
         kind = onnx.helper.tensor_dtype_to_np_dtype(weight.data_type)
@@ -43,7 +43,7 @@ def whole(made):
 
 @pytest.fixture(scope="module")
 def parse():
-    """Parse a model; returns what the parser complains of, or nothing."""
+    """Parse a model; returns the complaint of the parser, or nothing."""
     logger, _ = logger_of(trt)
     builder = trt.Builder(logger)
 
@@ -58,7 +58,6 @@ def parse():
 
 
 def test_each_model_of_a_rule_is_read(parse):
-    """Those that break a rule and those that keep it, but for two with a written reason."""
     complaints = {
         (rule, side): parse(getattr(case, side))
         for rule, case in CASES.items()
@@ -72,7 +71,6 @@ def test_each_model_of_a_rule_is_read(parse):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_each_family_is_read_and_its_nodes_are_found_again(families, graphs, name):
-    """Every node that is not folded or constant has layers of its own, marked with its name."""
     graph = graphs[name]
     shape = (1, 3, FAMILIES[name], FAMILIES[name])
     answers = look(families[name], None, {"image": shape}, "tensorrt_rtx")
@@ -90,8 +88,7 @@ def test_each_family_is_read_and_its_nodes_are_found_again(families, graphs, nam
     assert check.agreed == places.count("dla")
 
 
-def test_without_a_dla_its_answers_are_not_taken(families, graphs):
-    """It says no to every layer there, and that would be taken for a finding."""
+def test_answers_without_a_dla_are_ignored(families, graphs):
     graph = graphs["mobilenetv2"]
     inspection = inspect_graph(graph, rules_of("10.3"), model="", reason="")
     shapes = {"image": (1, 3, 224, 224)}

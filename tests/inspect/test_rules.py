@@ -1,4 +1,4 @@
-"""The rules: each judges right, within its limits and beyond, and the pages state them all."""
+"""The rules: each judges right within and beyond its limits, and the pages list them all."""
 
 import re
 from pathlib import Path
@@ -24,14 +24,12 @@ def oldest(rule: str) -> str:
 
 
 def test_each_rule_has_a_case_and_no_case_is_left_over():
-    """A rule that nothing breaks, or that nothing keeps, could say anything."""
     assert len(RULES) == len(all_rules())
     assert set(CASES) == set(RULES)
 
 
 @pytest.mark.parametrize("rule", sorted(CASES))
-def test_broken(rule, tmp_path):
-    """The node is refused, by that rule, and its outcome is the rule's."""
+def test_the_breaking_model_is_refused_by_its_rule(rule, tmp_path):
     case: Case = CASES[rule]
     line = case.line or oldest(rule)
     found = target_of(inspected(case.breaks, tmp_path, line=line, precision=case.precision))
@@ -44,8 +42,7 @@ def test_broken(rule, tmp_path):
 
 
 @pytest.mark.parametrize("rule", sorted(CASES))
-def test_kept(rule, tmp_path):
-    """Its like, one thing changed, breaks no rule at all and runs on the DLA."""
+def test_the_keeping_model_runs_on_the_dla(rule, tmp_path):
     case: Case = CASES[rule]
     line = case.keeps_line or case.line or oldest(rule)
     precision = case.keeps_precision or case.precision
@@ -55,8 +52,7 @@ def test_kept(rule, tmp_path):
 
 
 @pytest.mark.parametrize("line", [one.name for one in lines()])
-def test_the_data_fits_together(line):
-    """Each page has a title, each rule one condition, and each name of a layer is used."""
+def test_the_data_is_consistent(line):
     rules = rules_of(line)
     kinds = {one.layer for one in operators().values()} | {"scale", "*"}
     for rule in rules.rules:
@@ -70,7 +66,6 @@ def test_the_data_fits_together(line):
 
 
 def test_releases_find_their_line():
-    """Any release with a DLA finds its rules; one without is told so."""
     assert line_of("8.5.2.2-1+cuda11.4").name == "8.5"
     assert [line_of(one).name for one in ("8.6.2", "10.0.1", "10.7.0.23", "11.4.1.2")] == [
         "8.6",
@@ -123,7 +118,6 @@ LISTED = [
     ("made", "line", "precision"), [pytest.param(*rest, id=name) for name, *rest in LISTED]
 )
 def test_each_listed_operation_runs(made, line, precision, tmp_path):
-    """What the pages name is on the DLA."""
     found = target_of(inspected(made, tmp_path, line=line, precision=precision))
     assert (found.placement, rules_broken(found)) == ("dla", set())
 
@@ -144,7 +138,6 @@ SMALLEST = {
 
 @pytest.mark.parametrize("name", SMALLEST)
 def test_the_smallest_runs(name, tmp_path):
-    """Ones are within every range."""
     found = target_of(inspected(SMALLEST[name], tmp_path, line="8.5"))
     assert (found.placement, rules_broken(found)) == ("dla", set())
 
@@ -185,7 +178,7 @@ REFUSED = {
         "fp16",
         "deconvolution.kernel",
     ),
-    "slice beside": (
+    "reshape next to a slice": (
         model(
             [
                 node("Split", "x", "a b", axis=1),
@@ -213,8 +206,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_outside_is_refused(name, tmp_path):
-    """By the rule that says so."""
+def test_a_model_outside_the_limits_is_refused(name, tmp_path):
     made, line, precision, rule = REFUSED[name]
     found = target_of(inspected(made, tmp_path, line=line, precision=precision))
     assert rule in rules_broken(found)
@@ -245,8 +237,7 @@ OPEN = {
 
 
 @pytest.mark.parametrize("name", OPEN)
-def test_what_is_not_told_is_unknown(name, tmp_path):
-    """Neither on the DLA nor off it, by the rule that says why."""
+def test_a_contradiction_between_pages_is_unknown(name, tmp_path):
     made, line, precision, rule = OPEN[name]
     found = target_of(inspected(made, tmp_path, line=line, precision=precision))
     assert (found.placement, rules_broken(found)) == ("unknown", {rule})
@@ -254,7 +245,6 @@ def test_what_is_not_told_is_unknown(name, tmp_path):
 
 @pytest.mark.parametrize(("width", "is_ready"), [(60, True), (64, True), (65, False), (80, False)])
 def test_the_buffer_ends_at_sixteen_banks(width, is_ready, tmp_path):
-    """The last width that fits, and the first that does not."""
     made = conv(x=(1, 512, 16, width), weight=(8, 512, 7, 7))
     banks = buffer_banks(512, (7, 7), 1, width, 2)
     assert (banks <= 16) == is_ready
@@ -292,18 +282,16 @@ def row(rule: Rule) -> str:
 
 
 def test_pages_have_the_rules_of_the_data():
-    """Each rule stands on one page, in the words of the data."""
-    told = [
+    found_lines = [
         line
         for page in DOCS.glob("*.md")
         for line in page.read_text(encoding="utf-8").splitlines()
         if re.match(r"\| `[\w-]+\.[\w-]+` \|", line)
     ]
-    assert sorted(told) == sorted(row(rule) for rule in all_rules())
+    assert sorted(found_lines) == sorted(row(rule) for rule in all_rules())
 
 
 def test_the_index_has_every_page():
-    """Each family is led to."""
     index = (DOCS / "README.md").read_text(encoding="utf-8")
     assert set(re.findall(r"\]\((\w+\.md)\)", index)) == {
         page.name for page in DOCS.glob("*.md") if page.name != "README.md"
@@ -311,15 +299,13 @@ def test_the_index_has_every_page():
 
 
 def test_every_family_has_an_example():
-    """A page without a before and an after would help nobody."""
     for page in DOCS.glob("*.md"):
         if page.name != "README.md":
             assert PAIR.search(page.read_text(encoding="utf-8")), page.name
 
 
 @pytest.mark.parametrize(("rule", "before", "after"), EXAMPLES)
-def test_examples(rule, before, after, tmp_path):
-    """What is under "before" breaks the rule it names, what is under "after" is ready."""
+def test_examples_are_judged_as_the_page_says(rule, before, after, tmp_path):
     line = next(
         one.name
         for one in reversed(lines()[:-1])

@@ -1,4 +1,4 @@
-"""Inputs of an ONNX file are read without the package, and no bytes are fatal."""
+"""Inputs of an ONNX file are read without the onnx package."""
 
 import contextlib
 
@@ -45,7 +45,6 @@ def onnx_bytes(
 
 
 def test_inputs_are_read_without_the_package():
-    """Fixed, named and unnamed dimensions; weights that are listed as inputs are none."""
     data = onnx_bytes({"a": ["batch", 3, 224], "b": [None], "w": [1]}, weights=("w",))
     found = read_model(data)
     assert found.inputs == (
@@ -58,12 +57,10 @@ def test_inputs_are_read_without_the_package():
 
 
 def test_quantised_models_are_known():
-    """A graph that quantises by itself brings its scales along."""
     assert read_model(onnx_bytes({}, operations=("Conv", "QuantizeLinear"))).is_quantised
 
 
 def test_it_agrees_with_the_package():
-    """A model that the package wrote has the inputs that the package reads."""
     onnx = pytest.importorskip("onnx")
     made = onnx.helper.make_model(
         onnx.helper.make_graph(
@@ -79,8 +76,7 @@ def test_it_agrees_with_the_package():
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"{}", b"\xff" * 20, part(7, b"\x08"), part(7, b"")])
-def test_what_is_no_model_is_refused(data):
-    """An empty file, text, a cut file: one word, no crash; an empty graph has no inputs."""
+def test_an_invalid_file_is_refused(data):
     if data == part(7, b""):
         assert read_model(data).inputs == ()
         return
@@ -90,7 +86,6 @@ def test_what_is_no_model_is_refused(data):
 
 @given(st.binary(max_size=200), st.integers(0, 200))
 def test_no_bytes_are_fatal(noise, at):
-    """Whatever the bytes, there is a model or an error that the caller expects."""
     whole = onnx_bytes({"a": [1, "n"]}, weights=("w",))
     for data in (noise, whole[:at], whole[:at] + noise + whole[at:]):
         with contextlib.suppress(UnreadableError):
