@@ -7,7 +7,7 @@ one JSON object. ``read_graph_apart`` runs it, because ONNX's inference of shape
 import json
 import mmap
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,7 @@ def read_graph_apart(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     *,
     seconds: float = _SECONDS,
-    python: str = sys.executable,
+    reader: Sequence[str] | None = None,
 ) -> Graph:
     """Read a model in a child process; see ``read_graph``.
 
@@ -50,13 +50,13 @@ def read_graph_apart(
         path: The file.
         shapes: Input to the length of each dimension.
         seconds: How long the child may take.
-        python: The interpreter of the child.
+        reader: Command of the child, if it is not this module.
 
     Raises:
         Mendable: As ``read_graph``; or the child crashed, or took too long.
     """
     given = json.dumps(dict(shapes or {}))
-    command = [python, *python_child(__spec__.name, str(path), given)[1:]]
+    command = [*(reader or python_child(__spec__.name)), str(path), given]
     answer = ask_child(command, _Answer, "onnx", f"to read {path}", seconds)
     if isinstance(answer, Mendable):
         raise Mendable(answer.what, "export the model again, or give other shapes")

@@ -144,33 +144,18 @@ def _broadcast(shapes: list[Shape | None], out: Shape | None) -> tuple[Value, ..
     """Return the shape of each operand relative to the result: NCHW, NC11, N111 or other."""
     if out is None or any(one is None for one in shapes):
         return None
-    names: list[Value] = []
-    for shape in shapes:
-        given = shape or ()
-        full = (1,) * (len(out) - len(given)) + given
-        image = out[-3:]
-        if full == out:
-            names.append("NCHW")
-        elif full[:-3] != out[:-3]:
-            # No page documents that a batch of one is broadcast.
-            names.append("other")
-        elif full[-3:] == (image[0], 1, 1):
-            names.append("NC11")
-        elif full[-3:] == (1, 1, 1):
-            names.append("N111")
-        else:
-            names.append("other")
-    return tuple(names)
+    # The batch has to be the same: no page documents that a batch of one is broadcast.
+    known = {(*out[:-3], 1, 1, 1): "N111", (*out[:-2], 1, 1): "NC11", out: "NCHW"}
+    full = ((1,) * (len(out) - len(shape or ())) + (shape or ()) for shape in shapes)
+    return tuple(known.get(shape, "other") for shape in full)
 
 
 def _scale(graph: Graph, node: Node, _: Layer) -> Measures:
     """Measure a sum or a product with a constant, or a batch normalization."""
-    data = graph.input(node, 0)
     found: Measures = {"rank": _rank(graph.output(node))}
     if node.op in ("BatchNormalization", "ImageScaler"):
         return found
-    changing = data_inputs(graph, node)
-    data = changing[0] if changing else data
+    data = next(iter(data_inputs(graph, node)), graph.input(node, 0))
     constants = [one for name in node.inputs if name and (one := graph.tensor(name)).is_constant]
     shape = None if data is None else data.shape
     if shape is None or len(shape) >= _IMAGE_RANK:

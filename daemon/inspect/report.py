@@ -227,8 +227,7 @@ def _cost_lines(costs: Costs) -> Iterator[str]:
     ]
     yield ", ".join(part for part in parts if part and not part.startswith(" "))
     if total.uncounted:
-        why = "an open shape or a rare operator"
-        yield f"! costs: {total.uncounted} node(s) are not counted: {why}"
+        yield f"! costs: {total.uncounted} node(s) with open shapes or rare operators are missing"
     shares = (("1 × 1", costs.pointwise_ratio), ("depthwise", costs.depthwise_ratio))
     kinds = [f"{ratio:.1%} in {kind} convolutions" for kind, ratio in shares if ratio]
     if kinds:

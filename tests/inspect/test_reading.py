@@ -215,7 +215,7 @@ def test_a_model_that_kills_its_reader_is_reported(script, said, tmp_path):
     program.chmod(0o755)
     seconds = 0.5 if "sleep" in script else 60
     with pytest.raises(Mendable, match=said):
-        read_graph_apart(tmp_path / "made.onnx", seconds=seconds, python=str(program))
+        read_graph_apart(tmp_path / "made.onnx", seconds=seconds, reader=[str(program)])
 
 
 def test_recursive_functions_are_one_line(tmp_path):
