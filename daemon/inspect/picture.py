@@ -11,9 +11,10 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from ...parsers.errors import Mendable
 from ...parsers.onnx.graph import Graph, Tensor
+from ..terminal.numbers import amount
 from .layout import Edge, Point, Spacing, lay_out
 from .records import Inspection, JudgedNode, NodeCost
-from .report import amount, heading, intensity
+from .report import heading, intensity
 
 # Fill and line by day, fill and line by night. The loadables take the cool colours in turn.
 _COLOURS = {

@@ -197,7 +197,6 @@ class Disagreement(Record):
     Attributes:
         predicted: ``unknown`` if the rules cannot tell.
         layers: Names of the TensorRT layers that show it.
-        rules: Rules that the node breaks or leaves open.
     """
 
     index: NonNegativeInt
@@ -214,13 +213,10 @@ class EvidenceCheck(Record):
 
     Attributes:
         kind: ``builder``: TensorRT's answers before it builds; ``engine``: a built engine.
-        source: The evidence, in words.
         problem: Why nothing could be compared, or None.
-        remedy: Remedy of the problem.
         compared: Nodes that both the prediction and the evidence place.
         agreed: How many of these have the predicted placement.
         answered: Nodes that the rules leave unknown and the evidence places.
-        loadables: Loadables of the engine; None if unknown.
         differences: Nodes whose placement differs, including those left unknown.
     """
 
@@ -244,16 +240,11 @@ class Inspection(Record):
     """The result for one model.
 
     Attributes:
-        model: As given on the command line.
         tensorrt: The release line whose rules were used, for example ``8.6``.
-        tensorrt_reason: Why this line.
         verdict: ``dla``: wholly on the DLA; ``mixed``: on both; ``gpu``: nothing on the DLA;
             ``unknown``: no rule is broken, but some could not be evaluated.
-        is_ready: Whether the model would run wholly on the DLA as it is.
         loadable_limit: How many loadables a core holds at once.
-        nodes: One for each node, in the order of the model.
         alignment: Convolutions with uneven channels, most wasteful first.
-        notes: One line each.
     """
 
     schema_version: Literal[2] = SCHEMA_VERSION

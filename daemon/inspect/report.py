@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Iterator
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO
 
+from ..terminal.numbers import amount
 from .records import (
     AlignmentHint,
     ConvolutionShare,
@@ -31,7 +32,6 @@ _SHOWN_DIFFERENCES = 12
 _WIDTH_OF_A_FILE = 160
 _COSTS = ("work", "moves", "FLOP/B")
 _RULE_COLUMNS = ("nodes", "rule, and what the model has instead", "remedy")
-_UNITS = ("", "k", "M", "G", "T", "P")
 _VERDICTS = {
     "dla": "wholly on the DLA",
     "gpu": "nothing on the DLA",
@@ -80,21 +80,6 @@ def summary(inspection: Inspection) -> str:
     parts += [f"{count} {words}" for words, count in counts.items() if count]
     loadables = f"{len(inspection.loadables)} of {inspection.loadable_limit} loadables"
     return f"{', '.join(parts)}; {loadables}"
-
-
-def amount(count: int | None, unit: str) -> str:
-    """Format an amount with three digits; return nothing for None.
-
-    >>> amount(8_178_368_512, "FLOP"), amount(64, "B"), amount(None, "B")
-    ('8.18 GFLOP', '64 B', '')
-    """
-    if count is None:
-        return ""
-    value, at = float(count), 0
-    while value >= 999.5 and at < len(_UNITS) - 1:
-        value, at = value / 1000, at + 1
-    digits = 0 if at == 0 or value >= 99.95 else 1 if value >= 9.995 else 2
-    return f"{value:.{digits}f} {_UNITS[at]}{unit}"
 
 
 def intensity(flops_per_byte: float | None) -> str:

@@ -100,13 +100,7 @@ class Rule(_Ranged):
 
 
 class Operator(Record):
-    """The TensorRT layer of an ONNX operator.
-
-    Attributes:
-        layer: Kind of layer; None if the DLA never runs it.
-        operation: Which of the layer's operations.
-        hint: A known remedy where the DLA refuses it.
-    """
+    """The TensorRT layer of an ONNX operator, None if the DLA never runs it, and a known remedy."""
 
     layer: str | None = None
     operation: str | None = None

@@ -124,7 +124,7 @@ class Graph(Record):
         opsets: Domain to version; ONNX's own domain is empty.
         inputs: Names of input tensors, without weights.
         nodes: In an order in which each follows those it reads from.
-        notes: Remarks on the reading, one line each.
+        notes: Remarks on the reading; each is one line.
     """
 
     name: str = ""

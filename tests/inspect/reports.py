@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tegrascope.daemon.inspect.judge import inspect_graph
 from tegrascope.daemon.inspect.records import Inspection, NodeCost, PartCost
-from tegrascope.daemon.inspect.report import amount, heading, summary
+from tegrascope.daemon.inspect.report import heading, summary
 from tegrascope.daemon.inspect.rules import rules_of
+from tegrascope.daemon.terminal.numbers import amount
 from tegrascope.parsers.onnx.graph import Graph
 
 GOLDENS = Path(__file__).parent / "goldens"
