@@ -95,7 +95,7 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
             signals.ignore()
             run.close()
             setup.stop()
-    environment = setup.environment
+    environment = setup.session.environment
     return (
         BenchResult(
             tegrascope=__version__,

@@ -46,9 +46,7 @@ class Bench:
         self._setup = setup
         self._watcher = watcher
         self._display = display
-        self._workers = Workers(
-            setup.surroundings, display.heard, cwd=worker_cwd, make_lane=make_lane
-        )
+        self._workers = Workers(setup.session, display.heard, cwd=worker_cwd, make_lane=make_lane)
 
     @property
     def was_cancelled(self) -> bool:
@@ -209,8 +207,8 @@ class ContentionBench:
             [one.report for one in done],
             lambda window: [one.trace.completed(window)[1] for one in done],
             self._setup.cut,
-            self._setup.rule,
-            self._setup.environment,
+            self._setup.session.energy.rule,
+            self._setup.session.environment,
         )
         self._display.end(outcome_of_joint(joint))
         return [joint]

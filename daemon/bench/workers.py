@@ -11,7 +11,8 @@ from ..measure.run_report import RunReport
 from ..measure.run_trace import RunTrace
 from ..results.records import Status
 from ..session.executor import Lane, Verdict
-from ..session.pairing import Flight, Job, Surroundings, make_order
+from ..session.in_flight import InFlightRun, Job, make_order
+from ..session.session import Session
 from ..settings.config import Workload
 from ..settings.identity import new_run_id
 
@@ -36,7 +37,7 @@ class Workers:
 
     def __init__(
         self,
-        around: Surroundings,
+        session: Session,
         heard: Callable[[RunEvent], None],
         *,
         cwd: Path | None = None,
@@ -45,12 +46,12 @@ class Workers:
         """Prepare; no worker runs yet.
 
         Args:
-            around: What every run is paired with.
+            session: The session that runs are paired in.
             heard: Called with each event of a run.
             cwd: Where workers run.
             make_lane: Name to what starts and reads a worker.
         """
-        self._around = around
+        self._session = session
         self._heard = heard
         self._cwd = cwd
         self._make_lane = make_lane
@@ -106,25 +107,25 @@ class Workers:
             outputs: Where it writes its outputs; such a run does not wait for its last sample.
             program: Of the worker, if it has to be started and is not the usual one.
         """
-        around = self._around
+        session = self._session
         job = Job(new_run_id(), workload, None)
-        flight = Flight(around, job, name)
-        order = make_order(job, around.model_directory, around.engine_directory)
+        in_flight = InFlightRun(session, job, name)
+        order = make_order(job, session)
         if outputs is not None:
             order = order.model_copy(update={"outputs_file": str(outputs)})
 
         def take(event: RunEvent) -> None:
-            flight.take(event)
+            in_flight.take(event)
             self._heard(event)
 
         lane = self._lane(name, program)
         verdict = _INTERRUPTED if lane is None else lane.run(order, deadline_seconds, take)
-        flight.land()
+        in_flight.end()
         if verdict.outcome == "cancelled":
             verdict = _INTERRUPTED
         elif outputs is None:
-            flight.await_telemetry()
-        return Finished(flight.report(verdict), flight.trace, _status(verdict))
+            session.await_telemetry(in_flight.trace)
+        return Finished(in_flight.pair(verdict), in_flight.trace, _status(verdict))
 
     def run_together(
         self, runs: Sequence[tuple[Workload, str]], deadline_seconds: float
@@ -153,7 +154,7 @@ class Workers:
             if self._cancelled:
                 return None
             if name not in self._lanes:
-                usual = {"cwd": self._cwd, "clock": self._around.clock}
+                usual = {"cwd": self._cwd, "clock": self._session.clock}
                 given = usual if program is None else {**usual, "argv": program}
                 self._lanes[name] = self._make_lane(name, **given)
             return self._lanes[name]

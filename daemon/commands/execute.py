@@ -18,8 +18,10 @@ from ...collectors.simulator.load import LANES
 from ...parsers.errors import Mendable
 from ..measure.run_report import Energy, Outcome, RunReport, Telemetry
 from ..measure.run_trace import RunTrace
+from ..measure.timeline import Timeline
 from ..session.executor import Verdict
-from ..session.own_feed import OwnTelemetry
+from ..session.session import Session
+from ..session.sources import configured_board, environment_of
 from ..settings.config import Config
 from ..settings.file import load_config
 from ..settings.identity import boot_id, new_run_id
@@ -109,6 +111,9 @@ def _latency(report: RunReport) -> Iterator[tuple[str, str]]:
         )
 
 
+# Nothing of a window may be dropped before the program ends.
+_SPAN_SECONDS = 365 * 86_400.0
+_FIRST_SAMPLE_SECONDS = 3.0
 _WINDOWS = "/api/v1/windows"
 # The longest that a daemon keeps a window open.
 _LONGEST_SECONDS = 3600
@@ -223,8 +228,7 @@ def _measure_here(
     config = _config(arguments)
     known = next((one for one in config.workloads if one.name == arguments.workload), None)
     device = arguments.device or (known.device if known is not None else "external")
-    telemetry = OwnTelemetry(config, clock)
-    telemetry.start()
+    session = _open_session(config, clock)
     try:
         trace = RunTrace(
             run_id=new_run_id(),
@@ -241,24 +245,45 @@ def _measure_here(
             return 128 + (relay.number or 0)
         asleep_ns = clock.boottime_ns() - clock.monotonic_ns()
         if device in LANES:
-            telemetry.load.set(device, 1.0)
+            session.load.set(device, 1.0)
         try:
             ended = relay.run(argv, clock)
         finally:
             if device in LANES:
-                telemetry.load.set(device, 0.0)
+                session.load.set(device, 0.0)
         trace.begins["steady"], trace.ends["steady"] = ended.begin_ns, ended.end_ns
         trace.suspended_ns = clock.boottime_ns() - clock.monotonic_ns() - asleep_ns
         trace.ended_ns = ended.end_ns
         if ended.by_signal is None:
             _rest(trace, "baseline_after", arguments.baseline, relay, clock)
-        report = telemetry.pair(trace, Verdict(*_outcome(ended)))
+        session.await_telemetry(trace)
+        report = session.pair(trace, Verdict(*_outcome(ended)))
     finally:
-        telemetry.stop()
+        session.stop()
     if report.telemetry is None:
-        notes += (f"no telemetry: {telemetry.why() or 'no sample came in time'}",)
+        notes += (f"no telemetry: {session.why() or 'no sample came in time'}",)
     _tell(arguments, report, (*notes, *_stored(arguments, report)))
     return ended.status
+
+
+def _open_session(config: Config, clock: Clock) -> Session:
+    """Open telemetry and wait for its first sample, for a few seconds.
+
+    Raises:
+        Mendable: The recorded log or the pipe can't be read.
+    """
+    session = Session(
+        clock=clock,
+        environment=environment_of(
+            config.telemetry, board=configured_board(config), simulated=False
+        ),
+        timeline=Timeline(span_seconds=_SPAN_SECONDS),
+    )
+    source = session.open(config.telemetry, config.board, devices=())
+    session.start()
+    longest = max(_FIRST_SAMPLE_SECONDS, 2 * (source.interval_seconds or 0.0))
+    session.await_first_sample(longest, lambda: session.why() is not None)
+    return session
 
 
 def _rest(

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Collection
 
 from ..session.executor import Lane, Verdict
-from ..session.pairing import Flight, Job, Pairing, describe, make_order
+from ..session.in_flight import InFlightRun, Job, begin_trace, make_order
+from ..session.session import Session
 from ..settings.config import Workload
 
 _LOG = logging.getLogger(__name__)
@@ -15,15 +16,15 @@ _LOG = logging.getLogger(__name__)
 class LaneRunner:
     """The thread of one device: one run at a time, and each workload waits at most once."""
 
-    def __init__(self, lane: Lane, pairing: Pairing) -> None:
+    def __init__(self, lane: Lane, session: Session) -> None:
         """Prepare.
 
         Args:
             lane: The accelerator's worker.
-            pairing: Parts that all devices share.
+            session: The session that runs are paired in.
         """
         self.lane = lane
-        self._pairing = pairing
+        self._session = session
         self._waiting: deque[Job] = deque()
         self._current: Job | None = None
         self._changed = threading.Condition()
@@ -55,7 +56,7 @@ class LaneRunner:
                 self._changed.notify_all()
                 return None
         self._refuse(job, Verdict("skipped", f"{reason}: {sentence}"))
-        self._pairing.ledger.skipped(reason)
+        self._session.ledger.skipped(reason)
         return sentence
 
     def keep(self, workloads: Collection[Workload]) -> None:
@@ -109,38 +110,27 @@ class LaneRunner:
                 _LOG.exception("%s: run %s is lost", job.workload.name, job.run_id)
 
     def _give_up(self, job: Job) -> None:
-        self.lane.close()  # its worker may still run it
-        self._pairing.load.set(job.workload.device, 0.0, self._pairing.clock.monotonic_ns())
-        self._pairing.windows.drop(job.run_id)
+        self.lane.close()  # its worker may still be at work
+        self._session.load.set(job.workload.device, 0.0, self._session.clock.monotonic_ns())
+        self._session.times.drop_window(job.run_id)
         self._refuse(job, Verdict("failed", "the daemon itself failed on it; see its log"))
 
     def _run(self, job: Job) -> None:
-        shared, workload = self._pairing, job.workload
-        flight = Flight(shared, job)
-        shared.store.begin(flight.report(Verdict("failed", "the daemon ended during the run")))
-        shared.ledger.run_began(
-            workload.name, job.run_id, flight.trace.lateness_seconds, shared.clock.wall_ns() / 1e9
+        session, workload = self._session, job.workload
+        run = InFlightRun(session, job)
+        session.store.begin(run.pair(Verdict("failed", "the daemon ended during the run")))
+        session.ledger.run_began(
+            workload.name, job.run_id, run.trace.lateness_seconds, session.clock.wall_ns() / 1e9
         )
         _LOG.info("%s: run %s begins on %s", workload.name, job.run_id, workload.device)
-        verdict = self.lane.run(
-            make_order(job, shared.model_directory, shared.engine_directory),
-            workload.timeout_seconds,
-            flight.take,
-        )
-        flight.land()
-        if verdict.outcome != "cancelled":
-            flight.await_telemetry()
-        report = flight.report(verdict)
-        shared.store.finish(report)
-        shared.ledger.run_ended(report)
+        try:
+            verdict = self.lane.run(make_order(job, session), workload.timeout_seconds, run.take)
+        finally:
+            run.end()
+        session.complete(run.trace, verdict, lambda: verdict.outcome == "cancelled")
         if verdict.unavailable:
-            shared.ledger.skipped("unavailable")
-        level = logging.INFO if report.outcome == "ok" else logging.WARNING
-        _LOG.log(level, "%s", describe(report))
+            session.ledger.skipped("unavailable")
 
     def _refuse(self, job: Job, verdict: Verdict) -> None:
-        """Record a run that has only a verdict."""
-        report = Flight(self._pairing, job).report(verdict)
-        self._pairing.store.finish(report)
-        self._pairing.ledger.run_ended(report)
-        _LOG.warning("%s", describe(report))
+        """Record a run that did not take place."""
+        self._session.complete(begin_trace(job, self._session), verdict)

@@ -7,29 +7,20 @@ import queue
 import socket
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.board.facts import read_power_mode
 from ...collectors.board.readers import clocks_locked, read_trips
 from ...collectors.lines.collector import LineCollector
-from ...collectors.simulator.load import LoadBoard
 from ...parsers.errors import Mendable
-from ..export.snapshot import Snapshot
-from ..export.state import Ledger
-from ..measure.energy import EnergyCounters
 from ..measure.timeline import SealedBlock, Timeline
 from ..session.executor import Lane
-from ..session.pairing import Job, Pairing, Windows
+from ..session.in_flight import Job
 from ..session.process_signals import END, RELOAD, Signals
-from ..session.sources import (
-    board_root,
-    environment_of,
-    lane_occupancy,
-    open_companions,
-    open_telemetry,
-)
-from ..session.telemetry import TelemetryFeed
+from ..session.session import Session
+from ..session.sources import board_root, configured_board, environment_of, open_telemetry
 from ..session.windows import WindowKeeper
 from ..settings.config import Config
 from ..settings.identity import boot_id, new_run_id
@@ -45,13 +36,25 @@ from .scheduler import Due, Now, Scheduler
 from .watchdog import Watchdog, tell_systemd, watchdog_seconds
 
 _LOG = logging.getLogger(__name__)
-_TICK_NS = 1_000_000_000
-_PRUNE_NS = 3600 * 1_000_000_000
-_RETRY_NS = 5 * 1_000_000_000
-# The power mode of a board can change at any time.
-_FACTS_NS = 10 * 1_000_000_000
-# A wall clock may be set at any time, so cron is checked at least this often.
-_LOOK_NS = 10 * 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Periods:
+    """How often the service does its regular work, in nanoseconds.
+
+    Attributes:
+        tick_ns: Housekeeping: sealed blocks, windows beyond their timeout, the watchdog.
+        prune_ns: Deletion of old runs and samples.
+        retry_ns: Writing of runs that the store could not write.
+        facts_ns: Reading of the power mode and clock locks, which can change at any time.
+        schedule_ns: Longest sleep of the scheduler, because a wall clock may be set at any time.
+    """
+
+    tick_ns: int = 1_000_000_000
+    prune_ns: int = 3600 * 1_000_000_000
+    retry_ns: int = 5 * 1_000_000_000
+    facts_ns: int = 10 * 1_000_000_000
+    schedule_ns: int = 10 * 1_000_000_000
 
 
 class Service:
@@ -59,7 +62,9 @@ class Service:
 
     Attributes:
         config: The configuration in force.
+        session: Telemetry and the completion of runs.
         ledger: State for a scrape.
+        windows: Windows that applications mark.
         url: Address of the page.
         load_config: Reads the configuration again at a reload; ``None`` for a built-in one.
     """
@@ -72,6 +77,7 @@ class Service:
         *,
         clock: Clock = SYSTEM_CLOCK,
         rules: WebRules | None = None,
+        periods: Periods | None = None,
     ) -> None:
         """Open the store and create the parts; nothing runs before ``start``.
 
@@ -81,6 +87,7 @@ class Service:
             listener: Bound socket of the server.
             clock: The clock.
             rules: The web configuration file, or ``None``.
+            periods: How often regular work is done.
 
         Raises:
             Mendable: The state directory can't be written.
@@ -90,6 +97,7 @@ class Service:
         self.load_config: Callable[[], Config] | None = None
         self._listener = listener
         self._rules = rules
+        self._periods = periods or Periods()
         self._state_dir = state_dir
         self._clock = clock
         self._stopping = threading.Event()
@@ -105,24 +113,17 @@ class Service:
         except Mendable:
             self._owner.release()
             raise
-        self.ledger = Ledger(Snapshot(limits=config.limits))
-        self._timeline = Timeline(on_sealed=self._sealed.put)
-        self._energy = EnergyCounters()
-        self._load = LoadBoard()
-        self._pairing = Pairing(
-            store=self._store,
-            ledger=self.ledger,
-            timeline=self._timeline,
-            load=self._load,
-            windows=Windows(),
-            rule=lambda: self._energy.rule,
+        self.session = Session(
             clock=clock,
+            timeline=Timeline(on_sealed=self._sealed.put),
+            store=self._store,
             model_directory=state_dir / "models",
             engine_directory=state_dir / "engines",
+            limits=config.limits,
         )
-        self._keeper = WindowKeeper(self._pairing, lambda: self.config.workloads)
+        self.ledger = self.session.ledger
+        self.windows = WindowKeeper(self.session, lambda: self.config.workloads)
         self._runners: dict[str, LaneRunner] = {}
-        self._feed: TelemetryFeed | None = None
         self._board_root: Path | None = None
         self._scheduler = Scheduler((), self._now())
         self._watchdog = Watchdog(watchdog_seconds())
@@ -142,7 +143,7 @@ class Service:
             _LOG.warning("run %s was in flight when the daemon died: closed as failed", run_id)
         self._start_telemetry(self.config, self._open_telemetry(self.config))
         self._plan(self.config)
-        self._keeper.start()
+        self.windows.start()
         greet()
         for name, loop in (("scheduler", self._schedule), ("housekeeping", self._keep_house)):
             thread = threading.Thread(target=loop, name=name, daemon=True)
@@ -163,14 +164,14 @@ class Service:
         signals.call(RELOAD, lambda: threading.Thread(target=self.reload, daemon=True).start())
         serving = Serving(
             ledger=self.ledger,
-            timeline=self._timeline,
+            timeline=self.session.timeline,
             history=History(self._store.path),
             clock=self._clock,
             problem=self.problem,
             note=self.note,
-            rule=lambda: self._energy.rule,
+            rule=lambda: self.session.energy.rule,
             start_run=self.start_run,
-            mark_window=self._keeper.take,
+            mark_window=self.windows.take,
             token=self._token,
         )
 
@@ -195,14 +196,13 @@ class Service:
             pass
         for runner in self._runners.values():
             runner.cancel()
-        if self._feed is not None:
-            self._feed.stop()
-        self._keeper.stop()
+        self.session.stop()
+        self.windows.stop()
         for runner in self._runners.values():
             runner.join(timeout_seconds=2.0)
         for thread in self._threads:
             thread.join(timeout=0.5)
-        self._timeline.seal()
+        self.session.timeline.seal()
         self._write_blocks()
         self._store.close()
         self._owner.release()
@@ -291,7 +291,7 @@ class Service:
         now_ns = self._clock.monotonic_ns()
         for source in self.ledger.snapshot.sources:
             if not source.is_fresh(now_ns):
-                why = self._feed.why() if self._feed is not None else None
+                why = self.session.why()
                 return f"no fresh sample from {source.name}" + (f": {why}" if why else "")
         return None
 
@@ -312,39 +312,30 @@ class Service:
         return Now(self._clock.monotonic_ns(), self._clock.wall_ns())
 
     def _open_telemetry(self, config: Config) -> LineCollector:
-        return open_telemetry(config.telemetry, self._load, self._clock)
+        return open_telemetry(config.telemetry, self.session.load, self._clock)
 
     def _start_telemetry(self, config: Config, collector: LineCollector) -> None:
-        if self._feed is not None:
-            self._feed.stop()
-        self._timeline.seal()
-        self._timeline.source = collector.source.name
-        self._board_root = board_root(config.telemetry)
+        self.session.stop()
+        root = self._board_root = board_root(config.telemetry)
         self.ledger.update(
-            environment=environment_of(config, collector.source.is_live),
-            trips_celsius={} if self._board_root is None else read_trips(self._board_root),
+            environment=environment_of(
+                config.telemetry,
+                board=configured_board(config),
+                simulated=not collector.source.is_live,
+            ),
+            trips_celsius={} if root is None else read_trips(root),
             values={},
             companions_up={},
         )
-        self._feed = TelemetryFeed(
-            collector,
-            timeline=self._timeline,
-            energy=self._energy,
-            ledger=self.ledger,
-            occupancy=lambda begin_ns, end_ns: lane_occupancy(
-                self._load, self._runners, begin_ns, end_ns
-            ),
-            rule=config.board,
-            companions=open_companions(config.telemetry, self._clock),
-        )
-        self._feed.start()
+        self.session.open(config.telemetry, config.board, self._runners, collector)
+        self.session.start()
 
     def _plan(self, config: Config) -> None:
         workloads = tuple(one for one in config.workloads if not one.is_window)
         for workload in workloads:
             if workload.device not in self._runners:
                 lane = Lane(workload.device, cwd=self._state_dir, clock=self._clock)
-                runner = LaneRunner(lane, self._pairing)
+                runner = LaneRunner(lane, self.session)
                 runner.start()
                 self._runners[workload.device] = runner
         self.ledger.set_workloads(
@@ -368,7 +359,7 @@ class Service:
                 )
             self._note_missed()
             next_ns = self._scheduler.next_ns()
-            look_ns = now.monotonic_ns + _LOOK_NS
+            look_ns = now.monotonic_ns + self._periods.schedule_ns
             self._clock.wait(self._replan, look_ns if next_ns is None else min(look_ns, next_ns))
             self._replan.clear()
 
@@ -383,23 +374,22 @@ class Service:
         self._prune()
         while not self._clock.wait(self._stopping, next_ns):
             now_ns = self._clock.monotonic_ns()
-            next_ns = max(next_ns + _TICK_NS, now_ns)
+            next_ns = max(next_ns + self._periods.tick_ns, now_ns)
             self._write_blocks()
-            self._keeper.tick()
-            if self._feed is not None:
-                self._feed.refresh()
+            self.windows.tick()
+            self.session.refresh()
             self.ledger.update(
                 store_write_errors=self._store.write_errors,
                 store_problem=self._store.problem,
                 store_free_bytes=_free_bytes(self._store.path.parent),
             )
-            if now_ns - facts_ns > _FACTS_NS:
+            if now_ns - facts_ns > self._periods.facts_ns:
                 facts_ns = now_ns
                 self._look_at_board()
-            if now_ns - pruned_ns > _PRUNE_NS:
+            if now_ns - pruned_ns > self._periods.prune_ns:
                 pruned_ns = now_ns
                 self._prune()
-            if now_ns - retried_ns > _RETRY_NS:
+            if now_ns - retried_ns > self._periods.retry_ns:
                 retried_ns = now_ns
                 self._store.flush()
             self._look_after_watchdog()

@@ -113,23 +113,29 @@ def lane_occupancy(
     }
 
 
-def environment_of(config: Config, is_live: bool) -> Environment:
+def environment_of(
+    telemetry: Telemetry | None, *, board: str | None, simulated: bool
+) -> Environment:
     """Return the environment before there is any telemetry: the settings, and the board's files.
 
     Args:
-        config: In force.
-        is_live: False where the telemetry does not describe this machine now.
+        telemetry: The settings; ``None`` without telemetry.
+        board: The board's name; ``None`` lets its files or its rails identify it.
+        simulated: Whether the figures are not those of this machine.
     """
-    # Without either, the rails identify the board later.
-    board = config.board.name if config.board else config.telemetry.settings.board_name
     environment = Environment(
         board=board,
-        telemetry_source=config.telemetry.source,
-        simulated=not is_live,
+        telemetry_source=None if telemetry is None else telemetry.source,
+        simulated=simulated,
         versions={"tegrascope": __version__, "python": python_version()},
     )
-    root = board_root(config.telemetry)
+    root = None if telemetry is None else board_root(telemetry)
     return environment if root is None else with_facts(environment, root)
+
+
+def configured_board(config: Config) -> str | None:
+    """Return the board that the configuration names."""
+    return config.board.name if config.board else config.telemetry.settings.board_name
 
 
 def with_facts(environment: Environment, root: Path) -> Environment:

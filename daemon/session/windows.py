@@ -21,7 +21,8 @@ from ..measure.run_trace import RunTrace
 from ..settings.config import Workload
 from ..settings.identity import new_run_id
 from .executor import Verdict
-from .pairing import FAR_OFF_NS, Pairing, await_telemetry, describe, pair
+from .in_flight import suspended_ns
+from .session import Session
 
 # Ten thousand times of start, end and three stages are 600 KB of JSON.
 TIMES_AT_MOST = 10_000
@@ -178,14 +179,14 @@ class _Window:
 class WindowKeeper:
     """Accepts marks from any thread, and makes a run of each window in its own thread."""
 
-    def __init__(self, pairing: Pairing, workloads: Callable[[], Collection[Workload]]) -> None:
+    def __init__(self, session: Session, workloads: Callable[[], Collection[Workload]]) -> None:
         """Prepare.
 
         Args:
-            pairing: Parts that all devices and windows share.
+            session: The session that windows are paired in.
             workloads: Those that are configured now.
         """
-        self._shared = pairing
+        self._session = session
         self._workloads = workloads
         self._lock = threading.Lock()
         self._open: dict[str, _Window] = {}
@@ -212,7 +213,7 @@ class WindowKeeper:
 
     def tick(self) -> None:
         """Close windows beyond their timeout; call this regularly."""
-        now_ns = self._shared.clock.monotonic_ns()
+        now_ns = self._session.clock.monotonic_ns()
         with self._lock:
             late = [one for one in self._open.values() if one.deadline_ns <= now_ns]
             for window in late:
@@ -238,26 +239,28 @@ class WindowKeeper:
         return {"run_id": self._end(mark) if isinstance(mark, End) else self._whole(mark)}
 
     def _begin(self, mark: Begin) -> dict[str, object]:
-        shared, now_ns = self._shared, self._shared.clock.monotonic_ns()
+        session, now_ns = self._session, self._session.clock.monotonic_ns()
         begin_ns = now_ns if mark.begin_ns is None else mark.begin_ns
         workload = self._workload(mark)
         _check_times(begin_ns, now_ns, now_ns)
         trace = self._trace(workload, mark.batch, begin_ns, now_ns)
         trace.begins["steady"] = begin_ns
         seconds = mark.timeout_seconds or workload.timeout_seconds
-        window = _Window(trace, now_ns + int(seconds * 1e9), seconds, self._suspended())
+        window = _Window(trace, now_ns + int(seconds * 1e9), seconds, suspended_ns(self._session))
         with self._lock:
             if self._stopping.is_set():
                 raise _stopping()
             if len(self._open) >= OPEN_AT_MOST:
                 raise Refusal(503, f"{OPEN_AT_MOST} windows are open", "end some, or try later")
             # Committed before it can end, or its end would be overwritten.
-            shared.store.begin(pair(shared, trace, Verdict("failed", "the daemon ended during it")))
+            session.store.begin(
+                session.pair(trace, Verdict("failed", "the daemon ended during it"))
+            )
             self._open[trace.run_id] = window
-            shared.windows.put(trace.run_id, begin_ns, FAR_OFF_NS)
-            shared.windows.fly(trace.run_id, trace.device, begin_ns)
-        shared.ledger.run_began(workload.name, trace.run_id, None, shared.clock.wall_ns() / 1e9)
-        interval = shared.timeline.interval_seconds or 0.0
+            session.times.set_window(trace.run_id, begin_ns)
+            session.times.set_in_flight(trace.run_id, trace.device, begin_ns)
+        session.ledger.run_began(workload.name, trace.run_id, None, session.clock.wall_ns() / 1e9)
+        interval = session.timeline.interval_seconds or 0.0
         return {
             "run_id": trace.run_id,
             "timeout_seconds": seconds,
@@ -268,7 +271,7 @@ class WindowKeeper:
         }
 
     def _end(self, mark: End) -> str:
-        now_ns = self._shared.clock.monotonic_ns()
+        now_ns = self._session.clock.monotonic_ns()
         end_ns = now_ns if mark.end_ns is None else mark.end_ns
         with self._lock:
             window = self._open.get(mark.run_id)
@@ -291,12 +294,12 @@ class WindowKeeper:
             _check_contents(mark, begin_ns, end_ns)
             self._take_place()
             del self._open[mark.run_id]
-        window.trace.suspended_ns = self._suspended() - window.suspended_ns
+        window.trace.suspended_ns = suspended_ns(self._session) - window.suspended_ns
         self._close(window.trace, mark, begin_ns, end_ns)
         return mark.run_id
 
     def _whole(self, mark: Whole) -> str:
-        now_ns = self._shared.clock.monotonic_ns()
+        now_ns = self._session.clock.monotonic_ns()
         workload = self._workload(mark)
         _check_times(mark.begin_ns, mark.end_ns, now_ns)
         _check_contents(mark, mark.begin_ns, mark.end_ns)
@@ -331,7 +334,7 @@ class WindowKeeper:
             backend=workload.backend_in_force,
             device=workload.device,
             started_ns=begin_ns,
-            started_wall_ns=max(0, self._shared.clock.wall_ns() - (now_ns - begin_ns)),
+            started_wall_ns=max(0, self._session.clock.wall_ns() - (now_ns - begin_ns)),
             batch=batch or workload.batch,
             has_device_clock=False,
         )
@@ -350,8 +353,8 @@ class WindowKeeper:
         trace.stages_ns = {name: array("q", each) for name, each in content.stages_ns.items()}
         trace.inference_count = content.inferences
         trace.counts_inferences = content.inferences is not None or bool(content.start_ns)
-        self._shared.windows.put(trace.run_id, begin_ns, end_ns)
-        self._shared.windows.fly(trace.run_id, trace.device, begin_ns, end_ns)
+        self._session.times.set_window(trace.run_id, begin_ns, end_ns)
+        self._session.times.set_in_flight(trace.run_id, trace.device, begin_ns, end_ns)
         reason = content.reason or "the application gave no reason"
         self._ended.put(
             (trace, Verdict(content.outcome, None if content.outcome == "ok" else reason))
@@ -359,9 +362,9 @@ class WindowKeeper:
 
     def _give_up(self, window: _Window, verdict: Verdict) -> None:
         """Close a window of which only the begin is known."""
-        window.trace.ended_ns = self._shared.clock.monotonic_ns()
-        self._shared.windows.drop(window.trace.run_id)
-        self._shared.windows.fly(
+        window.trace.ended_ns = self._session.clock.monotonic_ns()
+        self._session.times.drop_window(window.trace.run_id)
+        self._session.times.set_in_flight(
             window.trace.run_id,
             window.trace.device,
             window.trace.begins["steady"],
@@ -384,20 +387,15 @@ class WindowKeeper:
                     self._waiting -= 1
 
     def _finish(self, trace: RunTrace, verdict: Verdict) -> None:
-        shared = self._shared
-        await_telemetry(shared, trace, self._stopping.is_set)
-        report = pair(shared, trace, verdict)
-        shared.store.finish(report)
-        shared.ledger.counted(
+        session = self._session
+        report = session.complete(trace, verdict, self._stopping.is_set)
+        session.ledger.counted(
             trace.workload,
             trace.run_id,
             report.inferences,
             trace.latency_ns,
-            shared.clock.wall_ns() / 1e9,
+            session.clock.wall_ns() / 1e9,
         )
-        shared.ledger.run_ended(report)
-        level = logging.INFO if report.outcome == "ok" else logging.WARNING
-        _LOG.log(level, "%s", describe(report))
 
     def _fail(self, trace: RunTrace) -> None:
         """Record a window that failed because of an internal error, without its content."""
@@ -409,9 +407,6 @@ class WindowKeeper:
             self._finish(bare, verdict)
         except Exception:
             _LOG.exception("%s: window %s is lost", trace.workload, trace.run_id)
-
-    def _suspended(self) -> int:
-        return self._shared.clock.boottime_ns() - self._shared.clock.monotonic_ns()
 
 
 def _stopping() -> Refusal:

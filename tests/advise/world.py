@@ -22,15 +22,14 @@ from tegrascope.collectors.simulator.source import JumpClock
 from tegrascope.daemon.bench.run import ContentionBench
 from tegrascope.daemon.bench.settings import workload_of
 from tegrascope.daemon.bench.workers import Finished
-from tegrascope.daemon.export.snapshot import Snapshot
-from tegrascope.daemon.export.state import Ledger
 from tegrascope.daemon.measure.run_report import Environment
 from tegrascope.daemon.measure.slices import Cut
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.results.records import BenchResult, BenchSettings, ModelResult
 from tegrascope.daemon.results.summary import Measured, Round, summarise
 from tegrascope.daemon.session.executor import Verdict
-from tegrascope.daemon.session.pairing import Flight, Job, Surroundings, Windows
+from tegrascope.daemon.session.in_flight import InFlightRun, Job
+from tegrascope.daemon.session.session import Session
 from tegrascope.daemon.settings.config import Workload
 from tegrascope.daemon.settings.identity import new_run_id
 from tegrascope.parsers.flat import flatten
@@ -72,22 +71,17 @@ class World:
         self.stopping = threading.Event()
         self.environment = Environment(board="AGX Orin", simulated=True, power_mode="MAXN")
         self._chance = random.Random(seed)
-        load = LoadBoard()
         begin_ns = self.clock.monotonic_ns()
-        self._board = SimulatedBoard(board_model(BOARD), load, begin_ns=begin_ns, seed=seed)
-        self._printed_ns = begin_ns
-        timeline = Timeline(span_seconds=1e6)
-        rule = find_rail_rule([rail.name for rail in board_model(BOARD).rails])
-        self.surroundings = Surroundings(
-            ledger=Ledger(Snapshot(environment=self.environment)),
-            timeline=timeline,
-            load=load,
-            windows=Windows(),
-            rule=lambda: rule,
+        self.session = Session(
             clock=self.clock,
-            model_directory=Path(),
-            engine_directory=Path(),
+            environment=self.environment,
+            timeline=Timeline(span_seconds=1e6),
         )
+        self.session.energy.rule = find_rail_rule([rail.name for rail in board_model(BOARD).rails])
+        self._board = SimulatedBoard(
+            board_model(BOARD), self.session.load, begin_ns=begin_ns, seed=seed
+        )
+        self._printed_ns = begin_ns
         self.settings = BenchSettings.model_validate(
             {
                 "models": [f"{name}.onnx" for name in natures],
@@ -134,23 +128,23 @@ class World:
 
     @property
     def rule(self) -> RailRule | None:
-        return self.surroundings.rule()
+        return self.session.energy.rule
 
     def cut(self, begin_ns: int, end_ns: int) -> Cut:
-        return self.surroundings.timeline.cut(begin_ns, end_ns)
+        return self.session.timeline.cut(begin_ns, end_ns)
 
     def run(self, workload: Workload, lane_name: str, _deadline: float) -> Finished:
         """Get ready: what counts for nothing takes no time here."""
-        flight = Flight(self.surroundings, Job(new_run_id(), workload, None), lane_name)
-        flight.land()
-        return Finished(flight.report(Verdict("ok")), flight.trace, "ok")
+        flight = InFlightRun(self.session, Job(new_run_id(), workload, None), lane_name)
+        flight.end()
+        return Finished(flight.pair(Verdict("ok")), flight.trace, "ok")
 
     def run_together(
         self, flights: Sequence[tuple[Workload, str]], _deadline: float
     ) -> list[Finished]:
         active = frozenset((_model(workload), workload.device) for workload, _ in flights)
         begun = [
-            (workload, Flight(self.surroundings, Job(new_run_id(), workload, None), lane_name))
+            (workload, InFlightRun(self.session, Job(new_run_id(), workload, None), lane_name))
             for workload, lane_name in flights
         ]
         for workload, flight in begun:
@@ -161,12 +155,12 @@ class World:
         self._live(self.clock.monotonic_ns() + round((seconds + 0.5) * SECOND))
         flown = []
         for _, flight in begun:
-            flight.land()
-            flown.append(Finished(flight.report(Verdict("ok")), flight.trace, "ok"))
+            flight.end()
+            flown.append(Finished(flight.pair(Verdict("ok")), flight.trace, "ok"))
         return flown
 
     def _events(
-        self, workload: Workload, flight: Flight, active: Active
+        self, workload: Workload, flight: InFlightRun, active: Active
     ) -> list[Phase | Inferences]:
         run = {"run_id": flight.trace.run_id}
         idle_ns = self.clock.monotonic_ns()
@@ -199,7 +193,7 @@ class World:
             self._printed_ns = at_ns
             wall_ns = at_ns + SECOND
             sample = self._board.read(at_ns - reading_ns, wall_ns)
-            self.surroundings.timeline.append(at_ns, wall_ns, flatten(sample))
+            self.session.timeline.append(at_ns, wall_ns, flatten(sample))
         self.clock.wait(self.stopping, until_ns)
 
 

@@ -15,7 +15,8 @@ from tegrascope.collectors.backends.trtexec import Trtexec
 from tegrascope.collectors.backends.trtexec_build import find_program, place_zero
 from tegrascope.collectors.children.process import LineChild
 from tegrascope.collectors.worker.run_loop import Runner
-from tegrascope.daemon.session.pairing import Job, make_order
+from tegrascope.daemon.session.in_flight import Job, make_order
+from tegrascope.daemon.session.session import Session
 from tegrascope.daemon.settings.config import Workload
 from tegrascope.parsers.errors import BackendUnavailable
 from tegrascope.parsers.inference.events import (
@@ -362,8 +363,8 @@ def test_it_times_itself():
     assert isinstance(Trtexec(), SelfTimed)
 
 
-def test_a_workload_names_its_trtexec(tmp_path):
+def test_a_workload_names_its_trtexec():
     """The path of the configuration is the program of the order; without one there is none."""
     for path, program in (("/opt/trtexec", ("/opt/trtexec",)), (None, ())):
         workload = Workload(name="w", model="m.onnx", backend="trtexec", trtexec=path)
-        assert make_order(Job("r", workload, None), tmp_path, tmp_path).program == program
+        assert make_order(Job("r", workload, None), Session()).program == program

@@ -10,7 +10,7 @@ from tegrascope.daemon.measure.run_report import Environment, Span
 from tegrascope.daemon.measure.run_trace import RunTrace
 from tegrascope.daemon.measure.slices import Cut
 from tegrascope.daemon.measure.utilization import dla_was_on
-from tegrascope.daemon.session.pairing import Windows
+from tegrascope.daemon.session.session import RunTimes
 from tegrascope.parsers.inference.events import Finished, Hello, Inferences, Loaded, Phase
 from tegrascope.parsers.inference.placement import Built, Placement
 
@@ -322,23 +322,23 @@ def test_work_of_others_on_a_dla_is_flagged():
     assert correlate(made, other, rule=RULE).quality == ()
     alone = correlate(made, other, rule=RULE, in_flight=lambda *_: 0.0)
     assert alone.quality == ("foreign_dla_activity",)
-    flights = Windows()
-    flights.fly("other", "dla1", ns(80))
-    accounted = correlate(made, other, rule=RULE, in_flight=flights.in_flight_seconds)
+    runs = RunTimes()
+    runs.set_in_flight("other", "dla1", ns(80))
+    accounted = correlate(made, other, rule=RULE, in_flight=runs.in_flight_seconds)
     assert accounted.quality == ()
 
 
 def test_runs_in_flight_are_counted_once():
     """Runs of one device that overlap account for the time in which any of them was in flight."""
-    flights = Windows()
-    flights.fly("a", "dla0", ns(10), ns(20))
-    flights.fly("b", "dla0", ns(15), ns(25))
-    flights.fly("c", "dla1", ns(0), ns(99))
-    flights.fly("d", "dla0", ns(40))
-    assert flights.in_flight_seconds("dla0", ns(12), ns(50)) == pytest.approx(13 + 10)
-    flights.fly("d", "dla0", ns(40), ns(41))
-    assert flights.in_flight_seconds("dla0", ns(12), ns(50)) == pytest.approx(13 + 1)
-    assert flights.in_flight_seconds("gpu", ns(12), ns(50)) == 0
+    runs = RunTimes()
+    runs.set_in_flight("a", "dla0", ns(10), ns(20))
+    runs.set_in_flight("b", "dla0", ns(15), ns(25))
+    runs.set_in_flight("c", "dla1", ns(0), ns(99))
+    runs.set_in_flight("d", "dla0", ns(40))
+    assert runs.in_flight_seconds("dla0", ns(12), ns(50)) == pytest.approx(13 + 10)
+    runs.set_in_flight("d", "dla0", ns(40), ns(41))
+    assert runs.in_flight_seconds("dla0", ns(12), ns(50)) == pytest.approx(13 + 1)
+    assert runs.in_flight_seconds("gpu", ns(12), ns(50)) == 0
 
 
 def test_a_lane_that_the_cpu_plays_has_no_place():

@@ -64,7 +64,7 @@ def test_source_that_gives_nothing_is_done_without(tmp_path):
     setup = Setup(telemetry, tmp_path, first_sample_seconds=0.5)
     setup.start()
     assert "/no/such/tegrastats" in setup.problem
-    assert not setup.environment.simulated
+    assert not setup.session.environment.simulated
     setup.stop()
 
 
@@ -78,8 +78,8 @@ def test_simulated_board_tells_of_the_machine_before_the_bench(tmp_path):
         background = setup.background(0.2)
         assert background["gpu"] < 0.1
         assert 0 <= background["cpu"] <= 1
-        assert setup.environment.simulated
-        assert setup.environment.board is not None
+        assert setup.session.environment.simulated
+        assert setup.session.environment.board is not None
     finally:
         setup.stop()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
-from tegrascope.daemon.service.service import Service
+from tegrascope.daemon.service.service import Periods, Service
 from tegrascope.daemon.settings.config import Config
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.web.server import bind
@@ -54,16 +54,20 @@ class Board:
     def __init__(self, directory: Path, clock: SetClock) -> None:
         self.clock = clock
         self.service = Service(
-            Config.model_validate(SETTINGS), directory, bind("127.0.0.1:0"), clock=clock
+            Config.model_validate(SETTINGS),
+            directory,
+            bind("127.0.0.1:0"),
+            clock=clock,
+            periods=Periods(tick_ns=50_000_000, prune_ns=100_000_000),
         )
         self.prunes = 0
-        prune = self.service._store.prune
+        prune = self.service.session.store.prune
 
         def counted(*arguments: int) -> None:
             prune(*arguments)
             self.prunes += 1
 
-        self.service._store.prune = counted
+        self.service.session.store.prune = counted
         self.service.start()
         self.wait_for(lambda: self.service.problem() is None)
 
@@ -78,11 +82,11 @@ class Board:
         """Run the workload, do something in the middle of it, and return its record."""
         run_id = self.service.start_run("w")
         self.wait_for(lambda: self.service.ledger.snapshot.workloads["w"].active_run == run_id)
-        self.wait_for(lambda: self.service._pairing.windows._spans.get(run_id))
+        self.wait_for(lambda: run_id in self.service.session.times.others(""))
         seen = self.samples()
         self.wait_for(lambda: self.samples() > seen + 3)
         amid()
-        return self.wait_for(lambda: History(self.service._store.path).run(run_id))
+        return self.wait_for(lambda: History(self.service.session.store.path).run(run_id))
 
     def prune(self) -> None:
         """Wait for two whole prunes, which know the clock as it is now."""
@@ -93,14 +97,12 @@ class Board:
         return sum(source.samples for source in self.service.ledger.snapshot.sources)
 
     def stored(self) -> "list[dict[str, Any]]":
-        return list(History(self.service._store.path).runs())
+        return list(History(self.service.session.store.path).runs())
 
 
 @pytest.fixture
-def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Iterator[Callable[..., Board]]":
+def board(tmp_path: Path) -> "Iterator[Callable[..., Board]]":
     """Make boards on one state directory, in haste; what was started is stopped."""
-    monkeypatch.setattr("tegrascope.daemon.service.service._TICK_NS", 50_000_000)
-    monkeypatch.setattr("tegrascope.daemon.service.service._PRUNE_NS", 100_000_000)
     made: list[Board] = []
 
     def make(offset_ns: int = 0) -> Board:
@@ -137,13 +139,13 @@ def test_clock_that_is_sent_away_and_comes_back_deletes_nothing(board, years):
     """Fifty years on, fifty back, or two months on: runs and telemetry of before are all there."""
     one = board()
     first = one.run()
-    one.service._timeline.seal()
-    blocks = History(one.service._store.path).blocks
+    one.service.session.timeline.seal()
+    blocks = History(one.service.session.store.path).blocks
     one.wait_for(lambda: list(blocks(0, time.time_ns() + S)))
     before = len(list(blocks(0, time.time_ns() + S)))
     one.clock.offset_ns = int(years * YEAR)
     then = one.run()
-    one.service._timeline.seal()
+    one.service.session.timeline.seal()
     one.prune()
     one.clock.offset_ns = 0
     last = one.run()
@@ -171,9 +173,11 @@ def test_times_of_samples_follow_the_clock(board):
     one.clock.offset_ns = 0
     seen = one.samples()
     one.wait_for(lambda: one.samples() > seen + 3)
-    one.service._timeline.seal()
+    one.service.session.timeline.seal()
     found = one.wait_for(
-        lambda: list(History(one.service._store.path).blocks(time.time_ns() - 60 * S, 1 << 62))
+        lambda: list(
+            History(one.service.session.store.path).blocks(time.time_ns() - 60 * S, 1 << 62)
+        )
     )
     from tegrascope.daemon.measure.blocks import decode
 

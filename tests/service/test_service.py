@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
-from tegrascope.daemon.service.service import Service
+from tegrascope.daemon.service.service import Periods, Service
 from tegrascope.daemon.session.sources import board_root, open_companions
 from tegrascope.daemon.settings.config import Config, Telemetry
 from tegrascope.daemon.settings.file import load_config
@@ -37,17 +37,20 @@ def telemetry_threads() -> int:
     return sum(thread.name == "telemetry" for thread in threading.enumerate())
 
 
+PERIODS = Periods(tick_ns=50_000_000, retry_ns=100_000_000, facts_ns=0)
+
+
 @pytest.fixture
-def service_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def service_of(tmp_path: Path):
     """Make services on one state directory, in haste; what was started is stopped."""
     made: list[Service] = []
-    monkeypatch.setattr("tegrascope.daemon.service.service._TICK_NS", 50_000_000)
-    monkeypatch.setattr("tegrascope.daemon.service.service._RETRY_NS", 100_000_000)
 
     def make(settings: "dict[str, object]", directory: str = "state") -> Service:
         listener = bind("127.0.0.1:0")
         try:
-            service = Service(Config.model_validate(settings), tmp_path / directory, listener)
+            service = Service(
+                Config.model_validate(settings), tmp_path / directory, listener, periods=PERIODS
+            )
         except Mendable:
             listener.close()
             raise
@@ -161,7 +164,7 @@ def test_reload_leaves_other_workloads_their_times(service_of):
         return {one.workload.name: one.due_ns for one in service.planned()}
 
     def runs() -> "list[str]":
-        return [run["workload"] for run in History(service._store.path).runs()]
+        return [run["workload"] for run in History(service.session.store.path).runs()]
 
     wait_for(lambda: runs() == ["a"])
     before = due()
@@ -203,7 +206,7 @@ def test_window_has_no_lane_and_is_never_due(service_of):
     """A workload that its application marks has no worker, no plan, and does not run on demand."""
     window = {"name": "w", "backend": "window", "device": "dla0"}
     service = running(service_of(SIMULATED | {"workloads": [workload("a", every=1000), window]}))
-    assert set(service._runners) == {"cpu"}
+    assert {thread.name for thread in threading.enumerate()} >= {"lane-cpu"}
     assert [one.workload.name for one in service.planned()] == ["a"]
     assert service.ledger.snapshot.workloads["w"].device == "dla0"
     with pytest.raises(Mendable, match="run by its own application"):
@@ -215,15 +218,15 @@ def test_windows_follow_a_reload_and_the_end(service_of):
     service = running(service_of(SIMULATED))
     mark = b'{"event": "begin", "workload": "w"}'
     with pytest.raises(Mendable, match="no workload w"):
-        service._keeper.take(mark)
+        service.windows.take(mark)
     reload(service, SIMULATED | {"workloads": [{"name": "w", "backend": "window"}]})
-    run_id = service._keeper.take(mark)["run_id"]
+    run_id = service.windows.take(mark)["run_id"]
     reload(service, SIMULATED)
     with pytest.raises(Mendable, match="no workload w"):
-        service._keeper.take(mark)
-    assert History(service._store.path).run(run_id) is None
+        service.windows.take(mark)
+    assert History(service.session.store.path).run(run_id) is None
     service.stop()
-    run = History(service._store.path).run(run_id)
+    run = History(service.session.store.path).run(run_id)
     assert (run["outcome"], run["reason"]) == ("cancelled", "the daemon is stopping")
 
 
@@ -231,8 +234,8 @@ def test_window_is_closed_by_the_tick(service_of):
     """A window past its timeout is closed with no further call."""
     window = {"name": "w", "backend": "window", "timeout": 0.2}
     service = running(service_of(SIMULATED | {"workloads": [window]}))
-    run_id = service._keeper.take(b'{"event": "begin", "workload": "w"}')["run_id"]
-    wait_for(lambda: History(service._store.path).run(run_id) is not None)
+    run_id = service.windows.take(b'{"event": "begin", "workload": "w"}')["run_id"]
+    wait_for(lambda: History(service.session.store.path).run(run_id) is not None)
     assert service.ledger.snapshot.workloads["w"].runs == {"failed": 1}
 
 
@@ -270,7 +273,7 @@ def test_file_that_is_gone_is_refused(service_of, tmp_path, caplog):
 def test_locked_store_delays_runs_and_loses_none(service_of):
     """While another program holds the database, samples go on; later every run is there."""
     service = running(service_of(SIMULATED | {"workloads": [workload("a")]}))
-    with closing(sqlite3.connect(service._store.path)) as other:
+    with closing(sqlite3.connect(service.session.store.path)) as other:
         other.execute("BEGIN IMMEDIATE")
         run_id = service.start_run("a")
         wait_for(lambda: "locked" in (service.problem() or ""))
@@ -279,14 +282,14 @@ def test_locked_store_delays_runs_and_loses_none(service_of):
         wait_for(lambda: service.ledger.snapshot.store_write_errors > 0)
         wait_for(lambda: service.ledger.snapshot.workloads["a"].runs)
         other.rollback()
-    wait_for(lambda: History(service._store.path).run(run_id) is not None)
+    wait_for(lambda: History(service.session.store.path).run(run_id) is not None)
     wait_for(lambda: service.problem() is None)
 
 
 def test_locked_store_does_not_hold_up_the_end(service_of):
     """The end does not wait for a program that keeps the database to itself."""
     service = running(service_of(SIMULATED))
-    with closing(sqlite3.connect(service._store.path)) as other:
+    with closing(sqlite3.connect(service.session.store.path)) as other:
         other.execute("BEGIN IMMEDIATE")
         begin = time.monotonic()
         service.stop()
@@ -304,36 +307,37 @@ def test_locked_or_strange_database_is_one_line(service_of, tmp_path):
 def test_full_disk_keeps_runs_and_samples(service_of):
     """What a full disk refuses is counted, told and kept; when there is room it is written."""
     service = running(service_of(SIMULATED | {"workloads": [workload("a")]}))
-    writer = service._store._writer
+    store = service.session.store
+    writer = store._writer
     pages = writer.execute("PRAGMA page_count").fetchone()[0]
     writer.execute(f"PRAGMA max_page_count={pages}")
-    while service._store.problem is None:  # a page or two may have been free
-        service.start_run("a")
-        wait_for(lambda: not service._runners["cpu"]._waiting)
+    while store.problem is None:  # a page or two may have been free
+        first = service.start_run("a")
+        wait_for(lambda: store.problem is not None or History(store.path).run(first) is not None)
     assert service.problem() == "the store does not write: database or disk is full"
     run_id = service.start_run("a")
-    service._timeline.seal()
-    wait_for(lambda: service._store._blocks)
+    service.session.timeline.seal()
+    wait_for(lambda: service.session.store._blocks)
     wait_for(lambda: service.ledger.snapshot.store_write_errors > 1)
-    assert not service._store.wants_restart  # it would lose what waits in memory
+    assert not service.session.store.wants_restart  # it would lose what waits in memory
     writer.execute("PRAGMA max_page_count=1000000")
-    wait_for(lambda: History(service._store.path).run(run_id) is not None, 5)
+    wait_for(lambda: History(service.session.store.path).run(run_id) is not None, 5)
     wait_for(lambda: service.problem() is None)
-    assert list(History(service._store.path).blocks(0, 1 << 62))
+    assert list(History(service.session.store.path).blocks(0, 1 << 62))
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 def test_deleted_database_is_noticed(service_of, tmp_path, how):
     """SQLite would go on writing to a file that nobody can open any more; readiness says so."""
     service = running(service_of(SIMULATED | {"workloads": [workload("a")]}))
-    path = service._store.path
+    path = service.session.store.path
     path.rename(tmp_path / "away.db")
     if how == "replaced":
         Store(path).close()
     service.start_run("a")
     wait_for(lambda: service.problem() is not None)
     assert f"{path} was {how}: restart" in service.problem()
-    assert service._store.wants_restart
+    assert service.session.store.wants_restart
 
 
 class Notified:
@@ -365,9 +369,9 @@ def test_watchdog_is_fed_until_a_restart_would_help(service_of, tmp_path, monkey
     with closing(manager.socket):
         service = running(service_of(SIMULATED | {"workloads": [workload("a")]}))
         assert manager.words(1).count("WATCHDOG=1") > 3
-        service._store.path.rename(tmp_path / "away.db")
+        service.session.store.path.rename(tmp_path / "away.db")
         service.start_run("a")
-        wait_for(lambda: service._store.wants_restart)
+        wait_for(lambda: service.session.store.wants_restart)
         manager.words(0.3)
         heard = manager.words(0.5)
         assert "WATCHDOG=1" not in heard
@@ -403,9 +407,8 @@ def test_board_of_the_configuration_names_itself(service_of):
     assert service.ledger.snapshot.module_joules is None
 
 
-def test_files_of_a_board_stand_beside_its_lines(service_of, tmp_path, monkeypatch):
+def test_files_of_a_board_stand_beside_its_lines(service_of, tmp_path):
     """Facts, powered time and trips are there; a power mode that is changed shows by itself."""
-    monkeypatch.setattr("tegrascope.daemon.service.service._FACTS_NS", 0)
     root = write_board(tmp_path / "board")
     command = [sys.executable, "-m", "tegrascope", "simulate"]
     telemetry = {"tegrastats": {"command": command}, "interval": 0.05, "sysfs": str(root)}

@@ -8,14 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.collectors.base import SYSTEM_CLOCK
-from tegrascope.collectors.simulator.load import LoadBoard
-from tegrascope.daemon.export.snapshot import Snapshot
-from tegrascope.daemon.export.state import Ledger
-from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.service.runs import LaneRunner
 from tegrascope.daemon.session.executor import Lane
-from tegrascope.daemon.session.pairing import Job, Pairing, Windows
+from tegrascope.daemon.session.in_flight import Job
+from tegrascope.daemon.session.session import Session
 from tegrascope.daemon.settings.config import Workload
 from tegrascope.daemon.settings.identity import new_run_id
 from tegrascope.daemon.store.history import History
@@ -52,26 +48,18 @@ class Bench:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.ledger = Ledger(Snapshot())
         self.store = Store(directory / "runs.db")
-        self.load = LoadBoard()
-        self.runners: list[LaneRunner] = []
-        self.pairing = Pairing(
-            store=self.store,
-            ledger=self.ledger,
-            timeline=Timeline(),
-            load=self.load,
-            windows=Windows(),
-            rule=lambda: None,
-            clock=SYSTEM_CLOCK,
-            model_directory=directory,
-            engine_directory=directory,
+        self.session = Session(
+            store=self.store, model_directory=directory, engine_directory=directory
         )
+        self.ledger = self.session.ledger
+        self.load = self.session.load
+        self.runners: list[LaneRunner] = []
 
     def lane(self, worker: str, device: str = "cpu") -> LaneRunner:
         script = self.directory / f"{device}.py"
         script.write_text(HELLO + worker)
-        runner = LaneRunner(Lane(device, argv=(sys.executable, str(script))), self.pairing)
+        runner = LaneRunner(Lane(device, argv=(sys.executable, str(script))), self.session)
         runner.start()
         self.runners.append(runner)
         return runner
@@ -171,7 +159,7 @@ def test_fault_of_the_daemon_fails_one_run(bench, monkeypatch, caplog):
     assert "daemon itself" in runs[first]["reason"]
     assert runs[second]["outcome"] == "ok"
     assert bench.ledger.snapshot.workloads["w"].active_run is None
-    assert bench.pairing.windows.others("") == bench.pairing.windows.others(first)
+    assert bench.session.times.others("") == bench.session.times.others(first)
     assert "ZeroDivisionError" in caplog.text
 
 

@@ -9,12 +9,8 @@ from typing import Any
 import pytest
 
 from tegrascope.collectors.board.boards import RailRule
-from tegrascope.collectors.simulator.load import LoadBoard
-from tegrascope.daemon.export.snapshot import Snapshot
-from tegrascope.daemon.export.state import Ledger
 from tegrascope.daemon.measure.timeline import Timeline
-from tegrascope.daemon.session import windows as window_keeper
-from tegrascope.daemon.session.pairing import FAR_OFF_NS, Pairing, Windows
+from tegrascope.daemon.session.session import FAR_OFF_NS, RunTimes, Session
 from tegrascope.daemon.session.windows import (
     OPEN_AT_MOST,
     TIMES_AT_MOST,
@@ -57,29 +53,26 @@ class Desk:
     def __init__(self, directory: Path) -> None:
         self.clock = SetClock()
         self.store = Store(directory / "runs.db")
-        self.ledger = Ledger(Snapshot())
-        self.ledger.set_workloads({"detector": "dla0", "camera": "gpu"})
         timeline = Timeline()
         for number in range(6000):
             at_ns = NOW - 540 * S + number * 100 * MS
             timeline.append(at_ns, at_ns + 10**18, {"rails.VDD_IN.instant_watts": 10.0})
-        self.pairing = Pairing(
-            store=self.store,
-            ledger=self.ledger,
-            timeline=timeline,
-            load=LoadBoard(),
-            windows=Windows(),
-            rule=lambda: RULE,
+        self.session = Session(
             clock=self.clock,
+            store=self.store,
+            timeline=timeline,
             model_directory=directory,
             engine_directory=directory,
         )
+        self.session.energy.rule = RULE
+        self.ledger = self.session.ledger
+        self.ledger.set_workloads({"detector": "dla0", "camera": "gpu"})
         workloads = [
             Workload(name="detector", backend="window", device="dla0", batch=2),
             Workload(name="camera", backend="window", timeout=30),
             Workload(name="scheduled", model="m", device="cpu"),
         ]
-        self.keeper = WindowKeeper(self.pairing, lambda: workloads)
+        self.keeper = WindowKeeper(self.session, lambda: workloads)
 
     def post(self, **document: object) -> "dict[str, Any]":
         return self.keeper.take(json.dumps(document).encode())
@@ -184,9 +177,9 @@ def test_failed_window_keeps_what_is_known(desk):
 
 def test_open_window_overlaps_from_its_begin_on(desk):
     """A run that ends meanwhile sees the window that is open, and the window names that run."""
-    desk.pairing.windows.put("lane-run", NOW + S, NOW + 5 * S)
+    desk.session.times.set_window("lane-run", NOW + S, NOW + 5 * S)
     begun = desk.post(event="begin", workload="detector")["run_id"]
-    assert desk.pairing.windows.others("lane-run")[begun].end_ns == FAR_OFF_NS
+    assert desk.session.times.others("lane-run")[begun].end_ns == FAR_OFF_NS
     desk.clock.now_ns += 20 * S
     desk.post(event="end", run_id=begun, inferences=1000)
     run = desk.runs()[begun]
@@ -203,8 +196,8 @@ def test_window_that_nobody_ends_is_closed_as_failed(desk):
     desk.keeper.tick()
     late = desk.refused(event="end", run_id=early)
     assert (late.status, "timeout" in str(late)) == (404, True)
-    assert early not in desk.pairing.windows.others("")
-    assert long in desk.pairing.windows.others("")
+    assert early not in desk.session.times.others("")
+    assert long in desk.session.times.others("")
     run = desk.runs()[early]
     assert run["outcome"] == "failed"
     assert run["reason"] == "the application did not end it within 30 s"
@@ -329,26 +322,26 @@ def test_open_windows_are_bounded(desk):
 
 def test_flood_of_windows_does_not_push_out_an_open_one():
     """However many windows come and go, a run that is still going on is known to overlap."""
-    windows = Windows()
-    windows.put("open", 1, FAR_OFF_NS)
+    times = RunTimes()
+    times.set_window("open", 1, FAR_OFF_NS)
     for number in range(5000):
-        windows.put(str(number), number, number + 1)
-    assert "open" in windows.others("")
-    assert len(windows.others("")) < 2000
+        times.set_window(str(number), number, number + 1)
+    assert "open" in times.others("")
+    assert len(times.others("")) < 2000
 
 
 def test_failure_of_ours_fails_one_window_only(desk, monkeypatch, caplog):
     """A fault in pairing is logged, its window a failed run, and the next one is paired."""
-    real = window_keeper.pair
+    real = desk.session.pair
     lost = desk.post(**desk.whole())["run_id"]
     kept = desk.post(**desk.whole())["run_id"]
 
-    def pair(shared, trace, verdict):
+    def pair(trace, verdict):
         if trace.run_id == lost and trace.begins:
             raise ZeroDivisionError
-        return real(shared, trace, verdict)
+        return real(trace, verdict)
 
-    monkeypatch.setattr(window_keeper, "pair", pair)
+    monkeypatch.setattr(desk.session, "pair", pair)
     runs = desk.runs()
     assert runs[kept]["outcome"] == "ok"
     assert runs[lost]["reason"] == "the daemon itself failed on it; see its log"

@@ -6,23 +6,16 @@ import math
 import threading
 import time
 from collections import deque
-from pathlib import Path
 from platform import python_version
 
 from tegrascope import __version__
 from tegrascope.collectors.lines.collector import TegrastatsCollector
 from tegrascope.collectors.simulator.board import SimulatedBoard
-from tegrascope.collectors.simulator.load import LoadBoard
 from tegrascope.collectors.simulator.physics import board_model
 from tegrascope.collectors.simulator.source import READ_SECONDS, SimulatorSource
-from tegrascope.daemon.export.snapshot import Snapshot
-from tegrascope.daemon.export.state import Ledger
-from tegrascope.daemon.measure.energy import EnergyCounters
 from tegrascope.daemon.measure.run_report import Environment
 from tegrascope.daemon.measure.timeline import Timeline
-from tegrascope.daemon.session.pairing import Surroundings, Windows
-from tegrascope.daemon.session.sources import lane_occupancy
-from tegrascope.daemon.session.telemetry import TelemetryFeed
+from tegrascope.daemon.session.session import Session
 from tegrascope.daemon.web.metrics_page import Page
 
 from .kernel import SimulatedKernel, trips
@@ -76,59 +69,42 @@ class SimulatedDevice:
         self._idle = threading.Event()  # never set: a wait only moves the device's clock
         self._interval_ns = round(interval_seconds * 1e9)
         self._begin_ns = begin_ns
-        self._load = LoadBoard()
         self._kernel = SimulatedKernel()
         model = board_model(plan.board)
         source = SimulatorSource(
             plan.board, interval_seconds=interval_seconds, seed=0, clock=self.clock
         )
+        session = self.session = Session(
+            clock=self.clock,
+            environment=Environment(
+                board=plan.board,
+                power_mode="MAXN",
+                telemetry_source=source.name,
+                simulated=True,
+                versions={"tegrascope": __version__, "python": python_version()},
+            ),
+            timeline=Timeline(span_seconds=_SPAN_INTERVALS * interval_seconds),
+        )
         source.board = SimulatedBoard(
             model.model_copy(update={"ambient_celsius": plan.ambient_celsius}),
-            self._load,
+            session.load,
             begin_ns=begin_ns,
             privileged=privileged,
             seed=plan.number,
             most_pieces=2,
         )
+        self.ledger = session.ledger
+        self.ledger.update(trips_celsius=trips())
+        self.ledger.set_workloads({one.workload.name: one.workload.device for one in plan.tasks})
+        self.timeline = session.timeline
         collector = TegrastatsCollector(source)
         self._samples = collector.collect()
-        self.ledger = Ledger(
-            Snapshot(
-                environment=Environment(
-                    board=plan.board,
-                    power_mode="MAXN",
-                    telemetry_source=source.name,
-                    simulated=True,
-                    versions={"tegrascope": __version__, "python": python_version()},
-                ),
-                trips_celsius=trips(),
-            )
-        )
-        self.ledger.set_workloads({one.workload.name: one.workload.device for one in plan.tasks})
-        energy = EnergyCounters()
-        self.timeline = Timeline(
-            span_seconds=_SPAN_INTERVALS * interval_seconds, source=source.name
-        )
-        lanes = [lane for lane in model.lanes if lane.startswith("dla")]
-        self._feed = TelemetryFeed(
+        self._feed = session.attach(
             collector,
-            timeline=self.timeline,
-            energy=energy,
-            ledger=self.ledger,
-            occupancy=lambda begin, end: lane_occupancy(self._load, lanes, begin, end),
+            devices=[lane for lane in model.lanes if lane.startswith("dla")],
             companions=(self._kernel,),
         )
-        around = Surroundings(
-            ledger=self.ledger,
-            timeline=self.timeline,
-            load=self._load,
-            windows=Windows(),
-            rule=lambda: energy.rule,
-            clock=self.clock,
-            model_directory=Path(),
-            engine_directory=Path(),
-        )
-        self.work = Work(plan, around, begin_ns + self._interval_ns)
+        self.work = Work(plan, session, begin_ns + self._interval_ns)
         self.page = Page(lambda: self.ledger.snapshot, time.monotonic_ns)
         self.due_ns = 0
         self._set_due()
@@ -163,8 +139,8 @@ class SimulatedDevice:
         """Set the load of everything else, which comes in waves."""
         turn = (at_ns - self._begin_ns) / 1e9 / self.plan.host_period_seconds
         ratio = self.plan.host_ratio * (0.5 - 0.5 * math.cos(math.tau * turn))
-        self._load.set("cpu", ratio, at_ns)
-        self._load.set("emc", ratio / 2, at_ns)
+        self.session.load.set("cpu", ratio, at_ns)
+        self.session.load.set("emc", ratio / 2, at_ns)
 
 
 _LOG = logging.getLogger(__name__)

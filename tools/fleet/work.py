@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.session.executor import Verdict
-from tegrascope.daemon.session.pairing import Flight, Job, Surroundings
+from tegrascope.daemon.session.in_flight import InFlightRun, Job
+from tegrascope.daemon.session.session import Session
 from tegrascope.daemon.settings.identity import new_run_id
 from tegrascope.parsers.inference.events import (
     Finished,
@@ -31,53 +32,53 @@ _WORKING = ("warm_up", "steady")
 class Work:
     """The runs of a device, without a thread; ``reports`` has the last ones, newest first."""
 
-    def __init__(self, plan: DevicePlan, around: Surroundings, begin_ns: int) -> None:
+    def __init__(self, plan: DevicePlan, session: Session, begin_ns: int) -> None:
         self.reports: deque[RunReport] = deque(maxlen=_KEPT)
         self._plan = plan
-        self._around = around
+        self._session = session
         self._chance = random.Random(f"{plan.seed} runs")
         self._idle = threading.Event()  # never set: a wait only moves the device's clock
         self._start_ns = begin_ns
         self._runs = 0
-        self._flight: Flight | None = None
-        self._landed: Flight | None = None
+        self._running: InFlightRun | None = None
+        self._ended: InFlightRun | None = None
         self._said: Iterator[tuple[int, RunEvent]] = iter(())
         self._next: tuple[int, RunEvent] | None = None
 
     def go_on(self, until_ns: int) -> None:
         """Take the worker's events up to a time; begin a run that is due."""
-        if self._flight is None and self._landed is None and self._start_ns <= until_ns:
-            self._around.clock.wait(self._idle, self._start_ns)
+        if self._running is None and self._ended is None and self._start_ns <= until_ns:
+            self._session.clock.wait(self._idle, self._start_ns)
             self._begin()
-        while self._flight is not None and self._next is not None and self._next[0] <= until_ns:
+        while self._running is not None and self._next is not None and self._next[0] <= until_ns:
             at_ns, event = self._next
-            self._around.clock.wait(self._idle, at_ns)
-            self._flight.take(event)
+            self._session.clock.wait(self._idle, at_ns)
+            self._running.take(event)
             if isinstance(event, Phase):
                 self._divert(event)
             self._next = next(self._said, None)
             if self._next is None:
-                self._flight.land()
-                self._landed, self._flight = self._flight, None
+                self._running.end()
+                self._ended, self._running = self._running, None
 
     def report(self) -> None:
         """Pair a run that has ended, once a sample is later than its end."""
-        flight = self._landed
-        if flight is None:
+        run = self._ended
+        if run is None:
             return
-        window = flight.trace.telemetry_window()
-        if window is not None and not self._around.timeline.wait_past(window.end_ns, 0):
+        window = run.trace.telemetry_window()
+        if window is not None and not self._session.timeline.wait_past(window.end_ns, 0):
             return
-        outcome = flight.trace.outcome or "failed"
-        report = flight.report(Verdict(outcome, flight.trace.reason))
-        self._around.ledger.run_ended(report)
+        outcome = run.trace.outcome or "failed"
+        report = run.pair(Verdict(outcome, run.trace.reason))
+        self._session.ledger.run_ended(report)
         self.reports.appendleft(report)
-        self._landed = None
+        self._ended = None
         pause_ns = round(self._plan.pause_seconds * 1e9)
-        self._start_ns = self._around.clock.monotonic_ns() + pause_ns
+        self._start_ns = self._session.clock.monotonic_ns() + pause_ns
 
     def _begin(self) -> None:
-        plan, clock = self._plan, self._around.clock
+        plan, clock = self._plan, self._session.clock
         task = plan.tasks[self._runs % len(plan.tasks)]
         slower = 1 + _SLOWER_A_RUN * self._runs if plan.fault == "slow" else 1.0
         conduct = Conduct(
@@ -86,11 +87,11 @@ class Work:
             bypasses=plan.fault == "bypassed" and task.workload.device.startswith("dla"),
         )
         run_id = new_run_id()
-        self._flight = Flight(self._around, Job(run_id, task.workload, self._start_ns))
-        self._around.ledger.run_began(
+        self._running = InFlightRun(self._session, Job(run_id, task.workload, self._start_ns))
+        self._session.ledger.run_began(
             task.workload.name,
             run_id,
-            self._flight.trace.lateness_seconds,
+            self._running.trace.lateness_seconds,
             clock.wall_ns() / 1e9,
         )
         self._said = events(run_id, task, conduct, clock.monotonic_ns(), self._chance)
@@ -99,13 +100,13 @@ class Work:
 
     def _divert(self, event: Phase) -> None:
         """Put the load of layers that fell back from the DLA on the GPU."""
-        assert self._flight is not None
-        device = self._flight.trace.device
+        assert self._running is not None
+        device = self._running.trace.device
         bypasses = self._plan.fault == "bypassed" and device.startswith("dla")
         if bypasses and event.phase in _WORKING:
             works = event.edge == "begin"
-            self._around.load.set(device, 0.1 * works, event.at_ns)
-            self._around.load.set("gpu", 0.8 * works, event.at_ns)
+            self._session.load.set(device, 0.1 * works, event.at_ns)
+            self._session.load.set("gpu", 0.8 * works, event.at_ns)
 
 
 _EVENT_NS = 1_000_000_000

@@ -1,0 +1,302 @@
+"""One measuring session: telemetry, its counters, and the completion of runs.
+
+The service, ``bench``, ``exec`` and the simulated fleet use the same session, so that a figure is
+made in one way everywhere.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from ...collectors.base import SYSTEM_CLOCK, Clock, Companion, LineSource
+from ...collectors.board.boards import RailRule
+from ...collectors.dla.tasks import BusyTime
+from ...collectors.lines.collector import LineCollector
+from ...collectors.simulator.load import LoadBoard
+from ..export.snapshot import Snapshot
+from ..export.state import Ledger
+from ..measure.correlate import correlate
+from ..measure.energy import EnergyCounters
+from ..measure.run_report import Environment, RunReport, Span
+from ..measure.run_trace import RunTrace
+from ..measure.timeline import Timeline
+from ..settings.config import Limits, Telemetry
+from ..store.store import Store
+from .executor import Verdict
+from .sources import lane_occupancy, open_companions, open_telemetry
+from .telemetry import TelemetryFeed
+
+FAR_OFF_NS = 1 << 62
+_WAIT_SECONDS = 0.2
+_LONGEST_WAIT_SECONDS = 5.0
+_RUNS_AT_MOST = 1024
+
+_LOG = logging.getLogger(__name__)
+
+
+class RunTimes:
+    """Steady windows of the recent runs of all devices, and when each run was in flight.
+
+    A window or a run that has not ended ends far in the future.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._windows: dict[str, Span] = {}
+        self._in_flight: dict[str, tuple[str, Span]] = {}
+
+    def set_window(self, run_id: str, begin_ns: int, end_ns: int = FAR_OFF_NS) -> None:
+        """Set the steady window of a run."""
+        with self._lock:
+            self._windows[run_id] = Span(begin_ns=begin_ns, end_ns=end_ns)
+            if len(self._windows) > _RUNS_AT_MOST:
+                ended = (one for one, span in self._windows.items() if span.end_ns != FAR_OFF_NS)
+                del self._windows[next(ended, next(iter(self._windows)))]
+
+    def drop_window(self, run_id: str) -> None:
+        """Remove a run without a steady phase."""
+        with self._lock:
+            self._windows.pop(run_id, None)
+
+    def set_in_flight(
+        self, run_id: str, device: str, begin_ns: int, end_ns: int = FAR_OFF_NS
+    ) -> None:
+        """Set when a run is in flight, from its order to its end."""
+        with self._lock:
+            self._in_flight[run_id] = device, Span(begin_ns=begin_ns, end_ns=end_ns)
+            if len(self._in_flight) > _RUNS_AT_MOST:
+                ended = (one for one, (_, s) in self._in_flight.items() if s.end_ns != FAR_OFF_NS)
+                del self._in_flight[next(ended, next(iter(self._in_flight)))]
+
+    def in_flight_seconds(self, device: str, begin_ns: int, end_ns: int) -> float:
+        """Return the seconds of a range in which any run was in flight on a device."""
+        busy = BusyTime()
+        with self._lock:
+            for on, span in self._in_flight.values():
+                if on == device:
+                    busy.add(max(span.begin_ns, begin_ns), min(span.end_ns, end_ns))
+        return busy.total / 1e9
+
+    def others(self, run_id: str) -> dict[str, Span]:
+        """Return the windows of all other runs."""
+        with self._lock:
+            return {other: span for other, span in self._windows.items() if other != run_id}
+
+
+class Session:
+    """Telemetry of one source at a time, and the runs that are paired with it.
+
+    Attributes:
+        ledger: The present state, for a scrape.
+        timeline: The samples.
+        energy: Counters of energy, and the board's rail rule once it is known.
+        load: Our own runs, as a simulated board sees them.
+        times: When runs are in flight and steady.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        environment: Environment | None = None,
+        timeline: Timeline | None = None,
+        store: Store | None = None,
+        model_directory: Path = Path(),
+        engine_directory: Path = Path(),
+        limits: Limits | None = None,
+    ) -> None:
+        """Create the parts; no source is open yet.
+
+        Args:
+            clock: The clock.
+            environment: Where runs take place, as far as it is known.
+            timeline: Where samples are kept; it must hold the longest run. Default: one hour.
+            store: Where completed runs are committed; ``None`` commits them nowhere.
+            model_directory: Cache of built-in models.
+            engine_directory: Cache of built engines.
+            limits: The limits that alerts compare with.
+        """
+        self.clock = clock
+        self.ledger = Ledger(
+            Snapshot(environment=environment or Environment(), limits=limits or Limits())
+        )
+        self.timeline = Timeline() if timeline is None else timeline
+        self.energy = EnergyCounters()
+        self.load = LoadBoard()
+        self.times = RunTimes()
+        self.model_directory = model_directory
+        self.engine_directory = engine_directory
+        self._store = store
+        self._feed: TelemetryFeed | None = None
+
+    @property
+    def environment(self) -> Environment:
+        """Where runs take place, as far as it is known now."""
+        return self.ledger.snapshot.environment
+
+    @property
+    def store(self) -> Store:
+        """The store; only for a session that has one."""
+        assert self._store is not None
+        return self._store
+
+    def open(
+        self,
+        telemetry: Telemetry,
+        rule: RailRule | None = None,
+        devices: Collection[str] = ("dla0", "dla1"),
+        collector: LineCollector | None = None,
+    ) -> LineSource:
+        """Open the configured source in place of the present one; ``start`` begins to read it.
+
+        Args:
+            telemetry: The source and its companions.
+            rule: The board's rail rule; ``None`` finds it by the rails of the first sample.
+            devices: Devices on which our own runs may be; a collection that may grow.
+            collector: The source, if it is open already.
+
+        Raises:
+            Mendable: The source can't be opened.
+        """
+        if collector is None:
+            collector = open_telemetry(telemetry, self.load, self.clock)
+        if not (collector.source.is_live or self.environment.simulated):
+            self.ledger.describe(simulated=True)
+        self.attach(
+            collector,
+            rule=rule,
+            devices=devices,
+            companions=open_companions(telemetry, self.clock),
+        )
+        return collector.source
+
+    def attach(
+        self,
+        collector: LineCollector,
+        *,
+        rule: RailRule | None = None,
+        devices: Collection[str] = (),
+        companions: Sequence[Companion] = (),
+    ) -> TelemetryFeed:
+        """Take samples from a collector in place of the present source."""
+        self.stop()
+        self.timeline.seal()
+        self.timeline.source = collector.source.name
+        self._feed = TelemetryFeed(
+            collector,
+            timeline=self.timeline,
+            energy=self.energy,
+            ledger=self.ledger,
+            occupancy=lambda begin_ns, end_ns: lane_occupancy(self.load, devices, begin_ns, end_ns),
+            rule=rule,
+            companions=companions,
+        )
+        return self._feed
+
+    def start(self) -> None:
+        """Begin to read the source."""
+        assert self._feed is not None
+        self._feed.start()
+
+    def stop(self) -> None:
+        """End the source."""
+        if self._feed is not None:
+            self._feed.stop()
+
+    def refresh(self) -> None:
+        """Show the counters of a source that gives no samples at present."""
+        if self._feed is not None:
+            self._feed.refresh()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the source gives no more samples."""
+        return self._feed is not None and self._feed.problem is not None
+
+    def why(self) -> str | None:
+        """Return why no samples come, if it is known."""
+        return None if self._feed is None else self._feed.why()
+
+    def await_first_sample(
+        self, seconds: float, stopped: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Wait for the first sample, and return whether there is one.
+
+        Args:
+            seconds: The longest wait.
+            stopped: Polled; the wait ends when it returns True, or when the source ends.
+        """
+        until = time.monotonic() + seconds
+        while not self.timeline.wait_past(0, _WAIT_SECONDS):
+            if self.has_ended or stopped() or time.monotonic() > until:
+                return False
+        return True
+
+    def await_telemetry(self, trace: RunTrace, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Wait for the sample after a run's window; without it the end is a guess.
+
+        Args:
+            trace: The run.
+            stopped: Polled; the wait ends when it returns True.
+        """
+        window = trace.telemetry_window()
+        if window is None:
+            return
+        left = min(_LONGEST_WAIT_SECONDS, 3 * (self.timeline.interval_seconds or 0.0))
+        while left > 0 and not stopped():
+            if self.timeline.wait_past(window.end_ns, _WAIT_SECONDS):
+                return
+            left -= _WAIT_SECONDS
+
+    def pair(self, trace: RunTrace, verdict: Verdict) -> RunReport:
+        """Return the report of a run, paired with the telemetry of its window."""
+        trace.outcome, trace.reason = verdict.outcome, verdict.reason
+        window = trace.telemetry_window()
+        return correlate(
+            trace,
+            None if window is None else self.timeline.cut(window.begin_ns, window.end_ns),
+            rule=self.energy.rule,
+            others=self.times.others(trace.run_id),
+            environment=self.environment,
+            in_flight=self.times.in_flight_seconds,
+        )
+
+    def complete(
+        self, trace: RunTrace, verdict: Verdict, stopped: Callable[[], bool] = lambda: False
+    ) -> RunReport:
+        """Pair a run that has ended, commit it, count it and log it.
+
+        Args:
+            trace: The run.
+            verdict: How it ended.
+            stopped: Polled while the last sample is awaited; True ends the wait.
+        """
+        self.await_telemetry(trace, stopped)
+        report = self.pair(trace, verdict)
+        self.store.finish(report)
+        self.ledger.run_ended(report)
+        level = logging.INFO if report.outcome == "ok" else logging.WARNING
+        _LOG.log(level, "%s", describe(report))
+        return report
+
+
+def describe(report: RunReport) -> str:
+    """Return one line for the log: the outcome of a run and its headline figures."""
+    parts = [f"{report.workload} on {report.device}: {report.outcome}"]
+    if report.reason:
+        parts.append(report.reason)
+    if report.inferences:
+        parts.append(f"{report.inferences} inferences")
+    if report.latency is not None:
+        parts.append(f"p50 {report.latency.p50_seconds * 1e3:.3g} ms")
+    if report.built is not None and report.built.placement.verdict != "unknown":
+        parts.append(f"placement {report.built.placement.verdict}")
+    energy = report.energy
+    if energy is not None and energy.gross_joules_per_inference is not None:
+        parts.append(f"{energy.gross_joules_per_inference:.3g} J each")
+    if report.quality:
+        parts.append(f"flags: {' '.join(report.quality)}")
+    parts.append(f"run {report.run_id}")
+    return " · ".join(parts)
