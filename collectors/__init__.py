@@ -1,1 +1,1 @@
-"""What touches the machine: sources of stamped lines, and the records made of them."""
+"""Everything that touches the machine: sources of stamped lines, and the records made of them."""

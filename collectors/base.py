@@ -1,4 +1,4 @@
-"""What every collector shares: the clock, the stamp, atomic writes and the two protocols."""
+"""Shared by all collectors: the clock, the stamp, atomic writes and the two protocols."""
 
 import os
 import secrets
@@ -93,13 +93,13 @@ def write_atomic(path: Path, content: bytes | memoryview, mode: int = 0o666) -> 
 
 
 class LineSource(Protocol):
-    """Where lines come from: a process, a recorded log, a pipe or the simulated board.
+    """A source of lines: a process, a recorded log, a pipe or the simulated board.
 
     Attributes:
         name: A label value: ``tegrastats``, ``replay``, ``stream`` or ``simulator``.
         is_live: False where the lines do not describe this machine now.
         interval_seconds: Nominal time between two lines; ``None`` where it is not known.
-        problem: Why no lines come, and what mends it; ``None`` where nothing is known to be wrong.
+        problem: Why no lines come, with the remedy; ``None`` while no problem is known.
     """
 
     @property
@@ -121,15 +121,14 @@ class LineSource(Protocol):
 
 
 class Companion(Protocol):
-    """What is read beside the lines of telemetry, at the time of each: further columns of it.
+    """Reads further columns at the time of each line of telemetry.
 
-    What is counted (time, energy, events) is told as the count until now, so that a window's share
-    is a difference, however the samples fall.
+    Time, energy and events are reported as counts until now, so that the share of a window is a
+    difference, however the samples fall.
 
     Attributes:
         name: A label value: ``sysfs``, ``ftrace`` ….
-        problem: Why it gives nothing, and what mends it; ``None`` where nothing is known to be
-            wrong.
+        problem: Why it gives nothing, with the remedy; ``None`` while no problem is known.
     """
 
     @property

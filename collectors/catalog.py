@@ -57,7 +57,7 @@ def source_settings(name: str, sources: Mapping[str, str] = SOURCES) -> "type[So
     """Return the settings of a source, which describe and open it.
 
     Raises:
-        KeyError: There is no such source.
+        KeyError: The source is not in the catalogue.
     """
     found: type[SourceSettings] = _import(sources[name])
     return found
@@ -72,7 +72,7 @@ def find_backend(name: str, backends: Mapping[str, str] = BACKENDS) -> "type[Bac
     """Return a back-end without importing its library.
 
     Raises:
-        BackendUnavailable: There is no such back-end.
+        BackendUnavailable: The back-end is not in the catalogue.
     """
     if name not in backends:
         known = ", ".join(sorted(backends)) or "another release"
@@ -100,7 +100,7 @@ def make_backend(name: str, backends: Mapping[str, str] = BACKENDS) -> "Backend"
         A back-end without a model.
 
     Raises:
-        BackendUnavailable: There is no such back-end, or its library is not installed.
+        BackendUnavailable: The back-end is not in the catalogue, or its library is not installed.
     """
     return find_backend(name, backends)()
 

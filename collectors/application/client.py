@@ -1,6 +1,6 @@
 """The daemon's API, for a program that has nothing but the standard library.
 
-Imported by applications beside their inference, so it is small: no pydantic, nothing of ours but
+Imported by applications that infer, so it is small: no pydantic, nothing of ours but
 the errors.
 """
 
@@ -53,7 +53,7 @@ class ApiClient:
         this client shows of itself where that is asked for.
 
         Args:
-            url: Where it is, such as ``https://user:password@robot:9754``; else
+            url: Address, such as ``https://user:password@robot:9754``; else
                 ``TEGRASCOPE_URL``, else its usual address on this machine.
             token_file: The secret for calls that change state; else ``TEGRASCOPE_TOKEN_FILE``,
                 else the first that can be read in the directories where a daemon keeps it.
@@ -72,8 +72,8 @@ class ApiClient:
         A daemon that took the token once is shown it again: it may want a password of readers.
 
         Args:
-            path: Of the question, from the first slash on.
-            read: What makes an answer of the bytes; a ``ValueError`` of it is no answer.
+            path: Path of the request, from the first slash on.
+            read: Decodes the answer; its ``ValueError`` means that another server answered.
 
         Raises:
             Mendable: The address is none, or TLS can't be set up.
@@ -105,7 +105,9 @@ class ApiClient:
     ) -> Any:
         address = self._address
         if address is None:
-            raise Mendable(f"{self.url} is no address of a daemon", f"give one like {DEFAULT_URL}")
+            raise Mendable(
+                f"{self.url} is not the address of a daemon", f"give one like {DEFAULT_URL}"
+            )
         headers: dict[str, str] = {}
         if address.authorization is not None:
             headers["Authorization"] = address.authorization
@@ -201,7 +203,7 @@ def _mend(error: Exception) -> str:
 
 
 class Address(NamedTuple):
-    """Where a daemon is.
+    """The address of a daemon.
 
     Attributes:
         authorization: User and password as a header; ``None`` without.

@@ -314,7 +314,7 @@ class Reporter:
         if marks.count == 0:
             end_ns = monotonic_ns()
         elif self._since_ns is None and marks.first_ns is not None:
-            begin_ns = max(begin_ns, marks.first_ns)  # loading a model, say, is no inference
+            begin_ns = max(begin_ns, marks.first_ns)  # loading a model is not an inference
         self._since_ns = end_ns
         self._post(
             marks.render(

@@ -37,11 +37,11 @@ def window(
 
     Args:
         name: A workload of the daemon's configuration with ``backend: window``.
-        device: Where it runs, if it is to be held against the configuration.
+        device: Its device, if it is to be checked against the configuration.
         batch: Inputs an inference; the configuration's where it is not said.
         period: Seconds after which a window that goes on is told and the next one begins; as long
             as energy per inference takes, unless said otherwise.
-        url: Of the daemon; else ``TEGRASCOPE_URL``, else its usual address on this machine.
+        url: Address of the daemon; else ``TEGRASCOPE_URL``, else its usual address on this machine.
         token_file: The daemon's; else ``TEGRASCOPE_TOKEN_FILE``, else where it is usually kept.
         strict: Raise where the daemon does not take it; else there is one warning in the log
             ``tegrascope.window``, and the application goes on.
@@ -70,7 +70,7 @@ def window(
 
 
 class Window:
-    """What ``window`` returns; every method may be called from any thread."""
+    """The result of ``window``; every method may be called from any thread."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the worker asks of an inference back-end, with defaults, and how one describes itself."""
+"""The interface of an inference back-end, with defaults; how one describes itself; its inputs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ class Backend:
     A back-end derives from ``Inferring`` or from ``SelfTimed``.
 
     Attributes:
-        devices: What it runs on.
+        devices: The devices that it runs on.
         plays_any_device: Whether it stands for any device where the telemetry is simulated.
         packages: Python packages of which one has to be installed.
         program: The program that it runs, unless the workload names another.

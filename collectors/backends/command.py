@@ -18,7 +18,7 @@ class Command(SelfTimed):
     """A program, run again and again until the steady phase is as long as it should be.
 
     A program that infers for longer than that is run once, to its own end. Its start is part of
-    the steady phase, since nobody can tell it from the inferences.
+    the steady phase, since it cannot be told from the inferences.
     """
 
     devices = ("gpu", "dla0", "dla1", "cpu", "external")
@@ -35,7 +35,7 @@ class Command(SelfTimed):
         self._program = model
 
     def measure(self, order: Order, stop: Event) -> Iterator[Phase | Inferences | Counted]:
-        """Run the program until time or count are reached; what failed is no part of it."""
+        """Run the program until time or count are reached; a failed run is not part of it."""
         begin_ns = end_ns = self._clock.monotonic_ns()
         yield Phase(run_id=order.run_id, phase="steady", edge="begin", at_ns=begin_ns)
         told: int | None = None

@@ -38,7 +38,7 @@ class CudaError(RuntimeError):
     """A call of the CUDA runtime failed.
 
     Attributes:
-        name: Of the code, as ``cudaErrorMemoryAllocation``.
+        name: Name of the code, such as ``cudaErrorMemoryAllocation``.
     """
 
     def __init__(self, name: str, text: str) -> None:
@@ -53,8 +53,8 @@ class CudaLostError(CudaError, DeviceLostError):
 class Cuda:
     """The CUDA runtime of this process, on its first visible device.
 
-    The methods here are for setting up and tearing down. What is called with each inference is
-    taken from ``api`` and bound once, by whoever calls it.
+    The methods here are for setting up and tearing down. The calls of each inference are
+    taken from ``api`` and bound once by the caller.
     """
 
     def __init__(self, api: Any, name: str) -> None:
@@ -92,7 +92,7 @@ class Cuda:
         """Make the context of this process on its first visible device.
 
         Raises:
-            BackendUnavailable: There is no driver, it is too old, or it has no device.
+            BackendUnavailable: The driver is missing, too old, or has no device.
         """
         try:
             self.check(self.api.cudaSetDevice(0))
@@ -124,7 +124,7 @@ class Cuda:
         return {name: number for name, number in found.items() if number}
 
     def free_bytes(self) -> int:
-        """Return how much memory of the device is free, for whoever asks for it next."""
+        """Return the free memory of the device."""
         free, _ = self.check(self.api.cudaMemGetInfo())
         return int(free)
 
@@ -184,8 +184,8 @@ class Cuda:
 def handle_of(thing: Any) -> int:
     """Return the address behind a stream, as TensorRT wants it.
 
-    From cuda-python 13 on ``int()`` of such an object is deprecated; before 12.8 there is no
-    other way.
+    From cuda-python 13 on ``int()`` of such an object is deprecated; before 12.8 it is the
+    only way.
     """
     try:
         native = import_module("cuda.bindings.utils").get_cuda_native_handle

@@ -1,7 +1,7 @@
 """Built engines on disk, each found again by the digest of all that it was made from.
 
 An engine is a program that the driver will run: it is read only from a directory that belongs to
-this user and that nobody else may write.
+this user and that no other user may write.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ _PRIVATE = 0o700
 
 
 class Sidecar(Record):
-    """What is known of a built engine; stands beside it as JSON.
+    """Facts about a built engine, kept next to it as JSON.
 
     Attributes:
         built_wall_ns: When it was built, in nanoseconds since 1970.
@@ -171,7 +171,7 @@ class EngineCache:
         write_atomic(self.directory / f"{key}.json", sidecar.model_dump_json(indent=1).encode())
 
     def set_aside(self, key: str) -> None:
-        """Keep an engine that does not load for whoever wants to know why, under another name."""
+        """Keep an engine that does not load, for diagnosis, under another name."""
         plan = self.plan_path(key)
         with suppress(FileNotFoundError):
             plan.replace(plan.with_suffix(".plan.bad"))

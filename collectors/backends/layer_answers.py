@@ -30,12 +30,12 @@ def ask(
     """Ask in a child process.
 
     Args:
-        precision: What it would be built for; ``None`` leaves it to what the model is.
+        precision: Precision of the build; ``None`` leaves it to what the model is.
         shapes: Input to its shape, of inputs that are open.
         module: ``tensorrt``; another name is for tests.
 
     Returns:
-        What the builder says, or why it says nothing; never an exception.
+        The answers of the builder, or why there are none; never an exception.
     """
     command = [*python_child(__spec__.name), str(model), "--module", module]
     if precision is not None:

@@ -210,7 +210,7 @@ class TensorRt(Inferring):
                         }
                     )
                     return
-                # It is built again once: what does not load then is no matter of the cache.
+                # It is built again once: a failure then is not due to the cache.
                 cache.set_aside(key)
                 self._parts_ns.pop("cache_load")
                 self._parts_ns.pop("deserialise")

@@ -28,7 +28,7 @@ from .tensorrt_network import (
 
 
 class TimingCache:
-    """The file; that it can't be used, or not be written, is no failure of a build."""
+    """The file; a build does not fail if it cannot be used or written."""
 
     def __init__(self, path: Path | None, has: Callable[[str], bool], lines: LogLines) -> None:
         """Take a place.
@@ -122,7 +122,7 @@ class Builder:
         """Read a model and set all that an engine of it is built with, but for how long.
 
         Args:
-            shapes: Of inputs whose dimensions the model leaves open, beside the batch.
+            shapes: Shapes of inputs whose dimensions, other than the batch, the model leaves open.
 
         Raises:
             BackendUnavailable: A DLA is asked for and there is none.

@@ -15,7 +15,7 @@ from ...parsers.inference.placement import Fallback, Precision
 
 @dataclass(frozen=True)
 class BuildSpec:
-    """What is to be built.
+    """A request for a build.
 
     Attributes:
         device: The kind of device; which core of the DLA is decided when the engine is loaded.
@@ -50,7 +50,7 @@ class Plan:
     """A serialised engine, and how it came to be.
 
     Attributes:
-        int8_scales: Where the scales of an int8 engine are from.
+        int8_scales: Source of the scales of an int8 engine.
     """
 
     content: bytes
@@ -66,9 +66,9 @@ class Prepared:
     """A network with all that it is to be built with.
 
     Attributes:
-        parser: What read it; it owns the weights, so it has to live as long as the network.
+        parser: Parser of the model; it owns the weights, so it has to live as long as the network.
         config: Device, types and shapes.
-        int8_scales: Where the scales of an int8 engine are from.
+        int8_scales: Source of the scales of an int8 engine.
     """
 
     builder: Any
@@ -166,7 +166,7 @@ _EXPORT = {
 
 @dataclass(frozen=True)
 class Types:
-    """What a model's tensors are by themselves.
+    """The types of a model's own tensors.
 
     Attributes:
         own: The precision that the model fixes; ``None`` where it fixes none.

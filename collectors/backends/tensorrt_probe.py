@@ -1,4 +1,4 @@
-"""What TensorRT on this machine can do, found out in a child process.
+"""Finds out in a child process what TensorRT on this machine can do.
 
 Without a driver, making a TensorRT object may end the process by SIGSEGV, and a broken
 installation in other ways: so nothing but a child asks first. Everything else branches on what
@@ -41,7 +41,7 @@ _OPTIONAL: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 class Capabilities(Record):
-    """What one TensorRT module can do here.
+    """Capabilities of one TensorRT module on this machine.
 
     Attributes:
         problem: Why it cannot be used; ``None`` where it can.
@@ -124,7 +124,7 @@ def import_tensorrt(module: str = MODULE) -> Any:
         words = " ".join(str(error).split())
         raise BackendUnavailable(
             f"{module} cannot be imported ({words})",
-            "install the libraries of the same TensorRT version beside it",
+            "install the libraries of the same TensorRT version",
         ) from None
 
 
@@ -135,7 +135,7 @@ def probe(module: str = MODULE, seconds: float = _SECONDS) -> Capabilities:
         module: ``tensorrt``; another name is for tests.
 
     Returns:
-        What it found, or why it found nothing; never an exception.
+        The capabilities, or why there are none; never an exception.
     """
     command = python_child(__spec__.name, "--module", module)
     found = ask_child(command, Capabilities, module, "what it can do", seconds)

@@ -48,7 +48,7 @@ _NO_CUDA = (
 
 @dataclass(frozen=True)
 class Said:
-    """What a child printed and how it ended.
+    """Output and end of a child.
 
     Attributes:
         returncode: Its exit status; ``None`` where it was stopped.
@@ -160,8 +160,8 @@ def place_zero(
 
     Its times count from a moment that it does not tell. That moment lies after the line that
     says that it begins, and early enough that the last inference was complete when it said that
-    it is done. The middle of the two is taken, and half the distance is what is uncertain, beside
-    the delay of a pipe and the six digits of a time. Where the first line comes too late to be
+    it is done. The middle of the two is taken, and half the distance is the uncertainty, plus
+    the delay of a pipe and the six digits of a time. If the first line comes too late to be
     true (it was held back), the start of the process stands for it.
 
     Args:
@@ -186,7 +186,7 @@ def help_of(program: Sequence[str]) -> str:
     """Return the help text of trtexec.
 
     Raises:
-        BackendUnavailable: It does not start, or what it prints is no help of trtexec's.
+        BackendUnavailable: It does not start, or does not print the help of trtexec.
     """
     said = run([*program, "--help"])
     text = "\n".join(said.lines)
@@ -202,7 +202,7 @@ def failure(doing: str, said: Said, argv: Sequence[str]) -> Mendable:
     """Return what a failed trtexec amounts to.
 
     Args:
-        doing: What it could not do: ``build`` or ``measure``.
+        doing: The failed step: ``build`` or ``measure``.
     """
     reason = said.reason
     if "Cannot create DLA engine" in reason:
@@ -245,7 +245,7 @@ class Builder:
         """Read the inputs of the model.
 
         Raises:
-            Mendable: It is no ONNX model, or its shapes do not fit the order.
+            Mendable: It is not an ONNX model, or its shapes do not fit the order.
         """
         self.program = program
         self.help_text = help_text
@@ -349,4 +349,4 @@ def _facts_of(model: Path) -> ModelFacts:
         with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return read_model(data)
     except (OSError, ValueError, UnreadableError) as error:
-        raise Mendable(f"{model} is no ONNX model ({error})", "give an ONNX file") from error
+        raise Mendable(f"{model} is not an ONNX model ({error})", "give an ONNX file") from error

@@ -1,4 +1,4 @@
-"""What a board is, by the files that say so; nothing of it needs root."""
+"""Facts about a board from its files, without root."""
 
 import re
 import sys
@@ -83,7 +83,7 @@ _TREES = ("proc/device-tree", "sys/firmware/devicetree/base")
 
 @dataclass(frozen=True)
 class BoardFacts:
-    """What is known of this board; what no file tells is ``None``.
+    """Facts about this board; one that no file states is ``None``.
 
     Attributes:
         board: As the device tree calls it, ``NVIDIA Jetson AGX Orin Developer Kit``.
@@ -113,7 +113,7 @@ def read_board_facts(root: Path = Path("/")) -> BoardFacts:
     """Read everything; on a PC all of it is absent.
 
     Args:
-        root: What stands for ``/``.
+        root: Directory in place of ``/``.
     """
     if not is_tegra(root):
         return BoardFacts()

@@ -46,8 +46,8 @@ class KernelFile:
         """Return what stands in it, without the white space around it.
 
         Returns:
-            ``None`` where there is no file, no right to read it, no plain file, no UTF-8, or
-            where the driver behind it refuses just now.
+            ``None`` if the file is missing, not readable, not a plain file or not UTF-8, or if
+            its driver refuses at present.
         """
         try:
             if self._opened is None:
@@ -102,7 +102,7 @@ def _open(path: Path) -> int:
     opened = os.open(path, _FLAGS)
     try:
         if not stat.S_ISREG(os.fstat(opened).st_mode):
-            raise OSError(f"{path} is no plain file")
+            raise OSError(f"{path} is not a plain file")
     except OSError:
         os.close(opened)
         raise
@@ -131,11 +131,10 @@ class Scaled:
     """A number as it stands, in another unit.
 
     Attributes:
-        file: Where it stands.
+        file: The file with the number.
         column: Its name.
         per: How many of the file's units make one of the column's.
-        most: More than this is no value, nor is less than 0: a driver's way to say that it has
-            none.
+        most: A larger or a negative number means that the driver has no value.
     """
 
     file: KernelFile

@@ -1,4 +1,4 @@
-"""What a check may ask of the machine: every answer comes in bounded time, and none raises.
+"""Questions about the machine: every answer comes in bounded time, and none raises.
 
 Nothing here changes anything. The root directory, the environment and the clock are handed in,
 so that a test plays a board with a tree of files and a few scripts.
@@ -34,12 +34,11 @@ There = Literal["there", "absent", "hidden"]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a program said.
+    """The result of a program.
 
     Attributes:
         status: Exit status; ``None`` where it did not start, or did not end in time.
-        said: What went wrong, in a few words: its last line on standard error, or why it has no
-            status.
+        said: The problem: its last line on standard error, or why it has no status.
     """
 
     status: int | None
@@ -52,7 +51,7 @@ class Machine:
     """The machine under a root directory, as this user sees it.
 
     Attributes:
-        root: Where ``/`` is.
+        root: Directory in place of ``/``.
     """
 
     root: Path = Path("/")
@@ -145,7 +144,7 @@ class Machine:
         """Return the first lines that a program prints, and end it.
 
         Returns:
-            At most ``count`` lines, and why there are no more, empty where there are enough.
+            At most ``count`` lines, and why there are fewer; empty if there are enough.
         """
         found: list[str] = []
         until = time.monotonic() + seconds
@@ -241,7 +240,7 @@ class Machine:
         """Get a page.
 
         Returns:
-            Its HTTP status and body; no status where nobody answers, and why.
+            HTTP status and body; without an answer no status, and the reason.
         """
         connection = http.client.HTTPConnection(host, port, timeout=seconds)
         try:

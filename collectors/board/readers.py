@@ -75,7 +75,7 @@ def cpu_busy_ratio(
     Args:
         seconds: For how long.
         stopping: Ends it early.
-        root: Where the kernel tells.
+        root: Directory in place of ``/proc``.
         clock: The time.
 
     Returns:
@@ -254,7 +254,7 @@ class ThrottleAlert:
 
     Attributes:
         file: ``cur_state``.
-        kind: What it is called.
+        kind: Name of the kind.
     """
 
     file: KernelFile
@@ -278,7 +278,7 @@ def find_over_current(root: Path) -> Iterator[Reading]:
     """Yield the counter of each over-current alarm that throttles.
 
     They are named as the files are (``oc1`` …), for what each stands for differs by chip. One
-    that is set to hold nothing down (``oc1_throt_en`` is 0) is no throttling.
+    that is set to hold nothing down (``oc1_throt_en`` is 0) is not throttling.
     """
     for chip in sorted(root.glob("sys/class/hwmon/hwmon*")):
         if read_text(chip / "name") != "soctherm_oc":
@@ -292,7 +292,7 @@ def find_over_current(root: Path) -> Iterator[Reading]:
 def find_alerts(root: Path) -> Iterator[Reading]:
     """Yield the state of each throttle alert: kinds ``cpu_thermal``, ``gpu_thermal`` and so on.
 
-    The file ``thermal_trip_event_block`` beside it is never touched: reading it waits for the
+    The file ``thermal_trip_event_block`` next to it is never touched: reading it waits for the
     next event.
     """
     for device in sorted(root.glob("sys/class/thermal/cooling_device*")):

@@ -1,4 +1,4 @@
-"""What the kernel says of a board beside tegrastats: one companion of the telemetry."""
+"""Files of the kernel about a board, read at each line of tegrastats: one companion."""
 
 import sys
 import threading
@@ -173,7 +173,7 @@ class SysfsCompanion:
         """Name where to look; nothing is read before ``start``.
 
         Args:
-            root: What stands for ``/``.
+            root: Directory in place of ``/``.
             timeout_seconds: How long ``columns`` waits at most.
         """
         self._root = root
@@ -189,7 +189,7 @@ class SysfsCompanion:
 
     @property
     def problem(self) -> str | None:
-        """Why it gives nothing or not all, and what mends it."""
+        """Why it gives nothing or not everything, with the remedy."""
         if self._stuck:
             named = ", ".join(sorted(str(path) for path in self._stuck))
             return f"no answer from {named}: its driver hangs, see dmesg; it is left out"
@@ -253,7 +253,7 @@ def told(root: Path) -> Iterator[str]:
     """Yield a line for each file: its slowest reading, its path, and its columns.
 
     Args:
-        root: What stands for ``/``.
+        root: Directory in place of ``/``.
     """
     total_ns = 0
     for find in FINDERS:

@@ -1,4 +1,4 @@
-"""A child process as stamped lines: started, read, told, ended."""
+"""A child process as stamped lines: started, read, written to, ended."""
 
 import contextlib
 import enum
@@ -25,7 +25,7 @@ class LineBuffer:
     r"""Bytes become whole lines; what follows the last newline waits for its own.
 
     A line of more than ``longest`` bytes is cut there and the rest of it dropped, so a peer that
-    never sends a newline costs no memory. Bytes that are no UTF-8 are kept as ``\xNN``.
+    never sends a newline costs no memory. Bytes that are not UTF-8 are kept as ``\xNN``.
 
     >>> buffer = LineBuffer()
     >>> buffer.feed(b"one\ntw"), buffer.feed(b"o\n")
@@ -119,8 +119,8 @@ class LineChild:
 
     The child leads a process group of its own, and ``end`` ends the whole group. Standard output
     is read straight from the descriptor: a line bears the time at which the read that brought its
-    newline returned, and lines of one read share it. A line without a newline is no line. Standard
-    error is read along and its tail is kept. Not one byte is lost to a thread or a stdio buffer.
+    newline returned, and lines of one read share it. Text without a newline is not returned. The
+    tail of standard error is kept. Not one byte is lost to a thread or a stdio buffer.
 
     ``read`` and ``end`` belong to one thread; ``send`` and ``wake`` may be called from any.
     Use it as a context manager, or call ``end``: that also reaps the child and closes its pipes.
@@ -290,7 +290,7 @@ class LineChild:
         A child that has closed its output is about to exit, and is given the grace to do so, since
         its own exit status tells more than our signal. Then SIGTERM goes to the group; once the
         child is gone and its pipes are at their end, or when the grace is over, SIGKILL goes to
-        whatever is left of the group. What is printed meanwhile is thrown away, but for the last
+        whatever is left of the group. Output meanwhile is dropped, but for the last
         words. More than once is harmless.
         """
         if self._ending:
@@ -375,7 +375,7 @@ class LineChild:
 
 def _cannot_start(argv: Sequence[str], cwd: Path | None, error: OSError) -> Mendable:
     if cwd is not None and not cwd.is_dir():
-        return Mendable(f"{cwd} is no directory", "create it, or name another one")
+        return Mendable(f"{cwd} is not a directory", "create it, or name another one")
     if isinstance(error, FileNotFoundError):
         return Mendable(f"{argv[0]} was not found", "install it, or give its full path")
     if isinstance(error, PermissionError):

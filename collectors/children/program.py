@@ -84,7 +84,7 @@ class SignalRelay:
     def run(self, argv: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> Ended:
         """Run a program to its end, on our own streams and in our own process group.
 
-        What it leaves behind, as a shell would leave it, goes on.
+        Processes that it leaves behind go on, as under a shell.
 
         Raises:
             CannotStart: It does not start.
@@ -94,7 +94,7 @@ class SignalRelay:
             self._pid = pid = self._spawn(argv)
             if self.number is not None:  # it came a moment too early, and is meant for the program
                 os.kill(pid, self.number)
-        # It stays a zombie until nobody can send it anything any more: its number is its own.
+        # It stays a zombie until no signal can be sent to it any more, so its number stays its own.
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         end_ns = clock.monotonic_ns()
         with self._lock:
@@ -140,5 +140,5 @@ def _cannot_start(program: str, error: Exception) -> CannotStart:
         return CannotStart(126, f"{program} may not be executed", f"chmod +x {program}")
     if isinstance(error, OSError) and error.errno == errno.ENOEXEC:
         mend = "begin it with #! and its interpreter, or put that before it"
-        return CannotStart(126, f"{program} is no program", mend)
+        return CannotStart(126, f"{program} is not a program", mend)
     return CannotStart(126, f"{program!r} does not start ({error})", "try it by hand")

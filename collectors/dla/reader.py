@@ -3,7 +3,7 @@
 ``python -m tegrascope.collectors.dla.reader``. It prints the lines of the kernel as they are, and
 some of its own, which begin with ``# tegrascope-dla``: which cores there are or why nothing can be
 read, that it is alive and until when all has been told, and on demand the firmware's own figure.
-The standard library alone; whoever reads the lines needs no right at all.
+It uses the standard library alone. A reader of its lines needs no rights.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def find_tracefs(root: Path = Path("/")) -> Path:
     """Return where the tracer's files are.
 
     Args:
-        root: What stands for ``/``.
+        root: Directory in place of ``/``.
 
     Raises:
         Mendable: They are not mounted, this user may not look, or the kernel has no such events.
@@ -194,14 +194,15 @@ _IN_FLIGHT_NS = 2_000_000_000
 class FirmwareReader:
     """The firmware's own figure of each core, read only while a task of it is in flight.
 
-    Without one the driver says 0 and asks nobody; and a reading keeps the DLA powered for a while.
+    Without a task the driver returns 0 and does not ask the firmware; a reading keeps the DLA
+    powered for a while.
     """
 
     def __init__(self, root: Path, cores: Collection[int], every_ns: int) -> None:
         """Name where to look.
 
         Args:
-            root: What stands for ``/``.
+            root: Directory in place of ``/``.
         """
         self._files = {
             core: root / f"sys/kernel/debug/nvdla{core}/firmware/utilization_rate" for core in cores
@@ -302,7 +303,7 @@ def _end(*_: object) -> NoReturn:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print until told to stop, or until nobody reads."""
+    """Print until asked to stop, or until the reader is gone."""
     parser = argparse.ArgumentParser(
         prog="tegrascope.collectors.dla.reader",
         description="Print what the driver of the DLA traces, as root; see docs/sources.md.",
@@ -332,7 +333,7 @@ def main(argv: list[str] | None = None) -> int:
                 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                     signal.signal(number, signal.SIG_IGN)
     except Mendable as error:
-        with contextlib.suppress(OSError):  # whoever asked knows as well as the journal
+        with contextlib.suppress(OSError):  # the journal has it as well
             _print(out, [f"{OWN_PREFIX}unavailable {error}"])
         print(f"dla trace: {error}", file=sys.stderr)
         return UNAVAILABLE

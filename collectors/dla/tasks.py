@@ -13,8 +13,8 @@ class BusyTime:
     """The length of the union of all stretches so far.
 
     The latest stretches are remembered one by one, so that one that comes late counts only for
-    what no other has covered. What lies before them is settled: of a stretch that reaches back
-    there only the later part counts, and the rest is told as ``late``.
+    what no other has covered. Earlier time is settled: of a stretch that reaches back
+    there only the later part counts, and the rest is counted as ``late``.
 
     A stretch is of whichever unit its begin and end are, and so are these.
 
@@ -81,7 +81,7 @@ class CounterCheck:
     """Measures the architectural counter by events that bear a count and, a moment later, a time.
 
     Attributes:
-        measured_hertz: What it seems to run at; ``None`` until a while of events is known.
+        measured_hertz: Estimated rate; ``None`` until enough events are known.
     """
 
     def __init__(self, counter_hertz: float) -> None:
@@ -127,15 +127,15 @@ class DlaTasks:
 
     A task's id is unique among those in flight on one core. Its end does not tell the core, so an
     id that is in flight on both at once is told apart by time: the DLA began after the submission,
-    and one core has one task at a time. Where that leaves both, the earlier submission is taken
-    and the doubt counted as ``ambiguous``.
+    and one core has one task at a time. If both remain, the earlier submission is taken
+    and counted as ``ambiguous``.
 
     A task counts when it has ended: one that is running is not in the figures yet. Time is that of
     the counter itself, in which neighbours neither overlap nor lie apart by some conversion.
 
     Attributes:
         counter: Whether it runs as it is said to.
-        troubles: What did not go by the book, by reason: ``lost`` events, ends ``unmatched`` by a
+        troubles: Irregular events, by reason: ``lost`` events, ends ``unmatched`` by a
             submission, submissions ``unended``, ``ambiguous`` ones, ``odd`` stamps, ``late`` ends,
             and each ``gap`` in the trace.
     """
@@ -194,7 +194,7 @@ class DlaTasks:
             return
         self.know(event.core)
         key = event.task, event.core
-        # An id comes again once its sequence has wrapped; whoever had it must have ended unseen.
+        # An id comes again once its sequence has wrapped; the task that had it has ended unseen.
         if self._pending.pop(key, None) is not None:
             self.troubles["unended"] += 1
         self._pending[key] = _Task(event.task, event.core, event.ticks, event.at_ns)

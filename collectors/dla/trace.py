@@ -1,4 +1,4 @@
-"""What the DLA trace reader prints, as a companion of the telemetry: busy time by core."""
+"""Lines of the DLA trace reader as a companion of the telemetry: busy time by core."""
 
 import logging
 import threading
@@ -42,7 +42,7 @@ class DlaTrace:
         """Prepare; nothing is read before ``start``.
 
         Args:
-            counter_hertz: What the architectural counter of this machine runs at.
+            counter_hertz: Rate of the architectural counter of this machine.
         """
         self._source = source
         self._clock = clock
@@ -57,7 +57,7 @@ class DlaTrace:
 
     @property
     def problem(self) -> str | None:
-        """Why it gives nothing, and what mends it."""
+        """Why it gives nothing, with the remedy."""
         if self._unavailable is not None or self._source.problem is not None:
             return self._unavailable or self._source.problem
         with self._lock:

@@ -1,4 +1,4 @@
-"""What is asked of NVML, call by call; a GPU that does not answer one of them answers the others.
+"""Calls of NVML, one by one; a GPU that refuses one of them answers the others.
 
 Only the standard library and what is handed in as ``nvml`` are used: this runs in the reader's
 process. Values are those of NVML, in its own units, which the keys name.
@@ -52,7 +52,7 @@ class Gpu:
     """One GPU, asked again and again.
 
     Attributes:
-        refused: What it will never answer, with the reason that it gave.
+        refused: Calls that it refuses for good, with the reason.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Gpu:
 
     @property
     def power_from(self) -> str | None:
-        """Where power comes from: ``instant``, else ``usage``, else nowhere."""
+        """The source of power: ``instant``, else ``usage``, else none."""
         known = ("instant", "usage")
         return next((one for one in known if f"power_{one}" not in self.refused), None)
 
@@ -248,7 +248,7 @@ def load_nvml() -> Any:
 
 
 def explained(error: Any) -> Mendable:
-    """Say of an error of NVML what it means and what mends it."""
+    """Return the meaning and the remedy of an error of NVML."""
     found = _MENDS.get(error_name(error))
     return Mendable(*(found or (f"NVML says: {error}", "try nvidia-smi on this machine")))
 
@@ -326,7 +326,7 @@ def _print(line: dict[str, Any]) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print samples until told to stop, or until nobody reads them."""
+    """Print samples until asked to stop, or until the reader is gone."""
     parser = argparse.ArgumentParser(
         prog="tegrascope.collectors.gpu.reader",
         description="Print what one NVIDIA GPU says, one JSON object a line.",

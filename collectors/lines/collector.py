@@ -1,4 +1,4 @@
-"""What every telemetry collector is: lines of a source become Samples, the rest is counted."""
+"""Telemetry collectors: lines of a source become Samples, and other lines are counted."""
 
 import logging
 import os
@@ -24,14 +24,14 @@ OTHER_REASON = "other"
 
 @dataclass(frozen=True)
 class About:
-    """What a source says of the machine, where it says that at all.
+    """Facts about the machine from the source; each may be missing.
 
     Attributes:
         board: Name of the board.
         module: Its part number.
         power_mode: The power budget in force.
         gpu_uuid: Which GPU of this machine is read.
-        power_reading: What its power figures are: ``instant``, or ``usage`` for NVML's own mean.
+        power_reading: Kind of its power figures: ``instant``, or ``usage`` for NVML's own mean.
         versions: Library to version.
     """
 
@@ -44,17 +44,16 @@ class About:
 
 
 class LineCollector(ABC):
-    """Samples of one source, with the count of what was no sample.
+    """Samples of one source, with the count of other lines.
 
     The counts are written by the thread that collects and may be read by any.
 
     Attributes:
-        source: Where lines come from.
         lines: How many came.
         samples: How many of them were records.
-        unparsed: How many were none, by reason: a few words, fit for a label.
+        unparsed: How many were not, by reason: a few words, fit for a label.
         tokens_unparsed: Words inside records that were not understood.
-        about: What the source said of the machine; ``None`` while it did not.
+        about: Facts from the source; ``None`` until it has sent them.
         shows_root_more: Whether the program prints more fields when root runs it.
     """
 
@@ -71,7 +70,7 @@ class LineCollector(ABC):
 
     @property
     def unparsed(self) -> dict[str, int]:
-        """Lines that were no record, by reason; a copy."""
+        """Lines that were not records, by reason; a copy."""
         return self._unparsed.copy()
 
     def collect(self) -> Iterator[Stamped[Sample]]:
@@ -99,7 +98,7 @@ class LineCollector(ABC):
         """Make a line a record with its time; ``None`` for a line that is not to be counted.
 
         Raises:
-            ParseError: It is no record.
+            ParseError: It is not a record.
         """
 
     def _count(self, reason: str) -> None:
@@ -110,7 +109,7 @@ class LineCollector(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a source is opened with, next to its own settings.
+    """The arguments of ``open``, next to the settings of the source.
 
     Attributes:
         interval_seconds: Nominal time between two lines.

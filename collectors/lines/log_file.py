@@ -33,7 +33,7 @@ class LogFile:
     Use it as a context manager.
 
     Attributes:
-        size_bytes: Of the file as it is on the disk; ``None`` where it has no size, as a pipe.
+        size_bytes: Size on the disk; ``None`` for a pipe.
         problem: Why ``read1`` could not read it to its end, if so.
     """
 
@@ -121,7 +121,7 @@ def _standard_input() -> io.BufferedIOBase:
 
 
 def unreadable(path: Path, error: Exception) -> Mendable:
-    """Say what is wrong with a log, and what mends it."""
+    """Return the error for a log that cannot be read."""
     if isinstance(error, FileNotFoundError):
         return Mendable(f"{path} is not there", "name a log that tegrastats wrote")
     if isinstance(error, PermissionError):

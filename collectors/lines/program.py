@@ -16,7 +16,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Peer(Protocol):
-    """What prints for one start: read by one thread, woken from any."""
+    """The printing side of one start: read by one thread, woken from any."""
 
     def read(self, timeout_seconds: float | None = None) -> Stamped[str] | Quiet:
         """Return the next line, or why there is none."""
@@ -39,7 +39,7 @@ class ProcessSource:
 
     Attributes:
         is_live: True: the lines describe this machine now.
-        problem: What is wrong and what mends it, for the readiness page; ``None`` while lines come.
+        problem: The problem and its remedy, for the readiness page; ``None`` while lines come.
     """
 
     is_live = True

@@ -48,7 +48,7 @@ def timed_lines(lines: Iterable[str], interval_seconds: float = 1.0) -> Iterator
     A line's time is its epoch prefix (``1750865666.38::``) where it has one, else the timestamp
     that it prints. Lines that print the same second are spread evenly up to the next different
     one, which is the look-ahead: at most one second of lines, or 2000. A record without either
-    comes one interval after the record before; what is no record comes along with the line
+    comes one interval after the record before; another line comes with the line
     before it. A step back, or of more than ten seconds, is a clock that was set or a machine that
     slept: it counts as one median interval. So the times never fall and never stall.
 
@@ -66,13 +66,13 @@ def timed_lines(lines: Iterable[str], interval_seconds: float = 1.0) -> Iterator
 class ReplaySource:
     """A log file, plain or gzip, whose lines come as they did when it was recorded.
 
-    Lines are due on an absolute schedule, so late ones do not delay the rest. Lines that are no
-    tegrastats record are yielded too, for the collector to count.
+    Lines are due on an absolute schedule, so late ones do not delay the rest. Lines that are not
+    tegrastats records are yielded too, for the collector to count.
 
     Attributes:
         is_live: False: the lines do not describe this machine now.
         restarts: Always 0.
-        problem: What cut the replay short, if anything did.
+        problem: The error that ended the replay early, if any.
     """
 
     name = "replay"
@@ -93,7 +93,7 @@ class ReplaySource:
             speed: How many times faster than recorded; ``None`` does not wait at all.
 
         Raises:
-            Mendable: There is no such log, it cannot be read, or the speed is no speed.
+            Mendable: The log is missing or cannot be read, or the speed is not positive.
         """
         if speed is not None and not 0 < speed < float("inf"):
             raise Mendable(f"a speed of {speed:g} replays nothing", "give one above 0, or at once")
@@ -147,7 +147,7 @@ class _Block:
     """Lines between one mark of time and the next, which tells how long they took.
 
     Attributes:
-        mark: What the clock said, in seconds; ``None`` where nothing did.
+        mark: Time of the clock in seconds; ``None`` without a clock.
         kind: Which clock: ``epoch``, ``printed`` or none.
     """
 

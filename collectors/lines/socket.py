@@ -29,7 +29,7 @@ class LineSocket:
         """Connect.
 
         Raises:
-            Mendable: There is no such socket, nobody listens, or this user may not connect.
+            Mendable: The socket is missing, not listening, or not for this user.
         """
         self.lines = 0
         self._clock = clock
@@ -118,10 +118,10 @@ def _trouble(path: Path, error: OSError) -> tuple[str, str]:
 
 
 class SocketLines(ProcessSource):
-    """What a privileged unit prints for each connection, with the pauses of ``ProcessSource``.
+    """Lines that a privileged unit prints per connection, with the pauses of ``ProcessSource``.
 
-    Unlike ``SocketSource`` it has nothing to do without: where there is no socket, there are no
-    lines, and ``problem`` says so.
+    Unlike ``SocketSource`` it has no fallback: without a socket it gives nothing, and
+    ``problem`` says so.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class SocketSource(ProcessSource):
     """Lines of a tegrastats that a privileged unit runs for each connection, kept alive.
 
     It is connected again when the other end closes, and when it has been silent, with the pauses
-    of ``ProcessSource``. Where there is no socket, where this user may not connect, or where a
+    of ``ProcessSource``. Without a socket, without the right to connect, or if a
     connection brought no line, tegrastats is run here instead, and the log says what is lost by
     it; every half minute the socket is looked for again.
     """

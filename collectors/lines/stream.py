@@ -49,7 +49,7 @@ class StreamSource:
             interval_seconds: Nominal time between two lines, if known.
 
         Raises:
-            Mendable: The path is no named pipe, or may not be read.
+            Mendable: The path is not a named pipe, or may not be read.
         """
         self.path = path
         self.interval_seconds = interval_seconds
@@ -93,7 +93,7 @@ class StreamSource:
                 if self._stopping.is_set():
                     return
                 self.restarts += 1
-                # The next end is opened first: a writer in between must not find nobody there.
+                # The next end is opened first: a writer in between must find a reader.
                 following = self._open_again(path)
                 os.close(fd)
                 fd = following
@@ -148,7 +148,7 @@ def _open_pipe(path: Path) -> int:
         raise Mendable(f"{path} cannot be read ({error.strerror})", f"ls -l {path}") from error
     if not stat.S_ISFIFO(os.fstat(fd).st_mode):
         os.close(fd)
-        raise Mendable(f"{path} is no named pipe", "make one with mkfifo, or replay it as a log")
+        raise Mendable(f"{path} is not a named pipe", "make one with mkfifo, or replay it as a log")
     return fd
 
 

@@ -20,7 +20,7 @@ _LOUDEST_GPU = 0.99  # the highest load in any public log
 
 @dataclass(frozen=True)
 class TrueEnergy:
-    """What a stretch of time really took, which no sensor tells."""
+    """The true energy of a stretch of time, which no sensor shows."""
 
     rail_joules: Mapping[str, float]
     module_joules: float
@@ -34,7 +34,7 @@ class SimulatedBoard:
     nanosecond at which they changed. How often the board is looked at changes nothing in it.
 
     A sensor reading is a sample of that moment: voltage in steps of 8 mV times current in steps
-    of the sensor. The integral of the true power is kept beside it.
+    of the sensor. The integral of the true power is kept too.
 
     Attributes:
         privileged: Whether tegrastats runs as root on it.

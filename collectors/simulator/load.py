@@ -43,8 +43,8 @@ class LoadChange(NamedTuple):
 class LoadBoard:
     """The loads of all lanes over the last while; from any thread.
 
-    A change bears its own time, so it may be told a little late, and it may be told ahead. What
-    has been taken is settled: a change from before that counts from there on. Some thousand
+    A change bears its own time, so it may be set a little late or ahead. Time that
+    has been read is settled: a change from before that counts from there on. Some thousand
     changes of each lane are remembered; before them a lane has the load that it had then.
 
     >>> board = LoadBoard()
@@ -66,7 +66,7 @@ class LoadBoard:
             lane: ``gpu``, ``dla0``, ``dla1``, ``cpu`` or ``emc``; a board has no use for others.
             ratio: 0 is idle, 1 is a lane that computes without a pause.
             at_ns: Monotonic time of the change; ``None`` is now.
-            holder: Who computes, where several share a lane: their loads add up, to 1 at most.
+            holder: Name of the load; several on one lane add up, to 1 at most.
         """
         if not 0 <= ratio <= 1:
             raise ValueError(f"{lane}: a load of {ratio} is not within 0 and 1")
@@ -177,7 +177,7 @@ def read_load_file(path: Path, lanes: Collection[str] = LANES) -> list[LoadChang
     except OSError as error:
         raise Mendable(f"{path} cannot be read ({error.strerror})", "name a CSV file") from error
     except UnicodeDecodeError as error:
-        raise Mendable(f"{path} is no text", "name a CSV file") from error
+        raise Mendable(f"{path} is not text", "name a CSV file") from error
     return sorted(_rows(path, text.splitlines(), lanes), key=lambda change: change.at_seconds)
 
 

@@ -123,7 +123,7 @@ _NOISE_SECONDS = 0.8  # how long the noise of a rail remembers
 
 
 class Physics:
-    """What happens on the board between two looks: power, heat and what follows the load.
+    """Power, heat and clocks of the board between two readings.
 
     Everything is constant for one piece of time: a piece ends where a load changes, where a DLA
     core is suspended, and with each slot of 100 ms, so the integrals are exact.

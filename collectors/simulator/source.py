@@ -25,7 +25,7 @@ class SimulatorSource:
     reading's 6 to 22 ms after the interval, and describes the moment before the reading.
 
     Attributes:
-        is_live: False: there is no such board.
+        is_live: False: the board does not exist.
         restarts: Always 0.
         problem: Always ``None``.
     """
@@ -53,14 +53,14 @@ class SimulatorSource:
 
         Args:
             board: ``agx-orin-64gb``, ``orin-nx-16gb`` or ``orin-nano-8gb``.
-            interval_seconds: What ``--interval`` would be.
+            interval_seconds: Value of ``--interval``.
             seed: The same seed, loads and clock give the same bytes.
             schedule: Loads to set by themselves, from the first call of ``lines`` on.
             most_pieces: How much of the truth the board remembers; see ``SimulatedBoard``.
             clock: The time; ``JumpClock`` for lines without waiting.
 
         Raises:
-            Mendable: There is no board of that name, or the schedule names a lane that it lacks.
+            Mendable: The board is unknown, or the schedule names a lane that it lacks.
         """
         model = board_model(board)
         for change in schedule:
@@ -106,7 +106,7 @@ class SimulatorSource:
 
 
 class JumpClock:
-    """A clock that waits for nobody: waiting until a time makes it that time.
+    """A clock that never waits: waiting until a time makes it that time.
 
     >>> source = SimulatorSource(clock=JumpClock(), interval_seconds=1.0)
     >>> lines = source.lines()

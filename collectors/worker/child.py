@@ -48,7 +48,7 @@ def read_cpus(text: str) -> tuple[int, ...]:
     """Read ``4,5``.
 
     Raises:
-        ValueError: It is no list of numbers.
+        ValueError: It is not a list of numbers.
     """
     return tuple(int(part) for part in text.split(","))
 
@@ -104,7 +104,7 @@ class Outbox:
             self._open[run_id] = None
 
     def tell(self, event: Record) -> None:
-        """Print an event; end the process if nobody is left to read it."""
+        """Print an event; end the process if the reader is gone."""
         with self._lock:
             if isinstance(event, Finished):
                 self._open.pop(event.run_id, None)
@@ -169,7 +169,7 @@ class Inbox(Thread):
         try:
             order = parse_order(line)
         except ParseError as error:
-            print(f"tegrascope worker: this is no order: {error}", file=sys.stderr)
+            print(f"tegrascope worker: this is not an order: {error}", file=sys.stderr)
             run_id = _run_id_of(line)
             if run_id is not None:
                 reason = "the worker does not understand this order"

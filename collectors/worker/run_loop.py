@@ -24,7 +24,7 @@ from .steady import Steady, quiet_collector
 
 
 class ColdStart:
-    """What a cold start was spent on, in parts that do not overlap.
+    """The parts of a cold start, which do not overlap.
 
     Attributes:
         parts_ns: Name to nanoseconds.
@@ -84,7 +84,7 @@ class Runner:
 
         Args:
             make_backend: Returns the back-end of a name without a model; imports its library.
-            tell: Where events go; called between inferences only.
+            tell: Takes events; called between inferences only.
             stop: Once set, the run in progress ends ``cancelled``.
             clock: CLOCK_MONOTONIC.
         """

@@ -190,7 +190,7 @@ def test_a_line_without_end_costs_no_memory():
     [
         (["no-such-program-here"], {}, "was not found"),
         (["/etc/passwd"], {}, "may not be executed"),
-        (["true"], {"cwd": Path("/no/such/place")}, "is no directory"),
+        (["true"], {"cwd": Path("/no/such/place")}, "is not a directory"),
     ],
 )
 def test_a_child_that_cannot_start_says_what_mends_it(argv, options, what):

@@ -425,5 +425,5 @@ def test_a_load_file_that_is_none_is_refused(tmp_path):
     """A missing file, a directory and a binary one."""
     (tmp_path / "binary").write_bytes(bytes(range(256)))
     for name in ("missing", ".", "binary"):
-        with pytest.raises(Mendable, match=r"cannot be read|is no text"):
+        with pytest.raises(Mendable, match=r"cannot be read|is not text"):
             read_load_file(tmp_path / name)

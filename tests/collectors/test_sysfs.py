@@ -238,7 +238,7 @@ def test_a_file_that_vanishes_is_absent_and_may_come_back(tmp_path, monkeypatch)
 
 
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path, started):
-    """What is no plain file is not read, so nobody waits for its other end."""
+    """What is not a plain file is not read, so nobody waits for its other end."""
     write_board(tmp_path)
     for path in (OC3, ALERT, "var/lib/nvpmodel/status", "sys/class/hwmon/hwmon0/name"):
         (tmp_path / path).unlink()
