@@ -9,6 +9,7 @@ it found, never on version numbers.
 
 import argparse
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -145,19 +146,15 @@ def probe(module: str = MODULE, seconds: float = _SECONDS) -> Capabilities:
 
 
 @lru_cache(maxsize=4)
-def _remembered(module: str) -> Capabilities:
-    found = probe(module)
-    found.require()
-    return found
-
-
-def capabilities(module: str = MODULE) -> Capabilities:
-    """Return what was found out once in this process; a failure is asked about again.
+def capabilities(module: str = MODULE, ask: Callable[[str], Capabilities] = probe) -> Capabilities:
+    """Return the capabilities, found out once per process; after a failure ask again.
 
     Raises:
         BackendUnavailable: TensorRT cannot be used here.
     """
-    return _remembered(module)
+    found = ask(module)
+    found.require()
+    return found
 
 
 def main(argv: list[str] | None = None) -> int:

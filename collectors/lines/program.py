@@ -74,7 +74,7 @@ class ProcessSource:
         self._clock = clock
         self._backoff_seconds = backoff_seconds
         self._steady_ns = round(steady_seconds * 1e9)
-        self._silence_seconds = silence_seconds or max(5 * interval_seconds, 2.0)
+        self.silence_seconds = silence_seconds or max(5 * interval_seconds, 2.0)
         self._stopping = threading.Event()
         self._child: Peer | None = None
         self._child_lock = threading.Lock()
@@ -98,7 +98,7 @@ class ProcessSource:
                     if self._stopping.is_set():
                         child.wake()
                 try:
-                    while isinstance(line := child.read(self._silence_seconds), Stamped):
+                    while isinstance(line := child.read(self.silence_seconds), Stamped):
                         last_ns = line.monotonic_ns
                         self.problem = None
                         yield line
@@ -133,7 +133,7 @@ class ProcessSource:
     def _describe_end(self, why: Quiet, child: Peer) -> str:
         assert isinstance(child, LineChild)
         if why is Quiet.TIMEOUT:
-            found = f"printed nothing for {self._silence_seconds:g} s"
+            found = f"printed nothing for {self.silence_seconds:g} s"
         elif child.returncode is not None and child.returncode < 0:
             found = f"was ended by signal {-child.returncode}"
         else:

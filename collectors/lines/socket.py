@@ -153,7 +153,7 @@ class SocketLines(ProcessSource):
         return LineSocket(self._path, clock=self._clock)
 
     def _describe_end(self, why: Quiet, child: Peer) -> str:  # noqa: ARG002
-        silent = f"gave nothing for {self._silence_seconds:g} s"
+        silent = f"gave nothing for {self.silence_seconds:g} s"
         found = silent if why is Quiet.TIMEOUT else "was closed by the other end"
         unit = f"journalctl -u 'tegrascope-{self._path.stem}@*' may say why"
         return f"{self._path} {found}: it is being connected again ({unit})"
@@ -299,7 +299,7 @@ class SocketSource(ProcessSource):
                 return f"{self._path} gives lines: they are used from now on"
             return super()._describe_end(why, child)
         assert isinstance(child, LineSocket)
-        silent = f"gave nothing for {self._silence_seconds:g} s"
+        silent = f"gave nothing for {self.silence_seconds:g} s"
         found = silent if why is Quiet.TIMEOUT else "was closed by the other end"
         then = "it is being connected again"
         if child.lines == 0:

@@ -72,6 +72,11 @@ class SimulatedBoard:
         self._sums = [0] * len(model.rails)
         self._readings = 0
 
+    @property
+    def now_ns(self) -> int:
+        """The monotonic time up to which the board has been simulated."""
+        return self._physics.now_ns
+
     def advance(self, to_ns: int) -> None:
         """Let the board live up to a monotonic time; loads until then are settled."""
         with self._lock:

@@ -94,7 +94,7 @@ def test_the_first_dimension_is_the_batch(engine, tmp_path, device, batch):
     model = write_model(tmp_path / "m.onnx", ["N", 2])
     engine.load(model, make_order(model, batch=batch, device=device, threads=1))
     engine.infer()
-    (made,) = engine._binding.copy_outputs_to_cpu()
+    (made,) = engine.outputs().values()
     assert made.shape == (batch, 2)
 
 

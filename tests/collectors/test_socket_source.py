@@ -76,7 +76,12 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Iterator[SocketSource]:
+def clock() -> QuickClock:
+    return QuickClock()
+
+
+@pytest.fixture
+def source(tmp_path: Path, clock: QuickClock) -> Iterator[SocketSource]:
     """Root's lines from the socket, ``own`` from the program in its place."""
     program = "while :; do echo own; sleep 0.005; done"
     made = SocketSource(
@@ -85,7 +90,7 @@ def source(tmp_path: Path) -> Iterator[SocketSource]:
         interval_seconds=0.01,
         socket_interval_seconds=0.02,
         silence_seconds=0.2,
-        clock=QuickClock(),
+        clock=clock,
     )
     yield made
     made.stop()
@@ -200,15 +205,15 @@ def test_connection_without_a_line_is_not_tried_over_and_over(serving, source, c
     lines.close()
 
 
-def test_socket_that_comes_later_takes_over_without_a_gap(serving, source):
+def test_socket_that_comes_later_takes_over_without_a_gap(serving, source, clock):
     """Half a minute on it is looked for again; the program is read until it speaks."""
     lines = source.lines()
     assert next(lines).value == "own"
     server = serving(lambda peer, number: peer.recv(1) if number == 1 else talk(peer, number))
-    source._clock.ahead_ns = round(LOOK_AGAIN_SECONDS * 1e9)
+    clock.ahead_ns = round(LOOK_AGAIN_SECONDS * 1e9)
     assert {next(lines).value for _ in range(20)} == {"own"}  # it is there, and mute
     assert server.accepted == 1
-    source._clock.ahead_ns *= 2
+    clock.ahead_ns *= 2
     assert first_of(lines, "root") == "root 2"
     assert source.is_privileged
     lines.close()

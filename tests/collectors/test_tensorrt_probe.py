@@ -112,18 +112,20 @@ def test_what_is_not_installed_is_named(monkeypatch, tmp_path, source, says):
         look().require()
 
 
-def test_a_success_is_remembered_and_a_failure_is_not(monkeypatch):
+def test_a_success_is_remembered_and_a_failure_is_not():
     """A driver that is installed later is found without a restart."""
     answers = [
         tensorrt_probe.Capabilities(problem="no driver", mend="install it"),
         tensorrt_probe.Capabilities(dla_cores=1),
     ]
-    monkeypatch.setattr(tensorrt_probe, "probe", lambda _: answers.pop(0))
-    tensorrt_probe._remembered.cache_clear()
+
+    def ask(_: str) -> tensorrt_probe.Capabilities:
+        return answers.pop(0)
+
     with pytest.raises(BackendUnavailable, match="no driver: install it"):
-        capabilities("some_trt")
-    assert capabilities("some_trt").dla_cores == capabilities("some_trt").dla_cores == 1
-    tensorrt_probe._remembered.cache_clear()
+        capabilities("some_trt", ask)
+    first, second = capabilities("some_trt", ask), capabilities("some_trt", ask)
+    assert first.dla_cores == second.dla_cores == 1
 
 
 def test_as_a_program_it_prints_one_object(monkeypatch, capsys):
