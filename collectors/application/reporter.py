@@ -57,7 +57,7 @@ class Thinned:
         self.seen += 1
 
 
-class Marks:
+class WindowMarks:
     """The inferences and stages of one window; to be added to under its owner's lock.
 
     Attributes:
@@ -121,7 +121,7 @@ class MarkBuffer:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._marks = Marks()
+        self._marks = WindowMarks()
         self._taken = 0
 
     def inference(self, start_ns: int, end_ns: int) -> bool:
@@ -169,10 +169,10 @@ class MarkBuffer:
         """When the first timed one since the last ``take`` started."""
         return self._marks.first_ns
 
-    def take(self) -> Marks:
+    def take(self) -> WindowMarks:
         """Return the marks so far, and begin anew."""
         with self._lock:
-            marks, self._marks = self._marks, Marks()
+            marks, self._marks = self._marks, WindowMarks()
             self._taken += marks.count
         return marks
 

@@ -34,7 +34,7 @@ _KINDS = {
 }
 
 
-class Tensor:
+class BoundTensor:
     """An input or output of an engine, and its two buffers.
 
     Attributes:
@@ -89,7 +89,7 @@ class Slot:
         self._graph: Any = None
         self.has_graph = False
         self.why_no_graph: str | None = None
-        self.tensors: list[Tensor] = []
+        self.tensors: list[BoundTensor] = []
         self._stream = cuda.stream()
         self._handle = handle_of(self._stream)
         self.stages = WITH_TRANSFERS if transfers else COMPUTE_ONLY
@@ -119,7 +119,7 @@ class Slot:
                     "export the model without the operation that makes it so (NonZero, NMS …)",
                 )
             kind = engine.get_tensor_dtype(name)
-            tensor = Tensor(name, is_input=name in given, kind=kind, shape=shape)
+            tensor = BoundTensor(name, is_input=name in given, kind=kind, shape=shape)
             self.tensors.append(tensor)
             tensor.on_device = self._cuda.device_buffer(tensor.size)
             tensor.on_host = self._cuda.pinned_buffer(tensor.size)

@@ -29,9 +29,9 @@ from .base import BUILD_SETTINGS, SelfTimed
 from .engine_cache import EngineCache, engine_key
 from .trtexec_build import (
     DEFAULT_PROGRAM,
-    Builder,
     Measuring,
     Said,
+    TrtexecBuilder,
     failure,
     find_program,
     help_of,
@@ -63,7 +63,7 @@ class Trtexec(SelfTimed):
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._order = _NO_ORDER
-        self._builder: Builder
+        self._builder: TrtexecBuilder
         self._cache: EngineCache
         self._key = ""
         self._built: Built | None = None
@@ -79,7 +79,7 @@ class Trtexec(SelfTimed):
         self.check_device(order)
         self._order = order
         program = find_program(order.program)
-        self._builder = Builder(program, help_of(program), model, order)
+        self._builder = TrtexecBuilder(program, help_of(program), model, order)
         self._tensorrt = version_in(self._builder.help_text.splitlines())
 
     def build(self) -> None:

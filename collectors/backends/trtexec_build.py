@@ -234,7 +234,7 @@ class Made:
     inspector: str | None
 
 
-class Builder:
+class TrtexecBuilder:
     """One model for one device, and the trtexec that is to build it.
 
     Attributes:

@@ -32,7 +32,7 @@ class CannotStart(Mendable):
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProgramEnd:
     """How a program ended.
 
     Attributes:
@@ -81,7 +81,7 @@ class SignalRelay:
         signal.signal(signal.SIGTERM, self._handler_before)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask_before)
 
-    def run(self, argv: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> Ended:
+    def run(self, argv: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> ProgramEnd:
         """Run a program to its end, on our own streams and in our own process group.
 
         Processes that it leaves behind go on, as under a shell.
@@ -102,8 +102,8 @@ class SignalRelay:
             _, waited = os.waitpid(pid, 0)
         code = os.waitstatus_to_exitcode(waited)
         if code >= 0:
-            return Ended(begin_ns, end_ns, code)
-        return Ended(begin_ns, end_ns, 128 - code, signal.Signals(-code))
+            return ProgramEnd(begin_ns, end_ns, code)
+        return ProgramEnd(begin_ns, end_ns, 128 - code, signal.Signals(-code))
 
     def _spawn(self, argv: Sequence[str]) -> int:
         try:

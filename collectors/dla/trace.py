@@ -5,7 +5,7 @@ import threading
 from collections.abc import Mapping
 
 from ...parsers import signals
-from ...parsers.dla.trace import Firmware, Hello, Unavailable, parse_trace_line
+from ...parsers.dla.trace import Firmware, TraceHello, Unavailable, parse_trace_line
 from ...parsers.errors import ParseError
 from ..base import SYSTEM_CLOCK, Clock, LineSource
 from .tasks import COUNTER_HERTZ, DlaTasks
@@ -16,7 +16,7 @@ SILENCE_SECONDS = 5.0
 _LOG = logging.getLogger(__name__)
 
 
-class DlaTrace:
+class DlaTraceCompanion:
     """Busy seconds and tasks of each DLA core until now, of all programs on this machine.
 
     Columns: ``dla.N.busy_seconds`` and ``dla.N.tasks``, counts that never fall while this lives;
@@ -123,7 +123,7 @@ class DlaTrace:
             if self._unavailable is not None:
                 return
             self._alive_ns = at_ns
-            if isinstance(event, Hello):
+            if isinstance(event, TraceHello):
                 if self._has_begun:
                     self._tasks.skip()
                 self._has_begun = True

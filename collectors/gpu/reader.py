@@ -48,7 +48,7 @@ def error_name(error: Any) -> str:
     return _NAMES.get(error.value, str(error.value))
 
 
-class Gpu:
+class NvmlGpu:
     """One GPU, asked again and again.
 
     Attributes:
@@ -274,7 +274,7 @@ def find_gpu(nvml: Any, wanted: str) -> Any:
     )
 
 
-def hello(nvml: Any, gpu: Gpu) -> dict[str, Any]:
+def hello(nvml: Any, gpu: NvmlGpu) -> dict[str, Any]:
     """Return the first line: what the GPU and its driver are, and what it will not say."""
     versions = {}
     for library, call in (
@@ -293,7 +293,7 @@ def hello(nvml: Any, gpu: Gpu) -> dict[str, Any]:
 
 
 def read(
-    gpu: Gpu,
+    gpu: NvmlGpu,
     interval_seconds: float,
     tell: Callable[[dict[str, Any]], None],
     samples: int | None = None,
@@ -340,7 +340,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("an interval is 0.01 to 3600 seconds")
     try:
         nvml = load_nvml()
-        gpu = Gpu(nvml, find_gpu(nvml, asked.gpu))
+        gpu = NvmlGpu(nvml, find_gpu(nvml, asked.gpu))
     except Mendable as error:
         print(f"nvml: {error}", file=sys.stderr)
         return UNAVAILABLE

@@ -139,7 +139,7 @@ class _History:
 
 
 @dataclass
-class _Row:
+class _CsvRow:
     """One row of a load file, with the words for what is wrong in it."""
 
     path: Path
@@ -187,7 +187,7 @@ def _rows(path: Path, lines: list[str], lanes: Collection[str]) -> Iterable[Load
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        row = _Row(path, number)
+        row = _CsvRow(path, number)
         cells = [cell.strip() for cell in line.split(",")]
         if not seen_header:
             if cells != header:

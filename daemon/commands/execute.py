@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from ...collectors.application.client import ApiClient, RefusedError, UnreachableError
 from ...collectors.base import SYSTEM_CLOCK, Clock
-from ...collectors.children.program import CannotStart, Ended, SignalRelay
+from ...collectors.children.program import CannotStart, ProgramEnd, SignalRelay
 from ...collectors.simulator.load import LANES
 from ...parsers.errors import Mendable
 from ..measure.run_report import Energy, Outcome, RunReport, Telemetry
@@ -326,7 +326,7 @@ def _config(arguments: argparse.Namespace) -> Config:
     return config.model_copy(update={"telemetry": telemetry})
 
 
-def _outcome(ended: Ended) -> tuple[Outcome, str | None]:
+def _outcome(ended: ProgramEnd) -> tuple[Outcome, str | None]:
     if ended.status == 0:
         return "ok", None
     if ended.by_signal is None:

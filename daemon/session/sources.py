@@ -72,10 +72,10 @@ def open_companions(telemetry: Telemetry, clock: Clock) -> list[Companion]:
 
 
 def _dla_trace(telemetry: Telemetry, clock: Clock) -> Companion:
-    from ...collectors.dla.trace import SILENCE_SECONDS, DlaTrace
+    from ...collectors.dla.trace import SILENCE_SECONDS, DlaTraceCompanion
 
     settings = telemetry.dla_trace
-    name, silence_seconds = DlaTrace.name, 4 * SILENCE_SECONDS
+    name, silence_seconds = DlaTraceCompanion.name, 4 * SILENCE_SECONDS
     source: LineSource
     if settings.socket is not None:
         from ...collectors.lines.socket import SocketLines
@@ -83,7 +83,7 @@ def _dla_trace(telemetry: Telemetry, clock: Clock) -> Companion:
         source = SocketLines(
             settings.socket, name=name, silence_seconds=silence_seconds, clock=clock
         )
-        return DlaTrace(source, counter_hertz=settings.counter_hertz, clock=clock)
+        return DlaTraceCompanion(source, counter_hertz=settings.counter_hertz, clock=clock)
     assert settings.command is not None
     source = ProcessSource(
         settings.command,
@@ -92,7 +92,7 @@ def _dla_trace(telemetry: Telemetry, clock: Clock) -> Companion:
         clock=clock,
         silence_seconds=silence_seconds,
     )
-    return DlaTrace(source, counter_hertz=settings.counter_hertz, clock=clock)
+    return DlaTraceCompanion(source, counter_hertz=settings.counter_hertz, clock=clock)
 
 
 def lane_occupancy(

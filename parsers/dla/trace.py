@@ -86,7 +86,7 @@ class Lost(NamedTuple):
     events: int | None
 
 
-class Hello(NamedTuple):
+class TraceHello(NamedTuple):
     """The reader has started, with the DLA cores of this machine."""
 
     cores: tuple[int, ...]
@@ -117,7 +117,7 @@ class Firmware(NamedTuple):
     busy_ratio: float
 
 
-TraceEvent = Submitted | Ended | Fence | Lost | Hello | Unavailable | Alive | Firmware
+TraceEvent = Submitted | Ended | Fence | Lost | TraceHello | Unavailable | Alive | Firmware
 
 
 def parse_trace_line(line: str) -> TraceEvent:
@@ -201,7 +201,7 @@ def _own(text: str, line: str) -> TraceEvent:
         return Unavailable(text.removeprefix("unavailable "))
     hello = _HELLO.fullmatch(text)
     if hello is not None:
-        return Hello(tuple(int(core) for core in hello["cores"].split(",") if core))
+        return TraceHello(tuple(int(core) for core in hello["cores"].split(",") if core))
     alive = _ALIVE.fullmatch(text)
     if alive is not None:
         return Alive(_time(alive["at"], line))

@@ -22,7 +22,7 @@ from tegrascope.collectors.dla.reader import (
     find_tracefs,
     follow,
 )
-from tegrascope.parsers.dla.trace import Alive, Firmware, Hello, parse_trace_line
+from tegrascope.parsers.dla.trace import Alive, Firmware, TraceHello, parse_trace_line
 from tegrascope.parsers.errors import Mendable
 from tests.fakes.tracefs import make_instance, make_kernel, remove_instance, said
 
@@ -227,7 +227,7 @@ def enabled(tracefs: Path) -> set[str]:
 def test_program_prints_and_ends_clean(tracefs, started, number):
     """From hello to the end by a signal: status 0, not a word on standard error, no event left."""
     assert started.stdout is not None
-    assert parse_trace_line(started.stdout.readline()) == Hello((0, 1))
+    assert parse_trace_line(started.stdout.readline()) == TraceHello((0, 1))
     printed = {started.stdout.readline().partition("=")[0] for _ in range(4)}
     assert any("job_submit" in line for line in printed)
     assert enabled(tracefs) == {"0", "1"}

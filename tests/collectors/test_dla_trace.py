@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.base import Stamped
-from tegrascope.collectors.dla.trace import DlaTrace
+from tegrascope.collectors.dla.trace import DlaTraceCompanion
 from tegrascope.collectors.lines.program import ProcessSource
 from tegrascope.collectors.lines.socket import SocketLines
 from tests.fakes.tracefs import make_instance, make_kernel
@@ -46,8 +46,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def trace(clock: Clock) -> DlaTrace:
-    return DlaTrace(Silent(), clock=clock)  # type: ignore[arg-type]
+def trace(clock: Clock) -> DlaTraceCompanion:
+    return DlaTraceCompanion(Silent(), clock=clock)  # type: ignore[arg-type]
 
 
 def task(core: int, number: int, begin: float, end: float) -> "tuple[str, str]":
@@ -118,7 +118,7 @@ def test_what_did_not_go_by_the_book_is_counted(trace, clock):
 
 def test_wrong_counter_withholds_the_figures(clock):
     """Busy times that are wrong by a factor are not published; what mends it is said."""
-    trace = DlaTrace(Silent(), counter_hertz=24e6, clock=clock)  # type: ignore[arg-type]
+    trace = DlaTraceCompanion(Silent(), counter_hertz=24e6, clock=clock)  # type: ignore[arg-type]
     trace.take(HELLO, clock.now_ns)
     for second in range(100, 160):
         for line in task(0, second, second, second + 0.5):
@@ -141,7 +141,7 @@ def test_real_reader_feeds_it(tmp_path: Path):
     tracefs = make_kernel(tmp_path)
     make_instance(tracefs / "instances/tegrascope")
     reader = [sys.executable, "-m", "tegrascope.collectors.dla.reader", "--root", str(tmp_path)]
-    trace = DlaTrace(ProcessSource(reader, interval_seconds=1.0, name="ftrace"))
+    trace = DlaTraceCompanion(ProcessSource(reader, interval_seconds=1.0, name="ftrace"))
     with (tracefs / "instances/tegrascope/trace_pipe").open("r+b", buffering=0) as kernel:
         for line in task(0, 1, 7.0, 7.25):
             kernel.write(f"{line}\n".encode())
@@ -168,7 +168,7 @@ def test_reader_without_a_trace_is_heard(trace, clock):
 def test_privileged_unit_is_heard_by_its_socket(tmp_path: Path):
     """Lines come from whoever answers the socket; without one it is said which unit to start."""
     path = tmp_path / "dla-trace.sock"
-    trace = DlaTrace(
+    trace = DlaTraceCompanion(
         SocketLines(path, name="ftrace", silence_seconds=20, backoff_seconds=(0.01, 0.05))
     )
     trace.start()
@@ -194,7 +194,9 @@ def test_privileged_unit_is_heard_by_its_socket(tmp_path: Path):
 
 def test_missing_reader_is_a_problem_and_no_crash():
     """A command that is not there is told with what mends it, and telemetry goes on."""
-    trace = DlaTrace(ProcessSource(["/no/such/reader"], interval_seconds=1.0, name="ftrace"))
+    trace = DlaTraceCompanion(
+        ProcessSource(["/no/such/reader"], interval_seconds=1.0, name="ftrace")
+    )
     trace.start()
     tick = threading.Event()
     for _ in range(400):

@@ -11,9 +11,9 @@ from tegrascope.parsers.dla.trace import (
     Ended,
     Fence,
     Firmware,
-    Hello,
     Lost,
     Submitted,
+    TraceHello,
     parse_trace_line,
 )
 from tegrascope.parsers.errors import ParseError
@@ -58,8 +58,8 @@ SUBMIT = (
         ),
         ("CPU:11 [LOST 12 EVENTS]", Lost(11, 12)),
         ("CPU:0 [LOST EVENTS]", Lost(0, None)),
-        ("# tegrascope-dla hello cores=0,1", Hello((0, 1))),
-        ("# tegrascope-dla hello cores=", Hello(())),
+        ("# tegrascope-dla hello cores=0,1", TraceHello((0, 1))),
+        ("# tegrascope-dla hello cores=", TraceHello(())),
         ("# tegrascope-dla alive at=12.000000500", Alive(12_000_000_500)),
         (
             "# tegrascope-dla firmware core=1 percent=12.3456 at=12.5",
