@@ -222,9 +222,7 @@ class Reporter:
         """Prepare.
 
         Args:
-            fields: Sent with the begin of each window.
             period: Length of a window in seconds; ``None`` takes what the daemon answers.
-            retry_seconds: Pause after a begin that failed.
             busy_seconds: Pause after status 503.
         """
         self.opened: Opened | None = None

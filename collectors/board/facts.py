@@ -47,11 +47,7 @@ def read_power_mode(root: Path) -> str | None:
 
 @dataclass(frozen=True)
 class PowerModeNumber:
-    """The number of the mode, by which a window tells that it changed.
-
-    Attributes:
-        file: nvpmodel's own note.
-    """
+    """The number of the mode, by which a window tells that it changed."""
 
     file: KernelFile
 

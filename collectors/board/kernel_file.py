@@ -113,11 +113,7 @@ Column = tuple[str, float]
 
 
 class Reading(Protocol):
-    """One file, and what its text means; two are equal that say the same of the same file.
-
-    Attributes:
-        file: It.
-    """
+    """One file, and what its text means; two are equal that say the same of the same file."""
 
     @property
     def file(self) -> KernelFile: ...  # noqa: D102
@@ -131,9 +127,6 @@ class Scaled:
     """A number as it stands, in another unit.
 
     Attributes:
-        file: The file with the number.
-        column: Its name.
-        per: How many of the file's units make one of the column's.
         most: A larger or a negative number means that the driver has no value.
     """
 

@@ -73,10 +73,7 @@ def cpu_busy_ratio(
     """Watch the CPU for a while.
 
     Args:
-        seconds: For how long.
-        stopping: Ends it early.
         root: Directory in place of ``/proc``.
-        clock: The time.
 
     Returns:
         Share of all cores that worked, 0…1; ``None`` where the kernel does not tell.
@@ -165,7 +162,6 @@ class PoweredTime:
 
     Attributes:
         file: ``runtime_active_time``, in milliseconds.
-        core: Its number.
     """
 
     file: KernelFile
@@ -254,7 +250,6 @@ class ThrottleAlert:
 
     Attributes:
         file: ``cur_state``.
-        kind: Name of the kind.
     """
 
     file: KernelFile

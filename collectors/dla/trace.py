@@ -39,11 +39,7 @@ class DlaTraceCompanion:
         counter_hertz: float = COUNTER_HERTZ,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Prepare; nothing is read before ``start``.
-
-        Args:
-            counter_hertz: Rate of the architectural counter of this machine.
-        """
+        """Prepare; nothing is read before ``start``."""
         self._source = source
         self._clock = clock
         self._tasks = DlaTasks(counter_hertz)

@@ -49,11 +49,7 @@ def error_name(error: Any) -> str:
 
 
 class NvmlGpu:
-    """One GPU, asked again and again.
-
-    Attributes:
-        refused: Calls that it refuses for good, with the reason.
-    """
+    """One GPU, asked again and again."""
 
     def __init__(
         self, nvml: Any, handle: Any, now_ns: Callable[[], int] = time.monotonic_ns
