@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from ..settings.file import ConfigError, SettingsFile, read_settings
+from ..settings.file import ConfigError, SettingsFile, read_settings, read_text
 from .config_file import CIPHER_SUITES, CURVES, TlsServer, WebConfig
 
 _SECTION = "tls_server_config"
@@ -23,29 +23,6 @@ _VERIFY = {
 _LOG = logging.getLogger(__name__)
 
 
-def read_web_file(path: Path) -> SettingsFile[WebConfig]:
-    """Read and validate the file, but not the files that it names.
-
-    Raises:
-        ConfigError: It can't be read, or has a key or value that is wrong or not supported.
-    """
-    return _parse(_read(path), path)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(path, [f"{path}: {error.strerror}; name a YAML file"]) from None
-
-
-def _parse(text: bytes, path: Path) -> SettingsFile[WebConfig]:
-    try:
-        return read_settings(text.decode(), path, WebConfig)
-    except UnicodeDecodeError:
-        raise ConfigError(path, [f"{path}: is not UTF-8 text; name a YAML file"]) from None
-
-
 class WebRules:
     """The file's current content.
 
@@ -53,19 +30,19 @@ class WebRules:
     be granted by a file that is no longer there.
 
     Attributes:
-        has_tls: Whether TLS is served, from start to end.
         config: The content at the start.
+        has_tls: Whether TLS is served, from start to end.
     """
 
     def __init__(self, path: Path) -> None:
         """Read the file and its certificates.
 
         Raises:
-            ConfigError: One of them is wrong; a start is refused.
+            ConfigError: One of them can't be read, or has a key or value that is not valid.
         """
         self._path = path
-        self._text: bytes | None = _read(path)
-        self._file: SettingsFile[WebConfig] | ConfigError = _parse(self._text, path)
+        self._text: str | None = read_text(path)
+        self._file = read_settings(self._text, path, WebConfig)
         self.config = self._file.settings
         self.has_tls = self.config.has_tls
         self._context: tuple[object, Mapping[str, bytes], ssl.SSLContext] | None = None
@@ -80,14 +57,8 @@ class WebRules:
         Raises:
             ConfigError: It is not usable; that is logged.
         """
-        try:
-            config = self._current().settings
-        except ConfigError as error:
-            self._log(error)
-            raise
-        if not self.has_tls:
-            self._log(None)
-        return config
+        with self._logging(is_all=not self.has_tls):
+            return self._current().settings
 
     def context(self) -> ssl.SSLContext:
         """Return the TLS context for a new connection.
@@ -95,16 +66,11 @@ class WebRules:
         Raises:
             ConfigError: The file, or one that it names, is not usable; that is logged.
         """
-        try:
+        with self._logging(is_all=True):
             file = self._current()
             if not file.settings.has_tls:
                 raise file.problem((_SECTION,), "is gone; a restart ends TLS, or bring it back")
-            context = self._make_context(file)
-        except ConfigError as error:
-            self._log(error)
-            raise
-        self._log(None)
-        return context
+            return self._make_context(file)
 
     def admits(self, certificate: Mapping[str, Any] | None) -> bool:
         """Return whether a client's certificate, already verified, has one of the wanted names."""
@@ -113,28 +79,16 @@ class WebRules:
         return wanted is None or any(_name(kind, name) in wanted for kind, name in found)
 
     def _current(self) -> SettingsFile[WebConfig]:
-        try:
-            text = _read(self._path)
-        except ConfigError as error:
-            self._file, self._text = error, None
-        else:
-            if text != self._text:
-                self._text = text
-                self._take(text)
-        if isinstance(self._file, ConfigError):
-            raise self._file.with_traceback(None)  # it would grow with each request
+        before, self._text = self._text, None  # a file with an error is read again
+        text = read_text(self._path)
+        if text != before:
+            self._file = read_settings(text, self._path, WebConfig)
+            if self._file.settings.has_tls and not self.has_tls:
+                _LOG.warning("%s: TLS comes into force at the next start", self._path)
+            else:
+                _LOG.info("%s: changed, and in force", self._path)
+        self._text = text
         return self._file
-
-    def _take(self, text: bytes) -> None:
-        try:
-            self._file = file = _parse(text, self._path)
-        except ConfigError as error:
-            self._file = error
-            return
-        if file.settings.has_tls and not self.has_tls:
-            _LOG.warning("%s: TLS comes into force at the next start", self._path)
-        else:
-            _LOG.info("%s: changed, and in force", self._path)
 
     def _make_context(self, file: SettingsFile[WebConfig]) -> ssl.SSLContext:
         pems = read_pems(file)
@@ -143,14 +97,19 @@ class WebRules:
             self._section = file.settings.tls_server_config
         return self._context[2]
 
-    def _log(self, error: ConfigError | None) -> None:
-        """Log a problem once, and its end."""
-        problem = error.problems[0] if error is not None else ""
-        if problem and problem != self._problem:
-            _LOG.error("every request is refused until this is corrected: %s", problem)
-        elif self._problem and not problem:
+    @contextmanager
+    def _logging(self, *, is_all: bool) -> Iterator[None]:
+        """Log a problem once, and its end if all has been read without one."""
+        try:
+            yield
+        except ConfigError as error:
+            if self._problem != error.problems[0]:
+                self._problem = error.problems[0]
+                _LOG.error("every request is refused until this is corrected: %s", self._problem)
+            raise
+        if is_all and self._problem:
             _LOG.info("%s: requests are answered again", self._path)
-        self._problem = problem
+            self._problem = ""
 
 
 def read_pems(file: SettingsFile[WebConfig]) -> dict[str, bytes]:

@@ -27,6 +27,7 @@ _HEADER_BYTES, _SLICE_BYTES = 12 * 1024, 4 * 1024
 _SHARE_OF_FILES = 4
 _NO_MORE_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RETRY_SECONDS = 0.05
+_KEY = "tegrascope.connection"
 _TLS_HANDSHAKE = b"\x16"
 _TLS_EXPECTED = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
@@ -38,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """Bounds of the cost and of the patience for one client.
+    """Bounds of what clients may cost.
 
     Attributes:
         connections: At the limit, the client that has been silent longest is disconnected. A TLS
@@ -144,10 +145,8 @@ class _Server:
 
     def make_protocol(self, connection: "_Connection") -> Any:
         """Return uvicorn's protocol; requests carry the connection in their state."""
-        protocol: Any = self._config.http_protocol_class
-        return protocol(
-            config=self._config, server_state=self._state, app_state={"connection": connection}
-        )
+        make: Any = self._config.http_protocol_class
+        return make(config=self._config, server_state=self._state, app_state={_KEY: connection})
 
     def set_date(self) -> None:
         """Set the ``Date`` of the next answers."""
@@ -191,7 +190,7 @@ class _Server:
                 gc.collect()  # what asyncio's TLS leaves behind is in cycles, 256 KiB in each
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        connection: _Connection = scope["state"]["connection"]
+        connection: _Connection = scope["state"][_KEY]
         connection.begin_answer()
         try:
             await self._app(scope, receive, send)
@@ -218,7 +217,7 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._http: Any = None
+        self._http = server.make_protocol(self)
         self._deadline: asyncio.TimerHandle | None = None
         self._set_deadline()
         self._opening = self._loop.create_task(self._open(peer))
@@ -242,12 +241,10 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._http.connection_made(transport)
         rules = self._server.rules
         if rules is not None and not rules.admits(transport.get_extra_info("peercert")):
             transport.abort()
-            return
-        self._http = self._server.make_protocol(self)
-        self._http.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         if not self.answering and self._deadline is None:
@@ -258,21 +255,18 @@ class _Connection(asyncio.Protocol):
                 return
             self._http.data_received(data[begin : begin + _SLICE_BYTES])
 
-    def eof_received(self) -> bool | None:
-        return None if self._http is None else self._http.eof_received()
+    def eof_received(self) -> None:
+        self._http.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
-        if self._http is not None:
-            self._http.connection_lost(exc)
+        self._http.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        if self._http is not None:
-            self._http.pause_writing()
+        self._http.pause_writing()
 
     def resume_writing(self) -> None:
-        if self._http is not None:
-            self._http.resume_writing()
+        self._http.resume_writing()
 
     def begin_answer(self) -> None:
         """Note that a whole header has arrived."""

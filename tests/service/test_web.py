@@ -1,4 +1,4 @@
-"""A daemon whose page others lean on: 1,100 slow clients, over plain TCP and over TLS."""
+"""A real daemon with 1,100 slow clients, and with clients over TLS."""
 
 import contextlib
 import http.client
@@ -38,7 +38,7 @@ SOFT_LIMIT = ("sh", "-c", 'ulimit -Sn 1024 && exec "$@"', "sh")
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """Let this process hold both ends' worth of sockets."""
+    """Allow this process as many sockets as the clients need."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = PEERS + 200
     if hard != resource.RLIM_INFINITY and hard < needed:
@@ -49,7 +49,7 @@ def many_files() -> Iterator[None]:
 
 
 def scrape(daemon: Any, context: "ssl.SSLContext | None") -> None:
-    """Ask for the page on a connection of its own, as a scraper does that was just started."""
+    """Request the page over a new connection."""
     where = urllib.parse.urlsplit(daemon.url)
     peer = (
         http.client.HTTPConnection(where.hostname, where.port, timeout=10)
@@ -120,7 +120,7 @@ def test_1100_slow_clients_cost_little_and_stop_nothing(start, tmp_path, kind, m
 
 @pytest.fixture
 def guarded(start, tmp_path, monkeypatch) -> Any:
-    """A daemon with TLS and a user; the environment tells its own clients all they need."""
+    """A daemon with TLS and a user, and the environment for its own clients."""
     make_pair(tmp_path, "server")
     (tmp_path / "web.yml").write_text(tls() + users())
     daemon = start(CONFIG + f"http: {{web_config_file: {tmp_path / 'web.yml'}}}\n")
@@ -216,7 +216,6 @@ def test_prometheus_scrapes_a_guarded_daemon(guarded, tmp_path):
     ],
 )
 def test_bad_file_is_refused_at_the_start(tmp_path, text, said):
-    """One line says where, which key, and what would be right; nothing is served."""
     (tmp_path / "web.yml").write_text(text)
     done = subprocess.run(
         [

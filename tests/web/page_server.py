@@ -106,7 +106,7 @@ class Server:
         return peer
 
     def stop(self) -> float:
-        """End it; return how many seconds that took."""
+        """Stop the server; return the seconds that this took."""
         begin = time.monotonic()
         self._stop.set()
         self._thread.join(20)
@@ -115,7 +115,7 @@ class Server:
 
 
 def until_closed(peer: socket.socket) -> bytes:
-    """Return what a peer is sent until it is cut off."""
+    """Return the data that a client receives until it is disconnected."""
     told = b""
     with peer:
         try:

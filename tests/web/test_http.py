@@ -73,7 +73,7 @@ def test_slow_clients_are_disconnected_and_scrapes_go_on(tmp_path):
     ids=["url", "header", "headers", "at-once", "tls", "no-host", "raw-bytes"],
 )
 def test_floods_and_nonsense_are_refused(server, flood, caplog):
-    """What is too long or no HTTP gets a status or nothing, and is cut off; the log is quiet."""
+    """A header that is too long, or no HTTP, gets a status or nothing; the log stays quiet."""
     peer = server.connect()
     try:
         peer.sendall(flood)
@@ -97,7 +97,7 @@ def test_floods_and_nonsense_are_refused(server, flood, caplog):
     ids=["h2c", "websocket"],
 )
 def test_upgrades_are_answered_in_http_1(server, upgrade):
-    """Who would rather speak HTTP/2 or WebSocket gets the page all the same, twice."""
+    """A client that asks for HTTP/2 or WebSocket gets the page over HTTP/1.1."""
     ask = b"GET /healthz HTTP/1.1\r\nHost: robot\r\n" + upgrade
     with server.connect(ask + b"\r\n") as peer:
         for _ in range(2):
@@ -136,7 +136,6 @@ def test_http_2_without_asking_is_refused(server, caplog):
     ],
 )
 def test_errors_are_json(server, method, path, status):
-    """Whatever is asked wrongly is answered with its status and a sentence, as JSON."""
     told, headers, text = server.ask(method, path)
     assert told == status
     assert headers["content-type"] == "application/json"
@@ -145,15 +144,14 @@ def test_errors_are_json(server, method, path, status):
 
 
 def test_head_has_no_body(server):
-    """HEAD says how long the page is and sends none of it."""
     status, headers, body = server.ask("HEAD", "/metrics")
     assert (status, body) == (200, b"")
     assert int(headers["content-length"]) > 1000
 
 
 @pytest.mark.parametrize("path", ["/", "/runs/0199"])
-def test_status_page_is_sent_once_and_asks_nobody_else(server, path):
-    """The page comes with its policy; asked again it is not sent."""
+def test_status_page_has_a_policy_and_an_etag(server, path):
+    """The page has its policy; with its ETag it is not sent again."""
     status, headers, text = server.ask("GET", path)
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert text.startswith(b"<!DOCTYPE html>")
@@ -163,8 +161,7 @@ def test_status_page_is_sent_once_and_asks_nobody_else(server, path):
 
 
 @pytest.mark.parametrize("path", ["/", "/runs/0199", "/api/v1/series", "/api/v1/summaries"])
-def test_status_page_is_the_same_packed(server, path):
-    """A browser gets in gzip what a curl gets as it is."""
+def test_status_page_is_the_same_compressed(server, path):
     server.timeline.append(S, time.time_ns(), {"gpu.utilization_ratio": 0.5})
     where = f"{path}?until=9e8&since=899999900" if "series" in path else path
     _, headers, packed = server.ask("GET", where, **{"Accept-Encoding": "br, gzip"})
@@ -173,8 +170,7 @@ def test_status_page_is_the_same_packed(server, path):
     assert gzip.decompress(packed) == server.ask("GET", where)[2]
 
 
-def test_page_is_packed_when_asked(server):
-    """Prometheus asks for gzip, and gets the same page in fewer bytes; a curl gets it as it is."""
+def test_metric_page_is_compressed_on_request(server):
     _, headers, packed = server.ask("GET", "/metrics", **{"Accept-Encoding": "gzip"})
     assert headers["content-encoding"] == "gzip"
     plain = server.ask("GET", "/metrics")[2]
@@ -186,7 +182,6 @@ def test_page_is_packed_when_asked(server):
     "given", ["", "Bearer", "Bearer wrong", "Bearer s\xe4cret", "Basic secret"]
 )
 def test_only_the_token_starts_a_run(server, given):
-    """Another token, one that is no ASCII, or none, starts nothing."""
     assert server.post(b'{"workload": "w"}', Authorization=given)[0] == 401
     assert server.asked == []
     assert server.post(b'{"workload": "w"}') == (202, {"run_id": "0193"})
@@ -205,14 +200,12 @@ def test_only_the_token_starts_a_run(server, given):
     ],
 )
 def test_bad_bodies_are_refused(server, body, status):
-    """No body, however deep or long, does more than get its status."""
     told, answer = server.post(body)
     assert told == status
     assert answer["error"]
 
 
 def test_only_the_token_marks_a_window(server):
-    """A window is a change of state like a run: without the token nothing is even read."""
     for given in ("", "Bearer wrong"):
         assert server.post(b"{}", "/api/v1/windows", Authorization=given)[0] == 401
     assert server.marked == []
@@ -223,8 +216,8 @@ def test_only_the_token_marks_a_window(server):
     ("body", "status"),
     [(b"a" * BODY_AT_MOST, 202), (b"a" * (BODY_AT_MOST + 1), 413), (b"full", 503), (b"odd", 500)],
 )
-def test_windows_are_taken_or_refused_by_status(server, body, status):
-    """A mebibyte is taken and a byte more is not; who is too early is told when to come again."""
+def test_windows_are_accepted_or_refused_by_status(server, body, status):
+    """A body of one MiB is accepted and one byte more is not."""
     told, headers, text = server.ask("POST", "/api/v1/windows", body, **TOKEN)
     assert told == status
     assert json.loads(text)["run_id" if status == 202 else "error"]
@@ -232,8 +225,8 @@ def test_windows_are_taken_or_refused_by_status(server, body, status):
     scrapes(server)
 
 
-def test_marks_are_few_at_a_time(server):
-    """Four may send a mark at once; the fifth is told to wait, and scrapes go on."""
+def test_concurrent_marks_are_limited(server):
+    """Four clients may send a mark at once; the fifth gets 503, and scrapes go on."""
     head = b"POST /api/v1/windows HTTP/1.1\r\nHost: robot\r\nAuthorization: Bearer secret\r\n"
     peers = [server.connect(head + b"Content-Length: 100\r\n\r\n{") for _ in range(4)]
     wait_for(lambda: server.post(b"{}", "/api/v1/windows")[0] == 503)
@@ -251,8 +244,7 @@ def test_slow_body_ends_in_408(tmp_path):
     assert told.startswith(b"HTTP/1.1 408")
 
 
-def test_client_that_leaves_is_no_error(server, caplog):
-    """Who closes in the middle of a body leaves no trace."""
+def test_client_that_leaves_is_not_an_error(server, caplog):
     head = b"POST /api/v1/runs HTTP/1.1\r\nHost: robot\r\nAuthorization: Bearer secret\r\n"
     server.connect(head + b"Content-Length: 100\r\n\r\n{").close()
     scrapes(server)
@@ -260,8 +252,8 @@ def test_client_that_leaves_is_no_error(server, caplog):
     assert not caplog.records
 
 
-def test_own_failure_is_told_and_logged(server, caplog):
-    """A fault of ours is a JSON 500 for the client and a traceback for us."""
+def test_own_failure_is_answered_and_logged(server, caplog):
+    """The client gets a JSON 500, the log a traceback."""
     status, answer = server.post(b'{"workload": "odd"}')
     assert status == 500
     assert "log" in answer["error"]
@@ -276,7 +268,7 @@ def test_own_failure_is_told_and_logged(server, caplog):
     ["/api/v1/runs", "/api/v1/runs/x", "/api/v1/samples", "/api/v1/series", "/api/v1/summaries"],
 )
 def test_unreadable_store_is_503(server, path):
-    """Without its database the API says so; the page goes on."""
+    """The API answers 503 without its database; the page goes on."""
     server.store.path.unlink()
     status, _, text = server.ask("GET", path)
     assert status == 503
@@ -291,7 +283,7 @@ def fill(timeline: Timeline, samples: int = 20_000) -> None:
 
 
 def slow_reader(server: Server) -> socket.socket:
-    """Ask for everything and read nothing of it."""
+    """Request all samples and read nothing."""
     peer = socket.socket()
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
     peer.connect(server.address)
@@ -306,8 +298,8 @@ def wait_for(what: Callable[[], object], seconds: float = 15.0) -> None:
         time.sleep(0.02)
 
 
-def test_slow_readers_are_few_and_their_end_is_noticed(server):
-    """Eight may read samples at a time; the ninth is told to wait until one of them is gone."""
+def test_concurrent_readers_are_limited_and_their_end_is_noticed(server):
+    """Eight clients may read samples at a time; the ninth gets 503 until one has left."""
     fill(server.timeline)
 
     def one() -> int:
@@ -323,8 +315,7 @@ def test_slow_readers_are_few_and_their_end_is_noticed(server):
 
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-def test_peers_do_not_delay_the_end(server):
-    """Slow readers, half requests and idle peers cost the end a second or so."""
+def test_slow_clients_do_not_delay_the_end(server):
     fill(server.timeline)
     half = b"POST /api/v1/runs HTTP/1.1\r\nHost: robot\r\nAuthorization: Bearer secret\r\n"
     peers = [slow_reader(server) for _ in range(3)]
@@ -337,7 +328,6 @@ def test_peers_do_not_delay_the_end(server):
 
 
 def test_client_that_leaves_frees_its_connection(tmp_path):
-    """Connections that end before, during or after an answer count no longer."""
     server = Server(tmp_path, limits=ConnectionLimits(connections=4))
     with closing(http.client.HTTPConnection(*server.address, timeout=10)) as idle:
         idle.request("GET", "/healthz")
@@ -424,8 +414,8 @@ def test_names_of_the_daemon_are_its_own_and_configured_ones():
     assert {"localhost", "board.lan", "robot.example", socket.gethostname().lower()} <= names
 
 
-def test_status_line_has_its_words(server):
-    """Prometheus shows them beside a target that is down."""
+def test_status_line_has_a_reason_phrase(server):
+    """Prometheus shows the reason phrase next to a target that is down."""
     peer = server.connect(b"GET /none HTTP/1.1\r\nHost: robot\r\nConnection: close\r\n\r\n")
     assert until_closed(peer).startswith(b"HTTP/1.1 404 Not Found\r\n")
 

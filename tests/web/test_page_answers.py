@@ -1,4 +1,4 @@
-"""What the page is given: files with their headers, steps of telemetry, and runs in short."""
+"""The answers for the status page: documents, steps of telemetry, and summaries of runs."""
 
 import base64
 import hashlib
@@ -37,8 +37,8 @@ def asked(**headers: str) -> Request:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_page_is_one_document_that_may_ask_nobody_else(name):
-    """All of it comes at once, with a policy that knows its script and style, and is sent once."""
+def test_page_is_one_document_that_loads_no_other_host(name):
+    """One document with a policy for its own script and style; its ETag avoids a second transfer."""
     sent = page_response(name, asked())
     text = sent.body.decode()
     (script,) = re.findall('<script type="module">(.*?)</script>', text, re.DOTALL)
@@ -59,14 +59,13 @@ def test_page_is_one_document_that_may_ask_nobody_else(name):
 
 @pytest.mark.parametrize("name", FILES)
 def test_files_name_no_other_host_and_write_no_markup(name):
-    """What they are joined of is plain to read, and text from elsewhere stays text."""
     text = (STATIC / name).read_text(encoding="utf-8").replace("http://www.w3.org/", "")
     assert "//" not in re.sub(r"^\s*//.*$|[^:]//.*$", "", text, flags=re.MULTILINE)
     assert not re.search(r"innerHTML|insertAdjacentHTML|\beval\b|style=|onclick=", text)
 
 
 def test_modules_are_joined_each_once_and_apart(tmp_path):
-    """What is imported stands before; names of one module are not those of another."""
+    """Imported modules come first; each module has its own names."""
     (tmp_path / "a.js").write_text(
         'import { b } from "./b.js";\nimport { c, d } from "./c.js";\nconst own = 1;\nb(own);\n'
     )
@@ -90,7 +89,6 @@ def test_modules_are_joined_each_once_and_apart(tmp_path):
 
 
 def test_every_flag_has_its_sentence():
-    """What a flag means stands in one file for all that show it, and more of it in the docs."""
     told = json.loads((STATIC / "flags.json").read_text(encoding="utf-8"))
     assert list(told) == list(get_args(Flag))
     page = (ROOT / "docs/measurement.md").read_text(encoding="utf-8")
@@ -138,7 +136,7 @@ def telemetry(tmp_path):
 
 
 def test_steps_meet_without_a_seam(telemetry):
-    """Each sample is in one step, whether the store has it, the timeline, or what is still open."""
+    """Each sample is in one step, from the store, the timeline or the open block."""
     for number in range(1, 300):
         telemetry.append(number / 10, **{"gpu.utilization_ratio": number / 1000})
         if number == 120:
@@ -156,8 +154,7 @@ def test_steps_meet_without_a_seam(telemetry):
     assert telemetry.ask(0, 30, 2)["interval"] == pytest.approx(0.1)
 
 
-def test_silence_has_no_row_and_absence_no_column(telemetry):
-    """Nothing is filled in: neither for a step without samples nor for a signal that was absent."""
+def test_step_without_samples_has_no_row_and_an_absent_signal_no_column(telemetry):
     telemetry.append(1, **{"rails.VDD_IN.instant_watts": 5.0, "rails.VDD_IN.average_watts": 4.0})
     telemetry.append(9, **{"dla.0.on": 1.0, "dla.0.busy_ratio": 0.5, "ram.used_bytes": 1.0})
     assert telemetry.rows(0, 20, 2) == [
@@ -168,7 +165,6 @@ def test_silence_has_no_row_and_absence_no_column(telemetry):
 
 
 def test_old_window_is_cut_at_both_ends(telemetry):
-    """A run of long ago has its own telemetry, and none of the present."""
     for number in range(100):
         telemetry.append(number, **{"gpu.utilization_ratio": 0.5})
     telemetry.restart()
@@ -179,8 +175,7 @@ def test_old_window_is_cut_at_both_ends(telemetry):
 
 
 @given(st.lists(st.floats(0.01, 7), min_size=1, max_size=40), st.sampled_from([0.5, 2.0, 7.0]))
-def test_no_sample_is_lost_or_told_twice(steps, step):
-    """Whatever the rhythm, the means weighted by their counts are the mean of all samples."""
+def test_no_sample_is_lost_or_counted_twice(steps, step):
     timeline = Timeline(block_seconds=5)
     at, expected = 0.0, {}
     for gap in steps:
@@ -200,8 +195,7 @@ def test_no_sample_is_lost_or_told_twice(steps, step):
     assert all(a < b for a, b in pairwise(begins))
 
 
-def test_runs_in_short_are_what_the_reports_say(tmp_path):
-    """SQLite cuts the same figures out of a report that the report holds."""
+def test_summaries_equal_the_reports(tmp_path):
     store = Store(tmp_path / "runs.db")
     made = RunReport(
         run_id="r1",

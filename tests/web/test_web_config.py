@@ -1,4 +1,4 @@
-"""The web configuration file: what is good, what is refused and how, judged against promtool."""
+"""The web configuration file: valid and invalid files, compared with promtool."""
 
 import shutil
 import subprocess
@@ -8,9 +8,10 @@ import bcrypt
 import pytest
 
 from tegrascope.daemon.cli import main
-from tegrascope.daemon.settings.file import ConfigError
+from tegrascope.daemon.settings.file import ConfigError, read_settings
 from tegrascope.daemon.web.authentication import TokenBucket
-from tegrascope.daemon.web.rules import WebRules, read_web_file
+from tegrascope.daemon.web.config_file import WebConfig
+from tegrascope.daemon.web.rules import WebRules
 
 from .web_files import hashed, make_pair, needs_openssl, tls, users
 
@@ -45,7 +46,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-# What the file says; whether promtool takes it; and what is said where we do not.
+# The file; whether promtool accepts it; our error, if any.
 PAIR = "tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n"
 FILES = {
     "nothing": ("", True, None),
@@ -135,7 +136,7 @@ FILES = {
         False,
         "1: http_server_config.headers: X-Frame-Options is deny or sameorigin, not 'allow'",
     ),
-    # Good for node_exporter; here it is said that it cannot be had.
+    # Valid for node_exporter; refused here, because it can't be honoured.
     "HTTP/2": ("http_server_config: {http2: true}", True, "1: http_server_config.http2: this"),
     "TLS 1.0": (PAIR + "  min_version: TLS10\n", True, "4: tls_server_config.min_version: TLS10"),
     "a certificate of anybody": (
@@ -163,8 +164,8 @@ FILES = {
 
 @needs_openssl
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_wrong_is_said_with_its_line(directory, name):
-    """A file is taken, or refused with one line: where, which key, what would be right."""
+def test_error_names_line_and_key(directory, name):
+    """A file is accepted, or refused with one line: place, key and remedy."""
     text, _, said = FILES[name]
     path = directory / "web.yml"
     path.write_text(text)
@@ -175,8 +176,8 @@ def test_what_is_wrong_is_said_with_its_line(directory, name):
 
 @needs_openssl
 @needs_promtool
-def test_promtool_judges_alike(directory):
-    """Promtool takes and refuses the same files, but for what this daemon says it cannot do."""
+def test_promtool_accepts_the_same_files(directory):
+    """Promtool accepts the same files, except those that this daemon can't honour."""
     judged = {}
     running = {}
     for number, (name, (text, _, _)) in enumerate(FILES.items()):
@@ -210,17 +211,16 @@ def test_promtool_judges_alike(directory):
     ],
 )
 def test_keys_of_newer_releases_are_checked_too(tmp_path, text):
-    """What the promtool of today's distributions does not know yet is held to the same."""
+    """Keys that the promtool of current distributions does not know yet."""
     path = tmp_path / "web.yml"
     path.write_text(text)
     with pytest.raises(ConfigError) as raised:
-        read_web_file(path)
+        read_settings(text, path, WebConfig)
     assert "12345" not in str(raised.value)
 
 
 @needs_openssl
 def test_pem_may_stand_in_the_file(directory):
-    """Certificate, key and authority may be in the file itself."""
     pems = {"cert": "server.pem", "key": "server.key", "client_ca": "other.pem"}
     text = "tls_server_config:\n  client_auth_type: VerifyClientCertIfGiven\n"
     for key, name in pems.items():
@@ -234,8 +234,7 @@ def test_pem_may_stand_in_the_file(directory):
 
 
 @needs_openssl
-def test_check_config_tells_of_the_file(directory, capsys):
-    """``check-config`` checks the file that is given, or that the configuration names."""
+def test_check_config_checks_the_file(directory, capsys):
     web, config = directory / "named.yml", directory / "tegrascope.yaml"
     web.write_text(tls() + users())
     config.write_text(f"http: {{web_config_file: {web}}}")
@@ -254,20 +253,19 @@ def test_bucket_gives_a_burst_and_then_one_each_interval():
     assert [bucket.take(1000.0) for _ in range(4)] == [True, True, True, False]
 
 
-def test_hash_of_another_length_is_none(tmp_path):
-    """A hash that was cut, or of another scheme, is no hash."""
+def test_hash_of_another_length_is_refused(tmp_path):
     path = tmp_path / "web.yml"
     for wrong in (hashed()[:-1], hashed() + "a", "$1$abc$def", "{SHA}abc"):
         path.write_text(f"basic_auth_users: {{prom: '{wrong}'}}")
         with pytest.raises(ConfigError, match="not a bcrypt hash"):
-            read_web_file(path)
+            WebRules(path)
 
 
 DOCS = Path(__file__).parents[2] / "docs" / "http.md"
 
 
 def example(word: str) -> str:
-    """Return the first YAML block of the documentation that holds a word."""
+    """Return the first YAML block of the documentation that contains a word."""
     blocks = DOCS.read_text().split("```yaml\n")[1:]
     return next(block.partition("```")[0] for block in blocks if word in block)
 
@@ -275,7 +273,6 @@ def example(word: str) -> str:
 @needs_openssl
 @needs_promtool
 def test_example_of_the_documentation_is_good(directory):
-    """The worked example, the file and what Prometheus is told of it, is taken by all concerned."""
     web, scraper = directory / "web.yml", directory / "prometheus.yml"
     web.write_text(example("basic_auth_users"))
     scraper.write_text(example("scrape_configs"))

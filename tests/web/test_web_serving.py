@@ -1,4 +1,4 @@
-"""TLS and users over real sockets, beside node_exporter with the same file."""
+"""TLS and users over real sockets, compared with node_exporter and the same file."""
 
 import asyncio
 import base64
@@ -48,7 +48,7 @@ def pems(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Site:
-    """A directory with certificates and the web file, and what is served by it."""
+    """A directory with certificates and the web file, and the servers that use it."""
 
     def __init__(self, directory: Path, pems: Path) -> None:
         self.directory = directory
@@ -107,7 +107,7 @@ class Site:
         path: str = "/metrics",
         **headers: str,
     ) -> str:
-        """Return what matters of an answer, in one line; ``refused`` for none."""
+        """Return status, some headers and the error text of an answer; ``refused`` without one."""
         if user:
             headers["Authorization"] = "Basic " + base64.b64encode(user.encode()).decode()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -176,8 +176,7 @@ QUESTIONS: list[dict[str, object]] = [
 
 @needs_node_exporter
 @pytest.mark.parametrize("name", SITES)
-def test_node_exporter_answers_alike(site, name):
-    """Whoever asks, by whatever way: the answer is node_exporter's with the same file."""
+def test_answers_are_those_of_node_exporter(site, name):
     ours = site.start(*SITES[name])
     theirs = site.start_node_exporter()
     for question in QUESTIONS:
@@ -186,7 +185,7 @@ def test_node_exporter_answers_alike(site, name):
 
 @needs_node_exporter
 def test_changes_come_into_force_as_in_node_exporter(site, caplog):
-    """Users, headers, a bad file, a mended one: at the next request, without a restart."""
+    """Users, headers, a bad file and its correction apply to the next request."""
     caplog.set_level(logging.INFO)
     ours, theirs = site.start(tls(), users()), site.start_node_exporter()
     steps = [
@@ -212,7 +211,7 @@ def test_changes_come_into_force_as_in_node_exporter(site, caplog):
 
 
 def test_status_page_keeps_the_policy_that_it_needs(site):
-    """What the file says for all answers is not said over what the page says of itself."""
+    """A configured header does not replace the page's own."""
     said = "default-src 'self'"
     address = site.start(f'http_server_config: {{headers: {{Content-Security-Policy: "{said}"}}}}')
     found = {}
@@ -224,8 +223,7 @@ def test_status_page_keeps_the_policy_that_it_needs(site):
     assert [policy.split(";")[0] for policy in found["/"]] == ["default-src 'none'"]
 
 
-def test_own_client_is_told_of_a_bad_file(site):
-    """A daemon that refuses for its own file's sake is there, and its log has the line."""
+def test_own_client_reports_a_bad_file(site):
     _, port = site.start("http_server_config: {http2: false}")
     assert ApiClient(f"http://localhost:{port}").get("/api/v1/runs") == {"runs": [], "active": {}}
     site.write("nonsense: 1")
@@ -234,7 +232,7 @@ def test_own_client_is_told_of_a_bad_file(site):
 
 
 def test_connection_outlives_a_bad_file_but_is_not_answered(site):
-    """Who is connected already gets 500 while the file is bad, and an answer when it is mended."""
+    """An open connection gets 500 while the file is bad, and 200 when it is corrected."""
     context = ssl.create_default_context(cafile=site.directory / "server.pem")
     address = site.start(tls(), users())
     headers = {"Authorization": "Basic " + base64.b64encode(b"prom:pw").decode()}
@@ -251,7 +249,6 @@ def test_connection_outlives_a_bad_file_but_is_not_answered(site):
 
 
 def test_certificate_rotates_under_open_connections(site):
-    """The next connection gets the new certificate; the old one goes on."""
     address = site.start(tls())
 
     def connect(name: str) -> http.client.HTTPSConnection:
@@ -274,15 +271,14 @@ def test_certificate_rotates_under_open_connections(site):
     ("names", "told"),
     [("scraper", "200"), ("'::1'", "200"), ("'0:0:0:0:0:0:0:1'", "refused"), ("other", "refused")],
 )
-def test_clients_are_known_by_their_names(site, names, told):
-    """A certificate that is verified still has to have one of the names."""
+def test_client_certificate_needs_an_allowed_name(site, names, told):
     address = site.start(tls(*REQUIRED, f"client_allowed_sans: [nobody, {names}]"))
     assert site.ask(address, client="client").split()[0] == told
     assert site.ask(address) == "refused"
 
 
 def test_rate_is_limited(site):
-    """Over the rate the answer is 429; the limit goes when it is taken out of the file."""
+    """Above the rate the answer is 429; the limit ends when it is removed from the file."""
     address = site.start("rate_limit: {interval: 1h, burst: 3}")
     told = [site.ask(address, scheme="http").split()[0] for _ in range(5)]
     assert told == ["200", "200", "200", "429", "429"]
@@ -291,7 +287,7 @@ def test_rate_is_limited(site):
 
 
 class Verifier:
-    """A stand-in for bcrypt that counts, and takes as long as the test lets it."""
+    """A stand-in for bcrypt that counts."""
 
     def __init__(self) -> None:
         self.verified: list[tuple[bytes, bytes]] = []
@@ -315,7 +311,7 @@ def basic(user: str, password: str) -> str:
 
 
 def test_password_is_verified_once():
-    """Right or wrong, a password costs bcrypt's time once; under a new hash once more."""
+    """Right or wrong, a password costs bcrypt's time once per hash."""
     verifier = Verifier()
     passwords = Passwords(FixedClock(), AttemptLimit(burst=1000), verifier)
 
@@ -398,7 +394,7 @@ def test_guessers_wait_for_each_other_and_delay_another_client_once():
 
 
 def test_long_password_is_good(site):
-    """Of more than 72 bytes the first 72 count, as with htpasswd and Go."""
+    """Only the first 72 bytes count, as with htpasswd and Go."""
     password = "x" * 80
     made = bcrypt.hashpw(password[:72].encode(), bcrypt.gensalt(4)).decode()
     address = site.start(f"basic_auth_users: {{prom: '{made}'}}")
@@ -406,7 +402,7 @@ def test_long_password_is_good(site):
 
 
 def test_token_opens_what_changes_and_what_reads(site):
-    """The password reads; the token does both, in either header, and is asked for by a change."""
+    """The password reads; the token reads and changes, in either header."""
     site.start(users())
     ask = site.server.ask
     basic = {"Authorization": "Basic " + base64.b64encode(b"prom:pw").decode()}
@@ -427,7 +423,6 @@ def test_token_opens_what_changes_and_what_reads(site):
 
 
 def test_own_client_speaks_tls_and_passwords(site, monkeypatch):
-    """Over https, with password and token: all that it needs is in address and environment."""
     _, port = site.start(tls(*REQUIRED), users())
     (site.directory / "token").write_text("secret\n")
     monkeypatch.setenv("TEGRASCOPE_TOKEN_FILE", str(site.directory / "token"))
@@ -484,7 +479,7 @@ def test_silent_and_wrong_clients_delay_no_handshake(site, caplog):
 
 
 def test_plain_start_takes_tls_at_the_next(site, caplog):
-    """A file that gains TLS while plain HTTP is served is told so, and served plainly on."""
+    """If the file gains TLS while plain HTTP is served, the log says so and HTTP goes on."""
     address = site.start(users())
     site.write(tls(), users())
     assert site.ask(address, scheme="http", user="prom:pw").startswith("200")
@@ -494,7 +489,6 @@ def test_plain_start_takes_tls_at_the_next(site, caplog):
 
 @pytest.mark.parametrize(("suite", "told"), [("AES_128_GCM_SHA256", "200"), ("CBC", "refused")])
 def test_suites_and_curves_are_kept(site, suite, told):
-    """A client that offers other suites or curves than the file names is refused."""
     names = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
     address = site.start(tls(f"cipher_suites: [{names}]", "curve_preferences: [CurveP384]"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -514,7 +508,6 @@ def test_suites_and_curves_are_kept(site, suite, told):
 
 
 def test_doctor_knows_a_guarded_daemon(site):
-    """Neither TLS nor a password is mistaken for a stranger on the port."""
     for sections, word in (((tls(), users()), "TLS"), ((users(),), "a password")):
         address = site.start(*sections)
         answer = Machine().get(*address, "/healthz")
@@ -525,7 +518,6 @@ def test_doctor_knows_a_guarded_daemon(site):
 
 
 def test_bodies_are_json_for_the_api(site):
-    """What the application itself answers goes through the gate as it is."""
     site.start(users(), "http_server_config: {headers: {X-Frame-Options: deny}}")
     status, headers, body = site.server.ask("GET", "/none", **{"X-Tegrascope-Token": "secret"})
     assert (status, headers["X-Frame-Options"]) == (404, "deny")

@@ -17,7 +17,7 @@ needs_openssl = pytest.mark.skipif(
 
 @cache
 def hashed(password: str = PASSWORD) -> str:
-    """Return what ``htpasswd -B`` makes of a password, at the least cost."""
+    """Return the hash of a password as ``htpasswd -B`` makes it, at the least cost."""
     return bcrypt.hashpw(password.encode(), bcrypt.gensalt(4)).decode()
 
 
