@@ -183,21 +183,15 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return None
 
 
-__all__ = ["ConfigError", "load_config", "parse_config"]
-
-
 def load_config(path: Path) -> Config:
-    """Read and validate a file.
-
-    Args:
-        path: YAML; an empty file is the default configuration.
+    """Read and validate a file; an empty one is the default configuration.
 
     Raises:
-        ConfigError: It can't be read, is no YAML, or says something that is not so.
+        ConfigError: It can't be read, is not YAML, or has a key or value that is not valid.
     """
     return parse_config(read_text(path), path)
 
 
 def parse_config(text: str, path: Path) -> Config:
-    """Validate the text of a file; ``path`` stands in the errors."""
+    """Validate the text of a file; ``path`` is for the errors."""
     return read_settings(text, path, Config).settings

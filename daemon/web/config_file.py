@@ -55,7 +55,7 @@ _DURATION_PART = re.compile(r"([0-9]*\.?[0-9]+)(ns|us|µs|ms|s|m|h)", re.ASCII)
 
 
 def read_interval(value: object) -> float:
-    """Read a duration as Go prints it, as seconds; 0 is no interval.
+    """Read a duration as Go prints it, in seconds; 0 means none.
 
     Raises:
         ValueError: It is not a duration, or has no unit: Go would take nanoseconds.

@@ -40,13 +40,10 @@ _Tally: TypeAlias = tuple[float, int, float]
 
 
 @dataclass(frozen=True)
-class Window:
-    """What is asked for, in wall time.
+class ChartWindow:
+    """Time range of a chart in wall time, widened to whole steps.
 
-    Attributes:
-        since_ns: Begin; the step in which it lies is given whole.
-        until_ns: End; so is that one.
-        step_ns: Length of a step; steps begin at multiples of it.
+    Steps begin at multiples of ``step_ns``.
     """
 
     since_ns: int
@@ -110,7 +107,7 @@ class _Row:
         return f'{{"columns":{json.dumps([*self.tallies])},"lines":{json.dumps(described)},"rows":['
 
 
-def series(history: History, timeline: Timeline, window: Window) -> Generator[str, None, None]:
+def series(history: History, timeline: Timeline, window: ChartWindow) -> Generator[str, None, None]:
     """Yield the pieces of a JSON document with the signals of a window.
 
     It is ``{"step", "parts", "interval"}``, in seconds. A part has the names of its ``columns``,
@@ -143,7 +140,7 @@ def series(history: History, timeline: Timeline, window: Window) -> Generator[st
     yield f'{"" if columns is None else "]}"}],"interval":{json.dumps(seconds)}}}'
 
 
-def _rows(blocks: Iterator[Block], window: Window) -> Iterator[tuple[_Row, float | None]]:
+def _rows(blocks: Iterator[Block], window: ChartWindow) -> Iterator[tuple[_Row, float | None]]:
     """Yield rows with the interval of the samples; a clock that was set back begins anew."""
     row: _Row | None = None
     interval: float | None = None
@@ -160,7 +157,7 @@ def _rows(blocks: Iterator[Block], window: Window) -> Iterator[tuple[_Row, float
         yield row, interval
 
 
-def _steps(wall_ns: Sequence[int], window: Window) -> Iterator[tuple[int, slice]]:
+def _steps(wall_ns: Sequence[int], window: ChartWindow) -> Iterator[tuple[int, slice]]:
     """Yield the number of each step, and where its samples stand."""
     begin_ns, end_ns, step_ns = window.begin_ns, window.end_ns, window.step_ns
     at = 0

@@ -21,7 +21,7 @@ from ..measure.throttle import counts
 from ..store.history import History
 from .answers import LATEST_SECONDS, Serving, Streamed, number
 from .document import make_document
-from .series import Window, series
+from .series import ChartWindow, series
 
 STATIC = Path(__file__).with_name("static")
 _STREAMS_AT_MOST = 4
@@ -53,7 +53,7 @@ def page_routes(serving: Serving) -> list[Route]:
             raise HTTPException(400, f"that is over {_BUCKETS_AT_MOST} steps: ask for a longer one")
         if streams.locked():
             raise HTTPException(503, "too many others read the page now", {"retry-after": "1"})
-        window = Window(round(since * 1e9), round(until * 1e9), round(step * 1e9))
+        window = ChartWindow(round(since * 1e9), round(until * 1e9), round(step * 1e9))
         return _fresh(Streamed(series(serving.history, serving.timeline, window), streams))
 
     async def table(request: Request) -> Response:

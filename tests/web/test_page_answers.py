@@ -20,7 +20,7 @@ from tegrascope.daemon.settings.identity import boot_id
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
 from tegrascope.daemon.web.document import make_document
-from tegrascope.daemon.web.series import Window, series
+from tegrascope.daemon.web.series import ChartWindow, series
 from tegrascope.daemon.web.status_page import STATIC, page_response, summaries
 
 S = 1_000_000_000
@@ -38,7 +38,7 @@ def asked(**headers: str) -> Request:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_page_is_one_document_that_loads_no_other_host(name):
-    """One document with a policy for its own script and style; its ETag avoids a second transfer."""
+    """One document with a policy for its own script and style, sent once."""
     sent = page_response(name, asked())
     text = sent.body.decode()
     (script,) = re.findall('<script type="module">(.*?)</script>', text, re.DOTALL)
@@ -116,7 +116,7 @@ class Telemetry:
 
     def ask(self, since, until, step):
         history = History(self.store.path)
-        window = Window(*(int(n * S) for n in (WALL / S + since, WALL / S + until, step)))
+        window = ChartWindow(*(int(n * S) for n in (WALL / S + since, WALL / S + until, step)))
         return json.loads("".join(series(history, self.timeline, window)))
 
     def rows(self, since, until, step):
@@ -188,7 +188,7 @@ def test_no_sample_is_lost_or_counted_twice(steps, step):
         def blocks(self, *_):
             return iter(())
 
-    window = Window(WALL, WALL + 1000 * S, int(step * S))
+    window = ChartWindow(WALL, WALL + 1000 * S, int(step * S))
     told = json.loads("".join(series(Nothing(), timeline, window)))  # type: ignore[arg-type]
     begins = [row[0] for part in told["parts"] for row in part["rows"]]
     assert begins == [pytest.approx(number * step) for number in expected]
