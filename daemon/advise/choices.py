@@ -300,10 +300,10 @@ def choices_of(
     for name, options in by_name.items():
         if not options:
             raise _no_option(name, [one for one in excluded if one.name == name])
-        for one in options:
-            flags = " ".join(sorted(set(one.result.flags) - _HARMLESS))
-            if flags and one.like is None:
-                notes[f"{name} on {one.words} is used, though flagged {flags}"] = None
+        for option in options:
+            flags = " ".join(sorted(set(option.result.flags) - _HARMLESS))
+            if flags and option.like is None:
+                notes[f"{name} on {option.words} is used, though flagged {flags}"] = None
     return Choices(by_name, tuple(excluded), tuple(notes))
 
 

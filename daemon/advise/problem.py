@@ -406,7 +406,8 @@ def search(problem: Problem) -> Found:
 
 def closest_infeasible(problem: Problem) -> Evaluation:
     """Return the placement that exceeds its limits least."""
-    least, closest = inf, ()
+    least = inf
+    closest: Choice = ()
 
     def place(begun: Choice) -> None:
         nonlocal least, closest

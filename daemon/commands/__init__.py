@@ -19,6 +19,7 @@ COMMANDS = MappingProxyType(
         "simulate": "print the tegrastats lines of a simulated board",
         "top": "a live screen of a daemon, made for a small window over SSH",
         "runs": "look at the run store",
+        "report": "write stored runs and telemetry as one page of HTML",
         "engines": "look at, build and remove TensorRT engines",
         "service": "put the systemd units in place, or take them away",
         "check-config": "validate a configuration; every error with its line",

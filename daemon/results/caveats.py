@@ -214,6 +214,13 @@ def _flags(result: AcceleratorResult) -> _Found:
             yield flag, words.format(_rounds(count, result), reason=reason), remedy
 
 
+def explain_flag(flag: BenchFlag) -> str | None:
+    """Return the meaning of a flag of a single run."""
+    if flag == "not_steady":
+        return "rate, latency, a clock or a temperature still changed at the end of the run"
+    return _OF_FLAGS[flag][0].format("the run") if flag in _OF_FLAGS else None
+
+
 def _rounds(count: int, result: AcceleratorResult) -> str:
     return f"{count} of {result.rounds} rounds" if count < result.rounds else "every round"
 

@@ -8,7 +8,7 @@ from math import floor, isnan, log10, nan
 from statistics import median
 from typing import TypeAlias
 
-from ...parsers.signals import RAIL_POWER
+from ...parsers.signals import DLA_BUSY, RAIL_POWER
 from ..measure.energy import total
 from ..measure.run_report import RunReport
 from ..measure.slices import Cut
@@ -62,11 +62,11 @@ class Band:
     """One run on the time axis, in seconds since the beginning; idle phases included."""
 
     name: str
+    tip: str
     begin: float
     steady_begin: float
     steady_end: float
     end: float
-    tip: str = ""
 
 
 def band_of(report: RunReport, begin_ns: int, name: str) -> Band | None:
@@ -83,7 +83,7 @@ def band_of(report: RunReport, begin_ns: int, name: str) -> Band | None:
     before, after = (report.phases.get(p) for p in ("baseline_before", "baseline_after"))
     edges = ((before or steady).begin_ns, steady.begin_ns, steady.end_ns, (after or steady).end_ns)
     tip = f"{report.workload} on {report.device}, run {report.run_id}"
-    return Band(name, *((edge - begin_ns) / 1e9 for edge in edges), tip=tip)
+    return Band(name, tip, *((edge - begin_ns) / 1e9 for edge in edges))
 
 
 def panels_of(cut: Cut, begin_ns: int, total_rails: Sequence[str] = ()) -> list[Panel]:
@@ -96,6 +96,7 @@ def panels_of(cut: Cut, begin_ns: int, total_rails: Sequence[str] = ()) -> list[
     """
     times = [(time - begin_ns) / 1e9 for time in cut.times_ns]
     loads = {_load_name(name): column for name, (_, column) in load_figures(cut.columns).items()}
+    loads |= {f"DLA{core} (ftrace)": c for core, c in DLA_BUSY.by_label(cut.columns).items()}
     known = {name.partition(" ")[0] for name in loads}
     loads |= {
         f"{core.upper()} on": column

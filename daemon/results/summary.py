@@ -367,7 +367,7 @@ def _joules(reports: Sequence[RunReport], kind: Literal["gross", "net"]) -> Figu
     """Return the energy per inference."""
     known: list[Point] = []
     for report in reports:
-        value = report.energy and getattr(report.energy, f"{kind}_joules_per_inference")
+        value: float | None = getattr(report.energy, f"{kind}_joules_per_inference", None)
         if value is not None:
             interval = getattr(report.energy, f"{kind}_interval")
             known.append((value, interval_half(interval, report.inferences)))

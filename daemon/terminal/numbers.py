@@ -92,15 +92,15 @@ def mebibytes(size: int) -> str:
 def duration(value: float) -> str:
     """Format a time that a person waits.
 
-    >>> duration(42), duration(150), duration(5400)
-    ('42 s', '2 min 30 s', '1 h 30 min')
+    >>> duration(42), duration(150), duration(5400), duration(86400)
+    ('42 s', '2 min 30 s', '1 h 30 min', '24 h')
     """
     whole = round(value)
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+        return f"{whole // 60} min {whole % 60} s".removesuffix(" 0 s")
+    return f"{whole // 3600} h {whole % 3600 // 60} min".removesuffix(" 0 min")
 
 
 def amount(count: int | None, unit: str) -> str:

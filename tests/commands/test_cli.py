@@ -34,6 +34,7 @@ COMMANDS = (
     "runs list",
     "runs show",
     "runs export",
+    "report",
     "service",
     "service install",
     "service remove",

@@ -3,7 +3,6 @@
 import json
 import re
 from array import array
-from html.parser import HTMLParser
 
 import pytest
 
@@ -20,36 +19,7 @@ from tegrascope.daemon.results.records import (
 from tegrascope.daemon.results.summary import Measured, Round, summarise
 
 from .bench_fakes import SECOND, report, settings
-
-VOID = {"meta", "br", "hr", "line", "path"}
-
-
-class Page(HTMLParser):
-    """Sees to it that every element is closed in order, and collects what is there."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.seen, self.attributes = [], [], []
-        self.words = {}
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.seen.append(tag)
-        self.attributes += [(tag, *attribute) for attribute in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, _attrs):
-        self.seen.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open:
-            self.words.setdefault(self.open[-1], []).append(data)
+from .pages import Page
 
 
 @pytest.fixture

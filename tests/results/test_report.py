@@ -1,0 +1,191 @@
+"""``tegrascope report``: the page of stored runs and telemetry."""
+
+import re
+from array import array
+from dataclasses import replace
+
+import pytest
+
+from tegrascope.daemon.cli import main
+from tegrascope.daemon.measure.blocks import Block, encode
+from tegrascope.daemon.measure.run_report import Environment
+from tegrascope.daemon.measure.timeline import SealedBlock
+from tegrascope.daemon.results.runs_page import page_since
+from tegrascope.daemon.store.history import History
+from tegrascope.daemon.store.store import Store
+
+from .bench_fakes import SECOND, report
+from .pages import Page
+
+NOW = 1_800_000_000 * SECOND
+HOUR = 3600
+GPU = {"gross": 80.0, "net": 40.0, "half": 1.0, "gpu": 0.92, "emc": 0.4, "celsius": 55.0}
+
+
+def run_of(ago_seconds, ms=3.0, device="gpu", **facts):
+    """Return a run of 12 s that started so long ago."""
+    one = report(device, ms, 1000.0, **(GPU | facts))
+    wall_ns = NOW - ago_seconds * SECOND
+    quality = ("throttled",)
+    changes = {"run_id": f"run-{ago_seconds}", "started_wall_ns": wall_ns, "quality": quality}
+    return one.model_copy(update=changes)
+
+
+def samples(ago_seconds, count, source="tegrastats"):
+    """Return a block of samples, one per second, which began so long ago."""
+    wall = array("q", (NOW - (ago_seconds - i) * SECOND for i in range(count)))
+    columns = {
+        "rails.VDD_IN.instant_watts": array("d", (5 + i % 7 for i in range(count))),
+        "gpu.utilization_ratio": array("d", (i % 2 for i in range(count))),
+        "emc.utilization_ratio": array("d", (0.25 for _ in range(count))),
+        "dla.0.busy_ratio": array("d", (0.5 for _ in range(count))),
+        "temperatures_celsius.tj": array("d", (40 + i / 100 for i in range(count))),
+        "ram.used_bytes": array("d", (1e9 for _ in range(count))),
+    }
+    times = array("q", (at - NOW + 10**15 for at in wall))
+    data = encode(Block(source, times, wall, columns))
+    return SealedBlock(source, times[0], times[-1], wall[0], wall[-1], count, data)
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = Store(tmp_path / "tegrascope.db", "boot")
+    yield made
+    made.close()
+
+
+def page_of(store, seconds=24 * HOUR):
+    text = page_since(History(store.path), seconds, NOW)
+    assert not re.search(r"https?:|//[a-z]|url\(|@import", text)
+    page = Page(text)
+    assert not {"script", "img", "link", "iframe", "object"} & set(page.seen)
+    return text, page
+
+
+def test_page_has_every_run_with_the_figures_of_the_store(store):
+    runs = [run_of(ago, ms) for ago, ms in ((7200, 3.0), (3600, 4.0), (60, 5.0))]
+    for one in (*runs, run_of(2 * 24 * HOUR)):
+        store.finish(one)
+    _, page = page_of(store)
+    rows = page.words["th"]
+    assert [name for name in rows if name.startswith("run-")] == ["run-7200", "run-3600", "run-60"]
+    cells = page.words["td"]
+    for document in History(store.path).runs(3):
+        p50 = document["latency"]["p50_seconds"]
+        assert f"{1000 * p50:.2f}\xa0ms" in cells
+        each = 1000 * document["energy"]["net_joules_per_inference"]
+        half = 100 * 1.0 / document["energy"]["net_joules"]
+        assert f"{each:.1f}\xa0mJ ±\xa0{half:.1f}\xa0%" in cells
+    assert "92.0\xa0%" in cells
+    assert "55.0\xa0°C tj" in cells
+    assert "throttled" in cells
+
+
+def test_timeline_shows_telemetry_and_runs(store):
+    store.finish(run_of(3000))
+    store.add_block(samples(3100, 300))
+    store.add_block(samples(600, 300))
+    store.flush()
+    text, page = page_of(store)
+    (words,) = page.words["desc"]
+    assert "Load memory (EMC): 25.0 to 25.0 %." in words
+    assert "Load DLA0 (ftrace): 50.0 to 50.0 %." in words
+    assert "Power VDD_IN: " in words
+    assert "Load GPU: " in words
+    assert "Temperature tj" in words
+    assert "net-gpu" in words
+    assert "net-gpu on gpu, run run-3000" in page.words["title"]
+    # The pause between the blocks is a gap in each curve.
+    paths = re.findall(r'<path class="curve[^>]* d="([^"]*)"', text)
+    assert [path.count("M") for path in paths] == [2] * 5
+    assert "Simulated" not in text
+
+
+def test_day_of_many_samples_stays_a_small_page(store):
+    for ago in range(24 * HOUR, 0, -HOUR):
+        store.add_block(samples(ago, HOUR))
+    store.flush()
+    text, page = page_of(store)
+    assert len(text) < 200_000
+    assert "Power VDD_IN: " in page.words["desc"][0]
+
+
+@pytest.mark.parametrize("how", ["source", "run"])
+def test_simulated_data_is_marked(store, how):
+    one = run_of(60)
+    if how == "run":
+        one = one.model_copy(update={"environment": Environment(simulated=True)})
+    store.finish(one)
+    store.add_block(samples(100, 50, "simulator" if how == "source" else "tegrastats"))
+    store.flush()
+    assert "Simulated" in page_of(store)[0]
+
+
+def test_empty_store_gives_a_page_with_one_clear_line(store):
+    _, page = page_of(store)
+    assert "The run store has no finished runs." in page.words["p"]
+    assert "The store has no telemetry of this time." in page.words["p"]
+    assert "table" not in page.seen
+
+
+def test_quiet_time_names_the_latest_run(store):
+    store.finish(run_of(7200))
+    _, page = page_of(store, 600.0)
+    (words,) = [text for text in page.words["p"] if text.startswith("No run")]
+    assert words.endswith("The latest run started 2027-01-15 06:00:00 UTC.")
+
+
+def test_damaged_block_is_left_out_and_counted(store):
+    good = samples(100, 50)
+    store.add_block(good)
+    store.add_block(replace(good, data=good.data[:40]))
+    store.flush()
+    _, page = page_of(store)
+    assert "1 damaged blocks of samples are left out." in page.words["p"]
+    assert "svg" in page.seen
+
+
+def test_one_run_has_all_of_its_figures(store, tmp_path, capsys):
+    one = run_of(3000)
+    store.finish(one)
+    store.add_block(samples(3100, 300))
+    store.flush()
+    store.close()
+    path = tmp_path / "run.html"
+    arguments = ["--run", "run-3000", "--state-dir", str(tmp_path), "-o", str(path)]
+    assert main(["report", *arguments]) == 0
+    assert capsys.readouterr().out == ""
+    page = Page(path.read_text(encoding="utf-8"))
+    assert "run-3000" in page.words["dd"]
+    assert "80.0\xa0J ±\xa01.2\xa0%" in page.words["td"]
+    assert "svg" in page.seen
+    assert {"Latency", "Energy", "Telemetry"} <= set(page.words["h3"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("--since", "soon", "-o", "x.html"), 2, "'soon' is not a duration"),
+        (("--since", "1h", "--run", "a", "-o", "x.html"), 2, "not allowed with"),
+        ((), 2, "-o/--output"),
+        (("--run", "nothing", "-o", "x.html"), 1, "no run nothing, or several match"),
+    ],
+)
+def test_bad_requests_are_one_line(store, tmp_path, capsys, monkeypatch, arguments, status, words):
+    store.flush()
+    monkeypatch.chdir(tmp_path)
+    try:
+        ended = main(["report", *arguments, "--state-dir", str(tmp_path)])
+    except SystemExit as error:
+        ended = error.code
+    error = capsys.readouterr().err
+    assert (ended, error.count("\n")) == (status, 1)
+    assert words in error
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_missing_store_is_one_line(tmp_path, capsys):
+    path = tmp_path / "x.html"
+    assert main(["report", "--state-dir", str(tmp_path), "-o", str(path)]) == 1
+    assert "no run store" in capsys.readouterr().err
+    assert not path.exists()
