@@ -156,12 +156,7 @@ def _must_agree(one: BenchSource, other: BenchSource) -> None:
 
 @dataclass(frozen=True)
 class Variant:
-    """The form in which a model was measured.
-
-    Attributes:
-        precision: As asked for.
-        launch: CUDA graph or not, copies or not, and the fallback policy.
-    """
+    """The form in which a model was measured; ``launch`` is graph, copies and fallback."""
 
     precision: str | None
     batch: int
@@ -192,9 +187,7 @@ class Variant:
 class MeasuredOption:
     """One way to run a model, and the result from which it comes.
 
-    Attributes:
-        like: The accelerator whose figures are taken, if it is another.
-        has_gpu_load: Whether the time of the GPU was measured.
+    ``like`` is the accelerator whose figures are taken, if it is another.
     """
 
     option: Option
@@ -215,9 +208,7 @@ class MeasuredOption:
 class Excluded:
     """A result that may not be chosen.
 
-    Attributes:
-        lacks_energy: Whether it ran well, and only its net energy is missing.
-        model: As it was given.
+    ``lacks_energy`` says that it ran well, and only its net energy is missing.
     """
 
     name: str
@@ -229,12 +220,7 @@ class Excluded:
 
 @dataclass(frozen=True)
 class Choices:
-    """All that may be chosen.
-
-    Attributes:
-        by_name: Of each model; in the order of the options of its ``RatedModel``.
-        notes: Remarks on the results.
-    """
+    """All options of each model, in the order of its ``RatedModel``, and remarks."""
 
     by_name: dict[str, tuple[MeasuredOption, ...]]
     excluded: tuple[Excluded, ...]
@@ -264,15 +250,10 @@ class Choices:
 def choices_of(
     demands: Sequence[Demand], sources: Sequence[BenchSource], objective: Objective
 ) -> Choices:
-    """Return what may be chosen for each model.
-
-    Args:
-        demands: What is asked for.
-        sources: Results, oldest first; the newest of the same thing counts.
-        objective: What is to be least.
+    """Return the options of each model; the newest of results of the same thing counts.
 
     Raises:
-        Mendable: Nothing may be chosen for a model, or a name is of two different files.
+        Mendable: A model has no option, or a name is of two different files.
     """
     by_name: dict[str, tuple[MeasuredOption, ...]] = {}
     excluded: list[Excluded] = []
@@ -328,7 +309,7 @@ def _results_of(
 def _option(
     source: BenchSource, model: ModelResult, result: AcceleratorResult, objective: Objective
 ) -> MeasuredOption | str:
-    """Return what may be chosen, or why not."""
+    """Return the option, or why a result is excluded."""
     if result.status != "ok":
         return f"{result.status}: {result.reason}"
     for flag, words in _NOT_USED.items():
@@ -407,12 +388,7 @@ def _no_option(name: str, excluded: Sequence[Excluded]) -> Mendable:
 
 
 def effects_of(choices: Choices, sources: Sequence[BenchSource]) -> dict[frozenset[Cell], Effect]:
-    """Return every measured effect of two or three models on each other.
-
-    Args:
-        choices: What may be chosen; other effects are left out.
-        sources: Results, oldest first; the newest of the same thing counts.
-    """
+    """Return the measured effects between two or three options; the newest one counts."""
     found: dict[frozenset[Cell], Effect] = {}
     for source in sources:
         if source.result.contention is None:

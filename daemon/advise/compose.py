@@ -18,16 +18,10 @@ def advise_on(
     minimise: Objective = "energy",
     margin: float = 0.1,
 ) -> Advice:
-    """Return the best accelerator for each model.
-
-    Args:
-        sources: Results of one machine, oldest first.
-        demands: What is asked for.
-        minimise: What is to be least.
-        margin: By which latency and duty are taken as larger.
+    """Return the best accelerator for each model, by results of one machine, oldest first.
 
     Raises:
-        Mendable: Nothing can be chosen for a model.
+        Mendable: A model has no option.
     """
     choices = choices_of(demands, sources, minimise)
     problem = Problem(choices.rated(demands), minimise, margin, effects_of(choices, sources))
@@ -36,7 +30,6 @@ def advise_on(
     closest = closest_infeasible(problem) if found.best is None else None
     shown = found.best or closest
     runner_up = next((one for one in found.ranked[1:] if not is_tie(found.ranked[0], one)), None)
-    told = [_placement(problem, choices, one) for one in found.ties]
     return Advice(
         tegrascope=__version__,
         is_simulated=any(one.result.is_simulated for one in sources),
@@ -50,7 +43,7 @@ def advise_on(
         placements=found.placements,
         evaluated=found.evaluated,
         chosen=found.best and _placement(problem, choices, found.best),
-        ties=tuple(told),
+        ties=tuple(_placement(problem, choices, one) for one in found.ties),
         runner_up=runner_up and _placement(problem, choices, runner_up),
         runner_up_gap=runner_up and Figure.around(*gap(found.ranked[0], runner_up)),
         all_on_gpu=_all_on_gpu(problem, choices),

@@ -1,19 +1,7 @@
-"""Placements of models on accelerators as numbers: their demands, their cost, and the search.
+"""Placements of models on accelerators as numbers: demands, cost, and the search for the best.
 
-A placement gives each model one of its options. Its rules:
-
-- **latency** of a model: its 99th percentile alone, times its slowdown next to the others. That
-  factor is measured for exactly these cells together, or else for each pair, and multiplied. In a
-  pair on one accelerator that was never measured, one waits for the other once.
-- **duty** of an accelerator: the share of time that its models need. Each needs rate over
-  throughput, more if models on other accelerators slow it. The work that several get done on one
-  accelerator together, relative to alone, is measured, or taken as equal; the least of their pairs
-  counts, and no model needs less than alone. The GPU also has the work that models on a DLA leave
-  to it.
-- **power**: rate times net energy per input, summed, and for models that were measured together
-  the power beyond the same work alone, for the share of time in which all of them are at work.
-
-A margin of 0.1 takes latency and duty as ten percent larger, and only those.
+The rules are those of docs/advise.md. They decide latency, duty and power from figures of models
+alone, and from effects that were measured for exactly these models or for pairs of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,11 +26,11 @@ Choice: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Option:
-    """One way to run a model.
+    """One way to run a model, with figures of the model alone.
 
     Attributes:
-        busy_seconds: Per input, alone: one over throughput.
-        latency_seconds: 99th percentile of an inference, alone.
+        busy_seconds: Time per input: one over throughput.
+        latency_seconds: 99th percentile of an inference.
         joules: Net energy per input.
         gpu_seconds: Time of the GPU per input.
     """
@@ -71,8 +59,7 @@ class Effect:
     Attributes:
         tail: By model, 99th percentile over that alone.
         speed: By model, throughput over that alone.
-        watts: Net power beyond that of the same work alone; of three models, beyond that of their
-            pairs too.
+        watts: Net power beyond that of the same work alone, and of three models beyond their pairs.
     """
 
     tail: Mapping[int, float]
@@ -93,10 +80,10 @@ class Evaluation:
     """The demands and the cost of a placement.
 
     Attributes:
-        latency_seconds: Of each model, without margin.
-        duty: Of each accelerator that is used, without margin.
+        latency_seconds: For each model, without margin.
+        duty: For each accelerator that is used, without margin.
         worst: Largest of latency over deadline and of duty, with margin; feasible up to 1.
-        terms: Of the objective, by cell or cells.
+        terms: The parts of the objective, by cell or cells.
         value: Their sum, in watts or as a share of the GPU.
     """
 
@@ -147,12 +134,8 @@ def _half_of(parts: Sequence[tuple[float, Figure]]) -> float | None:
 class Problem:
     """Models, their measured influence on each other, and the objective.
 
-    Attributes:
-        models: In the order asked for.
-        margin: By which latency and duty are taken as larger.
-        effects: By the cells that were measured together.
-        takes_turns: Whether models on one accelerator that were not measured together wait for
-            each other; otherwise they are taken as independent.
+    Without ``takes_turns``, models on one accelerator that were not measured together are taken as
+    independent; otherwise they wait for each other.
     """
 
     models: tuple[RatedModel, ...]
@@ -166,11 +149,7 @@ class Problem:
         return self.models[cell[0]].options[cell[1]]
 
     def cost(self, cell: Cell) -> Term:
-        """Return the cost of a cell alone.
-
-        Raises:
-            ValueError: It is not known.
-        """
+        """Return the cost of a cell alone, or raise ``ValueError`` if it is not known."""
         option, model = self.option(cell), self.models[cell[0]]
         figure = option.joules if self.objective == "energy" else option.gpu_seconds
         if figure is None:
@@ -178,11 +157,7 @@ class Problem:
         return Term(model.rate, figure)
 
     def evaluate(self, placement: Choice) -> Evaluation:
-        """Return the demands and the cost of a placement.
-
-        Raises:
-            ValueError: The cost of one of its cells is not known.
-        """
+        """Return the demands and the cost of a placement."""
         cells = tuple(enumerate(placement))
         latency, duty, terms = self._latencies(cells), self._duty(cells), self._terms(cells)
         return Evaluation(
@@ -331,12 +306,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Found:
-    """Result of a search.
+    """Feasible placements, the best first: all that tie with it, and the next one.
 
-    Attributes:
-        ranked: Feasible placements, the best first: all that tie with it, and the next one.
-        placements: How many there are in all.
-        evaluated: How many were evaluated; the others are proven worse or infeasible.
+    ``evaluated`` of all placements were evaluated; the others are proven worse or infeasible.
     """
 
     ranked: tuple[Evaluation, ...]

@@ -17,8 +17,7 @@ from ..results.records import BenchResult, BenchSettings, Contention, ModelResul
 from ..session.process_signals import END, RELOAD, Signals
 from ..terminal.numbers import duration
 from ..terminal.output import CHECK_SAYS_NO, FAILED, GOOD, standard_output
-from .look import Watcher
-from .nsys import find_nsys
+from .look import Watcher, find_nsys
 from .plan import RoundPlan, foreseen
 from .progress import BarDisplay, LineDisplay
 from .run import Bench

@@ -1,14 +1,16 @@
 """The first run on each accelerator, which checks its outputs, and the last one under nsys."""
 
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...parsers.errors import Mendable
 from ..measure.run_report import Device, RunReport
 from ..results.records import BenchSettings, OutputCheck, Status
+from ..session.executor import WORKER
 from ..settings.config import Workload
-from .nsys import REPORT_SECONDS, watched_worker
 from .outputs import check_outputs
 from .settings import LOOK_SECONDS, REFERENCE, reference_of, single_inference, workload_of
 from .workers import Workers
@@ -17,6 +19,8 @@ from .workers import Workers
 TRIED: tuple[Device, ...] = ("gpu", "dla0")
 LAST_RESORT: Device = "cpu"
 _REFERENCE = "reference"
+# Writing a large report takes a while on a small board.
+REPORT_SECONDS = 180.0
 # Under nsys: enough to see a rhythm, and few enough for a report that opens at once.
 _WATCHED_INFERENCES = 200
 _WATCHED_WARM_UP_SECONDS = 0.5
@@ -24,15 +28,7 @@ _WATCHED_WARM_UP_SECONDS = 0.5
 
 @dataclass
 class Look:
-    """A model on an accelerator, as the first inference showed it.
-
-    Attributes:
-        workload: What one round runs.
-        report: Of that first run.
-        status: Whether it can be measured; a round that fails changes it.
-        reason: Why not.
-        outputs: Whether its outputs are right.
-    """
+    """The first run of a model on an accelerator; a later run that fails changes its status."""
 
     workload: Workload
     report: RunReport
@@ -48,14 +44,7 @@ def look_at(
 ) -> dict[Device, Look]:
     """Run one inference of a model on each accelerator, and check its outputs.
 
-    Args:
-        model: As given.
-        settings: What is measured, and where.
-        workers: Carry it out.
-        say: Called with a line per step.
-
-    Returns:
-        By accelerator, in the order asked for.
+    ``say`` is called with a line per step. The result is in the order asked for.
     """
     with tempfile.TemporaryDirectory(prefix="tegrascope-bench-") as name:
         directory = Path(name)
@@ -91,12 +80,7 @@ def look_at(
 
 @dataclass(frozen=True)
 class Watcher:
-    """Runs each accelerator once more under Nsight Systems; no figure is taken from that run.
-
-    Attributes:
-        program: Path of nsys.
-        directory: Where its reports go.
-    """
+    """Runs each accelerator once more under nsys; no figure is taken from that run."""
 
     program: str
     directory: Path
@@ -132,3 +116,29 @@ class Watcher:
         if raw.exists():
             why = f"it left {raw.name}, so the importer of Nsight Systems is not installed here"
         seen.nsys_problem = f"nsys wrote no {report.name}: {why}"
+
+
+def find_nsys(program: str = "nsys") -> str:
+    """Return the path of nsys, or raise ``Mendable`` if it is not installed."""
+    found = shutil.which(program)
+    if found is None:
+        raise Mendable(
+            f"{program} was not found",
+            "install Nsight Systems (on a Jetson: apt install nsight-systems-*), or leave --nsys"
+            " out",
+        )
+    return found
+
+
+def watched_worker(program: str, report: Path) -> tuple[str, ...]:
+    """Return the command of a worker under nsys; an existing report is replaced.
+
+    >>> watched_worker("nsys", Path("/b/gpu.nsys-rep"))[:4]
+    ('nsys', 'profile', '--output', '/b/gpu.nsys-rep')
+    """
+    return (
+        *(program, "profile", "--output", str(report), "--force-overwrite", "true"),
+        # Samples of the CPU need rights that few users have, and answer another question.
+        *("--trace", "cuda,nvtx,osrt", "--sample", "none", "--cpuctxsw", "none"),
+        *WORKER,
+    )

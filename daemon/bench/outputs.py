@@ -42,7 +42,7 @@ def check_outputs(reference: Path, outputs: Path, built: Built | None) -> Output
     Args:
         reference: NumPy archive of ONNX Runtime's outputs, one array per output.
         outputs: The accelerator's, in the same order.
-        built: What the accelerator ran; it decides how large an error may be.
+        built: Decides how large an error may be.
     """
     if not outputs.exists():
         return OutputCheck(verdict="unchecked", reason="the back-end does not return its outputs")

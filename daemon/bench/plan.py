@@ -16,12 +16,10 @@ OVERHEAD_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """How many rounds each accelerator has.
+    """How many rounds each accelerator has, at least and at most.
 
-    Attributes:
-        least: Rounds of each, an even number: each pass through the accelerators is followed by
-            one in the opposite order, so that a board that warms steadily favours none of them.
-        most: Where the benchmark stops waiting for rounds that agree.
+    Both are even: each pass through the accelerators is followed by one in the opposite order, so
+    that a board that warms steadily favours none of them.
     """
 
     least: int
@@ -38,12 +36,7 @@ class RoundPlan:
         return cls(least, PATIENCE * least)
 
     def goes_on(self, done: int, are_steady: bool) -> bool:
-        """Return whether another pass is due.
-
-        Args:
-            done: Passes that are over.
-            are_steady: Whether the latest rounds of every accelerator agree.
-        """
+        """Return whether another pass is due, when so many are over and agree or not."""
         if done < self.least or done % 2:
             return True
         return not are_steady and done < self.most
@@ -63,10 +56,7 @@ def passes(devices: Sequence[Device]) -> Iterator[tuple[Device, ...]]:
 
 
 def placements(runs_on: Mapping[str, Sequence[Device]]) -> Iterator[On]:
-    """Yield every way to run two or more models at once.
-
-    Args:
-        runs_on: Model to the accelerators on which it runs.
+    """Yield every way to run two or more models at once on their accelerators.
 
     >>> [len(list(placements(dict.fromkeys("abc"[:n], ("gpu", "dla0"))))) for n in (2, 3)]
     [4, 20]

@@ -3,7 +3,7 @@
 import sys
 from statistics import median
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...parsers.inference.events import Phase, RunEvent
@@ -23,22 +23,6 @@ _DOING = {
     "steady": "infers",
     "baseline_after": "idles",
 }
-
-
-class Display(Protocol):
-    """Shows the progress of a benchmark."""
-
-    def say(self, words: str) -> None:
-        """Show a line."""
-
-    def heard(self, event: RunEvent) -> None:
-        """Take an event of the run in flight."""
-
-    def begin(self, title: str, seconds_left: float) -> None:
-        """Show which round begins, and how long it and all others take."""
-
-    def end(self, outcome: str) -> None:
-        """Show the outcome of the round."""
 
 
 class LineDisplay:

@@ -12,7 +12,7 @@ from ..session.executor import Lane
 from ..settings.config import Workload
 from .look import Look, Watcher, look_at
 from .plan import RoundPlan, groups_on, passes, round_seconds
-from .progress import Display, outcome_of, outcome_of_joint
+from .progress import LineDisplay, outcome_of, outcome_of_joint
 from .settings import LOOK_SECONDS, workload_of
 from .setup import Setup
 from .workers import Finished, Workers
@@ -25,7 +25,7 @@ class Bench:
         self,
         settings: BenchSettings,
         setup: Setup,
-        display: Display,
+        display: LineDisplay,
         *,
         worker_cwd: Path | None = None,
         make_lane: Callable[..., Lane] = Lane,
@@ -34,12 +34,12 @@ class Bench:
         """Prepare.
 
         Args:
-            settings: What to measure.
+            settings: The measurement.
             setup: The telemetry, started.
             display: Shows the progress.
-            worker_cwd: Where workers run.
-            make_lane: Device to what starts and reads its worker.
-            watcher: Makes a further run on each accelerator, after all that is measured.
+            worker_cwd: Current directory of the workers.
+            make_lane: Makes the executor of a worker by its name.
+            watcher: Runs each accelerator once more under nsys, after all measurements.
         """
         self._settings = settings
         self._plan = RoundPlan.of(settings.rounds)
@@ -149,7 +149,7 @@ class ContentionBench:
     """
 
     def __init__(
-        self, settings: BenchSettings, setup: Setup, workers: Workers, display: Display
+        self, settings: BenchSettings, setup: Setup, workers: Workers, display: LineDisplay
     ) -> None:
         """Prepare; none of the workers runs yet."""
         self._settings = settings

@@ -1,4 +1,4 @@
-"""What a benchmark is asked for, from its arguments and the machine, and its workloads."""
+"""Settings of a benchmark, from its arguments and the machine, and its workloads."""
 
 import argparse
 import re
@@ -38,14 +38,7 @@ _NO_TELEMETRY = (
 
 @dataclass(frozen=True)
 class Asked:
-    """What to measure, and with which telemetry.
-
-    Attributes:
-        settings: As they are written into the result.
-        telemetry: The source; ``None`` for none.
-        rule: The board's rail rule, if the configuration has one.
-        why_no_telemetry: One line with a remedy, if there is none.
-    """
+    """Settings, telemetry, the configuration's rail rule, and why there is no telemetry."""
 
     settings: BenchSettings
     telemetry: Telemetry | None

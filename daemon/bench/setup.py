@@ -1,4 +1,4 @@
-"""The telemetry of a benchmark, and what its runs are paired with."""
+"""The telemetry of a benchmark, with which its runs are paired."""
 
 import threading
 from pathlib import Path
@@ -24,8 +24,8 @@ class Setup:
     """The telemetry of a benchmark, by the same parts as the daemon's.
 
     Attributes:
-        session: The telemetry, and what every run is paired with.
-        problem: Why there is no telemetry; ``None`` while there is.
+        session: Pairs every run with telemetry.
+        problem: The reason for missing telemetry.
         stopping: Once set, nothing here waits any more.
     """
 
@@ -44,7 +44,7 @@ class Setup:
 
         Args:
             telemetry: The source; ``None`` for none.
-            state_dir: Where models and engines are cached.
+            state_dir: Cache of models and engines.
             rule: How the board's rails add up; ``None`` finds the rule by the rails.
             problem: Why ``telemetry`` is ``None``.
             is_simulated: Whether the CPU plays the accelerators.
@@ -87,11 +87,7 @@ class Setup:
         self.session.stop()
 
     def background(self, seconds: float) -> dict[str, float]:
-        """Return the load of the machine before the benchmark starts anything.
-
-        Returns:
-            Load of ``cpu``, by the kernel, and of ``gpu``, by telemetry, if known.
-        """
+        """Return the load of ``cpu``, by the kernel, and of ``gpu``, by telemetry, if known."""
         begin_ns = self._clock.monotonic_ns()
         loads = {"cpu": cpu_busy_ratio(seconds, self.stopping, clock=self._clock)}
         end_ns = self._clock.monotonic_ns()

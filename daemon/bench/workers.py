@@ -46,10 +46,10 @@ class Workers:
         """Prepare; no worker runs yet.
 
         Args:
-            session: The session that runs are paired in.
+            session: Pairs every run with telemetry.
             heard: Called with each event of a run.
-            cwd: Where workers run.
-            make_lane: Name to what starts and reads a worker.
+            cwd: Current directory of the workers.
+            make_lane: Makes the executor of a worker by its name.
         """
         self._session = session
         self._heard = heard
@@ -98,14 +98,14 @@ class Workers:
         *,
         program: tuple[str, ...] | None = None,
     ) -> Finished:
-        """Carry out one run, from its order to its report.
+        """Carry out one run on a worker, from its order to its report.
 
         Args:
-            workload: What to run.
-            name: Of the worker.
-            deadline_seconds: After which the worker is killed.
-            outputs: Where it writes its outputs; such a run does not wait for its last sample.
-            program: Of the worker, if it has to be started and is not the usual one.
+            workload: The run.
+            name: Name of the worker.
+            deadline_seconds: After that the worker is killed.
+            outputs: File for its outputs; such a run does not wait for its last sample.
+            program: Another program than usual, for a worker that has to be started.
         """
         session = self._session
         job = Job(new_run_id(), workload, None)
@@ -130,15 +130,7 @@ class Workers:
     def run_together(
         self, runs: Sequence[tuple[Workload, str]], deadline_seconds: float
     ) -> list[Finished]:
-        """Carry out runs at once, each in a thread of its own.
-
-        Args:
-            runs: Workload and name of the worker; no two on the same worker.
-            deadline_seconds: After which every worker is killed.
-
-        Returns:
-            One per run, in their order.
-        """
+        """Carry out runs at once, each on a worker and in a thread of its own."""
         start = threading.Barrier(len(runs))
 
         def run(workload: Workload, name: str) -> Finished:

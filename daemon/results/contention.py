@@ -53,11 +53,9 @@ class Joint:
     """A round of models that ran at once.
 
     Attributes:
-        record: As it is written.
-        latency_ns: Of each model shape (n,), of its inferences in the joint window, in the order
+        latency_ns: For each model shape (n,), of its inferences in the joint window, in the order
             of time.
-        throughput: Of each model, inputs per second.
-        flags: Of any of its runs, and its own.
+        throughput: For each model, inputs per second.
     """
 
     record: JointRound
@@ -133,7 +131,7 @@ def join_runs(
         latencies_in: Window to the latencies of each run in it, in nanoseconds.
         cut_of: Begin and end in nanoseconds to the samples between.
         rule: How the rails add up.
-        environment: Where they ran.
+        environment: The machine.
     """
     phases: dict[PhaseName, Span] = {}
     for phase in _PHASES:
@@ -186,14 +184,9 @@ def summarise_contention(
     turns: int,
     planned_seconds: float = 0.0,
 ) -> Contention:
-    """Return the figures of all rounds.
+    """Return the figures of all rounds, which are in the order of time.
 
-    Args:
-        groups: All that was to be measured, in the order of a pass.
-        rounds: All that was measured, in the order of time.
-        not_run: What failed.
-        turns: Passes that were planned.
-        planned_seconds: Duration announced before the start.
+    ``groups`` are in the order of a pass, ``turns`` is the number of planned passes.
     """
     by_group: dict[On, dict[int, Joint]] = {on: {} for on in groups}
     for one in rounds:

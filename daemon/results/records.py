@@ -71,9 +71,7 @@ class OutputCheck(Record):
 
     Attributes:
         verdict: ``reference`` is the one with which the others are compared.
-        reason: Why, for ``wrong`` and ``unchecked``.
         relative_error: Norm of the difference over norm of the reference, of the worst output.
-        largest_error: Largest difference of two elements.
         top1_agreement: Share of inputs for which both have the same class; ``None`` if the
             outputs are not classes.
         limit: The relative error above which outputs are wrong.
@@ -92,25 +90,19 @@ class AcceleratorResult(Record):
 
     Attributes:
         reason: One line, for every status but ``ok``.
-        nsys_report: File of Nsight Systems in the directory of the result, of a separate pass.
-        latency: By the host clock, of the inferences of all rounds that count.
         device_latency: By the device's own events, where the back-end reports them.
-        latency_seconds: Median latency: the mean of the rounds' medians.
-        throughput_per_second: Inputs per second.
-        gross_joules_per_inference: All energy of the module, per inference.
-        net_joules_per_inference: The same less that of the idle module with the model loaded.
-        counter_joules_per_inference: As gross, by the rails' own energy counters, if any: another
+        latency_seconds: The mean of the rounds' medians.
+        counter_joules_per_inference: As gross, by the rails' own energy counters: another
             instrument.
         utilization: Mean load by signal: ``gpu``, ``emc``, ``cpu``, ``dla0:tegrastats`` ….
-        clocks: Range of each clock in the second halves of the rounds: ``gpu``, ``emc`` ….
+        clocks: Range of each clock in the second halves of the rounds.
         dla_active: Share of time in which a DLA core was powered, by core.
         gpu_freed: GPU load of this model on the GPU less that on this accelerator, as a ratio.
         variation: Standard deviation of the time of an inference over its mean; of the device's
             time where the back-end reports it.
         rounds: How many count.
-        is_steady: Whether the rounds that count agree.
-        unsettled_rounds: How many of these had not settled at their end by the rule for runs.
-            A board warms in every round, so this is not a flag.
+        unsettled_rounds: How many had not settled at their end by the rule for runs. A board
+            warms in every round, so this is not a flag.
         flags: Flag to the number of counted rounds that have it; ``not_steady`` means that the
             rounds do not agree.
     """
@@ -159,13 +151,9 @@ class AcceleratorResult(Record):
 
 
 class GoalResult(Record):
-    """Which accelerator is best at one goal.
+    """The best accelerator at one goal; ``winner`` is ``None`` if this measurement cannot tell.
 
-    Attributes:
-        winner: ``None`` if this measurement cannot tell.
-        difference: Runner-up less winner in the goal's unit.
-        interval: 95 % interval of that difference.
-        sentence: The same in words.
+    ``difference`` is runner-up less winner in the goal's unit, ``interval`` its 95 % interval.
     """
 
     goal: GoalName
@@ -190,7 +178,6 @@ class ModelResult(Record):
 
     Attributes:
         order: Accelerators in the order in which they were measured.
-        accelerators: In the order asked for.
         counted: Identifiers of the runs that count.
         rounds: Every measured round whole, in the order of time.
     """
@@ -216,16 +203,11 @@ class LaneTogether(Placed):
     """One of several models that ran at once, in the windows in which all of them ran.
 
     Attributes:
-        latency: By the host clock, of the inferences of all rounds within a joint window.
-        latency_seconds: The mean of the rounds' medians.
-        throughput_per_second: Inputs per second.
         slowdown: Median latency over that of the same model alone on the same accelerator, in
             the same turn; ``None`` for a model that ran alone.
         tail_slowdown: The same of the 99th percentile of all rounds.
-        throughput_ratio: Throughput over that alone.
         marginal_watts: Net power of the module with this model on less that with it off, all else
             unchanged. The speed that it takes from the others is included.
-        marginal_joules_per_inference: The same per inference.
     """
 
     latency: Distribution | None = None
@@ -242,13 +224,11 @@ class Together(Record):
     """Models that ran at once, each on its accelerator; one alone is measured likewise.
 
     Attributes:
-        reason: One line, for every status but ``ok``.
         seconds: Mean length of a joint window.
         gross_joules: Energy of the module in a joint window, of all models; it is never split.
         net_joules: The same less that of the idle module with all of these models loaded.
         excess_watts: Net power less the power of the same inferences alone; ``None`` for a model
             that ran alone.
-        is_steady: Whether the rounds agree.
         flags: Flag to the number of rounds in which a run has it.
     """
 
@@ -273,9 +253,7 @@ class JointRound(Record):
     Attributes:
         turn: Number of the pass through all groups; rounds of one turn are compared.
         window: In which all of them were in their steady phase; ``None`` if there is none.
-        inferences: Of each model, started and completed in the window.
-        energy: Of the module in the window, of all models together.
-        load: Mean load by signal in the window.
+        inferences: For each model, started and completed in the window.
         runs: The run report of each model.
     """
 
@@ -289,13 +267,7 @@ class JointRound(Record):
 
 
 class Contention(Record):
-    """Models on accelerators, alone and at once.
-
-    Attributes:
-        planned_seconds: Duration announced before the start.
-        together: Each alone and all placements, in the order of the first pass.
-        rounds: Every round, in the order of time.
-    """
+    """Models alone and at once; ``together`` is in the order of the first pass."""
 
     planned_seconds: NonNegativeFloat
     together: tuple[Together, ...] = ()
@@ -306,19 +278,10 @@ class BenchSettings(Record):
     """How the benchmark was asked to measure.
 
     Attributes:
-        devices: ``None`` measures what the machine has.
-        backend: ``None`` takes what suits each accelerator.
-        precision: ``None`` leaves it to the back-end.
+        devices: ``None`` measures the accelerators that the machine has.
+        backend: ``None`` takes the usual one of each accelerator.
         streams: Inferences in flight at once.
-        cuda_graph: Whether inferences are launched as a CUDA graph where possible.
-        transfers: Whether inputs and outputs are copied with each inference.
-        optimization_level: Of TensorRT's builder; ``None`` is its default.
-        process: How workers share the machine with other programs.
-        nsys: Whether a further pass runs under Nsight Systems.
-        contention: Whether models are measured together, too.
-        duration_seconds: Length of the steady phase of a round.
-        baseline_seconds: Idle time before and after it.
-        rounds: Of each accelerator, at least.
+        rounds: On each accelerator, at least.
         telemetry: Name of the source; ``None`` for none.
         is_simulated: Whether the CPU plays the accelerators of a simulated board.
     """
@@ -348,13 +311,10 @@ class BenchResult(Record):
     """The document ``result.json``.
 
     Attributes:
-        tegrascope: Version that wrote it.
-        is_partial: Whether the benchmark was interrupted.
         is_simulated: Whether anything about it is not real.
         background: Load of ``cpu`` and ``gpu`` before the benchmark started anything.
-        checks: What a reader should know of the machine.
+        checks: Caveats about the machine.
         telemetry_problem: Why there is no energy.
-        contention: How models influence each other; ``None`` if that was not asked for.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION

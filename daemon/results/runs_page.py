@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from ... import __version__
 from ...collectors.catalog import SIMULATED_SOURCE
@@ -23,7 +23,7 @@ from ...parsers.signals import (
     TEMPERATURE,
 )
 from ..measure.blocks import Block, CorruptBlockError, decode
-from ..measure.run_report import Distribution, Interval, RunReport
+from ..measure.run_report import Distribution, Energy, RailEnergy, RunReport
 from ..measure.slices import Cut, join
 from ..measure.utilization import mean_present
 from ..store.history import History
@@ -43,7 +43,7 @@ from .document import Block as Part
 from .document import Drawing, Facts, Heading, Items, Table, Text, html_page
 from .figure import band_of, draw, panels_of
 from .records import Figure
-from .summary import interval_half, mean_of_rounds
+from .summary import energy_point, interval_half, mean_of_rounds, mean_watts
 
 _SHOWN = (
     *(RAIL_POWER, GPU_LOAD, EMC_LOAD, CPU_LOAD, TEMPERATURE),
@@ -197,31 +197,9 @@ def _shown(value: T | None, show: Callable[[T], str]) -> str:
     return ABSENT if value is None else show(value)
 
 
-def _per_inference(run: RunReport, value: float | None, interval: Interval | None) -> Figure | None:
-    if value is None:
-        return None
-    return Figure.around(value, interval_half(interval, run.inferences))
-
-
-def _gross(run: RunReport) -> Figure | None:
-    energy = run.energy
-    if energy is None:
-        return None
-    return _per_inference(run, energy.gross_joules_per_inference, energy.gross_interval)
-
-
-def _net(run: RunReport) -> Figure | None:
-    energy = run.energy
-    if energy is None:
-        return None
-    return _per_inference(run, energy.net_joules_per_inference, energy.net_interval)
-
-
-def _watts(run: RunReport) -> float | None:
-    window = run.phases.get("steady")
-    if run.energy is None or run.energy.gross_joules is None or window is None:
-        return None
-    return run.energy.gross_joules / window.seconds if window.seconds > 0 else None
+def _energy(run: RunReport, kind: Literal["gross", "net"]) -> str:
+    point = energy_point(run, kind)
+    return ABSENT if point is None else with_half(Figure.around(*point), joules)
 
 
 def _loads(run: RunReport, prefix: str) -> str:
@@ -256,10 +234,10 @@ def _runs(runs: Sequence[RunReport]) -> Table:
             _shown(run.latency, lambda found: seconds(found.p50_seconds)),
             _shown(run.latency, lambda found: seconds(found.p99_seconds)),
             _shown(run.throughput_per_second, rate),
-            _shown(_gross(run), lambda figure: with_half(figure, joules)),
-            _shown(_net(run), lambda figure: with_half(figure, joules)),
+            _energy(run, "gross"),
+            _energy(run, "net"),
             (run.energy and run.energy.largest_uncertainty) or ABSENT,
-            _shown(_watts(run), watts),
+            _shown(mean_watts(run), watts),
             _loads(run, "gpu"),
             _loads(run, "dla"),
             _loads(run, "emc"),
@@ -279,8 +257,8 @@ def _workloads(runs: Sequence[RunReport]) -> Table:
         every = [run for run in runs if (run.workload, run.device) == (workload, device)]
         good = [run for run in every if run.outcome == "ok"]
         latency = mean_of_rounds([run.latency.p50_seconds for run in good if run.latency])
-        energies = [figure for figure in map(_net, good) if figure is not None]
-        net = mean_of_rounds([one.value for one in energies], [one.half for one in energies])
+        points = [point for one in good if (point := energy_point(one, "net"))]
+        net = mean_of_rounds([value for value, _ in points], [half for _, half in points])
         rows.append(
             (
                 workload,
@@ -339,32 +317,14 @@ def _details(run: RunReport) -> Iterator[Part]:
         yield Table(("", *names, "count"), rows)
     if run.energy is not None:
         energy = run.energy
-        gross, net = (
-            None if value is None else Figure.around(value, interval_half(interval, 1))
-            for value, interval in (
-                (energy.gross_joules, energy.gross_interval),
-                (energy.net_joules, energy.net_interval),
-            )
-        )
-        module = (
-            "module",
-            _shown(gross, lambda figure: with_half(figure, joules)),
-            _shown(_watts(run), watts),
-            _shown(energy.baseline_watts, watts),
-            _shown(net, lambda figure: with_half(figure, joules)),
-            _shown(energy.counter_joules, joules),
-        )
-        rails = [
-            (
-                name,
-                joules(rail.gross_joules),
-                watts(rail.mean_watts),
-                _shown(rail.baseline_watts, watts),
-                _shown(rail.net_joules, joules),
-                _shown(rail.counter_joules, joules),
-            )
+        rows = [
+            (name, joules(rail.gross_joules), watts(rail.mean_watts), *_others(rail))
             for name, rail in energy.rails.items()
         ]
+        if energy.gross_joules is not None:
+            half = interval_half(energy.gross_interval, 1)
+            gross = with_half(Figure.around(energy.gross_joules, half), joules)
+            rows.insert(0, ("module", gross, _shown(mean_watts(run), watts), *_others(energy)))
         yield Heading("Energy", 3)
         if energy.largest_uncertainty is not None:
             yield Text(
@@ -373,8 +333,7 @@ def _details(run: RunReport) -> Iterator[Part]:
                 "under",
             )
         yield Table(
-            ("rail", "gross", "mean power", "idle power", "net", "by its own counter"),
-            [module, *rails] if energy.gross_joules is not None else rails,
+            ("rail", "gross", "mean power", "idle power", "net", "by its own counter"), rows
         )
     if run.telemetry is not None:
         yield Heading("Telemetry", 3)
@@ -391,6 +350,21 @@ def _details(run: RunReport) -> Iterator[Part]:
             for name, one in run.telemetry.temperature.items()
         ]
         yield Table(("", "mean", "highest"), [*loads, *clocks, *zones])
+
+
+def _others(one: Energy | RailEnergy) -> tuple[str, str, str]:
+    """Return idle power, net energy, and the energy by a counter."""
+    interval = one.net_interval if isinstance(one, Energy) else None
+    net = (
+        None
+        if one.net_joules is None
+        else Figure.around(one.net_joules, interval_half(interval, 1))
+    )
+    return (
+        _shown(one.baseline_watts, watts),
+        _shown(net, lambda figure: with_half(figure, joules)),
+        _shown(one.counter_joules, joules),
+    )
 
 
 def _environment(run: RunReport) -> dict[str, str | None]:

@@ -44,7 +44,7 @@ _WITHOUT_TELEMETRY: frozenset[Flag] = frozenset({"telemetry_gap", "insufficient_
 
 # A value of one round and half its 95 % interval, if the round can tell.
 Point = tuple[float, float | None]
-T = TypeVar("T", int, float)
+T = TypeVar("T")
 
 
 # --- statistics -----------------------------------------------------------------------------------
@@ -70,13 +70,9 @@ def mean_of_rounds(
     differs between rounds, and a single round cannot tell it.
 
     Args:
-        values: One per round.
-        halves: Half the 95 % interval of each; ``None`` if a round cannot tell.
+        values: One per round; without any there is no figure.
+        halves: Half the 95 % interval of each, if the round can tell.
         floor: The resolution of the instrument; half the interval is never below it.
-
-    Returns:
-        The figure; ``None`` without a round; without an interval if one round is alone and does
-        not tell its own.
 
     >>> mean_of_rounds([10.0, 10.0], [0.2, 0.2])
     Figure(value=10.0, low=9.8, high=10.2)
@@ -120,10 +116,7 @@ def median_half_width(durations_ns: Sequence[int]) -> float | None:
     taken: neighbouring inferences resemble each other, so their number alone promises too much.
 
     Args:
-        durations_ns: shape (n,), in the order of time.
-
-    Returns:
-        Seconds; ``None`` for fewer than five inferences per block.
+        durations_ns: shape (n,), in the order of time; at least five per block.
     """
     count = len(durations_ns)
     if count < BLOCKS * FEWEST_IN_BLOCK:
@@ -176,14 +169,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Measured:
-    """All that is known of one model on one accelerator.
-
-    Attributes:
-        reason: Why, for every status but ``ok``.
-        look: The run in which it was built and its outputs checked.
-        rounds: Those that count.
-        is_steady: Whether they agree.
-    """
+    """One model on one accelerator: the run that built it, and the rounds that count."""
 
     device: Device
     backend: BackendName
@@ -254,13 +240,7 @@ def mean_loads(loads: Sequence[Mapping[str, float]]) -> dict[str, Figure]:
 
 
 def summarise(model: str, measured: Sequence[Measured], rounds: Sequence[RunReport]) -> ModelResult:
-    """Return the result of a model.
-
-    Args:
-        model: As given.
-        measured: One per accelerator, in the order asked for.
-        rounds: Every measured run, in the order of time.
-    """
+    """Return the result of a model; ``rounds`` is every measured run, in the order of time."""
     alone = [summarise_accelerator(one) for one in measured]
     gpu = next((one for one in alone if one.device == "gpu" and one.may_win), None)
     results = tuple(_with_gpu_freed(one, gpu) for one in alone)
@@ -312,7 +292,7 @@ def summarise_accelerator(one: Measured) -> AcceleratorResult:
         gross_joules_per_inference=_joules(reports, "gross"),
         net_joules_per_inference=_joules(reports, "net"),
         counter_joules_per_inference=_joules_by_counter(reports),
-        mean_watts=mean_of_rounds(_present(map(_watts, reports))),
+        mean_watts=mean_of_rounds(_present(map(mean_watts, reports))),
         utilization=mean_loads(
             [
                 {name: load.mean_ratio for name, load in r.telemetry.utilization.items()}
@@ -363,15 +343,16 @@ def _clocks(rounds: Sequence[Round]) -> dict[str, ClockRange]:
     }
 
 
+def energy_point(report: RunReport, kind: Literal["gross", "net"]) -> Point | None:
+    """Return a run's energy per inference; ``None`` if it is withheld or not known."""
+    value: float | None = getattr(report.energy, f"{kind}_joules_per_inference", None)
+    if value is None:
+        return None
+    return value, interval_half(getattr(report.energy, f"{kind}_interval"), report.inferences)
+
+
 def _joules(reports: Sequence[RunReport], kind: Literal["gross", "net"]) -> Figure | None:
-    """Return the energy per inference."""
-    known: list[Point] = []
-    for report in reports:
-        value: float | None = getattr(report.energy, f"{kind}_joules_per_inference", None)
-        if value is not None:
-            interval = getattr(report.energy, f"{kind}_interval")
-            known.append((value, interval_half(interval, report.inferences)))
-    return mean_of_most(known, len(reports))
+    return mean_of_most(_present(energy_point(one, kind) for one in reports), len(reports))
 
 
 def _joules_by_counter(reports: Sequence[RunReport]) -> Figure | None:
@@ -388,7 +369,8 @@ def _joules_by_counter(reports: Sequence[RunReport]) -> Figure | None:
     return mean_of_most(known, len(reports))
 
 
-def _watts(report: RunReport) -> float | None:
+def mean_watts(report: RunReport) -> float | None:
+    """Return the mean power of the module in the steady phase of a run."""
     window = report.phases.get("steady")
     if report.energy is None or report.energy.gross_joules is None or window is None:
         return None
@@ -429,14 +411,7 @@ def _flags(one: Measured, reports: Sequence[RunReport]) -> dict[BenchFlag, int]:
 
 @dataclass(frozen=True)
 class Goal:
-    """Something that a person may want most.
-
-    Attributes:
-        figure: The deciding figure, in words.
-        show: Formats it with its unit.
-        show_difference: Formats a difference of two.
-        more_is_better: Whether the largest wins.
-    """
+    """Something that a person may want most; ``figure`` names the deciding figure."""
 
     name: GoalName
     title: str
