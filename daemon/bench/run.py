@@ -15,7 +15,7 @@ from .plan import RoundPlan, groups_on, passes, round_seconds
 from .progress import LineDisplay, outcome_of, outcome_of_joint
 from .settings import LOOK_SECONDS, workload_of
 from .setup import Setup
-from .workers import Finished, Workers
+from .workers import FinishedRun, Workers
 
 
 class Bench:
@@ -217,7 +217,7 @@ class ContentionBench:
         workload = workload_of(self._settings, placed.model, placed.device)
         return workload, f"model{self._settings.models.index(placed.model)}"
 
-    def _went_well(self, on: On, done: Finished) -> bool:
+    def _went_well(self, on: On, done: FinishedRun) -> bool:
         if done.status == "ok":
             return True
         words = f"{done.report.workload}: {done.report.reason}"

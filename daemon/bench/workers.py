@@ -20,7 +20,7 @@ _INTERRUPTED = Verdict("cancelled", "the benchmark was interrupted")
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedRun:
     """One run that is over: its report paired with telemetry, and the events of its worker."""
 
     report: RunReport
@@ -97,7 +97,7 @@ class Workers:
         outputs: Path | None = None,
         *,
         program: tuple[str, ...] | None = None,
-    ) -> Finished:
+    ) -> FinishedRun:
         """Carry out one run on a worker, from its order to its report.
 
         Args:
@@ -125,15 +125,15 @@ class Workers:
             verdict = _INTERRUPTED
         elif outputs is None:
             session.await_telemetry(in_flight.trace)
-        return Finished(in_flight.pair(verdict), in_flight.trace, _status(verdict))
+        return FinishedRun(in_flight.pair(verdict), in_flight.trace, _status(verdict))
 
     def run_together(
         self, runs: Sequence[tuple[Workload, str]], deadline_seconds: float
-    ) -> list[Finished]:
+    ) -> list[FinishedRun]:
         """Carry out runs at once, each on a worker and in a thread of its own."""
         start = threading.Barrier(len(runs))
 
-        def run(workload: Workload, name: str) -> Finished:
+        def run(workload: Workload, name: str) -> FinishedRun:
             start.wait()
             return self.run(workload, name, deadline_seconds)
 

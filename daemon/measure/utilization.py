@@ -15,7 +15,7 @@ from .slices import Cut
 Column = Sequence[float]
 
 
-class Figure(NamedTuple):
+class SignalColumn(NamedTuple):
     """One figure over time, with the signal that says how its samples are weighted."""
 
     signal: Signal
@@ -120,7 +120,7 @@ def telemetry(
     )
 
 
-def load_figures(columns: Mapping[str, Column]) -> dict[str, Figure]:
+def load_figures(columns: Mapping[str, Column]) -> dict[str, SignalColumn]:
     """Return the loads: ``gpu``, ``emc``, ``cpu``, and each DLA load with its source.
 
     ``cpu`` is the mean of the cores that were online; an offline core has no load to count.
@@ -130,14 +130,14 @@ def load_figures(columns: Mapping[str, Column]) -> dict[str, Figure]:
         **_joined("emc", signals.EMC_LOAD, columns),
         **_joined("cpu", signals.CPU_LOAD, columns),
         **{
-            f"{core}:{signal.fixed['source']}": Figure(signal, column)
+            f"{core}:{signal.fixed['source']}": SignalColumn(signal, column)
             for signal in (signals.DLA_LOAD, signals.DLA_FIRMWARE_LOAD)
             for core, column in by_core(signal, columns).items()
         },
     }
 
 
-def clock_figures(columns: Mapping[str, Column]) -> dict[str, Figure]:
+def clock_figures(columns: Mapping[str, Column]) -> dict[str, SignalColumn]:
     """Return the clocks: ``gpu``, ``emc``, ``cpu``, ``dla0`` and so on.
 
     A clock of 0 is a gate, no clock, and is absent here. ``gpu`` is the fastest of its clusters,
@@ -149,28 +149,28 @@ def clock_figures(columns: Mapping[str, Column]) -> dict[str, Figure]:
         **_joined("emc", signals.EMC_FREQUENCY, columns),
         **_joined("cpu", signals.CPU_FREQUENCY, columns),
         **{
-            n: Figure(signals.DLA_FREQUENCY, c)
+            n: SignalColumn(signals.DLA_FREQUENCY, c)
             for n, c in by_core(signals.DLA_FREQUENCY, columns).items()
         },
     }
     return {
-        name: Figure(signal, [hertz if hertz > 0 else nan for hertz in column])
+        name: SignalColumn(signal, [hertz if hertz > 0 else nan for hertz in column])
         for name, (signal, column) in figures.items()
     }
 
 
-def gate_figures(columns: Mapping[str, Column]) -> dict[str, Figure]:
+def gate_figures(columns: Mapping[str, Column]) -> dict[str, SignalColumn]:
     """Return 1 and 0 for on and off of each DLA core: ``dla0``, ``dla1``."""
     return {
-        core: Figure(signals.DLA_ON, column)
+        core: SignalColumn(signals.DLA_ON, column)
         for core, column in by_core(signals.DLA_ON, columns).items()
     }
 
 
-def zone_figures(columns: Mapping[str, Column]) -> dict[str, Figure]:
+def zone_figures(columns: Mapping[str, Column]) -> dict[str, SignalColumn]:
     """Return the temperature of each thermal zone."""
     zones = signals.TEMPERATURE.by_label(columns)
-    return {zone: Figure(signals.TEMPERATURE, column) for zone, column in zones.items()}
+    return {zone: SignalColumn(signals.TEMPERATURE, column) for zone, column in zones.items()}
 
 
 def dla_was_on(cut: Cut, window: Span, device: str) -> bool | None:
@@ -243,11 +243,11 @@ def _joined(
     signal: Signal,
     columns: Mapping[str, Column],
     join: Callable[[Iterable[float]], float] = mean_present,
-) -> dict[str, Figure]:
+) -> dict[str, SignalColumn]:
     """Return one figure, by its name, for all columns of a signal; none without a column."""
     found = list(signal.by_label(columns).values())
     if not found:
         return {}
     if signal.label is None:
-        return {name: Figure(signal, found[0])}
-    return {name: Figure(signal, [join(at) for at in zip(*found, strict=True)])}
+        return {name: SignalColumn(signal, found[0])}
+    return {name: SignalColumn(signal, [join(at) for at in zip(*found, strict=True)])}

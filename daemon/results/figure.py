@@ -34,7 +34,7 @@ Stretch: TypeAlias = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
-class Line:
+class PlottedLine:
     """One curve of a panel."""
 
     name: str
@@ -51,7 +51,7 @@ class Panel:
     """Curves of one unit; ``top``, ``bottom`` and ``step`` are those of the axis."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[PlottedLine, ...]
     top: float
     bottom: float
     step: float
@@ -142,7 +142,7 @@ def _panel(
     from_zero: bool = False,
     least_top: float = 0.0,
 ) -> Panel | None:
-    lines = [Line(name, thin(times, column)) for name, column in columns.items()]
+    lines = [PlottedLine(name, thin(times, column)) for name, column in columns.items()]
     lines = [line for line in lines if line.stretches]
     if not lines:
         return None
@@ -297,7 +297,9 @@ def _draw_panel(panel: Panel, x: Callable[[float], float], top: float) -> Iterat
     yield from _draw_labels(panel.lines, [y(line.values[-1]) for line in panel.lines], top + height)
 
 
-def _draw_labels(lines: Sequence[Line], ends: Sequence[float], bottom: float) -> Iterator[str]:
+def _draw_labels(
+    lines: Sequence[PlottedLine], ends: Sequence[float], bottom: float
+) -> Iterator[str]:
     """Put a name with a piece of its line next to the end of each curve, without overlap."""
     order = sorted(range(len(lines)), key=ends.__getitem__)
     places = [ends[number] for number in order]

@@ -21,7 +21,7 @@ from tegrascope.collectors.simulator.physics import board_model
 from tegrascope.collectors.simulator.source import JumpClock
 from tegrascope.daemon.bench.run import ContentionBench
 from tegrascope.daemon.bench.settings import workload_of
-from tegrascope.daemon.bench.workers import Finished
+from tegrascope.daemon.bench.workers import FinishedRun
 from tegrascope.daemon.measure.run_report import Environment
 from tegrascope.daemon.measure.slices import Cut
 from tegrascope.daemon.measure.timeline import Timeline
@@ -133,15 +133,15 @@ class World:
     def cut(self, begin_ns: int, end_ns: int) -> Cut:
         return self.session.timeline.cut(begin_ns, end_ns)
 
-    def run(self, workload: Workload, lane_name: str, _deadline: float) -> Finished:
+    def run(self, workload: Workload, lane_name: str, _deadline: float) -> FinishedRun:
         """Get ready: what counts for nothing takes no time here."""
         flight = InFlightRun(self.session, Job(new_run_id(), workload, None), lane_name)
         flight.end()
-        return Finished(flight.pair(Verdict("ok")), flight.trace, "ok")
+        return FinishedRun(flight.pair(Verdict("ok")), flight.trace, "ok")
 
     def run_together(
         self, flights: Sequence[tuple[Workload, str]], _deadline: float
-    ) -> list[Finished]:
+    ) -> list[FinishedRun]:
         active = frozenset((_model(workload), workload.device) for workload, _ in flights)
         begun = [
             (workload, InFlightRun(self.session, Job(new_run_id(), workload, None), lane_name))
@@ -156,7 +156,7 @@ class World:
         flown = []
         for _, flight in begun:
             flight.end()
-            flown.append(Finished(flight.pair(Verdict("ok")), flight.trace, "ok"))
+            flown.append(FinishedRun(flight.pair(Verdict("ok")), flight.trace, "ok"))
         return flown
 
     def _events(

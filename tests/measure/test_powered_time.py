@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tegrascope.daemon.bench.measured import Figure
-from tegrascope.daemon.bench.result import AcceleratorResult
-from tegrascope.daemon.bench.rows import _ROWS
 from tegrascope.daemon.measure.dla import powered, was_powered
 from tegrascope.daemon.measure.run_report import Span
 from tegrascope.daemon.measure.slices import Cut
 from tegrascope.daemon.measure.utilization import dla_was_on, telemetry
+from tegrascope.daemon.results.bench_page import rows_of
+from tegrascope.daemon.results.records import AcceleratorResult, Figure
 
 SECOND = 1_000_000_000
 NAN = math.nan
@@ -117,10 +116,11 @@ def test_report_has_it_beside_the_loads():
 )
 def test_a_bench_calls_it_no_load(signals, gate, word):
     """Its table names a load, else the gate, else the powered time; each in its own words."""
-    result = AcceleratorResult.model_construct(
+    result = AcceleratorResult(
         device="dla0",
+        backend="tensorrt",
+        status="ok",
         utilization={name: Figure(value=value) for name, value in signals.items()},
         dla_active={} if gate is None else {"dla0": gate},
     )
-    (read,) = (read for label, read in _ROWS if label == "DLA load")
-    assert read(result) == word
+    assert rows_of([result]).get("DLA load") == (word and (word,))
