@@ -50,7 +50,7 @@ class PlacementAdvice(Record):
     """A placement of all models.
 
     Attributes:
-        duty: Of each accelerator, without margin.
+        duty: For each accelerator, without margin.
         watts: Net power of all models; ``None`` if GPU use is minimised.
         gpu: Share of the GPU; ``None`` if energy is minimised.
         used: Largest of latency over deadline and of duty, with margin; at most 1 if feasible.
@@ -122,7 +122,7 @@ class Advice(Record):
         violations: Limits that are exceeded, if no placement is feasible.
         closest_infeasible: The placement to which those belong.
         assumed: One line each, as ``measured`` (together), ``notes`` and ``ruled_out``.
-        measure_next: What is missing; what could change the advice comes first.
+        measure_next: Missing measurements; those that could change the advice come first.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION

@@ -38,7 +38,7 @@ _NO_TELEMETRY = (
 
 @dataclass(frozen=True)
 class Asked:
-    """Settings, telemetry, the configuration's rail rule, and why there is no telemetry."""
+    """Settings, telemetry, the configuration's rail rule, and the reason for missing telemetry."""
 
     settings: BenchSettings
     telemetry: Telemetry | None
@@ -122,7 +122,7 @@ def check_contention(settings: BenchSettings) -> None:
 def _telemetry(
     arguments: argparse.Namespace,
 ) -> tuple[Telemetry | None, RailRule | None, str | None]:
-    """Return the source, the rail rule, and why there is no source."""
+    """Return the source, the rail rule, and the reason for a missing source."""
     chosen = [arguments.simulate, arguments.config is not None, arguments.telemetry is not None]
     if sum(chosen) > 1:
         raise Misused(

@@ -1,4 +1,4 @@
-"""What a reader of the figures should know: one sentence each, with its number and a remedy."""
+"""Caveats about figures: one sentence each, with its number and a remedy."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
@@ -79,7 +79,7 @@ _OF_FLAGS: Mapping[BenchFlag, tuple[str, str]] = {
 
 
 def caveats_of(results: Sequence[AcceleratorResult]) -> tuple[Caveat, ...]:
-    """Return what to know of a model's results, in their order."""
+    """Return the caveats about a model's results, in their order."""
     return tuple(
         Caveat(name=name, device=result.device, sentence=sentence, remedy=remedy)
         for result in results
@@ -92,11 +92,11 @@ def caveats_of(results: Sequence[AcceleratorResult]) -> tuple[Caveat, ...]:
 def caveats_of_machine(
     background: Mapping[str, float], environment: Environment
 ) -> tuple[Caveat, ...]:
-    """Return what to know of the machine.
+    """Return the caveats about the machine.
 
     Args:
         background: Load before the benchmark started anything.
-        environment: Where it ran.
+        environment: The machine.
     """
     found = [
         (

@@ -124,7 +124,7 @@ def html_page(title: str, blocks: Sequence[Block], footer: str) -> str:
     """Return a page of HTML that needs no other file and no network.
 
     Args:
-        title: Of the window; the first block is usually a heading of level 1.
+        title: Shown by the window; the first block is usually a heading of level 1.
         blocks: From top to bottom.
         footer: Below them.
     """

@@ -74,7 +74,7 @@ def band_of(report: RunReport, begin_ns: int, name: str) -> Band | None:
 
     Args:
         report: The run.
-        begin_ns: Where the time axis begins, on the clock of the run's phases.
+        begin_ns: Begin of the time axis, on the clock of the run's phases.
         name: Label of the band.
     """
     steady = report.phases.get("steady")
@@ -91,7 +91,7 @@ def panels_of(cut: Cut, begin_ns: int, total_rails: Sequence[str] = ()) -> list[
 
     Args:
         cut: The samples.
-        begin_ns: Where the time axis begins, on the clock of ``cut.times_ns``.
+        begin_ns: Begin of the time axis, on the clock of ``cut.times_ns``.
         total_rails: Rails that make the module's power.
     """
     times = [(time - begin_ns) / 1e9 for time in cut.times_ns]
@@ -209,7 +209,7 @@ def draw(title: str, panels: Sequence[Panel], bands: Sequence[Band]) -> str:
     """Return an ``svg`` element with panels over one time axis; its colours are the page's.
 
     Args:
-        title: What it shows.
+        title: Its accessible name.
         panels: From top to bottom.
         bands: Runs; the darker part is the steady phase.
     """

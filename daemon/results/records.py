@@ -90,7 +90,7 @@ class AcceleratorResult(Record):
 
     Attributes:
         reason: One line, for every status but ``ok``.
-        device_latency: By the device's own events, where the back-end reports them.
+        device_latency: By the device's own events, if the back-end reports them.
         latency_seconds: The mean of the rounds' medians.
         counter_joules_per_inference: As gross, by the rails' own energy counters: another
             instrument.
@@ -99,7 +99,7 @@ class AcceleratorResult(Record):
         dla_active: Share of time in which a DLA core was powered, by core.
         gpu_freed: GPU load of this model on the GPU less that on this accelerator, as a ratio.
         variation: Standard deviation of the time of an inference over its mean; of the device's
-            time where the back-end reports it.
+            time if the back-end reports it.
         rounds: How many count.
         unsettled_rounds: How many had not settled at their end by the rule for runs. A board
             warms in every round, so this is not a flag.
@@ -314,7 +314,7 @@ class BenchResult(Record):
         is_simulated: Whether anything about it is not real.
         background: Load of ``cpu`` and ``gpu`` before the benchmark started anything.
         checks: Caveats about the machine.
-        telemetry_problem: Why there is no energy.
+        telemetry_problem: The reason for missing energy.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION

@@ -68,7 +68,7 @@ class _Stored:
 
     @property
     def drawn_from_ns(self) -> int:
-        """Where the time axis begins: at the first sample or run."""
+        """Begin of the time axis: the first sample or run."""
         firsts = [*self.cut.wall_ns[:1], *(one.started_wall_ns for one in self.runs[:1])]
         return max(self.begin_wall_ns, min(firsts, default=self.begin_wall_ns))
 
@@ -103,7 +103,7 @@ def page_of_run(history: History, run_id: str) -> str:
     """Return the page of one run, by its identifier or a unique part of it.
 
     Raises:
-        Mendable: There is no such run, or several match.
+        Mendable: No run matches, or several.
     """
     document = history.run(run_id)
     if document is None:
@@ -131,7 +131,7 @@ def _read(history: History, runs: Sequence[RunReport], begin_ns: int, end_ns: in
             damaged += 1
             continue
         is_simulated |= block.source == SIMULATED_SOURCE
-        # Where the wall clock was set back, the later samples of the same time are left out.
+        # If the wall clock was set back, the later samples of the same time are left out.
         rows = [row for row, at in enumerate(block.wall_ns) if last_ns < at <= end_ns]
         if rows:
             last_ns = block.wall_ns[rows[-1]]

@@ -39,7 +39,7 @@ FEWEST_IN_BLOCK = 5
 AGREEING_ROUNDS = 3
 # tegrastats prints whole percents.
 LOAD_STEP = 0.01
-# These flags only repeat that there was no telemetry, where none was possible.
+# These flags only repeat that telemetry was not possible.
 _WITHOUT_TELEMETRY: frozenset[Flag] = frozenset({"telemetry_gap", "insufficient_samples"})
 
 # A value of one round and half its 95 % interval, if the round can tell.
@@ -70,7 +70,7 @@ def mean_of_rounds(
     differs between rounds, and a single round cannot tell it.
 
     Args:
-        values: One per round; without any there is no figure.
+        values: One per round; without any the result is ``None``.
         halves: Half the 95 % interval of each, if the round can tell.
         floor: The resolution of the instrument; half the interval is never below it.
 
@@ -225,7 +225,7 @@ def clock_ranges(cut: Cut, window: Span) -> dict[str, tuple[float, float]]:
 
 
 def reported_flags(report: RunReport) -> list[Flag]:
-    """Return a round's flags, less those that only repeat that there was no telemetry."""
+    """Return a round's flags, less those that only repeat that telemetry is missing."""
     seen = report.telemetry is not None
     return [flag for flag in report.quality if seen or flag not in _WITHOUT_TELEMETRY]
 

@@ -43,7 +43,6 @@ def where(placement):
 
 
 def test_least_energy_within_deadlines(advise):
-    """Yolo and seg do not fit on one DLA; seg saves more there than yolo."""
     status, out, err = advise(result(YOLO, SEG))
     advice = document(out)
     assert (status, err) == (0, "")
@@ -63,7 +62,6 @@ def test_least_energy_within_deadlines(advise):
 
 
 def test_least_gpu_is_another_goal(advise):
-    """With the same results and another goal, the model that holds the GPU longer leaves it."""
     status, out, _ = advise(result(YOLO, SEG), options=("--json", "--minimise", "gpu"))
     advice = document(out)
     assert status == 0
@@ -72,7 +70,6 @@ def test_least_gpu_is_another_goal(advise):
 
 
 def test_measured_contention_is_used_and_named(advise):
-    """Seg slows yolo on the GPU beyond its deadline, so they change places."""
     late = together(("yolo", "gpu", 7.0), ("seg", "dla0", 1.2), excess=1.0)
     fine = together(("yolo", "dla0", 1.1), ("seg", "gpu", 1.1), excess=0.5)
     status, out, _ = advise(result(YOLO, SEG, contention=(late, fine)))
@@ -89,7 +86,6 @@ def test_measured_contention_is_used_and_named(advise):
 
 
 def test_power_of_three_is_counted_beyond_that_of_their_pairs(advise):
-    """All three at it take 4 W more than alone; of that 3 W are those of the pairs already."""
     names = ("a", "b", "c")
     models = [model(name, lane("gpu", 10.0, 0.1, 0.9)) for name in names]
     pairs = [
@@ -105,7 +101,6 @@ def test_power_of_three_is_counted_beyond_that_of_their_pairs(advise):
 
 
 def test_results_of_several_files_are_put_together(advise):
-    """Each model from its own bench, contention from a third; the newest of the same counts."""
     older = model("yolo", lane("gpu", 6.0, 0.2, 0.9))
     status, out, _ = advise(result(older), result(YOLO, at=2), result(SEG, at=3))
     advice = document(out)
@@ -114,8 +109,7 @@ def test_results_of_several_files_are_put_together(advise):
     assert any("latency is -17 % in" in note for note in advice.notes)
 
 
-def test_what_can_not_be_met_is_named_with_how_much_is_missing(advise):
-    """Status 3; the model that is too slow everywhere, and by how much, margin included."""
+def test_missed_deadline_is_named_with_its_excess(advise):
     options = ("--deadlines", "yolo=5ms", "--json")
     status, out, err = advise(result(YOLO, SEG), options=options)
     advice = document(out)
@@ -129,7 +123,6 @@ def test_what_can_not_be_met_is_named_with_how_much_is_missing(advise):
 
 
 def test_rates_beyond_the_board_name_the_accelerator(advise):
-    """Each model could run alone, all of them can't: duty, whose, and which rates would fit."""
     both = "yolo=150,seg=60"
     slow = "yolo=1s,seg=1s"
     status, out, err = advise(
@@ -148,7 +141,6 @@ def test_rates_beyond_the_board_name_the_accelerator(advise):
 
 
 def test_equal_placements_are_told_as_a_tie(advise):
-    """Where the interval of a difference holds 0, nothing is said to be better."""
     same = model("seg", lane("gpu", 10.0, 0.121, 0.95), lane("dla0", 20.0, 0.12, 0.03))
     status, out, _ = advise(result(YOLO, same), rates="seg=10")
     advice = document(out)
@@ -158,8 +150,7 @@ def test_equal_placements_are_told_as_a_tie(advise):
     assert any("can't be told from the best" in one.sentence for one in advice.measure_next)
 
 
-def test_error_of_what_placements_have_in_common_cancels(advise):
-    """A model that stays where it is, however unsure its energy, ties nothing."""
+def test_error_of_common_parts_of_placements_cancels(advise):
     unsure = Figure(value=0.1, low=0.0, high=0.2)
     vague = model("yolo", lane("gpu", 5.0, gpu=0.9, net_joules_per_inference=unsure))
     _, out, _ = advise(result(vague, SEG))
@@ -170,7 +161,6 @@ def test_error_of_what_placements_have_in_common_cancels(advise):
 
 
 def test_wrong_answers_are_never_chosen(advise):
-    """The cheapest is wrong: left out, and said so; flagged figures are used, and said so."""
     wrong = model(
         "seg",
         lane("gpu", 10.0, 0.24, 0.95, flags={"throttled": 1}),
@@ -185,7 +175,6 @@ def test_wrong_answers_are_never_chosen(advise):
 
 
 def test_second_core_is_taken_as_the_first_only_where_there_is_one(advise):
-    """Without a model measured on it, DLA1 is no choice; with one, it is, and that is said."""
     _, out, _ = advise(result(YOLO, SEG))
     assert "dla1" not in out
     on_both = YOLO.model_copy(
@@ -203,8 +192,7 @@ def test_second_core_is_taken_as_the_first_only_where_there_is_one(advise):
     )
 
 
-def test_missing_measurement_is_told_with_what_it_would_have_to_find(advise):
-    """The pair that was assumed not to disturb each other, with slack and command."""
+def test_missing_measurement_is_named_with_its_threshold(advise):
     _, out, _ = advise(result(YOLO, SEG), options=("--json", "--deadlines", "seg=60ms"))
     advice = document(out)
     (pair,) = [one for one in advice.measure_next if "another placement" in one.sentence]
@@ -225,7 +213,6 @@ def test_missing_measurement_is_told_with_what_it_would_have_to_find(advise):
     ],
 )
 def test_results_of_different_machines_are_refused(advise, changes, said):
-    """One line, status 1: figures of two machines are not added up."""
     status, out, err = advise(result(YOLO), result(SEG, at=2, **changes))
     assert (status, out) == (1, "")
     assert said in err
@@ -233,7 +220,6 @@ def test_results_of_different_machines_are_refused(advise, changes, said):
 
 
 def test_different_versions_are_told(advise):
-    """What may have changed the figures is said, and not refused."""
     status, out, _ = advise(
         result(YOLO, environment={"l4t": "36.3"}), result(SEG, at=2, environment={"l4t": "36.4"})
     )
@@ -242,7 +228,6 @@ def test_different_versions_are_told(advise):
 
 
 def test_one_name_of_two_files_is_refused(advise):
-    """A model that was exported anew is another one."""
     status, _, err = advise(
         result(YOLO), result(YOLO.model_copy(update={"model_sha256": "cd"}), SEG)
     )
@@ -251,14 +236,12 @@ def test_one_name_of_two_files_is_refused(advise):
 
 
 def test_simulated_figures_are_never_taken_for_real(advise):
-    """In the table and in the document."""
     simulated = result(YOLO, SEG, is_simulated=True)
     _, out, _ = advise(simulated)
     assert document(out).is_simulated
 
 
 def test_table_says_all_of_it(advise):
-    """What to run where, how sure, what next, assumed, and what to measure."""
     status, out, err = advise(result(YOLO, SEG, is_simulated=True), options=())
     assert (status, err) == (0, "")
     for words in (
@@ -287,7 +270,6 @@ def test_table_says_all_of_it(advise):
     ],
 )
 def test_bad_requests_are_one_line(advise, options, rates, said):
-    """What is wrong, and what mends it; status 2 and nothing on standard output."""
     status, out, err = advise(result(YOLO, SEG), options=options, rates=rates)
     assert (status, out) == (2, "")
     assert said in err
@@ -308,7 +290,6 @@ def test_bad_requests_are_one_line(advise, options, rates, said):
     ],
 )
 def test_files_that_are_no_results_are_one_line(advise, tmp_path, text, said):
-    """Whatever is named in their place."""
     path = tmp_path / "result.json"
     if text is not None:
         path.write_text(text)
@@ -318,8 +299,7 @@ def test_files_that_are_no_results_are_one_line(advise, tmp_path, text, said):
     assert err.count("\n") == 1
 
 
-def test_model_without_energy_is_refused_with_what_to_do(advise):
-    """Nothing is guessed: bench it with telemetry, or ask for the GPU."""
+def test_model_without_energy_is_refused_with_the_remedy(advise):
     bare = model("yolo", lane("gpu", 5.0, gpu=0.9))
     status, _, err = advise(result(bare), rates="yolo=30")
     assert status == 1
@@ -327,8 +307,7 @@ def test_model_without_energy_is_refused_with_what_to_do(advise):
     assert "--minimise gpu" in err
 
 
-def test_what_lacks_only_its_energy_is_to_be_measured_next(advise):
-    """The DLA may be better, and nobody knows: it is left out, and told how to get at it."""
+def test_result_without_energy_is_to_be_measured_next(advise):
     half = model("seg", lane("gpu", 10.0, 0.24, 0.95), lane("dla0", 20.0, flags={"aliased": 3}))
     status, out, _ = advise(result(half), rates="seg=10")
     advice = document(out)
@@ -343,7 +322,6 @@ def test_what_lacks_only_its_energy_is_to_be_measured_next(advise):
 
 
 def test_power_that_was_withheld_is_said_to_be_assumed(advise):
-    """They were measured together, but for their energy: the slowdown counts, and that is said."""
     pair = together(("yolo", "gpu", 1.2), ("seg", "dla0", 1.1))
     _, out, _ = advise(result(YOLO, SEG, contention=(pair,)))
     advice = document(out)
@@ -355,7 +333,6 @@ def test_power_that_was_withheld_is_said_to_be_assumed(advise):
 
 
 def test_more_models_than_can_be_searched_are_refused(advise):
-    """At most ten."""
     many = [model(f"m{n}", lane("gpu", 1.0, 0.01, 0.9)) for n in range(11)]
     status, _, err = advise(result(*many), rates=",".join(f"m{n}=1" for n in range(11)))
     assert status == 2
@@ -363,14 +340,12 @@ def test_more_models_than_can_be_searched_are_refused(advise):
 
 
 def test_document_is_json_with_its_version(advise):
-    """For programs."""
     _, out, _ = advise(result(YOLO, SEG))
     assert json.loads(out)["schema_version"] == 1
 
 
 @pytest.mark.parametrize("text", ["NaN", "1e999", "-Infinity"])
-def test_what_is_no_finite_number_is_refused(tmp_path, capsys, text):
-    """JSON of other programs may hold it; nothing can be reckoned with it."""
+def test_infinite_numbers_are_refused(tmp_path, capsys, text):
     place = Path(written(tmp_path, "odd", result(YOLO)))
     file = place / "result.json"
     file.write_text(re.sub(r'"p99_seconds":[^,]*', f'"p99_seconds":{text}', file.read_text()))
@@ -381,7 +356,6 @@ def test_what_is_no_finite_number_is_refused(tmp_path, capsys, text):
 
 
 def test_flags_of_models_that_are_not_asked_for_are_not_told(advise):
-    """What was measured with others is used for nothing, so its flags say nothing."""
     pair = together(("yolo", "gpu", 1.2), ("seg", "dla0", 1.1))
     pair = pair.model_copy(update={"flags": {"not_steady": 1}})
     told = [
@@ -392,8 +366,7 @@ def test_flags_of_models_that_are_not_asked_for_are_not_told(advise):
     assert told == [False, True]
 
 
-def test_only_what_withholds_energy_is_named_for_its_lack(advise):
-    """That figures are simulated or rounds disagree is no reason why energy is not known."""
+def test_only_withholding_flags_explain_missing_energy(advise):
     flags = {"simulated": 4, "not_steady": 4, "insufficient_samples": 4}
     bare = model("yolo", lane("gpu", 10.0, None, 0.9, flags=flags))
     assert (
@@ -403,7 +376,6 @@ def test_only_what_withholds_energy_is_named_for_its_lack(advise):
 
 
 def test_a_narrow_terminal_loses_no_digit(advise, monkeypatch):
-    """Cells are folded: none is cut off."""
     monkeypatch.setenv("COLUMNS", "60")
     _, out, _ = advise(result(YOLO, SEG), options=("--minimise", "gpu"))
     table = out[: out.index("GPU use")]

@@ -67,7 +67,6 @@ def of(*lanes, **changes):
     ],
 )
 def test_each_is_noticed_with_its_numbers(one, name, numbers):
-    """One finding, its name, and the figures of the result that it rests on."""
     (finding,) = found_in(of(one))
     assert (finding.name, finding.model, finding.device) == (name, "net", one.device)
     assert all(number in finding.sentence for number in numbers), finding.sentence
@@ -84,13 +83,11 @@ def test_each_is_noticed_with_its_numbers(one, name, numbers):
         lane("gpu", 10.0, 0.1, clocks={"gpu": HELD}, hottest_celsius=91.0, hottest_zone="tj"),
     ],
 )
-def test_what_is_in_order_is_not_spoken_of(one):
-    """A device that works nearly all of the time, small copies, cool or steady clocks."""
+def test_normal_results_have_no_finding(one):
     assert found_in(of(one)) == ()
 
 
 def test_int8_slower_than_fp16_is_noticed():
-    """Of the same model on the same accelerator, in two results; and the faster one is chosen."""
     fp16 = of(lane("dla0", 10.0, 0.05), settings={"precision": "fp16"})
     int8 = of(
         lane("dla0", 12.0, 0.06, **placement("dla_plus_reformat", 9, 0, 5)),
@@ -106,14 +103,12 @@ def test_int8_slower_than_fp16_is_noticed():
 
 
 def test_int8_faster_than_fp16_is_no_finding():
-    """As it should be."""
     fp16 = of(lane("dla0", 10.0, 0.05), settings={"precision": "fp16"})
     int8 = of(lane("dla0", 6.0, 0.03), settings={"precision": "int8"})
     assert found_in(fp16, int8) == ()
 
 
 def test_energy_of_a_batch_is_by_input():
-    """Four inputs an inference: a quarter of its energy each, and of its rate none is lost."""
     batch = of(
         lane("gpu", 8.0, 0.4, 0.9, throughput_per_second={"value": 500.0}), settings={"batch": 4}
     )

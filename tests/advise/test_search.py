@@ -175,7 +175,6 @@ def ties(one, other):
 
 @pytest.mark.parametrize("tenth", range(10))
 def test_search_agrees_with_all_placements(tenth):
-    """Twenty instances each, some impossible: the same best, the same ties, the same least bad."""
     possible = 0
     for seed in range(tenth * 20, tenth * 20 + 20):
         instance = made(seed)
@@ -211,7 +210,6 @@ def test_search_agrees_with_all_placements(tenth):
 
 
 def test_ten_models_are_searched_without_looking_at_all():
-    """Ten models on three accelerators: the best of 59 049, and few of them looked at."""
     draw = random.Random(7)
     tasks = [
         {
@@ -238,8 +236,7 @@ def test_ten_models_are_searched_without_looking_at_all():
     assert found.best.worst <= 1
 
 
-def test_what_is_dear_alone_may_be_cheap_together():
-    """A branch is not left while those that are still to come may save what it costs."""
+def test_expensive_models_may_be_cheap_together():
 
     def option(device, joules):
         return Option(device, 0.9, 0.9, figure(joules, 0.001))
@@ -255,7 +252,6 @@ def test_what_is_dear_alone_may_be_cheap_together():
 
 
 def test_figure_without_interval_can_not_tell():
-    """Where one round does not say how sure it is, nothing is called better."""
     sure, unsure = Figure(value=1.0, low=0.9, high=1.1), Figure(value=3.0)
     task = RatedModel(
         "m",

@@ -53,7 +53,6 @@ DEMANDS = (demand("yolo", 24.7, 0.025), demand("seg", 6.3))
 
 
 def test_bench_measures_the_slowdown_that_is_true(crowded):
-    """Of every placement and model: the law of that world, which the bench knows nothing of."""
     natures, result = crowded
     together = [one for one in result.contention.together if len(one.lanes) > 1]
     assert len(together) == 4
@@ -66,7 +65,6 @@ def test_bench_measures_the_slowdown_that_is_true(crowded):
 
 
 def test_contention_leads_to_the_placement_that_is_best(crowded):
-    """With it the advice is what the truth says; without it, one whose deadline is missed."""
     natures, result = crowded
     best, found = best_in_truth(natures, DEMANDS)
     chosen, advice = advised(result, DEMANDS)
@@ -78,7 +76,6 @@ def test_contention_leads_to_the_placement_that_is_best(crowded):
 
 
 def test_power_of_every_placement_is_foreseen(crowded):
-    """Not only of the best: what each would draw at these rates is told within a tenth."""
     natures, result = crowded
     choices = choices_of(DEMANDS, [BenchSource("here", result, {})], "energy")
     problem = Problem(
@@ -93,7 +90,6 @@ def test_power_of_every_placement_is_foreseen(crowded):
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])  # of 1 to 16, all but 13, 0.1 % short of a deadline
 def test_advice_is_best_in_worlds_made_at_random(seed):
-    """Whatever the models are like, deadlines are met at the least power, within the interval."""
     draw = random.Random(seed)
     natures = {
         name: {

@@ -43,7 +43,6 @@ def simulated(place):
 
 
 def test_simulated_bench_runs_to_its_end(simulated, place):
-    """Good, with a table on standard output, words on standard error, and both files."""
     assert simulated.returncode == 0, simulated.stderr
     assert "SIMULATED" in simulated.stdout
     assert "latency p50" in simulated.stdout
@@ -52,7 +51,6 @@ def test_simulated_bench_runs_to_its_end(simulated, place):
 
 
 def test_simulated_result_is_marked_and_whole(simulated, place):
-    """Both accelerators, as many rounds each in mirrored order, right answers, all simulated."""
     assert simulated.returncode == 0
     result = BenchResult.model_validate_json((place / "out/result.json").read_text())
     (model,) = result.models
@@ -68,8 +66,7 @@ def test_simulated_result_is_marked_and_whole(simulated, place):
     assert all(report.model_sha256 == model.model_sha256 for report in model.rounds)
 
 
-def test_simulated_board_sees_who_works(simulated, place):
-    """The board's GPU is busy while the GPU is measured, and free while the DLA is."""
+def test_simulated_board_loads_the_measured_accelerator(simulated, place):
     assert simulated.returncode == 0
     result = BenchResult.model_validate_json((place / "out/result.json").read_text())
     gpu, dla = result.models[0].accelerators
@@ -79,8 +76,7 @@ def test_simulated_board_sees_who_works(simulated, place):
 
 
 @pytest.mark.skipif(HAS_NVIDIA, reason="this machine has NVIDIA hardware")
-def test_machine_without_nvidia_is_told_what_to_install(place):
-    """Asked for by name and not there: one line that mends it, and status 3; no files."""
+def test_missing_gpu_is_status_3_with_the_remedy(place):
     before = set(place.iterdir())
     told = bench(place, "--builtin", "mobilenet", "--on", "gpu", *TINY)
     assert told.returncode == 3, told.stderr
@@ -91,7 +87,6 @@ def test_machine_without_nvidia_is_told_what_to_install(place):
 
 @pytest.mark.skipif(HAS_NVIDIA, reason="this machine has NVIDIA hardware")
 def test_cpu_still_benches_and_prints_json(place):
-    """Without --on such a machine measures its CPU: good, and the document is all there is."""
     told = bench(
         place, "builtin:mobilenet", *TINY, "--telemetry", "none", "--json", "-o", str(place / "cpu")
     )
@@ -104,8 +99,7 @@ def test_cpu_still_benches_and_prints_json(place):
     assert json.loads((place / "cpu/result.json").read_text()) == json.loads(told.stdout)
 
 
-def test_interrupt_keeps_what_was_measured(place):
-    """Ctrl-C ends within seconds, leaves no worker, and what was measured is written and marked."""
+def test_interrupt_keeps_the_finished_rounds(place):
     with subprocess.Popen(
         [
             *(sys.executable, "-m", "tegrascope", "bench", "--builtin", "mobilenet", "--simulate"),
@@ -156,7 +150,6 @@ def test_interrupt_keeps_what_was_measured(place):
     ],
 )
 def test_bad_requests_are_one_line(arguments, status, said, capsys, monkeypatch, tmp_path):
-    """What is wrong is told before anything runs, with what mends it."""
     monkeypatch.chdir(tmp_path)
     try:
         ended = main(["bench", *arguments, "--state-dir", str(tmp_path)])
@@ -171,7 +164,6 @@ def test_bad_requests_are_one_line(arguments, status, said, capsys, monkeypatch,
 
 
 def test_contention_is_foretold_measured_shown_and_advised_on(place):
-    """Two models on a played GPU: its length is said first; table, page, document and advise."""
     from tests.fakes.models import write_chain
 
     for name in ("one", "two"):
@@ -224,7 +216,6 @@ def test_contention_is_foretold_measured_shown_and_advised_on(place):
 
 
 def test_workers_share_the_machine_as_asked(place):
-    """Niceness and cores of the workers are in each round's record."""
     core = min(os.sched_getaffinity(0))
     arguments = ("--on", "cpu", "--telemetry", "none", "--nice", "3", "--cpus", str(core))
     done = bench(place, "--builtin", "mobilenet", *arguments, *TINY, "-o", "shared", "--json")

@@ -51,7 +51,6 @@ def names(lanes):
 
 
 def test_each_runs_alone_and_in_every_placement_in_mirrored_order(together_of):
-    """Two models on two accelerators: four alone, four together, forwards and then backwards."""
     told = Silence()
     found = together_of(["gpu ms=3", "dla0 ms=9"], ["gpu ms=4", "dla0 ms=8"], told=told)
     turns = [[names(one.lanes) for one in found.rounds if one.turn == turn] for turn in (0, 1)]
@@ -71,7 +70,6 @@ def test_each_runs_alone_and_in_every_placement_in_mirrored_order(together_of):
 
 
 def test_slowdown_is_against_the_same_model_alone(together_of):
-    """Three at once on one GPU, played by workers that do not slow each other: one, of each."""
     models = {0.003: ["gpu ms=3"], 0.004: ["gpu ms=4"], 0.006: ["gpu ms=6"]}
     found = together_of(*models.values(), devices=("gpu",))
     assert [len(one.lanes) for one in found.together] == [1, 1, 2, 1, 2, 2, 3]
@@ -87,7 +85,6 @@ def test_slowdown_is_against_the_same_model_alone(together_of):
 
 
 def test_model_that_fails_is_not_tried_in_company(together_of):
-    """What failed alone together with nobody fails no other: it is named, and left out."""
     lines = ["gpu ms=3", "dla0 ms=9 ending=unavailable"]
     found = together_of(lines, ["gpu ms=4", "dla0 ms=8"])
     assert not [one for one in found.together if "a on dla0" in names(one.lanes)]
@@ -95,7 +92,6 @@ def test_model_that_fails_is_not_tried_in_company(together_of):
 
 
 def test_one_that_breaks_while_measured_is_named_in_its_placements(capsys):
-    """A placement of which a part failed bears the part's reason; the others have figures."""
     a, b = Placed(model="a", device="gpu"), Placed(model="b", device="dla0")
     ways = [(a,), (b,), (a, b)]
     broken = NotRun("failed", "a-gpu: the driver is gone")
@@ -111,8 +107,7 @@ def test_one_that_breaks_while_measured_is_named_in_its_placements(capsys):
     assert "a on gpu + b on dla0: failed, a-gpu: the driver is gone" in capsys.readouterr().out
 
 
-def test_interrupt_keeps_what_is_there(together_of):
-    """After Ctrl-C the rounds that are done have figures, the others say why they have none."""
+def test_interrupt_keeps_the_finished_rounds(together_of):
 
     class Impatient(Silence):
         def begin(self, title, _seconds_left):
@@ -157,7 +152,6 @@ def joint(on, turn, watts, factor=1.0, half=0.1):
 
 
 def test_marginal_power_and_excess_are_differences_and_nothing_else():
-    """Of three models: on less off with all else the same; and more than the same work alone."""
     on = tuple(Placed(model=name, device="gpu") for name in "abc")
     alone = {"a": 5.0, "b": 3.0, "c": 2.0}
     drawn = {1: 0.0, 2: 1.0, 3: 4.0}  # beyond the sum, by how many are on
@@ -192,8 +186,7 @@ def test_marginal_power_and_excess_are_differences_and_nothing_else():
         assert half == pytest.approx(0.1 * 2**0.5)
 
 
-def test_energy_of_one_who_shares_is_withheld_when_sampling_kept_step():
-    """A flag of any of the runs withholds the energy of all of them."""
+def test_aliased_run_withholds_the_energy_of_the_window():
     on = (Placed(model="a", device="gpu"), Placed(model="b", device="dla0"))
     good = joint(on, 0, 9.0)
     bad = Joint(good.record, on, good.latency_ns, good.throughput, ("aliased",))
@@ -205,7 +198,6 @@ def test_energy_of_one_who_shares_is_withheld_when_sampling_kept_step():
 
 
 def test_windows_that_have_nothing_in_common_are_none():
-    """Only the time in which all were at work counts, and that may be no time."""
     spans = [Span(begin_ns=0, end_ns=5), Span(begin_ns=5, end_ns=9)]
     assert joint_span(spans) is None
     assert joint_span(spans[:1]) == spans[0]
@@ -214,8 +206,7 @@ def test_windows_that_have_nothing_in_common_are_none():
 # --- what is ahead --------------------------------------------------------------------------------
 
 
-def test_what_is_ahead_is_told_by_the_number_of_placements():
-    """Three models on three accelerators: 27 pairs and 27 of three, and nine alone."""
+def test_announced_duration_follows_from_the_placements():
     asked = settings("a", "b", "c", devices=("gpu", "dla0", "dla1"), baseline_seconds=8.0)
     runs_on = dict.fromkeys("abc", ("gpu", "dla0", "dla1"))
     count, ways, seconds = foreseen(asked, 4)
@@ -225,7 +216,6 @@ def test_what_is_ahead_is_told_by_the_number_of_placements():
 
 
 def test_smaller_groups_run_before_those_that_hold_them():
-    """Whoever is switched on was on alone before: nothing is held against what is to come."""
     seen = []
     for on in groups_on(dict.fromkeys("abc", ("gpu", "dla0"))):
         assert all(part in seen for n in range(1, len(on)) for part in combinations(on, n))
@@ -242,14 +232,12 @@ def test_smaller_groups_run_before_those_that_hold_them():
         (("a", "b"), {"backend": "trtexec"}, "trtexec times itself"),
     ],
 )
-def test_what_can_not_be_measured_together_is_refused_before(models, changes, said):
-    """One line that says why, and what to do."""
+def test_impossible_contention_is_refused_before_measuring(models, changes, said):
     with pytest.raises(Mendable, match=said):
         check_contention(settings(*models, **changes))
 
 
 def test_simulated_board_feels_both_that_share_a_lane():
-    """The first to end leaves the load of the other; both together are a lane at its full load."""
     board = LoadBoard()
     board.set("gpu", 1.0, 0, "model0")
     board.set("gpu", 0.5, 10, "model1")

@@ -10,7 +10,6 @@ REFERENCE = numpy.random.RandomState(7).uniform(-1, 1, (4, 1000)).astype("f4")
 
 
 def test_equal_answers_are_good():
-    """No error, and every input in the same class."""
     found = compare([REFERENCE], [REFERENCE], 0.01)
     assert (found.verdict, found.relative_error, found.top1_agreement) == ("good", 0.0, 1.0)
 
@@ -26,7 +25,6 @@ def test_equal_answers_are_good():
     ],
 )
 def test_limit_is_that_of_the_precision(tmp_path, error, precision, verdict):
-    """Two percent are what half precision does to random weights, and too much for single."""
     off = numpy.random.RandomState(8).normal(size=REFERENCE.shape)
     off *= error * numpy.linalg.norm(REFERENCE) / numpy.linalg.norm(off)
     numpy.savez(tmp_path / "a.npz", REFERENCE)
@@ -39,7 +37,6 @@ def test_limit_is_that_of_the_precision(tmp_path, error, precision, verdict):
 
 @pytest.mark.parametrize("broken", [numpy.nan, numpy.inf])
 def test_numbers_that_are_none_are_wrong(broken):
-    """One NaN or infinity that the reference has not is enough."""
     given = REFERENCE.copy()
     given[2, 5] = broken
     found = compare([REFERENCE], [given], 0.05)
@@ -48,7 +45,6 @@ def test_numbers_that_are_none_are_wrong(broken):
 
 
 def test_worst_output_decides():
-    """A model with a good head and a bad one answers wrongly; zeros that stay zero are right."""
     zeros = numpy.zeros((1, 3), "f4")
     assert compare([REFERENCE, zeros], [REFERENCE, zeros], 0.05).verdict == "good"
     found = compare([REFERENCE, zeros], [REFERENCE, zeros + 1], 0.05)
@@ -56,13 +52,11 @@ def test_worst_output_decides():
 
 
 def test_other_shapes_are_wrong():
-    """An output too few, or of another shape, is no answer to the same question."""
     assert compare([REFERENCE], [REFERENCE[:2]], 0.05).verdict == "wrong"
     assert compare([REFERENCE, REFERENCE], [REFERENCE], 0.05).verdict == "wrong"
 
 
-def test_what_cannot_be_read_is_unchecked(tmp_path):
-    """A file of answers that is missing or broken is no wrong answer."""
+def test_unreadable_outputs_are_unchecked(tmp_path):
     numpy.savez(tmp_path / "a.npz", REFERENCE)
     found = check_outputs(tmp_path / "a.npz", tmp_path / "none.npz", None)
     assert (found.verdict, found.reason) == (
@@ -76,7 +70,6 @@ def test_what_cannot_be_read_is_unchecked(tmp_path):
 
 
 def test_model_of_half_precision_is_given_its_room(tmp_path):
-    """Where the model itself answers in fp16, two percent are no wrong answer."""
     half = REFERENCE.astype("f2")
     numpy.savez(tmp_path / "a.npz", half)
     numpy.savez(tmp_path / "b.npz", half * numpy.float16(1.02))
@@ -93,6 +86,5 @@ def test_model_of_half_precision_is_given_its_room(tmp_path):
         (Built(requested_precision="fp16"), "fp16"),
     ],
 )
-def test_what_was_built_counts_and_not_what_was_asked(built, precision):
-    """The lowest precision of any layer decides; only where none is known, what was asked."""
+def test_lowest_built_precision_decides(built, precision):
     assert precision_of(built) == precision

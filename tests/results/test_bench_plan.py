@@ -17,10 +17,6 @@ DEVICES = st.lists(st.sampled_from(("gpu", "dla0", "dla1", "cpu")), unique=True,
 
 @given(DEVICES, st.integers(1, 9), st.integers(0, 40))
 def test_every_accelerator_has_as_many_rounds_and_no_better_place(devices, rounds, settles_after):
-    """Whenever rounds begin to agree, all have as many, and none an earlier place on average.
-
-    So a drift that is a straight line favours nobody.
-    """
     plan, done, places = RoundPlan.of(rounds), 0, []
     for number, turn in enumerate(passes(devices)):
         if not plan.goes_on(number, number >= settles_after):
@@ -38,7 +34,6 @@ def test_every_accelerator_has_as_many_rounds_and_no_better_place(devices, round
 
 
 def test_two_accelerators_go_abba():
-    """Two accelerators are measured A B B A A B B A."""
     turns = islice(passes(("gpu", "dla0")), 4)
     assert [device for turn in turns for device in turn] == [
         *("gpu", "dla0", "dla0", "gpu"),
@@ -60,5 +55,4 @@ def test_two_accelerators_go_abba():
     ids=["alike", "apart", "first-was-cold", "warming", "warm", "one", "none"],
 )
 def test_rounds_agree_in_rate_latency_and_temperature(rounds, steady):
-    """The last three agree within 5 %, no zone moves by 0.1 °C/s; one alone shows nothing."""
     assert agree(rounds) is steady

@@ -21,7 +21,6 @@ def phase(name):
 
 
 def test_lines_say_which_round_and_how_long():
-    """Elsewhere than on a terminal, a line for what begins, one for what came of it."""
     stream = io.StringIO()
     lines = LineDisplay(stream)
     lines.heard(phase("load"))
@@ -36,7 +35,6 @@ def test_lines_say_which_round_and_how_long():
 
 
 def test_bar_counts_down_as_events_come():
-    """On a terminal the bar names the round and its phase, and time runs out with the clock."""
     clock = JumpClock()
     bar = BarDisplay(clock)
     bar.begin("round 1 of 4 on gpu", 120.0)
@@ -59,8 +57,7 @@ def together(window=True):
     return Joint(record, on, latencies, (1.0, 1.0), ("throttled",))
 
 
-def test_models_together_are_told_by_who_and_what_came_of_it():
-    """In lines: whose turn it is, how long there is to wait, medians, power and flags."""
+def test_lines_name_models_together_and_their_outcome():
     stream = io.StringIO()
     lines = LineDisplay(stream)
     lines.begin("turn 1 of 4: a-gpu + b-dla0", 90.0)
@@ -74,7 +71,6 @@ def test_models_together_are_told_by_who_and_what_came_of_it():
 
 
 def test_bar_goes_on_with_models_together():
-    """What is ahead then may be longer than all that was before: the bar has room for it."""
     clock = JumpClock()
     bar = BarDisplay(clock)
     bar.begin("round 4 of 4 on gpu", 30.0)
@@ -98,5 +94,4 @@ def test_bar_goes_on_with_models_together():
     ],
 )
 def test_outcome_is_a_few_words(changes, said):
-    """Figures of a good round with its flags; those about absent telemetry are no news."""
     assert outcome_of(report().model_copy(update=changes)) == said

@@ -69,14 +69,12 @@ def samples(begin_ns, end_ns):
 
 
 def test_document_comes_back_as_it_was(result):
-    """What is written is read again without loss, and its schema has a version."""
     text = result.model_dump_json(exclude_none=True)
     assert BenchResult.model_validate_json(text) == result
     assert json.loads(text)["schema_version"] == 1
 
 
 def test_page_is_valid_and_asks_for_nothing(result):
-    """Elements are closed, what was given is escaped, and no address leads anywhere."""
     text = report_page(result, samples)
     page = Page(text)
     assert page.seen.count("h1") == 1
@@ -88,14 +86,12 @@ def test_page_is_valid_and_asks_for_nothing(result):
 
 
 def test_page_says_that_it_is_simulated(result):
-    """Nobody shall take it for a board's; a real one has no such words."""
     assert "Simulated" in report_page(result, samples)
     real = result.model_copy(update={"is_simulated": False})
     assert "Simulated" not in report_page(real, samples)
 
 
 def test_figure_can_be_read_without_eyes_or_colours(result):
-    """It has a title and a description with numbers; each line a name, a dash and a label."""
     text = report_page(result, samples)
     page = Page(text)
     assert ("svg", "role", "img") in page.attributes
@@ -108,14 +104,12 @@ def test_figure_can_be_read_without_eyes_or_colours(result):
 
 
 def test_page_without_samples_has_no_figure(result):
-    """Absent telemetry leaves the figure out, and the table stays."""
     page = Page(report_page(result, lambda *_: Cut()))
     assert "svg" not in page.seen
     assert "table" in page.seen
 
 
 def test_table_has_headers_for_rows_and_columns(result):
-    """A screen reader can say of each cell what it is and whose."""
     page = Page(report_page(result, samples))
     scopes = [value for tag, name, value in page.attributes if (tag, name) == ("th", "scope")]
     assert scopes.count("col") == 2
@@ -123,7 +117,6 @@ def test_table_has_headers_for_rows_and_columns(result):
 
 
 def test_wrong_speed_is_struck_through(result):
-    """A figure that can't be taken at face value does not look like one that can."""
     model = result.models[0]
     wrong = model.accelerators[0].model_copy(update={"flags": {"wrong_outputs": 2}})
     models = (model.model_copy(update={"accelerators": (wrong, model.accelerators[1])}),)
@@ -134,7 +127,6 @@ def test_wrong_speed_is_struck_through(result):
 
 
 def test_models_together_have_a_section_of_their_own(result):
-    """Valid and escaped, a table for each placement; one that failed says why, and has none."""
     lanes = [
         LaneTogether(
             model=f"<b>{n}.onnx", device=device, slowdown=Figure(value=1.5, low=1.4, high=1.6)
@@ -162,7 +154,6 @@ def test_models_together_have_a_section_of_their_own(result):
 
 
 def test_long_bench_is_thinned_and_keeps_its_mean():
-    """However many samples, the page stays small, and no energy is invented."""
     times = [i / 10 for i in range(50_000)]
     column = [float(i % 10) for i in range(50_000)]
     (piece,) = thin(times, column)

@@ -34,7 +34,6 @@ def by_device(result):
 
 
 def test_two_accelerators_are_measured_in_turns(bench_of):
-    """Rounds are in mirrored order, figures are those that were played, the faster one wins."""
     result = bench_of("gpu ms=3", "dla0 ms=17")
     found = by_device(result)
     assert result.order == ("gpu", "dla0", "dla0", "gpu")
@@ -53,7 +52,6 @@ def test_two_accelerators_are_measured_in_turns(bench_of):
 
 
 def test_equal_accelerators_have_no_winner(bench_of):
-    """What this measurement can't tell apart is said to be so."""
     result = bench_of("gpu ms=5", "dla0 ms=5")
     latency = next(goal for goal in result.goals if goal.goal == "latency")
     assert latency.winner is None
@@ -61,7 +59,6 @@ def test_equal_accelerators_have_no_winner(bench_of):
 
 
 def test_wrong_answer_is_flagged_and_wins_nothing(bench_of):
-    """The fastest accelerator answers wrongly: it is measured, flagged and passed over."""
     result = bench_of("gpu ms=3", "dla0 ms=1 answer=1.5")
     wrong = by_device(result)["dla0"]
     assert wrong.outputs.verdict == "wrong"
@@ -74,7 +71,6 @@ def test_wrong_answer_is_flagged_and_wins_nothing(bench_of):
 
 
 def test_without_a_reference_answers_are_called_unchecked(bench_of):
-    """Where ONNX Runtime is missing the bench goes on, and says that nobody looked."""
     result = bench_of("reference ending=unavailable", "gpu ms=3", "dla0 ms=17")
     found = by_device(result)
     assert found["gpu"].outputs.verdict == "unchecked"
@@ -83,7 +79,6 @@ def test_without_a_reference_answers_are_called_unchecked(bench_of):
 
 
 def test_missing_accelerator_is_told_and_the_other_measured(bench_of):
-    """An accelerator that is not there has a status and a reason, and no rounds."""
     result = bench_of("gpu ms=3", "dla0 ending=unavailable")
     found = by_device(result)
     assert (found["dla0"].status, found["dla0"].rounds) == ("unavailable", 0)
@@ -93,7 +88,6 @@ def test_missing_accelerator_is_told_and_the_other_measured(bench_of):
 
 
 def test_cpu_is_the_last_resort_of_a_machine_that_is_to_tell(bench_of):
-    """Without --on, a machine with neither GPU nor DLA is measured on its CPU."""
     result = bench_of("gpu ending=unavailable", "dla0 ending=unavailable", "cpu ms=9", devices=None)
     assert [(one.device, one.status) for one in result.accelerators] == [
         ("gpu", "unavailable"),
@@ -103,7 +97,6 @@ def test_cpu_is_the_last_resort_of_a_machine_that_is_to_tell(bench_of):
 
 
 def test_accelerator_that_fails_while_measured_is_left_out(bench_of):
-    """It gets no second chance, its speed wins nothing, and the other is measured to the end."""
     result = bench_of("gpu ms=1 breaks=1", "dla0 ms=17")
     found = by_device(result)
     assert (found["gpu"].status, found["gpu"].reason) == ("failed", "the driver is gone")
@@ -111,8 +104,7 @@ def test_accelerator_that_fails_while_measured_is_left_out(bench_of):
     assert all(goal.winner is None for goal in result.goals)
 
 
-def test_interrupted_bench_keeps_what_it_has(tmp_path):
-    """After Ctrl-C the rounds that are done are there, and no worker is left."""
+def test_interrupted_bench_keeps_the_finished_rounds(tmp_path):
     model = tmp_path / "net.onnx"
     model.write_text("gpu ms=3\ndla0 ms=17 hangs=1")
     lanes, told = FakeLanes(tmp_path), Silence()
@@ -135,7 +127,6 @@ def test_interrupted_bench_keeps_what_it_has(tmp_path):
 
 
 def test_reference_is_gone_before_anything_is_measured(tmp_path):
-    """Its worker would hold memory and cores that those under test need."""
     model = tmp_path / "net.onnx"
     model.write_text("gpu ms=3")
     lanes, told = FakeLanes(tmp_path), Silence()

@@ -16,7 +16,7 @@ def asked(*arguments: str) -> argparse.Namespace:
     return make_parser(["bench"]).parse_args(["bench", "--builtin", "mobilenet", *arguments])
 
 
-def test_telemetry_is_what_the_machine_has(monkeypatch, tmp_path):
+def test_telemetry_is_the_source_of_the_machine(monkeypatch, tmp_path):
     program = tmp_path / "tegrastats"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
@@ -40,7 +40,6 @@ def test_source_that_needs_settings_is_refused_with_the_remedy():
 
 
 def test_configuration_names_telemetry_and_board(tmp_path):
-    """With -c, source and interval are the file's, and a round is long enough for its samples."""
     path = tmp_path / "t.yaml"
     path.write_text(
         "telemetry: {source: simulator, interval: 500ms}\n"
@@ -53,13 +52,11 @@ def test_configuration_names_telemetry_and_board(tmp_path):
 
 
 def test_default_round_has_enough_samples():
-    """At tegrastats' pace, a tenth of a second and its reading time, there are a hundred."""
     settings = read_settings(asked("--simulate")).settings
     assert settings.duration_seconds / (0.103 + 0.022) > 100
 
 
 def test_source_that_gives_nothing_is_done_without(tmp_path):
-    """A program that is not there: the bench says so, and measures without energy."""
     telemetry = Telemetry.model_validate({"tegrastats": {"command": "/no/such/tegrastats"}})
     setup = Setup(telemetry, tmp_path, first_sample_seconds=0.5)
     setup.start()
@@ -69,7 +66,6 @@ def test_source_that_gives_nothing_is_done_without(tmp_path):
 
 
 def test_simulated_board_tells_of_the_machine_before_the_bench(tmp_path):
-    """Samples come, the board is known by its rails, and the GPU is idle before anything runs."""
     telemetry = Telemetry.model_validate({"source": "simulator", "interval": 0.05})
     setup = Setup(telemetry, tmp_path)
     setup.start()
@@ -85,7 +81,6 @@ def test_simulated_board_tells_of_the_machine_before_the_bench(tmp_path):
 
 
 def test_paths_of_models_are_those_of_the_caller(tmp_path, monkeypatch):
-    """A worker runs elsewhere, so a relative path is made whole; a built-in one stays a name."""
     monkeypatch.chdir(tmp_path)
     assert absolute("nets/a.onnx") == str(Path.cwd() / "nets/a.onnx")
     assert absolute("builtin:resnet50") == "builtin:resnet50"

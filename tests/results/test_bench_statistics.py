@@ -20,13 +20,11 @@ SEEDS, ENOUGH = 300, 279
 
 @pytest.mark.parametrize(("freedom", "factor"), [(1, 12.706), (3, 3.182), (5, 2.571), (9, 2.262)])
 def test_student_is_that_of_the_tables(freedom, factor):
-    """The factor is right to a hundredth from one degree of freedom on."""
     assert student(freedom) == pytest.approx(factor, rel=0.01)
 
 
 @pytest.mark.parametrize("between", [0.0, 1.0])
 def test_interval_holds_the_truth(between):
-    """In 95 of 100 benches of four rounds, whether rounds differ or only their readings do."""
     held = 0
     for seed in range(SEEDS):
         chance = random.Random(f"{between} {seed}")
@@ -37,7 +35,6 @@ def test_interval_holds_the_truth(between):
 
 
 def test_difference_is_told_where_there_is_one_only():
-    """Two accelerators that are the same seldom seem apart; two that are apart never the same."""
     wrong = 0
     for seed in range(SEEDS):
         chance = random.Random(seed)
@@ -52,7 +49,6 @@ def test_difference_is_told_where_there_is_one_only():
 
 
 def test_one_round_alone_has_no_interval():
-    """Unless it tells its own; then nothing is compared with it."""
     figure = mean_of_rounds([3.0])
     assert (figure.value, figure.low, figure.high) == (3.0, None, None)
     assert difference(figure, mean_of_rounds([4.0, 4.1])) is None
@@ -61,13 +57,11 @@ def test_one_round_alone_has_no_interval():
 
 
 def test_rounds_that_agree_by_chance_are_no_surer_than_each_is():
-    """Two equal readings of ± 10 are a mean of ± 10, not of ± 0; resolution is a floor."""
     assert mean_of_rounds([50.0, 50.0], [10.0, 10.0]).high == 60.0
     assert mean_of_rounds([0.5, 0.5], floor=0.005).high == 0.505
 
 
 def test_median_width_sees_drift():
-    """A latency that wanders is less sure than one that only scatters, at the same spread."""
     chance = random.Random(1)
     scatter = [round(chance.gauss(3e6, 1e5)) for _ in range(3000)]
     half = median_half_width(scatter)
@@ -77,13 +71,11 @@ def test_median_width_sees_drift():
 
 
 def test_variation_is_the_textbook_one():
-    """Standard deviation over mean."""
     durations = [100, 110, 90, 105]
     assert variation(durations) == pytest.approx(statistics.pstdev(durations) / 101.25)
     assert variation([100]) is None
 
 
 def test_interval_of_an_energy_becomes_one_of_an_inference():
-    """Half its width, over the inferences; nothing where there is none."""
     assert interval_half(Interval(low=90, high=110), 1000) == 0.01
     assert interval_half(None, 1000) is None

@@ -54,7 +54,6 @@ def orin():
 
 
 def test_figures_are_those_of_the_rounds(orin):
-    """Energy is by inference, the GPU freed is the difference in points, the hottest is named."""
     gpu, dla = orin.accelerators
     assert gpu.gross_joules_per_inference.value == pytest.approx(80 / 4000)
     assert dla.net_joules_per_inference.value == pytest.approx(3 / 706)
@@ -66,7 +65,6 @@ def test_figures_are_those_of_the_rounds(orin):
 
 
 def test_each_goal_has_its_own_winner(orin):
-    """The GPU is faster; an inference on the DLA costs less, and leaves the GPU alone."""
     goals = {goal.goal: goal for goal in orin.goals}
     assert goals["latency"].winner == goals["throughput"].winner == "gpu"
     assert (goals["energy"].winner, goals["energy"].runner_up) == ("dla0", "gpu")
@@ -76,7 +74,6 @@ def test_each_goal_has_its_own_winner(orin):
 
 
 def test_energies_within_their_interval_have_no_winner():
-    """A difference that is smaller than what is uncertain about it is none."""
     gpu = [report("gpu", 3.0, at, **{**GPU, "half": 20.0}) for at in (0, 90)]
     dla = [report("dla0", 3.0, at, **{**GPU, "net": 37.0, "half": 20.0}) for at in (30, 60)]
     energy = model_of(entry("gpu", gpu), entry("dla0", dla)).goals[1]
@@ -86,7 +83,6 @@ def test_energies_within_their_interval_have_no_winner():
 
 @pytest.mark.parametrize(("withheld", "joules"), [(1, 0.01), (2, None), (4, None)])
 def test_energy_is_that_of_most_rounds_or_of_none(withheld, joules):
-    """A round that is withheld by chance does no harm; where half of them are, so is the figure."""
     reports = [
         report("gpu", 3.0, 30.0 * n, **(GPU if n >= withheld else {"gpu": 0.9})) for n in range(4)
     ]
@@ -97,7 +93,6 @@ def test_energy_is_that_of_most_rounds_or_of_none(withheld, joules):
 
 
 def test_rounds_that_do_not_agree_are_flagged():
-    """A bench that gave up waiting says so."""
     reports = [report("gpu", ms, at) for ms, at in ((3.0, 0), (4.0, 30))]
     (found,) = model_of(entry("gpu", reports, is_steady=False)).accelerators
     assert found.flags == {"not_steady": 2}
@@ -105,7 +100,6 @@ def test_rounds_that_do_not_agree_are_flagged():
 
 
 def test_rounds_that_warm_alike_are_steady():
-    """A board warms in every round; as long as rounds agree, that is no flag of the bench."""
     reports = [
         report("gpu", 3.0, at).model_copy(update={"quality": ("not_steady",)}) for at in (0, 30)
     ]
@@ -135,7 +129,6 @@ def spans(**milliseconds):
 
 
 def test_sound_result_has_nothing_to_be_said():
-    """No check speaks up without a reason."""
     assert caveats_of([result(stages=spans(h2d=0.1, compute=0.8, d2h=0.1))]) == ()
 
 
@@ -172,7 +165,6 @@ def test_sound_result_has_nothing_to_be_said():
     ],
 )
 def test_each_check_speaks_with_its_number(changes, name, said):
-    """One sentence with the number, and what to do about it."""
     (check,) = caveats_of([result(**changes)])
     assert (check.name, check.device) == (name, "gpu")
     assert said in check.sentence
@@ -180,7 +172,6 @@ def test_each_check_speaks_with_its_number(changes, name, said):
 
 
 def test_host_clock_is_given_more_room():
-    """Without the device's own times a tenth is allowed, since they hold the host's scatter."""
     assert caveats_of([result(device_latency=None, variation=0.09)]) == ()
     assert [c.name for c in caveats_of([result(device_latency=None, variation=0.11)])] == [
         "unstable"
@@ -188,7 +179,6 @@ def test_host_clock_is_given_more_room():
 
 
 def test_machine_that_was_busy_or_slowed_is_told():
-    """Load before the start, and a power mode below the largest."""
     found = caveats_of_machine({"cpu": 0.4, "gpu": 0.2}, Environment(power_mode="MODE_30W"))
     assert [check.name for check in found] == ["background_load", "background_load", "power_mode"]
     assert "40.0 % busy" in found[0].sentence
@@ -196,8 +186,7 @@ def test_machine_that_was_busy_or_slowed_is_told():
     assert caveats_of_machine({}, Environment()) == ()
 
 
-def test_table_says_nothing_of_what_is_not_known(orin):
-    """Absent is a dash beside what is known, and no row at all where nobody knows; never 0."""
+def test_table_shows_unknown_values_as_a_dash_or_not_at_all(orin):
     rows = rows_of(orin.accelerators)
     assert rows["GPU freed"] == ("–", "90.0 points")
     assert rows["energy per inference, net"][0].startswith("10.0 mJ ± ")
@@ -207,7 +196,6 @@ def test_table_says_nothing_of_what_is_not_known(orin):
 
 
 def test_table_shows_placement_and_precision():
-    """What was built stands beside what was asked for."""
     placement = Placement(verdict="mixed", dla_layers=("a", "b"), gpu_layers=("c",))
     built = Built(
         requested_precision="int8", layer_types={"fp16": 2, "int8": 9}, placement=placement
@@ -219,7 +207,6 @@ def test_table_shows_placement_and_precision():
 
 
 def test_load_of_a_dla_is_that_of_the_truest_source():
-    """One figure a core: what tegrastats or the firmware say stands in where there is no trace."""
 
     def cell(device, **loads):
         told = {name.replace("_", ":"): {"value": value} for name, value in loads.items()}
@@ -231,7 +218,6 @@ def test_load_of_a_dla_is_that_of_the_truest_source():
 
 
 def test_page_explains_every_row_and_check():
-    """Whoever wonders about a line of the table or a check finds it on the page."""
     page = (Path(__file__).parents[2] / "docs/bench.md").read_text(encoding="utf-8")
     told = " ".join(re.findall(r"^\| (.*?) \|", page, re.MULTILINE))
     for label in ROWS:
@@ -241,7 +227,6 @@ def test_page_explains_every_row_and_check():
 
 
 def test_second_instrument_stands_beside_the_first():
-    """Where rails count their own energy, an inference by them is told, with its edges."""
     reports = [
         one.model_copy(
             update={

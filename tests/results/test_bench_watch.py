@@ -73,7 +73,6 @@ def bench(tmp_path):
 
 
 def test_each_accelerator_has_its_report(bench, tmp_path):
-    """The report is there when the bench is over, and the pass is in no figure."""
     result, lanes, _ = bench("gpu ms=3", "dla0 ms=17")
     names = [one.nsys_report for one in result.accelerators]
     assert names == ["net-gpu.nsys-rep", "net-dla0.nsys-rep"]
@@ -84,7 +83,6 @@ def test_each_accelerator_has_its_report(bench, tmp_path):
 
 
 def test_a_report_that_does_not_come_is_told(bench):
-    """Figures stand without it; an accelerator that failed is not watched at all."""
     result, lanes, _ = bench("gpu ms=3", "dla0 ending=unavailable", writes=False)
     gpu, dla = result.accelerators
     assert gpu.nsys_report is None
@@ -95,7 +93,6 @@ def test_a_report_that_does_not_come_is_told(bench):
 
 
 def test_without_nsys_nothing_is_measured_in_vain(tmp_path, monkeypatch, capsys):
-    """Who asks for a timeline that nobody can make is told so at once."""
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["bench", "--builtin", "mobilenet", "--simulate", "--nsys"]) == 1
     assert "nsys was not found: install Nsight Systems" in capsys.readouterr().err
