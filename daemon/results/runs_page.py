@@ -10,18 +10,8 @@ from typing import Literal, TypeVar
 
 from ... import __version__
 from ...collectors.catalog import SIMULATED_SOURCE
+from ...parsers import signals
 from ...parsers.errors import Mendable
-from ...parsers.signals import (
-    CPU_LOAD,
-    DLA_BUSY,
-    DLA_FIRMWARE_LOAD,
-    DLA_LOAD,
-    DLA_ON,
-    EMC_LOAD,
-    GPU_LOAD,
-    RAIL_POWER,
-    TEMPERATURE,
-)
 from ..measure.blocks import Block, CorruptBlockError, decode
 from ..measure.run_report import Distribution, Energy, RailEnergy, RunReport
 from ..measure.slices import Cut, join
@@ -46,8 +36,9 @@ from .records import Figure
 from .summary import energy_point, interval_half, mean_of_rounds, mean_watts
 
 _SHOWN = (
-    *(RAIL_POWER, GPU_LOAD, EMC_LOAD, CPU_LOAD, TEMPERATURE),
-    *(DLA_ON, DLA_LOAD, DLA_BUSY, DLA_FIRMWARE_LOAD),
+    *(signals.RAIL_POWER, signals.GPU_LOAD, signals.EMC_LOAD, signals.CPU_LOAD),
+    *(signals.DLA_ON, signals.DLA_LOAD, signals.DLA_BUSY, signals.DLA_FIRMWARE_LOAD),
+    signals.TEMPERATURE,
 )
 # Samples are averaged while they are read: a day of them would fill the memory.
 _MOST_SAMPLES = 2000
@@ -131,10 +122,13 @@ def _read(history: History, runs: Sequence[RunReport], begin_ns: int, end_ns: in
             damaged += 1
             continue
         is_simulated |= block.source == SIMULATED_SOURCE
-        # If the wall clock was set back, the later samples of the same time are left out.
-        rows = [row for row, at in enumerate(block.wall_ns) if last_ns < at <= end_ns]
+        rows = []
+        for row, at in enumerate(block.wall_ns):
+            # If the wall clock was set back, the later samples of the same time are left out.
+            if last_ns < at <= end_ns:
+                rows.append(row)
+                last_ns = at
         if rows:
-            last_ns = block.wall_ns[rows[-1]]
             blocks.append(_averaged(block, rows, width))
     return _Stored(runs, join(blocks), begin_ns, end_ns, is_simulated, damaged)
 
@@ -162,7 +156,7 @@ def _head(title: str, history: History, stored: _Stored) -> Iterator[Part]:
     if stored.is_simulated:
         yield Text(SIMULATED_NOTICE, "notice")
     if stored.damaged:
-        yield Text(f"{stored.damaged} damaged blocks of samples are left out.", "notice")
+        yield Text(f"Damaged blocks of samples left out: {stored.damaged}.", "notice")
 
 
 def _timeline(stored: _Stored, name: Callable[[RunReport], str]) -> Iterator[Part]:

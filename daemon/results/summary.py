@@ -293,14 +293,7 @@ def summarise_accelerator(one: Measured) -> AcceleratorResult:
         net_joules_per_inference=_joules(reports, "net"),
         counter_joules_per_inference=_joules_by_counter(reports),
         mean_watts=mean_of_rounds(_present(map(mean_watts, reports))),
-        utilization=mean_loads(
-            [
-                {name: load.mean_ratio for name, load in r.telemetry.utilization.items()}
-                if r.telemetry
-                else {}
-                for r in reports
-            ]
-        ),
+        utilization=mean_loads([_loads(report) for report in reports]),
         clocks=_clocks(rounds),
         dla_active={core: min(max(gate.value, 0.0), 1.0) for core, gate in gates.items()},
         hottest_zone=hottest[1] if hottest else None,
@@ -322,6 +315,11 @@ def joined(durations_ns: Iterable[Iterable[int]]) -> "array[int]":
 
 def _present(values: Iterable[T | None]) -> list[T]:
     return [value for value in values if value is not None]
+
+
+def _loads(report: RunReport) -> dict[str, float]:
+    found = {} if report.telemetry is None else report.telemetry.utilization
+    return {name: load.mean_ratio for name, load in found.items()}
 
 
 def _stages(rounds: Sequence[Round]) -> dict[StageName, Distribution]:
@@ -372,9 +370,8 @@ def _joules_by_counter(reports: Sequence[RunReport]) -> Figure | None:
 def mean_watts(report: RunReport) -> float | None:
     """Return the mean power of the module in the steady phase of a run."""
     window = report.phases.get("steady")
-    if report.energy is None or report.energy.gross_joules is None or window is None:
-        return None
-    return report.energy.gross_joules / window.seconds
+    gross = None if report.energy is None else report.energy.gross_joules
+    return gross / window.seconds if gross is not None and window and window.seconds else None
 
 
 def _with_gpu_freed(result: AcceleratorResult, gpu: AcceleratorResult | None) -> AcceleratorResult:
@@ -383,12 +380,8 @@ def _with_gpu_freed(result: AcceleratorResult, gpu: AcceleratorResult | None) ->
     on_gpu, here = gpu.utilization.get("gpu"), result.utilization.get("gpu")
     if on_gpu is None or here is None:
         return result
-    interval = difference(here, on_gpu)
-    freed = Figure(
-        value=on_gpu.value - here.value,
-        low=None if interval is None else interval.low,
-        high=None if interval is None else interval.high,
-    )
+    ends = {} if (interval := difference(here, on_gpu)) is None else dict(interval)
+    freed = Figure(value=on_gpu.value - here.value, **ends)
     return result.model_copy(update={"gpu_freed": freed})
 
 

@@ -141,7 +141,7 @@ def test_damaged_block_is_left_out_and_counted(store):
     store.add_block(replace(good, data=good.data[:40]))
     store.flush()
     _, page = page_of(store)
-    assert "1 damaged blocks of samples are left out." in page.words["p"]
+    assert "Damaged blocks of samples left out: 1." in page.words["p"]
     assert "svg" in page.seen
 
 
