@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .collectors.application.window import window as window
-    from .daemon import frames as frames
     from .daemon.measure.run_report import RunReport as RunReport
+    from .daemon.tables import frames as frames
     from .parsers.errors import ParseError as ParseError
     from .parsers.records import Sample as Sample
     from .parsers.tegrastats import parse_line as parse_line
@@ -28,7 +28,7 @@ _HOMES = {
 }
 
 # Modules too. Not in ``__all__``: who imports everything does not ask for pandas.
-_MODULES = {"frames": ".daemon.frames"}
+_MODULES = {"frames": ".daemon.tables.frames"}
 
 __all__ = ["ParseError", "RunReport", "Sample", "parse_line", "window"]
 

@@ -5,16 +5,16 @@ import json
 import sys
 from pathlib import Path
 
-from ..given_runs import read_runs
 from ..terminal.output import open_output
 from .common import Commands, add_command, positive_seconds
 
 
 def correlate(arguments: argparse.Namespace) -> int:
-    """Pair the runs of a table with recorded logs; a row that cannot be is told by its line."""
-    from ..frames import read_log, recorded_frame, write_frame
-    from ..log_clock import find_zone
-    from ..recorded_runs import correlate_recorded
+    """Pair the runs of a table with recorded logs; report each row that cannot be paired."""
+    from ..tables.frames import read_log, recorded_frame, write_frame
+    from ..tables.given_runs import read_runs
+    from ..tables.pairing import correlate_recorded
+    from ..tables.recorded_log import find_zone
 
     zone = None if arguments.timezone is None else find_zone(arguments.timezone)
     given = read_runs(arguments.runs)

@@ -47,7 +47,7 @@ def export_runs(arguments: argparse.Namespace) -> int:
             for document in documents:
                 output.write(json.dumps(document) + "\n")
     else:
-        from ..frames import runs_frame, write_frame
+        from ..tables.frames import runs_frame, write_frame
 
         write_frame(runs_frame(documents), arguments.output, arguments.format)
     return 0

@@ -200,14 +200,14 @@ def test_parse_of_standard_input(log):
 
 
 @pytest.mark.parametrize("missing", ["pandas", "pyarrow"])
-def test_tables_need_the_extra(log, capsys, monkeypatch, missing):
+def test_tables_need_the_extra(log, tmp_path, missing):
     """Without it there is one line that says what to install."""
-    for name in ("log_table", "table_file"):
-        monkeypatch.delitem(sys.modules, f"tegrascope.daemon.{name}", raising=False)
-    monkeypatch.setitem(sys.modules, missing, None)
-    assert main(["parse", "-f", "csv", str(log)]) == 1
-    told = capsys.readouterr().err
-    assert told == f"tegrascope: {missing} is not installed: pip install 'tegrascope[frames]'\n"
+    (tmp_path / f"{missing}.py").write_text("raise ImportError")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    told = run_cli(["parse", "-f", "csv", str(log)], env=environment)
+    remedy = "pip install 'tegrascope[frames]'"
+    assert told.returncode == 1
+    assert told.stderr == f"tegrascope: {missing} is not installed: {remedy}\n"
 
 
 def test_lines_are_kept_in_records_alone(log, capsys):

@@ -194,7 +194,7 @@ def test_runs_of_a_daemon_are_a_table(daemon):
 
 def test_a_daemon_that_does_not_answer_is_told(daemon):
     """Another server, or none, is told in a line."""
-    with pytest.raises(Mendable, match="gives no runs"):
+    with pytest.raises(Mendable, match="returns no runs"):
         frames.runs(f"{daemon}/other")
-    with pytest.raises(Mendable, match="gives no runs"):
+    with pytest.raises(Mendable, match="returns no runs"):
         frames.runs("http://127.0.0.1:9")

@@ -9,13 +9,13 @@ import pytest
 from tegrascope.collectors.simulator.load import LoadBoard
 from tegrascope.collectors.simulator.source import JumpClock, SimulatorSource
 from tegrascope.daemon.cli import main
-from tegrascope.daemon.given_runs import Moment, given_runs, read_moment, read_runs
+from tegrascope.daemon.tables.given_runs import Moment, given_runs, read_moment, read_runs
 from tegrascope.parsers.errors import Mendable
 
 pandas = pytest.importorskip("pandas")
 
 from tegrascope import frames  # noqa: E402
-from tegrascope.daemon.recorded_runs import correlate_recorded  # noqa: E402
+from tegrascope.daemon.tables.pairing import correlate_recorded  # noqa: E402
 
 S = 1_000_000_000
 BEGIN = 1_750_866_199  # 2025-06-25 15:43:19 UTC
@@ -170,7 +170,11 @@ def test_formats_hold_the_same_numbers(kind, log, tmp_path):
         ([], "name,start\na,1\n", "has no column 'end'"),
         ([], "name,start,end,end\n", "two columns 'end'"),
         (["--board", "Jetson"], "name,start,end\na,20,60\n", "no rail rule 'Jetson'"),
-        (["--timezone", "Mars/Base"], "name,start,end\na,20,60\n", "no time zone 'Mars/Base'"),
+        (
+            ["--timezone", "Mars/Base"],
+            "name,start,end\na,20,60\n",
+            "time zone 'Mars/Base' is not known",
+        ),
     ],
 )
 def test_what_ends_the_command_is_one_line(arguments, content, said, log, tmp_path, capsys):
@@ -242,7 +246,7 @@ def test_a_log_that_prints_no_time_takes_seconds_only(tmp_path):
     """Where times are assumed there is energy, but no interval, and no absolute time."""
     log = tmp_path / "r32.log"
     log.write_text("\n".join(line(5 + 0.04 * (i % 3)) for i in range(400)) + "\n")
-    with pytest.raises(Mendable, match="the log tells no time"):
+    with pytest.raises(Mendable, match="the log has no times"):
         found_by(log, "a,2025-06-25T15:44:00Z,2025-06-25T15:46:00Z,400")
     (run,) = found_by(log, "a,20,60,400", interval_seconds=0.25).to_dict("records")
     assert run["energy.gross_joules"] == pytest.approx(40 * 5.04, rel=0.01)
@@ -301,7 +305,7 @@ def test_of_several_logs_the_one_that_covers_is_taken(tmp_path):
     found = frames.correlate(logs, runs)
     assert found["log"].tolist()[:2] == [str(log) for log in logs]
     assert found["outcome"].tolist() == ["ok", "ok", "skipped"]
-    with pytest.raises(Mendable, match=r"row 0: seconds since .* which of 2 logs"):
+    with pytest.raises(Mendable, match=r"row 0: seconds since .* ambiguous with 2 logs"):
         frames.correlate(logs, pandas.DataFrame({"name": ["a"], "start": [1], "end": [20]}))
     with pytest.raises(Mendable, match="the run lies in"):
         frames.correlate(

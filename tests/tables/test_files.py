@@ -6,10 +6,8 @@ import pandas
 import pytest
 
 from tegrascope import frames
-from tegrascope.daemon import log_table
-from tegrascope.daemon.log_table import read_tables
-from tegrascope.daemon.table_file import write_tables
-from tegrascope.daemon.tally import Tally
+from tegrascope.daemon.tables.files import write_tables
+from tegrascope.daemon.tables.logs import read_tables
 from tegrascope.parsers.errors import Mendable
 
 USER = "RAM 1/2MB CPU [5%@729] GR3D_FREQ 7% tj@40.5C VDD_IN 5139mW/4890mW\n"
@@ -20,12 +18,10 @@ ROOT = (
 
 
 @pytest.fixture
-def log(tmp_path, monkeypatch):
-    """A log that begins without root, goes on with it and ends without, in small tables."""
-    monkeypatch.setattr(log_table, "RECORDS_A_TABLE", 1)
+def log(tmp_path):
+    """A log that begins without root, goes on with it and ends without."""
     log = tmp_path / "a.log"
     log.write_text("".join([USER] * 3 + [ROOT] * 3 + [USER] * 3))
-    monkeypatch.setattr("tegrascope.parsers.columns.BLOCK_BYTES", 1)
     return log
 
 
@@ -61,13 +57,41 @@ def test_csv_has_one_head(log, tmp_path):
     assert found["emc.utilization_ratio"].isna().sum() == 6
 
 
-def test_a_log_in_pieces_is_the_log(tmp_path):
-    """Tables of some records each are together what one table of all is."""
+def test_tables_of_some_records_are_together_the_log(tmp_path):
     log = tmp_path / "a.log"
-    log.write_text((USER * 40 + ROOT * 40) * 3)
-    tally = Tally()
-    pieces = list(read_tables([log], [str(log)], tally))
-    assert sum(map(len, pieces)) == tally.records == tally.lines == 240
+    log.write_text("x" * (1 << 20) + "\n" + (USER * 9000 + ROOT * 9000) * 3)
+    batches = []
+    found = list(
+        read_tables(
+            [log],
+            [str(log)],
+            counted=lambda *batch: batches.append(batch),
+            failed=pytest.fail,
+            rows_per_table=10_000,
+        )
+    )
+    assert len(found) > 2
+    assert sum(map(len, found)) == sum(len(batch.line) for batch, *_ in batches) == 54_000
+    assert batches[-1][1:] == (0, log.stat().st_size)
+    whole = frames.read_log(log)
+    lines = [line for table in found for line in table["line"]]
+    assert lines == whole["line"].tolist()
+
+
+def test_a_column_keeps_every_kind_of_value_and_of_gap(tmp_path):
+    """Each type has values and gaps, at both ends and between, over several blocks of a log."""
+    log = tmp_path / "a.log"
+    log.write_text((USER * 20_000 + ROOT * 20_000) * 2 + USER * 20_000)
+    frame = frames.read_log(log)
+    is_root = frame.index // 20_000 % 2 == 1
+    for name, value, dtype in (
+        ("emc.frequency_hertz", 2_133_000_000, "Int64"),
+        ("emc.utilization_ratio", 0.03, "float64"),
+        ("dla.0.on", False, "boolean"),
+    ):
+        assert frame[name].dtype == dtype
+        assert (frame[name].notna() == is_root).all()
+        assert (frame[name][is_root] == value).all()
 
 
 def test_nothing_is_left_of_what_failed(log, tmp_path):
@@ -88,7 +112,8 @@ def test_no_table_is_a_table(tmp_path):
     """A log without a record gives a file with the columns of the clock, and no row."""
     log = tmp_path / "a.log"
     log.write_text("nothing\n")
-    write_tables(read_tables([log], [str(log)], Tally()), tmp_path / "a.parquet", "parquet")
+    tables = read_tables([log], [str(log)], counted=lambda *_: None, failed=pytest.fail)
+    write_tables(tables, tmp_path / "a.parquet", "parquet")
     found = pandas.read_parquet(io.BytesIO((tmp_path / "a.parquet").read_bytes()))
     assert len(found) == 0
     assert list(found)[:2] == ["log", "line"]

@@ -1,4 +1,4 @@
-"""Runs that a person names, paired with recorded logs: the same figures as of the daemon's own."""
+"""Runs that a person wrote down, paired with recorded logs by the code of the daemon."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,19 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 
-from .. import __version__
-from ..collectors.board.boards import RailRule, find_rail_rule, rail_rules
-from ..parsers.errors import Mendable
-from ..parsers.signals import RAIL_POWER
+from ... import __version__
+from ...collectors.board.boards import RailRule, find_rail_rule, rail_rules
+from ...parsers.errors import Mendable
+from ...parsers.signals import RAIL_POWER
+from ..measure.correlate import correlate
+from ..measure.run_report import Environment, RunReport, Span
+from ..measure.run_trace import RunTrace
 from .given_runs import Given, GivenRun
-from .log_clock import Place
-from .measure.correlate import correlate
-from .measure.run_report import Environment, RunReport, Span
-from .measure.run_trace import RunTrace
-from .recorded_log import RecordedLog, recorded_logs
+from .recorded_log import Place, RecordedLog, recorded_logs
 
-# What a run that nobody started here cannot have. Left out, so that a column of that name in the
-# table of runs is carried along as it is.
+# Fields that a recorded run cannot have. They are left out of the report, so that a column of that
+# name in the table of runs is kept as it is.
 _NEVER = {
     "workload",
     "model",
@@ -37,28 +36,14 @@ _SHARED = ("inferences", "device", "batch")
 
 
 class Recorded(NamedTuple):
-    """What was made of runs and logs.
-
-    Attributes:
-        documents: One a run, in the order of the table: its row, ``log``, and its report.
-        problems: One for each row that could not be read or placed.
-    """
+    """Runs in the order of the table: row, ``log`` and report; an error for each other row."""
 
     documents: list[dict[str, Any]]
     problems: list[Mendable]
 
 
 class _Placed(NamedTuple):
-    """A run in a log.
-
-    Attributes:
-        run: Its row.
-        run_id: Its name; with its number behind, where several have that name.
-        log: The log.
-        begin: Where it begins.
-        end: Where it ends.
-        reason: Why it has no figures; ``None`` where it has.
-    """
+    """A run in a log; ``reason`` says why it has no figures."""
 
     run: GivenRun
     run_id: str
@@ -69,14 +54,8 @@ class _Placed(NamedTuple):
 
     @property
     def span(self) -> Span:
-        """Its window, as far as it is not before the log."""
+        """Its window, without what lies before the log."""
         return Span(begin_ns=max(self.begin.ns, 0), end_ns=max(self.end.ns, 0))
-
-    @property
-    def wall_ns(self) -> int | None:
-        """Its beginning since 1970, where that is known."""
-        start = self.run.start
-        return start.ns if start.clock == "unix" else self.log.clock.wall_ns(self.begin.ns)
 
 
 def correlate_recorded(
@@ -87,19 +66,12 @@ def correlate_recorded(
     board: str | None = None,
     simulated: bool = False,
 ) -> Recorded:
-    """Pair runs with recorded logs, each with the telemetry of its own window.
+    """Pair each run with the telemetry of its window; see ``frames.correlate``.
 
     A run that no log covers is reported as ``skipped``, with the reason and without figures.
 
-    Args:
-        telemetry: As of ``frames.read_log``.
-        given: The runs.
-        zone: Zone of the printed local times.
-        board: Name of a rail rule; without it the rails of the log tell.
-        simulated: Whether the log is of no real board.
-
     Raises:
-        Mendable: There is no record, or no such board.
+        Mendable: There is no record, or no rail rule of that name.
     """
     rule = None if board is None else find_board(board)
     logs = recorded_logs(telemetry, zone)
@@ -107,7 +79,10 @@ def correlate_recorded(
         raise Mendable("the telemetry has no record", "name a log that tegrastats wrote")
     problems = list(given.problems)
     placed: list[_Placed] = []
-    for run_id, run in _named(given.runs):
+    names, seen = Counter(run.name for run in given.runs), Counter[str]()
+    for run in given.runs:
+        seen[run.name] += 1
+        run_id = run.name if names[run.name] == 1 else f"{run.name}#{seen[run.name]}"
         try:
             placed.append(_place(run, run_id, logs))
         except Mendable as problem:
@@ -120,7 +95,7 @@ def correlate_recorded(
 
 
 def find_board(name: str) -> RailRule:
-    """Return the rail rule of that name.
+    """Return the rail rule of a name.
 
     Raises:
         Mendable: There is none.
@@ -132,23 +107,15 @@ def find_board(name: str) -> RailRule:
     raise Mendable(f"there is no rail rule {name!r}", f"use one of {names}")
 
 
-def _named(runs: Sequence[GivenRun]) -> Iterator[tuple[str, GivenRun]]:
-    names = Counter(run.name for run in runs)
-    seen: Counter[str] = Counter()
-    for run in runs:
-        seen[run.name] += 1
-        yield run.name if names[run.name] == 1 else f"{run.name}#{seen[run.name]}", run
-
-
 def _place(run: GivenRun, run_id: str, logs: Sequence[RecordedLog]) -> _Placed:
-    """Find the log that covers a run, and where in it the run lies.
+    """Return the log that covers a run, and the run's place in it.
 
     Raises:
-        Mendable: No log tells the clock of its times, or they may mean two windows.
+        Mendable: No log has the clock of its times, or they may mean two windows.
     """
     if "elapsed" in (run.start.clock, run.end.clock) and len(logs) > 1:
         raise Mendable(
-            f"seconds since the first record of which of {len(logs)} logs?",
+            f"seconds since the first record are ambiguous with {len(logs)} logs",
             "write ISO 8601 times, or give one log at a time",
         )
     placed: list[_Placed] = []
@@ -191,13 +158,13 @@ def _place_in(log: RecordedLog, run: GivenRun, run_id: str) -> _Placed:
         reason = "it begins before the log"
     else:
         reason = "it ends after the log"
-    seconds = f"from {begin.ns / 1e9:.3f} to {end.ns / 1e9:.3f} s"
-    reason += f": {seconds}, and {log.name} has 0 to {log.last_ns / 1e9:.3f} s"
+    reason += f": from {begin.ns / 1e9:.3f} to {end.ns / 1e9:.3f} s"
+    reason += f", and {log.name} has 0 to {log.last_ns / 1e9:.3f} s"
     return _Placed(run, run_id, log, begin, end, reason)
 
 
 def _with_others(placed: Sequence[_Placed]) -> Iterator[tuple[_Placed, Mapping[str, Span]]]:
-    """Give each run those that it may overlap."""
+    """Yield each run with those that it may overlap."""
     begins = np.array([one.span.begin_ns for one in placed], np.int64)
     ends = np.array([one.span.end_ns for one in placed], np.int64)
     for i, one in enumerate(placed):
@@ -210,13 +177,14 @@ def _report(
     one: _Placed, rule: RailRule | None, others: Mapping[str, Span], *, simulated: bool
 ) -> RunReport:
     run, span, log = one.run, one.span, one.log
+    wall_ns = run.start.ns if run.start.clock == "unix" else log.clock.wall_ns(one.begin.ns)
     trace = RunTrace(
         run_id=one.run_id,
         workload=run.name,
         backend="recorded",
         device=run.device,
         started_ns=span.begin_ns,
-        started_wall_ns=one.wall_ns or 0,
+        started_wall_ns=wall_ns or 0,
         batch=run.batch,
         ended_ns=span.end_ns,
         outcome="ok" if one.reason is None else "skipped",
@@ -249,7 +217,7 @@ def _report(
 
 
 def _document(one: _Placed, report: RunReport) -> dict[str, Any]:
-    """Return a run's row, its log and its report; a cell under a name of ours is ``given.NAME``."""
+    """Return a run's row, log and report; a cell that would hide a field is ``given.NAME``."""
     own: dict[str, Any] = {"log": one.log.name}
     own |= report.model_dump(mode="json", exclude=_NEVER)
     if not own["started_wall_ns"]:

@@ -1,0 +1,11 @@
+"""Recorded logs as pandas and Parquet tables, and runs that are paired with them offline.
+
+Commands import it late: the daemon runs without pandas.
+"""
+
+from ...parsers.errors import Mendable
+
+try:
+    import pandas as pandas
+except ImportError:
+    raise Mendable("pandas is not installed", "pip install 'tegrascope[frames]'") from None

@@ -1,0 +1,201 @@
+"""Samples and runs as pandas tables, for notebooks and for commands that write tables.
+
+>>> from tegrascope import frames
+>>> log = "tests/captures/agx-orin-64gb__r36.4.4.txt"
+>>> float(frames.read_log(log)["rails.VDD_GPU_SOC.instant_watts"].max())
+2.412
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import tzinfo
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pandas
+
+from ...collectors.application.client import ApiClient
+from ...parsers.errors import Mendable
+from ..store.history import History
+from ..terminal.output import open_output
+from .given_runs import given_runs, read_runs
+from .logs import read_table
+
+Paths = str | Path | Iterable[str | Path]
+
+_RUNS_PER_PAGE = 1000
+
+
+def read_log(
+    paths: Paths, *, interval_seconds: float = 1.0, cores: int | None = None
+) -> pandas.DataFrame:
+    """Read the output of tegrastats: one row per record, with its time and every number in it.
+
+    Args:
+        paths: One or more logs, plain or gzip.
+        interval_seconds: Time between two records of a log without times.
+        cores: Processes to use; ``None`` is all cores for a large log.
+
+    Returns:
+        These columns, then the columns of ``docs/tables.md``, such as
+        ``rails.VDD_IN.instant_watts``. A value that a line does not have is NaN or ``<NA>``.
+
+        - ``log``: the path as given; ``line``: the number of the line in it, from 1;
+        - ``time``: local time as printed, without zone;
+        - ``received``: the epoch prefix of a recorder, in UTC;
+        - ``elapsed_seconds``: since the first record of the log, never falling;
+        - ``elapsed_error_seconds``: half the width of its uncertainty; NaN if it rests on an
+          assumed interval;
+        - ``clock_step_seconds``: the jump of the clock just before the record;
+        - ``restarted``: whether tegrastats started anew with it; ``<NA>`` if that is not known.
+
+    Raises:
+        Mendable: A log cannot be read, or not to its end.
+    """
+    logs = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    if not logs:
+        raise Mendable("there is no log to read", "name one")
+    return read_table(list(map(str, logs)), interval_seconds=interval_seconds, cores=cores)
+
+
+def correlate(
+    telemetry: pandas.DataFrame | Paths,
+    runs: pandas.DataFrame | str | Path,
+    *,
+    timezone: str | tzinfo | None = None,
+    interval_seconds: float = 1.0,
+    board: str | None = None,
+    simulated: bool = False,
+) -> pandas.DataFrame:
+    """Pair runs with recorded telemetry, as the daemon pairs its own: one row per run.
+
+    Args:
+        telemetry: The result of ``read_log``, or logs.
+        runs: A table with the columns ``name``, ``start``, ``end`` and optionally ``inferences``,
+            ``device`` and ``batch``, or a CSV file of it. A time is ISO 8601 or a ``datetime``,
+            with offset or in the clock that the log prints; or a number of seconds, since 1970 or
+            (below 100 000 000) since the first record. Other columns are kept.
+        timezone: Zone of the times that the log prints, such as ``Europe/Berlin``.
+        interval_seconds: Time between two records of a log without times.
+        board: Name of a rail rule; ``None`` selects it by the rails.
+        simulated: Whether the log is of a simulated board; its runs are then flagged.
+
+    Returns:
+        Per run its row, its log and its report; see ``runs_frame``.
+
+    Raises:
+        Mendable: A log, the table or a row of it cannot be read; the first error.
+    """
+    from .pairing import correlate_recorded
+    from .recorded_log import find_zone
+
+    if not isinstance(telemetry, pandas.DataFrame):
+        telemetry = read_log(telemetry, interval_seconds=interval_seconds)
+    if isinstance(runs, pandas.DataFrame):
+        rows = runs.to_dict("records")
+        given = given_runs(
+            (f"row {index}", row) for index, row in zip(runs.index, rows, strict=True)
+        )
+    else:
+        given = read_runs(Path(runs))
+    documents, problems = correlate_recorded(
+        telemetry,
+        given,
+        zone=find_zone(timezone) if isinstance(timezone, str) else timezone,
+        board=board,
+        simulated=simulated,
+    )
+    if problems:
+        raise problems[0]
+    return recorded_frame(documents)
+
+
+def runs(store_or_url: str | Path) -> pandas.DataFrame:
+    """Return the finished runs of a daemon, newest first, one row per run.
+
+    Args:
+        store_or_url: Its state directory, the database in it, or its address, such as
+            ``http://robot:9754``.
+
+    Raises:
+        Mendable: There is no store, it cannot be read, or the daemon does not answer.
+    """
+    if str(store_or_url).startswith(("http://", "https://")):
+        return runs_frame(_served(str(store_or_url)))
+    path = Path(store_or_url)
+    try:
+        return runs_frame(History(path if path.is_file() else path / "tegrascope.db").runs())
+    except sqlite3.Error as error:
+        raise Mendable(f"{path} cannot be read ({error})", "name a run store") from None
+
+
+def recorded_frame(documents: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
+    """Return one row per run that was paired with a log; see ``runs_frame``."""
+    # Without figures these are None, which would become a column of its own.
+    parts = ("telemetry", "energy")
+    return runs_frame(
+        {key: value for key, value in document.items() if key not in parts or value is not None}
+        for document in documents
+    )
+
+
+def runs_frame(documents: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
+    """Return one row per run; a nested field has its path as name: ``latency.p50_seconds``.
+
+    Times are UTC. Lists, such as the quality flags, become words separated by spaces.
+    """
+    frame = pandas.json_normalize(
+        [
+            {
+                key: " ".join(map(str, value)) if isinstance(value, list) else value
+                for key, value in document.items()
+            }
+            for document in documents
+        ]
+    )
+    if "started_wall_ns" in frame:
+        started = pandas.to_datetime(frame["started_wall_ns"], unit="ns", utc=True)
+        frame.insert(1, "started", started)
+    return frame
+
+
+def write_frame(frame: pandas.DataFrame, path: Path | None, kind: str) -> None:
+    """Write a table as ``csv`` or ``parquet``, to standard output without a path.
+
+    Raises:
+        Mendable: The file cannot be written, or pyarrow is not installed.
+    """
+    # Not opened by pandas, which deletes a file that it fails to write, whatever was in it.
+    with open_output(path) as output:
+        if kind == "csv":
+            frame.to_csv(output, index=False)
+            return
+        mixed = [name for name, dtype in frame.dtypes.items() if dtype == "object"]
+        frame = frame.astype(dict.fromkeys(mixed, "string"))
+        try:
+            frame.to_parquet(output.buffer, index=False)
+        except ImportError:
+            raise Mendable("pyarrow is not installed", "pip install 'tegrascope[frames]'") from None
+
+
+def _served(url: str) -> Iterator[dict[str, Any]]:
+    """Yield the runs that a daemon serves, page by page, each once."""
+    client = ApiClient(url, timeout_seconds=30)
+    before: dict[str, float] = {}
+    seen: set[str] = set()
+    while True:
+        query = urlencode({"limit": _RUNS_PER_PAGE, **before})
+        try:
+            page = client.get(f"/api/v1/runs?{query}")["runs"]
+        except (TypeError, KeyError):
+            raise Mendable(f"{client.url} returns no runs", "name a running daemon") from None
+        except Mendable as error:
+            raise Mendable(f"{client.url} returns no runs ({error.what})", error.mend) from None
+        new = [run for run in page if run["run_id"] not in seen]
+        yield from new
+        if not new or len(page) < _RUNS_PER_PAGE:
+            return
+        seen.update(run["run_id"] for run in new)
+        # A float of seconds is a few hundred nanoseconds coarse: the pages overlap a little.
+        before["before"] = page[-1]["started_wall_ns"] / 1e9 + 1e-6
