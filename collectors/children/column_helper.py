@@ -23,9 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from ...parsers.columns import BLOCK_BYTES, ColumnParser, Log, cut_blocks, numbered
-from ...parsers.digits import Floats
-from ...parsers.sheet import Batch
+from ...parsers.tegrastats.bulk import BLOCK_BYTES, Batch, ColumnParser, Log, cut_blocks, numbered
+from ...parsers.tegrastats.digits import Floats
 
 SLOTS = 5
 _MOST_GIVEN = 3

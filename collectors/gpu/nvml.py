@@ -4,6 +4,7 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
+from msgspec.structs import replace
 from pydantic import Field, field_validator
 
 from ...parsers.errors import ParseError
@@ -86,7 +87,7 @@ class NvmlCollector(LineCollector):
             began = is_active and not self._throttling.get(kind, False)
             self._throttle_events[kind] = self._throttle_events.get(kind, 0) + began
         self._throttling.update(sample.throttling)
-        return sample.model_copy(update={"throttle_events": dict(self._throttle_events)})
+        return replace(sample, throttle_events=dict(self._throttle_events))
 
 
 class NvmlSettings(SourceSettings):

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 
 from ...parsers.errors import ParseError
 from ...parsers.records import Sample
-from ...parsers.tokenizer import read_line
+from ...parsers.tegrastats import parse_line
 from ...parsers.values import Section
 from ..base import SYSTEM_CLOCK, Clock, LineSource, Stamped
 from .program import ProcessSource
@@ -196,8 +196,7 @@ class TegrastatsCollector(LineCollector):
         self.shows_root_more = shows_root_more
 
     def _read(self, line: Stamped[str]) -> Stamped[Sample]:
-        # Not ``parse_line``: what that remembers is a megabyte, and lines are few here.
-        return Stamped(line.monotonic_ns, line.wall_ns, read_line(line.value))
+        return Stamped(line.monotonic_ns, line.wall_ns, parse_line(line.value))
 
 
 class TegrastatsSettings(SourceSettings):

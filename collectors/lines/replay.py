@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field, PositiveFloat
 
 from ...parsers.errors import Mendable
-from ...parsers.lexer import split_prefix
+from ...parsers.tegrastats.line import split_prefix
 from ..base import SYSTEM_CLOCK, Clock, Stamped, stamp
 from .collector import Opening, SourceSettings, TegrastatsCollector
 from .log_file import open_log, read_lines, unreadable
@@ -172,9 +172,10 @@ class _Timeline:
         block = _Block()
         prints_time = False
         for line in lines:
-            mark, rest = split_prefix(line)
-            kind = "epoch"
-            if mark is None:
+            epoch, rest = split_prefix(line)
+            if epoch is not None:
+                mark, kind = float(epoch), "epoch"
+            else:
                 mark, kind = _printed_second(rest), "printed"
             prints_time = prints_time or mark is not None
             if mark is None:

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeInt
 
 from ...parsers.errors import Mendable
-from ...parsers.render import render_line
+from ...parsers.tegrastats import render_line
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..lines.collector import Opening, SourceSettings, TegrastatsCollector
 from .board import SimulatedBoard

@@ -69,7 +69,7 @@ def parse(arguments: argparse.Namespace) -> int:
     with progress(paths, arguments.output) as moved:
         tally = Tally(moved=moved)
         if arguments.format == "jsonl":
-            left_out = None if arguments.keep_lines else {"source_line"}
+            left_out = () if arguments.keep_lines else ("source_line",)
             with open_output(arguments.output) as output:
                 for sample in _samples(paths, tally, keep_lines=arguments.keep_lines):
                     output.write(sample.model_dump_json(exclude=left_out) + "\n")

@@ -16,12 +16,11 @@ import pandas
 
 from ...collectors.children.column_helper import read_batches_together
 from ...collectors.lines.log_file import LogFile
-from ...parsers.columns import ColumnParser, read_batches
-from ...parsers.digits import Flags, Floats
 from ...parsers.errors import Mendable
-from ...parsers.recorded_time import RecordedClock, Restarts, Times
-from ...parsers.sheet import Batch
 from ...parsers.signals import column_order, dtype_of
+from ...parsers.tegrastats.bulk import Batch, ColumnParser, read_batches
+from ...parsers.tegrastats.digits import Flags, Floats
+from ...parsers.tegrastats.printed_time import RecordedClock, Restarts, Times
 
 SMALL_LOG_BYTES = 64 << 20
 """Logs up to this size are read by one process: starting a second one would not pay."""

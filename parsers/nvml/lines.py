@@ -5,7 +5,18 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, TypeAdapter, ValidationError
 
 from ..errors import ParseError
-from ..records import Emc, Engine, Gpu, Rail, Ratio, Record, Sample
+from ..records import (
+    Amount,
+    Emc,
+    Engine,
+    Gpu,
+    Natural,
+    Rail,
+    Ratio,
+    Record,
+    Sample,
+    TelemetryRecord,
+)
 
 
 class GpuFacts(Record):
@@ -31,7 +42,7 @@ class GpuFacts(Record):
     refused: dict[str, str] = {}
 
 
-class GpuMemory(Record):
+class GpuMemory(TelemetryRecord, frozen=True):
     """Memory of a GPU that has its own.
 
     Attributes:
@@ -40,12 +51,12 @@ class GpuMemory(Record):
             bandwidth: slow access without a pause is 1.
     """
 
-    used_bytes: NonNegativeInt | None = None
-    total_bytes: NonNegativeInt | None = None
+    used_bytes: Natural | None = None
+    total_bytes: Natural | None = None
     active_ratio: Ratio | None = None
 
 
-class EnergyCounter(Record):
+class EnergyCounter(TelemetryRecord, frozen=True):
     """The energy counter of a board, and when it was read.
 
     Attributes:
@@ -54,12 +65,12 @@ class EnergyCounter(Record):
         end_ns: CLOCK_MONOTONIC after the read.
     """
 
-    joules: NonNegativeFloat
-    begin_ns: NonNegativeInt
-    end_ns: NonNegativeInt
+    joules: Amount
+    begin_ns: Natural
+    end_ns: Natural
 
 
-class GpuSample(Sample):
+class GpuSample(Sample, frozen=True, kw_only=True):
     """One reading of NVML.
 
     Attributes:
@@ -72,14 +83,14 @@ class GpuSample(Sample):
         throttle_events: By kind, how often that began since the source did.
     """
 
-    at_ns: NonNegativeInt
+    at_ns: Natural
     memory: GpuMemory | None = None
     energy: EnergyCounter | None = None
-    fan_speed_ratio: NonNegativeFloat | None = None
-    power_limit_watts: NonNegativeFloat | None = None
-    performance_state: NonNegativeInt | None = None
+    fan_speed_ratio: Amount | None = None
+    power_limit_watts: Amount | None = None
+    performance_state: Natural | None = None
     throttling: dict[str, bool] = {}
-    throttle_events: dict[str, NonNegativeInt] = {}
+    throttle_events: dict[str, Natural] = {}
 
 
 THROTTLES = {

@@ -8,6 +8,7 @@ no more than in a recorded one; a reader that remembers tokens has no unfair gai
 """
 
 import random
+import re
 from array import array
 from collections import Counter
 from collections.abc import Iterator
@@ -203,6 +204,28 @@ def generate(count: int, seed: int = 0) -> list[Line]:
             start = end
     chance.shuffle(segments)
     return [line for segment in segments for line in segment]
+
+
+def redraw(text: str, chance: random.Random) -> str:
+    """Draw every value of a line anew, from all that a board may print, and nothing of a walk."""
+
+    def celsius() -> str:
+        return _celsius(chance.randint(30 * 32, 90 * 32))[0]
+
+    text = text.replace("NC 0mW/0mW", "NC -")
+    for pattern, draw in (
+        (r"[0-9]+(?=%)", lambda: chance.randint(0, 100)),
+        (r"(?<=[%Q ]@)[0-9]+\b", lambda: chance.choice(_CPU_CLOCKS)),
+        (r"(?<=[\[,])[0-9]+(?=[,\]])", lambda: chance.choice(_GPU_CLOCKS)),
+        (r"(?<=[@/])[0-9.]+(?=C)", celsius),
+        (r"[0-9]+(?=mW)", lambda: chance.randint(0, 20_000)),
+        (r"(?<=RAM )[0-9]+", lambda: chance.randint(300, 62_000)),
+        (r"(?<=SWAP )[0-9]+", lambda: chance.randint(0, 31_000)),
+        (r"(?<=lfb )[0-9]+", lambda: chance.randint(1, 1500)),
+        (r"(?<=cached )[0-9]+", lambda: chance.randint(0, 400)),
+    ):
+        text = re.sub(pattern, lambda _, draw=draw: str(draw()), text)
+    return text.replace("NC -", "NC 0mW/0mW")
 
 
 def interleave(lines: list[Line], seed: int = 0) -> list[Line]:

@@ -8,7 +8,7 @@ import numpy
 import pandas
 import pytest
 
-from tegrascope.parsers.tokenizer import read_line
+from tegrascope import parse_line
 
 from . import floors
 from .lines import DLA_SHARE, LAYOUTS, generate, interleave, variety
@@ -162,9 +162,9 @@ def test_faults_are_found(lines):
 
 def test_a_wrong_sample_is_found(lines):
     """A sample is right for its own line only."""
-    assert all(is_right(read_line(line.text), line) for line in lines[:50])
-    assert not any(is_right(read_line(line.text), other) for line, other in pairwise(lines[:50]))
-    assert not is_right(read_line(f"{lines[0].text} more"), lines[0])
+    assert all(is_right(parse_line(line.text), line) for line in lines[:50])
+    assert not any(is_right(parse_line(line.text), other) for line, other in pairwise(lines[:50]))
+    assert not is_right(parse_line(f"{lines[0].text} more"), lines[0])
 
 
 def test_dtypes_follow_the_unit():

@@ -1,4 +1,4 @@
-"""What is true of lines, held against what the three paths say of them."""
+"""What is true of lines, held against what the paths say of them."""
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ class Row(NamedTuple):
 
 
 def row_of(sample: Sample, line: int, log: int = 0) -> Row:
-    """Return the row of a Sample that was read by the general path."""
+    """Return the row of a Sample that was read by itself."""
     named = flatten(sample)
     return Row(log, line, sample.time, tuple(named), array("d", named.values()))
 
@@ -61,16 +61,6 @@ def is_right(sample: Sample, line: Line) -> bool:
         and sample.time == line.time
         and gated == line.gated
         and sample.unparsed == ()
-    )
-
-
-def alike(one: Sample, other: Sample) -> bool:
-    """Tell whether nobody could find a difference between two Samples, types included."""
-    return (
-        one == other
-        and repr(one) == repr(other)
-        and one.model_fields_set == other.model_fields_set
-        and one.model_dump_json() == other.model_dump_json()
     )
 
 

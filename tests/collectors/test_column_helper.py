@@ -8,7 +8,7 @@ import pytest
 
 from tegrascope.collectors.children import column_helper
 from tegrascope.collectors.children.column_helper import Helper, read_batches_together
-from tegrascope.parsers.columns import ColumnParser, read_batches
+from tegrascope.parsers.tegrastats.bulk import ColumnParser, read_batches
 
 LINES = [
     f"06-25-2025 09:{minute:02}:{second:02} RAM {900 + second}/3964MB GR3D_FREQ {second}%@921 "

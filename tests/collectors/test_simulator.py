@@ -18,8 +18,7 @@ from tegrascope.collectors.simulator.physics import board_model, board_models
 from tegrascope.collectors.simulator.source import JumpClock, SimulatorSource
 from tegrascope.parsers.errors import Mendable
 from tegrascope.parsers.records import Sample
-from tegrascope.parsers.render import render_line
-from tegrascope.parsers.tegrastats import parse_line
+from tegrascope.parsers.tegrastats import parse_line, render_line
 
 SECOND = 1_000_000_000
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tegrascope.parsers.errors import ParseError
 from tegrascope.parsers.flat import flatten
-from tegrascope.parsers.lexer import split_prefix
-from tegrascope.parsers.recorded_time import ABSENT, RecordedClock, Restarts
 from tegrascope.parsers.tegrastats import parse_line
+from tegrascope.parsers.tegrastats.line import split_prefix
+from tegrascope.parsers.tegrastats.printed_time import ABSENT, RecordedClock, Restarts
 
 SECOND = 1_000_000_000
 
@@ -274,7 +274,7 @@ def test_recorded_logs_restart_where_they_did(corpus):
             prefix = split_prefix(line)[0]
             samples.append(flatten(sample))
             printed.append(ABSENT if sample.time is None else timegm(sample.time.timetuple()))
-            received.append(ABSENT if prefix is None else round(prefix * SECOND))
+            received.append(ABSENT if prefix is None else round(float(prefix) * SECOND))
         names = {name for sample in samples for name in sample}
         columns = {
             name: np.array([sample.get(name, np.nan) for sample in samples]) for name in names

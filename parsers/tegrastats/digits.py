@@ -1,20 +1,4 @@
-"""All numbers of a block of lines, found and read at once.
-
-A *run* is digits and decimal points without anything between them. What stands between two runs
-is a *gap*. Of each run there is one integer that says everything of it but where decimal points
-are, so that a comparison of integers compares a line with another one:
-
-| bits | what |
-|---|---|
-| 0 to 31 | its value, where it is at most eight digits and nothing else |
-| 32 to 47 | length of the gap before it, from the begin of the line for the first one |
-| 48 to 55 | its length |
-| 56 | it has a decimal point |
-| 57 | it is longer than eight characters |
-| 58 | it is longer than two characters and not 100, as no percentage is |
-| 59 | it has decimal points as no number has them |
-| 60 | it is the last one of its line |
-"""
+"""All numbers of a block of lines, found and read at once; ``layout`` describes the bits."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .layout import LAST_BIT, LENGTH_SHIFT, LONG_BIT, POINT_BIT, WIDE_BIT, WRONG_BIT
+
 Integers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
@@ -30,16 +16,6 @@ Flags = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
 CHARACTERS = b"0123456789."
-
-VALUE_BITS = 0xFFFFFFFF
-GAP_BITS = 0xFFFF << 32
-LENGTH_SHIFT = 48
-LENGTH_BITS = 0xFF << LENGTH_SHIFT
-POINT_BIT = 1 << 56
-LONG_BIT = 1 << 57
-WIDE_BIT = 1 << 58
-WRONG_BIT = 1 << 59
-LAST_BIT = 1 << 60
 
 LONGEST_NUMBER = 8
 LONGEST_PERCENTAGE = 2

@@ -1,0 +1,219 @@
+"""One line of tegrastats becomes a Sample, and a Sample a line."""
+
+import re
+from contextlib import suppress
+from typing import Final, Literal, get_args
+
+from ..errors import ParseError, UnreadableError
+from ..records import Sample
+from .grammar import (
+    KINDS,
+    Draft,
+    NextRecordError,
+    RestartError,
+    Token,
+    UnknownToken,
+    ZonesToken,
+    find_token,
+)
+
+ParseReason = Literal["empty", "noise", "long"]
+PARSE_REASONS: Final[tuple[ParseReason, ...]] = get_args(ParseReason)
+"""Why a line is not a record: only blanks; no sign of tegrastats in it; over LONGEST_LINE."""
+
+LONGEST_LINE: Final = 65_536
+"""Characters; the longest line known has about 800, and what is read must stay bounded."""
+
+MOST_TOKENS: Final = 4096
+
+# Without a RAM token, so many tokens of a shape that prose does not have make a record.
+_SIGNS_NEEDED = 2
+
+_EPOCH = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)::\s*")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+Tokens = list[tuple[Token, int]]
+"""The tokens of a line, each with the place of its first word."""
+
+
+class LineParser:
+    """Reads lines of any boards; it remembers the tokens that it has met.
+
+    Several threads may use it at once.
+    """
+
+    def __init__(self) -> None:
+        """Begin without tokens."""
+        self._known: dict[str, Token] = {}
+        self._zones = ZonesToken("")
+
+    def parse(self, line: str, *, keep_line: bool = False) -> Sample:
+        """Read one line; see ``parse_line``.
+
+        Raises:
+            ParseError: The line is not a record.
+        """
+        if len(line) > LONGEST_LINE:
+            raise ParseError("long", line)
+        text = line if line.isascii() else _SURROGATE.sub("\ufffd", line)
+        return self.read(line, split_words(text)).sample(text if keep_line else None)
+
+    def read(self, line: str, words: list[str], tokens: Tokens | None = None) -> Draft:
+        """Read the words of a line.
+
+        Args:
+            line: The line, for the error.
+            words: Its words, without epoch prefix.
+            tokens: Receives the tokens, which are complete if the draft is regular.
+
+        Raises:
+            ParseError: The line is not a record.
+        """
+        if not words:
+            raise ParseError("empty", line)
+        draft = Draft(words, 0)
+        try:
+            self._read(draft, 0, tokens)
+        except RestartError as error:
+            draft = self._restart(words, error.at)
+        except NextRecordError:
+            pass
+        if draft.ram_at is None and draft.signs < _SIGNS_NEEDED:
+            raise ParseError("noise", line)
+        return draft
+
+    def _restart(self, words: list[str], start: int) -> Draft:
+        """Read the record that begins at a word; the words before it are another's remnant."""
+        while True:
+            draft = Draft(words, start)
+            try:
+                self._read(draft, start, None)
+            except RestartError as error:
+                start = error.at
+                continue
+            return draft
+
+    def _read(self, draft: Draft, at: int, tokens: Tokens | None) -> None:
+        """Read the words from a place on, to the end of the record."""
+        words, known, end, zones = draft.words, self._known, draft.end, self._zones
+        try:
+            while at < end:
+                token = known.get(words[at], zones)
+                try:
+                    used = token.read(draft, at)
+                except UnreadableError:
+                    token, used = self._read_other(draft, at, token)
+                if tokens is not None:
+                    tokens.append((token, at))
+                at += used
+        except NextRecordError:
+            draft.unparsed += words[at:end]
+            draft.is_regular = False
+
+    def _read_other(self, draft: Draft, at: int, failed: Token) -> tuple[Token, int]:
+        """Read a word that begins a new token, or one of another kind than it did before."""
+        word = draft.words[at]
+        token = find_token(word, draft.words[at + 1])
+        if type(token) is not type(failed):
+            with suppress(UnreadableError):
+                used = token.read(draft, at)
+                if len(self._known) >= MOST_TOKENS:
+                    self._known = {}
+                if not isinstance(token, UnknownToken):
+                    self._known[word] = token
+                return token, used
+        unknown = UnknownToken(word)
+        return unknown, unknown.read(draft, at)
+
+
+_SHARED = LineParser()
+
+
+def parse_line(line: str, *, keep_line: bool = False) -> Sample:
+    """Read one line of tegrastats.
+
+    Only a ParseError is ever raised, whatever the text. A wrapper's words before the record, a
+    second record behind it, a name that stands there twice and every word of unknown shape are in
+    ``unparsed``. An epoch prefix (``1750866199.3488::``) is dropped, and ``NC`` rails, which are
+    monitor channels that are not connected, are ignored.
+
+    Args:
+        line: A line as it was read, with or without its end.
+        keep_line: Whether the Sample holds the line.
+
+    Returns:
+        The record in base units; a value that the line does not contain is None or empty.
+
+    Raises:
+        ParseError: The line is not a record: neither ``RAM`` with two sizes nor two other
+            tokens that prose does not have (a temperature, a rail in mW, a list of cores, a
+            load with its clock). The reason is one of ``PARSE_REASONS``.
+
+    Source:
+        "Tegrastats Utility", Jetson Linux Developer Guide, R32 to R38; lines of boards from
+        TK1 to Thor, R24 to R39.
+
+    >>> sample = parse_line("RAM 936/3964MB (lfb 366x4MB) NVDLA0 off tj@47.5C VDD_IN 5139mW/4890mW")
+    >>> sample.rails["VDD_IN"].instant_watts, sample.dla[0].state, sample.temperatures_celsius
+    (5.139, 'off', {'tj': 47.5})
+    >>> parse_line("make: *** [all] Error 2")  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    ParseError: noise: 'make: *** [all] Error 2'
+    """
+    return _SHARED.parse(line, keep_line=keep_line)
+
+
+def render_line(sample: Sample) -> str:
+    """Print a Sample as one line, without its newline, in the form of R36.
+
+    Engines, zones and rails stand in the order of their mappings. Numbers are rounded to what
+    tegrastats prints: whole MB, MHz, percent and mW, thousandths of a degree. Maxima make it
+    an R39 line. ``unparsed`` and ``source_line`` are not printed.
+
+    Args:
+        sample: A record, parsed or made up.
+
+    Returns:
+        The line; ``parse_line`` makes the same record of it if the numbers were on that grid.
+
+    Raises:
+        ValueError: The format cannot express it: a core that is online without a load, a load of
+            the memory controller without its clock, a cluster load without the other one.
+
+    >>> render_line(parse_line("RAM 936/3964MB (lfb 366x4MB) APE 174 tj@40.500C VDD_IN 5139/4890"))
+    'RAM 936/3964MB (lfb 366x4MB) APE 174 tj@40.5C VDD_IN 5139mW/4890mW'
+    """
+    return " ".join(token for kind in KINDS for token in kind.render(sample))
+
+
+def split_prefix(line: str) -> tuple[str | None, str]:
+    """Take off the arrival time that a recorder wrote in front of the record.
+
+    Returns:
+        Seconds since the epoch as printed, None without prefix, and the rest of the line.
+
+    >>> split_prefix("1750866199.3488::RAM 936/3964MB")
+    ('1750866199.3488', 'RAM 936/3964MB')
+    >>> split_prefix("RAM 936/3964MB")
+    (None, 'RAM 936/3964MB')
+    """
+    found = _EPOCH.match(line) if "::" in line else None
+    return (None, line) if found is None else (found[1], line[found.end() :])
+
+
+def split_words(line: str) -> list[str]:
+    """Return the words of a line without its epoch prefix.
+
+    A quotation mark is a word of its own, as a wrapper may glue one to either end of a record,
+    and so is the bracket that ``IRAM 0/252kB(lfb 252kB)`` has no blank before.
+
+    >>> split_words('tegra="RAM 1/2MB  IRAM 0/252kB(lfb 252kB)"')
+    ['tegra=', '"', 'RAM', '1/2MB', 'IRAM', '0/252kB', '(lfb', '252kB)', '"']
+    """
+    if "::" in line:
+        line = split_prefix(line)[1]
+    if "B(" in line:
+        line = line.replace("B(", "B (")
+    if '"' in line:
+        line = line.replace('"', ' " ')
+    return line.split()

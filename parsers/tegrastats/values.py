@@ -1,0 +1,294 @@
+"""Words of a line become numbers in base units, and back.
+
+Every conversion is here: mebibytes and bytes, megahertz and hertz, milliwatts and watts, percent
+and a ratio. Digits are ASCII and at most nine of them make a number: a longer run is damage, and
+Python refuses to convert the longest ones.
+"""
+
+import re
+from collections.abc import Callable, Hashable
+from datetime import datetime
+from typing import NamedTuple, TypeVar
+
+from ..errors import UnreadableError
+
+BYTES = {"kB": 1024, "MB": 1024**2}
+HERTZ_PER_MEGAHERTZ = 1_000_000
+GATED_CELSIUS = -256.0
+"""Temperature that tegrastats prints for a zone without power."""
+
+_NUMBER = "[0-9]{1,9}"
+_PERCENT = "(?:100|[0-9]{1,2})%"
+_CELSIUS = r"-?[0-9]{1,9}(?:\.[0-9]{1,6})?"
+
+_MEMORY = re.compile(f"({_NUMBER})/({_NUMBER})(MB|kB)")
+_FREE_BLOCK = re.compile(rf"(?:({_NUMBER})x)?({_NUMBER})(MB|kB)\)")
+_TEMPERATURE = re.compile(f"({_CELSIUS})C(?:/({_CELSIUS})C)?")
+_PLAIN_POWER = re.compile(f"({_NUMBER})/({_NUMBER})(?:/({_NUMBER}))?")
+# A number without its unit may follow numbers that have one: the record was cut there, so that
+# nothing is certain from that number on.
+_UNIT_POWER = re.compile(
+    f"({_NUMBER})mW(?:/({_NUMBER})mW)?(?:/({_NUMBER})mW)?(/(?:{_NUMBER})?m?(?:/[0-9mW/]*)?)?"
+)
+_ACTIVITY = re.compile(
+    rf"(?:({_PERCENT})|\[({_PERCENT}(?:,{_PERCENT})*)\](?=@))?"
+    rf"(?:@({_NUMBER})|@\[({_NUMBER}(?:,{_NUMBER})*)\])?"
+)
+_PLAIN_NUMBER = re.compile(_NUMBER)
+
+RATIOS = {f"{text}%": int(text) / 100 for n in range(101) for text in {f"{n}", f"{n % 100:02}"}}
+"""Every percentage that is one, by its text."""
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Memory(dict[K, V]):
+    """Values by their text: a text that is not in it is read; when it is full it starts anew.
+
+    Clocks and loads of a board are few, so that most words were there before. Only texts that
+    can be read are kept, and those are short.
+    """
+
+    __slots__ = ("_most", "_read")
+
+    def __init__(self, read: Callable[[K], V], most: int = 4096) -> None:
+        super().__init__()
+        self._read = read
+        self._most = most
+
+    def __missing__(self, text: K) -> V:
+        value = self._read(text)
+        if len(self) >= self._most:
+            self.clear()
+        self[text] = value
+        return value
+
+
+class Activity(NamedTuple):
+    """Load and clock of a GPU, a memory controller or an engine.
+
+    Attributes:
+        off: The word was ``off``.
+        ratios: Loads: none, one, or one per unit if ``listed``.
+        hertz: Clocks, one per cluster.
+        listed: The loads stood in brackets.
+        bare: The word was a number and nothing else, the weakest of all shapes.
+    """
+
+    off: bool = False
+    ratios: tuple[float, ...] = ()
+    hertz: tuple[int, ...] = ()
+    listed: bool = False
+    bare: bool = False
+
+
+def is_label(word: str) -> bool:
+    """Return whether a word can name something: ASCII letters, digits and ``_``, a letter first.
+
+    >>> is_label("VDD_IN"), is_label("5139mW"), is_label("")
+    (True, False, False)
+    """
+    return word.isidentifier() and word.isascii() and word[0] != "_"
+
+
+def read_label(word: str) -> str:
+    """Return a word that can name something.
+
+    Raises:
+        UnreadableError: It cannot.
+    """
+    if not is_label(word):
+        raise UnreadableError(word)
+    return word
+
+
+def read_time(date: str, clock: str) -> datetime:
+    """Read ``06-25-2025`` and ``09:43:17``: month first, local time, no zone.
+
+    Raises:
+        UnreadableError: The words are not a date and a time of day.
+
+    >>> read_time("06-25-2025", "09:43:17").isoformat()
+    '2025-06-25T09:43:17'
+    """
+    if len(clock) != 8 or clock[2] != ":" or clock[5] != ":" or clock >= "24":
+        raise UnreadableError(clock)
+    try:
+        return datetime.fromisoformat(_DATES[date] + clock)
+    except ValueError:
+        raise UnreadableError(date) from None
+
+
+def _read_date(text: str) -> str:
+    if len(text) != 10 or text[2] != "-" or text[5] != "-":
+        raise UnreadableError(text)
+    return f"{text[6:]}-{text[:5]}T"
+
+
+_DATES = Memory(_read_date, 64)
+
+
+def read_memory(text: str) -> tuple[int, int]:
+    """Read ``936/3964MB`` as two sizes in bytes; MB is 1024 kB, as the kernel counts.
+
+    Raises:
+        UnreadableError: The text is not a pair of sizes.
+
+    >>> read_memory("0/252kB")
+    (0, 258048)
+    """
+    found = _MEMORY.fullmatch(text)
+    if found is None:
+        raise UnreadableError(text)
+    used, total, unit = found.groups()
+    size = BYTES[unit]
+    return int(used) * size, int(total) * size
+
+
+def read_free_block(text: str) -> tuple[int, int | None]:
+    """Read size and number of blocks in ``366x4MB)``, ``252kB)`` or ``0MB)``.
+
+    Raises:
+        UnreadableError: The text is not a size with its closing bracket.
+
+    >>> read_free_block("1x512kB)")
+    (524288, 1)
+    """
+    found = _FREE_BLOCK.fullmatch(text)
+    if found is None:
+        raise UnreadableError(text)
+    blocks, size, unit = found.groups()
+    return int(size) * BYTES[unit], None if blocks is None else int(blocks)
+
+
+def read_temperature(text: str) -> tuple[float | None, float | None]:
+    """Read ``47.687C``, from R39 on ``47.687C/51C``, as the temperature and its maximum.
+
+    None is a zone without power, or a maximum that is not printed.
+
+    Raises:
+        UnreadableError: The text is not a temperature.
+
+    >>> read_temperature("-256C"), read_temperature("47.5C/51C")
+    ((None, None), (47.5, 51.0))
+    """
+    found = _TEMPERATURE.fullmatch(text)
+    if found is None:
+        raise UnreadableError(text)
+    now, maximum = found.groups()
+    return _celsius(now), None if maximum is None else _celsius(maximum)
+
+
+def read_power(text: str) -> tuple[tuple[float, ...], str, bool]:
+    """Read one to three numbers of milliwatts as watts; one alone needs its unit.
+
+    Returns:
+        Instant, mean and maximum, as far as printed; the text from the first number without its
+        unit on, if others had theirs; and whether they had a unit.
+
+    Raises:
+        UnreadableError: The text is not a power.
+
+    >>> read_power("5139mW/4890mW"), read_power("598mW/598"), read_power("463/470")
+    (((5.139, 4.89), '', True), ((0.598,), '/598', True), ((0.463, 0.47), '', False))
+    """
+    found = _UNIT_POWER.fullmatch(text)
+    if found is None:
+        found = _PLAIN_POWER.fullmatch(text)
+        if found is None:
+            raise UnreadableError(text)
+        return tuple(int(number) / 1000 for number in found.groups() if number), "", False
+    now, mean, maximum, cut = found.groups()
+    if mean is None:
+        return (int(now) / 1000,), cut or "", True
+    if maximum is None:
+        return (int(now) / 1000, int(mean) / 1000), cut or "", True
+    return (int(now) / 1000, int(mean) / 1000, int(maximum) / 1000), cut or "", True
+
+
+def read_activity(text: str) -> Activity:
+    """Read ``off``, ``X%``, ``@Y``, ``X%@Y``, ``X%@[Y,Y]``, ``[X%,X%]@Y`` or a bare ``Y``.
+
+    Raises:
+        UnreadableError: The text has none of these shapes, or a load above 100 %.
+
+    >>> read_activity("79%@[305,0]")
+    Activity(off=False, ratios=(0.79,), hertz=(305000000, 0), listed=False, bare=False)
+    """
+    load, at, clock = text.partition("@")
+    if at and load in RATIOS and clock[:1] != "[":
+        return Activity(False, (RATIOS[load],), (HERTZ[clock],))
+    if text.lower() == "off":
+        return _OFF
+    found = _ACTIVITY.fullmatch(text)
+    if found is None or not text:
+        return Activity(hertz=(read_megahertz(text),), bare=True)
+    load, loads, clock, clocks = found.groups()
+    ratios: tuple[float, ...] = ()
+    if load is not None:
+        ratios = (RATIOS[load],)
+    elif loads is not None:
+        ratios = tuple([RATIOS[one] for one in loads.split(",")])
+    hertz: tuple[int, ...] = ()
+    if clock is not None:
+        hertz = (int(clock) * HERTZ_PER_MEGAHERTZ,)
+    elif clocks is not None:
+        hertz = tuple([int(one) * HERTZ_PER_MEGAHERTZ for one in clocks.split(",")])
+    return Activity(False, ratios, hertz, loads is not None)
+
+
+def read_percent(text: str) -> float:
+    """Read ``7%``.
+
+    Raises:
+        UnreadableError: The text is not a percentage up to 100.
+    """
+    ratio = RATIOS.get(text)
+    if ratio is None:
+        raise UnreadableError(text)
+    return ratio
+
+
+def read_megahertz(text: str) -> int:
+    """Read a bare number of megahertz as hertz.
+
+    Raises:
+        UnreadableError: The text is not a number.
+    """
+    if _PLAIN_NUMBER.fullmatch(text) is None:
+        raise UnreadableError(text)
+    return int(text) * HERTZ_PER_MEGAHERTZ
+
+
+HERTZ = Memory(read_megahertz)
+"""Clocks by their text; a board has few."""
+
+_OFF = Activity(off=True)
+
+
+def _celsius(text: str) -> float | None:
+    celsius = float(text)
+    return None if celsius == GATED_CELSIUS else celsius
+
+
+def show_percent(ratio: float) -> str:
+    """Print a ratio as a whole percentage."""
+    return f"{round(ratio * 100)}%"
+
+
+def show_megahertz(hertz: int) -> str:
+    """Print a clock as whole megahertz."""
+    return str(hertz // HERTZ_PER_MEGAHERTZ)
+
+
+def show_activity(ratio: float | None, hertz: int | None) -> str:
+    """Print ``X%@Y``, ``X%`` or ``@Y``."""
+    load = "" if ratio is None else show_percent(ratio)
+    return load if hertz is None else f"{load}@{show_megahertz(hertz)}"
+
+
+def show_celsius(celsius: float | None) -> str:
+    """Print a temperature in at most thousandths of a degree; None is a zone without power."""
+    text = f"{GATED_CELSIUS if celsius is None else celsius:.3f}"
+    return text.rstrip("0").rstrip(".") + "C"
