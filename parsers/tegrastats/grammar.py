@@ -30,19 +30,20 @@ from .values import (
     read_free_block,
     read_label,
     read_megahertz,
-    read_memory,
+    read_number,
     read_percent,
     read_power,
     read_temperature,
     read_time,
+    read_total,
     show_activity,
     show_celsius,
     show_megahertz,
     show_percent,
 )
 
-LONGEST_TOKEN: Final = 5
-"""Words."""
+# A token has at most so many words.
+_PADDING = [""] * 5
 
 
 class NextRecordError(Exception):
@@ -78,7 +79,7 @@ class Draft:
 
     def __init__(self, words: list[str], start: int) -> None:
         self.end = len(words)
-        self.words = words + [""] * LONGEST_TOKEN
+        self.words = words + _PADDING
         self.first = start
         self.ram_at: int | None = None
         self.signs = 0
@@ -221,7 +222,7 @@ class RamToken(Token):
     A prompt, an escape sequence or ``^C`` may stand before ``RAM`` without a blank.
     """
 
-    __slots__ = ("_notes", "_sizes")
+    __slots__ = ("_notes", "_totals")
 
     NAME: ClassVar = "RAM"
     NOTE: ClassVar = "(lfb"
@@ -229,8 +230,8 @@ class RamToken(Token):
 
     def __init__(self, label: str) -> None:
         super().__init__(label)
-        self._sizes = Memory(read_memory)
-        self._notes = Memory(read_free_block)
+        self._totals = Memory(read_total)
+        self._notes = Memory(self._read_note)
 
     @classmethod
     def match(cls, word: str, value: str) -> Token | None:
@@ -239,9 +240,7 @@ class RamToken(Token):
         return cls(word)
 
     def read(self, draft: Draft, at: int) -> int:
-        used, total = self._sizes[draft.words[at + 1]]
-        size, blocks, words = self._read_note(draft, at)
-        draft.signs += 1
+        words, used, total, size, blocks = self._read_words(draft, at)
         if draft.ram_at is None:
             draft.ram_at = at
         if draft.ram is not None:
@@ -251,12 +250,24 @@ class RamToken(Token):
             draft.leave(self.label.removesuffix(self.NAME))
         return words
 
-    def _read_note(self, draft: Draft, at: int) -> tuple[int | None, int | None, int]:
-        """Return size and number of blocks in the brackets, and the words of the token."""
-        if draft.words[at + 2] == self.NOTE:
-            with suppress(UnreadableError):
-                return *self._notes[draft.words[at + 3]], 4
-        return None, None, 2
+    def _read_words(self, draft: Draft, at: int) -> tuple[int, int, int, int | None, int | None]:
+        """Return the number of words, two sizes, and the size and number in brackets, if whole."""
+        words = draft.words
+        number, _, rest = words[at + 1].partition("/")
+        total, unit = self._totals[rest]
+        used = read_number(number) * unit
+        draft.signs += 1
+        if words[at + 2] == self.NOTE:
+            try:
+                size, blocks = self._notes[words[at + 3]]
+            except UnreadableError:
+                pass
+            else:
+                return 4, used, total, size, blocks
+        return 2, used, total, None, None
+
+    def _read_note(self, text: str) -> tuple[int, int | None]:
+        return read_free_block(text)
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
         used, total, block = self.COLUMNS
@@ -291,17 +302,17 @@ class SwapToken(RamToken):
         return cls(word) if word == cls.NAME else None
 
     def read(self, draft: Draft, at: int) -> int:
-        used, total = self._sizes[draft.words[at + 1]]
-        size, words = self._read_size(draft, at)
-        draft.signs += 1
+        words, used, total, size, _ = self._read_words(draft, at)
         if draft.swap is not None:
             raise draft.next_record()
         draft.swap = Swap(used, total, size)
         return words
 
-    def _read_size(self, draft: Draft, at: int) -> tuple[int | None, int]:
-        size, blocks, words = self._read_note(draft, at)
-        return (size, words) if blocks is None else (None, 2)
+    def _read_note(self, text: str) -> tuple[int, int | None]:
+        size, blocks = read_free_block(text)
+        if blocks is not None:
+            raise UnreadableError(text)
+        return size, None
 
     @classmethod
     def render(cls, sample: Sample) -> Iterator[str]:
@@ -320,9 +331,7 @@ class IramToken(SwapToken):
     COLUMNS = (signals.IRAM_USED, signals.IRAM_TOTAL, signals.IRAM_FREE_BLOCK)
 
     def read(self, draft: Draft, at: int) -> int:
-        used, total = self._sizes[draft.words[at + 1]]
-        size, words = self._read_size(draft, at)
-        draft.signs += 1
+        words, used, total, size, _ = self._read_words(draft, at)
         if draft.iram is not None:
             raise draft.next_record()
         draft.iram = Iram(used, total, size)
@@ -349,16 +358,14 @@ class CoresToken(Token):
         inner, closing, shared = text[1:].partition("]")
         if text[:1] != "[" or not closing:
             raise UnreadableError(text)
-        cores = []
+        cores: list[Core] = []
+        append = cores.append
         for core, entry in enumerate(inner.split(",")):
-            load, at_sign, clock = entry.partition("@")
-            if load in RATIOS:
-                hertz = HERTZ[clock] if at_sign else None
-                cores.append(Core(core, True, RATIOS[load], hertz))
-            elif entry.lower() == "off":
-                cores.append(Core(core, False))
-            else:
-                raise UnreadableError(text)
+            load, _, clock = entry.partition("@")
+            try:
+                append(Core(core, True, RATIOS[load], HERTZ[clock]))
+            except (KeyError, UnreadableError):
+                append(self._read_other(core, entry))
         if shared:
             cores = self._share(cores, shared)
         draft.signs += 1
@@ -366,6 +373,11 @@ class CoresToken(Token):
             raise draft.next_record()
         draft.cpu = tuple(cores)
         return 2
+
+    @staticmethod
+    def _read_other(core: int, text: str) -> Core:
+        """Read a core that is off, or that has no clock."""
+        return Core(core, False) if text.lower() == "off" else Core(core, True, read_percent(text))
 
     @staticmethod
     def _share(cores: Sequence[Core], shared: str) -> list[Core]:
@@ -671,8 +683,9 @@ class EngineToken(Token):
             engine = merged
         draft.signs += is_sign
         engines[self.name] = engine
-        for unit, ratio in enumerate(units):
-            engines[self._unit(unit)] = Engine(None, ratio, None)
+        if units:
+            for unit, ratio in enumerate(units):
+                engines[self._unit(unit)] = Engine(None, ratio, None)
         return 2
 
     def _may_end_a_line(self) -> bool:
@@ -825,30 +838,28 @@ class EdpToken(Token):
 class ZonesToken(Token):
     """``tj@47.687C``, from R39 on ``tj@47.687C/51C``: thermal zones that follow each other."""
 
-    __slots__ = ("_readings", "_zones")
+    __slots__ = ("_labels", "_readings")
 
     def __init__(self, label: str) -> None:
         super().__init__(label)
-        self._zones = Memory(read_label)
-        self._readings = Memory(read_temperature)
+        self._labels = Memory(read_label, 256)
+        self._readings = Memory(read_temperature, 2048)
 
     @classmethod
     def match(cls, word: str, value: str) -> Token | None:
         return cls(word) if "@" in word else None
 
     def read(self, draft: Draft, at: int) -> int:
-        words, zones = draft.words, draft.zones
+        words, zones, labels, readings = draft.words, draft.zones, self._labels, self._readings
         end = at
         while True:
-            name, at_sign, text = words[end].partition("@")
-            if not at_sign:
+            zone, at_sign, text = words[end].partition("@")
+            if not at_sign or zone in zones:
                 break
             try:
-                zone = self._zones[name]
-                celsius, maximum = self._readings[text]
+                labels[zone]
+                celsius, maximum = readings[text]
             except UnreadableError:
-                break
-            if zone in zones:
                 break
             zones[zone] = celsius
             if maximum is not None:

@@ -21,7 +21,6 @@ _NUMBER = "[0-9]{1,9}"
 _PERCENT = "(?:100|[0-9]{1,2})%"
 _CELSIUS = r"-?[0-9]{1,9}(?:\.[0-9]{1,6})?"
 
-_MEMORY = re.compile(f"({_NUMBER})/({_NUMBER})(MB|kB)")
 _FREE_BLOCK = re.compile(rf"(?:({_NUMBER})x)?({_NUMBER})(MB|kB)\)")
 _TEMPERATURE = re.compile(f"({_CELSIUS})C(?:/({_CELSIUS})C)?")
 _PLAIN_POWER = re.compile(f"({_NUMBER})/({_NUMBER})(?:/({_NUMBER}))?")
@@ -30,11 +29,6 @@ _PLAIN_POWER = re.compile(f"({_NUMBER})/({_NUMBER})(?:/({_NUMBER}))?")
 _UNIT_POWER = re.compile(
     f"({_NUMBER})mW(?:/({_NUMBER})mW)?(?:/({_NUMBER})mW)?(/(?:{_NUMBER})?m?(?:/[0-9mW/]*)?)?"
 )
-_ACTIVITY = re.compile(
-    rf"(?:({_PERCENT})|\[({_PERCENT}(?:,{_PERCENT})*)\](?=@))?"
-    rf"(?:@({_NUMBER})|@\[({_NUMBER}(?:,{_NUMBER})*)\])?"
-)
-_PLAIN_NUMBER = re.compile(_NUMBER)
 
 RATIOS = {f"{text}%": int(text) / 100 for n in range(101) for text in {f"{n}", f"{n % 100:02}"}}
 """Every percentage that is one, by its text."""
@@ -52,7 +46,7 @@ class Memory(dict[K, V]):
 
     __slots__ = ("_most", "_read")
 
-    def __init__(self, read: Callable[[K], V], most: int = 4096) -> None:
+    def __init__(self, read: Callable[[K], V], most: int = 512) -> None:
         super().__init__()
         self._read = read
         self._most = most
@@ -129,21 +123,32 @@ def _read_date(text: str) -> str:
 _DATES = Memory(_read_date, 64)
 
 
-def read_memory(text: str) -> tuple[int, int]:
-    """Read ``936/3964MB`` as two sizes in bytes; MB is 1024 kB, as the kernel counts.
+def read_number(text: str) -> int:
+    """Read a whole number of at most nine digits.
 
     Raises:
-        UnreadableError: The text is not a pair of sizes.
-
-    >>> read_memory("0/252kB")
-    (0, 258048)
+        UnreadableError: The text is not that.
     """
-    found = _MEMORY.fullmatch(text)
-    if found is None:
+    if not text.isdecimal() or len(text) > 9 or not text.isascii():
         raise UnreadableError(text)
-    used, total, unit = found.groups()
-    size = BYTES[unit]
-    return int(used) * size, int(total) * size
+    return int(text)
+
+
+def read_total(text: str) -> tuple[int, int]:
+    """Read the total and its unit, both in bytes, from the part of ``936/3964MB`` behind ``/``.
+
+    MB is 1024 kB, as the kernel counts.
+
+    Raises:
+        UnreadableError: The text is not a size.
+
+    >>> read_total("252kB")
+    (258048, 1024)
+    """
+    unit = BYTES.get(text[-2:])
+    if unit is None:
+        raise UnreadableError(text)
+    return read_number(text[:-2]) * unit, unit
 
 
 def read_free_block(text: str) -> tuple[int, int | None]:
@@ -217,25 +222,24 @@ def read_activity(text: str) -> Activity:
     Activity(off=False, ratios=(0.79,), hertz=(305000000, 0), listed=False, bare=False)
     """
     load, at, clock = text.partition("@")
-    if at and load in RATIOS and clock[:1] != "[":
-        return Activity(False, (RATIOS[load],), (HERTZ[clock],))
-    if text.lower() == "off":
-        return _OFF
-    found = _ACTIVITY.fullmatch(text)
-    if found is None or not text:
+    if not at:
+        if text in RATIOS:
+            return Activity(ratios=(RATIOS[text],))
+        if text.lower() == "off":
+            return _OFF
         return Activity(hertz=(read_megahertz(text),), bare=True)
-    load, loads, clock, clocks = found.groups()
-    ratios: tuple[float, ...] = ()
-    if load is not None:
-        ratios = (RATIOS[load],)
-    elif loads is not None:
-        ratios = tuple([RATIOS[one] for one in loads.split(",")])
-    hertz: tuple[int, ...] = ()
-    if clock is not None:
-        hertz = (int(clock) * HERTZ_PER_MEGAHERTZ,)
-    elif clocks is not None:
-        hertz = tuple([int(one) * HERTZ_PER_MEGAHERTZ for one in clocks.split(",")])
-    return Activity(False, ratios, hertz, loads is not None)
+    hertz = tuple([HERTZ[one] for one in _items(clock)]) if clock[:1] == "[" else (HERTZ[clock],)
+    if load in RATIOS:
+        return Activity(False, (RATIOS[load],), hertz)
+    ratios = tuple([read_percent(one) for one in _items(load)]) if load else ()
+    return Activity(False, ratios, hertz, bool(ratios))
+
+
+def _items(text: str) -> list[str]:
+    """Return the items of a list in brackets."""
+    if text[0] != "[" or text[-1] != "]":
+        raise UnreadableError(text)
+    return text[1:-1].split(",")
 
 
 def read_percent(text: str) -> float:
@@ -256,12 +260,10 @@ def read_megahertz(text: str) -> int:
     Raises:
         UnreadableError: The text is not a number.
     """
-    if _PLAIN_NUMBER.fullmatch(text) is None:
-        raise UnreadableError(text)
-    return int(text) * HERTZ_PER_MEGAHERTZ
+    return read_number(text) * HERTZ_PER_MEGAHERTZ
 
 
-HERTZ = Memory(read_megahertz)
+HERTZ = Memory(read_megahertz, 4096)
 """Clocks by their text; a board has few."""
 
 _OFF = Activity(off=True)

@@ -23,8 +23,8 @@ def test_every_percentage_is_the_nearest_float():
 
 def test_a_megabyte_is_1024_kilobytes():
     """Sizes are whole bytes, in the kernel's units."""
-    assert values.read_memory("936/3964MB") == (936 * 2**20, 3964 * 2**20)
-    assert values.read_memory("0/252kB") == (0, 252 * 2**10)
+    assert values.read_total("3964MB") == (3964 * 2**20, 2**20)
+    assert values.read_total("252kB") == (252 * 2**10, 2**10)
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_half_a_list_of_cores_is_none(text):
 @pytest.mark.parametrize(
     ("reader", "text"),
     [
-        (values.read_memory, "5/6"),
-        (values.read_memory, "5/6GB"),
-        (values.read_memory, "5MB"),
+        (values.read_total, "6"),
+        (values.read_total, "6GB"),
+        (values.read_total, "MB"),
         (values.read_free_block, "4x4MB"),
         (values.read_free_block, "x4MB)"),
         (values.read_temperature, "C"),
