@@ -173,10 +173,8 @@ class _Timeline:
         prints_time = False
         for line in lines:
             epoch, rest = split_prefix(line)
-            if epoch is not None:
-                mark, kind = float(epoch), "epoch"
-            else:
-                mark, kind = _printed_second(rest), "printed"
+            mark: float | None = _printed_second(rest) if epoch is None else float(epoch)
+            kind = "printed" if epoch is None else "epoch"
             prints_time = prints_time or mark is not None
             if mark is None:
                 kind = ""

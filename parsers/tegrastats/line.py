@@ -6,16 +6,9 @@ from typing import Final, Literal, get_args
 
 from ..errors import ParseError, UnreadableError
 from ..records import Sample
-from .grammar import (
-    KINDS,
-    Draft,
-    NextRecordError,
-    RestartError,
-    Token,
-    UnknownToken,
-    ZonesToken,
-    find_token,
-)
+from .board import ZonesToken
+from .grammar import KINDS, find_token
+from .tokens import Draft, NextRecordError, RestartError, Token, UnknownToken
 
 ParseReason = Literal["empty", "noise", "long"]
 PARSE_REASONS: Final[tuple[ParseReason, ...]] = get_args(ParseReason)

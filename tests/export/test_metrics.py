@@ -5,6 +5,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import asdict
 from prometheus_client.parser import text_string_to_metric_families
 
 from tegrascope.collectors.base import Stamped
@@ -92,9 +93,8 @@ def report(**changes: object) -> RunReport:
 def full_ledger() -> Ledger:
     """Everything that can be on the page, once."""
     memory = GpuMemory(used_bytes=1 << 30, total_bytes=8 << 30, active_ratio=0.12)
-    sample = GpuSample.model_validate(
-        {**dict(parse_line(LINE)), "at_ns": 1, "memory": memory, "fan_speed_ratio": 0.33}
-    )
+    board = asdict(parse_line(LINE))
+    sample = GpuSample(**board, at_ns=1, memory=memory, fan_speed_ratio=0.33)
     source = SourceState(
         "simulator",
         interval_seconds=1.0,

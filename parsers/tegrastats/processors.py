@@ -1,0 +1,493 @@
+"""Tokens of processors: cores, memory controller, GPU and the engines."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import ClassVar
+
+from .. import signals
+from ..errors import UnreadableError
+from ..records import Core, Dla, Emc, Engine, GateState, Gpu, Sample
+from .layout import NOWHERE, NumberMap
+from .tokens import Draft, LabelToken, Token
+from .values import (
+    HERTZ,
+    RATIOS,
+    Memory,
+    is_label,
+    read_activity,
+    read_megahertz,
+    read_percent,
+    show_activity,
+    show_megahertz,
+    show_percent,
+)
+
+
+class CoresToken(Token):
+    """``CPU [5%@729,off]``; on TK1 and TX1 ``cpu [5%,off]@729``, with one clock for all."""
+
+    @classmethod
+    def match(cls, word: str, value: str) -> Token | None:
+        return cls(word) if word in ("CPU", "cpu") and value[:1] == "[" else None
+
+    def read(self, draft: Draft, at: int) -> int:
+        text = draft.words[at + 1]
+        inner, closing, shared = text[1:].partition("]")
+        if text[:1] != "[" or not closing:
+            raise UnreadableError(text)
+        cores: list[Core] = []
+        append = cores.append
+        for core, entry in enumerate(inner.split(",")):
+            load, _, clock = entry.partition("@")
+            try:
+                append(Core(core, True, RATIOS[load], HERTZ[clock]))
+            except (KeyError, UnreadableError):
+                append(self._read_other(core, entry))
+        if shared:
+            cores = self._share(cores, shared)
+        draft.signs += 1
+        if draft.cpu:
+            raise draft.next_record()
+        draft.cpu = tuple(cores)
+        return 2
+
+    @staticmethod
+    def _read_other(core: int, text: str) -> Core:
+        """Read a core that is off, or that has no clock."""
+        return Core(core, False) if text.lower() == "off" else Core(core, True, read_percent(text))
+
+    @staticmethod
+    def _share(cores: Sequence[Core], shared: str) -> list[Core]:
+        """Give all cores one clock."""
+        if shared[0] != "@" or any(core.frequency_hertz is not None for core in cores):
+            raise UnreadableError(shared)
+        hertz = read_megahertz(shared[1:])
+        return [
+            Core(one.core, one.online, one.utilization_ratio, hertz if one.online else None)
+            for one in cores
+        ]
+
+    def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
+        inner, _, shared = words[1][1:].partition("]")
+        clocks = []
+        for core, entry in enumerate(inner.split(",")):
+            load, _, clock = entry.partition("@")
+            online = load.endswith("%")
+            numbers.constants[signals.CPU_ONLINE.column(core)] = float(online)
+            if online:
+                clocks.append(signals.CPU_FREQUENCY.column(core))
+                numbers.percent(signals.CPU_LOAD.column(core))
+            if clock:
+                numbers.megahertz(clocks[-1])
+        if shared:
+            at = numbers.megahertz(clocks[0] if clocks else NOWHERE)
+            numbers.copies.update(dict.fromkeys(clocks[1:], at))
+
+    @classmethod
+    def render(cls, sample: Sample) -> Iterator[str]:
+        if sample.cpu:
+            yield f"CPU [{','.join(map(cls._show_core, sample.cpu))}]"
+
+    @staticmethod
+    def _show_core(core: Core) -> str:
+        if not core.online:
+            return "off"
+        if core.utilization_ratio is None:
+            raise ValueError(f"core {core.core} is online without a load")
+        return show_activity(core.utilization_ratio, core.frequency_hertz)
+
+
+class EmcToken(LabelToken):
+    """``EMC_FREQ 3%@2133``: the memory controller.
+
+    A load without a clock is a constant 0 that an unprivileged tegrastats prints: not a load.
+    """
+
+    LABELS = frozenset(("EMC", "EMC_FREQ"))
+
+    def __init__(self, label: str) -> None:
+        super().__init__(label)
+        self._values = Memory(self._read_value)
+
+    def read(self, draft: Draft, at: int) -> int:
+        emc = self._values[draft.words[at + 1]]
+        draft.signs += 1
+        if draft.emc is not None:
+            raise draft.next_record()
+        draft.emc = emc
+        return 2
+
+    @staticmethod
+    def _read_value(text: str) -> Emc:
+        off, ratios, hertz, listed, _ = read_activity(text)
+        if off or listed or len(hertz) > 1:
+            raise UnreadableError(text)
+        return Emc(ratios[0] if ratios and hertz else None, hertz[0] if hertz else None)
+
+    def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
+        numbers.literal(self.label)
+        activity = read_activity(words[1])
+        if activity.ratios:
+            numbers.percent(signals.EMC_LOAD.column() if activity.hertz else NOWHERE)
+        if activity.hertz:
+            numbers.megahertz(signals.EMC_FREQUENCY.column())
+
+    @classmethod
+    def render(cls, sample: Sample) -> Iterator[str]:
+        emc = sample.emc
+        if emc is not None:
+            if emc.frequency_hertz is not None:
+                yield f"EMC_FREQ {show_activity(emc.utilization_ratio, emc.frequency_hertz)}"
+            elif emc.utilization_ratio is not None:
+                raise ValueError("the memory controller has a load without a clock")
+            else:
+                yield "EMC_FREQ 0%"
+
+
+class GpuToken(LabelToken):
+    """``GR3D_FREQ 99%@[1300,305]``: the GPU, or the first of two clusters printed apart."""
+
+    LABELS = frozenset(("GR3D", "GR3D_FREQ"))
+
+    def __init__(self, label: str) -> None:
+        super().__init__(label)
+        self._values = Memory(self._read_value)
+
+    def read(self, draft: Draft, at: int) -> int:
+        text = draft.words[at + 1]
+        gpu = self._values[text]
+        draft.signs += 1
+        if draft.gpu is not None:
+            raise draft.next_record()
+        draft.gpu = gpu
+        draft.gpu_text = text
+        return 2
+
+    @staticmethod
+    def _read_value(text: str) -> Gpu:
+        off, ratios, hertz, listed, _ = read_activity(text)
+        if off or listed:
+            raise UnreadableError(text)
+        return Gpu(ratios[0] if ratios else None, hertz)
+
+    def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
+        numbers.literal(self.label)
+        activity = read_activity(words[1])
+        if activity.ratios:
+            numbers.percent(signals.GPU_LOAD.column())
+        for cluster in range(len(activity.hertz)):
+            numbers.megahertz(signals.GPU_FREQUENCY.column(cluster))
+
+    @classmethod
+    def render(cls, sample: Sample) -> Iterator[str]:
+        gpu = sample.gpu
+        if gpu is None or gpu.cluster_utilization_ratio:
+            return
+        text = "" if gpu.utilization_ratio is None else show_percent(gpu.utilization_ratio)
+        if gpu.frequency_hertz:
+            text += f"@[{','.join(map(show_megahertz, gpu.frequency_hertz))}]"
+        if not text:
+            raise ValueError("the GPU has neither a load nor a clock")
+        yield f"GR3D_FREQ {text}"
+
+
+class SecondClusterToken(LabelToken):
+    """``GR3D2_FREQ 9%@0`` behind ``GR3D_FREQ 7%@918``, as in early R35."""
+
+    LABELS = frozenset(("GR3D2", "GR3D2_FREQ"))
+
+    def __init__(self, label: str) -> None:
+        super().__init__(label)
+        self._values = Memory(self._read_clusters)
+
+    def read(self, draft: Draft, at: int) -> int:
+        text = draft.words[at + 1]
+        if draft.gpu_text is None:
+            raise UnreadableError(text)
+        draft.gpu = self._values[draft.gpu_text, text]
+        draft.gpu_text = None
+        return 2
+
+    @staticmethod
+    def _read_clusters(texts: tuple[str, str]) -> Gpu:
+        first, second = map(read_activity, texts)
+        same = len(first.ratios) == len(second.ratios) and len(first.hertz) == len(second.hertz)
+        if not same or len(first.hertz) > 1 or second.off or second.listed:
+            raise UnreadableError(texts[1])
+        ratios = first.ratios + second.ratios
+        return Gpu(ratios[0] if ratios else None, first.hertz + second.hertz, ratios)
+
+    def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
+        numbers.literal(self.label)
+        activity = read_activity(words[1])
+        if activity.ratios:
+            # The load of the GPU is that of the first cluster as well.
+            first = numbers.names.index(signals.GPU_LOAD.column())
+            numbers.copies[signals.GPU_CLUSTER_LOAD.column(0)] = first
+            numbers.percent(signals.GPU_CLUSTER_LOAD.column(1))
+        if activity.hertz:
+            numbers.megahertz(signals.GPU_FREQUENCY.column(1))
+
+    @classmethod
+    def render(cls, sample: Sample) -> Iterator[str]:
+        gpu = sample.gpu
+        if gpu is None or not gpu.cluster_utilization_ratio:
+            return
+        loads, clocks = gpu.cluster_utilization_ratio, gpu.frequency_hertz
+        if len(loads) != 2 or loads[0] != gpu.utilization_ratio or len(clocks) not in (0, 2):
+            raise ValueError("GR3D and GR3D2 need two loads, and two clocks or none")
+        first, second = map(show_activity, loads, clocks or (None, None))
+        yield f"GR3D_FREQ {first} GR3D2_FREQ {second}"
+
+
+class MtsToken(LabelToken):
+    """``MTS fg 3% bg 7%``: the code morphing of the Denver cores."""
+
+    LABELS = frozenset(("MTS",))
+    ENGINES: ClassVar = ("MTS_FG", "MTS_BG")
+
+    def read(self, draft: Draft, at: int) -> int:
+        _, fg, foreground, bg, background = draft.words[at : at + 5]
+        if fg != "fg" or bg != "bg":
+            raise UnreadableError(self.label)
+        loads = read_percent(foreground), read_percent(background)
+        engines = draft.engines
+        if engines.keys() & set(self.ENGINES):
+            return draft.repeat(at, 5)
+        draft.signs += 1
+        for name, load in zip(self.ENGINES, loads, strict=True):
+            engines[name] = Engine(None, load, None)
+        return 5
+
+    def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
+        for name in self.ENGINES:
+            numbers.percent(signals.ENGINE_LOAD.column(name))
+
+    @classmethod
+    def show(cls, engines: Mapping[str, Engine]) -> str:
+        """Print the token; it stands among the engines."""
+        foreground, background = (engines[name].utilization_ratio for name in cls.ENGINES)
+        if foreground is None or background is None:
+            raise ValueError("MTS has no load")
+        return f"MTS fg {show_percent(foreground)} bg {show_percent(background)}"
+
+
+class EngineToken(Token):
+    """``NVENC 79%@166``, ``VIC off``, ``APE 174`` and so on: one of the smaller engines.
+
+    Any upper-case label that is nothing else names an engine, so that new ones are read.
+    """
+
+    COLUMNS: ClassVar = (signals.ENGINE_ON, signals.ENGINE_LOAD, signals.ENGINE_FREQUENCY)
+    # Parts of other tokens: a line cut behind `RAM 13983` would make an engine or a rail of them.
+    OTHERS: ClassVar = (
+        frozenset(("RAM", "SWAP", "IRAM", "MTS", "EDP", "CPU"))
+        | EmcToken.LABELS
+        | GpuToken.LABELS
+        | SecondClusterToken.LABELS
+    )
+    _RAIL_PREFIXES: ClassVar = ("VDD", "VIN", "POM_")
+    # One name for what releases name differently.
+    CANONICAL: ClassVar[Mapping[str, str]] = {
+        "MSENC": "NVENC",
+        "NVENC0": "NVENC",
+        "NVDEC0": "NVDEC",
+        "NVJPG0": "NVJPG",
+        "VIC0": "VIC",
+        "OFA0": "OFA",
+        "PVA": "PVA0",
+        "NVDLA": "NVDLA0",
+    }
+    _KNOWN: ClassVar = frozenset(
+        (
+            *("NVENC", "NVENC1", "NVDEC", "NVDEC1", "NVJPG", "NVJPG1", "VIC", "OFA", "PVA0"),
+            *("APE", "AVP", "VDE", "NVDLA0", "NVDLA1"),
+        )
+    )
+    DLA: ClassVar = "NVDLA"
+    # The DLA cores have a field of their own; in a line they stand before these.
+    _AFTER_DLA: ClassVar = ("PVA", "APE", "MTS")
+
+    def __init__(self, label: str) -> None:
+        super().__init__(label)
+        self.name = engine_name(label)
+        self._index = self.name
+        self._is_dla = False
+        self._values = Memory(self._read_value)
+
+    @classmethod
+    def match(cls, word: str, value: str) -> Token | None:
+        is_name = len(word) > 1 and word.isupper() and is_label(word) and word not in cls.OTHERS
+        if not is_name or "/" in value or value[-2:] == "mW" or word.startswith(cls._RAIL_PREFIXES):
+            return None
+        core = engine_name(word).removeprefix(cls.DLA)
+        return DlaToken(word) if len(core) == 1 and core in "0123456789" else cls(word)
+
+    def read(self, draft: Draft, at: int) -> int:
+        engine, is_sign, is_bare, units = self._values[draft.words[at + 1]]
+        if is_bare and at + 2 == draft.end and not self._may_end_a_line():
+            raise UnreadableError(self.label)
+        engines = draft.dla if self._is_dla else draft.engines
+        if self.name in engines:
+            merged = self._merge(engines[self.name], engine, draft, at)
+            if merged is None:
+                return draft.repeat(at, 2)
+            engine = merged
+        draft.signs += is_sign
+        engines[self.name] = engine
+        if units:
+            for unit, ratio in enumerate(units):
+                engines[self._unit(unit)] = Engine(None, ratio, None)
+        return 2
+
+    def _may_end_a_line(self) -> bool:
+        """Return whether a bare number is a clock even as the last word of a line.
+
+        The end of a line may be cut, and a rail without its last digits (``SYS5V 20``) looks like
+        an engine with a clock; so an engine must be known, or its label must name a clock.
+        """
+        return self.label.endswith("_FREQ") or self.name in self._KNOWN
+
+    def _merge(self, one: Engine, other: Engine, draft: Draft, at: int) -> Engine | None:
+        """Join ``NVENC_FREQ @166`` and ``NVENC_LOAD 7%``; None if both contain the same."""
+        if (one.state is None) == (other.state is None):
+            return None
+        if (one.utilization_ratio is None) == (other.utilization_ratio is None):
+            return None
+        if self._was_read(draft, at):
+            return None
+        clock, load = (one, other) if other.state is None else (other, one)
+        return self._make(clock.state, load.utilization_ratio, clock.frequency_hertz)
+
+    def _was_read(self, draft: Draft, at: int) -> bool:
+        """Return whether the same label stands before with a value."""
+        for before in range(draft.first, at):
+            if draft.words[before] == self.label:
+                with suppress(UnreadableError):
+                    return bool(self._values[draft.words[before + 1]])
+        return False
+
+    def _read_value(self, text: str) -> tuple[Engine, bool, bool, tuple[float, ...]]:
+        """Return the record, if prose does not have it, if it is bare, and loads of units."""
+        off, ratios, hertz, listed, bare = read_activity(text)
+        if len(hertz) > 1 or (listed and not self.name.startswith("PVA")):
+            raise UnreadableError(text)
+        state: GateState | None = "off" if off else None
+        if hertz:
+            state = "on" if hertz[0] else "off"
+        ratio = ratios[0] if ratios and not listed else None
+        engine = self._make(state, ratio, hertz[0] if hertz else None)
+        is_sign = bool(ratios and hertz) or text[0] == "@"
+        return engine, is_sign, bare, ratios if listed else ()
+
+    def _make(self, state: GateState | None, ratio: float | None, hertz: int | None) -> Engine:
+        return Engine(state, ratio, hertz)
+
+    def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
+        numbers.literal(self.label)
+        activity = read_activity(words[1])
+        on, load, frequency = self.COLUMNS
+        if activity.off:
+            numbers.constants[on.column(self._index)] = 0.0
+        if activity.listed:
+            for unit in range(len(activity.ratios)):
+                numbers.percent(load.column(self._unit(unit)))
+        elif activity.ratios:
+            numbers.percent(load.column(self._index))
+        if activity.hertz:
+            numbers.gates[on.column(self._index)] = numbers.megahertz(frequency.column(self._index))
+
+    def _unit(self, unit: int) -> str:
+        """Return the name of a vector unit of a PVA."""
+        return f"{self.name}_VPU{unit}"
+
+    @classmethod
+    def render(cls, sample: Sample) -> Iterator[str]:
+        engines = sample.engines
+        dla = [text for one in sample.dla for text in cls._show(f"NVDLA{one.core}", one, {})]
+        for name, engine in engines.items():
+            if name.startswith(cls._AFTER_DLA):
+                yield from dla
+                dla = []
+            if name in MtsToken.ENGINES and all(one in engines for one in MtsToken.ENGINES):
+                if name == MtsToken.ENGINES[0]:
+                    yield MtsToken.show(engines)
+            else:
+                yield from cls._show(name, engine, engines)
+        yield from dla
+
+    @staticmethod
+    def _show(name: str, engine: Engine, engines: Mapping[str, Engine]) -> Iterator[str]:
+        load, clock = engine.utilization_ratio, engine.frequency_hertz
+        owner, unit_mark, _ = name.partition("_VPU")
+        if unit_mark and owner in engines:
+            return
+        units = [engines[key].utilization_ratio for key in engines if key.startswith(f"{name}_VPU")]
+        frequency_name = f"{name}_FREQ"
+        plain_name = frequency_name if name.startswith("PVA") else name
+        if units and clock is not None:
+            loads = ",".join(show_percent(unit) for unit in units if unit is not None)
+            yield f"{plain_name} [{loads}]@{show_megahertz(clock)}"
+        elif clock is not None and load is not None:
+            yield f"{plain_name} {show_activity(load, clock)}"
+        elif clock is not None and name == "APE":
+            yield f"APE {show_megahertz(clock)}"
+        elif clock is not None:
+            yield f"{frequency_name} @{show_megahertz(clock)}"
+        elif load is not None:
+            if engine.state == "off":
+                yield f"{frequency_name} off"
+            yield f"{name}_LOAD {show_percent(load)}"
+        elif engine.state == "off":
+            yield f"{plain_name} off"
+        else:
+            raise ValueError(f"{name} has neither a load nor a clock")
+
+
+class DlaToken(EngineToken):
+    """``NVDLA0 off``, ``NVDLA0_FREQ @1600``: a deep-learning accelerator core."""
+
+    COLUMNS = (signals.DLA_ON, signals.DLA_LOAD, signals.DLA_FREQUENCY)
+
+    def __init__(self, label: str) -> None:
+        super().__init__(label)
+        self._index = self.name.removeprefix(self.DLA)
+        self._is_dla = True
+
+    def _make(self, state: GateState | None, ratio: float | None, hertz: int | None) -> Dla:
+        return Dla(state, ratio, hertz, core=int(self._index))
+
+
+class EdpToken(Token):
+    """``EDP limit 1734``: the clock limit of TK1 and TX1 on R24."""
+
+    @classmethod
+    def match(cls, word: str, value: str) -> Token | None:
+        return cls(word) if word == "EDP" and value == "limit" else None
+
+    def read(self, draft: Draft, at: int) -> int:
+        if draft.words[at + 1] != "limit":
+            raise UnreadableError(self.label)
+        hertz = read_megahertz(draft.words[at + 2])
+        if draft.edp is not None:
+            raise draft.next_record()
+        draft.edp = hertz
+        return 3
+
+    def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
+        numbers.megahertz(signals.EDP_LIMIT.column())
+
+    @classmethod
+    def render(cls, sample: Sample) -> Iterator[str]:
+        if sample.edp_limit_hertz is not None:
+            yield f"EDP limit {show_megahertz(sample.edp_limit_hertz)}"
+
+
+def engine_name(label: str) -> str:
+    """Return the one name of an engine on all releases.
+
+    >>> [engine_name(label) for label in ("NVJPG0", "NVJPG1", "MSENC", "VIC_FREQ", "PVA0_FREQ")]
+    ['NVJPG', 'NVJPG1', 'NVENC', 'VIC', 'PVA0']
+    """
+    name = label.removesuffix("_FREQ").removesuffix("_LOAD")
+    return EngineToken.CANONICAL.get(name, name)
