@@ -36,9 +36,9 @@ def test_package_alone_imports_nothing():
 
 @pytest.mark.parametrize("name", ["parse_line", "Sample", "ParseError", "RunReport"])
 def test_names_cost_no_more_than_pydantic(name):
-    """Reading lines needs pydantic and nothing beside it: no pandas, no server, no metrics."""
+    """Reading lines needs pydantic and msgspec only: no pandas, no server, no metrics."""
     pydantic = packages_after("from pydantic import BaseModel, Field\nclass A(BaseModel): b: int")
-    assert packages_after(f"from tegrascope import {name}") <= pydantic | {"tegrascope"}
+    assert packages_after(f"from tegrascope import {name}") <= pydantic | {"msgspec", "tegrascope"}
 
 
 def test_reading_a_line_starts_no_event_loop():

@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from ...parsers.tegrastats.bulk import BLOCK_BYTES, Batch, ColumnParser, Log, cut_blocks, numbered
+from ...parsers.tegrastats.bulk import BLOCK_BYTES, ColumnParser, Log, cut_blocks, numbered
 from ...parsers.tegrastats.digits import Floats
+from ...parsers.tegrastats.sheet import Batch
 
 SLOTS = 5
 _MOST_GIVEN = 3

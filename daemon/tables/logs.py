@@ -18,9 +18,10 @@ from ...collectors.children.column_helper import read_batches_together
 from ...collectors.lines.log_file import LogFile
 from ...parsers.errors import Mendable
 from ...parsers.signals import column_order, dtype_of
-from ...parsers.tegrastats.bulk import Batch, ColumnParser, read_batches
+from ...parsers.tegrastats.bulk import ColumnParser, read_batches
 from ...parsers.tegrastats.digits import Flags, Floats
 from ...parsers.tegrastats.printed_time import RecordedClock, Restarts, Times
+from ...parsers.tegrastats.sheet import Batch
 
 SMALL_LOG_BYTES = 64 << 20
 """Logs up to this size are read by one process: starting a second one would not pay."""

@@ -8,6 +8,7 @@ from tegrascope.collectors.base import Stamped
 from tegrascope.collectors.lines.collector import (
     MOST_REASONS,
     OTHER_REASON,
+    LineCollector,
     TegrastatsCollector,
     tegrastats_command,
 )
@@ -59,14 +60,15 @@ def test_what_is_no_record_is_counted_by_reason():
     assert collector.unparsed
 
 
-def test_reasons_are_bounded(monkeypatch):
-    """A label has so many values and no more, whatever a parser makes up."""
+class Refusing(LineCollector):
+    """Refuses each line for a reason of its own."""
 
-    def refuse(line: str) -> None:
-        raise ParseError(line, line)
+    def _read(self, line):
+        raise ParseError(line.value, line.value)
 
-    monkeypatch.setattr("tegrascope.collectors.lines.collector.read_line", refuse)
-    collector = TegrastatsCollector(Lines(*map(str, range(100))))
+
+def test_reasons_are_bounded():
+    collector = Refusing(Lines(*map(str, range(100))))
     assert list(collector.collect()) == []
     assert len(collector.unparsed) == MOST_REASONS
     assert sum(collector.unparsed.values()) == 100
