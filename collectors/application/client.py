@@ -19,7 +19,7 @@ DEFAULT_URL = "http://127.0.0.1:9754"
 # What the daemon's gate answers in plain words, and what ends it.
 _BEFORE_THE_API = {
     421: "it does not know this host name; list it under http.hosts in its configuration",
-    429: "the rate_limit of its web configuration file; ask less often, or raise it",
+    429: "its rate_limit, or too many wrong passwords; ask less often",
     500: "see its log: its web configuration file may have become bad",
 }
 

@@ -5,6 +5,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import math
 import os
 import secrets
 import socket
@@ -253,6 +254,7 @@ class Gate:
         self._clock = clock
         self._rate: tuple[RateLimit, TokenBucket] | None = None
         self._passwords = Passwords(clock, limit)
+        self._later = {"retry-after": str(math.ceil(limit.interval_seconds))}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or have the application answer it."""
@@ -286,7 +288,7 @@ class Gate:
             if status == 401:
                 app = _refuse(401, "Unauthorized", {"www-authenticate": "Basic"})
             elif status is not None:
-                app = _refuse(status, "Too Many Wrong Passwords", {"retry-after": "5"})
+                app = _refuse(status, "Too Many Wrong Passwords", self._later)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

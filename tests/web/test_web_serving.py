@@ -448,7 +448,7 @@ def test_own_client_speaks_tls_and_passwords(site, monkeypatch):
         ApiClient(f"http://localhost:{port}").get("/api/v1/runs")
     site.write(tls(), users(), "rate_limit: {interval: 1h, burst: 1}")
     assert ApiClient(where).get("/api/v1/runs")
-    with pytest.raises(RefusedError, match="answers 429: the rate_limit"):
+    with pytest.raises(RefusedError, match="answers 429: its rate_limit"):
         ApiClient(where).get("/api/v1/runs")
     monkeypatch.setenv("TEGRASCOPE_CA_FILE", str(site.directory / "none.pem"))
     with pytest.raises(Mendable, match="TLS can't be set up"):
