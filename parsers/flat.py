@@ -4,8 +4,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from . import signals
-from .nvml.lines import GpuSample
-from .records import Sample
+from .records import GpuSample, Sample
 from .signals import SIGNALS, Signal
 
 _STATES: Final = {"on": 1, "off": 0, True: 1, False: 0, None: None}

@@ -241,3 +241,73 @@ class Sample(TelemetryRecord, frozen=True):
     rails: dict[str, Rail] = {}
     unparsed: tuple[str, ...] = ()
     source_line: str | None = None
+
+
+class GpuMemory(TelemetryRecord, frozen=True):
+    """Memory of a GPU that has its own.
+
+    Attributes:
+        used_bytes: In use, including the part that the driver reserves.
+        active_ratio: Share of time in which it was read or written. This is not a share of its
+            bandwidth: slow access without a pause is 1.
+    """
+
+    used_bytes: Natural | None = None
+    total_bytes: Natural | None = None
+    active_ratio: Ratio | None = None
+
+
+class EnergyCounter(TelemetryRecord, frozen=True):
+    """The energy counter of a board, and when it was read.
+
+    Attributes:
+        joules: Since the driver was loaded; it ticks about every 100 ms.
+        begin_ns: CLOCK_MONOTONIC before the read.
+        end_ns: CLOCK_MONOTONIC after the read.
+    """
+
+    joules: Amount
+    begin_ns: Natural
+    end_ns: Natural
+
+
+class GpuSample(Sample, frozen=True, kw_only=True):
+    """One reading of NVML.
+
+    Attributes:
+        at_ns: CLOCK_MONOTONIC at which power was read.
+        energy: Its energy counter.
+        fan_speed_ratio: Speed of the first fan as a share of its full speed; may exceed 1.
+        power_limit_watts: In force.
+        performance_state: 0 (fastest) to 15.
+        throttling: By kind, whether the clock is held down for that reason just now.
+        throttle_events: By kind, how often that began since the source did.
+    """
+
+    at_ns: Natural
+    memory: GpuMemory | None = None
+    energy: EnergyCounter | None = None
+    fan_speed_ratio: Amount | None = None
+    power_limit_watts: Amount | None = None
+    performance_state: Natural | None = None
+    throttling: dict[str, bool] = {}
+    throttle_events: dict[str, Natural] = {}
+
+
+def has_root_fields(sample: Sample) -> bool:
+    """Return whether a sample has values that tegrastats prints only for root.
+
+    Without root, tegrastats omits DLA, EMC and engines, or prints ``EMC_FREQ 0%`` without a clock,
+    whatever the load.
+
+    >>> from .tegrastats import parse_line
+    >>> has_root_fields(parse_line("RAM 1/2MB EMC_FREQ 0%@2133 GR3D_FREQ 0% NVDLA0 off"))
+    True
+    >>> has_root_fields(parse_line("RAM 1/2MB EMC_FREQ 0% GR3D_FREQ 0% tj@47C"))
+    False
+    """
+    emc = sample.emc
+    tells_emc = emc is not None and (
+        emc.utilization_ratio is not None or emc.frequency_hertz is not None
+    )
+    return tells_emc or bool(sample.dla or sample.engines)

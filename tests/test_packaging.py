@@ -74,7 +74,7 @@ def version() -> str:
 def test_wheel_has_all_that_runs_and_no_test(built):
     """Modules, their data, the unit and the dashboards are in it, and nothing else."""
     expected = {"tegrascope/__init__.py", "tegrascope/__main__.py", "tegrascope/py.typed"}
-    patterns = ("*.py", "*.toml", "*.yaml")
+    patterns = ("*.py", "*.toml", "*.yaml", "*.css")
     for room in ("collectors", "daemon", "parsers"):
         for pattern in patterns:
             expected |= {

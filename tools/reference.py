@@ -397,12 +397,12 @@ def part_inspect(place: Path) -> dict[str, Output]:
         if path.name.startswith("family-"):
             side = 640 if "yolo" in path.name else 224
             shape = ["--shape", f"image:1x3x{side}x{side}"]
-            for line, precision in (("8.6", "int8"), ("10.3", "fp16")):
-                jobs.append([path.name, *shape, "--tensorrt", line, "--precision", precision])
+            for release, precision in (("8.6", "int8"), ("10.3", "fp16")):
+                jobs.append([path.name, *shape, "--tensorrt", release, "--precision", precision])
         elif path.stem.endswith("-breaks"):
             case = json.loads((models / f"{path.stem.removesuffix('-breaks')}.json").read_text())
-            precision = ["--precision", case["precision"]] if case["precision"] else []
-            jobs.append([path.name, *precision, "--tensorrt", case["line"] or "10.3"])
+            chosen = ["--precision", case["precision"]] if case["precision"] else []
+            jobs.append([path.name, *chosen, "--tensorrt", case["line"] or "10.3"])
     cli = next(ROOT.glob("daemon/**/cli.py")).relative_to(ROOT).with_suffix("")
     program = f"""
 import contextlib, io, json, sys

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from pydantic import Field, field_validator
 
 from ...parsers.errors import ParseError
-from ...parsers.nvml.lines import GpuFacts, GpuSample, parse_nvml_line
-from ...parsers.records import Sample
+from ...parsers.nvml.lines import GpuFacts, parse_nvml_line
+from ...parsers.records import GpuSample, Sample
 from ..base import SYSTEM_CLOCK, Clock, LineSource, Stamped
 from ..children.start import python_child
 from ..lines.collector import About, LineCollector, Opening, SourceSettings

@@ -17,7 +17,7 @@ from ..terminal.progress import progress
 from .common import Commands, add_command
 
 if TYPE_CHECKING:
-    from ...parsers.sheet import Batch
+    from ...parsers.tegrastats.sheet import Batch
 
 _LINES_PER_STEP = 1024
 

@@ -9,8 +9,7 @@ from ...collectors.board.boards import RailRule, find_rail_rule
 from ...collectors.lines.collector import About, LineCollector
 from ...parsers.errors import Mendable
 from ...parsers.flat import flatten
-from ...parsers.privilege import has_root_fields
-from ...parsers.records import Sample
+from ...parsers.records import Sample, has_root_fields
 from ...parsers.signals import split
 from ..export.snapshot import SourceState
 from ..export.state import Ledger

@@ -27,7 +27,7 @@ from tegrascope.daemon.web.metrics_page import Page
 from tegrascope.parsers.flat import flatten
 from tegrascope.parsers.inference.events import Inferences
 from tegrascope.parsers.inference.placement import Built, Placement
-from tegrascope.parsers.nvml.lines import GpuMemory, GpuSample
+from tegrascope.parsers.records import GpuMemory, GpuSample
 from tegrascope.parsers.tegrastats import parse_line
 
 S = 1_000_000_000

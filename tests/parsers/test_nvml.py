@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tegrascope.parsers.errors import ParseError
 from tegrascope.parsers.flat import flatten
-from tegrascope.parsers.nvml.lines import THROTTLES, GpuFacts, GpuSample, parse_nvml_line, throttles
+from tegrascope.parsers.nvml.lines import THROTTLES, GpuFacts, parse_nvml_line, throttles
+from tegrascope.parsers.records import GpuSample
 
 WHOLE = {
     "event": "sample",

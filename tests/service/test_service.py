@@ -313,7 +313,9 @@ def test_full_disk_keeps_runs_and_samples(service_of):
     writer.execute(f"PRAGMA max_page_count={pages}")
     while store.problem is None:  # a page or two may have been free
         first = service.start_run("a")
-        wait_for(lambda: store.problem is not None or History(store.path).run(first) is not None)
+        wait_for(
+            lambda run=first: store.problem is not None or History(store.path).run(run) is not None
+        )
     assert service.problem() == "the store does not write: database or disk is full"
     run_id = service.start_run("a")
     service.session.timeline.seal()
