@@ -115,7 +115,7 @@ def read_board_facts(root: Path = Path("/")) -> BoardFacts:
         return BoardFacts()
     l4t = l4t_of(read_text(root / "etc/nv_tegra_release"))
     return BoardFacts(
-        board=_of_tree(root, "model") or None,
+        board=read_device_tree(root, "model") or None,
         module=next((m[1] for name in _compatible(root) if (m := _MODULE.fullmatch(name))), None),
         l4t=l4t,
         jetpack=jetpack_of(l4t),
@@ -155,13 +155,14 @@ def _releases() -> dict[str, str]:
     return table
 
 
-def _of_tree(root: Path, name: str) -> str:
+def read_device_tree(root: Path, name: str) -> str:
+    """Return a text property of the root of the device tree, or an empty string."""
     found = (read_text(root / tree / name) for tree in _TREES)
     return next(filter(None, found), "")
 
 
 def _compatible(root: Path) -> list[str]:
-    return _of_tree(root, "compatible").split("\0")
+    return read_device_tree(root, "compatible").split("\0")
 
 
 def _rail_sensors(root: Path) -> dict[str, float]:

@@ -1,7 +1,8 @@
-"""Questions about the machine: every answer comes in bounded time, and none raises.
+"""The machine as commands examine it: each answer comes in bounded time, and none raises.
 
-Nothing here changes anything. The root directory, the environment and the clock are handed in,
-so that a test plays a board with a tree of files and a few scripts.
+Nothing here changes the machine. Root directory, environment and clock are arguments, so a test
+simulates a board with a tree of files and a few scripts. The daemon does not import this module:
+psutil costs one MiB of memory.
 """
 
 import contextlib
@@ -12,12 +13,15 @@ import shutil
 import signal
 import stat
 import subprocess
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
+
+import psutil
 
 from ...parsers.errors import Mendable
 from ..base import SYSTEM_CLOCK, Clock, Stamped
@@ -34,16 +38,24 @@ There = Literal["there", "absent", "hidden"]
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of a program.
+    """The answer of a program or a server.
 
     Attributes:
-        status: Exit status; ``None`` where it did not start, or did not end in time.
-        said: The problem: its last line on standard error, or why it has no status.
+        status: Exit or HTTP status; ``None`` if there is none in time.
+        message: The last line of standard error, or why there is no status.
     """
 
     status: int | None
     out: str
-    said: str
+    message: str
+
+
+class HostMemory(NamedTuple):
+    """Memory of the machine; its fields are facts of ``doctor``."""
+
+    total_bytes: int
+    available_bytes: int
+    swap_free_bytes: int
 
 
 @dataclass(frozen=True)
@@ -85,6 +97,10 @@ class Machine:
     def may(self, path: str, mode: int) -> bool:
         """Say whether this user may read, write or search a path (``os.R_OK`` …)."""
         return os.access(self.at(path), mode)
+
+    def can_read(self, path: str) -> bool:
+        """Return whether a path exists and this user may read it."""
+        return self.there(path) == "there" and self.may(path, os.R_OK)
 
     def group_of(self, path: str) -> str:
         """Return the group that owns a path, by name where it has one."""
@@ -172,17 +188,21 @@ class Machine:
         except Exception:  # one that is broken is told where it is used
             return None
 
+    def memory(self) -> HostMemory | None:
+        """Return the memory of this machine, whatever the root; ``None`` if it is unknown."""
+        try:
+            memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+        except (OSError, ValueError):
+            return None
+        return HostMemory(memory.total, memory.available, swap.free)
+
     def free_bytes(self, path: Path) -> int | None:
         """Return what this user may still write below a directory, or its nearest parent."""
-        for one in (path, *path.parents):
-            try:
-                found = os.statvfs(one)
-            except FileNotFoundError:
-                continue
-            except OSError:
-                return None
-            return found.f_bavail * found.f_frsize
-        return None
+        try:
+            nearest = next(one for one in (path, *path.parents) if one.exists())
+            return psutil.disk_usage(str(nearest)).free
+        except (OSError, StopIteration):
+            return None
 
     def kernel_log(self) -> list[str] | None:
         """Return the records of the kernel's ring; ``None`` where this user may not read them."""
@@ -254,3 +274,33 @@ class Machine:
             return Answer(None, "", str(error) or type(error).__name__)
         finally:
             connection.close()
+
+
+def cpu_busy_ratio(
+    seconds: float,
+    stopping: threading.Event,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    read_times: Callable[[], Sequence[float]] = psutil.cpu_times,
+) -> float | None:
+    """Return the share of all cores that worked during some seconds, 0…1.
+
+    Args:
+        stopping: Ends the measurement early.
+        read_times: Returns seconds since boot: user, nice, system, idle, iowait, irq, softirq and
+            steal. Further ones are parts of these.
+
+    Returns:
+        ``None`` if the kernel does not report it.
+    """
+    try:
+        before = read_times()
+        clock.wait(stopping, clock.monotonic_ns() + round(seconds * 1e9))
+        user, nice, system, idle, waiting, irq, softirq, steal = (
+            late - early for early, late in zip(before[:8], read_times()[:8], strict=True)
+        )
+    except (OSError, ValueError):
+        return None
+    busy = user + nice + system + irq + softirq + steal
+    total = busy + idle + waiting
+    return min(max(busy / total, 0.0), 1.0) if total > 0 else None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.board.boards import RailRule
-from ...collectors.board.readers import cpu_busy_ratio
+from ...collectors.board.machine import cpu_busy_ratio
 from ...parsers.errors import Mendable
 from ..measure.run_report import Span
 from ..measure.slices import Cut

@@ -1,1 +1,1 @@
-"""``tegrascope doctor``: what this machine has, what is missing, and what mends it."""
+"""``tegrascope doctor``: checks of the machine and its task, each with a finding and a remedy."""

@@ -1,89 +1,66 @@
-"""Room: memory to build an engine, disk for the store, and a state directory that is ours."""
+"""Board and power mode, clocks, memory, disk and the state directory."""
 
 import os
-import re
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
-from .findings import Board, Finding, Patient, uses_tensorrt
+from ...collectors.board.facts import mode_of, read_power_mode
+from ...collectors.board.machine import HostMemory
+from .findings import Board, Check, Context, Finding, uses_tensorrt
 
-_MODE = re.compile(r"pmode:\s*(\d+)")
-_NAMED = re.compile(r"<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)\s*>")
 
-
-def check_board(patient: Patient) -> Iterator[Finding]:
-    """Tell which board this is, and under what limits it runs."""
-    board = patient.board
+def check_board(context: Context) -> Iterator[Finding]:
+    """Identify the board and its limits."""
+    board, machine = context.board, context.machine
     yield judge_board(board)
     if board.container is not None:
-        yield Finding(
-            check="container",
-            level="note",
-            message=f"in a container ({board.container}): only what it was given can be seen",
-        )
+        message = f"in a container ({board.container}): only what it was given is visible"
+        yield Check("container").finding("note", message)
     if board.is_jetson:
-        machine = patient.machine
-        yield judge_power_mode(
-            machine.text("/var/lib/nvpmodel/status"), machine.text("/etc/nvpmodel.conf") or ""
-        )
+        mode = mode_of(machine.text("/var/lib/nvpmodel/status"))
+        yield judge_power_mode(mode, read_power_mode(machine.root))
 
 
 def judge_board(board: Board) -> Finding:
-    """Say which board this is."""
-    facts = {
-        "jetson": board.is_jetson,
-        "model": board.model,
-        "module": board.module,
-        "l4t": board.l4t,
-        "jetpack": board.jetpack,
-    }
+    """Name the board and its release."""
+    check = Check(
+        "board",
+        jetson=board.is_jetson,
+        model=board.model,
+        module=board.module,
+        l4t=board.l4t,
+        jetpack=board.jetpack,
+    )
     if not board.is_jetson:
-        return Finding(
-            check="board",
-            level="note",
-            message="this is no Jetson: no tegrastats, no rails, no DLA",
-            remedy="tegrascope run --demo plays one; for a desktop GPU, telemetry: {source: nvml}",
-            facts=facts,
+        return check.finding(
+            "note",
+            "this is not a Jetson: no tegrastats, no rails, no DLA",
+            "tegrascope run --demo simulates one; for a desktop GPU, telemetry: {source: nvml}",
         )
-    release = "its release is not told" if board.l4t is None else f"Jetson Linux {board.l4t}"
+    release = "unknown release" if board.l4t is None else f"Jetson Linux {board.l4t}"
     jetpack = "" if board.jetpack is None else f" (JetPack {board.jetpack})"
-    name = board.model or board.module or "a Jetson of no known model"
-    return Finding(check="board", level="good", message=f"{name}, {release}{jetpack}", facts=facts)
+    name = board.model or board.module or "a Jetson of unknown model"
+    return check.finding("good", f"{name}, {release}{jetpack}")
 
 
-def judge_power_mode(status: str | None, conf: str) -> Finding:
-    """Say in which power mode the board is, by nvpmodel's own files.
-
-    Args:
-        status: Text of its status file, as ``pmode:0002``; ``None`` where it has none.
-        conf: Text of its configuration, which names the modes.
-    """
-    found = None if status is None else _MODE.search(status)
-    if found is None:
-        return Finding(
-            check="power_mode",
-            level="note",
-            message="the power mode is not told",
-            remedy="nvpmodel -q",
-        )
-    number = int(found[1])
-    names = {int(one): name for one, name in _NAMED.findall(conf)}
-    name = names.get(number, f"mode {number}")
-    facts = {"id": number, "name": names.get(number)}
+def judge_power_mode(number: int | None, name: str | None) -> Finding:
+    """Report the power mode; any other than MAXN limits the clocks."""
+    if number is None or name is None:
+        return Check("power_mode").finding("note", "the power mode is unknown", "nvpmodel -q")
+    known = None if name == f"mode {number}" else name
+    check = Check("power_mode", id=number, name=known)
     if name.startswith("MAXN"):
-        return Finding(check="power_mode", level="good", message=f"power mode {name}", facts=facts)
-    return Finding(
-        check="power_mode",
-        level="note",
-        message=f"power mode {name}, not MAXN: figures hold for this mode",
-        remedy="sudo nvpmodel -m 0, if you want the other",
-        facts=facts,
+        return check.finding("good", f"power mode {name}")
+    return check.finding(
+        "note",
+        f"power mode {name}, not MAXN: figures hold for this mode",
+        "sudo nvpmodel -m 0, if you want MAXN",
     )
 
 
 _FIRST_GOOD_YEAR = 2024
-# Made by the first process and by udev in the first seconds of a boot, and never copied.
+# Created by the first process and by udev in the first seconds of a boot, and never copied.
 _EARLY_SOCKETS = (
     "/run/systemd/private",
     "/run/systemd/notify",
@@ -94,92 +71,68 @@ _STEP_SECONDS = 120.0
 _UNITS = ((86400.0 * 365.25, "years"), (86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
 
 
-def check_clocks(patient: Patient) -> Iterator[Finding]:
-    """Look at the year, the kernel's word on synchronisation, and the first sockets of the boot."""
-    machine, clock = patient.machine, patient.machine.clock
+def check_clocks(context: Context) -> Iterator[Finding]:
+    """Check the year, the synchronisation, and whether the clock was set since boot."""
+    machine, clock = context.machine, context.machine.clock
     wall_seconds, boot_seconds = clock.wall_ns() / 1e9, clock.boottime_ns() / 1e9
     yield judge_wall(wall_seconds)
     yield judge_synchronised(machine.is_synchronised())
-    made = machine.socket_made_seconds(_EARLY_SOCKETS)
+    created = machine.socket_made_seconds(_EARLY_SOCKETS)
     # In a container these sockets are those of its own, later start.
-    yield judge_step(None if patient.board.container else made, wall_seconds, boot_seconds)
+    yield judge_step(None if context.board.container else created, wall_seconds, boot_seconds)
 
 
 def judge_wall(wall_seconds: float) -> Finding:
-    """Say whether the wall clock can be right at all.
-
-    Args:
-        wall_seconds: Seconds since 1970.
-    """
+    """Report whether the wall clock (seconds since 1970) is plausible."""
     now = datetime.fromtimestamp(max(0.0, wall_seconds), timezone.utc)
-    facts = {"time": now.isoformat(timespec="seconds")}
-    if now.year < _FIRST_GOOD_YEAR:
-        return Finding(
-            check="wall_clock",
-            level="broken",
-            message=f"the clock says {now:%Y-%m-%d}: it was not set since the board started",
-            remedy="sudo timedatectl set-ntp true, and see that the network is there",
-            facts=facts,
-        )
-    return Finding(
-        check="wall_clock", level="good", message=f"{now:%Y-%m-%d %H:%M:%S} UTC", facts=facts
+    check = Check("wall_clock", time=now.isoformat(timespec="seconds"))
+    if now.year >= _FIRST_GOOD_YEAR:
+        return check.finding("good", f"{now:%Y-%m-%d %H:%M:%S} UTC")
+    return check.finding(
+        "broken",
+        f"the clock shows {now:%Y-%m-%d}: it was not set since the board started",
+        "sudo timedatectl set-ntp true, and check the network",
     )
 
 
 def judge_synchronised(is_synchronised: bool | None) -> Finding:
-    """Say whether something keeps the wall clock right."""
-    facts = {"synchronised": is_synchronised}
+    """Report whether the kernel's clock is synchronised."""
+    check = Check("clock_sync", synchronised=is_synchronised)
     if is_synchronised:
-        return Finding(
-            check="clock_sync", level="good", message="the clock is kept in step", facts=facts
-        )
-    message = "nothing keeps the clock in step: times of runs may be wrong, their lengths are not"
+        return check.finding("good", "the clock is synchronised")
+    message = "the clock is not synchronised: times of runs may be wrong, their durations are not"
     if is_synchronised is None:
-        message = "the kernel does not say whether the clock is kept in step"
-    return Finding(
-        check="clock_sync",
-        level="note",
-        message=message,
-        remedy="sudo timedatectl set-ntp true",
-        facts=facts,
-    )
+        message = "the kernel does not report whether the clock is synchronised"
+    return check.finding("note", message, "sudo timedatectl set-ntp true")
 
 
-def judge_step(made_seconds: float | None, wall_seconds: float, boot_seconds: float) -> Finding:
-    """Say whether the wall clock was set since the board started.
+def judge_step(created_seconds: float | None, wall_seconds: float, boot_seconds: float) -> Finding:
+    """Report whether the wall clock was set since the board started.
 
-    What was made in the first seconds of a boot bears the wall time of then. If the clock has run
-    on undisturbed since, that is now less the time since boot.
+    A file of the first seconds of a boot has the wall time of that moment. If the clock was not
+    set since, this is now minus the time since boot.
 
     Args:
-        made_seconds: Wall time of the oldest of those things; ``None`` where there are none.
-        wall_seconds: Wall time now.
+        created_seconds: Wall time of the oldest such file; ``None`` if there is none.
         boot_seconds: Time since boot, suspend included.
     """
-    if made_seconds is None:
-        return Finding(
-            check="clock_step", level="note", message="nothing tells whether the clock was set"
-        )
-    step = wall_seconds - boot_seconds - made_seconds
+    if created_seconds is None:
+        return Check("clock_step").finding("note", "it is unknown whether the clock was set")
+    step = wall_seconds - boot_seconds - created_seconds
     if abs(step) < _STEP_SECONDS:
-        return Finding(
-            check="clock_step",
-            level="good",
-            message="the clock was not set since the board started",
-        )
+        message = "the clock was not set since the board started"
+        return Check("clock_step").finding("good", message)
     way = "forward" if step > 0 else "back"
-    return Finding(
-        check="clock_step",
-        level="note",
-        message=f"the clock was set {way} by {_length(abs(step))} since the board started: a run"
+    return Check("clock_step", step_seconds=round(step)).finding(
+        "note",
+        f"the clock was set {way} by {_length(abs(step))} since the board started: a run"
         " across that is flagged clock_step",
-        remedy="a battery for the board's RTC, or start the service after time-sync.target",
-        facts={"step_seconds": round(step)},
+        "a battery for the board's RTC, or start the service after time-sync.target",
     )
 
 
 def _length(seconds: float) -> str:
-    """Return a length of time in the largest unit of which there is one.
+    """Format a duration in the largest unit that fits.
 
     >>> _length(3700), _length(1.77e9)
     ('1 hour', '56 years')
@@ -195,117 +148,91 @@ _GIB = 1 << 30
 # A rule of thumb that no board has confirmed: CUDA and TensorRT themselves, and for the model its
 # weights as read, as converted, and in the tactics that are tried.
 BUILD_BYTES, BUILD_TIMES_MODEL = 3 * _GIB, 4
-# A year of runs, a week of telemetry, and a log that grows while somebody reads.
-_DISK_BYTES = _GIB
-_FIELD = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
+# A year of runs, a week of telemetry, and a log that grows during a read transaction.
+_DISK_BYTES, _FULL_DISK_BYTES = _GIB, 16 << 20
 
 
-def check_room(patient: Patient) -> Iterator[Finding]:
-    """Look at memory, swap, disk and the state directory."""
-    meminfo = read_meminfo(patient.machine.text("/proc/meminfo") or "")
-    needed = patient.wants_tensorrt or patient.board.is_jetson
-    yield judge_memory(meminfo, _largest_model(patient), needed)
-    database = patient.config.store.path
-    directory = patient.state_dir if database is None else database.parent
-    yield judge_disk(patient.machine.free_bytes(patient.machine.at(str(directory))), directory)
-    yield judge_state(patient, directory)
+def check_room(context: Context) -> Iterator[Finding]:
+    """Check memory, swap, disk and the state directory."""
+    machine = context.machine
+    yield judge_memory(machine.memory(), _largest_model(context), context.needs_tensorrt)
+    database = context.config.store.path
+    directory = context.state_dir if database is None else database.parent
+    yield judge_disk(machine.free_bytes(machine.at(str(directory))), directory)
+    yield judge_state(context, directory)
 
 
-def read_meminfo(text: str) -> dict[str, int]:
-    """Read ``/proc/meminfo`` as bytes by name."""
-    return {name: int(number) * 1024 for name, number in _FIELD.findall(text)}
+def _largest_model(context: Context) -> int:
+    models = [work.model for work in context.config.workloads if uses_tensorrt(work) and work.model]
+    paths = [context.machine.at(str(context.state_dir / model)) for model in models]
+    return max((path.stat().st_size for path in paths if path.is_file()), default=0)
 
 
-def _largest_model(patient: Patient) -> int:
-    sizes = [0]
-    for workload in patient.config.workloads:
-        if uses_tensorrt(workload) and workload.model:
-            path = patient.machine.at(str(patient.state_dir / workload.model))
-            if path.is_file():
-                sizes.append(path.stat().st_size)
-    return max(sizes)
-
-
-def judge_memory(meminfo: dict[str, int], model_bytes: int, needed: bool) -> Finding:
-    """Say whether an engine can be built in the memory and swap that are free.
+def judge_memory(memory: HostMemory | None, model_bytes: int, needed: bool) -> Finding:
+    """Report whether an engine can be built in the free memory and swap.
 
     Args:
-        meminfo: Bytes by name.
-        model_bytes: The largest model that is to be built; 0 where none is known.
-        needed: Whether anything is meant to be built here.
+        model_bytes: Size of the largest model to build; 0 if unknown.
+        needed: Whether an engine is to be built here at all.
     """
-    if "MemAvailable" not in meminfo:
-        return Finding(
-            check="memory", level="note", message="/proc/meminfo does not tell of memory"
-        )
-    memory, swap = meminfo["MemAvailable"], meminfo.get("SwapFree", 0)
+    if memory is None:
+        return Check("memory").finding("note", "the size of the memory is unknown")
     wanted = BUILD_BYTES + BUILD_TIMES_MODEL * model_bytes
-    facts = {
-        "available_bytes": memory,
-        "swap_free_bytes": swap,
-        "wanted_bytes": wanted,
-        "total_bytes": meminfo.get("MemTotal"),
-    }
-    have = f"{memory / _GIB:.1f} GiB of memory and {swap / _GIB:.1f} GiB of swap are free"
-    if memory + swap >= wanted or not needed:
-        return Finding(check="memory", level="good", message=have, facts=facts)
-    gib = max(1, round((wanted - memory - swap) / _GIB + 0.5))
-    return Finding(
-        check="memory",
-        level="missing",
-        message=f"{have}; to build an engine takes about {wanted / _GIB:.1f} GiB (rule of thumb)",
-        remedy=f"sudo fallocate -l {gib}G /swapfile && sudo chmod 600 /swapfile && "
+    free = memory.available_bytes + memory.swap_free_bytes
+    check = Check("memory", wanted_bytes=wanted, **memory._asdict())
+    have = (
+        f"{memory.available_bytes / _GIB:.1f} GiB of memory and"
+        f" {memory.swap_free_bytes / _GIB:.1f} GiB of swap are free"
+    )
+    if free >= wanted or not needed:
+        return check.finding("good", have)
+    gib = max(1, round((wanted - free) / _GIB + 0.5))
+    return check.finding(
+        "missing",
+        f"{have}; to build an engine takes about {wanted / _GIB:.1f} GiB (rule of thumb)",
+        f"sudo fallocate -l {gib}G /swapfile && sudo chmod 600 /swapfile && "
         "sudo mkswap /swapfile && sudo swapon /swapfile",
-        facts=facts,
     )
 
 
 def judge_disk(free_bytes: int | None, directory: Path) -> Finding:
-    """Say whether the store has room to grow."""
+    """Report whether the store has space to grow."""
     if free_bytes is None:
-        return Finding(
-            check="disk", level="note", message=f"how much is free in {directory} is not told"
-        )
-    facts = {"free_bytes": free_bytes, "directory": str(directory)}
+        return Check("disk").finding("note", f"the free space of {directory} is unknown")
+    check = Check("disk", free_bytes=free_bytes, directory=str(directory))
     message = f"{free_bytes / _GIB:.1f} GiB are free for {directory}"
     if free_bytes >= _DISK_BYTES:
-        return Finding(check="disk", level="good", message=message, facts=facts)
-    return Finding(
-        check="disk",
-        level="broken" if free_bytes < 16 << 20 else "note",
-        message=f"only {message}",
-        remedy="shorten store.samples_retention, or name a roomier --state-dir",
-        blocking=free_bytes < 16 << 20,
-        facts=facts,
+        return check.finding("good", message)
+    is_full = free_bytes < _FULL_DISK_BYTES
+    return check.finding(
+        "broken" if is_full else "note",
+        f"only {message}",
+        "shorten store.samples_retention, or name a larger --state-dir",
+        blocking=is_full,
     )
 
 
-def judge_state(patient: Patient, directory: Path) -> Finding:
-    """Say whether the state directory can be written, by this user or by the service's own."""
-    machine, path = patient.machine, str(directory)
+def judge_state(context: Context, directory: Path) -> Finding:
+    """Report whether this user can write the state directory, or only the service."""
+    machine, path = context.machine, str(directory)
     there = machine.there(path)
-    facts = {"directory": path, "there": there == "there"}
+    check = Check("state", directory=path, there=there == "there")
     if there == "there" and machine.may(path, os.W_OK | os.X_OK):
-        return Finding(check="state", level="good", message=f"{path} can be written", facts=facts)
+        return check.finding("good", f"{path} is writable")
     if there == "absent":
-        parent = next(
-            (one for one in directory.parents if machine.there(str(one)) == "there"), Path("/")
-        )
-        if machine.may(str(parent), os.W_OK | os.X_OK):
-            return Finding(check="state", level="good", message=f"{path} will be made", facts=facts)
+        parents = (str(one) for one in directory.parents)
+        parent = next((one for one in parents if machine.there(one) == "there"), "/")
+        if machine.may(parent, os.W_OK | os.X_OK):
+            return check.finding("good", f"{path} will be created")
     elif machine.there("/run/systemd/system") == "there" and path.startswith("/var/lib/"):
-        return Finding(
-            check="state",
-            level="note",
-            message=f"{path} is the service's, which writes it; this user may not",
-            remedy="sudo tegrascope doctor",
-            facts=facts,
+        return check.finding(
+            "note",
+            f"{path} is writable for the service, not for this user",
+            "sudo tegrascope doctor",
         )
-    return Finding(
-        check="state",
-        level="broken",
-        message=f"{path} cannot be written by this user",
-        remedy=f'sudo install -d -o "$USER" {path}, or name another with --state-dir',
+    return check.finding(
+        "broken",
+        f"this user cannot write {path}",
+        f'sudo install -d -o "$USER" {path}, or name another with --state-dir',
         blocking=True,
-        facts=facts,
     )

@@ -1,235 +1,159 @@
-"""Telemetry: whether the configured source gives samples, and how much of them this user sees."""
+"""Telemetry: whether the configured source gives samples, and which values this user sees."""
 
-import os
 from collections.abc import Iterator, Sequence
 
 from ...collectors.board.boards import RailRule, find_rail_rule
-from ...collectors.board.machine import Machine
 from ...collectors.gpu.nvml import NvmlSettings, nvml_command
 from ...collectors.lines.collector import TegrastatsSettings, tegrastats_command
 from ...parsers.errors import ParseError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
-from .findings import Finding, Patient
-from .service import TEGRASTATS, look_at_socket
+from .findings import Check, Context, Finding
+from .service import TEGRASTATS, check_socket
 
-_LINES, _SECONDS, _INTERVAL_SECONDS = 3, 5.0, 0.1
+_LINES, _INTERVAL_SECONDS = 3, 0.1
 _NVML_SECONDS = 15.0
 
 
-def check_telemetry(patient: Patient) -> Iterator[Finding]:
-    """Look at what ``telemetry.source`` names; tegrastats is run for a moment."""
-    telemetry = patient.config.telemetry
+def check_telemetry(context: Context) -> Iterator[Finding]:
+    """Check the source that ``telemetry.source`` names; tegrastats runs for a moment."""
+    telemetry = context.config.telemetry
     settings = telemetry.settings
+    check = Check("telemetry")
     if isinstance(settings, TegrastatsSettings):
-        yield from _check_tegrastats(patient, settings)
+        yield from _check_tegrastats(context, settings)
     elif isinstance(settings, NvmlSettings):
-        yield _check_nvml(patient, str(settings.gpu))
+        command = (*nvml_command(0.1, str(settings.gpu)), "--samples", "1")
+        answer = context.machine.run(command, _NVML_SECONDS)
+        if answer.status == 0 and answer.out.strip():
+            yield check.finding("good", f"NVML reports GPU {settings.gpu}")
+        else:
+            yield check.finding(
+                "missing",
+                f"NVML does not report GPU {settings.gpu}: {answer.message or 'no sample'}",
+                "pip install 'tegrascope[nvml]', and check that nvidia-smi works",
+                blocking=True,
+            )
     elif settings.is_simulated:
-        yield Finding(
-            check="telemetry", level="note", message="telemetry is simulated, as configured"
-        )
-    elif settings.file is not None:
-        yield _check_file(patient.machine, str(settings.file), telemetry.source)
+        yield check.finding("note", "telemetry is simulated, as configured")
+    elif settings.file is None:
+        yield check.finding("note", f"telemetry is {settings.summary()}")
+    elif context.machine.can_read(str(settings.file)):
+        yield check.finding("good", f"telemetry is {settings.file}")
     else:
-        yield Finding(check="telemetry", level="note", message=f"telemetry is {settings.summary()}")
+        yield check.finding(
+            "missing",
+            f"{settings.file} cannot be read",
+            f"ls -l {settings.file}, or name another under telemetry.{telemetry.source}.path",
+            blocking=True,
+        )
 
 
-def _check_tegrastats(patient: Patient, settings: TegrastatsSettings) -> Iterator[Finding]:
-    machine, board = patient.machine, patient.board
+def _check_tegrastats(context: Context, settings: TegrastatsSettings) -> Iterator[Finding]:
+    machine, board = context.machine, context.board
     program = settings.command
     path = machine.which(program[0])
-    socket = look_at_socket(machine, TEGRASTATS, settings.socket, check="socket")
+    socket = check_socket(machine, TEGRASTATS, settings.socket)
     if path is None and socket.level == "good" and settings.asks_socket:
-        yield Finding(
-            check="tegrastats",
-            level="note",
-            message=f"{program[0]} is not there; lines come from the service's socket",
-        )
+        message = f"{program[0]} does not exist; lines come from the service's socket"
+        yield Check("tegrastats").finding("note", message)
         yield socket
         return
     if path is None:
-        yield Finding(
-            check="tegrastats",
-            level="missing",
-            message=f"{program[0]} is not there: no telemetry",
-            remedy=_remedy_absent(board.is_jetson, board.container is not None),
-            blocking=True,
-        )
+        remedy = "tegrascope run --demo, or telemetry: {source: nvml} for a desktop GPU"
+        if board.is_jetson:
+            remedy = "sudo apt install nvidia-l4t-tools"
+            if board.container is not None:
+                remedy = "docker run … -v /usr/bin/tegrastats:/usr/bin/tegrastats:ro (of the host)"
+        message = f"{program[0]} does not exist: no telemetry"
+        yield Check("tegrastats").finding("missing", message, remedy, blocking=True)
         return
-    lines, problem = machine.lines(tegrastats_command(_INTERVAL_SECONDS, program), _LINES, _SECONDS)
-    samples, unread = read_samples(lines)
-    told = judge_lines(path, lines, samples, unread, problem)
-    yield told
-    if told.blocking:
-        return
-    has_socket = bool(socket.facts["listens"]) and settings.asks_socket
-    yield judge_fields(samples[-1], machine.uid, has_socket, board.dla_cores)
-    yield socket
-    yield judge_rails(samples[-1], patient.config.board)
-
-
-def _remedy_absent(is_jetson: bool, is_container: bool) -> str:
-    if is_jetson and is_container:
-        return "docker run … -v /usr/bin/tegrastats:/usr/bin/tegrastats:ro (of the host)"
-    if is_jetson:
-        return "sudo apt install nvidia-l4t-tools"
-    return "tegrascope run --demo, or telemetry: {source: nvml} for a desktop GPU"
-
-
-def read_samples(lines: Sequence[str]) -> tuple[list[Sample], int]:
-    """Read lines; returns what is a sample, and how many words of them were not understood."""
+    command = tegrastats_command(_INTERVAL_SECONDS, program)
+    lines, problem = machine.lines(command, _LINES, context.telemetry_seconds)
     samples = []
     for line in lines:
         try:
             samples.append(parse_line(line))
         except ParseError:
             continue
-    return samples, sum(len(sample.unparsed) for sample in samples)
+    yield judge_lines(path, lines, samples, problem)
+    if samples:
+        has_socket = bool(socket.facts["listens"]) and settings.asks_socket
+        yield judge_fields(samples[-1], machine.uid, has_socket, board.dla_cores)
+        yield socket
+        yield judge_rails(samples[-1], context.config.board)
 
 
 def judge_lines(
-    path: str, lines: Sequence[str], samples: Sequence[Sample], unread: int, problem: str
+    path: str, lines: Sequence[str], samples: Sequence[Sample], problem: str
 ) -> Finding:
-    """Say whether tegrastats prints what can be read.
+    """Report whether tegrastats prints lines that can be parsed.
 
     Args:
-        path: The program.
-        lines: What it printed.
-        samples: What could be read of that.
-        unread: Words in them that were not understood.
-        problem: Why there are no more lines; empty where there are enough.
+        problem: Why there are no more lines; empty if there are enough.
     """
-    facts = {"path": path, "lines": len(lines), "samples": len(samples), "unread_words": unread}
-    if not samples:
-        message = f"{path} printed nothing that is a sample: {lines[0][:60]!r}" if lines else ""
-        return Finding(
-            check="tegrastats",
-            level="broken",
-            message=message or f"{path} {problem}",
-            remedy=f"{path} --interval 1000, and see what it says",
-            blocking=True,
-            facts=facts,
-        )
-    if problem:
-        return Finding(
-            check="tegrastats",
-            level="note",
-            message=f"{path} {problem}",
-            remedy=f"{path} --interval 100, and see why it does not go on",
-            facts=facts,
-        )
-    if unread:
-        return Finding(
-            check="tegrastats",
-            level="note",
-            message=f"{path} runs; {unread} word(s) of it are not understood",
-            remedy=f"timeout 5 {path} | tegrascope parse -, and send us what is in unparsed",
-            facts=facts,
-        )
-    return Finding(
-        check="tegrastats", level="good", message=f"{path} runs, all of it read", facts=facts
+    unread = sum(len(sample.unparsed) for sample in samples)
+    check = Check(
+        "tegrastats", path=path, lines=len(lines), samples=len(samples), unread_words=unread
     )
+    if not samples:
+        message = f"{path} {problem}"
+        if lines:
+            message = f"{path} printed no line that is a sample: {lines[0][:60]!r}"
+        remedy = f"{path} --interval 1000, and check its output"
+        return check.finding("broken", message, remedy, blocking=True)
+    if problem:
+        remedy = f"{path} --interval 100, and check why it does not continue"
+        return check.finding("note", f"{path} {problem}", remedy)
+    if unread:
+        return check.finding(
+            "note",
+            f"{path} runs; {unread} word(s) of its output are unknown",
+            f"timeout 5 {path} | tegrascope parse -, and send us the values of unparsed",
+        )
+    return check.finding("good", f"{path} runs, and all of its output is understood")
 
 
 def judge_fields(sample: Sample, uid: int, has_socket: bool, dla_cores: int | None) -> Finding:
-    """Tell root's output from that of others: EMC, engines, DLA and rails.
+    """Report the fields that only root's tegrastats prints: EMC, engines, DLA; and rails.
 
     Args:
-        sample: The latest.
-        uid: Who ran tegrastats; 0 is root.
-        has_socket: Whether the service gets from a socket what root sees.
-        dla_cores: Of the module; ``None`` where not known.
+        uid: User that ran tegrastats; 0 is root.
+        has_socket: Whether the service gets root's lines from a socket.
+        dla_cores: Cores of the module; ``None`` if unknown.
     """
-    seen = {"EMC": sample.emc is not None, "engines": bool(sample.engines)}
+    fields = {"EMC": sample.emc is not None, "engines": bool(sample.engines)}
     if dla_cores != 0:
-        seen["DLA"] = bool(sample.dla)
-    seen["rails"] = bool(sample.rails)
-    lacks = [name for name, is_there in seen.items() if not is_there]
-    facts = {"root": uid == 0, "lacks": lacks}
+        fields["DLA"] = bool(sample.dla)
+    fields["rails"] = bool(sample.rails)
+    lacks = [name for name, is_there in fields.items() if not is_there]
+    check = Check("root_fields", root=uid == 0, lacks=lacks)
     if not lacks:
-        return Finding(
-            check="root_fields",
-            level="good",
-            message="it prints all that root sees: " + ", ".join(seen),
-            facts=facts,
-        )
-    message = "without root it does not print " + ", ".join(lacks)
+        return check.finding("good", f"it prints all fields that root sees: {', '.join(fields)}")
     if uid == 0:
-        return Finding(
-            check="root_fields",
-            level="note",
-            message=f"even as root it does not print {', '.join(lacks)}: absent, not 0",
-            facts=facts,
-        )
+        message = f"even as root it does not print {', '.join(lacks)}: absent, not 0"
+        return check.finding("note", message)
+    message = f"without root it does not print {', '.join(lacks)}"
     if has_socket:
-        return Finding(
-            check="root_fields",
-            level="good",
-            message=f"{message}; the service gets the rest from its socket",
-            facts=facts,
-        )
-    return Finding(
-        check="root_fields",
-        level="missing",
-        message=f"{message}: absent, not 0",
-        remedy=TEGRASTATS.enable,
-        facts=facts,
-    )
+        return check.finding("good", f"{message}; the service gets the rest from its socket")
+    return check.finding("missing", f"{message}: absent, not 0", TEGRASTATS.enable)
 
 
 def judge_rails(sample: Sample, configured: RailRule | None) -> Finding:
-    """Say whether the rails add up to a module by a rule that is known."""
+    """Report whether a rule is known by which the rails add up to the module."""
     names = sorted(sample.rails)
     if not names:
-        return Finding(
-            check="rails",
-            level="missing",
-            message="no rail is printed: no power, no energy",
-            remedy="as root, or by the socket; some carrier boards have no sensor",
+        return Check("rails").finding(
+            "missing",
+            "no rail is printed: no power, no energy",
+            "as root, or by the socket; some carrier boards have no sensor",
         )
     rule = configured or find_rail_rule(names)
     if rule is None:
-        return Finding(
-            check="rails",
-            level="missing",
-            message=f"rails of no known board ({', '.join(names)}): no module total",
-            remedy="name the board's rails under board: in the configuration",
-            facts={"rails": names},
+        return Check("rails", rails=names).finding(
+            "missing",
+            f"rails of an unknown board ({', '.join(names)}): no module total",
+            "name the board's rails under board: in the configuration",
         )
-    return Finding(
-        check="rails",
-        level="good",
-        message=f"rails of {rule.name}; the module is {' + '.join(rule.total)}",
-        facts={"rails": names, "rule": rule.name},
-    )
-
-
-def _check_nvml(patient: Patient, gpu: str) -> Finding:
-    command = (*nvml_command(0.1, gpu), "--samples", "1")
-    told = patient.machine.run(command, _NVML_SECONDS)
-    if told.status == 0 and told.out.strip():
-        return Finding(check="telemetry", level="good", message=f"NVML tells of GPU {gpu}")
-    return Finding(
-        check="telemetry",
-        level="missing",
-        message=f"NVML tells nothing of GPU {gpu}: {told.said or 'no sample'}",
-        remedy="pip install 'tegrascope[nvml]', and see that nvidia-smi works",
-        blocking=True,
-    )
-
-
-def _check_file(machine: Machine, path: str, source: str) -> Finding:
-    if not _may_read(machine, path):
-        return Finding(
-            check="telemetry",
-            level="missing",
-            message=f"{path} cannot be read",
-            remedy=f"ls -l {path}, or name another under telemetry.{source}.path",
-            blocking=True,
-        )
-    return Finding(check="telemetry", level="good", message=f"telemetry is {path}")
-
-
-def _may_read(machine: Machine, path: str) -> bool:
-    return machine.there(path) == "there" and machine.may(path, os.R_OK)
+    message = f"rails of {rule.name}; the module is {' + '.join(rule.total)}"
+    return Check("rails", rails=names, rule=rule.name).finding("good", message)

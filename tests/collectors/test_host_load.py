@@ -1,46 +1,37 @@
-"""How busy the CPU is, by a made /proc."""
+"""The load of the CPU."""
 
 import threading
 
 import pytest
 
-from tegrascope.collectors.board.readers import cpu_busy_ratio
+from tegrascope.collectors.board.machine import cpu_busy_ratio
 
-
-class Later:
-    """A clock whose wait is when the kernel goes on counting."""
-
-    def __init__(self, path, line):
-        self.path, self.line = path, line
-
-    def monotonic_ns(self):
-        return 0
-
-    def wait(self, _event, _until_ns):
-        self.path.write_text(self.line)
-        return False
+BEFORE = (100.0, 0.0, 0.0, 1000.0, 0.0, 0.0, 0.0, 0.0, 7.0)
 
 
 @pytest.mark.parametrize(
     ("after", "ratio"),
     [
-        ("cpu  150 0 50 1100 0 0 0 0 0 0\n", 0.5),
-        ("cpu  100 0 0 1000 900 0 0 0 0 0\n", 0.0),
-        ("cpu  100 0 0 1000 0 0 0 0 0 0\n", None),
-        ("", None),
-        ("what is this\n", None),
+        ((150.0, 0.0, 50.0, 1100.0, 0.0, 0.0, 0.0, 0.0, 9.0), 0.5),
+        ((100.0, 0.0, 0.0, 1000.0, 900.0, 0.0, 0.0, 0.0, 7.0), 0.0),
+        (BEFORE, None),
+        ((), None),
     ],
-    ids=["half", "waiting-for-disks", "no-time", "empty", "strange"],
+    ids=["half", "waiting-for-disks", "no-time", "empty"],
 )
-def test_share_is_of_the_ticks_between(tmp_path, after, ratio):
-    """Busy over all, of what was counted meanwhile; what is not known is not 0."""
-    path = tmp_path / "stat"
-    path.write_text("cpu  100 0 0 1000 0 0 0 0 0 0\ncpu0 1 2 3\n")
-    found = cpu_busy_ratio(1.0, threading.Event(), root=tmp_path, clock=Later(path, after))
+def test_share_is_of_the_time_between(after, ratio):
+    times = iter([BEFORE, after])
+    found = cpu_busy_ratio(0.0, threading.Event(), read_times=lambda: next(times))
     assert found == ratio
 
 
-def test_machine_that_does_not_tell(tmp_path):
-    """Without /proc there is no figure."""
-    clock = Later(tmp_path / "other", "")
-    assert cpu_busy_ratio(1.0, threading.Event(), root=tmp_path, clock=clock) is None
+def test_machine_without_proc_has_no_figure():
+    def fail():
+        raise FileNotFoundError
+
+    assert cpu_busy_ratio(0.0, threading.Event(), read_times=fail) is None
+
+
+def test_this_machine_has_a_share():
+    found = cpu_busy_ratio(0.05, threading.Event())
+    assert found is None or 0 <= found <= 1

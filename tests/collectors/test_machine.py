@@ -32,7 +32,7 @@ def test_program_that_hangs_is_ended_with_its_family(machine, tmp_path):
     told = machine.run(("sh", "-c", f"sleep 60 & echo $! > {tmp_path}/pid; wait"), 0.5)
     assert time.monotonic() - begin < 5
     assert told.status is None
-    assert "did not end within 0.5 s" in told.said
+    assert "did not end within 0.5 s" in told.message
     pid = int((tmp_path / "pid").read_text())
     until = time.monotonic() + 5
     while not is_gone(pid):
@@ -59,7 +59,7 @@ def test_program_that_escapes_its_group_does_not_hold_us_up(machine):
 def test_program_tells_its_status_and_last_word(machine):
     """Output, status and the last line of standard error; one that is not there says so."""
     told = machine.run(("sh", "-c", "echo out; echo first >&2; echo last >&2; exit 3"))
-    assert (told.status, told.out, told.said) == (3, "out\n", "last")
+    assert (told.status, told.out, told.message) == (3, "out\n", "last")
     assert machine.run(("/nonexistent/program",)).status is None
 
 
@@ -114,10 +114,10 @@ def test_page_is_got_or_the_reason(machine):
         assert (told.status, told.out) == (200, "ok\n")
         thread.join()
         port = server.server_port
-    assert machine.get("127.0.0.1", port, "/").said == "refused"
+    assert machine.get("127.0.0.1", port, "/").message == "refused"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         told = machine.get("127.0.0.1", silent.getsockname()[1], "/", 0.2)
-        assert (told.status, told.said) == (None, "timed out")
+        assert (told.status, told.message) == (None, "timed out")
 
 
 def test_what_only_a_kernel_tells_is_told_or_none(machine, tmp_path):

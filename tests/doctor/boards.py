@@ -1,4 +1,4 @@
-"""Boards that are not there: a tree of files and a few scripts, in their documented forms."""
+"""Simulated boards: trees of files and a few scripts, in their documented forms."""
 
 import stat
 import sys
@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tegrascope.collectors.backends.tensorrt_probe import Capabilities
-from tegrascope.collectors.board.machine import Answer, Machine
-from tegrascope.daemon.doctor.findings import Patient
+from tegrascope.collectors.board.machine import Answer, HostMemory, Machine
+from tegrascope.daemon.doctor.findings import Context
 from tegrascope.daemon.settings.config import Config
 
 ORIN = "nvidia,p3737-0000+p3701-0005\0nvidia,p3701-0005\0nvidia,tegra234\0"
 NANO = "nvidia,p3768-0000+p3767-0005\0nvidia,p3767-0005\0nvidia,tegra234\0"
-MEMINFO = "MemTotal: 62000000 kB\nMemAvailable: 50000000 kB\nSwapFree: 30000000 kB\n"
-NOBODY, ONE_DEVICE = Answer(None, "", "refused"), Answer(0, "cuda 0 12060 1\n", "")
+GIB = 1 << 30
+MEMORY = HostMemory(64 * GIB, 48 * GIB, 32 * GIB)
+NO_DAEMON, ONE_DEVICE = Answer(None, "", "refused"), Answer(0, "cuda 0 12060 1\n", "")
 CONF = "< POWER_MODEL ID=0 NAME=MAXN >\n< POWER_MODEL ID=2 NAME=MODE_30W >\n"
 GOOD_TENSORRT = Capabilities(
     versions={"tensorrt": "10.3.0", "cuda-python": "12.6.0"}, device="Orin", dla_cores=2
@@ -23,37 +24,37 @@ NO_TENSORRT = Capabilities(problem="tensorrt is not installed", mend="install it
 
 @dataclass(frozen=True)
 class Played(Machine):
-    """A machine whose files and programs are played; what only a kernel tells is given here."""
+    """A machine under a directory; answers of the kernel are attributes."""
 
     packages: "tuple[tuple[str, str], ...]" = (("cuda-bindings", "12.9.1"),)
     records: "tuple[str, ...] | None" = ("6,1,2,-;nvdla 15880000.nvdla0: initialized",)
     synchronised: "bool | None" = True
-    daemon: Answer = NOBODY
+    daemon: Answer = NO_DAEMON
     cuda: Answer = ONE_DEVICE
+    host_memory: "HostMemory | None" = MEMORY
     shut: "tuple[str, ...]" = ()
 
     def package(self, name: str) -> "str | None":
-        """Return what is said to be installed."""
         return dict(self.packages).get(name)
 
+    def memory(self) -> "HostMemory | None":
+        return self.host_memory
+
     def kernel_log(self) -> "list[str] | None":
-        """Return the played records."""
         return None if self.records is None else list(self.records)
 
     def is_synchronised(self) -> "bool | None":
-        """Return the played state."""
         return self.synchronised
 
     def may(self, path: str, mode: int) -> bool:
-        """Forbid what is shut: the tests may run as root, who may everything."""
+        """Deny access to some paths: the tests may run as root."""
         return path not in self.shut and super().may(path, mode)
 
     def get(self, *_: object) -> Answer:
-        """Return what the played daemon answers."""
         return self.daemon
 
     def run(self, argv, seconds: float = 5.0) -> Answer:
-        """Play the child that asks CUDA; run everything else."""
+        """Answer for the child that calls CUDA; run everything else."""
         return self.cuda if argv[:2] == (sys.executable, "-I") else super().run(argv, seconds)
 
 
@@ -94,9 +95,7 @@ def orin(root: Path) -> Tree:
     tree.write("/proc/device-tree/compatible", ORIN)
     tree.write("/etc/nv_tegra_release", "# R36 (release), REVISION: 4.3, GCID: 1, BOARD: generic\n")
     tree.write("/var/lib/nvpmodel/status", "pmode:0000").write("/etc/nvpmodel.conf", CONF)
-    tree.write("/proc/meminfo", MEMINFO).write(
-        "/proc/mounts", "tracefs /sys/kernel/tracing tracefs"
-    )
+    tree.write("/proc/mounts", "tracefs /sys/kernel/tracing tracefs")
     for core in (0, 1):
         tree.write(f"/dev/nvhost-ctrl-nvdla{core}")
         tree.write(
@@ -110,11 +109,11 @@ def orin(root: Path) -> Tree:
     return tree
 
 
-def patient(
+def context(
     machine: Machine, tensorrt: Capabilities = GOOD_TENSORRT, **settings: object
-) -> Patient:
-    """Return who is examined, with a configuration of these settings."""
-    return Patient(
+) -> Context:
+    """Return the context of an examination, with a configuration of these settings."""
+    return Context(
         machine=machine,
         config=Config.model_validate(settings),
         config_path=Path("tegrascope.yaml") if settings else None,

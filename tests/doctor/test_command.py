@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.commands.doctor import make_patient
+from tegrascope.daemon.commands.doctor import make_context
 
 from .boards import Tree
 
@@ -36,7 +36,7 @@ def test_on_any_machine_it_ends_well(tmp_path):
     assert [*dict.fromkeys(one["group"] for one in document["findings"])] == [
         *("board", "telemetry", "dla", "inference", "workloads", "clock", "room", "service"),
     ]
-    assert "check failed" not in told.stdout
+    assert "check itself failed" not in told.stdout
 
 
 def test_exit_is_0_where_the_job_can_be_done(tmp_path):
@@ -56,7 +56,7 @@ def test_exit_is_0_where_the_job_can_be_done(tmp_path):
     [
         ("telemetry: {sorce: simulator}\n", "did you mean source?"),
         ("telemetry: {source: replay, replay: {path: /none.log}}\n", "/none.log cannot be read"),
-        ("workloads: [{name: w, command: /none/program}]\n", "/none/program is not there"),
+        ("workloads: [{name: w, command: /none/program}]\n", "/none/program does not exist"),
         ("workloads: [{name: w, model: /none.onnx, device: cpu}]\n", "/none.onnx cannot be read"),
     ],
     ids=["typing error", "replay", "program", "model"],
@@ -79,7 +79,7 @@ def test_installed_service_is_what_is_examined(tmp_path):
     """Without -c the service's own file and directory are taken, where they are there."""
     tree = Tree(tmp_path).write("/etc/tegrascope.yaml", "telemetry: {source: simulator}\n")
     (tmp_path / "var/lib/tegrascope").mkdir(parents=True)
-    found = make_patient(tree.machine(), None, None)
+    found = make_context(tree.machine(), None, None)
     assert found.config.telemetry.source == "simulator"
     assert found.state_dir == Path("/var/lib/tegrascope")
-    assert make_patient(tree.machine(), None, tmp_path).state_dir == tmp_path
+    assert make_context(tree.machine(), None, tmp_path).state_dir == tmp_path

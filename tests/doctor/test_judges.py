@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.backends.tensorrt_probe import Capabilities
-from tegrascope.collectors.board.machine import Answer
+from tegrascope.collectors.board.machine import Answer, HostMemory
 from tegrascope.daemon.doctor.board import (
     judge_disk,
     judge_memory,
@@ -15,7 +15,7 @@ from tegrascope.daemon.doctor.board import (
     judge_wall,
 )
 from tegrascope.daemon.doctor.dla import judge_messages
-from tegrascope.daemon.doctor.findings import Board, identify, jetpack_of, read_release
+from tegrascope.daemon.doctor.findings import Board, identify
 from tegrascope.daemon.doctor.inference import (
     explain_dla,
     judge_cuda,
@@ -27,7 +27,6 @@ from tegrascope.daemon.doctor.service import (
     judge_daemon,
     judge_socket,
     judge_unit,
-    read_properties,
 )
 from tegrascope.daemon.doctor.telemetry import judge_fields, judge_rails
 from tegrascope.parsers.tegrastats import parse_line
@@ -92,23 +91,12 @@ def test_modules_are_known_by_their_part(compatible, model, expected):
     assert identify(compatible, model) == expected
 
 
-def test_release_file_is_read_in_each_form():
-    """R32 to R39, and what is no release."""
-    assert read_release("# R32 (release), REVISION: 7.4, GCID: 33514132") == "32.7.4"
-    assert read_release("# R39 (release), REVISION: 2.0, GCID: 1") == "39.2.0"
-    assert read_release("Ubuntu 22.04") is None
-    assert jetpack_of("36.3.0") == "6.0"
-    assert jetpack_of("36.4.4") == "6.1 or 6.2"
-    assert jetpack_of("99.1") is None
-
-
-def test_power_mode_is_named():
-    """A mode that limits is a note by its name; MAXN is good; nothing to read is told."""
-    conf = "< POWER_MODEL ID=0 NAME=MAXN >\n<POWER_MODEL ID=2 NAME=MODE_30W >"
-    assert judge_power_mode("pmode:0000", conf).level == "good"
-    assert "MODE_30W" in judge_power_mode("pmode:0002", conf).message
-    assert "mode 7" in judge_power_mode("pmode:0007", conf).message
-    assert judge_power_mode(None, conf).level == "note"
+def test_power_mode_that_limits_is_a_note():
+    assert judge_power_mode(0, "MAXN").level == "good"
+    limited = judge_power_mode(2, "MODE_30W")
+    assert (limited.level, limited.facts) == ("note", {"id": 2, "name": "MODE_30W"})
+    assert judge_power_mode(7, "mode 7").facts["name"] is None
+    assert judge_power_mode(None, None).level == "note"
 
 
 def test_fields_of_root_and_of_others_are_told_apart():
@@ -145,7 +133,7 @@ def test_unknown_rails_name_themselves():
 )
 def test_socket_is_open_shut_or_dead(there, writable, listens, level):
     """A socket that nobody listens on is broken; one that is for others is a matter of groups."""
-    found = judge_socket("socket", TEGRASTATS, TEGRASTATS.path, there, writable, listens)
+    found = judge_socket(TEGRASTATS, TEGRASTATS.path, there, writable, listens)
     assert found.level == level
     if there != "there" or not writable:
         assert found.remedy
@@ -153,7 +141,7 @@ def test_socket_is_open_shut_or_dead(there, writable, listens, level):
 
 def test_a_socket_elsewhere_is_where_the_configuration_says():
     """The unit has to listen there first: to enable it as it is installed would not help."""
-    found = judge_socket("socket", TEGRASTATS, "/run/mine.sock", "absent", False, False)
+    found = judge_socket(TEGRASTATS, "/run/mine.sock", "absent", False, False)
     assert "/run/mine.sock" in found.message
     assert found.remedy.startswith("sudo systemctl edit tegrascope-tegrastats.socket")
     assert found.remedy.endswith("ListenStream=/run/mine.sock")
@@ -161,7 +149,7 @@ def test_a_socket_elsewhere_is_where_the_configuration_says():
 
 def test_driver_messages():
     """Unreadable is told as such; a complaint is quoted without its header."""
-    assert "may not read" in judge_messages(None).message
+    assert "cannot read" in judge_messages(None).message
     assert judge_messages(["6,1,2,-;usb error"]).level == "good"
     found = judge_messages(["3,9,9,-;nvdla 15880000.nvdla0: task timeout"])
     assert found.facts == {"messages": 1, "complaints": 1}
@@ -170,14 +158,14 @@ def test_driver_messages():
 
 def test_cuda_driver_in_each_state():
     """There, absent, there without a device, and one that killed who asked."""
-    assert judge_cuda(0, "cuda 0 12060 1\n", "", True).message.startswith(
+    assert judge_cuda(Answer(0, "cuda 0 12060 1\n", ""), True).message.startswith(
         "CUDA driver for CUDA 12.6"
     )
     absent = "OSError: libcuda.so.1: cannot open shared object file"
-    assert judge_cuda(1, "", absent, False).level == "note"
-    assert judge_cuda(1, "", absent, True).level == "missing"
-    assert judge_cuda(0, "cuda 100 0 0\n", "", True).level == "broken"
-    assert judge_cuda(-11, "", "", True).level == "broken"
+    assert judge_cuda(Answer(1, "", absent), False).level == "note"
+    assert judge_cuda(Answer(1, "", absent), True).level == "missing"
+    assert judge_cuda(Answer(0, "cuda 100 0 0\n", ""), True).level == "broken"
+    assert judge_cuda(Answer(-11, "", ""), True).level == "broken"
 
 
 def test_old_cuda_python_is_a_note():
@@ -209,14 +197,15 @@ def test_step_since_boot_is_told_by_how_much():
 
 def test_memory_to_build_counts_swap_and_model():
     """Three GiB and four times the model, in memory and swap together; the mend adds the rest."""
-    tight = {"MemAvailable": 2 * GIB, "SwapFree": GIB // 2}
+    tight = HostMemory(8 * GIB, 2 * GIB, GIB // 2)
     found = judge_memory(tight, 0, True)
     assert found.level == "missing"
     assert "fallocate -l 1G" in (found.remedy or "")
-    assert judge_memory(tight | {"SwapFree": 2 * GIB}, 0, True).level == "good"
-    assert judge_memory(tight | {"SwapFree": 2 * GIB}, GIB, True).level == "missing"
+    roomy = tight._replace(swap_free_bytes=2 * GIB)
+    assert judge_memory(roomy, 0, True).level == "good"
+    assert judge_memory(roomy, GIB, True).level == "missing"
     assert judge_memory(tight, 0, False).level == "good"
-    assert judge_memory({}, 0, True).level == "note"
+    assert judge_memory(None, 0, True).level == "note"
 
 
 def test_disk_that_is_full_stops():
@@ -242,16 +231,15 @@ def test_disk_that_is_full_stops():
 )
 def test_states_of_the_unit(text, level, word):
     """Each state of the unit is told with what mends it."""
-    found = judge_unit(read_properties(text), Answer(0, text, ""))
+    found = judge_unit(Answer(0, text, ""))
     assert (found.level, word in found.message) == (level, True)
 
 
 def test_no_systemd_is_no_fault():
     """In a container there is no systemd, and one that is ill is quoted."""
-    assert judge_unit(None, None).level == "note"
-    assert (
-        "Failed to connect" in judge_unit(None, Answer(1, "", "Failed to connect to bus")).message
-    )
+    assert judge_unit(None).level == "note"
+    failed = judge_unit(Answer(1, "", "Failed to connect to bus"))
+    assert "Failed to connect" in failed.message
 
 
 def test_port_that_another_program_has_stops():
