@@ -8,7 +8,7 @@ from ...collectors.board.boards import RailRule
 from ...collectors.board.machine import cpu_busy_ratio
 from ...parsers.errors import Mendable
 from ..measure.run_report import Span
-from ..measure.slices import Cut
+from ..measure.slices import WindowSlice
 from ..measure.timeline import Timeline
 from ..measure.utilization import telemetry as describe
 from ..session.session import Session
@@ -97,6 +97,6 @@ class Setup:
             loads["gpu"] = None if seen is None else seen.mean_ratio
         return {name: ratio for name, ratio in loads.items() if ratio is not None}
 
-    def cut(self, begin_ns: int, end_ns: int) -> Cut:
+    def cut(self, begin_ns: int, end_ns: int) -> WindowSlice:
         """Return the samples between two times."""
         return self.session.timeline.cut(begin_ns, end_ns)

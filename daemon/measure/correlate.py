@@ -1,37 +1,24 @@
 """Pairing of a run with the telemetry of its window: trace and samples become one report."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from ...collectors.board.boards import RailRule
 from ...collectors.catalog import is_played
-from .dla import InFlight, foreign_dla_activity
+from . import quality
+from .dla import InFlight, dla_was_on, foreign_dla_activity
 from .energy import interval_ns
 from .energy_report import measure_energy
-from .quality import (
-    WITHHOLDING,
-    aliased,
-    clock_step,
-    dla_not_used,
-    fallback,
-    in_order,
-    insufficient_samples,
-    overlapping,
-    suspended,
-    telemetry_gap,
-    throttled,
-)
 from .run_report import Environment, Flag, RunReport, Span
 from .run_trace import RunTrace, distribution, throughput
-from .slices import Cut
+from .slices import WindowSlice
 from .steadiness import not_steady
-from .throttle import in_window, trouble
 from .uncertainty import sensor_times, unsure_seconds
-from .utilization import dla_was_on, telemetry
+from .utilization import telemetry
 
 
 def correlate(
     trace: RunTrace,
-    cut: Cut | None,
+    samples: WindowSlice | None,
     *,
     rule: RailRule | None = None,
     others: Mapping[str, Span] | None = None,
@@ -48,7 +35,7 @@ def correlate(
 
     Args:
         trace: The run, as the worker reported it.
-        cut: Samples of ``trace.telemetry_window()`` with a neighbour on each side, or ``None``.
+        samples: Samples of ``trace.telemetry_window()`` with a neighbour on each side, or ``None``.
         rule: How the board's rails add up, if known.
         others: Steady windows of other runs, by run id; overlapping ones are named.
         environment: Environment of the run; the versions of the trace are added.
@@ -60,109 +47,83 @@ def correlate(
     """
     phases = trace.phases
     window = phases.get("steady")
-    raised: set[Flag] = set(flags)
+    raised: dict[Flag, bool] = dict.fromkeys(flags, True)
     if environment.simulated:
-        raised.add("simulated")
-    if suspended(trace.suspended_ns):
-        raised.add("suspended")
-    report = _identity(trace, environment, cut)
+        raised["simulated"] = True
+    if quality.suspended(trace.suspended_ns):
+        raised["suspended"] = True
+    report = _identity(trace, environment, samples)
     if window is None or window.seconds <= 0:
-        return report.model_copy(update={"quality": in_order(raised)})
-    cut = cut or Cut()
+        return report.model_copy(update={"quality": quality.in_order(raised)})
+    samples = samples or WindowSlice()
+    around = samples.around(window.begin_ns, window.end_ns)
+    inside = samples.times_ns[samples.inside(window.begin_ns, window.end_ns)]
     starts, latencies = trace.completed(window)
-    throttle = in_window(cut, window)
-    throttle_events = trouble(throttle) if trace.throttle_events is None else trace.throttle_events
-    board = telemetry(cut, window, throttle_events, throttle) if cut.times_ns else None
-    if board is not None and board.power_mode_changes:
-        raised.add("not_steady")
-    together = overlapping(window, others or {})
     completed = len(starts) if trace.inference_count is None else trace.inference_count
     inferences = completed if trace.counts_inferences else None
-    raised |= _raised(throttle_events, cut, window, starts, latencies)
-    raised |= _displaced(trace, cut, window, environment)
-    if _has_company(trace, cut, in_flight):
-        raised.add("foreign_dla_activity")
-    if aliased(sensor_times(window, environment.power_reading), starts):
-        raised.add("aliased")
-    if insufficient_samples(window.seconds, board.samples if board else 0, inferences):
-        raised.add("insufficient_samples")
-    if together:
-        raised.add("overlapped")
-    shown = None if raised & WITHHOLDING else inferences
+    board = telemetry(samples, window, trace.throttle_events) if samples.times_ns else None
+    throttle_events = trace.throttle_events if board is None else board.throttle_events
+    together = quality.overlapping(window, others or {})
+    beat = sensor_times(window, environment.power_reading)
+    found: dict[Flag, bool] = {
+        "insufficient_samples": quality.insufficient_samples(
+            window.seconds, board.samples if board else 0, inferences
+        ),
+        "aliased": quality.aliased(inside, starts) or quality.aliased(beat, starts),
+        "not_steady": not_steady(window, starts, latencies, samples, throttle_events)
+        or bool(board and board.power_mode_changes),
+        "throttled": bool(throttle_events),
+        "overlapped": bool(together),
+        "clock_step": quality.clock_step(around.times_ns, around.wall_ns),
+        "telemetry_gap": quality.telemetry_gap(around.times_ns, window),
+        "foreign_dla_activity": _is_dla_shared(trace, samples, in_flight),
+    }
+    if not environment.simulated and not is_played(trace.backend, trace.device):
+        placement = None if trace.built is None else trace.built.placement
+        was_on = dla_was_on(samples, window, trace.device)
+        found["fallback"] = quality.fallback(trace.device, placement)
+        found["dla_not_used"] = quality.dla_not_used(trace.device, placement, was_on)
+    raised |= {flag: True for flag, is_raised in found.items() if is_raised}
+    shown = None if raised.keys() & quality.WITHHOLDING else inferences
     if clock_seconds is not None:
         clock_seconds += trace.uncertain_ns / 1e9
     unsure = unsure_seconds(clock_seconds, environment.power_reading)
-    measured = measure_energy(cut, phases, rule, shown, trace.run_id, unsure)
+    measured = measure_energy(samples, phases, rule, shown, trace.run_id, unsure)
     if measured is not None and measured.baseline_drifted:
-        raised.add("baseline_drift")
+        raised["baseline_drift"] = True
+    stages = {stage: distribution(durations) for stage, durations in trace.stages_ns.items()}
     return report.model_copy(
         update={
             "inferences": completed,
             "latency": distribution(latencies),
             "device_latency": distribution(trace.device_ns()),
-            "stages": {
-                stage: described
-                for stage, durations in trace.stages_ns.items()
-                if (described := distribution(durations)) is not None
-            },
+            "stages": {stage: times for stage, times in stages.items() if times is not None},
             "throughput_per_second": throughput(completed, trace.batch, window.seconds),
             "telemetry": board,
             "energy": measured and measured.energy,
-            "quality": in_order(raised),
+            "quality": quality.in_order(raised),
             "overlapping_runs": together,
         }
     )
 
 
-def _raised(
-    throttle_events: int | None,
-    cut: Cut,
-    window: Span,
-    starts: Sequence[int],
-    latencies: Sequence[int],
-) -> set[Flag]:
-    around = cut.around(window.begin_ns, window.end_ns)
-    inside = cut.times_ns[cut.inside(window.begin_ns, window.end_ns)]
-    found: dict[Flag, bool] = {
-        "aliased": aliased(inside, starts),
-        "not_steady": not_steady(window, starts, latencies, cut, throttle_events),
-        "throttled": throttled(throttle_events),
-        "clock_step": clock_step(around.times_ns, around.wall_ns),
-        "telemetry_gap": telemetry_gap(around.times_ns, window),
-    }
-    return {flag for flag, is_raised in found.items() if is_raised}
-
-
-def _displaced(trace: RunTrace, cut: Cut, window: Span, environment: Environment) -> set[Flag]:
-    """Return flags for work that ran elsewhere than requested."""
-    if environment.simulated or is_played(trace.backend, trace.device):
-        return set()
-    placement = None if trace.built is None else trace.built.placement
-    was_on = dla_was_on(cut, window, trace.device)
-    found: dict[Flag, bool] = {
-        "fallback": fallback(trace.device, placement),
-        "dla_not_used": dla_not_used(trace.device, placement, was_on),
-    }
-    return {flag for flag, is_raised in found.items() if is_raised}
-
-
-def _has_company(trace: RunTrace, cut: Cut, in_flight: InFlight | None) -> bool:
+def _is_dla_shared(trace: RunTrace, samples: WindowSlice, in_flight: InFlight | None) -> bool:
     """Return whether other programs used a DLA core during the run and its baselines."""
     whole = trace.telemetry_window()
     if whole is None:
         return False
-    idle = [
-        span for name, span in trace.phases.items() if name in ("baseline_before", "baseline_after")
-    ]
+    phases = trace.phases
+    idle = [phases[name] for name in ("baseline_before", "baseline_after") if name in phases]
     ours = in_flight or (lambda _device, begin_ns, end_ns: (end_ns - begin_ns) / 1e9)
-    return foreign_dla_activity(cut, whole, trace.device, idle, ours)
+    return foreign_dla_activity(samples, whole, trace.device, idle, ours)
 
 
-def _identity(trace: RunTrace, environment: Environment, cut: Cut | None) -> RunReport:
-    interval = interval_ns(cut.times_ns) if cut is not None else None
+def _identity(trace: RunTrace, environment: Environment, samples: WindowSlice | None) -> RunReport:
+    """Return the part of a report that needs no steady phase."""
+    interval = interval_ns(samples.times_ns) if samples is not None else None
     seconds = environment.telemetry_interval_seconds if interval is None else interval / 1e9
     outcome = trace.outcome or "failed"
-    reason = trace.reason or "the worker did not say how it ended"
+    reason = trace.reason or "the worker did not report how it ended"
     return RunReport(
         run_id=trace.run_id,
         workload=trace.workload,

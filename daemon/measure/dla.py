@@ -1,4 +1,4 @@
-"""What the trace of the DLA says of a window, and whether it agrees with what else is known."""
+"""DLA activity in a window, from counters of the trace and of runtime power management."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -8,75 +8,27 @@ from typing import TypeVar
 from ...parsers import signals
 from ...parsers.signals import Signal
 from .run_report import Span, Utilization
-from .slices import Cut
-
-Step = tuple[int, int, float]
-
-
-def steps(cut: Cut, column: Sequence[float], window: Span) -> list[Step]:
-    """Return begin, end and growth of each step of a counter that overlaps a window.
-
-    Args:
-        cut: Samples of the window with a neighbour on each side.
-        column: shape (n,), the counter at each; NaN where it was not told.
-        window: The window.
-    """
-    known = [
-        (time, value) for time, value in zip(cut.times_ns, column, strict=True) if not isnan(value)
-    ]
-    return [
-        (begin, end, after - before)
-        for (begin, before), (end, after) in pairwise(known)
-        if begin < window.end_ns and end > window.begin_ns
-    ]
-
-
-def covers(counted: Sequence[Step], window: Span) -> bool:
-    """Say whether steps tell of the whole of a window."""
-    reach = counted and counted[0][0] <= window.begin_ns and counted[-1][1] >= window.end_ns
-    return bool(reach)
-
-
-def share(counted: Sequence[Step], window: Span) -> Utilization | None:
-    """Return the share of a window that was counted, taken to grow evenly within a step.
-
-    Where steps do not reach an edge of the window, it is the share of the time between them.
-
-    Args:
-        counted: Steps of seconds.
-        window: The window.
-
-    Returns:
-        ``None`` where there is no step, or where the counter began anew.
-    """
-    if window.seconds <= 0 or not counted or any(seconds < 0 for _, _, seconds in counted):
-        return None
-    inside = [min(end, window.end_ns) - max(begin, window.begin_ns) for begin, end, _ in counted]
-    ratios = [seconds / (end - begin) * 1e9 for begin, end, seconds in counted]
-    mean = sum(ratio * part for ratio, part in zip(ratios, inside, strict=True)) / sum(inside)
-    highest = min(max(ratios), 1.0)
-    # What ended just after one sample and just before the next may exceed the time between them.
-    return Utilization(mean_ratio=min(mean, highest), max_ratio=highest)
-
+from .slices import WindowSlice
 
 TRACED = "ftrace"
 """The source of busy time that is counted task by task."""
 
 SOURCES = (TRACED, "tegrastats", "firmware")
-"""Sources of a DLA load, the truest first; the firmware tells of busy moments alone."""
+"""Sources of a DLA load, the most accurate first; the firmware reports busy moments only."""
 
 POWERED = "powered"
-"""What stands behind the core in the name of the signal, where a load has its source."""
+"""Follows the core in the name of the powered share, where a load has its source."""
 
 InFlight = Callable[[str, int, int], float]
-"""Seconds of a stretch in which our own runs were in flight on a device."""
+"""Seconds between two times in which our own runs were in flight on a device."""
 
+Step = tuple[int, int, float]
 V = TypeVar("V")
 
-# A task counts when it has ended and its event has come along; then it was before the sample.
+# A task is counted when it has ended and its event has arrived, so it ran before the sample.
 _LAG_NS = 200_000_000
 _TOLERANCE_SECONDS, _TOLERANCE_RATIO = 0.02, 0.01
-# Time that the trace may have missed; a doubt between two cores is none.
+# Errors that may hide busy time. An ambiguity between two cores hides none.
 _MISSING = frozenset({"lost", "gap", "unmatched", "unparsed", "odd", "late"})
 
 
@@ -85,55 +37,110 @@ def by_core(signal: Signal, columns: Mapping[str, V]) -> dict[str, V]:
     return {f"dla{core}": column for core, column in signal.by_label(columns).items()}
 
 
-def busy(cut: Cut, window: Span) -> dict[str, Utilization]:
-    """Return the share of a window in which each DLA core was busy, whoever used it.
+def _steps(samples: WindowSlice, signal: Signal, window: Span) -> dict[str, list[Step]]:
+    """Return, by core, begin, end and growth of each step of a counter that overlaps a window."""
+    found = {}
+    for core, column in by_core(signal, samples.columns).items():
+        known = [
+            (at, value)
+            for at, value in zip(samples.times_ns, column, strict=True)
+            if not isnan(value)
+        ]
+        found[core] = [
+            (begin, end, after - before)
+            for (begin, before), (end, after) in pairwise(known)
+            if begin < window.end_ns and end > window.begin_ns
+        ]
+    return found
+
+
+def _covers(counted: Sequence[Step], window: Span) -> bool:
+    """Return whether steps reach from edge to edge of a window."""
+    return bool(counted and counted[0][0] <= window.begin_ns and counted[-1][1] >= window.end_ns)
+
+
+def _share(counted: Sequence[Step], window: Span) -> Utilization | None:
+    """Return the share of a window that was counted; ``None`` if the counter was reset."""
+    if window.seconds <= 0 or not counted or any(seconds < 0 for _, _, seconds in counted):
+        return None
+    inside = [min(end, window.end_ns) - max(begin, window.begin_ns) for begin, end, _ in counted]
+    ratios = [seconds / (end - begin) * 1e9 for begin, end, seconds in counted]
+    mean = sum(ratio * part for ratio, part in zip(ratios, inside, strict=True)) / sum(inside)
+    highest = min(max(ratios), 1.0)
+    # A task that ends just after a sample counts for the next step, and may exceed its time.
+    return Utilization(mean_ratio=min(mean, highest), max_ratio=highest)
+
+
+def _grew(samples: WindowSlice, signal: Signal, window: Span, device: str) -> bool | None:
+    """Return whether a counter grew; ``None`` if no growth was seen and samples are missing."""
+    counted = _steps(samples, signal, window).get(device, [])
+    if any(growth != 0 for _, _, growth in counted):
+        return True
+    return False if _covers(counted, window) else None
+
+
+def counted_shares(samples: WindowSlice, window: Span) -> dict[str, Utilization]:
+    """Return the busy and the powered share of each DLA core, by all programs.
+
+    A counter is taken to grow evenly between two samples. Where samples do not reach an edge of the
+    window, the share is that of the time between them.
 
     Args:
-        cut: Samples of the window with a neighbour on each side.
+        samples: Samples of the window with a neighbour on each side.
         window: The steady window.
 
     Returns:
-        By signal, ``dla0:ftrace``; a core of which the trace does not tell is not there.
+        By signal, ``dla0:ftrace`` and ``dla0:powered``. A core without a counter is absent, and so
+            is a counter that was reset in the window.
     """
+    sources = ((TRACED, signals.DLA_BUSY_SECONDS), (POWERED, signals.DLA_POWERED_SECONDS))
     return {
-        f"{core}:{TRACED}": told
-        for core, column in by_core(signals.DLA_BUSY_SECONDS, cut.columns).items()
-        if (told := share(steps(cut, column, window), window)) is not None
+        f"{core}:{source}": found
+        for source, signal in sources
+        for core, counted in _steps(samples, signal, window).items()
+        if (found := _share(counted, window)) is not None
     }
 
 
-def was_busy(cut: Cut, window: Span, device: str) -> bool | None:
-    """Tell whether a DLA core had a task that ended in a window.
+def dla_was_on(samples: WindowSlice, window: Span, device: str) -> bool | None:
+    """Return whether a DLA core was busy in a window or, without a trace, powered.
+
+    The trace of its tasks is the best evidence, because a core may be powered for other reasons. A
+    sample shows the gate at its own time only. The kernel's count of powered time misses nothing
+    between two samples and needs no root.
 
     Args:
-        cut: Samples of the window with a neighbour on each side.
+        samples: Samples of the window with a neighbour on each side.
         window: The steady window.
         device: ``dla0`` or ``dla1``.
 
     Returns:
-        ``None`` where the trace does not tell of all of the window, or where events are missing.
+        ``None`` without evidence. The absence of tasks is evidence only if the trace covers the
+            window and lost no events.
     """
-    column = by_core(signals.DLA_TASKS, cut.columns).get(device)
-    counted = [] if column is None else steps(cut, column, window)
-    if any(tasks != 0 for _, _, tasks in counted):
+    worked = _grew(samples, signals.DLA_TASKS, window, device)
+    if worked or (worked is False and not _MISSING & trace_errors(samples, window).keys()):
+        return worked
+    inside = samples.inside(window.begin_ns, window.end_ns)
+    known = [
+        value
+        for signal in (signals.DLA_ON, signals.DLA_LOAD)
+        for value in by_core(signal, samples.columns).get(device, ())[inside]
+        if not isnan(value)
+    ]
+    if any(value > 0 for value in known):
         return True
-    is_whole = covers(counted, window) and not _MISSING & troubles(cut, window).keys()
-    return False if is_whole else None
+    was_powered = _grew(samples, signals.DLA_POWERED_SECONDS, window, device)
+    return False if was_powered is None and known else was_powered
 
 
-def troubles(cut: Cut, window: Span) -> dict[str, int]:
-    """Count what did not go by the book in the trace of a window, by reason.
+def trace_errors(samples: WindowSlice, window: Span) -> dict[str, int]:
+    """Return the irregular events in the DLA trace, by reason.
 
-    A reason has no column until it first happens: until then it is 0.
-
-    Args:
-        cut: Samples of the window with a neighbour on each side.
-        window: The steady window.
-
-    Returns:
-        Reasons that occurred between the last sample before the window and the first after it.
+    They occurred between the last sample before the window and the first after it. A reason has no
+    column until it first happens: until then its count is 0.
     """
-    around = cut.around(window.begin_ns, window.end_ns)
+    around = samples.around(window.begin_ns, window.end_ns)
     found: dict[str, int] = {}
     for reason, column in signals.DLA_TRACE_ERRORS.by_label(around.columns).items():
         counts = [0.0 if isnan(count) else count for count in column]
@@ -144,24 +151,23 @@ def troubles(cut: Cut, window: Span) -> dict[str, int]:
 
 
 def foreign_dla_activity(
-    cut: Cut, window: Span, device: str, idle: Sequence[Span], in_flight: InFlight
+    samples: WindowSlice, window: Span, device: str, idle: Sequence[Span], in_flight: InFlight
 ) -> bool:
-    """Tell whether a DLA core worked when none of our runs could have been its cause.
+    """Return whether a DLA core worked at a time when none of our runs used it.
 
-    On the run's own core that is so in its baselines alone: there its model is loaded and idle.
-    On the others it is so wherever no run of ours is in flight.
+    On the run's own core this is known only in its baselines, while its model is loaded and idle.
+    On the others it is known whenever no run of ours is in flight.
 
     Args:
-        cut: Samples.
-        window: What is looked at: the run with its baselines.
-        device: The run's own.
-        idle: Its baselines.
-        in_flight: What our runs account for on the others.
+        samples: Samples of the window with a neighbour on each side.
+        window: The run with its baselines.
+        device: Device of the run.
+        idle: Baselines of the run.
+        in_flight: Time of our runs on the other devices.
     """
-    tolerance = max(_TOLERANCE_SECONDS, _TOLERANCE_RATIO * window.seconds)
-    for core, column in by_core(signals.DLA_BUSY_SECONDS, cut.columns).items():
+    for core, counted in _steps(samples, signals.DLA_BUSY_SECONDS, window).items():
         beyond = 0.0
-        for begin, end, seconds in steps(cut, column, window):
+        for begin, end, seconds in counted:
             since = begin - _LAG_NS
             if core == device:
                 quiet = any(one.begin_ns <= since and end <= one.end_ns for one in idle)
@@ -169,70 +175,29 @@ def foreign_dla_activity(
             else:
                 ours = in_flight(core, since, end)
             beyond += max(0.0, seconds - ours)
-        if beyond > tolerance:
+        if beyond > _tolerance(window):
             return True
     return False
 
 
-def beyond_powered(cut: Cut, window: Span) -> dict[str, float]:
-    """Return by how many seconds a core was busy beyond the time for which it was powered.
+def beyond_powered(samples: WindowSlice, window: Span) -> dict[str, float]:
+    """Return, by core, the busy seconds beyond the powered time.
 
-    That can't be: trace and power management contradict each other then.
-
-    Args:
-        cut: Samples of the window with a neighbour on each side.
-        window: The steady window.
-
-    Returns:
-        By core; those alone where it is more than the counters may differ by.
+    This is impossible, so trace and power management contradict each other. Differences within the
+    tolerance of the counters are left out.
     """
-    powered = by_core(signals.DLA_POWERED_SECONDS, cut.columns)
+    powered = _steps(samples, signals.DLA_POWERED_SECONDS, window)
     found = {}
-    for core, column in by_core(signals.DLA_BUSY_SECONDS, cut.columns).items():
-        counted = steps(cut, powered[core], window) if core in powered else []
-        if not covers(counted, window):
+    for core, busy in _steps(samples, signals.DLA_BUSY_SECONDS, window).items():
+        counted = powered.get(core, [])
+        if not _covers(counted, window):
             continue
-        worked = sum(seconds for _, _, seconds in steps(cut, column, window))
+        worked = sum(seconds for _, _, seconds in busy)
         beyond = worked - sum(seconds for _, _, seconds in counted) - _LAG_NS / 1e9
-        if beyond > max(_TOLERANCE_SECONDS, _TOLERANCE_RATIO * window.seconds):
+        if beyond > _tolerance(window):
             found[core] = beyond
     return found
 
 
-def powered(cut: Cut, window: Span) -> dict[str, Utilization]:
-    """Return the share of a window in which each DLA core was powered, by counter.
-
-    The counter is read with each sample, and taken to grow evenly between two of them. Where
-    samples do not reach an edge of the window, the share is that of the time between them.
-
-    Args:
-        cut: Samples of the window with a neighbour on each side.
-        window: The steady window.
-
-    Returns:
-        By signal, ``dla0:powered``; a core without a counter is not there, nor is one whose
-        counter began anew in the window.
-    """
-    return {
-        f"{core}:{POWERED}": told
-        for core, column in by_core(signals.DLA_POWERED_SECONDS, cut.columns).items()
-        if (told := share(steps(cut, column, window), window)) is not None
-    }
-
-
-def was_powered(cut: Cut, window: Span, device: str) -> bool | None:
-    """Tell whether a DLA core was powered at any time in a window; not even a burst is missed.
-
-    Args:
-        cut: Samples of the window with a neighbour on each side.
-        window: The steady window.
-        device: ``dla0`` or ``dla1``.
-
-    Returns:
-        ``None`` where no counter tells of all of the window.
-    """
-    column = by_core(signals.DLA_POWERED_SECONDS, cut.columns).get(device)
-    counted = [] if column is None else steps(cut, column, window)
-    if any(seconds != 0 for _, _, seconds in counted):
-        return True
-    return False if covers(counted, window) else None
+def _tolerance(window: Span) -> float:
+    return max(_TOLERANCE_SECONDS, _TOLERANCE_RATIO * window.seconds)

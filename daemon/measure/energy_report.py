@@ -21,7 +21,7 @@ from .energy import (
 )
 from .quality import baseline_drift
 from .run_report import Energy, Interval, RailEnergy, Span
-from .slices import Cut
+from .slices import WindowSlice
 from .uncertainty import Spread, edge_joules, quantisation_watts, sampling_watts
 
 Terms = Mapping[str, float]
@@ -128,7 +128,7 @@ class Counted:
     edge_joules: float
 
 
-def counted(cut: Cut, rail: str, window: Span) -> Counted | None:
+def counted(cut: WindowSlice, rail: str, window: Span) -> Counted | None:
     """Return what the counter of a rail says of a window.
 
     Between two readings the counter is interpolated. Power that steps just at an edge bends it
@@ -192,7 +192,7 @@ class MeasuredEnergy:
 
 
 def measure_energy(
-    cut: Cut,
+    cut: WindowSlice,
     phases: Mapping[PhaseName, Span],
     rule: RailRule | None,
     inferences: int | None,
@@ -273,7 +273,7 @@ def _together(joules: Sequence[float | None]) -> float | None:
 
 
 def _rail(
-    cut: Cut, name: str, column: Sequence[float], phases: Mapping[PhaseName, Span]
+    cut: WindowSlice, name: str, column: Sequence[float], phases: Mapping[PhaseName, Span]
 ) -> RailEnergy | None:
     window, times_ns = phases["steady"], cut.times_ns
     gross = integrate(times_ns, column, window.begin_ns, window.end_ns)

@@ -1,7 +1,4 @@
-"""The quality flags of a run. Each is a pure function.
-
-Two have their own file: ``phase_lock`` (``aliased``) and ``steadiness`` (``not_steady``).
-"""
+"""The quality flags of a run, each a pure function; ``not_steady`` is in ``steadiness``."""
 
 import cmath
 import math
@@ -32,11 +29,6 @@ def insufficient_samples(seconds: float, samples: int, inferences: int | None) -
     return seconds < MINIMUM_SECONDS or samples < MINIMUM_SAMPLES or few
 
 
-def throttled(events: int | None) -> bool:
-    """Return whether the window has a throttle or over-current event; False if not counted."""
-    return bool(events)
-
-
 def overlapping(window: Span, others: Mapping[str, Span]) -> tuple[str, ...]:
     """Rule 13: return the runs whose steady window overlaps this one, in the given order.
 
@@ -56,10 +48,8 @@ def baseline_drift(difference_watts: float, uncertainty_watts: float, net_watts:
     a little, and leakage follows. A smaller difference widens the interval of the net energy and
     needs no flag.
 
-    Args:
-        difference_watts: After minus before.
-        uncertainty_watts: Half the 95 % interval of that difference.
-        net_watts: Mean power of the window minus the idle power.
+    ``uncertainty_watts`` is half the 95 % interval of that difference, and ``net_watts`` the mean
+    power of the window minus the idle power.
     """
     return abs(difference_watts) > max(uncertainty_watts, DRIFT_RATIO * abs(net_watts))
 
@@ -70,16 +60,11 @@ def clock_step(times_ns: Sequence[int], wall_ns: Sequence[int]) -> bool:
     Between neighbouring samples it may also run faster or slower by a thousandth, because time
     daemons do that. Figures use the monotonic clock, so only wall times are affected.
 
-    Args:
-        times_ns: shape (n,), CLOCK_MONOTONIC of the samples of the window and its neighbours.
-        wall_ns: shape (n,), wall time of the same moments.
+    Both times have shape (n,): samples of the window and its neighbours.
     """
     offsets = [wall - time for wall, time in zip(wall_ns, times_ns, strict=True)]
-    return any(
-        abs(offsets[i] - offsets[i - 1])
-        > WALL_STEP_NS + WALL_SLEW_RATIO * (times_ns[i] - times_ns[i - 1])
-        for i in range(1, len(offsets))
-    )
+    pairs = zip(pairwise(offsets), pairwise(times_ns), strict=True)
+    return any(abs(d - c) > WALL_STEP_NS + WALL_SLEW_RATIO * (b - a) for (c, d), (a, b) in pairs)
 
 
 def suspended(suspended_ns: int) -> bool:
@@ -97,9 +82,7 @@ def telemetry_gap(times_ns: Sequence[int], window: Span) -> bool:
     Two neighbours with at least one in the window are more than 2.5 median intervals apart (two
     lines in a row were lost), or an edge has no sample on or beyond it.
 
-    Args:
-        times_ns: shape (n,), increasing, samples of the window and its neighbours.
-        window: The steady window.
+    ``times_ns`` has shape (n,) and includes the neighbours of the window.
     """
     interval = interval_ns(times_ns)
     if interval is None or times_ns[0] > window.begin_ns or times_ns[-1] < window.end_ns:
@@ -128,10 +111,8 @@ def dla_not_used(device: str, placement: Placement | None, was_on: bool | None) 
     driver keeps a core powered for half a second after each task, so a working core is on in some
     sample, and its powered time grows.
 
-    Args:
-        device: The device of the run.
-        placement: Placement of the engine; ``None`` and ``unknown`` raise no flag.
-        was_on: Whether the core was on in the steady window; ``None`` if unknown.
+    A placement of ``None`` or ``unknown`` raises no flag. ``was_on`` is the result of
+    ``dla_was_on``.
     """
     if not device.startswith("dla"):
         return False

@@ -1,4 +1,4 @@
-"""A cut: the samples of one window as columns."""
+"""The samples of one window as columns."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -10,13 +10,13 @@ from .blocks import Block
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class WindowSlice:
     """Samples of a window, and one neighbour on each side of it where there is one.
 
     Attributes:
-        times_ns: shape (n,), CLOCK_MONOTONIC, rising.
+        times_ns: shape (n,), CLOCK_MONOTONIC, increasing.
         wall_ns: shape (n,).
-        columns: Name to shape (n,); NaN where a sample did not say it.
+        columns: Name to shape (n,); NaN is absent.
     """
 
     times_ns: "array[int]" = field(default_factory=lambda: array("q"))
@@ -24,20 +24,20 @@ class Cut:
     columns: "dict[str, array[float]]" = field(default_factory=dict)
 
     def inside(self, begin_ns: int, end_ns: int) -> slice:
-        """Return where the samples of a window stand, its edges included."""
+        """Return the positions of the samples of a window, its edges included."""
         return slice(bisect_left(self.times_ns, begin_ns), bisect_right(self.times_ns, end_ns))
 
-    def around(self, begin_ns: int, end_ns: int) -> "Cut":
+    def around(self, begin_ns: int, end_ns: int) -> "WindowSlice":
         """Return the samples of a window, with one neighbour on each side where there is one."""
         inside = self.inside(begin_ns, end_ns)
         kept = slice(max(inside.start - 1, 0), inside.stop + 1)
         columns = {name: column[kept] for name, column in self.columns.items()}
-        return Cut(self.times_ns[kept], self.wall_ns[kept], columns)
+        return WindowSlice(self.times_ns[kept], self.wall_ns[kept], columns)
 
 
-def join(blocks: Iterable[Block]) -> Cut:
-    """Put blocks of rising time behind each other; a column missing in one is NaN there."""
-    joined = Cut()
+def join(blocks: Iterable[Block]) -> WindowSlice:
+    """Concatenate blocks of increasing time; a column that a block lacks is NaN there."""
+    joined = WindowSlice()
     for block in blocks:
         before = len(joined.times_ns)
         joined.times_ns.extend(block.times_ns)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import isnan
 
 from .run_report import Span
-from .slices import Cut
+from .slices import WindowSlice
 from .utilization import clock_figures, zone_figures
 
 STEADY_WINDOWS = 6
@@ -31,23 +31,23 @@ def not_steady(
     window: Span,
     starts_ns: Sequence[int],
     latency_ns: Sequence[int],
-    cut: Cut,
+    samples: WindowSlice,
     throttle_events: int | None,
 ) -> bool:
     """Rule 14: the run was not steady at its end.
 
-    The steady phase is cut into six windows. In the last three, the rate and the median latency lie
-    within 5 % of each other, the clocks of GPU, DLA and memory within 1 % (a gate does not count as
-    a clock), and no zone warms or cools by 0.1 °C/s. Nothing throttled. Each has five inferences or
-    more. Values that the board does not report are ignored, and so is the rate of a program that
-    counts no inferences.
+    The steady phase is divided into six windows. In the last three, the rate and the median latency
+    lie within 5 % of each other, the clocks of GPU, DLA and memory within 1 % (a gate does not
+    count as a clock), and no zone warms or cools by 0.1 °C/s. Nothing throttled. Each has five
+    inferences or more. Values that the board does not report are ignored, and so is the rate of a
+    program that counts no inferences.
     """
     windows = last_windows(window)
     end = Span(begin_ns=windows[0].begin_ns, end_ns=windows[-1].end_ns)
     return (
         (len(starts_ns) > 0 and _uneven(windows, starts_ns, latency_ns))
-        or clocks_changed(cut, end)
-        or steepest_slope(cut, end) >= SLOPE_CELSIUS_PER_SECOND
+        or clocks_changed(samples, end)
+        or steepest_slope(samples, end) >= SLOPE_CELSIUS_PER_SECOND
         or bool(throttle_events)
     )
 
@@ -63,25 +63,25 @@ def _uneven(windows: list[Span], starts_ns: Sequence[int], latency_ns: Sequence[
     return any(max(figures) > STEADY_RATIO * min(figures) for figures in (cycles, medians))
 
 
-def clocks_changed(cut: Cut, window: Span) -> bool:
+def clocks_changed(samples: WindowSlice, window: Span) -> bool:
     """Return whether a clock of GPU, DLA or memory changed by more than 1 % in a window."""
-    inside = cut.inside(window.begin_ns, window.end_ns)
-    for name, (_, column) in clock_figures(cut.columns).items():
+    inside = samples.inside(window.begin_ns, window.end_ns)
+    for name, (_, column) in clock_figures(samples.columns).items():
         hertz = [clock for clock in column[inside] if not isnan(clock)]
         if name != "cpu" and hertz and max(hertz) > CLOCK_RATIO * min(hertz):
             return True
     return False
 
 
-def steepest_slope(cut: Cut, window: Span) -> float:
+def steepest_slope(samples: WindowSlice, window: Span) -> float:
     """Return the steepest change of any zone in a window, in °C/s, by a straight line.
 
     A zone with fewer than five readings is ignored.
     """
-    inside = cut.inside(window.begin_ns, window.end_ns)
-    times = [(time - window.begin_ns) / 1e9 for time in cut.times_ns[inside]]
+    inside = samples.inside(window.begin_ns, window.end_ns)
+    times = [(time - window.begin_ns) / 1e9 for time in samples.times_ns[inside]]
     steepest = 0.0
-    for _, column in zone_figures(cut.columns).values():
+    for _, column in zone_figures(samples.columns).values():
         points = [(t, c) for t, c in zip(times, column[inside], strict=True) if not isnan(c)]
         if len(points) >= SLOPE_SAMPLES:
             line = statistics.linear_regression(*zip(*points, strict=True))

@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import nan
 
 from .blocks import Block, decode, encode
-from .slices import Cut, join
+from .slices import WindowSlice, join
 
 _RECENT = 65
 _FAR_OFF_NS = 1 << 62
@@ -127,7 +127,9 @@ class Timeline:
         if sealed is not None and self._on_sealed is not None:
             self._on_sealed(sealed)
 
-    def cut(self, begin_ns: int, end_ns: int, wanted: Callable[[str], bool] | None = None) -> Cut:
+    def cut(
+        self, begin_ns: int, end_ns: int, wanted: Callable[[str], bool] | None = None
+    ) -> WindowSlice:
         """Return the samples of a window, and the nearest one before and after it.
 
         Samples on an edge are inside. ``wanted`` selects columns by name; without it, all are

@@ -1,4 +1,7 @@
-"""Loads, clocks and temperatures of a window, each sample weighted by its share of it."""
+"""Loads, clocks, temperatures and throttling of a window.
+
+Each sample is weighted by its share of the window, as its row in ``parsers/signals.py`` says.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -7,33 +10,39 @@ from typing import NamedTuple
 
 from ...parsers import signals
 from ...parsers.signals import Signal
-from .dla import beyond_powered, busy, by_core, powered, troubles, was_busy, was_powered
+from .dla import beyond_powered, by_core, counted_shares, trace_errors
 from .energy import interval_ns
 from .run_report import Frequency, Span, Telemetry, Temperature, Utilization
-from .slices import Cut
+from .slices import WindowSlice
 
-Column = Sequence[float]
+Series = Sequence[float]
+Pairs = list[tuple[float, float]]
+
+NORMAL_CAPS = frozenset({"board_limit", "reliability", "sw_power_cap"})
+"""Kinds of throttling that are normal: the clock is as high as a power or voltage budget allows. A
+server GPU at full load always runs so. They are counted and shown, and raise no flag. If they make
+the clock vary, the run is not steady for that reason."""
 
 
-class SignalColumn(NamedTuple):
-    """One figure over time, with the signal that says how its samples are weighted."""
+class WeightedSeries(NamedTuple):
+    """A time series, shape (n,), and the signal that says how its samples are weighted."""
 
     signal: Signal
-    column: Column
+    column: Series
 
 
 def overlap_ns(times_ns: Sequence[int], window: Span) -> list[float]:
     """Return how much of a window each sample describes.
 
-    tegrastats prints what was since the line before, so sample i describes the time from
-    sample i - 1 to itself. Before the first sample one median interval is taken.
+    tegrastats prints means since the previous line, so sample i describes the time from sample
+    i - 1 to itself. The first sample describes one median interval.
 
     Args:
-        times_ns: shape (n,), rising; those of a cut, whose last one may follow the window.
+        times_ns: shape (n,), increasing; the last one may follow the window.
         window: The window.
 
     Returns:
-        shape (n,), nanoseconds; they add up to the window where samples cover it.
+        shape (n,), nanoseconds; the sum is the window where samples cover it.
 
     >>> overlap_ns([10, 20, 30], Span(begin_ns=12, end_ns=25))
     [0, 8, 5]
@@ -47,189 +56,136 @@ def overlap_ns(times_ns: Sequence[int], window: Span) -> list[float]:
     ]
 
 
-def weighted(column: Column, weights: Sequence[float]) -> list[tuple[float, float]]:
-    """Pair values with their weights, leaving out what is absent or of no weight."""
-    pairs = zip(column, weights, strict=True)
-    return [(value, weight) for value, weight in pairs if weight > 0 and not isnan(value)]
-
-
-def weighted_mean(pairs: Sequence[tuple[float, float]]) -> float:
+def _weighted_mean(pairs: Pairs) -> float:
     """Return the mean of values with weights, never beyond the lowest and highest value."""
     values = [value for value, _ in pairs]
     mean = fsum(v * w for v, w in pairs) / fsum(w for _, w in pairs)
     return min(max(mean, min(values)), max(values))
 
 
-def telemetry(
-    cut: Cut,
-    window: Span,
-    throttle_events: int | None = None,
-    throttle: Mapping[str, int] | None = None,
-) -> Telemetry:
-    """Describe what the machine did in a window.
+def telemetry(samples: WindowSlice, window: Span, throttle_events: int | None = None) -> Telemetry:
+    """Return the telemetry of a window.
 
     Args:
-        cut: Samples of the window with their neighbours.
+        samples: Samples of the window with a neighbour on each side.
         window: The steady window.
-        throttle_events: How many were counted in it; ``None`` where nothing counts them.
-        throttle: The same by kind.
+        throttle_events: Number of events, if they were counted elsewhere; ``None`` takes those of
+            the samples.
     """
-    inside = cut.inside(window.begin_ns, window.end_ns)
+    inside = samples.inside(window.begin_ns, window.end_ns)
+    moments = (float(inside.start <= at < inside.stop) for at in range(len(samples.times_ns)))
     weights = {
-        signals.OVER_INTERVAL: overlap_ns(cut.times_ns, window),
-        signals.AT_MOMENT: [
-            float(inside.start <= at < inside.stop) for at in range(len(cut.times_ns))
-        ],
+        signals.OVER_INTERVAL: overlap_ns(samples.times_ns, window),
+        signals.AT_MOMENT: [*moments],
     }
-    loads, clocks, gates, zones = (
-        {n: weighted(one.column, weights[one.signal.weight]) for n, one in figures.items()}
-        for figures in (
-            load_figures(cut.columns),
-            clock_figures(cut.columns),
-            gate_figures(cut.columns),
-            zone_figures(cut.columns),
-        )
-    )
+
+    def present(figures: Mapping[str, WeightedSeries]) -> dict[str, Pairs]:
+        """Return values with weights, without absent values, values of no weight and empty rows."""
+        found = {}
+        for name, (signal, column) in figures.items():
+            pairs = zip(column, weights[signal.weight], strict=True)
+            found[name] = [(v, weight) for v, weight in pairs if weight > 0 and not isnan(v)]
+        return {name: pairs for name, pairs in found.items() if pairs}
+
+    columns = samples.columns
+    throttle = throttle_counts(samples, window)
+    if throttle_events is None:
+        throttle_events = abnormal_events(throttle)
     return Telemetry(
         samples=inside.stop - inside.start,
         utilization={
-            name: Utilization(mean_ratio=weighted_mean(pairs), max_ratio=max(pairs)[0])
-            for name, pairs in loads.items()
-            if pairs
+            name: Utilization(mean_ratio=_weighted_mean(pairs), max_ratio=max(pairs)[0])
+            for name, pairs in present(load_figures(columns)).items()
         }
-        | busy(cut, window)
-        | powered(cut, window),
+        | counted_shares(samples, window),
         frequency={
-            name: Frequency(min_hertz=min(pairs)[0], mean_hertz=weighted_mean(pairs))
-            for name, pairs in clocks.items()
-            if pairs
+            name: Frequency(min_hertz=min(pairs)[0], mean_hertz=_weighted_mean(pairs))
+            for name, pairs in present(clock_figures(columns)).items()
         },
         temperature={
             name: Temperature(
                 start_celsius=t[0][0], max_celsius=max(t)[0], delta_celsius=t[-1][0] - t[0][0]
             )
-            for name, t in zones.items()
-            if t
+            for name, t in present(zone_figures(columns)).items()
         },
-        dla_active={name: weighted_mean(pairs) for name, pairs in gates.items() if pairs},
+        dla_active={
+            core: _weighted_mean(pairs) for core, pairs in present(gate_figures(columns)).items()
+        },
         throttle_events=throttle_events,
-        throttle=dict(throttle or {}),
-        dla_trace_troubles=troubles(cut, window),
-        dla_beyond_powered_seconds=beyond_powered(cut, window),
-        power_mode_changes=power_mode_changes(cut, window),
+        throttle=throttle or {},
+        dla_trace_troubles=trace_errors(samples, window),
+        dla_beyond_powered_seconds=beyond_powered(samples, window),
+        power_mode_changes=_power_mode_changes(samples, window),
     )
 
 
-def load_figures(columns: Mapping[str, Column]) -> dict[str, SignalColumn]:
+def load_figures(columns: Mapping[str, Series]) -> dict[str, WeightedSeries]:
     """Return the loads: ``gpu``, ``emc``, ``cpu``, and each DLA load with its source.
 
-    ``cpu`` is the mean of the cores that were online; an offline core has no load to count.
+    ``cpu`` is the mean of the cores that were online; an offline core has no load.
     """
     return {
         **_joined("gpu", signals.GPU_LOAD, columns),
         **_joined("emc", signals.EMC_LOAD, columns),
         **_joined("cpu", signals.CPU_LOAD, columns),
         **{
-            f"{core}:{signal.fixed['source']}": SignalColumn(signal, column)
+            f"{core}:{signal.fixed['source']}": WeightedSeries(signal, column)
             for signal in (signals.DLA_LOAD, signals.DLA_FIRMWARE_LOAD)
             for core, column in by_core(signal, columns).items()
         },
     }
 
 
-def clock_figures(columns: Mapping[str, Column]) -> dict[str, SignalColumn]:
+def clock_figures(columns: Mapping[str, Series]) -> dict[str, WeightedSeries]:
     """Return the clocks: ``gpu``, ``emc``, ``cpu``, ``dla0`` and so on.
 
-    A clock of 0 is a gate, no clock, and is absent here. ``gpu`` is the fastest of its clusters,
-    since they share one clock unless they are gated or on their way down; ``cpu`` is the mean of
-    the online cores.
+    A clock of 0 means gated, and is absent here. ``gpu`` is the fastest of its clusters, since they
+    share one clock unless they are gated or about to be; ``cpu`` is the mean of the online cores.
     """
     figures = {
         **_joined("gpu", signals.GPU_FREQUENCY, columns, _fastest),
         **_joined("emc", signals.EMC_FREQUENCY, columns),
         **_joined("cpu", signals.CPU_FREQUENCY, columns),
-        **{
-            n: SignalColumn(signals.DLA_FREQUENCY, c)
-            for n, c in by_core(signals.DLA_FREQUENCY, columns).items()
-        },
+        **_weighted(signals.DLA_FREQUENCY, by_core(signals.DLA_FREQUENCY, columns)),
     }
     return {
-        name: SignalColumn(signal, [hertz if hertz > 0 else nan for hertz in column])
+        name: WeightedSeries(signal, [hertz if hertz > 0 else nan for hertz in column])
         for name, (signal, column) in figures.items()
     }
 
 
-def gate_figures(columns: Mapping[str, Column]) -> dict[str, SignalColumn]:
+def gate_figures(columns: Mapping[str, Series]) -> dict[str, WeightedSeries]:
     """Return 1 and 0 for on and off of each DLA core: ``dla0``, ``dla1``."""
-    return {
-        core: SignalColumn(signals.DLA_ON, column)
-        for core, column in by_core(signals.DLA_ON, columns).items()
-    }
+    return _weighted(signals.DLA_ON, by_core(signals.DLA_ON, columns))
 
 
-def zone_figures(columns: Mapping[str, Column]) -> dict[str, SignalColumn]:
+def zone_figures(columns: Mapping[str, Series]) -> dict[str, WeightedSeries]:
     """Return the temperature of each thermal zone."""
-    zones = signals.TEMPERATURE.by_label(columns)
-    return {zone: SignalColumn(signals.TEMPERATURE, column) for zone, column in zones.items()}
+    return _weighted(signals.TEMPERATURE, signals.TEMPERATURE.by_label(columns))
 
 
-def dla_was_on(cut: Cut, window: Span, device: str) -> bool | None:
-    """Tell whether a DLA core was busy in a window or, where no trace tells, powered.
-
-    A trace of its tasks knows best, for whatever reason the core may have been powered. A sample
-    sees the gate at its own time only; the kernel's count of powered time misses nothing between
-    two, and needs no root.
-
-    Args:
-        cut: Samples of the window with their neighbours.
-        window: The steady window.
-        device: ``dla0`` or ``dla1``.
-
-    Returns:
-        ``None`` where nothing in the window tells of the core.
-    """
-    traced = was_busy(cut, window, device)
-    if traced is not None:
-        return traced
-    inside = cut.inside(window.begin_ns, window.end_ns)
-    columns = (
-        by_core(signal, cut.columns).get(device) for signal in (signals.DLA_ON, signals.DLA_LOAD)
-    )
-    told = [
-        value
-        for column in columns
-        if column is not None
-        for value in column[inside]
-        if not isnan(value)
-    ]
-    if any(value > 0 for value in told):
-        return True
-    counted = was_powered(cut, window, device)
-    return counted if counted is not None or not told else False
+def _weighted(signal: Signal, columns: Mapping[str, Series]) -> dict[str, WeightedSeries]:
+    return {name: WeightedSeries(signal, column) for name, column in columns.items()}
 
 
-def power_mode_changes(cut: Cut, window: Span) -> int | None:
-    """Count how often the board's power mode changed in a window.
+def _joined(
+    name: str,
+    signal: Signal,
+    columns: Mapping[str, Series],
+    join: Callable[[Iterable[float]], float] | None = None,
+) -> dict[str, WeightedSeries]:
+    """Return one series for all columns of a signal, their mean by default; none without one."""
+    found = list(signal.by_label(columns).values())
+    if not found:
+        return {}
+    if signal.label is None:
+        return {name: WeightedSeries(signal, found[0])}
+    joined = [(join or _mean_present)(at) for at in zip(*found, strict=True)]
+    return {name: WeightedSeries(signal, joined)}
 
-    Args:
-        cut: Samples of the window with a neighbour on each side.
-        window: The steady window.
 
-    Returns:
-        From the last sample at or before the window to the first at or after it; ``None`` where
-        nothing tells the mode.
-    """
-    column = cut.around(window.begin_ns, window.end_ns).columns.get(signals.POWER_MODE.column(), ())
-    known = [number for number in column if not isnan(number)]
-    return sum(a != b for a, b in pairwise(known)) if known else None
-
-
-def mean_present(values: Iterable[float]) -> float:
-    """Return the mean of what is not NaN; NaN where all is.
-
-    >>> mean_present([0.25, float("nan"), 0.75])
-    0.5
-    """
+def _mean_present(values: Iterable[float]) -> float:
+    """Return the mean of the values that are not NaN; NaN without one."""
     present = [value for value in values if not isnan(value)]
     return fsum(present) / len(present) if present else nan
 
@@ -238,16 +194,35 @@ def _fastest(hertz: Iterable[float]) -> float:
     return max((clock for clock in hertz if clock > 0), default=nan)
 
 
-def _joined(
-    name: str,
-    signal: Signal,
-    columns: Mapping[str, Column],
-    join: Callable[[Iterable[float]], float] = mean_present,
-) -> dict[str, SignalColumn]:
-    """Return one figure, by its name, for all columns of a signal; none without a column."""
-    found = list(signal.by_label(columns).values())
-    if not found:
-        return {}
-    if signal.label is None:
-        return {name: SignalColumn(signal, found[0])}
-    return {name: SignalColumn(signal, [join(at) for at in zip(*found, strict=True)])}
+def throttle_counts(samples: WindowSlice, window: Span) -> dict[str, int] | None:
+    """Return the throttle events of a window, by kind; ``None`` if they are not counted.
+
+    They are counted from the last sample at or before its start to the first at or after its end:
+    an event between two samples may have been in the window. Throttling that was active already
+    counts as one event. A counter that fell was reset.
+    """
+    around = samples.around(window.begin_ns, window.end_ns).columns
+    found: dict[str, int] = {}
+    for kind, column in signals.THROTTLE_EVENTS.by_label(around).items():
+        known = [i for i, count in enumerate(column) if not isnan(count)]
+        if not known:
+            continue
+        active = around.get(signals.THROTTLE_ACTIVE.column(kind))
+        was_active = active is not None and active[known[0]] == 1
+        counts = [column[i] for i in known]
+        found[kind] = int(sum(b - a if b >= a else b for a, b in pairwise(counts))) + was_active
+    return found or None
+
+
+def abnormal_events(throttle: Mapping[str, int] | None) -> int | None:
+    """Return the number of throttle events that are not normal; ``None`` if not counted."""
+    if throttle is None:
+        return None
+    return sum(count for kind, count in throttle.items() if kind not in NORMAL_CAPS)
+
+
+def _power_mode_changes(samples: WindowSlice, window: Span) -> int | None:
+    """Return how often the board's power mode changed; ``None`` if it is unknown."""
+    around = samples.around(window.begin_ns, window.end_ns).columns
+    known = [mode for mode in around.get(signals.POWER_MODE.column(), ()) if not isnan(mode)]
+    return sum(a != b for a, b in pairwise(known)) if known else None

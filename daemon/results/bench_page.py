@@ -8,7 +8,7 @@ from typing import TextIO, TypeVar
 from ...collectors.models.files import BUILTIN_PREFIX
 from ..measure.dla import POWERED, SOURCES
 from ..measure.run_report import RunReport
-from ..measure.slices import Cut
+from ..measure.slices import WindowSlice
 from ..terminal.numbers import (
     ABSENT,
     celsius,
@@ -37,7 +37,7 @@ from .records import (
     Together,
 )
 
-Samples = Callable[[int, int], Cut]
+Samples = Callable[[int, int], WindowSlice]
 T = TypeVar("T")
 _Read = Callable[[AcceleratorResult], str | None]
 _SIMULATED = "SIMULATED: these figures are of no real accelerator"

@@ -14,7 +14,7 @@ from ..measure.energy_report import measure_energy
 from ..measure.quality import in_order, insufficient_samples
 from ..measure.run_report import Distribution, Energy, Environment, Flag, RunReport, Span
 from ..measure.run_trace import distribution
-from ..measure.slices import Cut
+from ..measure.slices import WindowSlice
 from ..measure.uncertainty import unsure_seconds
 from ..measure.utilization import telemetry
 from .records import (
@@ -118,7 +118,7 @@ def join_runs(
     on: On,
     reports: Sequence[RunReport],
     latencies_in: Callable[[Span], Sequence["array[int]"]],
-    cut_of: Callable[[int, int], Cut],
+    cut_of: Callable[[int, int], WindowSlice],
     rule: RailRule | None,
     environment: Environment,
 ) -> Joint:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from ...parsers.signals import DLA_BUSY, RAIL_POWER
 from ..measure.energy import total
 from ..measure.run_report import RunReport
-from ..measure.slices import Cut
+from ..measure.slices import WindowSlice
 from ..measure.utilization import gate_figures, load_figures, zone_figures
 
 MOST_POINTS = 480
@@ -86,7 +86,7 @@ def band_of(report: RunReport, begin_ns: int, name: str) -> Band | None:
     return Band(name, tip, *((edge - begin_ns) / 1e9 for edge in edges))
 
 
-def panels_of(cut: Cut, begin_ns: int, total_rails: Sequence[str] = ()) -> list[Panel]:
+def panels_of(cut: WindowSlice, begin_ns: int, total_rails: Sequence[str] = ()) -> list[Panel]:
     """Return power, load and temperature over time; a panel without data is left out.
 
     Args:
@@ -124,7 +124,7 @@ def _load_name(signal: str) -> str:
     return f"{core.upper()} ({source})" if source else _NAMES.get(signal, signal)
 
 
-def _watts(cut: Cut, total_rails: Sequence[str]) -> dict[str, Sequence[float]]:
+def _watts(cut: WindowSlice, total_rails: Sequence[str]) -> dict[str, Sequence[float]]:
     """Return the power of each rail, and of the module if several rails add up to it."""
     rails = RAIL_POWER.by_label(cut.columns)
     if len(total_rails) < 2 or not all(name in rails for name in total_rails):

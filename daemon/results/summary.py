@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 from ...parsers.inference.events import StageName
 from ..measure.run_report import Device, Distribution, Flag, Interval, RunReport, Span
 from ..measure.run_trace import distribution
-from ..measure.slices import Cut
+from ..measure.slices import WindowSlice
 from ..measure.steadiness import SLOPE_CELSIUS_PER_SECOND, STEADY_RATIO
 from ..measure.uncertainty import student_95
 from ..measure.utilization import clock_figures
@@ -211,7 +211,7 @@ def _warming(before: RunReport, after: RunReport) -> float:
     return max(changes, default=0.0) / apart if apart > 0 else 0.0
 
 
-def clock_ranges(cut: Cut, window: Span) -> dict[str, tuple[float, float]]:
+def clock_ranges(cut: WindowSlice, window: Span) -> dict[str, tuple[float, float]]:
     """Return lowest and highest of each clock in the second half of a steady phase.
 
     The first half is left out: clocks rise from idle when work begins.

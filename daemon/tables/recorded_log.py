@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...parsers import signals
 from ...parsers.errors import Mendable
-from ..measure.slices import Cut
+from ..measure.slices import WindowSlice
 from .given_runs import Moment
 
 Integers = NDArray[np.int64]
@@ -147,7 +147,7 @@ class RecordedLog:
         """Return whether there are records at or beyond both edges of a window."""
         return begin_ns >= 0 and end_ns <= self.last_ns
 
-    def cut(self, begin_ns: int, end_ns: int) -> Cut:
+    def cut(self, begin_ns: int, end_ns: int) -> WindowSlice:
         """Return the records of a window, and one neighbour on each side if there is one."""
         rows = self._around(begin_ns, end_ns)
         part = self.rows.iloc[rows]
@@ -158,7 +158,7 @@ class RecordedLog:
             column = part[name].to_numpy(np.float64, na_value=np.nan)
             if not np.isnan(column).all():
                 columns[name] = array("d", column.tobytes())
-        return Cut(
+        return WindowSlice(
             array("q", self.times_ns[rows].tobytes()),
             array("q", self.wall_ns[rows].tobytes()),
             columns,

@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ... import __version__
+from ...parsers.signals import THROTTLE_EVENTS
 from ..export.snapshot import SourceState, WorkloadState
-from ..measure.throttle import counts
 from ..store.history import History
 from .answers import LATEST_SECONDS, Serving, Streamed, number
 from .document import make_document
@@ -124,7 +124,9 @@ def _status(serving: Serving) -> dict[str, Any]:
             "write_errors": snapshot.store_write_errors,
             "free_bytes": snapshot.store_free_bytes,
         },
-        "throttle_events": counts(snapshot.values),
+        "throttle_events": {
+            kind: int(events) for kind, events in THROTTLE_EVENTS.by_label(snapshot.values).items()
+        },
         "workloads": [_workload(state) for state in snapshot.workloads.values()],
         "skipped": dict(snapshot.skipped),
     }

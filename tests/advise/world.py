@@ -23,7 +23,7 @@ from tegrascope.daemon.bench.run import ContentionBench
 from tegrascope.daemon.bench.settings import workload_of
 from tegrascope.daemon.bench.workers import FinishedRun
 from tegrascope.daemon.measure.run_report import Environment
-from tegrascope.daemon.measure.slices import Cut
+from tegrascope.daemon.measure.slices import WindowSlice
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.results.records import BenchResult, BenchSettings, ModelResult
 from tegrascope.daemon.results.summary import Measured, Round, summarise
@@ -130,7 +130,7 @@ class World:
     def rule(self) -> RailRule | None:
         return self.session.energy.rule
 
-    def cut(self, begin_ns: int, end_ns: int) -> Cut:
+    def cut(self, begin_ns: int, end_ns: int) -> WindowSlice:
         return self.session.timeline.cut(begin_ns, end_ns)
 
     def run(self, workload: Workload, lane_name: str, _deadline: float) -> FinishedRun:

@@ -8,16 +8,18 @@ import pytest
 
 from tegrascope.daemon.measure.energy_report import TICK_SECONDS, counted
 from tegrascope.daemon.measure.run_report import Span
-from tegrascope.daemon.measure.slices import Cut
+from tegrascope.daemon.measure.slices import WindowSlice
 from tegrascope.daemon.measure.uncertainty import unsure_seconds
 
 S = 1_000_000_000
 
 
-def cut_of(readings: "list[tuple[float, float, float]]", read_seconds: float = 0.004) -> Cut:
+def cut_of(
+    readings: "list[tuple[float, float, float]]", read_seconds: float = 0.004
+) -> WindowSlice:
     """Make samples of (time, counter, seconds from the sample to the counter's reading)."""
     times, joules, after = zip(*readings, strict=True)
-    return Cut(
+    return WindowSlice(
         array("q", [round(time * S) for time in times]),
         array("q", [0] * len(times)),
         {
@@ -78,7 +80,7 @@ def test_truth_lies_within_the_edges(interval):
 def test_what_is_not_counted_is_not_told():
     """No counter, none beyond an edge, or one that began anew: no figure."""
     whole = [(t, 50.0 * t, 0.0) for t in range(20)]
-    assert counted(Cut(), "GPU", window(2, 12)) is None
+    assert counted(WindowSlice(), "GPU", window(2, 12)) is None
     assert counted(cut_of(whole), "VDD_IN", window(2, 12)) is None
     assert counted(cut_of(whole[3:]), "GPU", window(2, 12)) is None
     assert counted(cut_of(whole[:12]), "GPU", window(2, 12)) is None

@@ -6,10 +6,10 @@ import pytest
 
 from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.measure.correlate import correlate
+from tegrascope.daemon.measure.dla import dla_was_on
 from tegrascope.daemon.measure.run_report import Environment, Span
 from tegrascope.daemon.measure.run_trace import RunTrace
-from tegrascope.daemon.measure.slices import Cut
-from tegrascope.daemon.measure.utilization import dla_was_on
+from tegrascope.daemon.measure.slices import WindowSlice
 from tegrascope.daemon.session.session import RunTimes
 from tegrascope.parsers.inference.events import Finished, Hello, Inferences, Loaded, Phase
 from tegrascope.parsers.inference.placement import Built, Placement
@@ -92,7 +92,7 @@ def telemetry(begin=94.0, end=136.5, interval=0.103, load=2.0, noise=0.3, seed=1
     }
     extra = {name: array("d", map(value, times)) for name, value in columns.items()}
     stamps = array("q", map(ns, times))
-    return Cut(stamps, array("q", (t + ns(1e6) for t in stamps)), {**rails, **extra})
+    return WindowSlice(stamps, array("q", (t + ns(1e6) for t in stamps)), {**rails, **extra})
 
 
 def test_a_sound_run_is_paired_with_its_window():
@@ -239,7 +239,7 @@ def test_a_run_without_telemetry_keeps_its_latency():
 def test_a_silent_worker_is_a_failure():
     """A run whose end nobody told is failed, and says so."""
     report = correlate(trace(), None)
-    assert (report.outcome, report.reason) == ("failed", "the worker did not say how it ended")
+    assert (report.outcome, report.reason) == ("failed", "the worker did not report how it ended")
 
 
 ON, OFF = (lambda _: 1.0), (lambda _: 0.0)
@@ -354,7 +354,7 @@ def test_what_happened_to_the_machine_is_flagged():
     """Throttling, sleep, a set clock and a gap each leave their flag."""
     cut = telemetry()
     wall = array("q", (w + (ns(5) if i > 150 else 0) for i, w in enumerate(cut.wall_ns)))
-    stepped = Cut(cut.times_ns, wall, cut.columns)
+    stepped = WindowSlice(cut.times_ns, wall, cut.columns)
     report = correlate(
         trace(*WHOLE, throttle_events=2, suspended_ns=ns(3)), stepped, flags=["dla_not_used"]
     )
@@ -415,7 +415,7 @@ def test_a_counter_stands_beside_the_integral():
         "rails.GPU.counter_after_seconds": array("d", [0.0] * len(joules)),
         "rails.GPU.counter_read_seconds": array("d", [0.004] * len(joules)),
     }
-    gpu = Cut(cut.times_ns, cut.wall_ns, columns)
+    gpu = WindowSlice(cut.times_ns, cut.wall_ns, columns)
     rule = find_rail_rule(["GPU"])
     energy = correlate(trace(*WHOLE), gpu, rule=rule).energy
     assert energy.gross_joules == pytest.approx(600, rel=0.01)
@@ -430,7 +430,7 @@ def test_lagging_power_widens_the_interval():
     work = [min(max(t / SECOND - 100, 0), 30) for t in cut.times_ns]
     ago = [min(max(t / SECOND - 101, 0), 30) for t in cut.times_ns]
     mean = array("d", (10 + 300 * (a - b) for a, b in zip(work, ago, strict=True)))
-    lagging = Cut(cut.times_ns, cut.wall_ns, {"rails.GPU.instant_watts": mean})
+    lagging = WindowSlice(cut.times_ns, cut.wall_ns, {"rails.GPU.instant_watts": mean})
     rule, truth = find_rail_rule(["GPU"]), 310 * 30
     told = correlate(trace(*WHOLE), lagging, rule=rule).energy
     assert told.gross_interval.high < truth

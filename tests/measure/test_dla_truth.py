@@ -10,23 +10,23 @@ from hypothesis import strategies as st
 
 from tegrascope.daemon.measure.dla import (
     beyond_powered,
-    busy,
+    counted_shares,
+    dla_was_on,
     foreign_dla_activity,
-    troubles,
-    was_busy,
+    trace_errors,
 )
 from tegrascope.daemon.measure.run_report import Span
-from tegrascope.daemon.measure.slices import Cut
+from tegrascope.daemon.measure.slices import WindowSlice
 
 S = 1_000_000_000
 
 
-def cut_of(**columns: "list[float]") -> Cut:
+def cut_of(**columns: "list[float]") -> WindowSlice:
     """Return a sample each second from 0 on; ``__`` in a name is a dot."""
     count = len(next(iter(columns.values())))
     times = array("q", (i * S for i in range(count)))
     named = {name.replace("__", "."): array("d", column) for name, column in columns.items()}
-    return Cut(times, times, named)
+    return WindowSlice(times, times, named)
 
 
 def span(begin: float, end: float) -> Span:
@@ -42,64 +42,60 @@ def rising(*grown: float) -> "list[float]":
 
 
 def test_share_is_the_difference_between_the_edges():
-    """Counts until the samples around an edge are interpolated to it."""
     cut = cut_of(dla__0__busy_seconds=rising(0, 0.4, 0.8, 0.2), dla__1__busy_seconds=[0.0] * 5)
-    told = busy(cut, span(1.5, 3.5))
-    assert told["dla0:ftrace"].mean_ratio == pytest.approx((0.2 + 0.8 + 0.1) / 2)
-    assert told["dla0:ftrace"].max_ratio == pytest.approx(0.8)
-    assert told["dla1:ftrace"].mean_ratio == 0
+    found = counted_shares(cut, span(1.5, 3.5))
+    assert found["dla0:ftrace"].mean_ratio == pytest.approx((0.2 + 0.8 + 0.1) / 2)
+    assert found["dla0:ftrace"].max_ratio == pytest.approx(0.8)
+    assert found["dla1:ftrace"].mean_ratio == 0
 
 
 @given(st.lists(st.floats(0, 1), min_size=3, max_size=20), st.lists(st.floats(0, 1), max_size=6))
-def test_cutting_a_window_neither_makes_nor_loses(grown, cuts):
-    """The shares of its parts, by their length, are the share of the whole; none exceeds 1."""
+def test_shares_of_parts_add_up_to_the_whole(grown, cuts):
     cut = cut_of(dla__0__busy_seconds=rising(*grown))
     edges = sorted({0, len(grown) * S, *(round(one * len(grown) * S) for one in cuts)})
-    whole = busy(cut, span(0, len(grown)))["dla0:ftrace"].mean_ratio * len(grown)
+    whole = counted_shares(cut, span(0, len(grown)))["dla0:ftrace"].mean_ratio * len(grown)
     parts = 0.0
     for begin, end in pairwise(edges):
-        told = busy(cut, Span(begin_ns=begin, end_ns=end))["dla0:ftrace"]
-        assert told.mean_ratio <= told.max_ratio <= 1
-        parts += told.mean_ratio * (end - begin) / S
+        found = counted_shares(cut, Span(begin_ns=begin, end_ns=end))["dla0:ftrace"]
+        assert found.mean_ratio <= found.max_ratio <= 1
+        parts += found.mean_ratio * (end - begin) / S
     assert parts == pytest.approx(whole, abs=1e-6)
 
 
-def test_task_that_ends_late_makes_no_core_busier_than_time():
-    """A task counts when it has ended, so a step may hold more than itself; a mean does not."""
-    told = busy(cut_of(dla__0__busy_seconds=rising(0, 1.5, 0.5)), span(0, 3))["dla0:ftrace"]
-    assert (told.mean_ratio, told.max_ratio) == (pytest.approx(2 / 3), 1.0)
+def test_task_that_ends_late_does_not_exceed_the_time():
+    found = counted_shares(cut_of(dla__0__busy_seconds=rising(0, 1.5, 0.5)), span(0, 3))[
+        "dla0:ftrace"
+    ]
+    assert (found.mean_ratio, found.max_ratio) == (pytest.approx(2 / 3), 1.0)
 
 
-def test_untold_is_absent():
-    """No trace, no series; what is told on both sides of a silence is the time between."""
-    assert busy(cut_of(dla__0__on=[1.0] * 4), span(0, 3)) == {}
-    assert busy(cut_of(dla__0__busy_seconds=[nan] * 4), span(0, 3)) == {}
-    told = busy(cut_of(dla__0__busy_seconds=[0, nan, nan, 1.5]), span(0, 3))
-    assert told["dla0:ftrace"].mean_ratio == 0.5
+def test_counter_without_values_is_absent():
+    assert counted_shares(cut_of(dla__0__on=[1.0] * 4), span(0, 3)) == {}
+    assert counted_shares(cut_of(dla__0__busy_seconds=[nan] * 4), span(0, 3)) == {}
+    found = counted_shares(cut_of(dla__0__busy_seconds=[0, nan, nan, 1.5]), span(0, 3))
+    assert found["dla0:ftrace"].mean_ratio == 0.5
 
 
-def test_use_is_proved_or_refuted_only_by_a_whole_trace():
-    """A single task proves it; none refutes it only where nothing can have been missed."""
+def test_absence_of_tasks_is_evidence_only_in_a_complete_trace():
     window = span(1, 3)
-    assert was_busy(cut_of(dla__0__tasks=[5, 5, 6, 6]), window, "dla0") is True
-    assert was_busy(cut_of(dla__0__tasks=[5, 5, 5, 5]), window, "dla0") is False
-    assert was_busy(cut_of(dla__0__tasks=[5, 5, 5, 5]), window, "dla1") is None
-    assert was_busy(cut_of(dla__0__tasks=[nan, nan, 5, 5]), window, "dla0") is None
+    assert dla_was_on(cut_of(dla__0__tasks=[5, 5, 6, 6]), window, "dla0") is True
+    assert dla_was_on(cut_of(dla__0__tasks=[5, 5, 5, 5]), window, "dla0") is False
+    assert dla_was_on(cut_of(dla__0__tasks=[5, 5, 5, 5]), window, "dla1") is None
+    assert dla_was_on(cut_of(dla__0__tasks=[nan, nan, 5, 5]), window, "dla0") is None
     lost = cut_of(dla__0__tasks=[5.0] * 4, dla__trace__lost=[nan, nan, 3, 3])
-    assert was_busy(lost, window, "dla0") is None
+    assert dla_was_on(lost, window, "dla0") is None
     before = cut_of(dla__0__tasks=[5.0] * 6, dla__trace__lost=[nan, 3, 3, 3, 3, 3])
-    assert was_busy(before, span(2.5, 4), "dla0") is False
+    assert dla_was_on(before, span(2.5, 4), "dla0") is False
 
 
-def test_troubles_are_those_of_the_window():
-    """Counts until now become those around the window; what did not happen is not named."""
+def test_trace_errors_are_those_of_the_window():
     cut = cut_of(
         dla__trace__lost=[nan, 2, 2, 9, 9, 9],
         dla__trace__ambiguous=[4.0] * 6,
         dla__0__busy_seconds=[0.0] * 6,
     )
-    assert troubles(cut, span(1.5, 3.5)) == {"lost": 7}
-    assert troubles(cut, span(3.5, 4.5)) == {}
+    assert trace_errors(cut, span(1.5, 3.5)) == {"lost": 7}
+    assert trace_errors(cut, span(3.5, 4.5)) == {}
 
 
 def nothing(*_: object) -> float:
@@ -111,8 +107,7 @@ def everything(_device: str, begin_ns: int, end_ns: int) -> float:
 
 
 @pytest.mark.parametrize("device", ["gpu", "dla1"])
-def test_core_of_nobody_that_works_is_foreign(device):
-    """A core that none of our runs has in flight is idle, or somebody else uses it."""
+def test_busy_core_that_no_run_uses_is_foreign(device):
     cut = cut_of(dla__0__busy_seconds=rising(*[0.3] * 10))
     assert foreign_dla_activity(cut, span(0, 10), device, (), nothing)
     assert not foreign_dla_activity(cut, span(0, 10), device, (), everything)
@@ -120,8 +115,7 @@ def test_core_of_nobody_that_works_is_foreign(device):
     assert not foreign_dla_activity(idle, span(0, 10), device, (), nothing)
 
 
-def test_own_core_tells_only_in_the_baselines():
-    """While our run uses its core nothing tells whose work it is; before and after, it is idle."""
+def test_own_core_is_checked_in_the_baselines_only():
     idle = (span(0, 4), span(8, 12))
     ours = cut_of(dla__0__busy_seconds=rising(0, 0, 0, 0, 0.9, 0.9, 0.9, 0.9, 0.1, 0, 0, 0))
     assert not foreign_dla_activity(ours, span(0, 12), "dla0", idle, nothing)
@@ -130,8 +124,7 @@ def test_own_core_tells_only_in_the_baselines():
     assert not foreign_dla_activity(theirs, span(0, 12), "dla0", (), nothing)
 
 
-def test_run_that_ended_just_before_is_no_stranger():
-    """The last tasks of a run of ours are counted with the sample after it."""
+def test_run_that_ended_just_before_is_not_foreign():
     cut = cut_of(dla__0__busy_seconds=rising(0.9, 0.15, 0, 0))
 
     def until_one_second(_device: str, begin_ns: int, end_ns: int) -> float:
@@ -140,8 +133,7 @@ def test_run_that_ended_just_before_is_no_stranger():
     assert not foreign_dla_activity(cut, span(0, 4), "gpu", (), until_one_second)
 
 
-def test_busy_beyond_powered_is_a_contradiction():
-    """What is not powered does not work: one of the two counters is wrong then."""
+def test_busy_time_beyond_powered_time_is_reported():
     window = span(0, 4)
     busy_seconds = rising(0.5, 0.5, 0.5, 0.5)
     sound = cut_of(dla__0__busy_seconds=busy_seconds, dla__0__powered_seconds=rising(1, 1, 1, 0.7))

@@ -1,4 +1,4 @@
-"""Powered time of a DLA core in a window: a difference of two counts, and no load."""
+"""Powered time of a DLA core in a window: a difference of two counts, not a load."""
 
 import math
 from array import array
@@ -7,23 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tegrascope.daemon.measure.dla import powered, was_powered
+from tegrascope.daemon.measure.dla import counted_shares, dla_was_on
 from tegrascope.daemon.measure.run_report import Span
-from tegrascope.daemon.measure.slices import Cut
-from tegrascope.daemon.measure.utilization import dla_was_on, telemetry
-from tegrascope.daemon.results.bench_page import rows_of
-from tegrascope.daemon.results.records import AcceleratorResult, Figure
+from tegrascope.daemon.measure.slices import WindowSlice
+from tegrascope.daemon.measure.utilization import telemetry
 
 SECOND = 1_000_000_000
 NAN = math.nan
 
 
-def cut(**columns: "list[float]") -> Cut:
-    """A cut with a sample each second from 0 on; ``__`` in a name is a dot."""
+def samples_of(**columns: "list[float]") -> WindowSlice:
+    """Return a sample each second from 0 on; ``__`` in a name is a dot."""
     count = len(next(iter(columns.values())))
     times = array("q", (i * SECOND for i in range(count)))
     named = {name.replace("__", "."): array("d", column) for name, column in columns.items()}
-    return Cut(times, times, named)
+    return WindowSlice(times, times, named)
 
 
 def span(begin: float, end: float) -> Span:
@@ -31,22 +29,22 @@ def span(begin: float, end: float) -> Span:
 
 
 def test_share_is_the_growth_over_the_length():
-    """Between two samples the counter is taken to grow evenly, at the edges too."""
-    told = powered(cut(dla__0__powered_seconds=[5.0, 5.0, 6.0, 6.5, 6.5]), span(1.5, 3.5))
-    assert told["dla0:powered"].mean_ratio == pytest.approx((0.5 * 1 + 1 * 0.5) / 2)
-    assert told["dla0:powered"].max_ratio == 1.0
+    found = counted_shares(
+        samples_of(dla__0__powered_seconds=[5.0, 5.0, 6.0, 6.5, 6.5]), span(1.5, 3.5)
+    )
+    assert found["dla0:powered"].mean_ratio == pytest.approx((0.5 * 1 + 1 * 0.5) / 2)
+    assert found["dla0:powered"].max_ratio == 1.0
 
 
 @given(st.lists(st.floats(0, 1), min_size=3, max_size=20), st.data())
-def test_cutting_a_window_neither_makes_nor_loses_powered_time(growth, data):
-    """The seconds of two halves are those of the whole."""
+def test_powered_time_of_parts_adds_up_to_the_whole(growth, data):
     column = [sum(growth[:i]) for i in range(len(growth) + 1)]
-    samples = cut(dla__1__powered_seconds=column)
+    samples = samples_of(dla__1__powered_seconds=column)
     begin, middle, end = sorted(data.draw(st.floats(0, len(growth))) for _ in range(3))
 
     def seconds(window: Span) -> float:
-        told = powered(samples, window)
-        return told["dla1:powered"].mean_ratio * window.seconds if told else 0.0
+        found = counted_shares(samples, window)
+        return found["dla1:powered"].mean_ratio * window.seconds if found else 0.0
 
     whole = seconds(span(begin, end))
     assert whole == pytest.approx(
@@ -54,11 +52,13 @@ def test_cutting_a_window_neither_makes_nor_loses_powered_time(growth, data):
     )
 
 
-def test_a_counter_that_began_anew_has_no_share():
-    """After a driver came again nobody knows how long it was; a core without one is absent."""
-    assert powered(cut(dla__0__powered_seconds=[5.0, 5.5, 0.1, 0.2]), span(0.5, 2.5)) == {}
-    assert powered(cut(dla__0__powered_seconds=[NAN, NAN]), span(0, 1)) == {}
-    assert powered(cut(gpu__utilization_ratio=[0.5, 0.5]), span(0, 1)) == {}
+def test_counter_that_was_reset_has_no_share():
+    assert (
+        counted_shares(samples_of(dla__0__powered_seconds=[5.0, 5.5, 0.1, 0.2]), span(0.5, 2.5))
+        == {}
+    )
+    assert counted_shares(samples_of(dla__0__powered_seconds=[NAN, NAN]), span(0, 1)) == {}
+    assert counted_shares(samples_of(gpu__utilization_ratio=[0.5, 0.5]), span(0, 1)) == {}
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,9 @@ def test_a_counter_that_began_anew_has_no_share():
         ([NAN, NAN, NAN, NAN], None),
     ],
 )
-def test_not_used_is_only_said_of_the_whole_window(column, was):
-    """Growth anywhere is use; that there was none must be known from edge to edge."""
-    assert was_powered(cut(dla__0__powered_seconds=column), span(0.5, 2.5), "dla0") is was
-    assert was_powered(cut(dla__0__powered_seconds=column), span(0.5, 2.5), "dla1") is None
+def test_core_is_off_only_if_the_counter_covers_the_window(column, was):
+    assert dla_was_on(samples_of(dla__0__powered_seconds=column), span(0.5, 2.5), "dla0") is was
+    assert dla_was_on(samples_of(dla__0__powered_seconds=column), span(0.5, 2.5), "dla1") is None
 
 
 @pytest.mark.parametrize(
@@ -89,38 +88,15 @@ def test_not_used_is_only_said_of_the_whole_window(column, was):
         ([NAN] * 4, [NAN] * 4, None),
     ],
 )
-def test_powered_time_sees_what_falls_between_two_lines(gate, counter, was):
-    """A burst between two lines shows in the count alone, and so does any use without root."""
-    samples = cut(dla__0__on=gate, dla__0__powered_seconds=counter)
+def test_powered_time_shows_a_burst_between_two_lines(gate, counter, was):
+    samples = samples_of(dla__0__on=gate, dla__0__powered_seconds=counter)
     assert dla_was_on(samples, span(0.5, 2.5), "dla0") is was
 
 
-def test_report_has_it_beside_the_loads():
-    """It is a signal of its own, which no mean of loads contains."""
-    samples = cut(
+def test_powered_share_is_a_signal_of_its_own():
+    samples = samples_of(
         dla__0__utilization_ratio=[0.25] * 4, dla__0__powered_seconds=[0.0, 1.0, 2.0, 3.0]
     )
-    told = telemetry(samples, span(0.5, 2.5)).utilization
-    assert told["dla0:tegrastats"].mean_ratio == 0.25
-    assert told["dla0:powered"].mean_ratio == 1.0
-
-
-@pytest.mark.parametrize(
-    ("signals", "gate", "word"),
-    [
-        ({"dla0:tegrastats": 0.5, "dla0:powered": 1.0}, 1.0, "dla0 50.0 %"),
-        ({"dla0:powered": 1.0}, 0.25, "on 25.0 % of the time"),
-        ({"dla0:powered": 0.75}, None, "powered 75.0 % of the time"),
-        ({}, None, None),
-    ],
-)
-def test_a_bench_calls_it_no_load(signals, gate, word):
-    """Its table names a load, else the gate, else the powered time; each in its own words."""
-    result = AcceleratorResult(
-        device="dla0",
-        backend="tensorrt",
-        status="ok",
-        utilization={name: Figure(value=value) for name, value in signals.items()},
-        dla_active={} if gate is None else {"dla0": gate},
-    )
-    assert rows_of([result]).get("DLA load") == (word and (word,))
+    found = telemetry(samples, span(0.5, 2.5)).utilization
+    assert found["dla0:tegrastats"].mean_ratio == 0.25
+    assert found["dla0:powered"].mean_ratio == 1.0

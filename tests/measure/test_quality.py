@@ -17,10 +17,9 @@ from tegrascope.daemon.measure.quality import (
     rayleigh_probability,
     suspended,
     telemetry_gap,
-    throttled,
 )
 from tegrascope.daemon.measure.run_report import Span
-from tegrascope.daemon.measure.slices import Cut
+from tegrascope.daemon.measure.slices import WindowSlice
 from tegrascope.daemon.measure.steadiness import not_steady
 from tegrascope.daemon.measure.uncertainty import sampling_watts
 from tegrascope.parsers.inference.placement import Placement
@@ -160,7 +159,7 @@ def test_rayleigh_probability_fits_chance():
 
 def steady_cut(celsius=lambda _t: 50.0, hertz=lambda _t: 9e8, wobble=0.0):
     times = array("q", (i * SECOND // 10 for i in range(300)))
-    return Cut(
+    return WindowSlice(
         times,
         times,
         {
@@ -182,7 +181,7 @@ def run(period=lambda _t: 0.01, latency=lambda _t: 0.009):
 def test_steady_run_is_not_flagged():
     """Even rate, latency, clocks and temperature are steady; a moving CPU clock is no matter."""
     assert not not_steady(span(0, 30), *run(), steady_cut(wobble=1e8), None)
-    assert not not_steady(span(0, 30), *run(), Cut(), 0)
+    assert not not_steady(span(0, 30), *run(), WindowSlice(), 0)
     assert not not_steady(span(0, 30), [], [], steady_cut(), None)
 
 
@@ -196,13 +195,13 @@ def test_what_happens_early_is_forgiven():
 @pytest.mark.parametrize(
     ("work", "cut", "throttles"),
     [
-        (run(period=lambda t: 0.01 + t * 1e-4), Cut(), None),
-        (run(latency=lambda t: 0.009 if t < 26 else 0.0096), Cut(), None),
-        (run(period=lambda _t: 1.5), Cut(), None),
+        (run(period=lambda t: 0.01 + t * 1e-4), WindowSlice(), None),
+        (run(latency=lambda t: 0.009 if t < 26 else 0.0096), WindowSlice(), None),
+        (run(period=lambda _t: 1.5), WindowSlice(), None),
         (run(), steady_cut(celsius=lambda t: 40 + 0.12 * t), None),
         (run(), steady_cut(celsius=lambda t: 40 - 0.12 * t), None),
         (run(), steady_cut(hertz=lambda t: 9e8 if t < 28 else 8.8e8), None),
-        (run(), Cut(), 1),
+        (run(), WindowSlice(), 1),
     ],
     ids=["rate", "latency", "too few", "warming", "cooling", "clock", "throttle"],
 )
@@ -215,13 +214,6 @@ def test_a_gated_gpu_has_not_changed_its_clock():
     """A clock of 0 is a gate, as it is between two inferences."""
     gated = steady_cut(hertz=lambda t: 9e8 if round(t * 10) % 3 else 0)
     assert not not_steady(span(0, 30), *run(), gated, None)
-
-
-def test_throttled():
-    """Events raise the flag; none, or nobody counting, does not."""
-    assert throttled(1)
-    assert not throttled(0)
-    assert not throttled(None)
 
 
 def test_overlapping():

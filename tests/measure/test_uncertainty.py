@@ -13,7 +13,7 @@ from tegrascope.collectors.simulator.source import JumpClock, SimulatorSource
 from tegrascope.daemon.measure.energy import Curve
 from tegrascope.daemon.measure.energy_report import measure_energy
 from tegrascope.daemon.measure.run_report import Span
-from tegrascope.daemon.measure.slices import Cut
+from tegrascope.daemon.measure.slices import WindowSlice
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.measure.uncertainty import (
     edge_joules,
@@ -84,7 +84,7 @@ def measure(seed, load, *, seconds, interval, noise, step, late):
         times.append(round(t * SECOND))
         watts.append(round(reading / step) * step if step else reading)
         t += interval + rng.uniform(0, 0.003)
-    cut = Cut(
+    cut = WindowSlice(
         array("q", times), array("q", times), {"rails.VDD_IN.instant_watts": array("d", watts)}
     )
     phases = {

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tegrascope.daemon.measure.run_report import Frequency, Span, Temperature, Utilization
-from tegrascope.daemon.measure.slices import Cut
+from tegrascope.daemon.measure.slices import WindowSlice
 from tegrascope.daemon.measure.utilization import overlap_ns, telemetry
 
 SECOND = 1_000_000_000
@@ -19,7 +19,7 @@ def cut(**columns):
     count = len(next(iter(columns.values())))
     times = array("q", (i * SECOND for i in range(count)))
     named = {name.replace("__", "."): array("d", column) for name, column in columns.items()}
-    return Cut(times, times, named)
+    return WindowSlice(times, times, named)
 
 
 def span(begin, end):
@@ -45,7 +45,9 @@ def test_a_sample_outside_never_matters(times, data):
     changed = [0.123 if w == 0 else load for w, load in zip(weights, loads, strict=True)]
     told = [
         telemetry(
-            Cut(array("q", times), array("q", times), {"gpu.utilization_ratio": array("d", c)}),
+            WindowSlice(
+                array("q", times), array("q", times), {"gpu.utilization_ratio": array("d", c)}
+            ),
             window,
         )
         for c in (loads, changed)

@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from tegrascope.daemon.measure.slices import Cut
+from tegrascope.daemon.measure.slices import WindowSlice
 from tegrascope.daemon.results.bench_page import report_page
 from tegrascope.daemon.results.figure import thin
 from tegrascope.daemon.results.records import (
@@ -65,7 +65,7 @@ def samples(begin_ns, end_ns):
         "temperatures_celsius.tj": array("d", (40 + i / 100 for i in range(len(times)))),
         "dla.0.on": array("d", (1.0 for _ in times)),
     }
-    return Cut(times, times, columns)
+    return WindowSlice(times, times, columns)
 
 
 def test_document_comes_back_as_it_was(result):
@@ -104,7 +104,8 @@ def test_figure_can_be_read_without_eyes_or_colours(result):
 
 
 def test_page_without_samples_has_no_figure(result):
-    page = Page(report_page(result, lambda *_: Cut()))
+    """Absent telemetry leaves the figure out, and the table stays."""
+    page = Page(report_page(result, lambda *_: WindowSlice()))
     assert "svg" not in page.seen
     assert "table" in page.seen
 
