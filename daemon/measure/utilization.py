@@ -180,11 +180,11 @@ def _joined(
         return {}
     if signal.label is None:
         return {name: WeightedSeries(signal, found[0])}
-    joined = [(join or _mean_present)(at) for at in zip(*found, strict=True)]
+    joined = [(join or mean_present)(at) for at in zip(*found, strict=True)]
     return {name: WeightedSeries(signal, joined)}
 
 
-def _mean_present(values: Iterable[float]) -> float:
+def mean_present(values: Iterable[float]) -> float:
     """Return the mean of the values that are not NaN; NaN without one."""
     present = [value for value in values if not isnan(value)]
     return fsum(present) / len(present) if present else nan

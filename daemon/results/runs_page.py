@@ -14,7 +14,7 @@ from ...parsers import signals
 from ...parsers.errors import Mendable
 from ..measure.blocks import Block, CorruptBlockError, decode
 from ..measure.run_report import Distribution, Energy, RailEnergy, RunReport
-from ..measure.slices import Cut, join
+from ..measure.slices import WindowSlice, join
 from ..measure.utilization import mean_present
 from ..store.history import History
 from ..terminal.numbers import (
@@ -51,7 +51,7 @@ class _Stored:
     """Runs, oldest first, and the samples of their time; wall time in nanoseconds throughout."""
 
     runs: Sequence[RunReport]
-    cut: Cut
+    cut: WindowSlice
     begin_wall_ns: int
     end_wall_ns: int
     is_simulated: bool
