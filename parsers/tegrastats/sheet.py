@@ -47,23 +47,16 @@ _LATEST_EPOCH = 9_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class BlockLayout:
-    """One layout of lines with m runs; columns are numbers of a ``Numbering``.
+    """One layout of lines with m runs; columns are numbers of a ``Numbering``, see ``NumberMap``.
 
     Attributes:
-        like: shape (m,), the runs of that line, as ``Runs.packed`` has them.
-        bits: shape (m,), what of each must be the same in all lines.
-        columns: shape (m,), the column of each.
-        factors: shape (m,), by what the printed number is multiplied,
-        divisors: shape (m,), and then divided, to be in base units.
-        negative: The runs with a minus before them.
-        copied: Runs that are in further columns too,
-        copies: and these.
-        clocks: Runs that are a clock of something that may be off,
-        gates: and the columns that say whether it is on.
-        constant_columns: Columns that are the same in all lines,
-        constants: shape (c, 1), and their numbers.
+        like: shape (m,), the runs of one line, as ``Runs.packed`` has them.
+        bits: shape (m,), what of each must be equal in all lines.
+        columns, factors, divisors: shape (m,).
+        copied, copies: Runs that are in further columns too, and these columns.
+        clocks, gates: Runs that are a clock of something that may be off, and the columns of that.
+        constant_columns, constants: Columns that are equal in all lines, and shape (c, 1).
         used: All columns but the reserved ones, by name.
-        unparsed_words: Words that are not understood.
         has_epoch: Whether the first run is an epoch prefix.
     """
 

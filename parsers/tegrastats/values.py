@@ -2,7 +2,7 @@
 
 Every conversion is here: mebibytes and bytes, megahertz and hertz, milliwatts and watts, percent
 and a ratio. Digits are ASCII and at most nine of them make a number: a longer run is damage, and
-Python refuses to convert the longest ones.
+Python refuses to convert the longest ones. A reader raises UnreadableError for any other text.
 """
 
 import re
@@ -18,7 +18,6 @@ GATED_CELSIUS = -256.0
 """Temperature that tegrastats prints for a zone without power."""
 
 _NUMBER = "[0-9]{1,9}"
-_PERCENT = "(?:100|[0-9]{1,2})%"
 _CELSIUS = r"-?[0-9]{1,9}(?:\.[0-9]{1,6})?"
 
 _FREE_BLOCK = re.compile(rf"(?:({_NUMBER})x)?({_NUMBER})(MB|kB)\)")
@@ -87,11 +86,7 @@ def is_label(word: str) -> bool:
 
 
 def read_label(word: str) -> str:
-    """Return a word that can name something.
-
-    Raises:
-        UnreadableError: It cannot.
-    """
+    """Return a word that can name something."""
     if not is_label(word):
         raise UnreadableError(word)
     return word
@@ -99,9 +94,6 @@ def read_label(word: str) -> str:
 
 def read_time(date: str, clock: str) -> datetime:
     """Read ``06-25-2025`` and ``09:43:17``: month first, local time, no zone.
-
-    Raises:
-        UnreadableError: The words are not a date and a time of day.
 
     >>> read_time("06-25-2025", "09:43:17").isoformat()
     '2025-06-25T09:43:17'
@@ -124,11 +116,7 @@ _DATES = Memory(_read_date, 64)
 
 
 def read_number(text: str) -> int:
-    """Read a whole number of at most nine digits.
-
-    Raises:
-        UnreadableError: The text is not that.
-    """
+    """Read a whole number of at most nine digits."""
     if not text.isdecimal() or len(text) > 9 or not text.isascii():
         raise UnreadableError(text)
     return int(text)
@@ -138,9 +126,6 @@ def read_total(text: str) -> tuple[int, int]:
     """Read the total and its unit, both in bytes, from the part of ``936/3964MB`` behind ``/``.
 
     MB is 1024 kB, as the kernel counts.
-
-    Raises:
-        UnreadableError: The text is not a size.
 
     >>> read_total("252kB")
     (258048, 1024)
@@ -153,9 +138,6 @@ def read_total(text: str) -> tuple[int, int]:
 
 def read_free_block(text: str) -> tuple[int, int | None]:
     """Read size and number of blocks in ``366x4MB)``, ``252kB)`` or ``0MB)``.
-
-    Raises:
-        UnreadableError: The text is not a size with its closing bracket.
 
     >>> read_free_block("1x512kB)")
     (524288, 1)
@@ -171,9 +153,6 @@ def read_temperature(text: str) -> tuple[float | None, float | None]:
     """Read ``47.687C``, from R39 on ``47.687C/51C``, as the temperature and its maximum.
 
     None is a zone without power, or a maximum that is not printed.
-
-    Raises:
-        UnreadableError: The text is not a temperature.
 
     >>> read_temperature("-256C"), read_temperature("47.5C/51C")
     ((None, None), (47.5, 51.0))
@@ -192,31 +171,20 @@ def read_power(text: str) -> tuple[tuple[float, ...], str, bool]:
         Instant, mean and maximum, as far as printed; the text from the first number without its
         unit on, if others had theirs; and whether they had a unit.
 
-    Raises:
-        UnreadableError: The text is not a power.
-
     >>> read_power("5139mW/4890mW"), read_power("598mW/598"), read_power("463/470")
     (((5.139, 4.89), '', True), ((0.598,), '/598', True), ((0.463, 0.47), '', False))
     """
     found = _UNIT_POWER.fullmatch(text)
+    has_unit = found is not None
+    found = found or _PLAIN_POWER.fullmatch(text)
     if found is None:
-        found = _PLAIN_POWER.fullmatch(text)
-        if found is None:
-            raise UnreadableError(text)
-        return tuple(int(number) / 1000 for number in found.groups() if number), "", False
-    now, mean, maximum, cut = found.groups()
-    if mean is None:
-        return (int(now) / 1000,), cut or "", True
-    if maximum is None:
-        return (int(now) / 1000, int(mean) / 1000), cut or "", True
-    return (int(now) / 1000, int(mean) / 1000, int(maximum) / 1000), cut or "", True
+        raise UnreadableError(text)
+    watts = tuple([int(number) / 1000 for number in found.group(1, 2, 3) if number])
+    return watts, (found[4] or "") if has_unit else "", has_unit
 
 
 def read_activity(text: str) -> Activity:
     """Read ``off``, ``X%``, ``@Y``, ``X%@Y``, ``X%@[Y,Y]``, ``[X%,X%]@Y`` or a bare ``Y``.
-
-    Raises:
-        UnreadableError: The text has none of these shapes, or a load above 100 %.
 
     >>> read_activity("79%@[305,0]")
     Activity(off=False, ratios=(0.79,), hertz=(305000000, 0), listed=False, bare=False)
@@ -243,11 +211,7 @@ def _items(text: str) -> list[str]:
 
 
 def read_percent(text: str) -> float:
-    """Read ``7%``.
-
-    Raises:
-        UnreadableError: The text is not a percentage up to 100.
-    """
+    """Read ``7%``."""
     ratio = RATIOS.get(text)
     if ratio is None:
         raise UnreadableError(text)
@@ -255,11 +219,7 @@ def read_percent(text: str) -> float:
 
 
 def read_megahertz(text: str) -> int:
-    """Read a bare number of megahertz as hertz.
-
-    Raises:
-        UnreadableError: The text is not a number.
-    """
+    """Read a bare number of megahertz as hertz."""
     return read_number(text) * HERTZ_PER_MEGAHERTZ
 
 
