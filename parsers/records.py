@@ -140,7 +140,7 @@ class Emc(TelemetryRecord, frozen=True, gc=False):
 
     Attributes:
         utilization_ratio: Share of the bandwidth at the present clock; ``None`` without a
-            clock beside it, since an unprivileged tegrastats prints a constant 0 % there.
+            clock, since an unprivileged tegrastats prints a constant 0 % there.
         frequency_hertz: Present clock.
     """
 
@@ -149,7 +149,7 @@ class Emc(TelemetryRecord, frozen=True, gc=False):
 
 
 class Gpu(TelemetryRecord, frozen=True, gc=False):
-    """The GPU (GR3D).
+    """GPU (GR3D).
 
     Attributes:
         utilization_ratio: One figure for all clusters; a sample at the moment of the line.
@@ -180,7 +180,7 @@ class Engine(TelemetryRecord, frozen=True, gc=False):
 class Dla(Engine, frozen=True, kw_only=True, gc=False):
     """One deep-learning accelerator core (NVDLA).
 
-    A clock is no load: the driver keeps a core powered for a while after its last task.
+    A clock is not a load: the driver keeps a core powered for a while after its last task.
 
     Attributes:
         core: 0 or 1.
@@ -213,7 +213,7 @@ class Sample(TelemetryRecord, frozen=True):
         iram: On-chip memory; TX1 and Nano, as root.
         cpu: Cores in kernel order, offline ones too.
         edp_limit_hertz: CPU clock limit of TK1 and TX1 on R24 (``EDP limit 1734``; that the
-            number is megahertz is inferred from the clock beside it).
+            number is megahertz is inferred from the clock next to it).
         emc: Memory controller; ``None`` where not printed.
         gpu: GPU; ``None`` where not printed.
         engines: The other engines by name, without ``_FREQ`` and ``_LOAD``. ``MTS fg 3% bg 7%``

@@ -38,10 +38,10 @@ _KEPT_BYTES = 16 << 20
 
 
 class Log(Protocol):
-    """Where bytes are read from."""
+    """A source of bytes."""
 
     def read1(self, size: int = ..., /) -> bytes:
-        """Return some of the next bytes, none at the end."""
+        """Return some of the next bytes, or no bytes at the end."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class _Look:
 
 
 class _Looks(dict[bytes, int]):
-    """Lines without their digits, numbered; ``all`` has one entry a number."""
+    """Lines without their digits, numbered; ``all`` has one entry per number."""
 
     def __init__(self, some: Iterable[tuple[bytes, _Look]] = ()) -> None:
         both = list(some)
@@ -72,7 +72,7 @@ class _Looks(dict[bytes, int]):
         return self.setdefault(skeleton, len(self))
 
     def kept(self) -> "_Looks":
-        """Return those that have a layout; others of many are garbage."""
+        """Return the ones with a layout; most others are damaged lines."""
         return _Looks((one, self.all[at]) for one, at in self.items() if self.all[at].layouts)
 
 
@@ -165,7 +165,7 @@ def read_batches(
 
     Args:
         log: Bytes; any lines.
-        parser: What was learnt from other logs.
+        parser: A parser that has read other logs.
         block_bytes: Size of a block; twenty times that is in memory while it is read.
 
     Yields:

@@ -52,7 +52,7 @@ class NumberMap:
     """The runs of some words, and what the words mean without a number.
 
     Attributes:
-        bits: What of each run must be equal in all lines.
+        bits: The part of each run that must be equal in all lines.
         names: The column of each.
         factors: Number by which each printed number is multiplied,
         divisors: and then divided, to be in base units.

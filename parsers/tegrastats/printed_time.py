@@ -1,4 +1,4 @@
-"""When each record of a log was printed, and where tegrastats began anew: columns in, columns out.
+"""The times of the records of a log, and the restarts of tegrastats: columns in, columns out.
 
 Both are fed batch by batch, so a log of any length needs no more memory than one batch; and the
 answer is the same however a log is cut into batches. The module needs numpy, so it is imported by
@@ -17,7 +17,7 @@ Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
 
 ABSENT = int(np.iinfo(np.int64).min)
-"""Where a line prints no time; it is numpy's own mark for that."""
+"""Mark of a line without a time; numpy uses the same."""
 LONGEST_STEP_SECONDS = 10.0
 LONGEST_STEP_INTERVALS = 5
 RECENT_RECORDS = 32
@@ -53,14 +53,14 @@ class RecordedClock:
     """The times of one log's records, from an epoch prefix or else the printed second.
 
     A prefix (``1750865666.38::``) is exact. Records that print the same second are spread evenly
-    over it, half a step from its edges; so is a prefix of whole seconds. Where a stretch of
-    records begins or ends within a second, as at either end of a log, the neighbouring second
-    tells how far apart they are. A record with neither clock comes one interval after the record
+    over it, half a step from its edges; so is a prefix of whole seconds. If a stretch of
+    records begins or ends within a second, as at either end of a log, their spacing is that of the
+    neighbouring second. A record with neither clock comes one interval after the record
     before: the median of the last ones, or the nominal one.
 
     A step back of the clock, or one forward of more than 10 s (or five intervals, if longer), is
     a clock that was set, or summer time: the time goes on by one median interval, and the jump is
-    told. But up to a month forward where tegrastats started anew it is a pause, and time follows.
+    reported. If tegrastats started anew, up to a month forward is a pause, and the time follows.
 
     >>> clock = RecordedClock()
     >>> second = np.array([7, 7, 8, 8, 3608, 3608])
@@ -76,7 +76,7 @@ class RecordedClock:
         """Begin a log.
 
         Args:
-            interval_seconds: Time between two records of a log that tells no time.
+            interval_seconds: Time between two records of a log without times.
         """
         self._usual_ns = round(interval_seconds * 1e9)
         self._longest_ns = self._assumed_ns = 0
@@ -220,10 +220,10 @@ class RecordedClock:
 
 
 class Restarts:
-    """Where tegrastats began anew in the middle of a log; it is told by its own statistics.
+    """Finds the records with which tegrastats began anew, from its own statistics.
 
     The second number of a rail is the mean since tegrastats began, so a first record has all
-    means equal to the readings. In mid-stream that proves a new beginning where a reading is
+    means equal to the readings. In mid-stream that proves a new beginning if a reading is
     three milliwatts or more off the mean before: such a mean could not have got there in one
     record. From R39 on a maximum that falls proves it too.
     """
@@ -239,14 +239,14 @@ class Restarts:
 
         Args:
             columns: Flat names, such as ``rails.VDD_IN.average_watts``, each of shape (n,) with
-                NaN for what a record did not say; other names are passed over.
+                NaN for what a record does not contain; other names are ignored.
             rows: How many records there are.
 
         Returns:
-            Two of shape (n,): whether tegrastats began anew with the record, and whether that
-            can be told at all. Of the first record of a log it is said that it did not.
+            Two of shape (n,): whether tegrastats began anew with the record, and whether that is
+            known. The first record of a log counts as no new beginning.
         """
-        told, anew = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
+        has_means, anew = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
         compared, far, fell = np.zeros((3, rows), np.bool_)
         means: dict[str, float] = {}
         for name, readings in columns.items():
@@ -256,7 +256,7 @@ class Restarts:
                 before = _shifted(mean, self._means.get(rail, np.nan))
                 means[rail] = float(mean[-1])
                 has = ~np.isnan(readings) & ~np.isnan(mean)
-                told |= has
+                has_means |= has
                 anew &= ~has | (readings == mean)
                 compared |= has & ~np.isnan(before)
                 far |= has & (np.abs(readings - before) > _ROUNDED_WATTS)
@@ -264,18 +264,18 @@ class Restarts:
                 highest = _filled(readings, self._maxima.get(name, np.nan))
                 fell |= highest[1:] < highest[:-1]
                 self._maxima[name] = float(highest[-1])
-        restarted = (told & anew & far) | fell
-        known = (told & (compared | ~anew)) | fell
+        restarted = (has_means & anew & far) | fell
+        known = (has_means & (compared | ~anew)) | fell
         if rows:
             self._means = means
             if not self._begun:
-                restarted[0], known[0] = False, told[0]
+                restarted[0], known[0] = False, has_means[0]
             self._begun = True
         return restarted, known
 
 
 class _Rows(NamedTuple):
-    """What records say of their time; see ``RecordedClock.feed``."""
+    """The times in records; see ``RecordedClock.feed``."""
 
     printed_seconds: Integers
     received_ns: Integers
@@ -295,7 +295,7 @@ class _Groups(NamedTuple):
         firsts: shape (m,), the first record of each group.
         counts: shape (m,), its records.
         kinds: shape (m,), its clock.
-        marks_ns: shape (m,), what the clock said.
+        marks_ns: shape (m,), the reading of that clock.
         restarted: shape (m,), whether tegrastats began anew with its first record.
     """
 
@@ -347,7 +347,7 @@ def _positions(
     if context:
         begins[0] = False
     ends = np.append(begins[1:] | opens[1:], finishing) & spread
-    # One record fewer than in the second beside is nothing out of the ordinary.
+    # One record fewer than in the neighbouring second is usual.
     few_after = np.append(groups.counts[:-1] + 1 < groups.counts[1:], False)
     few_before = np.append(False, groups.counts[1:] + 1 < groups.counts[:-1])
     late = begins & ~ends & few_after

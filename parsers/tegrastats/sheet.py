@@ -103,6 +103,7 @@ def learn_layout(
     Raises:
         ParseError: The line is not a record, or one that must be read by itself.
 
+    >>> from .digits import find_runs
     >>> line = "RAM 1/2MB NVDLA0 off"
     >>> runs = find_runs(f"{line}\n".encode())
     >>> layout, _ = learn_layout(line, runs.packed[:3], Numbering(), LineParser())
@@ -163,7 +164,7 @@ def epoch_ns(text: str) -> int:
     """Read the seconds of an epoch prefix to the last digit; beyond nanoseconds they are cut.
 
     Raises:
-        ParseError: The text is no such number.
+        ParseError: The text is not such a number.
 
     >>> epoch_ns("1750866199.3488")
     1750866199348800000
@@ -190,14 +191,14 @@ class Batch:
     """The records of some lines in a row, as columns.
 
     Attributes:
-        names: Of the columns, as ``flatten`` names them.
-        values: shape (columns, n), base units; NaN where a line does not say it.
+        names: Names of the columns, as in ``flatten``.
+        values: shape (columns, n), base units; NaN if a line does not contain it.
         line: shape (n,), number of the line in its log, from 1 on.
         printed_seconds: shape (n,), local time as printed, as if it were UTC, since 1970;
-            ``ABSENT`` where none is.
-        received_ns: shape (n,), epoch prefix; ``ABSENT`` where none is.
-        lines: How many lines there were.
-        skipped: How many of them were no record, by reason.
+            ``ABSENT`` without one.
+        received_ns: shape (n,), epoch prefix; ``ABSENT`` without one.
+        lines: Number of lines.
+        skipped: Number of lines that are not a record, by reason.
         unparsed_words: Words in records that were not understood.
         size_bytes: Size of the block.
     """
@@ -244,7 +245,7 @@ class Sheet:
         """Make rows of lines that are the same as that of a layout, but for its numbers.
 
         Args:
-            layout: What they are held against.
+            layout: The layout with which they are compared.
             lines: shape (m,), which lines, rising.
             sample: The record of the first of them, from which the layout was learnt just now.
 
@@ -256,7 +257,7 @@ class Sheet:
         """
         runs, count = self._runs, len(layout.like)
         firsts = runs.first[lines]
-        # A line that has fewer or more runs tells by where its last one is.
+        # A line that has fewer or more runs differs in which one is the last.
         apart: Integers = _windows(runs.packed, count)[firsts]
         apart ^= layout.like
         apart &= layout.bits
@@ -319,7 +320,7 @@ class Sheet:
     def add(self, line: int, sample: Sample, received_ns: int) -> None:
         """Make a row of one line that was read by itself, when the times of all others are read."""
         for name, value in flatten(sample).items():
-            # Its names are nobody else's: a damaged log may have any number of them.
+            # Its names are not numbered for other blocks: a damaged log may have any number.
             number = self._used.setdefault(name, self._next_column)
             self._next_column = max(self._next_column, number + 1)
             self._wide([number])[number, self.rows] = value
@@ -333,7 +334,7 @@ class Sheet:
         """Return the rows in the order of their lines.
 
         Args:
-            skipped: Lines that are no record, by reason.
+            skipped: Number of lines that are not a record, by reason.
             empty: Makes the memory for the values.
         """
         line = self._line[: self.rows]
@@ -384,8 +385,8 @@ def _is_right(row: list[float], layout: BlockLayout, sample: Sample) -> bool:
     printed = [number for number in row[_TIME] if number == number]
     if printed != ([] if time is None else [getattr(time, unit) for unit in TIME_COLUMNS]):
         return False
-    said = {name: row[number] for name, number in layout.used.items()}
-    return {name: number for name, number in said.items() if number == number} == flatten(sample)
+    values = {name: row[number] for name, number in layout.used.items()}
+    return {name: one for name, one in values.items() if one == one} == flatten(sample)
 
 
 def _windows(runs: Any, count: int) -> Any:

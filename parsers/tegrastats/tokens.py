@@ -1,4 +1,4 @@
-"""What all tokens have in common: the record that they fill, and the methods of a kind."""
+"""The base of all tokens, and the record that they fill while a line is read."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
