@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 from ... import __version__
@@ -70,10 +70,8 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
     )
     models: list[ModelResult] = []
     contention: Contention | None = None
-    shown: AbstractContextManager[LineDisplay] = (
-        BarDisplay() if sys.stderr.isatty() else nullcontext(LineDisplay())
-    )
-    with shown as display:
+    display = BarDisplay() if sys.stderr.isatty() else LineDisplay()
+    with display.progress if isinstance(display, BarDisplay) else nullcontext():
         run = Bench(settings, setup, display, worker_cwd=state_dir, watcher=watcher)
         # From a thread of its own: the handler interrupts the one that holds the workers' lock.
         end = threading.Thread(target=run.cancel, daemon=True)

@@ -2,7 +2,6 @@
 
 import sys
 from statistics import median
-from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
 from ...collectors.base import SYSTEM_CLOCK, Clock
@@ -51,12 +50,9 @@ class LineDisplay:
 
 
 class BarDisplay(LineDisplay):
-    """A bar below the lines; a context manager.
+    """A bar below the lines; ``progress`` is a context manager that shows it.
 
     It moves once per second: drawing takes time from the measurement.
-
-    Attributes:
-        progress: The bar.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -79,20 +75,6 @@ class BarDisplay(LineDisplay):
         self._title = ""
         self._whole = 0.0
         self._end_ns: int | None = None
-
-    def __enter__(self) -> "BarDisplay":
-        """Show it."""
-        self.progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Leave the terminal as it was found."""
-        self.progress.stop()
 
     def say(self, words: str) -> None:
         """Print a line above the bar."""
@@ -146,7 +128,7 @@ def outcome_of_joint(joint: Joint) -> str:
     if joint.record.window is None:
         return "they were never in their steady phase at the same time"
     medians = (seconds(median(each) / 1e9) if each else "none" for each in joint.latency_ns)
-    gross = joint.gross(joint.seconds)
+    gross = joint.joules("gross", joint.seconds)
     words = (
         f"p50 {' + '.join(medians)}",
         None if gross is None else watts(gross[0]),

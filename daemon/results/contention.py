@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot
 from statistics import median
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from ...collectors.board.boards import RailRule
 from ...parsers.inference.events import PhaseName
@@ -74,24 +74,17 @@ class Joint:
         """Length of the joint window; 0 if there is none."""
         return 0.0 if self.record.window is None else self.record.window.seconds
 
-    def gross(self, divisor: float) -> Point | None:
-        """Return the gross energy over a divisor."""
-        energy = self.energy
-        if energy is None or energy.gross_joules is None:
+    def joules(self, kind: Literal["gross", "net"], divisor: float = 1.0) -> Point | None:
+        """Return the energy over a divisor; ``None`` if it is withheld or not known."""
+        value: float | None = getattr(self.energy, f"{kind}_joules", None)
+        if value is None:
             return None
-        return energy.gross_joules / divisor, interval_half(energy.gross_interval, divisor)
-
-    def net(self, divisor: float) -> Point | None:
-        """Return the net energy over a divisor."""
-        energy = self.energy
-        if energy is None or energy.net_joules is None:
-            return None
-        return energy.net_joules / divisor, interval_half(energy.net_interval, divisor)
+        return value / divisor, interval_half(getattr(self.energy, f"{kind}_interval"), divisor)
 
     @property
     def net_watts(self) -> Point | None:
         """Mean net power."""
-        return self.net(self.seconds)
+        return self.joules("net", self.seconds)
 
 
 @dataclass(frozen=True)
@@ -217,9 +210,9 @@ def _together(on: On, rounds: _Rounds, not_run: NotRun | None, turns: int) -> To
         status="ok",
         rounds=len(joints),
         seconds=sum(one.seconds for one in joints) / len(joints),
-        gross_joules=_mean(joints, lambda one: one.gross(1.0)),
-        net_joules=_mean(joints, lambda one: one.net(1.0)),
-        gross_watts=_mean(joints, lambda one: one.gross(one.seconds)),
+        gross_joules=_mean(joints, lambda one: one.joules("gross")),
+        net_joules=_mean(joints, lambda one: one.joules("net")),
+        gross_watts=_mean(joints, lambda one: one.joules("gross", one.seconds)),
         net_watts=_mean(joints, lambda one: one.net_watts),
         excess_watts=None if len(on) == 1 else _mean(joints, lambda one: _excess(one, rounds)),
         utilization=mean_loads([one.record.load for one in joints]),
