@@ -199,10 +199,15 @@ def test_search_agrees_with_all_placements(tenth):
         best = good[found.best.placement]
         assert best[1] == pytest.approx(cost)
         told = {one.placement for one in found.ties}
+        worse = []
         for placement, (_, value, parts) in good.items():
             room = ties(best[2], parts) - (value - best[1])
             if placement != found.best.placement and abs(room) > 1e-9:
                 assert (placement in told) == (room > 0), (seed, placement)
+                worse += [value] if room < 0 else []
+        if worse:
+            runner_up = next(one for one in found.ranked[1:] if one.placement not in told)
+            assert runner_up.value == pytest.approx(min(worse)), seed
         if len(good) > 1:
             second = sorted(value for _, value, _ in good.values())[1]
             assert found.ranked[1].value == pytest.approx(second)
