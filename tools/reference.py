@@ -62,8 +62,13 @@ def serving(argv: Sequence[object], cwd: Path, **environment: str) -> Iterator[s
             stderr=subprocess.STDOUT,
             env={**os.environ, **environment},
         )
+
+        def printed() -> str:
+            assert process.poll() is None, Path(log.name).read_text()
+            return Path(log.name).read_text()
+
         try:
-            yield until(lambda: re.search(r"http://[^/\s]+", Path(log.name).read_text()))[0]
+            yield until(lambda: re.search(r"http://[^/\s]+", printed()))[0]
         finally:
             process.terminate()
             process.wait(30)
