@@ -192,13 +192,11 @@ _DICTIONARY = _dictionary()
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Samples of one source as columns.
+    """Samples of one source as columns of shape (n,).
 
     Attributes:
-        source: Name of the source, for example ``tegrastats``.
-        times_ns: shape (n,), CLOCK_MONOTONIC, increasing.
-        wall_ns: shape (n,), wall time of the same moments.
-        columns: Name to shape (n,); NaN is absent. A name must not contain a line feed.
+        times_ns: CLOCK_MONOTONIC, increasing; ``wall_ns`` is the wall time of the same moments.
+        columns: NaN is absent. A name must not contain a line feed.
     """
 
     source: str
@@ -268,13 +266,10 @@ def _from_parts(parts: list[bytes], wanted: Callable[[str], bool] | None) -> Blo
     source, names, steps, offsets, *columns = parts
     times = array("q", accumulate(unpack_integers(steps)))
     labels = names.decode().split("\n") if columns else []
-    return Block(
-        source.decode(),
-        times,
-        array("q", map(add, times, unpack_integers(offsets))),
-        {
-            name: unpack_column(column, len(times))
-            for name, column in zip(labels, columns, strict=True)
-            if wanted is None or wanted(name)
-        },
-    )
+    wall = array("q", map(add, times, unpack_integers(offsets)))
+    kept = {
+        name: unpack_column(column, len(times))
+        for name, column in zip(labels, columns, strict=True)
+        if wanted is None or wanted(name)
+    }
+    return Block(source.decode(), times, wall, kept)

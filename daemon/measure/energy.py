@@ -21,15 +21,15 @@ SETTLE_SECONDS = 0.55
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Power over time, without absent points.
-
-    Attributes:
-        times_ns: shape (n,), increasing arrival times.
-        watts: shape (n,), power at each.
-    """
+    """Power over time, shape (n,) each, without absent points."""
 
     times_ns: Sequence[int]
     watts: Sequence[float]
+
+
+def inside(times_ns: Sequence[int], span: Span) -> slice:
+    """Return the positions of the samples of a span, its edges included."""
+    return slice(bisect_left(times_ns, span.begin_ns), bisect_right(times_ns, span.end_ns))
 
 
 def known(times_ns: Sequence[int], watts: Sequence[float]) -> Curve:
@@ -69,8 +69,7 @@ def integrate(
     readings on one side only, the nearest one holds for up to one median interval.
 
     Args:
-        times_ns: shape (n,), increasing arrival times; readings outside the window count only as
-            neighbours of its edges.
+        times_ns: shape (n,), increasing arrival times, with neighbours of the window.
         watts: shape (n,), power at each; NaN is absent and is bridged if the gap is small.
         begin_ns: Start of the window.
         end_ns: End of the window.
@@ -124,18 +123,13 @@ def idle_watts(curve: Curve, phase: Span | None) -> float | None:
 
     Only readings within its settled part count. They are joined by trapezoids, and the outermost
     are held to the edges, because interpolation towards a reading of the work would not be idle
-    power.
-
-    Returns:
-        The mean; ``None`` with fewer than two readings in it, or with a gap among them.
+    power. With fewer than two readings, or with a gap among them, it is ``None``.
     """
     if phase is None:
         return None
     span = settled(phase)
-    inside = slice(
-        bisect_left(curve.times_ns, span.begin_ns), bisect_right(curve.times_ns, span.end_ns)
-    )
-    times, watts = curve.times_ns[inside], curve.watts[inside]
+    here = inside(curve.times_ns, span)
+    times, watts = curve.times_ns[here], curve.watts[here]
     if len(times) < 2 or span.seconds <= 0:
         return None
     middle = integrate(times, watts, times[0], times[-1])
@@ -186,22 +180,20 @@ class EnergyCounters:
     def __init__(self, rule: RailRule | None = None) -> None:
         """Begin at zero."""
         self.rule = rule
-        self._joules: dict[str, float] = {}
-        self._module_joules: float | None = None
-        self._last: dict[str, tuple[int, float]] = {}
-        self._last_module: tuple[int, float] | None = None
+        self._rails: dict[str, _Counter] = {}
+        self._module: _Counter | None = None
         self._latest_ns: int | None = None
         self._steps: deque[int] = deque(maxlen=_RECENT)
 
     @property
     def rails(self) -> dict[str, float]:
         """Joules by rail, of every rail that was ever read."""
-        return dict(self._joules)
+        return {rail: counter.joules for rail, counter in self._rails.items()}
 
     @property
     def module_joules(self) -> float | None:
         """Joules of the module; ``None`` until a sample had all rails of the total."""
-        return self._module_joules
+        return None if self._module is None else self._module.joules
 
     def feed(self, monotonic_ns: int, values: Mapping[str, float]) -> None:
         """Add one sample, with values as ``flatten`` names them; ignore one that is not later."""
@@ -213,21 +205,27 @@ class EnergyCounters:
         widest = widest_gap_ns(statistics.median(self._steps)) if self._steps else 0.0
         power = RAIL_POWER.by_label(values)
         for rail, watts in power.items():
-            if rail not in self._joules and len(self._joules) >= _RAILS_AT_MOST:
-                continue
-            now = (monotonic_ns, watts)
-            joules = _trapezoid(self._last.get(rail), now, widest)
-            self._joules[rail] = self._joules.get(rail, 0.0) + joules
-            self._last[rail] = now
-        rule = self.rule
-        if rule is not None and all(rail in power for rail in rule.total):
-            now = (monotonic_ns, sum(power[rail] for rail in rule.total))
-            joules = _trapezoid(self._last_module, now, widest)
-            self._module_joules = (self._module_joules or 0.0) + joules
-            self._last_module = now
+            if rail in self._rails:
+                self._rails[rail].add(monotonic_ns, watts, widest)
+            elif len(self._rails) < _RAILS_AT_MOST:
+                self._rails[rail] = _Counter(monotonic_ns, watts)
+        if self.rule is not None and all(rail in power for rail in self.rule.total):
+            watts = sum(power[rail] for rail in self.rule.total)
+            if self._module is None:
+                self._module = _Counter(monotonic_ns, watts)
+            else:
+                self._module.add(monotonic_ns, watts, widest)
 
 
-def _trapezoid(last: tuple[int, float] | None, now: tuple[int, float], widest: float) -> float:
-    if last is None or now[0] - last[0] > widest:
-        return 0.0
-    return (last[1] + now[1]) / 2 * (now[0] - last[0]) / 1e9
+@dataclass(slots=True)
+class _Counter:
+    """Joules up to the latest reading."""
+
+    at_ns: int
+    watts: float
+    joules: float = 0.0
+
+    def add(self, at_ns: int, watts: float, widest: float) -> None:
+        if at_ns - self.at_ns <= widest:
+            self.joules += (self.watts + watts) / 2 * (at_ns - self.at_ns) / 1e9
+        self.at_ns, self.watts = at_ns, watts

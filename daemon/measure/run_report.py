@@ -141,11 +141,9 @@ class Energy(Record):
         total_rails: Rails that make the total; empty if there is none.
         net_joules: ``gross_joules`` minus the loaded-idle baseline.
         gross_joules_per_inference: Withheld (``None``) if the window is insufficient; so is net.
-        baseline_watts: Loaded-idle power of the total.
         largest_uncertainty: ``sampling``, ``quantisation``, ``window_edges`` or ``baseline_drift``.
         counter_joules: ``gross_joules`` by the counters of the total rails, if each has one:
             another instrument, for comparison.
-        counter_edge_joules: Possible error of that, either way, at the edges of the window.
     """
 
     rule: str | None = None
@@ -164,10 +162,10 @@ class Energy(Record):
 
 
 class Environment(Record):
-    """Where a run ran; figures are comparable only with equal environments.
+    """Board, software and settings of a run; only runs of equal environments are comparable.
 
     Attributes:
-        board: Name of the board, or of the rail rule that matches it.
+        board: Its name, or that of the rail rule that matches.
         power_mode: As nvpmodel calls it; for a desktop or server GPU its power limit.
         clocks_locked: Whether the clocks of CPU and GPU were fixed, as by ``jetson_clocks``;
             ``None`` if unknown.
@@ -177,8 +175,6 @@ class Environment(Record):
         power_reading: Kind of NVML's power: ``instant``, or ``usage`` for a lagging mean; ``None``
             on a board.
         telemetry_interval_seconds: Median time between samples.
-        simulated: True if the telemetry or the device is not real.
-        versions: Library to version, including tegrascope and Python.
     """
 
     board: str | None = None
@@ -200,24 +196,19 @@ class RunReport(Record):
     """One run, from its order to its energy.
 
     Attributes:
-        model_sha256: Digest of the file that ran.
         reason: Why, for every outcome except ``ok``.
         started_ns: CLOCK_MONOTONIC when the run was taken from the schedule.
         ended_ns: CLOCK_MONOTONIC when its outcome was known.
         lateness_seconds: Start minus due time.
         phases: Spans by phase, as the worker stamped them.
-        batch: Inputs per inference.
-        process: Priority, cores and GPU share of its worker.
         inferences: Completed in the steady phase, also for a run that was cut short.
         latency: By the host clock, in the steady phase.
         device_latency: The same by the device's own events, from the first copy to the last;
             ``None`` if the back-end has none.
         stages: In the steady phase, if the back-end reports them.
         throughput_per_second: Inputs per second of the steady phase.
-        process_peak_bytes: Peak resident memory of the worker.
-        device_peak_bytes: Its peak device memory, if the back-end reports it.
-        built: Result of the build: precision, placement, engine.
-        quality: Flags; see ``measurement.md``.
+        process_peak_bytes: Peak resident memory of the worker; ``device_peak_bytes`` is on the
+            device, if the back-end reports it.
         overlapping_runs: Runs whose steady window overlapped this one's.
     """
 

@@ -10,7 +10,6 @@ from operator import add
 
 from ...parsers.inference.events import (
     Counted,
-    Ending,
     Finished,
     Hello,
     Inferences,
@@ -24,18 +23,7 @@ from ...parsers.inference.events import (
 from ...parsers.inference.placement import Built
 from .run_report import Device, Distribution, Outcome, Span
 
-_OUTCOMES: dict[Ending, Outcome] = {
-    "ok": "ok",
-    "failed": "failed",
-    "unavailable": "failed",
-    "cancelled": "cancelled",
-}
-
 _ON_DEVICE: tuple[StageName, ...] = ("h2d", "compute", "d2h")
-
-
-def _integers() -> "array[int]":
-    return array("q")
 
 
 @dataclass(slots=True)
@@ -43,19 +31,13 @@ class RunTrace:
     """One run in progress; its executor sets the fields, and ``add`` adds the worker's events.
 
     Attributes:
-        started_ns: When it was taken from the schedule.
-        batch: Inputs per inference.
-        process: Priority, cores and GPU share of its worker.
+        started_ns: When it was taken from the schedule; ``ended_ns``: when its outcome was known.
         lateness_seconds: Start minus due time.
-        ended_ns: When its outcome was known; ``None`` before.
         outcome: An outcome set from outside (``timeout``) stays; else the worker's is used, with
             ``unavailable`` as ``failed``.
-        reason: Why, for every outcome except ``ok``.
-        begins: Begin of each phase; ``ends``: its end.
         uncertain_ns: Greatest error of an edge of the steady phase.
-        start_ns: shape (n,), start of each inference of the steady phase.
-        latency_ns: shape (n,), duration of each.
-        stages_ns: Stage to shape (n,).
+        start_ns: shape (n,), start of each inference of the steady phase; ``latency_ns`` is the
+            duration of each, and ``stages_ns`` that of its stages.
         counts_inferences: False for a program that only marks its window.
         inference_count: Inferences of the steady phase, if they were counted and not all timed. The
             latency of the others is unknown, and so is whether sampling kept step with them.
@@ -80,8 +62,8 @@ class RunTrace:
     begins: dict[PhaseName, int] = field(default_factory=dict)
     ends: dict[PhaseName, int] = field(default_factory=dict)
     uncertain_ns: int = 0
-    start_ns: "array[int]" = field(default_factory=_integers)
-    latency_ns: "array[int]" = field(default_factory=_integers)
+    start_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    latency_ns: "array[int]" = field(default_factory=lambda: array("q"))
     stages_ns: "dict[StageName, array[int]]" = field(default_factory=dict)
     model_sha256: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
@@ -98,9 +80,8 @@ class RunTrace:
     def add(self, event: RunEvent) -> bool:
         """Add one event of the worker.
 
-        Returns:
-            False, without a change, if it belongs to another run or breaks the protocol: an end
-                before its begin, or inferences with a different number of latencies.
+        Return False, without a change, if it belongs to another run or breaks the protocol: an end
+        before its begin, or inferences with a different number of latencies.
         """
         if isinstance(event, Hello) or event.run_id != self.run_id:
             return False
@@ -122,7 +103,8 @@ class RunTrace:
             self.inference_count = event.inferences
             self.counts_inferences = event.inferences is not None
         elif isinstance(event, Finished):
-            self.outcome = self.outcome or _OUTCOMES[event.ending]
+            ending = "failed" if event.ending == "unavailable" else event.ending
+            self.outcome = self.outcome or ending
             self.reason = self.reason or event.reason
             self.process_peak_bytes = event.process_peak_bytes
             self.device_peak_bytes = event.device_peak_bytes
@@ -156,18 +138,14 @@ class RunTrace:
         return spans
 
     def telemetry_window(self) -> Span | None:
-        """Return the time for which samples are needed: the steady phase and its idle phases.
-
-        ``None`` without a steady phase.
-        """
+        """Return the steady phase with its idle phases; ``None`` without a steady phase."""
         phases = self.phases
         steady = phases.get("steady")
         if steady is None:
             return None
-        before, after = phases.get("baseline_before"), phases.get("baseline_after")
         return Span(
-            begin_ns=min(steady.begin_ns, before.begin_ns if before else steady.begin_ns),
-            end_ns=max(steady.end_ns, after.end_ns if after else steady.end_ns),
+            begin_ns=min(steady.begin_ns, phases.get("baseline_before", steady).begin_ns),
+            end_ns=max(steady.end_ns, phases.get("baseline_after", steady).end_ns),
         )
 
     def device_ns(self) -> "array[int]":

@@ -1,4 +1,4 @@
-"""The last hour of samples, compressed in memory, and windows cut from it."""
+"""The last hour of samples, compressed in memory, and the slices of its windows."""
 
 import statistics
 import threading
@@ -77,42 +77,29 @@ class Timeline:
             False if the sample is not later than the newest one. It is then refused and counted in
                 ``refused``.
         """
-        full = None
+        sealed = None
         with self._changed:
             if self._recent and monotonic_ns <= self._recent[-1]:
                 self.refused += 1
                 return False
             times = self._open.times_ns
             if times and monotonic_ns - times[0] >= self._block_ns:
-                full = self._seal()
-            self._add(monotonic_ns, wall_ns, values)
+                sealed = self._seal()
+            self._recent.append(monotonic_ns)
+            _append(self._open, monotonic_ns, wall_ns, values)
             while self._sealed and self._sealed[0].end_ns < monotonic_ns - self._span_ns:
                 self._sealed.popleft()
             self._changed.notify_all()
-        self._tell(full)
+        if sealed is not None and self._on_sealed is not None:
+            self._on_sealed(sealed)
         return True
-
-    def _add(self, monotonic_ns: int, wall_ns: int, values: Mapping[str, float]) -> None:
-        columns = self._open.columns
-        before = len(self._open.times_ns)
-        self._open.times_ns.append(monotonic_ns)
-        self._open.wall_ns.append(wall_ns)
-        self._recent.append(monotonic_ns)
-        for name, value in values.items():
-            column = columns.get(name)
-            if column is None:
-                column = columns[name] = array("d", [nan]) * before
-            column.append(value)
-        if len(values) < len(columns):
-            for column in columns.values():
-                if len(column) == before:
-                    column.append(nan)
 
     def seal(self) -> None:
         """Seal the open block, however short: at the end, or to store it now."""
         with self._changed:
-            full = self._seal() if self._open.times_ns else None
-        self._tell(full)
+            sealed = self._seal() if self._open.times_ns else None
+        if sealed is not None and self._on_sealed is not None:
+            self._on_sealed(sealed)
 
     def _seal(self) -> SealedBlock:
         block, self._open = self._open, _empty(self.source)
@@ -123,17 +110,12 @@ class Timeline:
         self._sealed.append(sealed)
         return sealed
 
-    def _tell(self, sealed: SealedBlock | None) -> None:
-        if sealed is not None and self._on_sealed is not None:
-            self._on_sealed(sealed)
-
     def cut(
         self, begin_ns: int, end_ns: int, wanted: Callable[[str], bool] | None = None
     ) -> WindowSlice:
-        """Return the samples of a window, and the nearest one before and after it.
+        """Return the samples of a window, edges included, and the nearest before and after it.
 
-        Samples on an edge are inside. ``wanted`` selects columns by name; without it, all are
-        returned.
+        ``wanted`` selects columns by name.
         """
         with self._changed:
             sealed = list(self._sealed)
@@ -182,12 +164,6 @@ class Timeline:
         )
 
     @property
-    def latest_ns(self) -> int | None:
-        """Time of the newest sample."""
-        with self._changed:
-            return self._recent[-1] if self._recent else None
-
-    @property
     def interval_seconds(self) -> float | None:
         """Median time between the latest samples; ``None`` before the second one."""
         with self._changed:
@@ -195,18 +171,27 @@ class Timeline:
         steps = [b - a for a, b in pairwise(times)]
         return statistics.median(steps) / 1e9 if steps else None
 
-    @property
-    def kept_bytes(self) -> int:
-        """Size of all sealed blocks."""
-        with self._changed:
-            return sum(len(block.data) for block in self._sealed)
-
     def wait_past(self, monotonic_ns: int, timeout_seconds: float) -> bool:
         """Wait for a sample later than a time, and return whether one came."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: bool(self._recent) and self._recent[-1] > monotonic_ns, timeout_seconds
             )
+
+
+def _append(block: Block, time_ns: int, wall_ns: int, values: Mapping[str, float]) -> None:
+    before = len(block.times_ns)
+    block.times_ns.append(time_ns)
+    block.wall_ns.append(wall_ns)
+    for name, value in values.items():
+        column = block.columns.get(name)
+        if column is None:
+            column = block.columns[name] = array("d", [nan]) * before
+        column.append(value)
+    if len(values) < len(block.columns):
+        for column in block.columns.values():
+            if len(column) == before:
+                column.append(nan)
 
 
 def _empty(source: str) -> Block:

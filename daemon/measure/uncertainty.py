@@ -64,10 +64,9 @@ def student_95(freedom: float) -> float:
 
 
 def thin(curve: Curve, most: int = MOST_POINTS) -> tuple[list[float], list[float]]:
-    """Return weights and means of at most ``most`` parts of a curve with at least two points.
+    """Return the parts, at most ``most``, of a curve with at least two points.
 
-    Returns:
-        The time that each part represents in seconds, half way to its neighbours, and its power.
+    They are the seconds that each part represents, half way to its neighbours, and its mean power.
     """
     times = curve.times_ns
     middles = [(a + b) / 2 for a, b in pairwise(times)]
@@ -99,12 +98,7 @@ def sampling_watts(curve: Curve, seed: str) -> float | None:
     too, and there trapezoids are right. Smoothness limits this: the variance is at most ten times
     that of the shortest blocks, which are single readings if none repeats.
 
-    Args:
-        curve: Readings in the window.
-        seed: Same seed, same figure.
-
-    Returns:
-        Watts; ``None`` for fewer than six readings, which show no spread.
+    The same ``seed`` returns the same figure. Fewer than six readings show no spread: ``None``.
     """
     if len(curve.times_ns) < FEWEST_POINTS:
         return None
@@ -153,9 +147,7 @@ def quantisation_watts(watts: Sequence[float], step: float) -> float:
     each level has its own error, the same every time. Groups add in quadrature by their share of
     the samples. Equal readings in a row count once at most.
 
-    Args:
-        watts: shape (n,), readings of one rail in the window.
-        step: Smallest step of its sensor, in watts.
+    ``watts`` has shape (n,): readings of one rail. ``step`` is the smallest step of its sensor.
     """
     single = step * step / 12
     rising = sorted(watts)
@@ -197,15 +189,10 @@ def edge_joules(
     work begins and ends there, the trapezoid slopes from the reading outside to the one inside. The
     error is the triangle between that slope and the reading inside held to the edge.
 
-    If the clocks of readings and window may differ, each edge may lie that much earlier or later
-    among the readings, independently of the other. The error is the power there minus the mean,
-    because the part between the edges is stretched to the same length.
-
-    Args:
-        curve: Readings of the window with a neighbour on each side.
-        begin_ns: Start of the window.
-        end_ns: End of the window.
-        clock_seconds: Possible difference between readings and window in time, beyond that lag.
+    If the clocks of readings and window may differ by ``clock_seconds``, beyond that lag, each edge
+    may lie that much earlier or later among the readings, independently of the other. The error is
+    the power there minus the mean, because the part between the edges is stretched to the same
+    length. The curve has a neighbour on each side of the window.
     """
     times, watts = curve.times_ns, curve.watts
     last = len(times) - 1
@@ -277,34 +264,30 @@ def _triangle(curve: Curve, outer: int, inner: int, edge_ns: int) -> float:
 
 
 READING_SECONDS = {"instant": 0.05, "usage": 1.0}
-"""By NVML's kind of reading: the sensor is renewed every 100 ms, of which 50 ms are allowed for
-already; a mean over a second says nothing of where in that second power moved."""
+"""Uncertainty in time by NVML's kind of reading. The sensor is read every 100 ms, of which 50 ms
+are allowed for already; a mean over a second does not show when in that second power changed."""
 
-_BEAT_NS = {"instant": 100_000_000}
+_SENSOR_PERIOD_NS = 100_000_000
 
 
 def sensor_times(window: Span, power_reading: str | None) -> list[int]:
-    """Return when in a window the sensor behind the power figures was read, but for its phase.
+    """Return when the sensor behind instant power was read in a window, except for its phase.
 
-    The exact time of its beat is unknown, but work that keeps step with it is detected.
-
-    Args:
-        window: The steady window.
-        power_reading: As the environment of a run names it; ``None`` on a board, which has none.
+    The phase is unknown, but work that keeps step with the sensor is detected. ``power_reading`` is
+    that of an ``Environment``; a board has none.
 
     >>> sensor_times(Span(begin_ns=0, end_ns=250_000_000), "instant")
     [0, 100000000, 200000000]
     """
-    beat = _BEAT_NS.get(power_reading or "")
-    return [] if beat is None else list(range(window.begin_ns, window.end_ns, beat))
+    if power_reading != "instant":
+        return []
+    return list(range(window.begin_ns, window.end_ns, _SENSOR_PERIOD_NS))
 
 
 def unsure_seconds(clock_seconds: float | None, power_reading: str | None) -> float | None:
-    """Return by how much times of samples and of the run may differ, readings considered.
+    """Return the possible difference between the times of samples and run, readings included.
 
-    Args:
-        clock_seconds: By how much their clocks may; ``None`` where that is not known.
-        power_reading: As the environment of a run names it; ``None`` on a board.
+    ``clock_seconds`` is that of their clocks; ``None`` if unknown.
 
     >>> unsure_seconds(0.0, "instant"), unsure_seconds(0.0, None), unsure_seconds(None, "usage")
     (0.05, 0.0, None)

@@ -6,7 +6,7 @@ from math import floor, nan
 
 import pytest
 
-from tegrascope.daemon.measure.energy_report import TICK_SECONDS, counted
+from tegrascope.daemon.measure.energy_report import TICK_SECONDS, counter_energy
 from tegrascope.daemon.measure.run_report import Span
 from tegrascope.daemon.measure.slices import WindowSlice
 from tegrascope.daemon.measure.uncertainty import unsure_seconds
@@ -37,7 +37,7 @@ def window(begin: float, end: float) -> Span:
 def test_steady_power_is_counted_exactly():
     """At constant power interpolation at the edges is right to the last digit."""
     cut = cut_of([(t, 50.0 * t, 0.0) for t in range(20)])
-    found = counted(cut, "GPU", window(2.3, 14.9))
+    found = counter_energy(cut, "GPU", window(2.3, 14.9))
     assert found is not None
     assert found.joules == pytest.approx(50 * 12.6)
     assert found.edge_joules == pytest.approx(50 * (TICK_SECONDS + 0.004))
@@ -46,7 +46,7 @@ def test_steady_power_is_counted_exactly():
 def test_counter_is_of_its_own_time():
     """A reading that came after the sample's stamp is placed where it was made."""
     cut = cut_of([(t, 50.0 * (t + 0.25), 0.25) for t in range(20)])
-    found = counted(cut, "GPU", window(3, 13))
+    found = counter_energy(cut, "GPU", window(3, 13))
     assert found is not None
     assert found.joules == pytest.approx(500)
 
@@ -71,7 +71,7 @@ def test_truth_lies_within_the_edges(interval):
             ticked = floor((made - phase) / tick) * tick + phase
             readings.append((at, truth(ticked), read / 2))
             at += interval
-        found = counted(cut_of(readings, 0.016), "GPU", window(begin, end))
+        found = counter_energy(cut_of(readings, 0.016), "GPU", window(begin, end))
         assert found is not None
         assert abs(found.joules - truth(end) + truth(begin)) <= found.edge_joules
         assert found.edge_joules < 0.1 * found.joules
@@ -80,15 +80,15 @@ def test_truth_lies_within_the_edges(interval):
 def test_what_is_not_counted_is_not_told():
     """No counter, none beyond an edge, or one that began anew: no figure."""
     whole = [(t, 50.0 * t, 0.0) for t in range(20)]
-    assert counted(WindowSlice(), "GPU", window(2, 12)) is None
-    assert counted(cut_of(whole), "VDD_IN", window(2, 12)) is None
-    assert counted(cut_of(whole[3:]), "GPU", window(2, 12)) is None
-    assert counted(cut_of(whole[:12]), "GPU", window(2, 12)) is None
+    assert counter_energy(WindowSlice(), "GPU", window(2, 12)) is None
+    assert counter_energy(cut_of(whole), "VDD_IN", window(2, 12)) is None
+    assert counter_energy(cut_of(whole[3:]), "GPU", window(2, 12)) is None
+    assert counter_energy(cut_of(whole[:12]), "GPU", window(2, 12)) is None
     anew = [(t, c - 400 * (t > 9), a) for t, c, a in whole]
-    assert counted(cut_of(anew), "GPU", window(2, 12)) is None
-    assert counted(cut_of(anew), "GPU", window(10.5, 12)) is not None
+    assert counter_energy(cut_of(anew), "GPU", window(2, 12)) is None
+    assert counter_energy(cut_of(anew), "GPU", window(10.5, 12)) is not None
     gone = [(t, nan if t == 1 else c, a) for t, c, a in whole]
-    assert counted(cut_of(gone), "GPU", window(2, 12)) is not None
+    assert counter_energy(cut_of(gone), "GPU", window(2, 12)) is not None
 
 
 def test_lagging_power_is_less_sure():

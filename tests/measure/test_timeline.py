@@ -82,7 +82,8 @@ def test_old_blocks_go():
 
 def test_an_hour_of_ten_a_second_fits():
     """An hour at 10 Hz with 60 columns, a third of them moving, takes less than 3 MiB."""
-    timeline = Timeline()
+    kept = []
+    timeline = Timeline(on_sealed=lambda block: kept.append(len(block.data)))
     still = {f"still.{i}": 729e6 + i for i in range(40)}
     for n in range(36_000):
         if n % 20 == 0:
@@ -90,7 +91,7 @@ def test_an_hour_of_ten_a_second_fits():
             moving = {f"moving.{i}": round(9 + math.sin(phase * (i + 1)), 2) for i in range(20)}
         moving[f"moving.{n % 20}"] = (n * 7919 % 1000) / 100
         timeline.append(n * 103_000_000 + n * 7919 % 997, n, {**still, **moving})
-    assert timeline.kept_bytes < 3 * 2**20
+    assert sum(kept) < 3 * 2**20
 
 
 def test_time_does_not_go_back():
@@ -107,10 +108,8 @@ def test_interval_is_the_median_of_late():
     """The interval is that of the latest samples, and one late line does not move it."""
     timeline = Timeline()
     assert timeline.interval_seconds is None
-    assert timeline.latest_ns is None
     fill(timeline, [(t * SECOND, {}) for t in (0, 1, 2, 3, 9, 10, 11)])
     assert timeline.interval_seconds == 1
-    assert timeline.latest_ns == 11 * SECOND
 
 
 def test_waiting_ends_with_the_sample():
