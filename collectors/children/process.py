@@ -9,20 +9,28 @@ import signal
 import subprocess
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from typing import TypeVar
 
 from ...parsers.errors import Mendable
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 
 LONGEST_LINE = 64 * 1024
 READ_SIZE = 64 * 1024
+LAST_WORDS_BYTES = 4096
+LAST_WORDS_LINES = 20
+NO_PIDFD_SECONDS = 0.25
+
+_LOG = logging.getLogger(__name__)
+_READABLE = select.POLLIN | select.POLLHUP | select.POLLERR | select.POLLNVAL
+_Reader = TypeVar("_Reader", bound="LineReader")
 
 
 class LineBuffer:
-    r"""Bytes become whole lines; what follows the last newline waits for its own.
+    r"""Bytes become whole lines; the rest after the last newline waits for its own.
 
     A line of more than ``longest`` bytes is cut there and the rest of it dropped, so a peer that
     never sends a newline costs no memory. Bytes that are not UTF-8 are kept as ``\xNN``.
@@ -37,7 +45,7 @@ class LineBuffer:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[str]:
-        """Take what was read and return the lines that it completes, without their newline."""
+        """Take data and return the lines that it completes, without their newline."""
         *whole, rest = data.split(b"\n")
         lines = []
         for part in whole:
@@ -47,7 +55,7 @@ class LineBuffer:
         return lines
 
     def take_rest(self) -> str:
-        """Return what has no newline yet, and start afresh; empty where there is nothing."""
+        """Return the text that has no newline yet, and forget it."""
         text = self._rest.decode("utf-8", "backslashreplace")
         self._rest.clear()
         return text
@@ -95,38 +103,122 @@ class Waker:
                 os.close(self._writer)
 
 
-LAST_WORDS_BYTES = 4096
-LAST_WORDS_LINES = 20
-NO_PIDFD_SECONDS = 0.25
-
-_LOG = logging.getLogger(__name__)
-_READABLE = select.POLLIN | select.POLLHUP | select.POLLERR | select.POLLNVAL
-
-
 class Quiet(enum.Enum):
     """Why a read brought no line."""
 
     TIMEOUT = "timeout"
-    """The time was up."""
     WOKEN = "woken"
     """Another thread called ``wake``."""
     END = "end"
-    """The child exited or closed its output, and all that it printed has been read."""
+    """The other side exited or closed its output, and all that it printed has been read."""
 
 
-class LineChild:
+class LineReader(ABC):
+    """Stamped lines of a peer, read by one thread. Use it as a context manager, or call ``end``.
+
+    A line bears the time at which the read that brought its newline returned, and lines of one
+    read share it. Text without a newline is not returned.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.has_given = False
+        self._clock = clock
+        self._buffer = LineBuffer()
+        self._lines: deque[Stamped[str]] = deque()
+        self._waker = Waker()
+        self._poll = select.poll()
+        self._poll.register(self._waker.fileno(), select.POLLIN)
+
+    def __enter__(self: _Reader) -> _Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def read(self, timeout_seconds: float | None = None) -> Stamped[str] | Quiet:
+        """Return the next line, or why there is none; without a timeout it waits for either."""
+        until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        while not self._lines:
+            left = None if until is None else until - time.monotonic()
+            quiet = self._await(left)
+            if quiet is not None:
+                return quiet
+            if not self._lines and left is not None and left <= 0:
+                return Quiet.TIMEOUT
+        return self._lines.popleft()
+
+    def wake(self) -> None:
+        """End the present ``read``, or the next one, with ``Quiet.WOKEN``; from any thread."""
+        self._waker.wake()
+
+    @abstractmethod
+    def end(self) -> None:
+        """Close every descriptor, and end the peer if it is a child; more than once is harmless."""
+
+    @abstractmethod
+    def _await(self, seconds: float | None) -> Quiet | None:
+        """Wait for data and take it; return a reason if no line will come of it."""
+
+    def _take_lines(self, data: bytes, *, with_rest: bool = False) -> None:
+        now_ns, wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
+        lines = self._buffer.feed(data)
+        if with_rest and (rest := self._buffer.take_rest()):
+            lines.append(rest)
+        self._lines.extend(Stamped(now_ns, wall_ns, line) for line in lines)
+        self.has_given = self.has_given or bool(lines)
+
+
+class DescriptorReader(LineReader):
+    """The lines of a descriptor that belongs to the caller: a pipe, a socket, standard input."""
+
+    def __init__(self, fd: int, *, keeps_rest: bool = False, clock: Clock = SYSTEM_CLOCK) -> None:
+        """Prepare; ``keeps_rest``: the last line needs no newline."""
+        super().__init__(clock)
+        self._fd = fd
+        self._keeps_rest = keeps_rest
+        self._poll.register(fd, select.POLLIN)
+
+    def end(self) -> None:
+        """Let go of the descriptor, which stays open."""
+        self._waker.close()
+
+    def has_line(self) -> bool:
+        """Return, without waiting, whether a line can be read.
+
+        Raises:
+            EOFError: There is none, and none will come.
+        """
+        if not self._lines and self._await(0) is Quiet.END:
+            raise EOFError
+        return bool(self._lines)
+
+    def _await(self, seconds: float | None) -> Quiet | None:
+        timeout = None if seconds is None else max(0.0, seconds * 1000)
+        ready = {fd for fd, _ in self._poll.poll(timeout)}
+        if self._waker.fileno() in ready:
+            self._waker.clear()
+            return Quiet.WOKEN
+        if self._fd not in ready:
+            return None
+        try:
+            data = os.read(self._fd, READ_SIZE)
+        except BlockingIOError:
+            return None
+        except ConnectionError:  # reset by the other end, which is an end as well
+            return Quiet.END
+        self._take_lines(data, with_rest=self._keeps_rest and not data)
+        return None if data or self._lines else Quiet.END
+
+
+class LineChild(LineReader):
     """One child process, whose output arrives as stamped lines.
 
-    The child leads a process group of its own, and ``end`` ends the whole group. Standard output
-    is read straight from the descriptor: a line bears the time at which the read that brought its
-    newline returned, and lines of one read share it. Text without a newline is not returned. The
-    tail of standard error is kept. Not one byte is lost to a thread or a stdio buffer.
+    The child leads a process group of its own, and ``end`` ends the whole group, reaps the child
+    and closes its pipes. Standard output is read straight from the descriptor, so that not one
+    byte is lost to a thread or a stdio buffer. The tail of standard error is kept.
 
     ``read`` and ``end`` belong to one thread; ``send`` and ``wake`` may be called from any.
-    Use it as a context manager, or call ``end``: that also reaps the child and closes its pipes.
-
-    Attributes:
-        returncode: Exit status as of ``subprocess``, once ``end`` has returned.
+    ``returncode`` is that of ``subprocess``, once ``end`` has returned.
 
     >>> with LineChild(["cat"], stdin=True) as child:
     ...     sent = child.send("hello")
@@ -148,20 +240,16 @@ class LineChild:
 
         Args:
             env: The whole environment; ``None`` passes on our own.
-            cwd: Working directory; ``None`` is our own.
             stdin: Whether ``send`` is wanted; otherwise the child reads ``/dev/null``.
 
         Raises:
             Mendable: The program or the directory is missing, or may not be executed.
         """
-        self._clock = clock
-        self._buffer = LineBuffer()
-        self._lines: deque[Stamped[str]] = deque()
+        super().__init__(clock)
         self._stderr_tail = b""
         self._ending = False
         self._stdin_lock = threading.Lock()
         self.returncode: int | None = None
-        self._waker = Waker()
         try:
             self._process = subprocess.Popen(
                 list(argv),
@@ -178,7 +266,6 @@ class LineChild:
             raise _cannot_start(argv, cwd, error) from error
         self.pid = self._process.pid
         self._pidfd = _open_pidfd(self.pid)
-        self._poll = select.poll()
         self._open_fds: set[int] = set()
         assert self._process.stdout is not None
         assert self._process.stderr is not None
@@ -188,22 +275,10 @@ class LineChild:
             os.set_blocking(fd, False)
             self._open_fds.add(fd)
             self._poll.register(fd, select.POLLIN)
-        self._poll.register(self._waker.fileno(), select.POLLIN)
         if self._pidfd is not None:
             self._poll.register(self._pidfd, select.POLLIN)
         if self._process.stdin is not None:
             os.set_blocking(self._process.stdin.fileno(), False)
-
-    def __enter__(self) -> "LineChild":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.end()
 
     @property
     def exited(self) -> bool:
@@ -222,39 +297,22 @@ class LineChild:
         text = self._stderr_tail.decode("utf-8", "backslashreplace")
         return tuple(text.splitlines()[-LAST_WORDS_LINES:])
 
-    def read(self, timeout_seconds: float | None = None) -> "Stamped[str] | Quiet":
-        """Return the next line, or why there is none.
-
-        Args:
-            timeout_seconds: How long to wait; ``None`` waits until something happens.
-        """
-        until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        while not self._lines:
-            if self._ending or self._stdout not in self._open_fds:
-                return Quiet.END
-            left = None if until is None else until - time.monotonic()
-            gone = self.exited  # asked before the pipe is looked at, or a last line would be missed
-            ready = self._wait(0 if gone else left)
-            if self._waker.fileno() in ready:
-                self._waker.clear()
-                return Quiet.WOKEN
-            if gone and self._stdout not in ready:
-                # Somebody else may hold the pipe open; what the child itself wrote has been read.
-                return Quiet.END
-            if not self._lines and left is not None and left <= 0:
-                return Quiet.TIMEOUT
-        return self._lines.popleft()
-
-    def wake(self) -> None:
-        """End the present ``read``, or the next one, with ``Quiet.WOKEN``; from any thread."""
-        self._waker.wake()
+    def _await(self, seconds: float | None) -> Quiet | None:
+        if self._ending or self._stdout not in self._open_fds:
+            return Quiet.END
+        gone = self.exited  # asked before the pipe is looked at, or a last line would be missed
+        ready = self._wait(0 if gone else seconds)
+        if self._waker.fileno() in ready:
+            self._waker.clear()
+            return Quiet.WOKEN
+        # Another process may hold the pipe open; all that the child itself wrote has been read.
+        return Quiet.END if gone and self._stdout not in ready else None
 
     def send(self, line: str, timeout_seconds: float = 5.0) -> bool:
         """Write one line to the child's standard input; from any thread.
 
-        Returns:
-            False where the child does not take it any more; it is good for nothing but ``end``.
-            True says that the pipe has the line, not that the child has read it.
+        False means that the child takes no more lines: call ``end``. True means that the pipe has
+        the line, not that the child has read it.
         """
         if "\n" in line:
             raise ValueError(f"one line has no newline in it: {line!r}")
@@ -279,7 +337,7 @@ class LineChild:
         return True
 
     def close_input(self) -> None:
-        """Close the child's standard input, the polite way to ask many a program to end."""
+        """Close the child's standard input, which asks many programs to end."""
         with self._stdin_lock:
             if self._process.stdin is not None:
                 self._process.stdin.close()
@@ -290,8 +348,7 @@ class LineChild:
         A child that has closed its output is about to exit, and is given the grace to do so, since
         its own exit status tells more than our signal. Then SIGTERM goes to the group; once the
         child is gone and its pipes are at their end, or when the grace is over, SIGKILL goes to
-        whatever is left of the group. Output meanwhile is dropped, but for the last
-        words. More than once is harmless.
+        the rest of the group. Output meanwhile is dropped, except the last words.
         """
         if self._ending:
             return
@@ -319,7 +376,7 @@ class LineChild:
                 self._waker.clear()
 
     def _wait(self, seconds: float | None) -> set[int]:
-        """Wait for anything to happen, take what can be read, and say which descriptors did."""
+        """Wait for any event, take the data, and return the descriptors that are ready."""
         if self._pidfd is None:
             seconds = NO_PIDFD_SECONDS if seconds is None else min(seconds, NO_PIDFD_SECONDS)
         elif self.exited:  # it stays readable for ever; only the pipes still have news
@@ -341,13 +398,12 @@ class LineChild:
         elif fd == self._stdout:
             if self._ending:
                 return
-            now_ns, wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
-            self._lines.extend(Stamped(now_ns, wall_ns, line) for line in self._buffer.feed(data))
+            self._take_lines(data)
         else:
             self._stderr_tail = (self._stderr_tail + data)[-LAST_WORDS_BYTES:]
 
     def _drain(self) -> None:
-        """Take what is left in standard error, without waiting and without trusting its end."""
+        """Take the rest of standard error, without waiting and without trusting its end."""
         with contextlib.suppress(OSError):
             for _ in range(16):
                 if self._stderr not in self._open_fds:
@@ -386,7 +442,7 @@ def _cannot_start(argv: Sequence[str], cwd: Path | None, error: OSError) -> Mend
 
 
 def _open_pidfd(pid: int) -> int | None:
-    """Return a descriptor that tells the child's exit; kernels before 5.3 have none."""
+    """Return a descriptor that becomes readable at the exit; kernels before 5.3 have none."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):

@@ -20,11 +20,7 @@ _SI_KERNEL = 0x80
 
 
 class CannotStart(Mendable):
-    """The program does not start.
-
-    Attributes:
-        status: As a shell has it: 127 where it was not found, 126 where it cannot be executed.
-    """
+    """The program does not start; 127 if it was not found, 126 if it cannot be executed."""
 
     def __init__(self, status: int, what: str, mend: str) -> None:
         super().__init__(what, mend)
@@ -33,29 +29,22 @@ class CannotStart(Mendable):
 
 @dataclass(frozen=True)
 class ProgramEnd:
-    """How a program ended.
-
-    Attributes:
-        begin_ns: When it was started, on CLOCK_MONOTONIC.
-        status: As a shell has it: its own, or 128 and the signal that ended it.
-        by_signal: That signal; ``None`` where it ended by itself.
-    """
+    """How a program ended; times are CLOCK_MONOTONIC."""
 
     begin_ns: int
     end_ns: int
-    status: int
+    status: int  # as a shell has it: its own, or 128 and the signal that ended it
     by_signal: signal.Signals | None = None
 
 
 class SignalRelay:
-    """Passes on to a program what is sent to us; a terminal's Ctrl-C it has had already.
+    """Passes on process signals to a program, except a terminal's Ctrl-C, which it has already.
 
-    To be entered in the main thread, before any other thread is started: whatever starts later
-    leaves these signals to the relay.
+    To be entered in the main thread, before any other thread is started: later threads leave
+    these signals to the relay.
     """
 
     def __init__(self) -> None:
-        """Prepare."""
         self.interrupted = threading.Event()
         self.number: int | None = None
         self._lock = threading.RLock()  # SIGTERM may come while the main thread holds it
@@ -67,7 +56,7 @@ class SignalRelay:
     def __enter__(self) -> "SignalRelay":
         self._mask_before = set(signal.pthread_sigmask(signal.SIG_BLOCK, _OF_A_TERMINAL))
         self._handler_before = signal.getsignal(signal.SIGTERM)
-        # What is ignored here is ignored by the program, as it would be without us.
+        # A signal that is ignored here is ignored by the program, as it would be without us.
         if self._handler_before != signal.SIG_IGN:
             signal.signal(signal.SIGTERM, self._terminate)
         self._thread.start()
@@ -82,12 +71,9 @@ class SignalRelay:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask_before)
 
     def run(self, argv: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> ProgramEnd:
-        """Run a program to its end, on our own streams and in our own process group.
+        """Run a program to its end on our own streams and in our process group, or raise.
 
-        Processes that it leaves behind go on, as under a shell.
-
-        Raises:
-            CannotStart: It does not start.
+        Processes that it leaves behind go on, as under a shell. The error is ``CannotStart``.
         """
         with self._lock:
             begin_ns = clock.monotonic_ns()

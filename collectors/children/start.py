@@ -1,4 +1,4 @@
-"""How children are started: our own Python, programs that end with us, and questions."""
+"""Start children: our own Python, programs that end with us, and probes that print a record."""
 
 import os
 import shutil
@@ -56,11 +56,7 @@ def start_tied(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Lin
 
 
 def find_executable(name: str) -> Path:
-    """Return the full path of a program.
-
-    Raises:
-        BackendUnavailable: It is not there, or may not be executed.
-    """
+    """Return the full path of a program, or raise ``BackendUnavailable``."""
     found = shutil.which(Path(name).expanduser())
     if found is None:
         raise BackendUnavailable(
@@ -76,10 +72,9 @@ _Answer = TypeVar("_Answer", bound=Record)
 def ask_child(
     command: Sequence[str], kind: type[_Answer], library: str, question: str, seconds: float
 ) -> _Answer | Mendable:
-    """Run a child to its end and read the record that it prints.
+    """Run a child to its end and return the record that it prints.
 
-    Returns:
-        The record; or why there is none, which is not raised: to most who ask it is a finding.
+    An error is returned, not raised, because for most callers it is a finding.
     """
     try:
         done = subprocess.run(
@@ -103,13 +98,8 @@ def ask_child(
             return kind.model_validate_json(line)
         except ValidationError:
             continue  # a library may have printed after it
-    return Mendable(f"{library} ended the process that asked {question}, {_how(done)}", DRIVER)
-
-
-def _how(done: "subprocess.CompletedProcess[str]") -> str:
-    how = f"by status {done.returncode}"
-    if done.returncode < 0:
-        how = f"by signal {-done.returncode}"
-    said = [line for line in done.stderr.splitlines() if line.strip()]
-    words = f"; its last words: {said[-1].strip()[:200]}" if said else ""
-    return f"{how}{words}"
+    code = done.returncode
+    how = f"by signal {-code}" if code < 0 else f"by status {code}"
+    errors = [line for line in done.stderr.splitlines() if line.strip()]
+    words = f"; its last words: {errors[-1].strip()[:200]}" if errors else ""
+    return Mendable(f"{library} ended the process that asked {question}, {how}{words}", DRIVER)

@@ -21,18 +21,17 @@ from .program import ProcessSource
 MOST_REASONS = 16
 OTHER_REASON = "other"
 
+_LOG = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class About:
     """Facts about the machine from the source; each may be missing.
 
     Attributes:
-        board: Name of the board.
-        module: Its part number.
-        power_mode: The power budget in force.
-        gpu_uuid: Which GPU of this machine is read.
+        module: Part number.
         power_reading: Kind of its power figures: ``instant``, or ``usage`` for NVML's own mean.
-        versions: Library to version.
+        versions: Version by library.
     """
 
     board: str | None = None
@@ -47,17 +46,10 @@ class LineCollector(ABC):
     """Samples of one source, with the count of other lines.
 
     The counts are written by the thread that collects and may be read by any.
-
-    Attributes:
-        lines: How many came.
-        samples: How many of them were records.
-        unparsed: How many were not, by reason: a few words, fit for a label.
-        tokens_unparsed: Words inside records that were not understood.
-        about: Facts from the source; ``None`` until it has sent them.
-        shows_root_more: Whether the program prints more fields when root runs it.
     """
 
     shows_root_more = False
+    """Whether the program prints more fields when root runs it."""
 
     def __init__(self, source: LineSource) -> None:
         """Prepare; the source begins with ``collect``."""
@@ -95,11 +87,7 @@ class LineCollector(ABC):
 
     @abstractmethod
     def _read(self, line: Stamped[str]) -> Stamped[Sample] | None:
-        """Make a line a record with its time; ``None`` for a line that is not to be counted.
-
-        Raises:
-            ParseError: It is not a record.
-        """
+        """Return the record of a line, or None if it is not to be counted."""
 
     def _count(self, reason: str) -> None:
         if reason not in self._unparsed and len(self._unparsed) >= MOST_REASONS - 1:
@@ -109,18 +97,11 @@ class LineCollector(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The arguments of ``open``, next to the settings of the source.
-
-    Attributes:
-        interval_seconds: Nominal time between two lines.
-        is_interval_set: Whether a person chose the interval.
-        load: The ``LoadBoard`` with our own runs, for a simulated board.
-        clock: The time.
-    """
+    """The arguments of ``open``, next to the settings of the source."""
 
     interval_seconds: float
-    is_interval_set: bool = False
-    load: object = None
+    is_interval_set: bool = False  # by a person
+    load: object = None  # the ``LoadBoard`` with our own runs, for a simulated board
     clock: Clock = SYSTEM_CLOCK
 
 
@@ -166,14 +147,7 @@ class SourceSettings(Section, ABC):
 
     @abstractmethod
     def open(self, opening: Opening) -> LineCollector:
-        """Return what makes samples of the source.
-
-        Raises:
-            Mendable: It cannot be read.
-        """
-
-
-_LOG = logging.getLogger(__name__)
+        """Return what makes samples of the source, or raise ``Mendable``."""
 
 
 def tegrastats_command(

@@ -8,29 +8,19 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 from ...parsers.errors import Mendable
 from ..children.process import LONGEST_LINE
 
 
 def read_lines(path: Path | None) -> Iterator[str]:
-    """Yield the lines of a log without their newline.
-
-    Args:
-        path: Plain or gzip, told by its first bytes; ``None`` is standard input, plain.
-
-    Raises:
-        Mendable: The log cannot be read, or not to its end; what came before has been yielded.
-    """
+    """Yield the lines of a log as ``LogFile`` does."""
     with LogFile(path) as log:
         yield from log.lines()
 
 
 class LogFile:
-    """A log, as lines or as bytes, and how far it has been read.
-
-    Use it as a context manager.
+    """A log, as lines or as bytes, and how far it has been read; a context manager.
 
     Attributes:
         size_bytes: Size on the disk; ``None`` for a pipe.
@@ -41,17 +31,17 @@ class LogFile:
         """Open a log.
 
         Args:
-            path: Plain or gzip, told by its first bytes; ``None`` is standard input, plain.
+            path: Plain or gzip, by its first bytes; ``None`` is standard input, plain.
 
         Raises:
-            Mendable: It is not there, or may not be read.
+            Mendable: It is missing, or may not be read.
         """
         self._path = path or Path("standard input")
         self._owned = path is not None
         self.problem: Mendable | None = None
         self.size_bytes: int | None = None
         try:
-            self._log = open_log(path) if path is not None else _standard_input()
+            self._log = _standard_input() if path is None else open_log(path)
             on_disk = os.fstat(self._log.fileno())
         except (OSError, EOFError) as error:
             raise unreadable(self._path, error) from error
@@ -61,12 +51,7 @@ class LogFile:
     def __enter__(self) -> "LogFile":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._owned:
             self._log.close()
 
@@ -97,11 +82,7 @@ class LogFile:
 
 
 def open_log(path: Path) -> io.BufferedIOBase:
-    """Open a log for reading bytes.
-
-    Raises:
-        OSError: It is not there, or may not be read.
-    """
+    """Open a log for reading bytes."""
     log = path.open("rb")
     try:
         zipped = log.peek(2)[:2] == b"\x1f\x8b"

@@ -3,29 +3,15 @@
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
 
 from ...parsers.errors import Mendable
 from ..base import SYSTEM_CLOCK, Clock, Stamped
-from ..children.process import LineChild, Quiet
+from ..children.process import LineChild, LineReader, Quiet
 
 # First and longest pause before a start.
 BACKOFF_SECONDS = (0.5, 30.0)
 
 _LOG = logging.getLogger(__name__)
-
-
-class Peer(Protocol):
-    """The printing side of one start: read by one thread, woken from any."""
-
-    def read(self, timeout_seconds: float | None = None) -> Stamped[str] | Quiet:
-        """Return the next line, or why there is none."""
-
-    def wake(self) -> None:
-        """End the present ``read``, or the next one."""
-
-    def end(self) -> None:
-        """Let go of it and of every descriptor."""
 
 
 class ProcessSource:
@@ -36,10 +22,6 @@ class ProcessSource:
     from half a second to thirty, and is short again after the program has been printing for
     thirty seconds. A program that is not there is tried for ever, since telemetry can be
     installed later. One line is logged for each event, never for each line read.
-
-    Attributes:
-        is_live: True: the lines describe this machine now.
-        problem: The problem and its remedy, for the readiness page; ``None`` while lines come.
     """
 
     is_live = True
@@ -59,7 +41,6 @@ class ProcessSource:
         """Prepare; nothing is started before ``lines``.
 
         Args:
-            argv: Program and arguments, for instance ``["tegrastats", "--interval", "1009"]``.
             env: The whole environment; ``None`` passes on our own.
             backoff_seconds: First and longest pause before a start.
             steady_seconds: How long the program prints until the pause is short again.
@@ -76,8 +57,8 @@ class ProcessSource:
         self._steady_ns = round(steady_seconds * 1e9)
         self.silence_seconds = silence_seconds or max(5 * interval_seconds, 2.0)
         self._stopping = threading.Event()
-        self._child: Peer | None = None
-        self._child_lock = threading.Lock()
+        self._peer: LineReader | None = None
+        self._peer_lock = threading.Lock()
 
     def lines(self) -> Iterator[Stamped[str]]:
         """Yield lines as they arrive, whatever happens to the program, until ``stop``."""
@@ -86,29 +67,29 @@ class ProcessSource:
         started_before = False
         while not self._stopping.is_set():
             try:
-                child = self._open()
+                peer = self._open()
             except Mendable as error:
-                self._tell(str(error))
+                self._report(str(error))
             else:
                 self.restarts += started_before
                 started_before = True
                 begin_ns = last_ns = self._clock.monotonic_ns()
-                with self._child_lock:
-                    self._child = child
+                with self._peer_lock:
+                    self._peer = peer
                     if self._stopping.is_set():
-                        child.wake()
+                        peer.wake()
                 try:
-                    while isinstance(line := child.read(self.silence_seconds), Stamped):
+                    while isinstance(line := peer.read(self.silence_seconds), Stamped):
                         last_ns = line.monotonic_ns
                         self.problem = None
                         yield line
                 finally:
-                    with self._child_lock:
-                        self._child = None
-                    child.end()
+                    with self._peer_lock:
+                        self._peer = None
+                    peer.end()
                 if self._stopping.is_set():
                     break
-                self._tell(self._describe_end(line, child), again=True)
+                self._report(self._describe_end(line, peer), again=True)
                 if last_ns - begin_ns >= self._steady_ns:
                     pause = shortest
             until_ns = self._clock.monotonic_ns() + round(pause * 1e9)
@@ -118,19 +99,15 @@ class ProcessSource:
     def stop(self) -> None:
         """End ``lines`` and the program; from another thread, and more than once."""
         self._stopping.set()
-        with self._child_lock:
-            if self._child is not None:
-                self._child.wake()
+        with self._peer_lock:
+            if self._peer is not None:
+                self._peer.wake()
 
-    def _open(self) -> Peer:
-        """Start what prints.
-
-        Raises:
-            Mendable: That can't be done now; it is tried again after a pause.
-        """
+    def _open(self) -> LineReader:
+        """Start the program, or raise ``Mendable``; then it is tried again after a pause."""
         return LineChild(self._argv, env=self._env, clock=self._clock)
 
-    def _describe_end(self, why: Quiet, child: Peer) -> str:
+    def _describe_end(self, why: Quiet, child: LineReader) -> str:
         assert isinstance(child, LineChild)
         if why is Quiet.TIMEOUT:
             found = f"printed nothing for {self.silence_seconds:g} s"
@@ -138,11 +115,11 @@ class ProcessSource:
             found = f"was ended by signal {-child.returncode}"
         else:
             found = f"ended with status {child.returncode}"
-        said = f" ({' | '.join(child.last_words)})" if child.last_words else ""
-        return f"{self._argv[0]} {found}{said}: it is being started again"
+        words = f" ({' | '.join(child.last_words)})" if child.last_words else ""
+        return f"{self._argv[0]} {found}{words}: it is being started again"
 
-    def _tell(self, problem: str, *, again: bool = False) -> None:
-        """Keep what is wrong and log it; the same trouble is logged again only where asked."""
+    def _report(self, problem: str, *, again: bool = False) -> None:
+        """Keep a problem and log it; the same one is logged again only where asked."""
         if again or problem != self.problem:
             _LOG.warning("%s: %s", self.name, problem)
         self.problem = problem

@@ -32,18 +32,14 @@ _RECORD = re.compile(r"(?:^|\s)RAM [0-9]+/[0-9]+MB")
 
 
 class TimedLine(NamedTuple):
-    """A line and when it was printed.
-
-    Attributes:
-        seconds: Since the first line of the log.
-    """
+    """A line and when it was printed, in seconds since the first line of the log."""
 
     seconds: float
     line: str
 
 
 def timed_lines(lines: Iterable[str], interval_seconds: float = 1.0) -> Iterator[TimedLine]:
-    """Tell when each line of a log was printed, since its first.
+    """Yield every line of a log, in order, with the time at which it was printed.
 
     A line's time is its epoch prefix (``1750865666.38::``) where it has one, else the timestamp
     that it prints. Lines that print the same second are spread evenly up to the next different
@@ -51,9 +47,6 @@ def timed_lines(lines: Iterable[str], interval_seconds: float = 1.0) -> Iterator
     comes one interval after the record before; another line comes with the line
     before it. A step back, or of more than ten seconds, is a clock that was set or a machine that
     slept: it counts as one median interval. So the times never fall and never stall.
-
-    Yields:
-        Every line, in order.
 
     >>> log = ["05-18-2026 00:29:11 RAM 1/2MB", "05-18-2026 00:29:11 RAM 1/2MB",
     ...        "05-18-2026 00:29:13 RAM 1/2MB"]
@@ -68,11 +61,6 @@ class ReplaySource:
 
     Lines are due on an absolute schedule, so late ones do not delay the rest. Lines that are not
     tegrastats records are yielded too, for the collector to count.
-
-    Attributes:
-        is_live: False: the lines do not describe this machine now.
-        restarts: Always 0.
-        problem: The error that ended the replay early, if any.
     """
 
     name = "replay"
@@ -87,7 +75,7 @@ class ReplaySource:
         interval_seconds: float = 1.0,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Look whether the log can be read.
+        """Check that the log can be read.
 
         Args:
             speed: How many times faster than recorded; ``None`` does not wait at all.
@@ -144,15 +132,10 @@ class ReplaySource:
 
 @dataclass
 class _Block:
-    """Lines between one mark of time and the next, which tells how long they took.
-
-    Attributes:
-        mark: Time of the clock in seconds; ``None`` without a clock.
-        kind: Which clock: ``epoch``, ``printed`` or none.
-    """
+    """Lines between one mark of time (in seconds) and the next: together their duration."""
 
     mark: float | None = None
-    kind: str = ""
+    kind: str = ""  # of the clock: epoch, printed or none
     records: int = 0
     lines: list[tuple[int, str]] = field(default_factory=list)
 
@@ -202,7 +185,7 @@ class _Timeline:
         self._now += span
 
     def _span_seconds(self, block: _Block, step: float | None) -> float:
-        """Return how long a block took: what its clock says, if that can be believed."""
+        """Return how long a block took: by its clock, if that is plausible."""
         if step is not None and 0 <= step <= LONGEST_STEP_SECONDS:
             if block.records and step:
                 self._note(step / block.records)

@@ -1,8 +1,7 @@
-"""Lines that somebody pipes in: standard input, or a named pipe."""
+"""Lines that another program pipes in: standard input, or a named pipe."""
 
 import logging
 import os
-import select
 import stat
 import threading
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from pydantic import Field
 
 from ...parsers.errors import Mendable
 from ..base import SYSTEM_CLOCK, Clock, Stamped
-from ..children.process import READ_SIZE, LineBuffer, Waker
+from ..children.process import DescriptorReader
 from .collector import Opening, SourceSettings, TegrastatsCollector
 
 REOPEN_SECONDS = 1.0
@@ -25,10 +24,6 @@ class StreamSource:
 
     A named pipe waits for its next writer when one goes away, and a line that the last writer
     left unfinished is dropped. The last line of standard input needs no newline.
-
-    Attributes:
-        is_live: True: somebody prints these lines now.
-        problem: Why the named pipe cannot be opened again, if so.
     """
 
     name = "stream"
@@ -42,11 +37,7 @@ class StreamSource:
         interval_seconds: float | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Look whether there is something to read from.
-
-        Args:
-            path: A named pipe; ``None`` is standard input.
-            interval_seconds: Nominal time between two lines, if known.
+        """Check that a named pipe can be read; without a path standard input is.
 
         Raises:
             Mendable: The path is not a named pipe, or may not be read.
@@ -58,38 +49,29 @@ class StreamSource:
         self._stdin_fd = stdin_fd
         self._clock = clock
         self._stopping = threading.Event()
-        self._waking = threading.Lock()
-        self._waker: Waker | None = None
+        self._reading = threading.Lock()
+        self._reader: DescriptorReader | None = None
         if path is not None:
             os.close(_open_pipe(path))
 
     def lines(self) -> Iterator[Stamped[str]]:
-        """Yield lines as they arrive, until standard input ends or until ``stop``."""
-        waker = Waker()
-        with self._waking:
-            self._waker = waker
-        try:
-            if self.path is None:
-                yield from self._read(self._stdin_fd, waker, keep_rest=True)
-            else:
-                yield from self._read_pipe(self.path, waker)
-        finally:
-            with self._waking:
-                self._waker = None
-            waker.close()
+        """Return lines as they arrive, until standard input ends or until ``stop``."""
+        if self.path is None:
+            return self._read(self._stdin_fd, keeps_rest=True)
+        return self._read_pipe(self.path)
 
     def stop(self) -> None:
         """End ``lines``; from another thread, and more than once."""
         self._stopping.set()
-        with self._waking:
-            if self._waker is not None:
-                self._waker.wake()
+        with self._reading:
+            if self._reader is not None:
+                self._reader.wake()
 
-    def _read_pipe(self, path: Path, waker: Waker) -> Iterator[Stamped[str]]:
+    def _read_pipe(self, path: Path) -> Iterator[Stamped[str]]:
         fd = _open_pipe(path)
         try:
             while not self._stopping.is_set():
-                yield from self._read(fd, waker)
+                yield from self._read(fd)
                 if self._stopping.is_set():
                     return
                 self.restarts += 1
@@ -116,26 +98,16 @@ class StreamSource:
             self._clock.wait(self._stopping, until_ns)
         return -1
 
-    def _read(self, fd: int, waker: Waker, *, keep_rest: bool = False) -> Iterator[Stamped[str]]:
-        buffer = LineBuffer()
-        poll = select.poll()
-        poll.register(fd, select.POLLIN)
-        poll.register(waker.fileno(), select.POLLIN)
-        while not self._stopping.is_set():
-            if fd not in {ready for ready, _ in poll.poll()}:
-                continue
+    def _read(self, fd: int, *, keeps_rest: bool = False) -> Iterator[Stamped[str]]:
+        with DescriptorReader(fd, keeps_rest=keeps_rest, clock=self._clock) as reader:
+            with self._reading:
+                self._reader = reader
             try:
-                data = os.read(fd, READ_SIZE)
-            except BlockingIOError:
-                continue
-            now_ns, wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
-            lines = buffer.feed(data)
-            if not data and keep_rest and (rest := buffer.take_rest()):
-                lines = [rest]
-            for line in lines:
-                yield Stamped(now_ns, wall_ns, line)
-            if not data:
-                return
+                while not self._stopping.is_set() and isinstance(line := reader.read(), Stamped):
+                    yield line
+            finally:
+                with self._reading:
+                    self._reader = None
 
 
 def _open_pipe(path: Path) -> int:

@@ -222,11 +222,11 @@ def test_socket_that_comes_later_takes_over_without_a_gap(serving, source, clock
 def test_stop_ends_both(serving, source):
     """Told to end while it waits for a line, it does at once."""
     serving(lambda peer, _: (peer.sendall(b"root\n"), peer.recv(1)))
-    seen = []
-    reader = threading.Thread(target=lambda: seen.extend(source.lines()))
+    started = threading.Event()
+    reader = threading.Thread(target=lambda: [started.set() for _ in source.lines()])
     reader.start()
-    while not source.is_privileged:
-        time.sleep(0.005)
+    assert started.wait(5)
+    assert source.is_privileged
     begin = time.monotonic()
     source.stop()
     reader.join(5)

@@ -1,4 +1,4 @@
-"""Lines of any source become Samples; what is no record is counted and harms nobody."""
+"""Lines of any source become Samples, and other lines are counted."""
 
 from collections.abc import Iterator
 
@@ -60,15 +60,13 @@ def test_what_is_no_record_is_counted_by_reason():
     assert collector.unparsed
 
 
-class Refusing(LineCollector):
-    """Refuses each line for a reason of its own."""
-
-    def _read(self, line):
+class RefusingCollector(LineCollector):
+    def _read(self, line: Stamped[str]) -> None:
         raise ParseError(line.value, line.value)
 
 
 def test_reasons_are_bounded():
-    collector = Refusing(Lines(*map(str, range(100))))
+    collector = RefusingCollector(Lines(*map(str, range(100))))
     assert list(collector.collect()) == []
     assert len(collector.unparsed) == MOST_REASONS
     assert sum(collector.unparsed.values()) == 100
