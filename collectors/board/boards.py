@@ -23,11 +23,7 @@ class DlaRail(Record):
 
 
 class RailRule(Record):
-    """How the rails of one board add up.
-
-    Attributes:
-        step: Smallest step of a reading in watts, by rail; ``default`` for the others.
-    """
+    """How the rails of one board add up; ``step`` is in watts by rail, with a ``default``."""
 
     name: str
     rails: tuple[str, ...]
@@ -50,21 +46,16 @@ def rail_rules() -> tuple[RailRule, ...]:
 
 
 def find_rail_rule(rails: Collection[str]) -> RailRule | None:
-    """Tell the board by its rails.
+    """Return the first rule whose rails are all there; ``None`` for an unknown board.
 
-    Returns:
-        The first rule whose rails are all there; ``None`` for an unknown board, which then has
-        rails but no total.
+    An unknown board has rails but no total.
 
     >>> find_rail_rule(["VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC"]).total
     ('VDD_IN',)
     """
     found = set(rails)
-    return next(
-        (
-            rule
-            for rule in rail_rules()
-            if set(rule.rails) <= found and not (rule.exact and set(rule.rails) != found)
-        ),
-        None,
-    )
+    for rule in rail_rules():
+        rails_of_rule = set(rule.rails)
+        if rails_of_rule == found or (rails_of_rule < found and not rule.exact):
+            return rule
+    return None

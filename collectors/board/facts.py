@@ -11,6 +11,11 @@ from ...parsers.signals import POWER_MODE
 from .kernel_file import Column, KernelFile, Reading, read_number, read_text
 from .readers import clocks_locked
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 # pmode:0002 fmode:quiet
 _MODE = re.compile(r"pmode:([0-9]{1,8})")
 # < POWER_MODEL ID=2 NAME=MODE_30W >
@@ -30,11 +35,7 @@ def mode_of(status: str | None) -> int | None:
 
 
 def read_power_mode(root: Path) -> str | None:
-    """Return the power mode as nvpmodel calls it.
-
-    Returns:
-        Its name; ``mode 2`` where the file of names does not tell; ``None`` where there is none.
-    """
+    """Return nvpmodel's name of the power mode; ``mode 2`` if the file of names lacks it."""
     mode = mode_of(read_text(root / _STATUS))
     if mode is None:
         return None
@@ -47,27 +48,21 @@ def read_power_mode(root: Path) -> str | None:
 
 @dataclass(frozen=True)
 class PowerModeNumber:
-    """The number of the mode, by which a window tells that it changed."""
+    """The number of the mode; a window in which it changes gets a flag."""
 
     file: KernelFile
 
-    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002
-        """Yield it."""
+    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002, D102
         mode = mode_of(text)
         if mode is not None:
             yield POWER_MODE.column(), float(mode)
 
 
 def find_power_mode(root: Path) -> Iterator[Reading]:
-    """Yield it where nvpmodel has noted one."""
+    """Yield the number of the power mode if nvpmodel has noted one."""
     if (root / _STATUS).exists():
         yield PowerModeNumber(KernelFile(root / _STATUS, stays_open=False))
 
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 # # R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64, …
 _RELEASE = re.compile(r"#\s*R(\d+)\s+\(release\),\s*REVISION:\s*(\d+(?:\.\d+)?)", re.ASCII)
@@ -82,12 +77,11 @@ class BoardFacts:
     """Facts about this board; one that no file states is ``None``.
 
     Attributes:
-        board: As the device tree calls it, ``NVIDIA Jetson AGX Orin Developer Kit``.
+        board: The device tree's name, ``NVIDIA Jetson AGX Orin Developer Kit``.
         module: Part of its compatible name, ``p3701-0005``.
         l4t: Release of Jetson Linux, ``36.4.3``.
-        clocks_locked: Whether the clocks of CPU and GPU are held at one value.
-        rail_sensors: How the sensors of the rails are set, by file: what decides how long a glance
-            each reading is. Nothing of the sensors themselves is read.
+        rail_sensors: Settings of the rails' sensors, by file: they decide over how long a time
+            each reading is averaged. The sensors themselves are not read.
     """
 
     board: str | None = None
@@ -101,16 +95,12 @@ class BoardFacts:
 
 
 def is_tegra(root: Path = Path("/")) -> bool:
-    """Say whether the device tree calls the chip a Tegra; a PC has none."""
+    """Return whether the device tree names a Tegra chip."""
     return any(name.startswith("nvidia,tegra") for name in _compatible(root))
 
 
 def read_board_facts(root: Path = Path("/")) -> BoardFacts:
-    """Read everything; on a PC all of it is absent.
-
-    Args:
-        root: Directory in place of ``/``.
-    """
+    """Return the facts of the board below ``root``; on a PC all of them are absent."""
     if not is_tegra(root):
         return BoardFacts()
     l4t = l4t_of(read_text(root / "etc/nv_tegra_release"))

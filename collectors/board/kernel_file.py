@@ -23,11 +23,11 @@ class KernelFile:
     def __init__(
         self, path: Path, *, stays_open: bool = True, most_bytes: int = _PAGE_BYTES
     ) -> None:
-        """Name it; nothing is opened before the first reading.
+        """Name the file; the first reading opens it.
 
         Args:
-            stays_open: False for a file of a disk, which a writer may put a new one in place of.
-            most_bytes: So much is read; a file of ``/sys`` is at most a page.
+            stays_open: False for a file of a disk, which a writer may replace.
+            most_bytes: Size of a reading; a file of ``/sys`` is at most a page.
         """
         self.path = path
         self._stays_open = stays_open
@@ -35,19 +35,16 @@ class KernelFile:
         self._opened: int | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Say whether both are of one path."""
         return isinstance(other, KernelFile) and self.path == other.path
 
     def __hash__(self) -> int:
-        """Go by the path."""
         return hash(self.path)
 
     def text(self) -> str | None:
-        """Return what stands in it, without the white space around it.
+        """Return the text of the file, without the white space around it.
 
-        Returns:
-            ``None`` if the file is missing, not readable, not a plain file or not UTF-8, or if
-            its driver refuses at present.
+        ``None`` if the file is missing, not readable, not a plain file or not UTF-8, or if its
+        driver refuses at present.
         """
         try:
             if self._opened is None:
@@ -64,12 +61,8 @@ class KernelFile:
         except UnicodeDecodeError:
             return None
 
-    def number(self) -> float | None:
-        """Return the number that stands in it; ``None`` where there is none."""
-        return to_number(self.text())
-
     def close(self) -> None:
-        """Close it; the next reading opens it again."""
+        """Close the file; the next reading opens it again."""
         opened, self._opened = self._opened, None
         if opened is not None:
             with contextlib.suppress(OSError):
@@ -89,12 +82,12 @@ def to_number(text: str | None) -> float | None:
 
 
 def read_text(path: Path, most_bytes: int = _PAGE_BYTES) -> str | None:
-    """Return what stands in a small file, read once; ``None`` as of ``KernelFile.text``."""
+    """Return the text of a small file, read once; ``None`` as of ``KernelFile.text``."""
     return KernelFile(path, stays_open=False, most_bytes=most_bytes).text()
 
 
 def read_number(path: Path) -> float | None:
-    """Return the number that stands in a small file, read once."""
+    """Return the number in a small file, read once."""
     return to_number(read_text(path))
 
 
@@ -113,30 +106,25 @@ Column = tuple[str, float]
 
 
 class Reading(Protocol):
-    """One file, and what its text means; two are equal that say the same of the same file."""
+    """One file and the meaning of its text."""
 
     @property
     def file(self) -> KernelFile: ...  # noqa: D102
 
     def take(self, text: str, now_ns: int) -> Iterator[Column]:
-        """Yield columns of a text that was read just now; nothing of one that makes no sense."""
+        """Yield the columns of a text that was read just now; none if it is not valid."""
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """A number as it stands, in another unit.
-
-    Attributes:
-        most: A larger or a negative number means that the driver has no value.
-    """
+    """A number, divided by ``per``; more than ``most`` or less than 0 means no value."""
 
     file: KernelFile
     column: str
     per: float = 1.0
     most: float = 1e15
 
-    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002
-        """Yield the number, where it is one and in its bounds."""
+    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002, D102
         number = to_number(text)
         if number is not None and 0 <= number / self.per <= self.most:
             yield self.column, number / self.per

@@ -60,11 +60,7 @@ class HostMemory(NamedTuple):
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine under a root directory, as this user sees it.
-
-    Attributes:
-        root: Directory in place of ``/``.
-    """
+    """The machine under a root directory, as this user sees it."""
 
     root: Path = Path("/")
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -85,7 +81,7 @@ class Machine:
         return data.decode("utf-8", "replace").replace("\0", "\n").strip()
 
     def there(self, path: str) -> There:
-        """Say whether something is there, is not, or is hidden from this user."""
+        """Return whether a path exists, does not, or is hidden from this user."""
         try:
             self.at(path).stat()
         except PermissionError:
@@ -95,7 +91,7 @@ class Machine:
         return "there"
 
     def may(self, path: str, mode: int) -> bool:
-        """Say whether this user may read, write or search a path (``os.R_OK`` …)."""
+        """Return whether this user may read, write or search a path (``os.R_OK`` …)."""
         return os.access(self.at(path), mode)
 
     def can_read(self, path: str) -> bool:
@@ -131,7 +127,7 @@ class Machine:
         return shutil.which(program, path=self.environ.get("PATH", os.defpath))
 
     def run(self, argv: Sequence[str], seconds: float = 5.0) -> Answer:
-        """Run a program to its end, at most so long; its family goes with it."""
+        """Run a program to its end; after the timeout its process group is killed."""
         try:
             child = subprocess.Popen(
                 list(argv),
@@ -157,11 +153,7 @@ class Machine:
         return Answer(child.returncode, out, last[0][:200])
 
     def lines(self, argv: Sequence[str], count: int, seconds: float) -> tuple[list[str], str]:
-        """Return the first lines that a program prints, and end it.
-
-        Returns:
-            At most ``count`` lines, and why there are fewer; empty if there are enough.
-        """
+        """Return a program's first lines, and why there are fewer than ``count``; then end it."""
         found: list[str] = []
         until = time.monotonic() + seconds
         line: Stamped[str] | Quiet = Quiet.TIMEOUT
@@ -248,7 +240,7 @@ class Machine:
         return min(times, default=None)
 
     def listens(self, path: str) -> bool:
-        """Say whether some process listens on a Unix socket, without connecting to it."""
+        """Return whether a process listens on a Unix socket, without connecting to it."""
         for line in (self.text("/proc/net/unix") or "").splitlines()[1:]:
             fields = line.split()
             if len(fields) > 7 and fields[7] == path:
@@ -257,11 +249,7 @@ class Machine:
         return False
 
     def get(self, host: str, port: int, path: str, seconds: float = 2.0) -> Answer:
-        """Get a page.
-
-        Returns:
-            HTTP status and body; without an answer no status, and the reason.
-        """
+        """Return the status and body of a page; without an answer no status, and the reason."""
         connection = http.client.HTTPConnection(host, port, timeout=seconds)
         try:
             connection.request("GET", path)

@@ -32,18 +32,14 @@ _FIELD = "MemAvailable:"
 
 @dataclass(frozen=True)
 class MemoryAvailable:
-    """The kernel's own estimate of what can be had without swapping.
-
-    Attributes:
-        file: ``/proc/meminfo``.
-    """
+    """The kernel's own estimate of the memory available without swapping: ``/proc/meminfo``."""
 
     file: KernelFile
 
-    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002
-        """Yield the bytes; the kernel prints kibibytes and calls them kB."""
+    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002, D102
         for line in text.splitlines():
             if line.startswith(_FIELD):
+                # The kernel prints kibibytes and calls them kB.
                 kibibytes = to_number(line.removeprefix(_FIELD).removesuffix("kB").strip())
                 if kibibytes is not None and kibibytes >= 0:
                     yield signals.RAM_AVAILABLE.column(), kibibytes * 1024
@@ -51,7 +47,7 @@ class MemoryAvailable:
 
 
 def find_memory(root: Path) -> Iterator[Reading]:
-    """Yield it, where there is a ``/proc`` that tells it."""
+    """Yield the available memory."""
     path = root / "proc/meminfo"
     if path.exists():
         yield MemoryAvailable(KernelFile(path))
@@ -90,11 +86,9 @@ def find_clocks(root: Path) -> Iterator[Reading]:
 
 
 def clocks_locked(root: Path) -> bool | None:
-    """Tell whether the clocks of CPU and GPU are held at one value, as ``jetson_clocks`` does.
+    """Return whether ``jetson_clocks`` holds the clocks of CPU and GPU at one value.
 
-    Returns:
-        True where the lowest clock allowed is the highest for each of them; ``None`` where
-        nothing tells.
+    That is so if the lowest allowed clock is the highest for each; ``None`` if unknown.
     """
     limits = [
         (read_number(policy / "scaling_min_freq"), read_number(policy / "scaling_max_freq"))
@@ -115,22 +109,17 @@ _DEVICE = re.compile(r"[0-9a-f]+\.nvdla([0-9])")
 
 @dataclass(unsafe_hash=True)
 class PoweredTime:
-    """The time for which a core was powered since the boot, and its share since the last look.
-
-    Attributes:
-        file: ``runtime_active_time``, in milliseconds.
-    """
+    """The time for which a core was powered since the boot, and its share since the last look."""
 
     file: KernelFile
     core: int
     _latest: tuple[int, float] | None = field(default=None, compare=False)
 
-    def take(self, text: str, now_ns: int) -> Iterator[Column]:
-        """Yield the seconds, and from the second look on the share of the time between."""
+    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: D102
         number = to_number(text)
         if number is None or number < 0:
             return
-        seconds = number / 1000
+        seconds = number / 1000  # runtime_active_time is in milliseconds
         yield signals.DLA_POWERED_SECONDS.column(self.core), seconds
         before, self._latest = self._latest, (now_ns, seconds)
         if before is not None and now_ns > before[0] and seconds >= before[1]:
@@ -170,9 +159,8 @@ def find_cooling(root: Path) -> Iterator[Reading]:
 def read_trips(root: Path) -> dict[tuple[str, str], float]:
     """Return the lowest trip point of each zone and kind, in celsius; they do not change.
 
-    Returns:
-        By zone, named as tegrastats names it, and by kind: ``passive`` (clocks are held down),
-        ``active`` (a fan turns faster), ``hot`` (somebody is told), ``critical`` (it shuts down).
+    Zones have tegrastats' names. Kinds: ``passive`` (clocks are reduced), ``active`` (a fan turns
+    faster), ``hot`` (user space is notified), ``critical`` (the board shuts down).
     """
     lowest: dict[tuple[str, str], float] = {}
     for zone in sorted(root.glob("sys/class/thermal/thermal_zone*"), key=_number):
@@ -202,11 +190,7 @@ _ALERT = re.compile(r"([a-z][a-z0-9]*)-throttle-alert")
 class ThrottleAlert:
     """A cooling device that stands for clocks held down for heat; its state is 0 while none is.
 
-    The kernel counts nothing here, so what began between two looks and ended before the second is
-    not seen.
-
-    Attributes:
-        file: ``cur_state``.
+    The kernel counts nothing here, so an event that begins and ends between two looks is missed.
     """
 
     file: KernelFile
@@ -214,8 +198,7 @@ class ThrottleAlert:
     _events: int = field(default=0, compare=False)
     _was_active: bool = field(default=False, compare=False)
 
-    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002
-        """Yield whether it goes on, and how often it began since the first look."""
+    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002, D102
         state = to_number(text)
         if state is None or state < 0:
             return
@@ -229,8 +212,8 @@ class ThrottleAlert:
 def find_over_current(root: Path) -> Iterator[Reading]:
     """Yield the counter of each over-current alarm that throttles.
 
-    They are named as the files are (``oc1`` …), for what each stands for differs by chip. One
-    that is set to hold nothing down (``oc1_throt_en`` is 0) is not throttling.
+    They have the names of the files (``oc1`` …), because the meaning of each differs by chip. An
+    alarm without an effect (``oc1_throt_en`` is 0) is not throttling.
     """
     for chip in sorted(root.glob("sys/class/hwmon/hwmon*")):
         if read_text(chip / "name") != "soctherm_oc":

@@ -27,7 +27,10 @@ _STUCK_LOOKING_NS = 10 * _STUCK_NS
 
 
 class DeadlineReader:
-    """A thread that reads all files once each time it is asked."""
+    """A thread that reads all files once per request.
+
+    ``find`` is called again after ``look_again_ns``.
+    """
 
     def __init__(
         self,
@@ -37,11 +40,6 @@ class DeadlineReader:
         clock: Clock,
         look_again_ns: int,
     ) -> None:
-        """Prepare.
-
-        Args:
-            look_again_ns: How long ``find`` is good for.
-        """
         self.readings: tuple[Reading, ...] = tuple(known)
         self._root = root
         self._find = find
@@ -63,25 +61,21 @@ class DeadlineReader:
         return at if at is not None and self._clock.monotonic_ns() > at[1] else None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, as soon as the file that is being read lets it."""
+        """End the thread as soon as the present read returns."""
         self._stopping = True
         self._asked.set()
 
     def leave(self) -> None:
-        """End likewise, and touch no file any more: another reader goes on with them."""
+        """End likewise, and use no file any more: another reader has them now."""
         self._is_left = True
         self.stop()
 
     def ask(self, timeout_seconds: float) -> dict[str, float] | None:
-        """Have everything read now.
-
-        Returns:
-            The columns; ``None`` where the reading is not done, or that of the last time is not.
-        """
+        """Return the columns as they are now, or None if this or the last reading is not done."""
         if not self._answered.is_set():
             return None
         self._answered.clear()
@@ -153,11 +147,8 @@ _STUCK_AT_MOST = 4
 class SysfsCompanion:
     """Columns of some tens of small files, each of which may be absent, refuse, or never answer.
 
-    They are read in a thread of their own, for a read of a broken driver can't be broken off:
-    one that does not answer is left behind with its thread, and the others go on without it.
-
-    Attributes:
-        name: ``sysfs``.
+    They are read in a separate thread, because a read of a broken driver cannot be interrupted: a
+    file that does not answer is left behind with its thread, and a new one reads the others.
     """
 
     name = "sysfs"
@@ -170,12 +161,7 @@ class SysfsCompanion:
         finders: Collection[Find] = FINDERS,
         timeout_seconds: float = _TIMEOUT_SECONDS,
     ) -> None:
-        """Name where to look; nothing is read before ``start``.
-
-        Args:
-            root: Directory in place of ``/``.
-            timeout_seconds: How long ``columns`` waits at most.
-        """
+        """Prepare; ``columns`` waits for ``timeout_seconds`` at most."""
         self._root = root
         self._clock = clock
         self._finders = finders
@@ -198,11 +184,11 @@ class SysfsCompanion:
         return None
 
     def start(self) -> None:
-        """Begin to look for files."""
+        """Start to look for files."""
         self._begin()
 
     def columns(self) -> Mapping[str, float]:
-        """Return what can be read now; nothing while a file keeps the reader waiting."""
+        """Return the present values; none while a file keeps the reader waiting."""
         reader = self._reader
         if reader is None or self._stopped.is_set():
             return {}
@@ -220,10 +206,7 @@ class SysfsCompanion:
             self._reader.stop()
 
     def _judge(self, reader: DeadlineReader) -> None:
-        """Leave a reader behind whose file is late, and late still when it was looked at again.
-
-        Late once may be the whole process, which was stopped for a while.
-        """
+        """Leave a reader behind whose file is late in two looks; after one, we may have slept."""
         late, now_ns = reader.late_at, self._clock.monotonic_ns()
         if late is None or late != self._late:
             self._late, self._late_since_ns = late, now_ns
@@ -232,7 +215,7 @@ class SysfsCompanion:
             self._begin(reader)
 
     def _begin(self, left: DeadlineReader | None = None) -> None:
-        """Read in a new thread, with what the one that is left behind had noted of other files."""
+        """Read in a new thread, with the readings of the one that is left behind."""
         if left is not None:
             left.leave()
         known = () if left is None else left.readings
@@ -249,12 +232,9 @@ class SysfsCompanion:
 _TIMES = 20
 
 
-def told(root: Path) -> Iterator[str]:
-    """Yield a line for each file: its slowest reading, its path, and its columns.
-
-    Args:
-        root: Directory in place of ``/``.
-    """
+def main(arguments: Sequence[str]) -> int:
+    """Print a line for each file: its slowest reading, its path, and its columns."""
+    root = Path(arguments[0] if arguments else "/")
     total_ns = 0
     for find in FINDERS:
         for reading in find(root):
@@ -267,14 +247,8 @@ def told(root: Path) -> Iterator[str]:
             reading.file.close()
             total_ns += slowest_ns
             values = " ".join(f"{name}={value:g}" for name, value in columns.items())
-            yield f"{slowest_ns / 1e6:8.3f} ms  {reading.file.path}  {values or 'absent'}"
-    yield f"{total_ns / 1e6:8.3f} ms  all together, each at its slowest of {_TIMES}"
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Print it."""
-    for line in told(Path(arguments[0] if arguments else "/")):
-        print(line)
+            print(f"{slowest_ns / 1e6:8.3f} ms  {reading.file.path}  {values or 'absent'}")
+    print(f"{total_ns / 1e6:8.3f} ms  all together, each at its slowest of {_TIMES}")
     return 0
 
 

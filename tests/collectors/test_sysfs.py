@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tegrascope.collectors.board.kernel_file import KernelFile, Reading, Scaled
+from tegrascope.collectors.board.kernel_file import KernelFile, Reading, Scaled, to_number
 from tegrascope.collectors.board.readers import read_trips
 from tegrascope.collectors.board.sysfs import SysfsCompanion, main
 from tegrascope.collectors.simulator.source import JumpClock
@@ -221,7 +221,7 @@ def test_a_file_that_vanishes_is_absent_and_may_come_back(tmp_path, monkeypatch)
     path = tmp_path / "count"
     path.write_text("7\n")
     file = KernelFile(path)
-    assert file.number() == 7
+    assert to_number(file.text()) == 7
     real = os.pread
 
     def gone(*_: object) -> bytes:
@@ -229,11 +229,11 @@ def test_a_file_that_vanishes_is_absent_and_may_come_back(tmp_path, monkeypatch)
 
     monkeypatch.setattr(os, "pread", gone)
     path.unlink()
-    assert file.number() is None
+    assert to_number(file.text()) is None
     monkeypatch.setattr(os, "pread", real)
-    assert file.number() is None
+    assert to_number(file.text()) is None
     path.write_text("1\n")
-    assert file.number() == 1
+    assert to_number(file.text()) == 1
     file.close()
 
 

@@ -61,6 +61,8 @@ def test_what_is_no_record_is_counted_by_reason():
 
 
 class RefusingCollector(LineCollector):
+    """Refuses every line for a reason of its own."""
+
     def _read(self, line: Stamped[str]) -> None:
         raise ParseError(line.value, line.value)
 
