@@ -14,7 +14,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Clock(Protocol):
-    """The machine's clocks, handed in so that a test needs no sleep."""
+    """The machine's clocks; an argument everywhere, so that a test needs no sleep."""
 
     def monotonic_ns(self) -> int:
         """Return CLOCK_MONOTONIC in nanoseconds: the time of samples and runs."""
@@ -26,26 +26,22 @@ class Clock(Protocol):
         """Return CLOCK_BOOTTIME in nanoseconds, which goes on in suspend."""
 
     def wait(self, event: threading.Event, until_ns: int) -> bool:
-        """Sleep until a monotonic time or until the event is set; say whether it was set."""
+        """Sleep until a monotonic time or until the event is set; return whether it was set."""
 
 
 class SystemClock:
     """The real clocks."""
 
-    def monotonic_ns(self) -> int:
-        """Return CLOCK_MONOTONIC in nanoseconds."""
+    def monotonic_ns(self) -> int:  # noqa: D102
         return time.monotonic_ns()
 
-    def wall_ns(self) -> int:
-        """Return nanoseconds since 1970."""
+    def wall_ns(self) -> int:  # noqa: D102
         return time.time_ns()
 
-    def boottime_ns(self) -> int:
-        """Return CLOCK_BOOTTIME in nanoseconds."""
+    def boottime_ns(self) -> int:  # noqa: D102
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
-    def wait(self, event: threading.Event, until_ns: int) -> bool:
-        """Sleep until a monotonic time or until the event is set; say whether it was set."""
+    def wait(self, event: threading.Event, until_ns: int) -> bool:  # noqa: D102
         return event.wait(max(0.0, (until_ns - time.monotonic_ns()) / 1e9))
 
 
@@ -54,11 +50,7 @@ SYSTEM_CLOCK: Clock = SystemClock()
 
 @dataclass(frozen=True, slots=True)
 class Stamped(Generic[T_co]):
-    """Something that arrived, with the time at which it did.
-
-    Attributes:
-        monotonic_ns: CLOCK_MONOTONIC when the newline arrived.
-    """
+    """A value and the time at which it arrived: that of its newline, for a line."""
 
     monotonic_ns: int
     wall_ns: int
@@ -71,11 +63,7 @@ def stamp(clock: Clock, value: T) -> Stamped[T]:
 
 
 def write_atomic(path: Path, content: bytes | memoryview, mode: int = 0o666) -> None:
-    """Write a file that is there whole or not at all, even if the power fails.
-
-    Raises:
-        OSError: It cannot be written; nothing is left behind.
-    """
+    """Write a file completely or not at all, even if the power fails."""
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     try:
         with open(part, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
@@ -137,10 +125,10 @@ class Companion(Protocol):
     def problem(self) -> str | None: ...  # noqa: D102
 
     def start(self) -> None:
-        """Begin; whatever takes time goes on in a thread or a child of its own."""
+        """Begin; slow work happens in a separate thread or child."""
 
     def columns(self) -> Mapping[str, float]:
-        """Return what is so now, by column; in a few milliseconds, and without raising."""
+        """Return the present values by column; in a few milliseconds, and without raising."""
 
     def stop(self) -> None:
         """End; called from another thread, and more than once."""

@@ -1,8 +1,8 @@
 """The DLA trace reader: a small program for root that prints what the DLA's driver traces.
 
 ``python -m tegrascope.collectors.dla.reader``. It prints the lines of the kernel as they are, and
-some of its own, which begin with ``# tegrascope-dla``: which cores there are or why nothing can be
-read, that it is alive and until when all has been told, and on demand the firmware's own figure.
+some of its own, which begin with ``# tegrascope-dla``: the cores or why nothing can be read, a
+sign of life with the time up to which all is printed, and on demand the firmware's own figure.
 It uses the standard library alone. A reader of its lines needs no rights.
 """
 
@@ -15,7 +15,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,19 +25,16 @@ from ..children.process import READ_SIZE, LineBuffer
 from .tasks import DlaTasks
 
 INSTANCE = "tegrascope"
+SYSTEM = "nvdla_ftrace"
 EVENTS = ("job_submit", "job_timestamps")
-_SYSTEM = "nvdla_ftrace"
 _PLACES = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
-# Of each CPU. The usual size is ten times that, and an instance of its own takes it anew; the
-# buffer is emptied many times a second.
+# Per CPU. The default is ten times that, for each instance; the buffer is emptied many times per
+# second.
 _BUFFER_KB = "128"
 
 
-def find_tracefs(root: Path = Path("/")) -> Path:
-    """Return where the tracer's files are.
-
-    Args:
-        root: Directory in place of ``/``.
+def find_tracefs(root: Path = Path("/"), system: str = SYSTEM) -> Path:
+    """Return the directory of the tracer's files.
 
     Raises:
         Mendable: They are not mounted, this user may not look, or the kernel has no such events.
@@ -45,7 +42,7 @@ def find_tracefs(root: Path = Path("/")) -> Path:
     for place in _PLACES:
         try:
             found = (root / place / "instances").is_dir()
-            known = found and (root / place / "events" / _SYSTEM).is_dir()
+            known = found and (root / place / "events" / system).is_dir()
         except PermissionError as error:
             raise _for_root(root / place) from error
         if not found:
@@ -55,7 +52,7 @@ def find_tracefs(root: Path = Path("/")) -> Path:
         if not os.access(root / place / "events", os.X_OK):
             raise _for_root(root / place)
         raise Mendable(
-            f"the kernel has no trace events of the DLA (no events/{_SYSTEM} in {root / place})",
+            f"the kernel has no trace events of the DLA (no events/{system} in {root / place})",
             "they came with JetPack 6 (L4T R36); there, sudo modprobe nvhost-nvdla",
         )
     if os.geteuid() != 0:
@@ -67,28 +64,28 @@ def find_tracefs(root: Path = Path("/")) -> Path:
 
 
 class TraceInstance:
-    """The instance, from its making to its removal; use it as a context manager.
+    """A private instance of the tracer; a context manager that removes it.
 
     One that a crash left behind is taken over. Two readers of one trace would each get half of it,
-    so the second one is refused.
-
-    Attributes:
-        pipe: Descriptor of ``trace_pipe``, which does not wait.
+    so the second one is refused. ``pipe`` is the descriptor of ``trace_pipe``, which does not wait.
     """
 
     def __init__(
         self,
         tracefs: Path,
         *,
+        system: str = SYSTEM,
+        events: Sequence[str] = EVENTS,
         make: Callable[[Path], None] = Path.mkdir,
         remove: Callable[[Path], None] = Path.rmdir,
     ) -> None:
-        """Make it, and let events come in.
+        """Make it and enable the events.
 
         Raises:
             Mendable: This user may not, or another reader has it.
         """
         self.pipe = -1
+        self._switches = [f"events/{system}/{event}/enable" for event in events]
         self._path = tracefs / "instances" / INSTANCE
         self._remove = remove
         self._lock = -1
@@ -119,10 +116,10 @@ class TraceInstance:
             self.pipe = -1
         if self._lock < 0:
             return
-        for event in EVENTS:
+        for switch in self._switches:
             with contextlib.suppress(OSError):
-                self._write(f"events/{_SYSTEM}/{event}/enable", "0")
-        # What can't be removed is silent, and the next start takes it over.
+                self._write(switch, "0")
+        # An instance that cannot be removed has no events, and the next start takes it over.
         with contextlib.suppress(OSError):
             self._remove(self._path)
         os.close(self._lock)
@@ -141,8 +138,8 @@ class TraceInstance:
         self._write("tracing_on", "0")
         self._write("buffer_size_kb", _BUFFER_KB)
         self._write("trace_clock", "mono")  # this empties the buffer as well
-        for event in EVENTS:
-            self._write(f"events/{_SYSTEM}/{event}/enable", "1")
+        for switch in self._switches:
+            self._write(switch, "1")
         self._write("tracing_on", "1")
 
     def _write(self, name: str, text: str) -> None:
@@ -154,7 +151,7 @@ class TraceInstance:
 
 
 def find_cores(root: Path = Path("/")) -> list[int]:
-    """Return the DLA cores that the kernel knows."""
+    """Return the DLA cores that the kernel lists."""
     devices = (root / "sys/bus/platform/devices").glob("*.nvdla[0-9]")
     return sorted({int(device.name[-1]) for device in devices})
 
@@ -185,7 +182,7 @@ def _cannot(error: OSError) -> Mendable:
 UNAVAILABLE = 3
 """Exit status: there is nothing to trace on this machine, or this user may not."""
 
-# Events that are this close come with one reading: it is a bound of their delay, and of our work.
+# Events this close to each other are read at once; this bounds their delay and our work.
 _GATHER_SECONDS = 0.02
 # A task takes milliseconds; one whose end was lost must not keep the DLA powered.
 _IN_FLIGHT_NS = 2_000_000_000
@@ -199,11 +196,6 @@ class FirmwareReader:
     """
 
     def __init__(self, root: Path, cores: Collection[int], every_ns: int) -> None:
-        """Name where to look.
-
-        Args:
-            root: Directory in place of ``/``.
-        """
         self._files = {
             core: root / f"sys/kernel/debug/nvdla{core}/firmware/utilization_rate" for core in cores
         }
@@ -212,14 +204,14 @@ class FirmwareReader:
         self._tasks = DlaTasks()
 
     def take(self, lines: Collection[str]) -> None:
-        """Take note of tasks that begin and end."""
+        """Note the tasks that begin and end."""
         for line in lines:
             with contextlib.suppress(ParseError):
                 self._tasks.take(parse_trace_line(line))
 
     def read(self, now_ns: Callable[[], int]) -> list[str]:
         """Return a line for each core that has a task in flight and is due."""
-        said = []
+        found = []
         for core, file in self._files.items():
             begin_ns = now_ns()
             due = begin_ns - self._read_ns.get(core, -self._every_ns) >= self._every_ns
@@ -228,8 +220,8 @@ class FirmwareReader:
             self._read_ns[core] = begin_ns
             with contextlib.suppress(OSError, UnicodeDecodeError):
                 percent = file.read_text(encoding="ascii").strip()
-                said.append(f"firmware core={core} percent={percent} at={_seconds(now_ns())}")
-        return said
+                found.append(f"firmware core={core} percent={percent} at={_seconds(now_ns())}")
+        return found
 
 
 def follow(
@@ -240,15 +232,7 @@ def follow(
     firmware: FirmwareReader | None = None,
     now_ns: Callable[[], int] = time.monotonic_ns,
 ) -> None:
-    """Print events as they come, and now and then that all is well.
-
-    Args:
-        pipe: ``trace_pipe``, which does not wait.
-        now_ns: CLOCK_MONOTONIC.
-
-    Raises:
-        Mendable: The trace has ended.
-    """
+    """Print events as they come, and a sign of life per period; raise Mendable at their end."""
     every_ns = round(every_seconds * 1e9)
     buffer = LineBuffer()
     poll = select.poll()
@@ -273,7 +257,7 @@ def follow(
 
 
 def _read(pipe: int) -> bytes:
-    """Read all that is there now."""
+    """Read all data that is available now."""
     data = b""
     while len(data) < 16 * READ_SIZE:
         try:
@@ -281,7 +265,7 @@ def _read(pipe: int) -> bytes:
         except BlockingIOError:
             return data
         if not more:
-            if data:  # the end is told by the next reading
+            if data:  # the next reading reports the end
                 return data
             raise Mendable("the trace has ended", "nothing: it is begun again")
         data += more
@@ -302,7 +286,9 @@ def _end(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(
+    argv: list[str] | None = None, *, system: str = SYSTEM, events: Sequence[str] = EVENTS
+) -> int:
     """Print until asked to stop, or until the reader is gone."""
     parser = argparse.ArgumentParser(
         prog="tegrascope.collectors.dla.reader",
@@ -322,7 +308,8 @@ def main(argv: list[str] | None = None) -> int:
         signal.signal(number, _end)
     out = sys.stdout.fileno()
     try:
-        with TraceInstance(find_tracefs(asked.root)) as instance:
+        tracefs = find_tracefs(asked.root, system)
+        with TraceInstance(tracefs, system=system, events=events) as instance:
             try:
                 cores = find_cores(asked.root)
                 _print(out, [f"{OWN_PREFIX}hello cores={','.join(map(str, cores))}"])

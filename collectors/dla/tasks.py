@@ -10,13 +10,11 @@ MOST_STRETCHES = 1024
 
 
 class BusyTime:
-    """The length of the union of all stretches so far.
+    """The length of the union of all stretches so far, in the unit of their begins and ends.
 
-    The latest stretches are remembered one by one, so that one that comes late counts only for
-    what no other has covered. Earlier time is settled: of a stretch that reaches back
-    there only the later part counts, and the rest is counted as ``late``.
-
-    A stretch is of whichever unit its begin and end are, and so are these.
+    The latest stretches are remembered one by one, so that a late one counts only where it
+    overlaps no other. Earlier time is settled: of a stretch that reaches back there only the later
+    part counts, and the rest is counted as ``late``.
 
     >>> busy = BusyTime()
     >>> [busy.add(*stretch) for stretch in ((10, 20), (40, 50), (15, 45), (12, 18))]
@@ -26,7 +24,6 @@ class BusyTime:
     """
 
     def __init__(self, most: int = MOST_STRETCHES) -> None:
-        """Begin with none."""
         self._most = most
         self._begins: list[int] = []
         self._ends: list[int] = []
@@ -35,14 +32,14 @@ class BusyTime:
         self.late = 0
 
     def add(self, begin: int, end: int) -> int:
-        """Count a stretch; say how much of it is new."""
+        """Count a stretch, and return how much of it is new."""
         if self._settled is not None and begin < self._settled:
             late_end = min(end, self._settled)
             self.late += late_end - begin
             begin = late_end
         if end <= begin:
             return 0
-        # Those that touch it become one with it.
+        # Stretches that touch it are merged with it.
         first = bisect_left(self._ends, begin)
         last = bisect_right(self._begins, end)
         before = sum(self._ends[first:last]) - sum(self._begins[first:last])
@@ -60,36 +57,25 @@ class BusyTime:
         return gained
 
     def is_busy_at(self, at: int) -> bool:
-        """Say whether a time lies within a remembered stretch; its end does not."""
+        """Return whether a time lies within a remembered stretch; its end does not."""
         place = bisect_right(self._begins, at)
         return place > 0 and at < self._ends[place - 1]
 
 
 COUNTER_HERTZ = 31_250_000.0
-"""Its rate on Orin and Xavier."""
-
-
+"""Rate of the architectural counter on Orin and Xavier."""
 MOST_PENDING = 4096
 LONGEST_TASK_NS = 60_000_000_000
-# Two ends so far apart tell the rate of the counter, though each is written a little late.
+# Two ends so far apart give the rate of the counter, though each is written a little late.
 _CHECK_NS = (5_000_000_000, 30_000_000_000)
 _CHECKS = 5
 _WRONG_BY = 0.01
 
 
 class CounterCheck:
-    """Measures the architectural counter by events that bear a count and, a moment later, a time.
-
-    Attributes:
-        measured_hertz: Estimated rate; ``None`` until enough events are known.
-    """
+    """Measures the rate of the counter by events with a count and, a moment later, a time."""
 
     def __init__(self, counter_hertz: float) -> None:
-        """Begin without a measurement.
-
-        Args:
-            counter_hertz: Ticks a second.
-        """
         self.counter_hertz = counter_hertz
         self.measured_hertz: float | None = None
         self._anchor: tuple[int, int] | None = None
@@ -97,12 +83,12 @@ class CounterCheck:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the counter runs at another rate than it was said to."""
+        """Whether the counter runs at another rate than configured."""
         measured = self.measured_hertz
         return measured is not None and abs(measured / self.counter_hertz - 1) > _WRONG_BY
 
     def see(self, ticks: int, at_ns: int) -> None:
-        """Take an event's count and the time at which it was written, soon after."""
+        """Take an event's count and the time at which it was written, a moment later."""
         if self._anchor is None:
             self._anchor = ticks, at_ns
         elapsed_ns = at_ns - self._anchor[1]
@@ -125,23 +111,18 @@ class _Task(NamedTuple):
 class DlaTasks:
     """Joins the submission of each task with its end, and counts.
 
-    A task's id is unique among those in flight on one core. Its end does not tell the core, so an
-    id that is in flight on both at once is told apart by time: the DLA began after the submission,
-    and one core has one task at a time. If both remain, the earlier submission is taken
-    and counted as ``ambiguous``.
+    A task's id is unique among those in flight on one core. Its end does not name the core, so an
+    id that is in flight on both is decided by time: the DLA began after the submission, and one
+    core has one task at a time. If both remain, the earlier submission is taken and counted as
+    ``ambiguous``. A task counts when it has ended. Time is that of the counter itself, in which
+    neighbours neither overlap nor lie apart because of a conversion.
 
-    A task counts when it has ended: one that is running is not in the figures yet. Time is that of
-    the counter itself, in which neighbours neither overlap nor lie apart by some conversion.
-
-    Attributes:
-        counter: Whether it runs as it is said to.
-        troubles: Irregular events, by reason: ``lost`` events, ends ``unmatched`` by a
-            submission, submissions ``unended``, ``ambiguous`` ones, ``odd`` stamps, ``late`` ends,
-            and each ``gap`` in the trace.
+    ``troubles`` counts irregular events by reason: ``lost`` events, ends ``unmatched`` by a
+    submission, submissions ``unended``, ``ambiguous`` ones, ``odd`` stamps, ``late`` ends, and
+    each ``gap`` in the trace.
     """
 
     def __init__(self, counter_hertz: float = COUNTER_HERTZ) -> None:
-        """Begin to count."""
         self.counter = CounterCheck(counter_hertz)
         self.troubles: Counter[str] = Counter()
         self._busy: dict[int, BusyTime] = {}
@@ -149,32 +130,27 @@ class DlaTasks:
         self._pending: dict[tuple[int, int], _Task] = {}
 
     def know(self, core: int) -> None:
-        """Take note of a core that is there; until it has tasks, it was busy for no time."""
-        if core not in self._busy:
-            self._busy[core] = BusyTime()
-            self._tasks[core] = 0
+        """Add a core; until it has tasks, it was busy for no time."""
+        self._busy.setdefault(core, BusyTime())
+        self._tasks.setdefault(core, 0)
 
     def take(self, event: TraceEvent) -> None:
-        """Fold an event in; those that say nothing of busy time are let pass."""
+        """Take an event; those that do not concern busy time are ignored."""
         if isinstance(event, Submitted):
             self._submit(event)
         elif isinstance(event, Ended):
             self._end(event)
         elif isinstance(event, Lost):
-            # Where the kernel does not know how many, it was one at least.
+            # If the kernel does not know how many, it was at least one.
             self.troubles["lost"] += 1 if event.events is None else event.events
 
     def skip(self) -> None:
-        """Take note that events are missing here: those of tasks in flight will not be joined."""
+        """Note that events are missing here: tasks in flight will not be joined."""
         self._pending.clear()
         self.troubles["gap"] += 1
 
     def in_flight(self, core: int, now_ns: int, within_ns: int = LONGEST_TASK_NS) -> bool:
-        """Say whether a core has a task that has not ended, as far as is known.
-
-        Args:
-            now_ns: CLOCK_MONOTONIC.
-        """
+        """Return whether a core has a task that has not ended, as far as is known."""
         return any(
             one.core == core and now_ns - one.at_ns < within_ns for one in self._pending.values()
         )
@@ -194,7 +170,7 @@ class DlaTasks:
             return
         self.know(event.core)
         key = event.task, event.core
-        # An id comes again once its sequence has wrapped; the task that had it has ended unseen.
+        # An id is used again once its sequence has wrapped; the earlier task has ended unseen.
         if self._pending.pop(key, None) is not None:
             self.troubles["unended"] += 1
         self._pending[key] = _Task(event.task, event.core, event.ticks, event.at_ns)
@@ -218,7 +194,7 @@ class DlaTasks:
         if not started:
             self.troubles["unmatched"] += 1
             return
-        # Its begin is told to the microsecond only, so that neighbours may seem to overlap.
+        # Its begin is rounded to microseconds, so that neighbours may seem to overlap.
         middle = begin + (end - begin) // 2
         free = [one for one in started if not self._busy[one.core].is_busy_at(middle)] or started
         if len(free) > 1:

@@ -10,7 +10,7 @@ from ...parsers.errors import ParseError
 from ..base import SYSTEM_CLOCK, Clock, LineSource
 from .tasks import COUNTER_HERTZ, DlaTasks
 
-# The reader says every second that it is alive, however idle the DLA.
+# The reader prints a sign of life every second, however idle the DLA.
 SILENCE_SECONDS = 5.0
 
 _LOG = logging.getLogger(__name__)
@@ -20,14 +20,10 @@ class DlaTraceCompanion:
     """Busy seconds and tasks of each DLA core until now, of all programs on this machine.
 
     Columns: ``dla.N.busy_seconds`` and ``dla.N.tasks``, counts that never fall while this lives;
-    ``dla.N.busy_ratio``, the share of the time since the last look; ``dla.N.firmware_ratio``,
-    only where the firmware was asked since then; and ``dla.trace.REASON``, how often something did
-    not go by the book, only where it did.
+    ``dla.N.busy_ratio``, the share of the time since the last look; ``dla.N.firmware_ratio`` if
+    the firmware was asked since then; and ``dla.trace.REASON``, irregular events, if there are any.
 
-    A reader that is started again has missed what was in between: a ``gap``.
-
-    Attributes:
-        name: ``ftrace``.
+    A reader that is started again has missed events in between: a ``gap``.
     """
 
     name = "ftrace"
@@ -53,7 +49,7 @@ class DlaTraceCompanion:
 
     @property
     def problem(self) -> str | None:
-        """Why it gives nothing, with the remedy."""
+        """Why it gives no values, with the remedy."""
         if self._unavailable is not None or self._source.problem is not None:
             return self._unavailable or self._source.problem
         with self._lock:
@@ -68,11 +64,11 @@ class DlaTraceCompanion:
         return None
 
     def start(self) -> None:
-        """Begin to read, in a thread of its own."""
+        """Start the thread that reads."""
         self._thread.start()
 
     def columns(self) -> Mapping[str, float]:
-        """Return what is so now; nothing while the reader is silent or the counter is wrong."""
+        """Return the present values; none while the reader is silent or the counter is wrong."""
         now_ns = self._clock.monotonic_ns()
         with self._lock:
             alive_ns, firmware, self._firmware = self._alive_ns, self._firmware, {}
@@ -104,11 +100,7 @@ class DlaTraceCompanion:
             self._thread.join(timeout=2.0)
 
     def take(self, line: str, at_ns: int) -> None:
-        """Fold in a line of the reader.
-
-        Args:
-            at_ns: CLOCK_MONOTONIC when it arrived.
-        """
+        """Take a line of the reader that arrived at ``at_ns``."""
         with self._lock:
             try:
                 event = parse_trace_line(line)

@@ -27,17 +27,14 @@ class TrueEnergy:
 
 
 class SimulatedBoard:
-    """One board, whose time goes on when somebody looks at it; from any thread.
+    """One board, whose time advances when it is read; from any thread.
 
     The power of a rail is its idle power, what each load adds, what a powered DLA core adds,
     leakage that grows with the heat sink's temperature, and noise. Loads count from the
-    nanosecond at which they changed. How often the board is looked at changes nothing in it.
+    nanosecond at which they changed. Reading the board does not change it.
 
     A sensor reading is a sample of that moment: voltage in steps of 8 mV times current in steps
     of the sensor. The integral of the true power is kept too.
-
-    Attributes:
-        privileged: Whether tegrastats runs as root on it.
     """
 
     def __init__(
@@ -55,8 +52,7 @@ class SimulatedBoard:
 
         Args:
             privileged: Whether tegrastats runs as root on it.
-            most_pieces: For how many changes of power, ten a second at least, ``true_energy``
-                remembers the truth.
+            most_pieces: Changes of power, at least ten per second, that ``true_energy`` remembers.
         """
         self.model = model
         self.load = load
@@ -74,21 +70,17 @@ class SimulatedBoard:
 
     @property
     def now_ns(self) -> int:
-        """The monotonic time up to which the board has been simulated."""
+        """The time up to which the board has been simulated."""
         return self._physics.now_ns
 
     def advance(self, to_ns: int) -> None:
-        """Let the board live up to a monotonic time; loads until then are settled."""
+        """Simulate the board up to a time; loads until then are settled."""
         with self._lock:
             for segment in self.load.take(self._physics.now_ns, to_ns):
                 self._physics.run(segment)
 
     def read(self, at_ns: int, wall_ns: int) -> Sample:
-        """Read all sensors, as tegrastats does for one line.
-
-        Args:
-            at_ns: Monotonic time, not before the last reading.
-        """
+        """Read all sensors, as tegrastats does for one line; not before the last reading."""
         with self._lock:
             self.advance(at_ns)
             at_ns = self._physics.now_ns
@@ -170,13 +162,9 @@ class SimulatedBoard:
                 load = busy["cpu"] * self._chance.uniform(0.97, 1.0) + host
                 load += self._chance.uniform(0, 0.06)
                 ratio = round(min(load, 1.0), 2)
+                core = len(cores)
                 cores.append(
-                    Core(
-                        core=len(cores),
-                        online=True,
-                        utilization_ratio=ratio,
-                        frequency_hertz=clock,
-                    )
+                    Core(core=core, online=True, utilization_ratio=ratio, frequency_hertz=clock)
                 )
         return tuple(cores)
 

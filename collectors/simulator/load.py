@@ -1,11 +1,10 @@
-"""Which lane is computing, and since when: what the simulated board is told of our runs."""
+"""The loads of our runs on the simulated board, by lane and time."""
 
 import math
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -17,11 +16,7 @@ MOST_CHANGES = 8192
 
 
 class Segment(NamedTuple):
-    """A stretch of time in which no load changed.
-
-    Attributes:
-        ratios: Load by lane, 0…1; a lane that is not named has none.
-    """
+    """A stretch of time in which no load (0…1 by lane, default 0) changed."""
 
     begin_ns: int
     end_ns: int
@@ -29,11 +24,7 @@ class Segment(NamedTuple):
 
 
 class LoadChange(NamedTuple):
-    """A load that is set at some time after the beginning.
-
-    Attributes:
-        ratio: From then on, 0…1.
-    """
+    """A load of 0…1 that begins at some time after the start."""
 
     at_seconds: float
     lane: str
@@ -43,9 +34,9 @@ class LoadChange(NamedTuple):
 class LoadBoard:
     """The loads of all lanes over the last while; from any thread.
 
-    A change bears its own time, so it may be set a little late or ahead. Time that
-    has been read is settled: a change from before that counts from there on. Some thousand
-    changes of each lane are remembered; before them a lane has the load that it had then.
+    A change has its own time, so it may be set a little late or ahead. Time that has been read is
+    settled: a change from before counts from there on. Some thousand changes per lane are
+    remembered; before them a lane has the load that it had then.
 
     >>> board = LoadBoard()
     >>> board.set("gpu", 1.0, at_ns=100)
@@ -65,7 +56,7 @@ class LoadBoard:
         Args:
             lane: ``gpu``, ``dla0``, ``dla1``, ``cpu`` or ``emc``; a board has no use for others.
             ratio: 0 is idle, 1 is a lane that computes without a pause.
-            at_ns: Monotonic time of the change; ``None`` is now.
+            at_ns: Time of the change; ``None`` is now.
             holder: Name of the load; several on one lane add up, to 1 at most.
         """
         if not 0 <= ratio <= 1:
@@ -98,12 +89,10 @@ class LoadBoard:
     def _between(self, begin_ns: int, end_ns: int) -> list[Segment]:
         if end_ns <= begin_ns:
             return []
-        histories = self._histories.values()
         cuts = {begin_ns, end_ns}
-        for history in histories:
+        for history in self._histories.values():
             cuts.update(history.cuts(begin_ns, end_ns))
-        ordered = sorted(cuts)
-        return [Segment(begin, end, self._at(begin)) for begin, end in pairwise(ordered)]
+        return [Segment(begin, end, self._at(begin)) for begin, end in pairwise(sorted(cuts))]
 
     def _at(self, at_ns: int) -> dict[str, float]:
         ratios: dict[str, float] = {}
@@ -138,36 +127,13 @@ class _History:
         return self._at_ns[first:last]
 
 
-@dataclass
-class _CsvRow:
-    """One row of a load file, with the words for what is wrong in it."""
-
-    path: Path
-    number: int
-
-    def wrong(self, what: str, mend: str) -> Mendable:
-        return Mendable(f"{self.path} line {self.number}: {what}", mend)
-
-    def number_of(self, name: str, text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value) or value < 0:
-            raise self.wrong(f"{name} is {text!r}", "write a number that is 0 or more")
-        return value
-
-
 def read_load_file(path: Path, lanes: Collection[str] = LANES) -> list[LoadChange]:
-    """Read a schedule of loads.
+    """Read a schedule of loads, in the order of their times.
 
     Args:
         path: CSV with the header ``at_seconds,lane,ratio`` and rows in any order, for instance
             ``12.5,dla0,1`` and then ``20,dla0,0``. Blank lines and lines that begin with ``#``
             are skipped.
-
-    Returns:
-        The changes in the order of their times.
 
     Raises:
         Mendable: The file cannot be read, or a line in it, which is named.
@@ -178,30 +144,43 @@ def read_load_file(path: Path, lanes: Collection[str] = LANES) -> list[LoadChang
         raise Mendable(f"{path} cannot be read ({error.strerror})", "name a CSV file") from error
     except UnicodeDecodeError as error:
         raise Mendable(f"{path} is not text", "name a CSV file") from error
-    return sorted(_rows(path, text.splitlines(), lanes), key=lambda change: change.at_seconds)
-
-
-def _rows(path: Path, lines: list[str], lanes: Collection[str]) -> Iterable[LoadChange]:
     header = list(LoadChange._fields)
-    seen_header = False
-    for number, line in enumerate(lines, 1):
+    changes: list[LoadChange] | None = None
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        row = _CsvRow(path, number)
         cells = [cell.strip() for cell in line.split(",")]
-        if not seen_header:
-            if cells != header:
-                raise row.wrong(f"the header is {line.strip()!r}", f"write {','.join(header)}")
-            seen_header = True
-            continue
-        if len(cells) != len(header):
-            raise row.wrong(f"{len(cells)} cells", f"write {','.join(header)}")
-        at_text, lane, ratio_text = cells
-        if lane not in lanes:
-            raise row.wrong(f"the board has no lane {lane!r}", f"use one of {', '.join(lanes)}")
-        ratio = row.number_of("ratio", ratio_text)
-        if ratio > 1:
-            raise row.wrong(f"ratio is {ratio_text!r}", "write a number from 0 to 1")
-        yield LoadChange(row.number_of("at_seconds", at_text), lane, ratio)
-    if not seen_header:
+        try:
+            if changes is not None:
+                changes.append(_change(cells, lanes))
+            elif cells == header:
+                changes = []
+            else:
+                raise Mendable(f"the header is {line.strip()!r}", f"write {','.join(header)}")
+        except Mendable as error:
+            raise Mendable(f"{path} line {number}: {error.what}", error.mend) from None
+    if changes is None:
         raise Mendable(f"{path} is empty", f"begin it with {','.join(header)}")
+    return sorted(changes, key=lambda change: change.at_seconds)
+
+
+def _change(cells: list[str], lanes: Collection[str]) -> LoadChange:
+    if len(cells) != len(LoadChange._fields):
+        raise Mendable(f"{len(cells)} cells", f"write {','.join(LoadChange._fields)}")
+    at_text, lane, ratio_text = cells
+    if lane not in lanes:
+        raise Mendable(f"the board has no lane {lane!r}", f"use one of {', '.join(lanes)}")
+    ratio = _number("ratio", ratio_text)
+    if ratio > 1:
+        raise Mendable(f"ratio is {ratio_text!r}", "write a number from 0 to 1")
+    return LoadChange(_number("at_seconds", at_text), lane, ratio)
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0:
+        raise Mendable(f"{name} is {text!r}", "write a number that is 0 or more")
+    return value

@@ -63,7 +63,7 @@ class SimulatedRam(Record):
 
 
 class BoardModel(Record):
-    """All that is known of one simulated board; see ``simulated.toml``."""
+    """All data of one simulated board; see ``simulated.toml``."""
 
     name: str
     average: Literal["truncated", "rounded"]
@@ -85,7 +85,7 @@ class BoardModel(Record):
 
     @property
     def lanes(self) -> tuple[str, ...]:
-        """The lanes whose load this board feels."""
+        """The lanes that this board has."""
         return ("gpu", *(f"dla{core}" for core in range(self.dla_cores)), "cpu", "emc")
 
 
@@ -98,11 +98,7 @@ def board_models() -> dict[str, BoardModel]:
 
 
 def board_model(name: str) -> BoardModel:
-    """Return one simulated board.
-
-    Raises:
-        Mendable: There is none of that name.
-    """
+    """Return one simulated board, or raise ``Mendable`` if the name is unknown."""
     try:
         return board_models()[name]
     except KeyError:
@@ -155,7 +151,7 @@ class Physics:
         self._set_watts()
 
     def run(self, segment: Segment) -> None:
-        """Live through a stretch of constant load."""
+        """Simulate a stretch of constant load."""
         self.ratios = {lane: segment.ratios.get(lane, 0.0) for lane in self.ratios}
         while self.now_ns < segment.end_ns:
             if self.now_ns >= self._slot_ns + SLOT_NS:
@@ -166,11 +162,11 @@ class Physics:
                     end_ns = min(end_ns, suspend_ns)
             self._set_watts()
             self._run_piece(end_ns)
-        # What a sensor sees from here on: a core may just have been suspended.
+        # For the sensors from here on: a core may just have been suspended.
         self._set_watts()
 
     def dla_powered(self, core: int) -> bool:
-        """Say whether a DLA core has power: it works, or did in the last 500 ms."""
+        """Return whether a DLA core has power: it works, or did in the last 500 ms."""
         return self.ratios[f"dla{core}"] > 0 or self.now_ns < self._suspend_ns[core]
 
     def celsius(self, zone_name: str) -> float:
@@ -213,7 +209,7 @@ class Physics:
             self.watts[number] = max(0.0, watts)
 
     def _run_piece(self, end_ns: int) -> None:
-        """Add up a piece of constant power, and let what is slow follow it."""
+        """Add up a piece of constant power; clocks and heat follow it."""
         span_ns = end_ns - self.now_ns
         seconds = span_ns / 1e9
         clock = -math.expm1(-seconds / _CLOCK_SECONDS)
@@ -248,6 +244,5 @@ class Physics:
                 del sums[:half]
 
     def _module_watts(self) -> float:
-        return sum(
-            watts for watts, counts in zip(self.watts, self._in_total, strict=True) if counts
-        )
+        pairs = zip(self.watts, self._in_total, strict=True)
+        return sum(watts for watts, counts in pairs if counts)

@@ -23,11 +23,6 @@ class SimulatorSource:
 
     As tegrastats does, it sleeps for an interval, reads the sensors and prints; so a line comes a
     reading's 6 to 22 ms after the interval, and describes the moment before the reading.
-
-    Attributes:
-        is_live: False: the board does not exist.
-        restarts: Always 0.
-        problem: Always ``None``.
     """
 
     name = "simulator"
@@ -53,10 +48,8 @@ class SimulatorSource:
 
         Args:
             board: ``agx-orin-64gb``, ``orin-nx-16gb`` or ``orin-nano-8gb``.
-            interval_seconds: Value of ``--interval``.
             seed: The same seed, loads and clock give the same bytes.
-            schedule: Loads to set by themselves, from the first call of ``lines`` on.
-            most_pieces: How much of the truth the board remembers; see ``SimulatedBoard``.
+            schedule: Loads that begin by themselves, from the first call of ``lines`` on.
             clock: The time; ``JumpClock`` for lines without waiting.
 
         Raises:
@@ -86,7 +79,7 @@ class SimulatorSource:
         )
 
     def lines(self) -> Iterator[Stamped[str]]:
-        """Yield a line an interval until ``stop``."""
+        """Yield a line per interval until ``stop``."""
         printed_ns = self._clock.monotonic_ns()
         for at_seconds, lane, ratio in self._schedule:
             self.board.load.set(lane, ratio, printed_ns + round(at_seconds * 1e9))
@@ -119,19 +112,19 @@ class JumpClock:
         self._wall_offset_ns = wall_ns - monotonic_ns
 
     def monotonic_ns(self) -> int:
-        """Return the time to which it was made to jump last."""
+        """Return the time of the last jump."""
         return self._now_ns
 
     def wall_ns(self) -> int:
-        """Return the wall time that fits."""
+        """Return the wall time of the last jump."""
         return self._now_ns + self._wall_offset_ns
 
     def boottime_ns(self) -> int:
-        """Return the same as ``monotonic_ns``: nothing is ever suspended."""
+        """Return the same as ``monotonic_ns``: there is no suspend."""
         return self._now_ns
 
     def wait(self, event: threading.Event, until_ns: int) -> bool:
-        """Make it that time."""
+        """Jump to that time."""
         self._now_ns = max(self._now_ns, until_ns)
         return event.is_set()
 

@@ -6,18 +6,21 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tegrascope.collectors.dla import reader as trace_instance
 from tegrascope.collectors.dla.reader import TraceInstance, find_tracefs, follow
 from tegrascope.parsers.dla.trace import OWN_PREFIX, parse_trace_line
 from tegrascope.parsers.errors import Mendable, ParseError
 
+# Programs that start are traced in place of the DLA's tasks.
+STARTS: dict[str, Any] = {"system": "sched", "events": ("sched_process_exec",)}
+
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Iterator[Path]":
-    """Mount tracefs where a directory stands for ``/``, and have programs that start traced."""
+def root(tmp_path: Path) -> "Iterator[Path]":
+    """Mount tracefs where a directory stands for ``/``."""
     mount = tmp_path / "sys/kernel/tracing"
     mount.mkdir(parents=True)
     if os.geteuid() != 0:
@@ -25,8 +28,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Iterator[Path]":
     told = subprocess.run(["mount", "-t", "tracefs", "tracefs", str(mount)], check=False)
     if told.returncode != 0:
         pytest.skip("tracefs can't be mounted here")
-    monkeypatch.setattr(trace_instance, "_SYSTEM", "sched")
-    monkeypatch.setattr(trace_instance, "EVENTS", ("sched_process_exec",))
     yield tmp_path
     subprocess.run(["umount", str(mount)], check=True)
 
@@ -39,14 +40,14 @@ def of_all(tracefs: Path) -> "list[str]":
 
 def test_kernel_makes_fills_and_removes_the_instance(root):
     """Made, set up, read and gone; what belongs to all is as it was, and a second is refused."""
-    tracefs = find_tracefs(root)
+    tracefs = find_tracefs(root, "sched")
     before = of_all(tracefs)
     path = tracefs / "instances/tegrascope"
-    with TraceInstance(tracefs) as instance:
+    with TraceInstance(tracefs, **STARTS) as instance:
         assert "[mono]" in (path / "trace_clock").read_text()
         assert 128 <= int((path / "buffer_size_kb").read_text()) < 160  # in whole pages
         with pytest.raises(Mendable, match="another program reads"):
-            TraceInstance(tracefs)
+            TraceInstance(tracefs, **STARTS)
         with pytest.raises(BlockingIOError):
             os.read(instance.pipe, 1)
         begin_ns = time.monotonic_ns()
@@ -82,10 +83,11 @@ def follow_until(pipe: int, word: str) -> "list[str]":
 
 def test_kernel_lets_what_a_crash_left_be_taken_over(root):
     """An instance that nobody removed is begun anew, with nothing of before in it."""
-    path = find_tracefs(root) / "instances/tegrascope"
+    tracefs = find_tracefs(root, "sched")
+    path = tracefs / "instances/tegrascope"
     path.mkdir()
     (path / "events/sched/sched_process_exec/enable").write_text("1")
     subprocess.run(["true"], check=True)
-    with TraceInstance(find_tracefs(root)) as instance, pytest.raises(BlockingIOError):
+    with TraceInstance(tracefs, **STARTS) as instance, pytest.raises(BlockingIOError):
         os.read(instance.pipe, 1)
     assert not path.exists()

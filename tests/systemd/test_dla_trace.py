@@ -14,15 +14,13 @@ SOCKET = "tegrascope-dla-trace.socket"
 PROGRAM = f"""#!{INTERPRETER} -S
 import contextlib, os, sys
 sys.path.insert(0, {str(Path(CHECKOUT).parent)!r})
-from tegrascope.collectors import trace_instance
 from tegrascope.collectors.dla.reader import main
-if os.path.exists("/etc/played"):
-    trace_instance._SYSTEM, trace_instance.EVENTS = "sched", ("sched_process_exec",)
+played = {{"system": "sched", "events": ("sched_process_exec",)}}
 for name in ("/sys/kernel/tracing/tracing_on", "/sys/kernel/tracing/set_event", "/etc/passwd"):
     with contextlib.suppress(OSError):
         os.close(os.open(name, os.O_WRONLY))
         print("WRITABLE", name, file=sys.stderr)
-sys.exit(main())
+sys.exit(main(**played if os.path.exists("/etc/played") else {{}}))
 """
 # Reads until a line holds the word; then it goes away, as a daemon does. The event that is played
 # is the start of a program, so it starts one with each line: on a quiet machine nobody else does.
