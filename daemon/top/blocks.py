@@ -1,4 +1,4 @@
-"""The parts of the screen: each a list of lines, none wider than it was asked to be."""
+"""The blocks of the screen: each a list of lines that are never wider than asked for."""
 
 import math
 import time
@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from ..terminal.numbers import ABSENT
 from .view import View, Zone
 
-ABSENT = "–"
+Part = tuple[str, str] | str  # text, with or without a style
 
 
 @dataclass(frozen=True)
-class Marks:
-    """What a terminal can show.
+class Glyphs:
+    """Characters of a terminal.
 
     Attributes:
-        eighths: From nothing to full, for columns of a sparkline.
+        eighths: From nothing to full, for the columns of a sparkline.
         full: A cell of a bar.
-        rest: What is left of it.
-        more: What stands for what was cut off.
-        absent: What stands for what is not told.
+        rest: An empty cell of a bar.
+        more: Mark of omitted text.
     """
 
     eighths: str = " ▁▂▃▄▅▆▇█"
@@ -32,60 +32,57 @@ class Marks:
     absent: str = ABSENT
 
 
-PLAIN = Marks(eighths=" .:-=+*%#", full="#", rest=".", more="~", absent="-")
+ASCII = Glyphs(eighths=" .:-=+*%#", full="#", rest=".", more="~", absent="-")
 
 
-def marks_of(encoding: str | None) -> Marks:
-    """Return the marks that an encoding has."""
-    return Marks() if (encoding or "").lower().replace("-", "").startswith("utf") else PLAIN
+def glyphs_of(encoding: str | None) -> Glyphs:
+    """Return the characters that an encoding can represent."""
+    return Glyphs() if (encoding or "").lower().replace("-", "").startswith("utf") else ASCII
 
 
-def bar(ratio: float | None, width: int, marks: Marks) -> str:
-    """Return a load as a bar; blank where there is none to tell.
+def bar(ratio: float | None, width: int, glyphs: Glyphs) -> str:
+    """Return a load as a bar, blank if it is unknown.
 
-    >>> bar(0.5, 4, PLAIN)
+    >>> bar(0.5, 4, ASCII)
     '##..'
     """
     if ratio is None:
         return " " * width
     full = round(min(max(ratio, 0.0), 1.0) * width)
-    return marks.full * full + marks.rest * (width - full)
+    return glyphs.full * full + glyphs.rest * (width - full)
 
 
-def sparkline(values: Sequence[float | None], width: int, marks: Marks) -> str:
+def sparkline(values: Sequence[float | None], width: int, glyphs: Glyphs) -> str:
     """Return the last values as columns from zero to their highest, newest at the right.
 
-    >>> sparkline([8, None, 4, 8], 5, PLAIN)
+    >>> sparkline([8, None, 4, 8], 5, ASCII)
     ' # =#'
     """
     shown = list(values)[-width:] if width > 0 else []
-    top = max((value for value in shown if value is not None), default=0.0)
-    return "".join(" " if v is None else column(v / top if top else 0, marks) for v in shown).rjust(
-        width
-    )
+    top = max((value for value in shown if value is not None), default=0.0) or 1.0
+    cells = (" " if value is None else _column(value / top, glyphs) for value in shown)
+    return "".join(cells).rjust(width)
 
 
-def column(ratio: float, marks: Marks) -> str:
-    """Return a ratio as one character; what is above zero is never blank."""
-    return marks.eighths[math.ceil(min(max(ratio, 0.0), 1.0) * (len(marks.eighths) - 1))]
+def _column(ratio: float, glyphs: Glyphs) -> str:
+    """Return a ratio as one character; a value above zero is never blank."""
+    return glyphs.eighths[math.ceil(min(max(ratio, 0.0), 1.0) * (len(glyphs.eighths) - 1))]
 
 
-def percent(ratio: float | None, marks: Marks) -> str:
-    """Return a ratio in five cells."""
-    return f"{marks.absent:>5}" if ratio is None else f"{ratio * 100:3.0f} %"
+def _percent(ratio: float | None, glyphs: Glyphs) -> str:
+    return f"{glyphs.absent:>5}" if ratio is None else f"{ratio * 100:3.0f} %"
 
 
-def clock(hertz: float | None) -> str:
-    """Return a clock in eight cells, blank where there is none."""
+def _clock(hertz: float | None) -> str:
     return " " * 8 if not hertz else f"{hertz / 1e6:4.0f} MHz"
 
 
-def number(value: float | None, width: int, marks: Marks) -> str:
-    """Return a number with three digits that count, or as many as it has before the point."""
+def number(value: float | None, width: int, glyphs: Glyphs) -> str:
+    """Return a number with three significant digits, at most four of them decimals."""
     if value is None:
-        return marks.absent.rjust(width)
-    digits = 0 if value == 0 else 2 - math.floor(math.log10(abs(value)))
-    return f"{value:.{min(max(digits, 0), 4)}f}".rjust(width)
+        return glyphs.absent.rjust(width)
+    decimals = 0 if value == 0 else 2 - math.floor(math.log10(abs(value)))
+    return f"{value:.{min(max(decimals, 0), 4)}f}".rjust(width)
 
 
 def age(seconds: float) -> str:
@@ -106,137 +103,130 @@ _GIBI = 2**30
 _RAIL_CELLS = 18
 
 
-def line(width: int, *parts: tuple[str, str] | str) -> Text:
+def line(width: int, *parts: Part) -> Text:
     """Return one line of styled parts, cut to a width."""
-    made = Text(no_wrap=True, end="")
-    for part in parts:
-        text, style = (part, "") if isinstance(part, str) else part
-        made.append(text, style)
-    made.truncate(width, overflow="ellipsis")
-    return made
+    text = Text.assemble(*parts, no_wrap=True, end="")
+    text.truncate(width, overflow="ellipsis")
+    return text
 
 
-def sides(width: int, left: Sequence[tuple[str, str] | str], right: str) -> Text:
-    """Return a line with something at its right end, where that fits."""
-    made = line(width, *left)
-    room = width - made.cell_len - cell_len(right)
-    if room >= 1:
-        made.append(" " * room + right, "dim")
-    return made
+def flow(parts: Sequence[tuple[str, str]], width: int, lines: int) -> list[Text]:
+    """Return parts one after the other in at most so many lines; the rest is omitted."""
+    rows: list[list[Part]] = [[]]
+    used = 0
+    for text, style in parts:
+        cells = cell_len(text)
+        if used and used + 2 + cells > width:
+            if len(rows) == lines:
+                break
+            rows.append([])
+            used = 0
+        if used:
+            rows[-1].append("  ")
+            used += 2
+        rows[-1].append((text, style))
+        used += cells
+    return [line(width, *row) for row in rows if row]
 
 
 def head(view: View, url: str, problem: str, width: int) -> list[Text]:
-    """Say what board this is, whether it is real, and how its sources are."""
+    """Return two lines: the board and the time; the state of the sources, or the problem."""
+
+    def sides(left: Sequence[Part], right: str) -> Text:
+        text = line(width, *left)
+        space = width - text.cell_len - cell_len(right)
+        return text.append(" " * space + right, "dim") if space >= 1 else text
+
     about = view.about
     names = [about.get("module") or about.get("board") or "board not known yet"]
     names += [about[key] for key in ("power_mode", "l4t") if about.get(key)]
-    title: list[tuple[str, str] | str] = [("tegrascope", "bold"), "  " + "  ".join(names)]
+    title: list[Part] = [("tegrascope", "bold"), "  " + "  ".join(names)]
     if view.is_simulated:
         title += ["  ", (" SIMULATED ", "black on yellow")]
-    at = (
-        ""
-        if view.sample_seconds is None
-        else time.strftime("%H:%M:%S", time.localtime(view.sample_seconds))
-    )
+    at = ""
+    if view.sample_seconds is not None:
+        at = time.strftime("%H:%M:%S", time.localtime(view.sample_seconds))
     if problem:
-        return [sides(width, title, at), line(width, (problem, "bold red"))]
-    told: list[tuple[str, str] | str] = []
+        return [sides(title, at), line(width, (problem, "bold red"))]
+    states: list[Part] = []
     for name, up in view.sources.items():
-        told += [(f"{name} {'up' if up else 'DOWN'}", "" if up else "bold red"), "  "]
-    return [sides(width, title, at), sides(width, told or [("no telemetry yet", "yellow")], url)]
+        states += [(f"{name} {'up' if up else 'DOWN'}", "" if up else "bold red"), "  "]
+    return [sides(title, at), sides(states or [("no telemetry yet", "yellow")], url)]
 
 
-def load(view: View, width: int, marks: Marks) -> list[Text]:
-    """Show how busy GPU, DLA, memory and processor are."""
+def load(view: View, width: int, glyphs: Glyphs) -> list[Text]:
+    """Return the load of GPU, DLA, EMC, CPU and memory, one line each."""
     cells = max(4, width - 6 - 16)
+
+    def row(name: str, chart: str, text: str, style: str = "green") -> Text:
+        return line(width, f"{name:5} ", (chart, style), " ", text)
+
     lines = []
     for gauge in view.gauges:
+        text = f"{_percent(gauge.ratio, glyphs)} {gauge.note or _clock(gauge.hertz):8}"
         if gauge.is_off:
-            told = f"{'off':>5} {' ' * 8}"
-        elif gauge.note:
-            told = f"{percent(gauge.ratio, marks)} {gauge.note:8}"
-        else:
-            told = f"{percent(gauge.ratio, marks)} {clock(gauge.hertz)}"
+            text = f"{'off':>5} {' ' * 8}"
         ratio = None if gauge.is_off else gauge.ratio
-        lines.append(_row(gauge.name, bar(ratio, cells, marks), told, width))
+        lines.append(row(gauge.name, bar(ratio, cells, glyphs), text))
     online = [core for core in view.cores if core is not None]
     mean = sum(online) / len(online) if online else None
-    # A core that idles is there: only one that is offline has no column.
-    shown = "".join("x" if core is None else column(core or 1e-9, marks) for core in view.cores)
-    told = f"{percent(mean, marks)} {clock(view.cpu_hertz)}"
-    lines.append(_row("CPU", set_cell_size(shown, cells), told, width))
-    for name, part in (("RAM", view.memory), ("swap", view.swap)):
-        if part is None:
-            lines.append(_row(name, " " * cells, percent(None, marks), width))
+    # An idle core is shown as the lowest column; only an offline core has none.
+    shown = "".join("x" if core is None else _column(core or 1e-9, glyphs) for core in view.cores)
+    text = f"{_percent(mean, glyphs)} {_clock(view.cpu_hertz)}"
+    lines.append(row("CPU", set_cell_size(shown, cells), text))
+    for name, memory in (("RAM", view.memory), ("swap", view.swap)):
+        if memory is None:
+            lines.append(row(name, " " * cells, _percent(None, glyphs)))
         else:
-            used, total = part
+            used, total = memory
             ratio = used / total if total else 0.0
-            told = f"{used / _GIBI:5.1f} / {total / _GIBI:.1f} G"
+            text = f"{used / _GIBI:5.1f} / {total / _GIBI:.1f} G"
             style = "green" if ratio < _HIGH else "yellow" if ratio < _HIGHEST else "red"
-            lines.append(_row(name, bar(ratio, cells, marks), told, width, style))
+            lines.append(row(name, bar(ratio, cells, glyphs), text, style))
     return lines
 
 
-def _row(name: str, shown: str, told: str, width: int, style: str = "green") -> Text:
-    return line(width, f"{name:5} ", (shown, style), " ", told)
-
-
 def power(
-    view: View, watts: float | None, history: Sequence[float | None], width: int, marks: Marks
+    view: View, watts: float | None, history: Sequence[float | None], width: int, glyphs: Glyphs
 ) -> list[Text]:
-    """Show the module's power with its last minutes, and each rail.
+    """Return the module's power with its last minutes, and each rail, one line each.
 
     Args:
-        view: The moment.
-        watts: Mean power of the module since the moment before.
-        history: The same of moments before it, oldest first.
-        width: At most so wide.
-        marks: What can be shown.
+        watts: Mean power of the module since the sample before.
+        history: The same of earlier samples, oldest first.
     """
-    room = width - _RAIL_CELLS - 10
-    total = number(watts, 6, marks)
-    lines = [
-        line(
-            width,
-            (f"{'module':{_RAIL_CELLS}}", "bold"),
-            (f"{total} W ", "bold"),
-            (sparkline(history, max(0, room), marks), "cyan"),
-        )
-    ]
+    cells = max(0, width - _RAIL_CELLS - 10)
+
+    def row(name: str, value: float | None, chart: str, style: str) -> Text:
+        text = f"{set_cell_size(name, _RAIL_CELLS)}{number(value, 6, glyphs)} W "
+        return line(width, (text, style), (chart, "cyan"))
+
+    lines = [row("module", watts, sparkline(history, cells, glyphs), "bold")]
     most = max(view.rails.values(), default=0.0)
     for name, rail in view.rails.items():
-        share = rail / most if most > 0 else 0.0
-        shown = set_cell_size(name, _RAIL_CELLS)
-        lines.append(
-            line(
-                width,
-                f"{shown}{number(rail, 6, marks)} W ",
-                (bar(share, max(0, room), marks), "cyan"),
-            )
-        )
+        lines.append(row(name, rail, bar(rail / most if most > 0 else 0.0, cells, glyphs), ""))
     if not view.rails:
-        lines.append(line(width, ("no rail is told", "dim")))
+        lines.append(line(width, ("no rail is reported", "dim")))
     return lines
 
 
 def power_flow(
-    view: View, watts: float | None, history: Sequence[float | None], width: int, marks: Marks
+    view: View, watts: float | None, history: Sequence[float | None], width: int, glyphs: Glyphs
 ) -> list[Text]:
-    """Show the same in two lines, where there is no room beside the load."""
-    first = power(view, watts, history, width, marks)[0]
+    """Return the same in at most three lines, for a narrow window."""
+    first = power(view, watts, history, width, glyphs)[0]
     rails = [(f"{name} {rail:.1f} W", "") for name, rail in view.rails.items()]
     return [first, *flow(rails, width, 2)]
 
 
-def heat(view: View, width: int, marks: Marks) -> list[Text]:
-    """Show each zone with the temperature at which the board shuts down, the fan and throttling."""
-    parts = [_zone(zone) for zone in view.zones] or [("no zone is told", "dim")]
-    told: list[tuple[str, str]] = []
-    told += [(f"{name} {percent(ratio, marks).strip()}", "") for name, ratio in view.fans.items()]
-    told += [
+def heat(view: View, width: int, glyphs: Glyphs) -> list[Text]:
+    """Return zones with the temperature of the board's shutdown, fans and throttling."""
+    zones = [_zone(zone) for zone in view.zones] or [("no zone is reported", "dim")]
+    fans = [(f"{name} {_percent(ratio, glyphs).strip()}", "") for name, ratio in view.fans.items()]
+    throttling = [
         (f"{kind} throttled {count}x", "bold yellow") for kind, count in view.throttling.items()
     ]
-    return flow([*told, *parts] if view.throttling else [*parts, *told], width, 2)
+    return flow([*fans, *throttling, *zones] if throttling else [*zones, *fans], width, 2)
 
 
 def _zone(zone: Zone) -> tuple[str, str]:
@@ -245,22 +235,3 @@ def _zone(zone: Zone) -> tuple[str, str]:
     left = zone.critical_celsius - zone.celsius
     style = "bold red" if left <= _AT_CELSIUS else "yellow" if left <= _NEAR_CELSIUS else ""
     return f"{zone.name} {zone.celsius:.1f}/{zone.critical_celsius:.0f} °C", style
-
-
-def flow(parts: Sequence[tuple[str, str]], width: int, lines: int) -> list[Text]:
-    """Set parts one behind the other, in at most so many lines; the rest is left out."""
-    made: list[list[tuple[str, str] | str]] = [[]]
-    used = 0
-    for text, style in parts:
-        cells = cell_len(text)
-        if used and used + 2 + cells > width:
-            if len(made) == lines:
-                break
-            made.append([])
-            used = 0
-        if used:
-            made[-1].append("  ")
-            used += 2
-        made[-1].append((text, style))
-        used += cells
-    return [line(width, *one) for one in made if one]

@@ -1,4 +1,4 @@
-"""What one moment of a daemon looks like, as far as its page tells; absent is ``None``."""
+"""The values of one metric page of a daemon; an absent value is ``None``."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 Labels = Mapping[str, str]
 
-# What a label may hold, and a terminal would obey.
+# Characters of a label that would control a terminal.
 _UNPRINTABLE = dict.fromkeys((*range(32), *range(127, 160)), "?")
 
 
@@ -19,11 +19,7 @@ class Series:
     """
 
     def __init__(self, text: str) -> None:
-        """Read a page in the text format.
-
-        Raises:
-            ValueError: It is none.
-        """
+        """Read a page in the text format; raise ValueError for any other text."""
         from prometheus_client.parser import text_string_to_metric_families
 
         self._found: dict[str, list[tuple[dict[str, str], float]]] = {}
@@ -33,13 +29,13 @@ class Series:
                 self._found.setdefault(sample.name, []).append((labels, float(sample.value)))
 
     def all(self, name: str, **wanted: str) -> Iterator[tuple[Labels, float]]:
-        """Yield the series of a metric that have these labels: labels and value."""
+        """Yield labels and value of the series of a metric that have these labels."""
         for labels, value in self._found.get(name, ()):
             if all(labels.get(key) == text for key, text in wanted.items()):
                 yield labels, value
 
     def value(self, name: str, **wanted: str) -> float | None:
-        """Return the value of the first such series; ``None`` where there is none."""
+        """Return the value of the first such series."""
         return next((value for _, value in self.all(name, **wanted)), None)
 
     def by(self, name: str, label: str, **wanted: str) -> dict[str, float]:
@@ -49,12 +45,12 @@ class Series:
         }
 
     def labels(self, name: str) -> Labels:
-        """Return the labels of the first series of a metric; none where there is no series."""
+        """Return the labels of the first series of a metric; an empty mapping without one."""
         return next((labels for labels, _ in self.all(name)), {})
 
 
 def clean(text: str) -> str:
-    r"""Return text of which a terminal prints every character.
+    r"""Replace control characters.
 
     >>> clean("a\x1b[2Jb")
     'a?[2Jb'
@@ -63,7 +59,7 @@ def clean(text: str) -> str:
 
 
 _BUSY_SOURCES = ("ftrace", "firmware", "tegrastats")
-_OUTCOMES_TOLD = ("failed", "timeout", "skipped")
+_BAD_OUTCOMES = ("failed", "timeout", "skipped")
 
 
 @dataclass(frozen=True)
@@ -71,11 +67,10 @@ class Gauge:
     """One unit of the board.
 
     Attributes:
-        name: As it is shown.
         ratio: Its load, 0…1.
         hertz: Its clock.
-        is_off: Whether its gate is closed.
-        note: What the ratio is where it is not a load.
+        is_off: Whether it has no power.
+        note: Meaning of the ratio if it is not a load.
     """
 
     name: str
@@ -87,7 +82,7 @@ class Gauge:
 
 @dataclass(frozen=True)
 class Zone:
-    """One thermal zone, and where the board shuts down for it."""
+    """One thermal zone; the board shuts down at its critical temperature."""
 
     name: str
     celsius: float
@@ -95,23 +90,19 @@ class Zone:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One workload: what runs, or what its last run was like.
+class WorkloadRow:
+    """One workload with the results of its last run.
 
     Attributes:
-        workload: Its name.
-        device: Where it runs.
         is_active: Whether a run is in flight.
-        ended: Outcome and reason of a last run that was not good; empty else.
-        good: Good runs since the daemon's start.
-        runs: All of them.
-        finished_seconds: Wall time at which the last good run began.
-        p50_seconds: Median latency of it.
-        p99_seconds: 99th percentile.
-        throughput: Inputs a second.
-        joules: Gross energy of an inference.
-        net_joules: The same less the loaded-idle baseline.
-        flags: Its quality flags.
+        ended: Outcome and reason of the last run if it was not good, else empty.
+        good: Number of good runs since the daemon's start.
+        runs: Number of all runs.
+        finished_seconds: Wall time of the last good run.
+        throughput: Inputs per second.
+        joules: Gross energy per inference.
+        net_joules: The same minus the loaded-idle baseline.
+        flags: Quality flags of the last good run.
     """
 
     workload: str
@@ -131,23 +122,22 @@ class Row:
 
 @dataclass(frozen=True)
 class View:
-    """One moment of a daemon.
+    """The state of a daemon.
 
     Attributes:
         about: Labels of ``tegra_info``.
-        is_simulated: Whether the telemetry is of no real board.
-        sources: Health of each source, by name.
+        sources: Whether each source works.
         sample_seconds: Wall time of the newest sample.
         gauges: GPU, DLA cores, EMC.
         cores: Load of each CPU core; ``None`` for one that is offline.
         cpu_hertz: Clock of the fastest core.
-        memory: Used and all, in bytes.
-        swap: The same of swap.
+        memory: Used and total bytes.
+        swap: Used and total bytes.
         rails: Watts by rail.
         module_joules: Energy of the module since the daemon's start.
         zones: Hottest first.
         fans: Speed by fan, 0…1.
-        throttling: Events by kind, where there were any.
+        throttling: Number of events by kind, without zeros.
         rows: Workloads, those in flight first.
     """
 
@@ -165,18 +155,14 @@ class View:
     zones: tuple[Zone, ...]
     fans: Mapping[str, float]
     throttling: Mapping[str, int]
-    rows: tuple[Row, ...]
+    rows: tuple[WorkloadRow, ...]
 
 
 def make_view(page: Series, runs: Sequence[Mapping[str, Any]] = ()) -> View:
-    """Gather a moment.
-
-    Args:
-        page: The metric page.
-        runs: Finished runs, newest first, as the API tells them.
-    """
+    """Return the values of a metric page and of finished runs, newest first, as in the API."""
     about = page.labels("tegra_info")
-    hertz = page.by("tegra_cpu_frequency_hertz", "core").values()
+    gpu_hertz = page.by("tegra_gpu_frequency_hertz", "gpc").values()
+    cpu_hertz = page.by("tegra_cpu_frequency_hertz", "core").values()
     samples = page.by("tegrascope_sample_timestamp_seconds", "source").values()
     critical = page.by("tegra_temperature_trip_celsius", "zone", kind="critical")
     zones = page.by("tegra_temperature_celsius", "zone")
@@ -186,9 +172,17 @@ def make_view(page: Series, runs: Sequence[Mapping[str, Any]] = ()) -> View:
         is_simulated=about.get("simulated") == "true",
         sources={n: up == 1 for n, up in page.by("tegrascope_source_up", "source").items()},
         sample_seconds=max(samples, default=None),
-        gauges=(_gpu(page), *_dlas(page), _emc(page)),
+        gauges=(
+            Gauge("GPU", page.value("tegra_gpu_utilization_ratio"), max(gpu_hertz, default=None)),
+            *_dlas(page),
+            Gauge(
+                "EMC",
+                page.value("tegra_emc_utilization_ratio"),
+                page.value("tegra_emc_frequency_hertz"),
+            ),
+        ),
         cores=_cores(page),
-        cpu_hertz=max(hertz, default=None),
+        cpu_hertz=max(cpu_hertz, default=None),
         memory=_part(page, "tegra_ram"),
         swap=_part(page, "tegra_swap"),
         rails=page.by("tegra_rail_power_watts", "rail"),
@@ -203,20 +197,8 @@ def make_view(page: Series, runs: Sequence[Mapping[str, Any]] = ()) -> View:
     )
 
 
-def _gpu(page: Series) -> Gauge:
-    clocks = page.by("tegra_gpu_frequency_hertz", "gpc").values()
-    return Gauge("GPU", page.value("tegra_gpu_utilization_ratio"), max(clocks, default=None))
-
-
-def _emc(page: Series) -> Gauge:
-    ratio, hertz = (
-        page.value(f"tegra_emc_{part}") for part in ("utilization_ratio", "frequency_hertz")
-    )
-    return Gauge("EMC", ratio, hertz)
-
-
 def _dlas(page: Series) -> list[Gauge]:
-    """Return one gauge a DLA core of which anything is told."""
+    """Return one gauge per DLA core that has any series."""
     active = page.by("tegra_dla_active", "core")
     powered = page.by("tegra_dla_powered_ratio", "core")
     found = []
@@ -248,7 +230,7 @@ def _part(page: Series, name: str) -> tuple[float, float] | None:
     return None if used is None or total is None else (used, total)
 
 
-def _rows(page: Series, runs: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
+def _rows(page: Series, runs: Sequence[Mapping[str, Any]]) -> tuple[WorkloadRow, ...]:
     last: dict[str, Mapping[str, Any]] = {}
     for run in runs:
         last.setdefault(str(run.get("workload")), run)
@@ -259,16 +241,18 @@ def _rows(page: Series, runs: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
     return tuple(sorted(rows, key=lambda row: (not row.is_active, -(row.finished_seconds or 0))))
 
 
-def _row(page: Series, name: str, device: str, is_active: bool, run: Mapping[str, Any]) -> Row:
+def _row(
+    page: Series, name: str, device: str, is_active: bool, run: Mapping[str, Any]
+) -> WorkloadRow:
     of = {"workload": name, "device": device}
     prefix = "tegra_inference_last_run"
     outcomes = page.by("tegra_inference_runs_total", "outcome", **of)
     joules = page.by(f"{prefix}_energy_joules_per_inference", "kind", **of)
     latency = page.by(f"{prefix}_latency_seconds", "quantile", **of)
     ended = ""
-    if run.get("outcome") in _OUTCOMES_TOLD:
+    if run.get("outcome") in _BAD_OUTCOMES:
         ended = clean(f"{run['outcome']}: {run.get('reason') or 'no reason given'}")
-    return Row(
+    return WorkloadRow(
         name,
         device,
         is_active,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tegrascope.daemon.top.blocks import PLAIN, Marks, age, marks_of, number
-from tegrascope.daemon.top.screen import Moment, draw
+from tegrascope.daemon.top.blocks import ASCII, Glyphs, age, glyphs_of, number
+from tegrascope.daemon.top.screen import ScreenState, draw
 from tegrascope.daemon.top.view import Series, make_view
 from tools.fleet.devices import SimulatedDevice
 from tools.fleet.plan import plan_device
@@ -40,8 +40,8 @@ def pages() -> list[str]:
 
 def shown(page: str, width: int, height: int | None = None, **more: object) -> list[str]:
     view = make_view(Series(page), more.pop("runs", ()))  # type: ignore[arg-type]
-    moment = Moment(view, "http://robot-007.example:9754", **more)  # type: ignore[arg-type]
-    return [text.plain for text in draw(moment, width, height, Marks(), "q quits")]
+    state = ScreenState(view, "http://robot-007.example:9754", **more)  # type: ignore[arg-type]
+    return [text.plain for text in draw(state, width, height, Glyphs(), "q quits")]
 
 
 @settings(max_examples=40, deadline=None)
@@ -50,8 +50,8 @@ def test_nothing_overflows(pages, which, width, height, problem):
     """No line is wider than the window, and all lines fit into it; the last says how to end."""
     view = make_view(Series(pages[which]))
     history = [None, 1.0, 50.0] * 40
-    moment = Moment(view, "http://robot:9754", 12.5, history, time.time(), problem)
-    lines = draw(moment, width, height, Marks(), "q quits")
+    state = ScreenState(view, "http://robot:9754", 12.5, history, time.time(), problem)
+    lines = draw(state, width, height, Glyphs(), "q quits")
     assert len(lines) == height
     assert all(line.cell_len <= width for line in lines)
     assert lines[-1].plain.startswith("q quits")
@@ -69,13 +69,13 @@ def test_absent_is_not_zero():
     assert "▁x" in rows["CPU"]
     assert lines[0].startswith("tegrascope  board not known yet")
     assert "module                 –" in "\n".join(lines)
-    assert "no zone is told" in lines
+    assert "no zone is reported" in lines
     assert "SIMULATED" not in "\n".join(lines)
     workload = next(line for line in lines if line.startswith("w "))
     assert workload.split() == ["w", "dla0", *["–"] * 5, "0/0"]
 
 
-def test_what_a_run_was_like(pages):
+def test_row_has_the_results_of_the_last_good_run(pages):
     """Latency, rate, energy and flags of the last good run; a failed one says why."""
     lines = shown(pages[0], 100, now_seconds=time.time())
     (run,) = [line for line in lines if line.startswith("detector-") and " ago " in line]
@@ -88,11 +88,11 @@ def test_what_a_run_was_like(pages):
     assert any("/104 °C" in line for line in shown(pages[1], 80))
 
 
-def test_only_ascii_where_there_is_no_more():
+def test_terminal_without_utf_8_gets_ascii():
     """A terminal that is not of UTF-8 is given what it has."""
-    assert marks_of("ANSI_X3.4-1968") == PLAIN
-    assert marks_of("UTF-8") == Marks()
-    assert [number(value, 6, PLAIN) for value in (None, 0, 0.00123, 5, 12.345, 123456.0)] == [
+    assert glyphs_of("ANSI_X3.4-1968") == ASCII
+    assert glyphs_of("UTF-8") == Glyphs()
+    assert [number(value, 6, ASCII) for value in (None, 0, 0.00123, 5, 12.345, 123456.0)] == [
         *("     -", "     0", "0.0012", "  5.00", "  12.3", "123456")
     ]
     assert [age(seconds) for seconds in (-1, 90, 600, 86_400, 9e9)] == [
