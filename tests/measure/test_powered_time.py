@@ -11,6 +11,8 @@ from tegrascope.daemon.measure.dla import counted_shares, dla_was_on
 from tegrascope.daemon.measure.run_report import Span
 from tegrascope.daemon.measure.slices import WindowSlice
 from tegrascope.daemon.measure.utilization import telemetry
+from tegrascope.daemon.results.bench_page import rows_of
+from tegrascope.daemon.results.records import AcceleratorResult, Figure
 
 SECOND = 1_000_000_000
 NAN = math.nan
@@ -100,3 +102,23 @@ def test_powered_share_is_a_signal_of_its_own():
     found = telemetry(samples, span(0.5, 2.5)).utilization
     assert found["dla0:tegrastats"].mean_ratio == 0.25
     assert found["dla0:powered"].mean_ratio == 1.0
+
+
+@pytest.mark.parametrize(
+    ("signals", "gate", "word"),
+    [
+        ({"dla0:tegrastats": 0.5, "dla0:powered": 1.0}, 1.0, "dla0 50.0 %"),
+        ({"dla0:powered": 1.0}, 0.25, "on 25.0 % of the time"),
+        ({"dla0:powered": 0.75}, None, "powered 75.0 % of the time"),
+        ({}, None, None),
+    ],
+)
+def test_a_bench_calls_it_no_load(signals, gate, word):
+    result = AcceleratorResult(
+        device="dla0",
+        backend="tensorrt",
+        status="ok",
+        utilization={name: Figure(value=value) for name, value in signals.items()},
+        dla_active={} if gate is None else {"dla0": gate},
+    )
+    assert rows_of([result]).get("DLA load") == (word and (word,))

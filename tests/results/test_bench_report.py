@@ -104,7 +104,6 @@ def test_figure_can_be_read_without_eyes_or_colours(result):
 
 
 def test_page_without_samples_has_no_figure(result):
-    """Absent telemetry leaves the figure out, and the table stays."""
     page = Page(report_page(result, lambda *_: WindowSlice()))
     assert "svg" not in page.seen
     assert "table" in page.seen
