@@ -34,12 +34,8 @@ class History:
 
     def _reader(self) -> "closing[sqlite3.Connection]":
         # A streamed answer is read in pieces, by any free thread.
-        reader = sqlite3.connect(
-            f"{self.path.absolute().as_uri()}?mode=ro",
-            uri=True,
-            timeout=5,
-            check_same_thread=False,
-        )
+        uri = f"{self.path.absolute().as_uri()}?mode=ro"
+        reader = sqlite3.connect(uri, uri=True, timeout=5, check_same_thread=False)
         try:
             reader.execute("PRAGMA cache_size=-64")
         except sqlite3.Error:
@@ -54,40 +50,31 @@ class History:
         before_wall_ns: int | None = None,
     ) -> Iterator[dict[str, Any]]:
         """Yield finished runs, newest first; of one workload or before a start time if given."""
-        with self._reader() as reader:
-            for (text,) in reader.execute(
-                "SELECT report FROM runs WHERE NOT in_flight"
-                " AND (?1 IS NULL OR workload = ?1) AND (?2 IS NULL OR started_wall_ns < ?2)"
-                " ORDER BY started_wall_ns DESC, run_id DESC LIMIT ?3",
-                (workload, before_wall_ns, -1 if limit is None else limit),
-            ):
-                yield json.loads(text)
+        picked = self.pick_runs("report", limit, before_wall_ns, workload=workload)
+        return map(json.loads, picked)
 
     def pick_runs(
         self,
-        what: str,
-        limit: int,
+        expression: str,
+        limit: int | None = None,
         before_wall_ns: int | None = None,
         *,
+        workload: str | None = None,
         in_flight: bool = False,
-    ) -> list[str]:
-        """Return the value of an SQL expression for each run, newest first.
+    ) -> Iterator[str]:
+        """Yield the value of an SQL expression for each run, finished or in flight, newest first.
 
-        Args:
-            what: Expression over the columns of ``runs``; a constant of the program, never from a
-                client.
-            limit: Greatest number of runs.
-            before_wall_ns: Only runs that started before this wall time.
-            in_flight: Select runs in flight instead of finished runs.
+        ``expression`` uses the columns of ``runs``. It is a constant of the program, never from a
+        client.
         """
         with self._reader() as reader:
-            rows = reader.execute(
-                f"SELECT {what} FROM runs WHERE in_flight = ?1"
-                " AND (?2 IS NULL OR started_wall_ns < ?2)"
-                " ORDER BY started_wall_ns DESC, run_id DESC LIMIT ?3",
-                (in_flight, before_wall_ns, limit),
-            ).fetchall()
-        return [text for (text,) in rows]
+            for (text,) in reader.execute(
+                f"SELECT {expression} FROM runs WHERE in_flight = ?1"
+                " AND (?2 IS NULL OR workload = ?2) AND (?3 IS NULL OR started_wall_ns < ?3)"
+                " ORDER BY started_wall_ns DESC, run_id DESC LIMIT ?4",
+                (in_flight, workload, before_wall_ns, -1 if limit is None else limit),
+            ):
+                yield text
 
     def run(self, run_id: str) -> dict[str, Any] | None:
         """Return one finished run, by its id or a unique beginning or end of it."""
@@ -106,13 +93,9 @@ class History:
     ) -> Iterator[bytes]:
         """Yield the sealed blocks that overlap a range of wall time, oldest first.
 
+        ``but_from`` is a boot and a monotonic time of it; blocks from that time on are excluded.
         Between two blocks no query is open, however slowly they are consumed: an open query would
         keep SQLite from emptying its log.
-
-        Args:
-            begin_wall_ns: Start of the range.
-            end_wall_ns: End of the range.
-            but_from: A boot and a monotonic time of it; blocks from that time on are excluded.
         """
         boot_id, from_ns = but_from or (None, None)
         with self._reader() as reader:
@@ -123,14 +106,12 @@ class History:
                 (begin_wall_ns, end_wall_ns, boot_id, from_ns),
             ).fetchall()
             for one in ids:
-                for (data,) in reader.execute(
-                    "SELECT data FROM blocks WHERE id = ?", one
-                ).fetchall():
-                    yield data
+                rows = reader.execute("SELECT data FROM blocks WHERE id = ?", one).fetchall()
+                yield from (data for (data,) in rows)
 
 
 _FAR_OFF_NS = 1 << 62
-# A time in seconds is a float, which is good for less than this.
+# A time in seconds is a float, whose error is less than this.
 _ROUNDING_NS = 1000
 
 _LOG = logging.getLogger(__name__)
@@ -141,17 +122,17 @@ def samples_since(
 ) -> Iterator[dict[str, Any]]:
     """Yield the samples that came later than a wall time, oldest first.
 
-    If the wall clock was set back, runs of the last hour come in the order of their arrival.
+    If the wall clock was set back, samples of the last hour come in the order of their arrival.
 
     Args:
         history: The store.
-        timeline: The last hour, with what the store does not hold yet.
-        since_seconds: Wall time; ask again with the last sample's to go on.
-        limit: At most so many.
+        timeline: The last hour, including samples that are not stored yet.
+        since_seconds: Wall time. To continue, pass the ``time`` of the last sample.
+        limit: Greatest number of samples.
 
     Returns:
         Documents with ``time`` (seconds since 1970), ``source`` and ``values`` by name, as
-        ``flatten`` names them.
+            ``flatten`` names them.
     """
     blocks = blocks_between(history, timeline, int(since_seconds * 1e9) - _ROUNDING_NS)
     return islice(chain.from_iterable(_rows(block, since_seconds) for block in blocks), limit)
@@ -164,16 +145,12 @@ def blocks_between(
     until_wall_ns: int = _FAR_OFF_NS,
     wanted: Callable[[str], bool] | None = None,
 ) -> Iterator[Block]:
-    """Yield the blocks that touch a stretch of wall time, oldest first, each of them once.
+    """Yield each block of a range of wall time once, oldest first.
 
-    Args:
-        history: The store.
-        timeline: The last hour, with what the store does not hold yet.
-        since_wall_ns: Start of the stretch.
-        until_wall_ns: Its end.
-        wanted: Says of a name whether its column is asked for; without it, all are.
+    ``timeline`` has the last hour, including samples that are not stored yet. ``wanted`` selects
+    columns by name.
     """
-    # Memory is asked first: a block that is stored meanwhile must not be missed, nor come twice.
+    # Memory is read first: a block that is stored meanwhile must be neither lost nor repeated.
     in_memory = timeline.blocks_since(since_wall_ns, until_wall_ns, wanted)
     first = next(in_memory, None)
     but_from = None if first is None else (boot_id(), first.times_ns[0])
@@ -181,7 +158,7 @@ def blocks_between(
         try:
             yield decode(data, wanted)
         except CorruptBlockError as error:
-            _LOG.warning("a stored block of samples is left out: %s", error)
+            _LOG.warning("a stored block of samples is skipped: %s", error)
     if first is not None:
         yield first
         yield from in_memory
@@ -189,7 +166,7 @@ def blocks_between(
 
 def _rows(block: Block, since_seconds: float) -> Iterator[dict[str, Any]]:
     for row, wall_ns in enumerate(block.wall_ns):
-        # As it is served, so that a time that was served is met exactly.
+        # The same float as in the answer, so that a client can continue from it exactly.
         time = wall_ns / 1e9
         if time > since_seconds:
             values = {name: column[row] for name, column in block.columns.items()}

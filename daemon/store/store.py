@@ -21,13 +21,8 @@ from ..measure.timeline import SealedBlock
 from .retention import prune
 
 _LOG = logging.getLogger(__name__)
-_PENDING_RUNS = 1000
 # One hour of blocks: the timeline keeps the same bytes in memory anyway.
 _PENDING_BLOCKS = 360
-# A longer lock would delay a lane; unwritten data is written again later.
-_BUSY_MS = 1000
-_BELIEVED = "the wall clock is trusted again: retention goes by age"
-_NOT_BELIEVED = "the wall clock may be wrong: nothing is deleted for its age"
 _MIGRATIONS = (
     """
     CREATE TABLE runs (
@@ -66,12 +61,17 @@ class Store:
         wants_restart: Whether the opened file was removed or replaced, so that no retry can help.
     """
 
-    def __init__(self, path: Path, boot_id: str = "") -> None:
+    def __init__(
+        self, path: Path, boot_id: str = "", *, most_pending: int = 1000, lock_seconds: float = 1.0
+    ) -> None:
         """Open or create the database and bring its schema up to date.
 
         Args:
             path: The file; a missing directory is created.
             boot_id: Id of this boot, since monotonic times are valid only within it.
+            most_pending: Runs that may wait to be written.
+            lock_seconds: Wait for another process's lock. A longer one would delay an executor;
+                unwritten data is written again later.
 
         Raises:
             Mendable: The directory can't be written, or the file is not a tegrascope database.
@@ -85,25 +85,23 @@ class Store:
         self._lock = threading.Lock()
         self._pending: dict[str, tuple[object, ...]] = {}
         self._blocks: deque[SealedBlock] = deque(maxlen=_PENDING_BLOCKS)
-        self._believed = True
+        self._is_clock_trusted = True
+        self._most_pending = most_pending
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = sqlite3.connect(path, check_same_thread=False, timeout=5)
             try:
-                self._prepare()
+                self._writer.execute("PRAGMA journal_mode=WAL")
+                self._writer.execute("PRAGMA synchronous=FULL")
+                self._writer.execute("PRAGMA cache_size=-256")
+                self._migrate()
+                self._writer.execute(f"PRAGMA busy_timeout={round(1000 * lock_seconds)}")
             except BaseException:
                 self._writer.close()
                 raise
             self._inode = path.stat().st_ino
         except (OSError, sqlite3.Error) as error:
             raise Mendable(f"{path}: {error}", "name a writable place with --state-dir") from None
-
-    def _prepare(self) -> None:
-        self._writer.execute("PRAGMA journal_mode=WAL")
-        self._writer.execute("PRAGMA synchronous=FULL")
-        self._writer.execute("PRAGMA cache_size=-256")
-        self._migrate()
-        self._writer.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
 
     def _migrate(self) -> None:
         (version,) = self._writer.execute("PRAGMA user_version").fetchone()
@@ -116,19 +114,14 @@ class Store:
             self._writer.executescript(f"BEGIN; {script} PRAGMA user_version={number}; COMMIT;")
 
     def recover(self) -> list[str]:
-        """Close the runs that were in flight when an earlier process died, and return their ids.
-
-        Raises:
-            Mendable: The database can't be written.
-        """
+        """Close the runs that were in flight when an earlier process died, and return their ids."""
         try:
             with self._lock, self._writer:
                 rows = self._writer.execute("SELECT run_id FROM runs WHERE in_flight").fetchall()
                 self._writer.execute("UPDATE runs SET in_flight = 0 WHERE in_flight")
         except sqlite3.Error as error:
-            raise Mendable(
-                f"{self.path}: {error}", "let this user write it, or repair it"
-            ) from None
+            remedy = "let this user write it, or repair it"
+            raise Mendable(f"{self.path}: {error}", remedy) from None
         return [run_id for (run_id,) in rows]
 
     def begin(self, report: RunReport) -> None:
@@ -150,10 +143,14 @@ class Store:
             report.model_dump_json(exclude_none=True),
         )
         with self._lock:
-            self._pending.pop(report.run_id, None)  # its end stands for its begin
+            self._pending.pop(report.run_id, None)  # its end replaces its begin
             self._pending[report.run_id] = row
             self._flush()
-            self._keep_bound()
+            if len(self._pending) > self._most_pending:
+                lost = next(iter(self._pending))
+                del self._pending[lost]
+                self.runs_lost += 1
+                _LOG.error("run %s is lost: %d others wait to be written", lost, len(self._pending))
 
     def add_block(self, block: SealedBlock) -> None:
         """Commit a block of samples; keep it and try again if the disk refuses."""
@@ -171,28 +168,20 @@ class Store:
         try:
             self._check_is_there()
             while self._pending:
+                run_id, row = next(iter(self._pending.items()))
                 with self._writer:
                     self._writer.execute(
-                        "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)",
-                        next(iter(self._pending.values())),
+                        "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", row
                     )
-                del self._pending[next(iter(self._pending))]
+                del self._pending[run_id]
             while self._blocks:
                 block = self._blocks[0]
+                times = (block.begin_ns, block.end_ns, block.wall_begin_ns, block.wall_end_ns)
                 with self._writer:
                     self._writer.execute(
                         "INSERT INTO blocks (source, boot_id, begin_ns, end_ns, begin_wall_ns,"
                         " end_wall_ns, samples, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                        (
-                            block.source,
-                            self._boot_id,
-                            block.begin_ns,
-                            block.end_ns,
-                            block.wall_begin_ns,
-                            block.wall_end_ns,
-                            block.count,
-                            block.data,
-                        ),
+                        (block.source, self._boot_id, *times, block.count, block.data),
                     )
                 self._blocks.popleft()
         except (OSError, sqlite3.Error) as error:
@@ -201,14 +190,6 @@ class Store:
             if self.problem is not None:
                 _LOG.info("the store writes again")
             self.problem = None
-
-    def _keep_bound(self) -> None:
-        """Drop the oldest waiting run if too many wait for memory."""
-        if len(self._pending) > _PENDING_RUNS:
-            lost = next(iter(self._pending))
-            del self._pending[lost]
-            self.runs_lost += 1
-            _LOG.error("run %s is lost: %d others wait to be written", lost, _PENDING_RUNS)
 
     def _check_is_there(self) -> None:
         """Check that the file is still the same one; SQLite continues to write to a deleted one."""
@@ -226,21 +207,24 @@ class Store:
         with self._lock:
             try:
                 with self._writer:
-                    believed = prune(self._writer, now_wall_ns, samples_ns, runs_ns)
-                if believed != self._believed:
-                    _LOG.warning(_BELIEVED if believed else _NOT_BELIEVED)
-                self._believed = believed
+                    is_trusted = prune(self._writer, now_wall_ns, samples_ns, runs_ns)
             except sqlite3.Error as error:
                 self._note(error)
+                return
+            if is_trusted and not self._is_clock_trusted:
+                _LOG.warning("the wall clock is trusted again: retention goes by age")
+            elif self._is_clock_trusted and not is_trusted:
+                _LOG.warning("the wall clock may be wrong: nothing is deleted for its age")
+            self._is_clock_trusted = is_trusted
 
     def _note(self, error: Exception) -> None:
         self.write_errors += 1
-        said = str(error)
+        problem = str(error)
         if isinstance(error, FileNotFoundError):
-            said = f"{self.path} was removed: restart the daemon"
-        if said != self.problem:
-            _LOG.error("the store does not write: %s", said)
-        self.problem = said
+            problem = f"{self.path} was removed: restart the daemon"
+        if problem != self.problem:
+            _LOG.error("the store does not write: %s", problem)
+        self.problem = problem
 
     def close(self) -> None:
         """Write the waiting data and close; log what cannot be written even now."""
@@ -248,8 +232,8 @@ class Store:
             if self._pending or self._blocks:
                 self._flush()
             if self._pending or self._blocks:
-                waited = (len(self._pending), len(self._blocks))
-                _LOG.error("%d run(s) and %d block(s) of samples could not be written", *waited)
+                counts = (len(self._pending), len(self._blocks))
+                _LOG.error("%d run(s) and %d block(s) of samples could not be written", *counts)
             self._writer.close()
 
 

@@ -1,11 +1,14 @@
-"""Retention, whatever the wall clock says: age deletes only where it is known."""
+"""Retention with right and wrong wall clocks: a record is deleted for its age only if known."""
+
+import sqlite3
+from contextlib import closing
 
 import pytest
 
 from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.measure.timeline import SealedBlock
 from tegrascope.daemon.store.history import History
-from tegrascope.daemon.store.retention import is_believed
+from tegrascope.daemon.store.retention import is_trusted
 from tegrascope.daemon.store.store import Store
 
 S = 1_000_000_000
@@ -39,8 +42,8 @@ def add_blocks(store: Store, *wall_ns: int) -> None:
 
 def add_many(store: Store, count: int, begin_ns: int) -> None:
     """Store so many blocks of ten seconds, all in one go."""
-    with store._writer:
-        store._writer.executemany(
+    with closing(sqlite3.connect(store.path)) as writer, writer:
+        writer.executemany(
             "INSERT INTO blocks (source, boot_id, begin_ns, end_ns, begin_wall_ns, end_wall_ns,"
             " samples, data) VALUES ('s', '', 0, 0, ?, ?, 9, '')",
             ((begin_ns + n * 10 * S, begin_ns + (n + 1) * 10 * S) for n in range(count)),
@@ -48,8 +51,8 @@ def add_many(store: Store, count: int, begin_ns: int) -> None:
 
 
 def walls(store: Store) -> "list[int]":
-    rows = store._writer.execute("SELECT end_wall_ns FROM blocks ORDER BY id")
-    return [wall for (wall,) in rows]
+    with closing(sqlite3.connect(store.path)) as reader:
+        return [wall for (wall,) in reader.execute("SELECT end_wall_ns FROM blocks ORDER BY id")]
 
 
 def runs(store: Store) -> "set[str]":
@@ -61,7 +64,6 @@ def prune(store: Store, now_ns: int) -> None:
 
 
 def test_jump_of_fifty_years_deletes_nothing(store):
-    """A clock that is sent to 2076 takes no record with it, also after it stored some there."""
     add_blocks(store, NOW - DAY, NOW)
     add_run(store, "yesterday", NOW - DAY)
     prune(store, NOW + 50 * YEAR)
@@ -72,8 +74,7 @@ def test_jump_of_fifty_years_deletes_nothing(store):
     assert runs(store) == {"yesterday", "then"}
 
 
-def test_restart_does_not_make_a_jump_believed(store, tmp_path):
-    """The next process finds blocks of 2076 as the newest ones, and still deletes nothing."""
+def test_restart_does_not_make_a_jump_trusted(store, tmp_path):
     add_blocks(store, NOW, NOW + 50 * YEAR)
     store.close()
     second = Store(tmp_path / "runs.db")
@@ -82,8 +83,7 @@ def test_restart_does_not_make_a_jump_believed(store, tmp_path):
     second.close()
 
 
-def test_what_bears_the_year_1970_is_not_old(store):
-    """A board that starts in 1970 and is set right keeps what it stored before that."""
+def test_records_of_1970_are_not_old(store):
     add_blocks(store, 60 * S, 70 * S, NOW)
     add_run(store, "early", 50 * S)
     prune(store, NOW)
@@ -91,8 +91,7 @@ def test_what_bears_the_year_1970_is_not_old(store):
     assert runs(store) == {"early"}
 
 
-def test_clock_that_is_back_in_1970_deletes_nothing(store):
-    """After a reboot without network the past lies in the future; it stays."""
+def test_clock_back_in_1970_deletes_nothing(store):
     add_blocks(store, NOW, 60 * S)
     add_run(store, "before", NOW)
     prune(store, 120 * S)
@@ -101,7 +100,6 @@ def test_clock_that_is_back_in_1970_deletes_nothing(store):
 
 
 def test_right_clock_deletes_by_age(store):
-    """With a clock that goes on as it did, what is older than its retention goes, at once."""
     add_blocks(store, NOW - 8 * DAY, NOW - 6 * DAY, NOW)
     add_run(store, "old", NOW - YEAR - DAY)
     add_run(store, "new", NOW - YEAR + DAY)
@@ -110,8 +108,7 @@ def test_right_clock_deletes_by_age(store):
     assert runs(store) == {"new"}
 
 
-def test_shelf_of_two_years_is_believed_after_a_day(store, caplog):
-    """What such a board stored before goes when it has run for a day; the log says both."""
+def test_shelf_of_two_years_is_trusted_after_a_day(store, caplog):
     add_blocks(store, NOW - 2 * YEAR)
     prune(store, NOW)
     assert walls(store) == [NOW - 2 * YEAR]
@@ -123,8 +120,7 @@ def test_shelf_of_two_years_is_believed_after_a_day(store, caplog):
 
 
 @pytest.mark.parametrize("now_ns", [3600 * S, NOW], ids=["never set", "set now"])
-def test_never_set_clock_fills_no_disk(store, now_ns):
-    """A board that is always in 1970 keeps a retention's worth of telemetry, and not more."""
+def test_clock_that_was_never_set_does_not_fill_the_disk(store, now_ns):
     for _ in range(8):
         add_many(store, 8640, 60 * S)  # eight days, each of which begins in 1970
     prune(store, now_ns)
@@ -132,7 +128,6 @@ def test_never_set_clock_fills_no_disk(store, now_ns):
 
 
 def test_run_in_flight_is_never_pruned(store):
-    """However long ago it seems to have begun."""
     fields = {"workload": "w", "backend": "b", "device": "cpu", "outcome": "failed"}
     times = {"started_wall_ns": NOW - 2 * YEAR, "started_ns": 1, "ended_ns": 2}
     store.begin(RunReport.model_validate({"run_id": "flying"} | fields | times))
@@ -141,8 +136,8 @@ def test_run_in_flight_is_never_pruned(store):
     assert store.recover() == ["flying"]
 
 
-def test_empty_store_believes_any_clock_that_was_set(store):
-    """There is nothing to compare with, and nothing to lose; 1970 is never believed."""
-    assert is_believed(store._writer, NOW)
-    assert is_believed(store._writer, NOW + 50 * YEAR)
-    assert not is_believed(store._writer, 100 * S)
+def test_empty_store_trusts_any_clock_that_was_set(store):
+    with closing(sqlite3.connect(store.path)) as reader:
+        assert is_trusted(reader, NOW)
+        assert is_trusted(reader, NOW + 50 * YEAR)
+        assert not is_trusted(reader, 100 * S)
