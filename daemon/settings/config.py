@@ -1,4 +1,4 @@
-"""The settings, key by key; every key has a default, and one that is not here is an error."""
+"""The settings. Every key has a default, and an unknown key is an error."""
 
 import shlex
 from datetime import datetime, timezone
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cronsim import CronSim, CronSimError
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
+    BeforeValidator,
     Field,
     PositiveFloat,
     PositiveInt,
@@ -40,28 +39,18 @@ from ...parsers.values import Device, PositiveSeconds, Seconds, Section
 Dla = Literal["dla0", "dla1"]
 
 
-class Limits(BaseModel):
+class Limits(Section):
     """``limits:``: each is a metric next to the figure that it limits; none is set by default."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     power_watts: PositiveFloat | None = Field(
         None, description="power budget of the module, mean of five minutes"
     )
-    dla_busy_ratio: dict[Dla, float] = Field(
+    dla_busy_ratio: dict[Dla, Annotated[float, Field(gt=0, le=1)]] = Field(
         default_factory=dict, description="least busy share per DLA core"
     )
 
-    @field_validator("dla_busy_ratio")
-    @classmethod
-    def _are_shares(cls, value: dict[Dla, float]) -> dict[Dla, float]:
-        for core, ratio in value.items():
-            if not 0 < ratio <= 1:
-                raise ValueError(f"{core}: a share of time is above 0 and at most 1")
-        return value
 
-
-# What an application decides that marks its own inference; the other keys are of our own runs.
+# Keys that apply to an application that marks its own inference; the others are for our own runs.
 _OF_A_WINDOW = frozenset({"name", "backend", "device", "batch", "timeout"})
 # The telemetry in memory reaches back no further, so a longer window could not be paired.
 _LONGEST_WINDOW_SECONDS = 3600.0
@@ -70,32 +59,8 @@ _LONGEST_WINDOW_SECONDS = 3600.0
 _FEWEST_SECONDS, _FEWEST_SAMPLES = 10.0, 110
 
 
-class DlaTrace(Section):
-    """Lines of the DLA trace reader; off unless one of the two is given."""
-
-    command: tuple[str, ...] | None = Field(
-        None, min_length=1, description="program and arguments that print them, as root"
-    )
-    socket: Path | None = Field(None, description="where a privileged unit prints them")
-    counter_hertz: float = Field(
-        COUNTER_HERTZ, ge=1e6, le=1e10, description="rate of the architectural counter"
-    )
-
-    @property
-    def is_asked_for(self) -> bool:
-        """Whether there is one."""
-        return self.command is not None or self.socket is not None
-
-    @field_validator("command", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        return tuple(shlex.split(value)) if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _is_one_thing(self) -> "DlaTrace":
-        if self.command is not None and self.socket is not None:
-            raise ValueError("give command or socket, not both; with neither it is off")
-        return self
+def _split(value: object) -> object:
+    return tuple(shlex.split(value)) if isinstance(value, str) else value
 
 
 def _known_source(name: str) -> str:
@@ -111,8 +76,33 @@ def _known_backend(name: str) -> str:
     return name
 
 
+Command = Annotated[tuple[str, ...] | None, BeforeValidator(_split)]
 SourceName = Annotated[str, AfterValidator(_known_source)]
 BackendName = Annotated[str, AfterValidator(_known_backend)]
+
+
+class DlaTrace(Section):
+    """Lines of the DLA trace reader; off without ``command`` and ``socket``."""
+
+    command: Command = Field(
+        None, min_length=1, description="program and arguments that print them, as root"
+    )
+    socket: Path | None = Field(None, description="where a privileged unit prints them")
+    counter_hertz: float = Field(
+        COUNTER_HERTZ, ge=1e6, le=1e10, description="rate of the architectural counter"
+    )
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether the trace is on."""
+        return self.command is not None or self.socket is not None
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> "DlaTrace":
+        if self.command is not None and self.socket is not None:
+            raise ValueError("give command or socket, not both; with neither it is off")
+        return self
+
 
 # One section per source of the catalogue, under the source's name.
 if TYPE_CHECKING:
@@ -126,7 +116,7 @@ else:
 
 
 class Telemetry(_Sources):
-    """``telemetry:``, where lines come from and how often."""
+    """``telemetry:``, the source of lines and their interval."""
 
     source: SourceName = DEFAULT_SOURCE
     interval: PositiveSeconds = Field(
@@ -135,7 +125,7 @@ class Telemetry(_Sources):
     dla_trace: DlaTrace = DlaTrace()
     sysfs: bool | str = Field(
         "auto",
-        description="read what the kernel says beside each line: auto (on a Jetson), true, false, "
+        description="read kernel files with each line: auto (on a Jetson), true, false, "
         "or the directory that stands for /",
     )
 
@@ -169,47 +159,42 @@ class Workload(Section):
     model: str | None = Field(
         None, description="path of an ONNX file, or builtin: and a name (docs/engines.md)"
     )
-    command: tuple[str, ...] | None = Field(
-        None, min_length=1, description="in place of a model: a program that infers"
+    command: Command = Field(
+        None, min_length=1, description="a program that infers, instead of a model"
     )
     device: Device = "gpu"
     backend: BackendName | None = Field(
-        None, description="onnxruntime on cpu and tensorrt elsewhere, unless said otherwise"
+        None, description="default: onnxruntime on cpu and tensorrt elsewhere"
     )
-    batch: PositiveInt = Field(1, description="inputs an inference")
+    batch: PositiveInt = Field(1, description="inputs per inference")
     threads: PositiveInt | None = Field(None, description="CPU threads of a CPU back-end")
     precision: Precision | None = Field(
-        None, description="to build in; fp16 on tensorrt and trtexec, unless said otherwise"
+        None, description="of the engine; default: fp16 on tensorrt and trtexec"
     )
     optimization_level: int | None = Field(
         None, ge=0, le=5, description="how long TensorRT looks for faster kernels; 0 is soonest"
     )
-    fallback: Fallback = Field("allow", description="for layers that a DLA refuses")
+    fallback: Fallback = Field("allow", description="for layers that a DLA does not accept")
     streams: PositiveInt = Field(1, description="inferences in flight at once")
-    cuda_graph: bool = Field(True, description="launch as a CUDA graph where that can be")
+    cuda_graph: bool = Field(True, description="launch as a CUDA graph if possible")
     transfers: bool = Field(True, description="copy inputs and outputs with each inference")
     trtexec: str | None = Field(
-        None, description="path of trtexec; /usr/src/tensorrt/bin/trtexec, unless said otherwise"
+        None, description="path of trtexec; default: /usr/src/tensorrt/bin/trtexec"
     )
     process: Process = Field(Process(), description="priority, cores and share of the GPU")
-    warm_up: Seconds = Field(1.0, description="at least so long before anything counts")
+    warm_up: Seconds = Field(1.0, description="least time before the measurement")
     baseline: Seconds = Field(8.0, description="idle time before and after, model loaded")
     duration: PositiveSeconds | None = Field(None, description="of the steady phase; or count")
     count: PositiveInt | None = Field(None, description="inferences of the steady phase")
     every: PositiveSeconds | None = Field(None, description="period, from the daemon's start on")
-    offset: Seconds = Field(0.0, description="the first run of every, so long after the start")
+    offset: Seconds = Field(0.0, description="time from the start to the first run of every")
     cron: str | None = Field(None, description="five fields, local time")
-    jitter: Seconds = Field(0.0, description="each run starts up to so much later, at random")
+    jitter: Seconds = Field(0.0, description="each run starts up to this much later, at random")
     timeout: PositiveSeconds | None = Field(
-        None, description="the worker is killed after it, a window that is open closed as failed"
+        None, description="afterwards the worker is killed, or an open window is closed as failed"
     )
-    overlap: Literal["wait", "skip"] = Field("wait", description="when its lane is busy")
-    missed: Literal["skip", "run_once"] = Field("skip", description="when its time went by")
-
-    @field_validator("command", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        return tuple(shlex.split(value)) if isinstance(value, str) else value
+    overlap: Literal["wait", "skip"] = Field("wait", description="when its device is busy")
+    missed: Literal["skip", "run_once"] = Field("skip", description="when its time passed")
 
     @field_validator("cron")
     @classmethod
@@ -238,7 +223,7 @@ class Workload(Section):
             if others:
                 raise ValueError(
                     f"{others}: an application that marks its own windows decides that itself; "
-                    f"beside backend: window stand {', '.join(sorted(_OF_A_WINDOW - {'backend'}))}"
+                    f"with backend: window, use {', '.join(sorted(_OF_A_WINDOW - {'backend'}))}"
                 )
             if self.timeout_seconds > _LONGEST_WINDOW_SECONDS:
                 raise ValueError("the timeout of a window is at most 1h")
@@ -251,24 +236,24 @@ class Workload(Section):
         elif find_backend(self.backend_in_force).runs_programs != (self.command is not None):
             raise ValueError("backend: command goes with command, every other one with model")
         elif self.device == "external" and self.command is None:
-            raise ValueError("external is a device of a command or a window: no back-end knows it")
+            raise ValueError("external is a device of a command or a window, not of a back-end")
         return self
 
     @property
     def backend_in_force(self) -> str:
-        """The name of the back-end that is named or follows from command and device."""
+        """The configured back-end, or the default for command and device."""
         if self.command is not None and self.backend is None:
             return PROGRAM_BACKEND
         return self.backend or default_backend(self.device)
 
     @property
     def is_window(self) -> bool:
-        """Whether an application runs it and marks its windows; no lane is asked then."""
+        """Whether an application runs it and marks its windows."""
         return self.backend == WINDOW
 
     @property
     def labels(self) -> dict[str, str]:
-        """What it runs, as the metric page labels it: no paths, and nothing that is not set."""
+        """Labels of the metric page: no paths, and nothing that is not set."""
         model = self.model and self.model.rpartition("/")[2]
         given = {"model": model, "backend": self.backend_in_force, "precision": self.precision}
         return {name: text for name, text in given.items() if text} | {"batch": str(self.batch)}
@@ -280,9 +265,9 @@ class Workload(Section):
 
     @property
     def timeout_seconds(self) -> float:
-        """The deadline of a whole run: what was planned, twice, and time to build and load.
+        """Deadline of a whole run: twice its planned time, and time to build and load.
 
-        Of a window, in which nothing is planned: ten minutes.
+        For a window, in which nothing is planned, it is ten minutes.
         """
         if self.is_window:
             return self.timeout or 600.0
@@ -290,16 +275,16 @@ class Workload(Section):
         return self.timeout or 2 * planned + 120.0
 
 
-class Store(Section):
+class StoreSettings(Section):
     """``store:``, the run database."""
 
     path: Path | None = Field(None, description="tegrascope.db in the state directory")
-    samples_retention: PositiveSeconds = Field(7 * 86400.0, description="telemetry older goes")
-    runs_retention: PositiveSeconds = Field(365 * 86400.0, description="run records older go")
+    samples_retention: PositiveSeconds = Field(7 * 86400.0, description="age of deletion")
+    runs_retention: PositiveSeconds = Field(365 * 86400.0, description="age of deletion")
 
 
 class Http(Section):
-    """``http:``, where the page is served."""
+    """``http:``, the address of the page and who may use it."""
 
     listen: str = Field("127.0.0.1:9754", description="HOST:PORT; [::1]:9754 for IPv6")
     hosts: tuple[str, ...] = Field(
@@ -339,7 +324,7 @@ class Config(Section):
 
     telemetry: Telemetry = Telemetry()
     workloads: tuple[Workload, ...] = ()
-    store: Store = Store()
+    store: StoreSettings = StoreSettings()
     http: Http = Http()
     limits: Limits = Limits()
     board: RailRule | None = Field(None, description="overrides the board's rail rule")
@@ -366,17 +351,17 @@ class Config(Section):
         return self
 
     def advice(self) -> list[str]:
-        """Say of which workloads the energy per inference will be withheld, and what to change."""
-        told = []
-        for workload in self.workloads:
-            seconds = workload.steady_seconds
-            needed = max(_FEWEST_SECONDS, _FEWEST_SAMPLES * self.telemetry.interval)
-            if workload.is_window or self.telemetry.settings.is_recorded:
-                continue
-            if seconds is not None and seconds < needed:
-                told.append(
-                    f"{workload.name}: {seconds:g} s at an interval of "
-                    f"{self.telemetry.interval:g} s are too few samples to tell the energy of an "
-                    f"inference: duration: {needed:.0f}s, or telemetry.interval: 103ms and 15s"
-                )
-        return told
+        """Return, for each workload whose energy per inference will be withheld, the remedy."""
+        if self.telemetry.settings.is_recorded:
+            return []
+        interval = self.telemetry.interval
+        needed = max(_FEWEST_SECONDS, _FEWEST_SAMPLES * interval)
+        return [
+            f"{workload.name}: {seconds:g} s at an interval of {interval:g} s are too few samples "
+            f"for the energy per inference: duration: {needed:.0f}s, or telemetry.interval: 103ms "
+            "and 15s"
+            for workload in self.workloads
+            if not workload.is_window
+            and (seconds := workload.steady_seconds) is not None
+            and seconds < needed
+        ]

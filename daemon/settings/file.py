@@ -1,4 +1,4 @@
-"""A YAML file becomes settings, or a list of errors that each name their line."""
+"""Reading of a YAML file: settings, or a list of errors, each with its line."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,20 +38,14 @@ class SettingsFile(Generic[M]):
     path: Path
     lines: Mapping[Place, int]
 
-    def problem(self, where: Sequence[str | int], said: str) -> ConfigError:
+    def problem(self, where: Sequence[str | int], message: str) -> ConfigError:
         """Return the error of a key that is wrong for a reason outside the file."""
-        key = ".".join(map(str, where))
-        return ConfigError(
-            self.path, [_at(self.path, _line_of(self.lines, where), f"{key}: {said}")]
-        )
+        line = _line_of(self.lines, where)
+        return ConfigError(self.path, [_at(self.path, line, f"{_key(where)}: {message}")])
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file of settings.
-
-    Raises:
-        ConfigError: It can't be read, or is not text.
-    """
+    """Return the text of a file of settings, or raise ``ConfigError``."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -60,12 +54,7 @@ def read_text(path: Path) -> str:
 
 
 def read_settings(text: str, path: Path, model: type[M]) -> SettingsFile[M]:
-    """Validate the text of a file.
-
-    Args:
-        text: YAML; an empty text is a mapping without keys.
-        path: For the errors.
-        model: The keys and their types.
+    """Validate the text of a file; an empty one is a mapping without keys.
 
     Raises:
         ConfigError: It is not YAML, or has a key or value that is not valid.
@@ -77,10 +66,8 @@ def read_settings(text: str, path: Path, model: type[M]) -> SettingsFile[M]:
     try:
         return SettingsFile(model.model_validate(data or {}), path, lines)
     except ValidationError as error:
-        found = sorted(
-            (_line_of(lines, one["loc"]), _message(one, model)) for one in error.errors()
-        )
-        raise ConfigError(path, [_at(path, line, said) for line, said in found]) from None
+        found = sorted((_line_of(lines, e["loc"]), _message(e, model)) for e in error.errors())
+        raise ConfigError(path, [_at(path, line, message) for line, message in found]) from None
 
 
 def _read_yaml(text: str, path: Path) -> tuple[Any, dict[Place, int]]:
@@ -93,8 +80,8 @@ def _read_yaml(text: str, path: Path) -> tuple[Any, dict[Place, int]]:
         found = [] if root is None else list(_lines(root, ()))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        said = str(getattr(error, "problem", None) or error).splitlines()[0]
-        raise ConfigError(path, [_at(path, mark.line + 1 if mark else 0, said)]) from None
+        message = str(getattr(error, "problem", None) or error).splitlines()[0]
+        raise ConfigError(path, [_at(path, mark.line + 1 if mark else 0, message)]) from None
     except RecursionError:
         raise ConfigError(path, [f"{path}: cannot be read: it contains itself"]) from None
     except ValueError as error:  # a date such as 2020-13-45
@@ -103,7 +90,7 @@ def _read_yaml(text: str, path: Path) -> tuple[Any, dict[Place, int]]:
     twice = []
     for place, line in found:
         if place in lines:
-            twice.append(_at(path, line, f"{'.'.join(map(str, place))}: given twice"))
+            twice.append(_at(path, line, f"{_key(place)}: given twice"))
         lines[place] = line
     if twice:
         raise ConfigError(path, twice)
@@ -125,38 +112,37 @@ def _lines(node: "yaml.Node", place: Place) -> Iterator[tuple[Place, int]]:
         yield from _lines(value, (*place, name))
 
 
-def _at(path: Path, line: int, said: str) -> str:
-    return f"{path}:{line}: {said}" if line else f"{path}: {said}"
+def _at(path: Path, line: int, message: str) -> str:
+    return f"{path}:{line}: {message}" if line else f"{path}: {message}"
+
+
+def _key(where: Sequence[str | int]) -> str:
+    return ".".join(map(str, where))
 
 
 def _message(error: Any, model: type[BaseModel]) -> str:
-    where = tuple(error["loc"])
-    if error["type"] == "extra_forbidden":
+    where, kind = error["loc"], error["type"]
+    if kind == "extra_forbidden":
         from difflib import get_close_matches
 
         known = _keys_at(where[:-1], model)
         near = get_close_matches(str(where[-1]), known, n=1, cutoff=0.5)
-        said = (
-            f"unknown key; did you mean {near[0]}?"
-            if near
-            else "unknown key; known are " + (", ".join(known))
-        )
-    elif error["type"] == "model_type":
-        said = "must be a mapping; known keys are " + ", ".join(_keys_at(where, model))
-    elif error["type"] == "dict_type":
-        said = "must be a mapping of names"
+        advice = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+        message = f"unknown key; {advice}"
+    elif kind == "model_type":
+        message = "must be a mapping; known keys are " + ", ".join(_keys_at(where, model))
+    elif kind == "dict_type":
+        message = "must be a mapping of names"
     else:
-        said = str(error["msg"]).removeprefix("Value error, ")
-        if error["type"] not in ("missing", "value_error") and not isinstance(
-            error["input"], (dict, list)
-        ):
-            said += f", not {error['input']!r}"
-    key = ".".join(str(part) for part in where) or "the file"
-    return f"{key}: {said}"
+        message = str(error["msg"]).removeprefix("Value error, ")
+        has_value = not isinstance(error["input"], (dict, list))
+        if has_value and kind not in ("missing", "value_error"):
+            message += f", not {error['input']!r}"
+    return f"{_key(where) or 'the file'}: {message}"
 
 
 def _line_of(lines: Mapping[Place, int], where: Sequence[str | int]) -> int:
-    """Find the line of a key, or of the nearest thing above it that is in the file."""
+    """Return the line of a key, or of its nearest parent that is in the file."""
     for length in range(len(where), 0, -1):
         if tuple(where[:length]) in lines:
             return lines[tuple(where[:length])]
@@ -164,7 +150,7 @@ def _line_of(lines: Mapping[Place, int], where: Sequence[str | int]) -> int:
 
 
 def _keys_at(where: Sequence[int | str], model: type[BaseModel]) -> list[str]:
-    """List the keys that may stand at a place."""
+    """Return the keys that are valid at a place."""
     for part in where:
         if isinstance(part, str) and part in model.model_fields:
             inner = _model_in(model.model_fields[part].annotation)
@@ -184,11 +170,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def load_config(path: Path) -> Config:
-    """Read and validate a file; an empty one is the default configuration.
-
-    Raises:
-        ConfigError: It can't be read, is not YAML, or has a key or value that is not valid.
-    """
+    """Read and validate a file, or raise ``ConfigError``; an empty one is the default."""
     return parse_config(read_text(path), path)
 
 
