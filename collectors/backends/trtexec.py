@@ -16,7 +16,7 @@ from ...parsers.errors import Mendable, UnreadableError
 from ...parsers.inference.events import Inferences, Order, Phase, PhaseName, StageName
 from ...parsers.inference.placement import Built
 from ...parsers.inference.trtexec import (
-    Times,
+    ExportedTimes,
     Wanted,
     context_bytes_in,
     parse_report,
@@ -181,7 +181,7 @@ class Trtexec(SelfTimed):
                 "export the model in it (builtin:resnet50-fp16 is), or leave precision away",
             )
 
-    def _times_of(self, child: Measuring, file: Path) -> Times:
+    def _times_of(self, child: Measuring, file: Path) -> ExportedTimes:
         """Read the exported times of those inferences that count."""
         said = child.said
         if said.returncode != 0:
@@ -219,7 +219,7 @@ class Trtexec(SelfTimed):
         self._built = self._built.model_copy(update=told)
 
     def _events(
-        self, times: Times, zero_ns: int, error_ns: int, length_ns: int
+        self, times: ExportedTimes, zero_ns: int, error_ns: int, length_ns: int
     ) -> Iterator[Phase | Inferences]:
         begin_ns = zero_ns + times.start_ns[0]
         yield self._edge("warm_up", "end", begin_ns)

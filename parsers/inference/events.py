@@ -24,7 +24,7 @@ class Process(Record):
 
     Attributes:
         nice: Added to the daemon's own niceness.
-        cpus: Cores that it may use; empty means all.
+        cpus: Empty means all.
         mps_percentage: Share of the GPU's multiprocessors under NVIDIA MPS; ``None`` for all.
     """
 
@@ -39,13 +39,10 @@ class Order(Record):
     Attributes:
         backend: Name of a back-end in ``collectors/catalog.py``.
         model: Path of an ONNX file, or ``builtin:NAME``; empty for a program.
-        batch: Inputs per inference.
         threads: CPU threads of a CPU back-end; ``None`` for the library's default.
-        precision: Requested precision; ``None`` for the back-end's default.
-        optimization_level: How long TensorRT searches for faster kernels; ``None`` for its default.
+        precision: ``None`` for the back-end's default; so is ``optimization_level``.
         fallback: Policy for layers that a DLA does not accept.
         streams: Inferences in flight at the same time.
-        cuda_graph: Whether to launch inferences as a CUDA graph if possible.
         transfers: Whether inputs and outputs are copied with each inference.
         program: The program and its arguments, for a back-end that runs one.
         outputs_file: Path for the outputs of one inference: a NumPy archive with one array
@@ -110,7 +107,6 @@ class Loaded(Record):
     """The model is loaded.
 
     Attributes:
-        versions: Library to version.
         cold_start_seconds: Parts of the cold start: ``import``, ``load``, ``first_inference`` ….
         built: Result of the build; ``None`` if it builds nothing.
     """
@@ -127,8 +123,7 @@ class Inferences(Record):
     """Completed inferences of the steady phase, about one second's worth.
 
     Attributes:
-        start_ns: shape (n,), start of each.
-        latency_ns: shape (n,), duration of each by the host clock.
+        latency_ns: shape (n,) like ``start_ns``; durations by the host clock.
         stages_ns: Stage to shape (n,), if the back-end measures stages.
     """
 
@@ -153,8 +148,8 @@ class Finished(Record):
     Attributes:
         ending: ``unavailable`` means that the back-end or device is not on this machine.
         reason: One line, for every ending except ``ok``.
-        process_peak_bytes: Peak resident memory of the worker.
-        device_peak_bytes: Peak device memory of the worker, if the back-end measures it.
+        process_peak_bytes: Peak resident memory of the worker; ``device_peak_bytes`` is on the
+            device, if the back-end measures it.
     """
 
     event: Literal["finished"] = "finished"
@@ -188,11 +183,7 @@ def parse_run_event(line: str) -> RunEvent:
 
 
 def parse_order(line: str) -> Order:
-    """Parse one line of the daemon.
-
-    Raises:
-        ParseError: The line is not an order.
-    """
+    """Parse one line of the daemon, or raise ``ParseError``."""
     try:
         return Order.model_validate_json(line)
     except _ValidationError:

@@ -10,9 +10,9 @@ Source:
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
@@ -24,7 +24,7 @@ PlacementVerdict = Literal["pure_dla", "dla_plus_reformat", "mixed", "gpu_only",
 
 
 class Placement(Record):
-    """Where the layers of an engine run, from the build log and the inspector.
+    """Layers of an engine by device, from the build log and the inspector.
 
     Attributes:
         verdict: ``pure_dla``: nothing on the GPU; ``dla_plus_reformat``: the GPU only changes the
@@ -44,7 +44,7 @@ class Placement(Record):
 
 
 class Built(Record):
-    """What was built, and what was requested.
+    """Result of a build, and the request.
 
     Attributes:
         requested_precision: ``None`` left it to the back-end.
@@ -52,13 +52,10 @@ class Built(Record):
         is_strongly_typed: Whether the model's own types were used.
         int8_scales: Source of the scales of an int8 engine; with ``dummy`` scales the speed is
             meaningful and the outputs are not.
-        is_cached: Whether the engine existed already.
         engine_key: Key of the engine cache, SHA-256.
-        engine_bytes: Size of the serialised engine.
         build_seconds: Duration of the build, this time or earlier.
         context_bytes: Device memory of one execution context.
         why_no_graph: Why inferences are not launched as a requested CUDA graph.
-        notes: Remarks about the build for people.
     """
 
     requested_precision: Precision | None = None
@@ -98,10 +95,8 @@ class LayerAnswers(Record):
     """The answers of this machine's builder for a model.
 
     Attributes:
-        problem: Why the builder cannot be asked, or None.
-        remedy: How to fix it.
+        problem: Why the builder cannot be used, or None.
         tensorrt: Its version.
-        dla_cores: Number of DLA cores that it finds.
     """
 
     problem: str | None = None
@@ -147,21 +142,19 @@ _TYPES: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class _Layer:
-    """A layer as one of the three places reports it; the kind is lower case, or empty."""
+class _Layer(NamedTuple):
+    """A layer; the kind is lower case, or empty."""
 
     name: str
     kind: str = ""
 
 
-@dataclass
-class _Log:
-    """The lists of a build log, in order."""
+class _Log(NamedTuple):
+    """The lists of layers of a build log, in order."""
 
-    on_dla: list[_Layer] = field(default_factory=list)
-    on_gpu: list[_Layer] = field(default_factory=list)
-    finished: list[_Layer] = field(default_factory=list)
+    on_dla: list[_Layer]
+    on_gpu: list[_Layer]
+    finished: list[_Layer]
 
 
 def placement_of(log: Sequence[str], inspector: str | None, device: str) -> Placement:
@@ -176,9 +169,6 @@ def placement_of(log: Sequence[str], inspector: str | None, device: str) -> Plac
         inspector: The engine as JSON of the inspector, or ``None``.
         device: Device that the engine was built for: ``gpu``, ``dla0`` or ``dla1``.
 
-    Returns:
-        The placement; ``unknown`` without evidence.
-
     >>> placement_of(
     ...     ["[I] [TRT] [DlaLayer] {ForeignNode[conv1...relu9]}", "[GpuLayer] SOFTMAX: prob"],
     ...     None,
@@ -186,11 +176,11 @@ def placement_of(log: Sequence[str], inspector: str | None, device: str) -> Plac
     ... ).verdict
     'mixed'
     """
-    told = _read_log(log)
-    kinds = {layer.name: layer.kind for layer in told.on_gpu}
-    places: dict[str, _Place] = {layer.name: "dla" for layer in told.on_dla}
+    listed = _read_log(log)
+    kinds = {layer.name: layer.kind for layer in listed.on_gpu}
+    places: dict[str, _Place] = {layer.name: "dla" for layer in listed.on_dla}
     undecided = False
-    for layer in _inspected(inspector) or told.finished or told.on_gpu:
+    for layer in _inspected(inspector) or listed.finished or listed.on_gpu:
         place = _place(layer.name, layer.kind or kinds.get(layer.name, ""), device, kinds)
         if place is None:
             undecided |= layer.name not in places
@@ -212,46 +202,38 @@ def placement_of(log: Sequence[str], inspector: str | None, device: str) -> Plac
 
 
 def layer_types(inspector: str | None) -> dict[str, int]:
-    """Count the layers of an engine by the data type of their first output.
+    """Count the layers of an engine by the data type of their first output, most frequent first.
 
-    Args:
-        inspector: The engine as JSON of the inspector. Up to TensorRT 10, format and type of a
-            tensor are one text; from 11 on they are two.
-
-    Returns:
-        Type to number of layers, the most frequent first; empty if the engine has no detail.
+    ``inspector`` is its JSON. Up to TensorRT 10, format and type of a tensor are one text; from 11
+    on they are two. An engine without detail has no types.
 
     >>> layer_types('{"Layers": [{"Name": "fc", "Outputs": [{"Format/Datatype":'
     ...             ' "Row major linear FP32"}]}]}')
     {'fp32': 1}
     """
-    counts: dict[str, int] = {}
-    for layer in _layers(inspector):
-        found = _type_of(layer)
-        if found is not None:
-            counts[found] = counts.get(found, 0) + 1
-    return dict(sorted(counts.items(), key=lambda item: -item[1]))
+    types = map(_type_of, _layers(inspector))
+    return dict(Counter(found for found in types if found is not None).most_common())
 
 
 def _read_log(log: Iterable[str]) -> _Log:
     """Collect the lists of layers; if a log has several builds, of the last one."""
-    told = _Log()
+    found = _Log([], [], [])
     for line in log:
         if _SECTION in line.lower():
-            told = _Log()
+            found = _Log([], [], [])
         elif _DLA in line:
             name = line.partition(_DLA)[2].strip().rstrip(",")
-            told.on_dla += [_Layer(name)] if name else []
+            found.on_dla.extend([_Layer(name)] if name else [])
         elif _GPU in line:
-            told.on_gpu += _kind_and_name(line.partition(_GPU)[2].strip())
+            found.on_gpu.extend(_kind_and_name(line.partition(_GPU)[2].strip()))
         elif _OFFLOADED in line and _SUBGRAPH in line:
             name = line.partition(_OFFLOADED)[0]
-            told.on_dla.append(_Layer(name[name.index(_SUBGRAPH) :].strip()))
+            found.on_dla.append(_Layer(name[name.index(_SUBGRAPH) :].strip()))
         elif _FINISHED in line and _TACTIC in line:
             kind, _, rest = line.partition(_FINISHED)[2].partition("): ")
             name = rest.partition(_TACTIC)[0].strip()
-            told.finished += [_Layer(name, kind.strip().lower())] if name else []
-    return told
+            found.finished.extend([_Layer(name, kind.strip().lower())] if name else [])
+    return found
 
 
 def _kind_and_name(text: str) -> list[_Layer]:
@@ -278,12 +260,11 @@ def _inspected(inspector: str | None) -> list[_Layer]:
     """Return the layers of an engine; without detail, only their names."""
     found = []
     for layer in _layers(inspector):
-        is_told = isinstance(layer, dict)
-        name = layer.get("Name") if is_told else layer
-        kind = layer.get("LayerType") if is_told else None
+        detail = layer if isinstance(layer, dict) else {"Name": layer}
+        name, kind = detail.get("Name"), detail.get("LayerType")
         if isinstance(name, str) and name.strip():
-            told = kind.strip().lower() if isinstance(kind, str) else ""
-            found.append(_Layer(name.strip(), told))
+            kind = kind.strip().lower() if isinstance(kind, str) else ""
+            found.append(_Layer(name.strip(), kind))
     return found
 
 
@@ -320,16 +301,9 @@ def _type_of(layer: object) -> str | None:
     first = outputs[0] if isinstance(outputs, list) and outputs else None
     if not isinstance(first, dict):
         return None
-    return next(_types_in(first), None)
-
-
-def _types_in(tensor: Mapping[str, object]) -> Iterator[str]:
-    for key in ("DataType", "Datatype", "Format/Datatype", "Format"):
-        text = tensor.get(key)
-        if isinstance(text, str):
-            for word in text.lower().split():
-                if word in _TYPES:
-                    yield _TYPES[word]
+    texts = (first.get(key) for key in ("DataType", "Datatype", "Format/Datatype", "Format"))
+    words = (word for text in texts if isinstance(text, str) for word in text.lower().split())
+    return next((_TYPES[word] for word in words if word in _TYPES), None)
 
 
 _INTO = (" to nvm",)
@@ -345,8 +319,8 @@ def group_dla_rows(rows: Sequence[tuple[str, int]], dla_layers: Collection[str])
         dla_layers: Names of the subgraphs; empty on a GPU, whose rows stay as they are.
 
     Returns:
-        Layer to time. The time of a subgraph is the sum of its own row, of the copies into its
-            memory before it, and of the copies after it.
+        Layer to time. A subgraph has the sum of its own row, of the copies into its memory before
+            it, and of the copies after it.
 
     >>> rows = [("in to nvm", 20), ("{ForeignNode[a...b]}", 8), ("out from nvm", 7690), ("fc", 5)]
     >>> group_dla_rows(rows, ["{ForeignNode[a...b]}"])

@@ -31,6 +31,11 @@ _SPANS: Mapping[str, str] = {
     "GPU Compute Time": "compute",
     "D2H Latency": "d2h",
 }
+_NUMBERS: Mapping[str, str] = {
+    "Throughput": "throughput_per_second",
+    "Total Host Walltime": "host_seconds",
+    "Total GPU Compute Time": "compute_seconds",
+}
 # Printed after each failure, for any reason.
 _GENERIC = (
     "building engine failed",
@@ -72,16 +77,12 @@ class TrtexecReport(Record):
     """The performance summary.
 
     Attributes:
-        queries: Inferences that counted.
         throughput_per_second: Inferences per second of host time.
         latency: Copies and compute together, by the device's clock.
         enqueue: Host time to launch one inference.
-        h2d: Copy of the inputs.
         compute: Between events around the launch; on a DLA, its work and the reformats with it.
-        d2h: Copy of the outputs.
         host_seconds: From the first launch to the last completion.
-        compute_seconds: Sum of ``compute``.
-        warnings: Objections of trtexec to the figures.
+        warnings: Remarks of trtexec about the figures.
     """
 
     tensorrt: str | None = None
@@ -97,35 +98,31 @@ class TrtexecReport(Record):
     warnings: tuple[str, ...] = ()
 
 
-def _integers() -> "array[int]":
-    return array("q")
-
-
 @dataclass(frozen=True)
-class Times:
+class ExportedTimes:
     """Inferences as trtexec exported them, in order of their start.
 
     Attributes:
         start_ns: shape (n,), since trtexec's own zero, its first inference. It prints six digits:
             0.01 ms after a second, 0.1 ms after ten.
-        latency_ns: shape (n,), copies and compute, by the device's clock.
-        stages_ns: Stage to shape (n,).
+        latency_ns: shape (n,), copies and compute, by the device's clock; ``stages_ns`` likewise.
     """
 
-    start_ns: "array[int]" = field(default_factory=_integers)
-    latency_ns: "array[int]" = field(default_factory=_integers)
+    start_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    latency_ns: "array[int]" = field(default_factory=lambda: array("q"))
     stages_ns: "dict[StageName, array[int]]" = field(default_factory=dict)
 
-    def last(self, count: int) -> "Times":
+    def last(self, count: int) -> "ExportedTimes":
         """Return the last ones: old versions also export the warm-up, before the rest."""
-        kept = slice(max(0, len(self.start_ns) - count), None)
-        stages_ns = {stage: column[kept] for stage, column in self.stages_ns.items()}
-        return Times(self.start_ns[kept], self.latency_ns[kept], stages_ns)
+        return self._kept(slice(max(0, len(self.start_ns) - count), None))
 
-    def first(self, count: int) -> "Times":
+    def first(self, count: int) -> "ExportedTimes":
         """Return the first ones."""
-        stages_ns = {stage: column[:count] for stage, column in self.stages_ns.items()}
-        return Times(self.start_ns[:count], self.latency_ns[:count], stages_ns)
+        return self._kept(slice(count))
+
+    def _kept(self, kept: slice) -> "ExportedTimes":
+        stages_ns = {stage: column[kept] for stage, column in self.stages_ns.items()}
+        return ExportedTimes(self.start_ns[kept], self.latency_ns[kept], stages_ns)
 
 
 def message_of(line: str) -> str:
@@ -140,9 +137,6 @@ def message_of(line: str) -> str:
 
 def parse_report(lines: Iterable[str]) -> TrtexecReport:
     """Parse the output of trtexec, with or without time and severity in front of each line.
-
-    Returns:
-        The summary; missing values are ``None``.
 
     Raises:
         UnreadableError: The summary is missing.
@@ -159,43 +153,28 @@ def parse_report(lines: Iterable[str]) -> TrtexecReport:
         elif is_summary and text.startswith("* "):
             warnings.append(text[2:])
         elif is_summary:
-            name, colon, value = text.partition(": ")
-            if colon:
-                _put(found, name, value)
-    if "throughput_per_second" not in found:
+            name, _, value = text.partition(": ")
+            if name in _SPANS:
+                found[_SPANS[name]] = _figures(value)
+            elif name in _NUMBERS and value.split():
+                found[_NUMBERS[name]] = _number(value.split()[0])
+    if found.get("throughput_per_second") is None:
         raise UnreadableError("the performance summary is missing")
     return TrtexecReport.model_validate({**found, "warnings": tuple(warnings)})
 
 
-def _put(found: dict[str, object], name: str, value: str) -> None:
-    if name in _SPANS:
-        found[_SPANS[name]] = _figures(value)
-    elif name == "Throughput":
-        _put_number(found, "throughput_per_second", value)
-    elif name == "Total Host Walltime":
-        _put_number(found, "host_seconds", value)
-    elif name == "Total GPU Compute Time":
-        _put_number(found, "compute_seconds", value)
-
-
-def _put_number(found: dict[str, object], name: str, value: str) -> None:
-    number = _number(value.split()[0]) if value.split() else None
-    if number is not None:
-        found[name] = number
-
-
 def _figures(text: str) -> Figures:
-    told: dict[str, float] = {}
+    named: dict[str, float] = {}
     shares: dict[float, float] = {}
     for one in _FIGURES.finditer(text):
         milliseconds = _number(one[3])
         if milliseconds is None:
             continue
         if one["share"] is None:
-            told[f"{one[1]}_seconds"] = milliseconds / 1e3
+            named[f"{one[1]}_seconds"] = milliseconds / 1e3
         elif (share := _number(one["share"])) is not None:
             shares[share] = milliseconds / 1e3
-    return Figures(**told, percentiles_seconds=shares)
+    return Figures(**named, percentiles_seconds=shares)
 
 
 def _number(text: str) -> float | None:
@@ -207,13 +186,10 @@ def _number(text: str) -> float | None:
     return value if 0 <= value < float("inf") else None
 
 
-def parse_times(lines: Iterable[str]) -> Times:
+def parse_times(lines: Iterable[str]) -> ExportedTimes:
     """Parse the file of ``--exportTimes``: a JSON list with one object per line.
 
     Up to 8.0 the copies are called ``in`` and ``out``, later ``h2d`` and ``d2h``.
-
-    Returns:
-        Its inferences, by increasing start.
 
     Raises:
         UnreadableError: A line is not an inference, or the file is empty.
@@ -227,14 +203,14 @@ def parse_times(lines: Iterable[str]) -> Times:
         raise UnreadableError("it contains no inference")
     rows.sort()
     start_ns, latency_ns, *stages_ns = (array("q", column) for column in zip(*rows, strict=True))
-    return Times(start_ns, latency_ns, dict(zip(_STAGES, stages_ns, strict=True)))
+    return ExportedTimes(start_ns, latency_ns, dict(zip(_STAGES, stages_ns, strict=True)))
 
 
 def _row(text: str) -> tuple[int, ...]:
     try:
         one = json.loads(text)
     except (ValueError, RecursionError):
-        raise UnreadableError(f"this is not an inference: {text[:80]!r}") from None
+        one = None
     if not isinstance(one, dict):
         raise UnreadableError(f"this is not an inference: {text[:80]!r}")
     start = _nanoseconds(one, _STARTS)
@@ -265,12 +241,14 @@ def reason_in(lines: Sequence[str]) -> str | None:
         if "[E] " in line[:64] and text:
             # A parser's error continues in the next line, which has no severity.
             follows = lines[place + 1].strip() if place + 1 < len(lines) else ""
-            goes_on = text.endswith(":") and follows and not follows.startswith("[0123456789/")
-            errors.append(f"{text} {follows}" if goes_on else text)
-    telling = [text for text in errors if not text.lower().startswith(_GENERIC)]
-    telling = [text for text in telling if "--- End node ---" not in text]
-    found = telling or errors
-    return found[-1] if found else None
+            continues = text.endswith(":") and follows and not follows.startswith("[0123456789/")
+            errors.append(f"{text} {follows}" if continues else text)
+    specific = [
+        text
+        for text in errors
+        if not text.lower().startswith(_GENERIC) and "--- End node ---" not in text
+    ]
+    return (specific or errors or [None])[-1]
 
 
 def version_in(lines: Iterable[str]) -> str | None:
@@ -296,8 +274,8 @@ def context_bytes_in(lines: Iterable[str]) -> int | None:
     return None
 
 
-# An option begins its line, and its words go on in lines that begin with more blanks; elsewhere
-# in the help it is only mentioned. An option that became the default is listed as a "no-op".
+# An option begins its line, and its text continues in lines with more blanks; elsewhere in the
+# help it is only mentioned. An option that became the default is listed as a "no-op".
 _OPTION = re.compile(r"^ {0,8}(?:-\w, *)?(--[A-Za-z]\w*)", re.MULTILINE)
 _NO_OP = "no-op"
 _PRECISIONS: Mapping[Precision, tuple[str, ...]] = {
@@ -310,17 +288,12 @@ _PRECISIONS: Mapping[Precision, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to build and measure.
+    """An engine to build and measure; see also ``Order``.
 
     Attributes:
-        device: ``gpu``, ``dla0`` or ``dla1``.
         shapes: Shapes of inputs that the model leaves open, by name.
         precision: Used if this trtexec can choose types.
-        fallback: Policy for layers that a DLA does not accept.
-        optimization_level: How long to search for faster kernels, 0 to 5; ``None`` for the default.
-        streams: Inferences in flight at the same time.
         cuda_graph: Whether to launch as a CUDA graph; ignored on a DLA.
-        transfers: Whether inputs and outputs are copied with each inference.
         warm_up_seconds: Inferences before this time do not count.
         duration_seconds: Length of the measurement; either this or at least ``count`` inferences.
     """
@@ -379,12 +352,8 @@ def build_arguments(
 ) -> list[str]:
     """Return the arguments that build an engine without inferences.
 
-    Args:
-        offered: Options of this trtexec.
-        wanted: The build.
-        model: Path of the ONNX file.
-        plan: Path of the engine to write.
-        layers: Path of the inspector's JSON to write.
+    ``offered`` are the options of this trtexec. The other arguments are the paths of the ONNX file,
+    of the engine to write, and of the inspector's JSON to write.
     """
     chosen = [f"--onnx={model}", f"--saveEngine={plan}", *_shapes(wanted), *_core(wanted)]
     if chooses_types(offered, wanted.precision):
@@ -409,34 +378,25 @@ def run_arguments(offered: frozenset[str], wanted: Wanted, *, plan: str, times: 
     """Return the arguments that load an engine and measure it.
 
     One inference is complete before the next begins, as in every other back-end. No thread spins
-    while it waits, because that would draw power. Copies and CUDA graph are as wanted.
-
-    Args:
-        offered: Options of this trtexec.
-        wanted: The measurement.
-        plan: Path of the engine.
-        times: Path of the file with the times of all inferences to write.
+    while it waits, because that would draw power. ``plan`` is the path of the engine, and ``times``
+    that of the file to write with the times of all inferences.
     """
     chosen = [f"--loadEngine={plan}", *_shapes(wanted), *_core(wanted)]
-    if wanted.is_graph:
-        chosen += _first(offered, "--useCudaGraph")
-    else:
-        chosen += _first(offered, "--noCudaGraph")
+    chosen += _first(offered, "--useCudaGraph" if wanted.is_graph else "--noCudaGraph")
     chosen += _first(offered, "--includeDataTransfers" if wanted.transfers else "--noDataTransfers")
     chosen += _first(offered, "--noSpinWait")
     if wanted.streams > 1:
-        chosen += [
-            f"{flag}={wanted.streams}" for flag in _first(offered, "--infStreams", "--streams")
-        ]
+        flags = _first(offered, "--infStreams", "--streams")
+        chosen += [f"{flag}={wanted.streams}" for flag in flags]
     else:
         chosen += _first(offered, "--exposeDMA")
-    chosen += [
+    return [
+        *chosen,
         f"--warmUp={round(wanted.warm_up_seconds * 1000)}",
         f"--duration={wanted.duration_seconds or 0:g}",
         f"--iterations={wanted.count or 1}",
         f"--exportTimes={times}",
     ]
-    return chosen
 
 
 def _first(offered: frozenset[str], *names: str) -> list[str]:
