@@ -8,16 +8,21 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from ...parsers.errors import BackendUnavailable, Mendable
 from ...parsers.inference.events import Counted, Inferences, Order, Phase, StageName
-from ...parsers.inference.placement import Built
+from ...parsers.inference.placement import Built, Placement
 
 if TYPE_CHECKING:
     import numpy
+    from numpy.typing import NDArray
 
 _ALL_DEVICES = ("cpu", "gpu", "dla0", "dla1")
-# Keys of a workload that back-ends of TensorRT read.
-BUILD_SETTINGS = frozenset(
-    {"precision", "optimization_level", "fallback", "streams", "cuda_graph", "transfers"}
-)
+# The device's stages of an inference; without transfers nothing is copied.
+_STAGES: tuple[StageName, ...] = ("h2d", "compute", "d2h")
+_NAMED_AT_MOST = 5
+
+
+def device_stages(transfers: bool) -> tuple[StageName, ...]:
+    """Return the stages that an accelerator's own clock distinguishes."""
+    return _STAGES if transfers else ("compute",)
 
 
 class Backend:
@@ -33,14 +38,11 @@ class Backend:
     A back-end derives from ``Inferring`` or from ``SelfTimed``.
 
     Attributes:
-        devices: The devices that it runs on.
         plays_any_device: Whether it stands for any device where the telemetry is simulated.
         packages: Python packages of which one has to be installed.
         program: The program that it runs, unless the workload names another.
         install: The remedy where a package or the program is missing.
-        settings: Keys of a workload that it reads, next to those that every back-end reads.
         runs_programs: Whether it takes a command in place of a model.
-        uses_tensorrt: Whether it needs TensorRT.
         is_self_timed: Whether its library measures by itself, so that no other run can be held
             in step with it.
         builds: Whether it compiles the model: ``build`` is then called after ``load``, and is a
@@ -52,7 +54,6 @@ class Backend:
     packages: ClassVar[tuple[str, ...]] = ()
     program: ClassVar[str | None] = None
     install: ClassVar[str] = ""
-    settings: ClassVar[frozenset[str]] = frozenset()
     runs_programs: ClassVar[bool] = False
     uses_tensorrt: ClassVar[bool] = False
     is_self_timed: ClassVar[bool] = False
@@ -67,13 +68,13 @@ class Backend:
     def cold_start_ns(self) -> Mapping[str, int]:
         """Return the parts of a cold start that it can distinguish, by name.
 
-        Asked after ``load``, after ``build`` and after the first inference. Each time it returns
-        all parts so far; those that are new are taken out of the step that has just ended.
+        Called after ``load``, after ``build`` and after the first inference. Each time it returns
+        all parts so far; new ones are taken out of the step that has just ended.
         """
         return {}
 
     def built(self) -> Built | None:
-        """Return what was made of the model; ``None`` if nothing is built."""
+        """Return the facts of the engine; ``None`` if nothing is built."""
         return None
 
     def device_peak_bytes(self) -> int | None:
@@ -97,11 +98,7 @@ class Backend:
 
 
 class Inferring(Backend):
-    """A back-end that runs one inference per call.
-
-    Attributes:
-        stages: The stages that ``stages_ns`` distinguishes.
-    """
+    """A back-end that runs one inference per call."""
 
     stages: tuple[StageName, ...] = ()
 
@@ -113,7 +110,7 @@ class Inferring(Backend):
         """Return the time of each of ``stages`` in the last inference."""
         return ()
 
-    def outputs(self) -> "Mapping[str, numpy.ndarray]":
+    def outputs(self) -> "Mapping[str, NDArray[numpy.generic]]":
         """Return the results of the last inference, by the name of the output."""
         raise NotImplementedError
 
@@ -121,18 +118,16 @@ class Inferring(Backend):
 class SelfTimed(Backend, ABC):
     """A back-end whose library runs the warm-up and the steady phase by itself.
 
-    ``built`` of such a back-end is asked again after the run.
+    ``built`` of such a back-end is called again after the run.
     """
 
     is_self_timed = True
 
     @abstractmethod
     def measure(self, order: Order, stop: Event) -> Iterator[Phase | Inferences | Counted]:
-        """Run both phases, and yield their events.
+        """Run both phases of an order with the model, device and settings of ``load``.
 
-        Args:
-            order: The run; its model, device and settings are those of ``load``.
-            stop: Once set, the run ends soon, without a further event.
+        Yield their events; once ``stop`` is set, end soon, without a further event.
         """
 
 
@@ -158,33 +153,22 @@ class Profiled(Protocol):
         """Run inferences, slower because they are profiled; return mean nanoseconds by layer."""
 
 
-if TYPE_CHECKING:
-    import numpy
-    from numpy.typing import NDArray
-
 _SEED = 20240229
+_BITS = (8, 16, 32, 64)
 _DTYPES = {
     "tensor(float16)": "float16",
     "tensor(float)": "float32",
     "tensor(double)": "float64",
-    "tensor(int8)": "int8",
-    "tensor(int16)": "int16",
-    "tensor(int32)": "int32",
-    "tensor(int64)": "int64",
-    "tensor(uint8)": "uint8",
-    "tensor(uint16)": "uint16",
-    "tensor(uint32)": "uint32",
-    "tensor(uint64)": "uint64",
+    **{f"tensor({kind}{bits})": f"{kind}{bits}" for kind in ("int", "uint") for bits in _BITS},
     "tensor(bool)": "bool",
 }
 
 
 def input_shape(name: str, shape: Sequence[int | str | None], batch: int) -> tuple[int, ...]:
-    """Return the shape of an input at a batch.
+    """Return the shape of an input at a batch, which is or becomes the first dimension.
 
     Args:
         shape: As the model declares it; a name or ``None`` is a dynamic dimension.
-        batch: Inputs an inference: what the first dimension is or becomes.
 
     Raises:
         Mendable: The model fixes another batch, or leaves another dimension open.
@@ -220,7 +204,7 @@ def make_input(name: str, kind: str, shape: tuple[int, ...]) -> "NDArray[numpy.g
         kind: Its type as ONNX Runtime prints it: ``tensor(float)``.
 
     Raises:
-        Mendable: No data can be made of that type.
+        Mendable: Inputs of that type cannot be generated.
     """
     import numpy
 
@@ -231,3 +215,21 @@ def make_input(name: str, kind: str, shape: tuple[int, ...]) -> "NDArray[numpy.g
     if dtype.kind == "f":
         return numpy.asarray(random.uniform(-1.0, 1.0, shape), dtype=dtype)
     return numpy.asarray(random.randint(0, 2, shape), dtype=dtype)
+
+
+def require_pure(model: str, placement: Placement) -> None:
+    """Raise ``Mendable`` if an engine computes on the GPU, or its placement is unknown.
+
+    The fallback policy ``require-pure`` builds with fallback and then checks what was built.
+    """
+    if placement.verdict in ("pure_dla", "dla_plus_reformat"):
+        return
+    mend = "set fallback: allow, or change these layers"
+    if placement.verdict == "unknown":
+        what = "TensorRT does not say where the layers of the engine run"
+        mend = "set fallback: forbid, which fails to build where a layer needs the GPU"
+    else:
+        names = placement.gpu_layers
+        more = f" and {len(names) - _NAMED_AT_MOST} more" if len(names) > _NAMED_AT_MOST else ""
+        what = f"{len(names)} layers run on the GPU: {', '.join(names[:_NAMED_AT_MOST])}{more}"
+    raise Mendable(f"{model} is not pure on the DLA: {what}", mend)

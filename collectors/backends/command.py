@@ -1,4 +1,4 @@
-"""Any program as a back-end: it infers by itself, and may say how often."""
+"""Any program as a back-end: it infers by itself, and may print how often."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ class Command(SelfTimed):
     """A program, run again and again until the steady phase is as long as it should be.
 
     A program that infers for longer than that is run once, to its own end. Its start is part of
-    the steady phase, since it cannot be told from the inferences.
+    the steady phase, since nothing separates it from the inferences.
     """
 
     devices = ("gpu", "dla0", "dla1", "cpu", "external")
@@ -29,7 +29,7 @@ class Command(SelfTimed):
         self._program = Path()
 
     def load(self, model: Path, order: Order) -> None:
-        """Keep the program in mind; it loads its model itself, each time."""
+        """Keep the program; it loads its model itself, each time."""
         if not order.program:
             raise Mendable("the order names no program", "give command: in the workload")
         self._program = model
@@ -38,46 +38,46 @@ class Command(SelfTimed):
         """Run the program until time or count are reached; a failed run is not part of it."""
         begin_ns = end_ns = self._clock.monotonic_ns()
         yield Phase(run_id=order.run_id, phase="steady", edge="begin", at_ns=begin_ns)
-        told: int | None = None
+        total: int | None = None
         problem: Mendable | None = None
         while (
             problem is None
             and not stop.is_set()
-            and not _is_enough(order, (end_ns - begin_ns) / 1e9, told)
+            and not _is_enough(order, (end_ns - begin_ns) / 1e9, total)
         ):
             count, problem = self._run_once(order, stop)
             if problem is None:
                 end_ns = self._clock.monotonic_ns()
-                told = told if count is None else (told or 0) + count
+                total = total if count is None else (total or 0) + count
                 if order.count is not None and not count:
                     problem = Mendable(
-                        "the program tells no inferences, so their count is never reached",
+                        "the program prints no inferences, so their count is never reached",
                         "let it print tegrascope: inferences=N, or give duration",
                     )
         if stop.is_set():
             return
         if end_ns > begin_ns:
-            yield Counted(run_id=order.run_id, inferences=told)
+            yield Counted(run_id=order.run_id, inferences=total)
             yield Phase(run_id=order.run_id, phase="steady", edge="end", at_ns=end_ns)
         if problem is not None:
             raise problem
 
     def _run_once(self, order: Order, stop: Event) -> tuple[int | None, Mendable | None]:
-        """Run the program to its end; return what it counted, and what went wrong with it."""
+        """Run the program to its end; return the inferences that it printed, and its failure."""
         argv = [str(self._program), *order.program[1:]]
         env = {"TEGRASCOPE_RUN_ID": order.run_id, "TEGRASCOPE_DEVICE": order.device}
-        told: int | None = None
+        total: int | None = None
         with start_tied(argv, env) as child:
             while (line := child.read(_POLL_SECONDS)) is not Quiet.END and not stop.is_set():
                 if isinstance(line, Stamped):
                     count = inferences_in(line.value)
-                    told = told if count is None else (told or 0) + count
-        return told, None if child.returncode == 0 or stop.is_set() else _failure(child)
+                    total = total if count is None else (total or 0) + count
+        return total, None if child.returncode == 0 or stop.is_set() else _failure(child)
 
 
-def _is_enough(order: Order, seconds: float, told: int | None) -> bool:
+def _is_enough(order: Order, seconds: float, total: int | None) -> bool:
     if order.count is not None:
-        return (told or 0) >= order.count
+        return (total or 0) >= order.count
     return seconds > 0 and seconds >= (order.duration_seconds or 0.0)
 
 

@@ -1,14 +1,14 @@
 """The few calls of the CUDA runtime that an inference needs, over cuda-python old and new.
 
-New is ``cuda.bindings.runtime`` (from 11.8.4 and 12.6.1 on), old is ``cuda.cudart``. Both answer a
-tuple whose first item is an error code and raise nothing; ``Cuda.check`` is the one place that
-turns a code into an exception.
+New is ``cuda.bindings.runtime`` (from 11.8.4 and 12.6.1 on), old is ``cuda.cudart``. Both return a
+tuple whose first item is an error code and raise nothing; only ``Cuda.check`` turns a code into an
+exception.
 """
 
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -35,11 +35,7 @@ _FATAL = {
 
 
 class CudaError(RuntimeError):
-    """A call of the CUDA runtime failed.
-
-    Attributes:
-        name: Name of the code, such as ``cudaErrorMemoryAllocation``.
-    """
+    """A call of the CUDA runtime failed; ``name`` is that of the code."""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(f"{name}: {text}")
@@ -64,16 +60,10 @@ class Cuda:
         self.device_to_host = api.cudaMemcpyKind.cudaMemcpyDeviceToHost
 
     def check(self, answer: tuple[Any, ...]) -> Any:
-        """Return what a call answered.
-
-        Args:
-            answer: The code, and what else the call returns.
-
-        Returns:
-            Nothing, the one value, or a tuple of several.
+        """Return the values of a call without its code: none, the only one, or a tuple of several.
 
         Raises:
-            CudaError: The code is one of failure; ``CudaLostError`` where it is beyond repair.
+            CudaError: The call failed; ``CudaLostError`` if this process lost the device.
         """
         code, *values = answer
         if int(code) != 0:
@@ -81,10 +71,13 @@ class Cuda:
         return values[0] if len(values) == 1 else tuple(values) or None
 
     def error(self, code: Any) -> CudaError:
-        """Return the exception for a code, with the name and the text that CUDA has for it."""
+        """Return the exception for a code, with CUDA's name and text for it."""
         name, text = (
-            told[1].decode() if int(told[0]) == 0 and told[1] else str(code)
-            for told in (self.api.cudaGetErrorName(code), self.api.cudaGetErrorString(code))
+            found.decode() if int(failed) == 0 and found else str(code)
+            for failed, found in (
+                self.api.cudaGetErrorName(code),
+                self.api.cudaGetErrorString(code),
+            )
         )
         return (CudaLostError if name in _FATAL else CudaError)(name, text)
 
@@ -108,9 +101,9 @@ class Cuda:
 
     def device(self) -> tuple[str, str, bool]:
         """Return the device's name, its compute capability as ``8.7``, and if it is integrated."""
-        told = self.check(self.api.cudaGetDeviceProperties(0))
-        name = told.name.partition(b"\0")[0].decode(errors="replace")
-        return name, f"{told.major}.{told.minor}", bool(told.integrated)
+        found = self.check(self.api.cudaGetDeviceProperties(0))
+        name = found.name.partition(b"\0")[0].decode(errors="replace")
+        return name, f"{found.major}.{found.minor}", bool(found.integrated)
 
     def versions(self) -> dict[str, str]:
         """Return the versions of cuda-python, of the runtime in it and of the driver."""
@@ -145,10 +138,10 @@ class Cuda:
         return int(self.check(self.api.cudaHostAlloc(max(1, size), 0)))
 
     def capture(self, stream: Any, work: Any) -> Any:
-        """Make a graph of what ``work`` enqueues on a stream, ready to be launched.
+        """Capture the calls that ``work`` enqueues on a stream as a graph, ready to be launched.
 
-        Only this thread's calls are watched, so that what another thread does with CUDA meanwhile
-        neither fails nor comes into the graph.
+        Only this thread's calls are captured, so that CUDA calls of another thread neither fail nor
+        come into the graph.
 
         Raises:
             CudaError: It cannot be captured.
@@ -159,7 +152,7 @@ class Cuda:
         try:
             work()
         finally:
-            # Also what failed has to end, or the stream stays in capture for good.
+            # A failed capture has to end too, or the stream stays in capture for good.
             code, graph = api.cudaStreamEndCapture(stream)
         self.check((code,))
         try:
@@ -168,7 +161,7 @@ class Cuda:
             api.cudaGraphDestroy(graph)
 
     def release(self, *, graphs: Any, events: Any, streams: Any, device: Any, pinned: Any) -> None:
-        """Give back all of these; what cannot be given back goes with the process."""
+        """Release all of these; the end of the process releases the rest."""
         api = self.api
         for call, things in (
             (api.cudaGraphExecDestroy, graphs),
@@ -200,20 +193,18 @@ def load_cuda() -> Cuda:
     Raises:
         BackendUnavailable: It is not installed, or lacks a library.
     """
-    problem: ImportError | None = None
+    what = ""
     for name in _MODULES:
         try:
             with warnings.catch_warnings():
-                # The old name says on import that there is a new one.
+                # On import, the old name warns that there is a new one.
                 warnings.simplefilter("ignore", FutureWarning)
                 return Cuda(import_module(name), name)
         except ModuleNotFoundError:
             continue
         except ImportError as error:
-            problem = problem or error
-    if problem is not None:
-        raise BackendUnavailable(f"cuda-python cannot be imported ({problem})", _INSTALL)
-    raise BackendUnavailable("cuda-python is not installed", _INSTALL)
+            what = what or f"cuda-python cannot be imported ({error})"
+    raise BackendUnavailable(what or "cuda-python is not installed", _INSTALL)
 
 
 def _installed_version() -> str:
@@ -225,30 +216,27 @@ def _installed_version() -> str:
     return ""
 
 
-# Nsight Systems sets them for the program that it starts; the second is how NVTX is told.
+# Nsight Systems sets them for the program that it starts; NVTX reads the second.
 _WATCHED = ("NSYS_PROFILING_SESSION_ID", "NVTX_INJECTION64_PATH")
 
 
 def is_watched(environment: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether a profiler listens to the ranges of this process."""
+    """Return whether a profiler records the ranges of this process."""
     return any(environment.get(name) for name in _WATCHED)
 
 
 class Ranges:
-    """Ranges of one process; they nest as their blocks do."""
+    """Ranges of one process on a profiler's timeline; they nest as their blocks do."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        """Import ``nvtx`` if a profiler listens and the package is there."""
+        """Import ``nvtx`` if a profiler records and the package is installed."""
         self._nvtx: Any = None
         if is_watched(environment):
-            try:
-                import nvtx
-            except ImportError:
-                return
-            self._nvtx = nvtx
+            with suppress(ImportError):
+                self._nvtx = import_module("nvtx")
 
     def range(self, name: str) -> AbstractContextManager[Any]:
-        """Return a block that bears a name on the profiler's timeline."""
+        """Return a block that has a name on the profiler's timeline."""
         if self._nvtx is None:
             return nullcontext()
         found: AbstractContextManager[Any] = self._nvtx.annotate(name, domain="tegrascope")

@@ -22,20 +22,17 @@ from ...parsers.errors import Mendable
 from ...parsers.inference.placement import Built
 from ...parsers.records import Record
 from ..base import write_atomic
-from ..models.files import external_files, sha256_of
+from ..models.files import BUILTIN_PREFIX, external_files, sha256_of
 
 # Raised whenever what is built from the same parts changes, so that old engines are not used.
 CACHE_VERSION = 1
 LOG_LINES_KEPT = 400
 _PRIVATE = 0o700
+_RELEASE = re.compile(r"# R(\d+) \(release\), REVISION: ([\d.]+)")
 
 
 class Sidecar(Record):
-    """Facts about a built engine, kept next to it as JSON.
-
-    Attributes:
-        built_wall_ns: When it was built, in nanoseconds since 1970.
-    """
+    """Facts about a built engine, kept next to it as JSON."""
 
     key: str
     model: str
@@ -43,6 +40,16 @@ class Sidecar(Record):
     plan_sha256: str
     plan_bytes: NonNegativeInt
     built_wall_ns: NonNegativeInt
+    built: Built
+    log: tuple[str, ...] = ()
+    inspector: str | None = None
+
+
+@dataclass(frozen=True)
+class Made:
+    """An engine that was just built; ``inspector`` is the JSON of its inspector, if any."""
+
+    plan: bytes
     built: Built
     log: tuple[str, ...] = ()
     inspector: str | None = None
@@ -125,9 +132,9 @@ class EngineCache:
             # It was pruned between opening and locking: the name leads to another file now.
 
     def read(self, key: str) -> tuple[bytes, Sidecar] | None:
-        """Return an engine and what is known of it; ``None`` where there is none that is whole.
+        """Return the engine and its sidecar, or ``None`` if either is missing.
 
-        One whose file is not what was written is set aside, and is then not there any more.
+        An engine whose file is not as it was written is set aside, and counts as missing.
         """
         sidecar = _read_sidecar(self.directory / f"{key}.json")
         plan = self.plan_path(key)
@@ -144,30 +151,20 @@ class EngineCache:
             os.utime(plan)  # its age counts from its last use
         return content, sidecar
 
-    def write(
-        self,
-        key: str,
-        plan: bytes | memoryview,
-        *,
-        model: str,
-        parts: Mapping[str, str],
-        built: Built,
-        log: tuple[str, ...] = (),
-        inspector: str | None = None,
-    ) -> None:
-        """Keep an engine: whole or not at all, and the engine before what speaks of it."""
+    def write(self, key: str, made: Made, *, model: str, parts: Mapping[str, str]) -> None:
+        """Keep an engine: whole or not at all, and the plan before its sidecar."""
         sidecar = Sidecar(
             key=key,
             model=model,
             parts=dict(parts),
-            plan_sha256=hashlib.sha256(plan).hexdigest(),
-            plan_bytes=len(plan),
+            plan_sha256=hashlib.sha256(made.plan).hexdigest(),
+            plan_bytes=len(made.plan),
             built_wall_ns=time.time_ns(),
-            built=built,
-            log=_worth_keeping(log),
-            inspector=inspector,
+            built=made.built,
+            log=_worth_keeping(made.log),
+            inspector=made.inspector,
         )
-        write_atomic(self.plan_path(key), plan)
+        write_atomic(self.plan_path(key), made.plan)
         write_atomic(self.directory / f"{key}.json", sidecar.model_dump_json(indent=1).encode())
 
     def set_aside(self, key: str) -> None:
@@ -189,11 +186,7 @@ class EngineCache:
         return sorted(found, key=lambda entry: -entry.used_wall_ns)
 
     def remove(self, entry: Entry) -> int | None:
-        """Remove an engine, unless a process is about to use it.
-
-        Returns:
-            The bytes that this gave back; ``None`` where it is in use and stays.
-        """
+        """Remove an engine and return the bytes freed; ``None`` if a process is about to use it."""
         lock = self.directory / f"{entry.sidecar.key}.lock"
         with lock.open("ab") as file:
             try:
@@ -201,11 +194,8 @@ class EngineCache:
             except BlockingIOError:
                 return None
             freed = 0
-            for path in (
-                entry.plan,
-                entry.plan.with_suffix(".plan.bad"),
-                entry.plan.with_suffix(".json"),
-            ):
+            for suffix in (".plan", ".plan.bad", ".json"):
+                path = entry.plan.with_suffix(suffix)
                 with suppress(FileNotFoundError):
                     freed += path.stat().st_size
                     path.unlink()
@@ -233,6 +223,35 @@ class EngineCache:
         return True
 
 
+def model_name(asked: str, model: Path) -> str:
+    """Return the model as people call it: a built-in name, or the file's name."""
+    return asked if asked.startswith(BUILTIN_PREFIX) else model.name
+
+
+def machine_parts(*, is_dla: bool, root: Path = Path("/")) -> dict[str, str]:
+    """Return the parts of a key that depend on the machine, as far as it has them.
+
+    They are the release of Jetson Linux as ``36.4.3``, carrier and module as the device tree names
+    them, and, for an engine for a DLA, the version of its firmware, which only root can read.
+    """
+    release = _RELEASE.match(_read(root / "etc/nv_tegra_release").partition("\n")[0])
+    found = {
+        "machine_l4t": f"{release[1]}.{release[2]}" if release else "",
+        "machine_module": _read(root / "proc/device-tree/compatible").partition("\0")[0],
+    }
+    if is_dla:
+        firmware = _read(root / "sys/kernel/debug/nvdla0/firmware/version")
+        found["machine_dla_firmware"] = firmware.strip()
+    return {name: value for name, value in found.items() if value}
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 def _read_sidecar(path: Path) -> Sidecar | None:
     try:
         return Sidecar.model_validate_json(path.read_bytes())
@@ -252,42 +271,3 @@ def _is_still(path: Path, descriptor: int) -> bool:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:
         return False
-
-
-_RELEASE = re.compile(r"# R(\d+) \(release\), REVISION: ([\d.]+)")
-
-
-def machine_parts(*, is_dla: bool, root: Path = Path("/")) -> dict[str, str]:
-    """Return release, module and DLA firmware, as far as this machine tells them.
-
-    Args:
-        is_dla: Whether the engine is for a DLA; only such an engine depends on its firmware.
-    """
-    found = {"l4t": l4t_release(root), "module": module_name(root)}
-    if is_dla:
-        found["dla_firmware"] = dla_firmware(root)
-    return {name: value for name, value in found.items() if value}
-
-
-def l4t_release(root: Path = Path("/")) -> str:
-    """Return Jetson Linux's release as ``36.4.3``; empty on other machines."""
-    line = _read(root / "etc/nv_tegra_release").partition("\n")[0]
-    told = _RELEASE.match(line)
-    return f"{told[1]}.{told[2]}" if told else ""
-
-
-def module_name(root: Path = Path("/")) -> str:
-    """Return carrier and module as the device tree names them; empty where there is none."""
-    return _read(root / "proc/device-tree/compatible").partition("\0")[0]
-
-
-def dla_firmware(root: Path = Path("/")) -> str:
-    """Return the version of the DLA's firmware; empty unless root reads it."""
-    return _read(root / "sys/kernel/debug/nvdla0/firmware/version").strip()
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -22,7 +22,6 @@ class OnnxRuntime(Inferring):
     plays_any_device = True
     packages = ("onnxruntime", "onnxruntime-gpu")
     install = "pip install 'tegrascope[onnx]'"
-    settings = frozenset({"threads"})
 
     def __init__(self) -> None:
         try:

@@ -1,64 +1,63 @@
-"""TensorRT on GPU and DLA: one thin adapter over what its versions from 8.5 to 11 share."""
+"""TensorRT on GPU and DLA, by the API that its versions from 8.5 to 11 share."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ...parsers.errors import BackendUnavailable, Mendable
 from ...parsers.inference.events import Order, StageName
-from ...parsers.inference.placement import Built, group_dla_rows, layer_types, placement_of
-from ..models.files import BUILTIN_PREFIX
-from .base import BUILD_SETTINGS, Inferring
-from .cuda_runtime import Cuda, is_watched, load_cuda
-from .engine_cache import EngineCache, engine_key, machine_parts, model_digest
-from .tensorrt_build import Builder, no_dla
-from .tensorrt_network import BuildSpec, Plan, logger_of, reason_in
-from .tensorrt_probe import MODULE, Capabilities, capabilities, import_tensorrt
-from .tensorrt_run import (
-    COMPUTE_ONLY,
-    WITH_TRANSFERS,
-    Slot,
-    context_bytes,
-    inspect,
-    mean_ns,
-    profiler_of,
+from ...parsers.inference.placement import (
+    Built,
+    Fallback,
+    group_dla_rows,
+    layer_types,
+    placement_of,
 )
+from .base import Inferring, device_stages, require_pure
+from .cuda_runtime import Cuda, is_watched, load_cuda
+from .engine_cache import EngineCache, Made, engine_key, machine_parts, model_digest, model_name
+from .tensorrt_build import Builder, BuildSpec, logger_of, no_dla, reason_in
+from .tensorrt_probe import MODULE, Capabilities, capabilities, import_tensorrt
+from .tensorrt_run import Slot, context_bytes, inspect, profiler_of
 
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
 _CORES = {"gpu": None, "dla0": 0, "dla1": 1}
-_NAMED_AT_MOST = 5
 
 
 class TensorRt(Inferring):
     """An ONNX model as an engine of TensorRT, in a context for each of the order's streams.
 
     Attributes:
-        infer: Runs one inference; the device is done when it returns. The first is enqueued by
+        infer: Runs one inference; it is complete when this returns. The first is enqueued by
             TensorRT; after it, this is the first context's own call, with nothing in between.
     """
 
     devices = tuple(_CORES)
     packages = ("tensorrt",)
-    settings = BUILD_SETTINGS
     uses_tensorrt = True
     builds = True
 
-    def __init__(self, module: str = MODULE, machine: Path = Path("/")) -> None:
+    def __init__(
+        self,
+        module: str = MODULE,
+        machine: Path = Path("/"),
+        ask: Callable[[str], Capabilities] = capabilities,
+    ) -> None:
         """Import the libraries; touches no device."""
         self._trt: Any = import_tensorrt(module)
         self._cuda: Cuda = load_cuda()
         try:
             import numpy
         except ImportError as error:
-            raise BackendUnavailable(
-                f"numpy cannot be imported ({error})", "pip install numpy"
-            ) from (error)
+            what = f"numpy cannot be imported ({error})"
+            raise BackendUnavailable(what, "pip install numpy") from error
         self._module = module
+        self._ask = ask
         self._machine = machine
         self._logger, self._lines = logger_of(self._trt)
         self._versions = {"numpy": numpy.__version__}
@@ -78,13 +77,13 @@ class TensorRt(Inferring):
         self.infer: Callable[[], None] = _no_infer
 
     def load(self, model: Path, order: Order) -> None:
-        """See what this machine can do, and wake the device up."""
+        """Find out what this machine can do, and initialise the device."""
         self.check_device(order)
         with self._part("probe"):
-            self._can = capabilities(self._module)
+            self._can = self._ask(self._module)
         self._core = _CORES[order.device]
         if self._core is not None and self._core >= (self._can.dla_cores or 0):
-            raise no_dla(self._core, self._can.dla_cores or 0, self._can.device or "")
+            raise self._no_dla(self._core)
         with self._part("cuda_init"):
             self._cuda.initialise()
         self._free_bytes = self._cuda.free_bytes()
@@ -97,7 +96,7 @@ class TensorRt(Inferring):
             fallback=order.fallback,
             optimization_level=order.optimization_level,
         )
-        self.stages = WITH_TRANSFERS if order.transfers else COMPUTE_ONLY
+        self.stages = device_stages(order.transfers)
 
     def build(self) -> None:
         """Find the engine in the cache or build it, and prepare as many contexts as streams."""
@@ -106,7 +105,8 @@ class TensorRt(Inferring):
             self._take(self._compile(None), None)
         else:
             self._find_or_build(EngineCache(Path(order.engine_directory)))
-        self._see_that_it_is_pure()
+        if self._asked_fallback == "require-pure":
+            require_pure(self._model.name, self._built.placement)
         with self._part("context"):
             contexts = [self._make_context() for _ in range(order.streams)]
         with self._part("buffers"):
@@ -115,13 +115,11 @@ class TensorRt(Inferring):
                 self._slots.append(slot)
                 slot.bind(self._trt, self._engine, order.batch)
         self._look_at_memory()
-        self._built = self._built.model_copy(
-            update={
-                "context_bytes": context_bytes(self._engine),
-                "has_cuda_graph": False,
-                "streams": order.streams,
-                "has_transfers": order.transfers,
-            }
+        self._note(
+            context_bytes=context_bytes(self._engine),
+            has_cuda_graph=False,
+            streams=order.streams,
+            has_transfers=order.transfers,
         )
         self.infer = self._first_infer
 
@@ -156,18 +154,19 @@ class TensorRt(Inferring):
         for _ in range(count):
             run()
         del context, run, profiler
-        return group_dla_rows(mean_ns(times, count), self._built.placement.dla_layers)
+        rows = [(name, round(sum(spans) / count * 1e6)) for name, spans in times.items()]
+        return group_dla_rows(rows, self._built.placement.dla_layers)
 
     def cold_start_ns(self) -> Mapping[str, int]:
         """Return the parts of the cold start so far."""
         return dict(self._parts_ns)
 
     def built(self) -> Built | None:
-        """Return what was made of the model."""
+        """Return the facts of the engine."""
         return self._built
 
     def device_peak_bytes(self) -> int | None:
-        """Return by how much the device's free memory fell at most since CUDA was woken up."""
+        """Return the largest fall of the device's free memory since CUDA was initialised."""
         if self._slots:
             self._look_at_memory()
         return self._peak_bytes
@@ -191,8 +190,18 @@ class TensorRt(Inferring):
             raise RuntimeError("nothing is loaded")
         return self._order
 
+    @property
+    def _asked_fallback(self) -> Fallback | None:
+        return None if self._core is None else self._ordered.fallback
+
+    def _note(self, **facts: object) -> None:
+        self._built = self._built.model_copy(update=facts)
+
+    def _no_dla(self, core: int) -> BackendUnavailable:
+        return no_dla(core, self._can.dla_cores or 0, self._can.device or "")
+
     def _find_or_build(self, cache: EngineCache) -> None:
-        """Take the engine from the cache; build it if it is not there or does not load."""
+        """Take the engine from the cache; build it if it is missing or does not load."""
         begin_ns = time.monotonic_ns()
         parts = self._key_parts()
         key = engine_key(parts)
@@ -202,55 +211,43 @@ class TensorRt(Inferring):
                 content, sidecar = found
                 self._parts_ns["cache_load"] = time.monotonic_ns() - begin_ns
                 if self._deserialise(content):
-                    self._built = sidecar.built.model_copy(
-                        update={
-                            "is_cached": True,
-                            "requested_precision": self._spec.precision,
-                            "fallback": self._asked_fallback(),
-                        }
+                    self._built = sidecar.built
+                    self._note(
+                        is_cached=True,
+                        requested_precision=self._spec.precision,
+                        fallback=self._asked_fallback,
                     )
                     return
                 # It is built again once: a failure then is not due to the cache.
                 cache.set_aside(key)
                 self._parts_ns.pop("cache_load")
                 self._parts_ns.pop("deserialise")
-            plan = self._compile(cache.directory / self._timing_name())
-            inspector = self._take(plan, key)
-            cache.write(
-                key,
-                plan.content,
-                model=self._model_name(),
-                parts=parts,
-                built=self._built,
-                log=plan.log,
-                inspector=inspector,
-            )
+            made = self._take(self._compile(cache.directory / self._timing_name()), key)
+            name = model_name(self._ordered.model, self._model)
+            cache.write(key, made, model=name, parts=parts)
 
-    def _compile(self, timing_cache: Path | None) -> Plan:
+    def _compile(self, timing_cache: Path | None) -> Made:
         builder = Builder(self._trt, self._can.symbols, self._logger, self._lines)
         return builder.build(self._spec, timing_cache)
 
-    def _take(self, plan: Plan, key: str | None) -> str | None:
-        """Load what was just built, and note what it is; return what its inspector says."""
-        if not self._deserialise(plan.content):
+    def _take(self, made: Made, key: str | None) -> Made:
+        """Load the engine that was just built; return it with all that is known of it."""
+        if not self._deserialise(made.plan):
             raise Mendable(
                 f"TensorRT does not load the engine that it just built ({self._reason()})",
                 "send the worker's standard error with a report",
             )
         inspector = inspect(self._trt, self._engine)
-        self._built = Built(
+        self._built = made.built
+        self._note(
             requested_precision=self._spec.precision,
             layer_types=layer_types(inspector),
-            is_strongly_typed=plan.is_strongly_typed,
-            int8_scales=plan.int8_scales,
-            fallback=self._asked_fallback(),
-            placement=placement_of(plan.log, inspector, self._ordered.device),
+            fallback=self._asked_fallback,
+            placement=placement_of(made.log, inspector, self._ordered.device),
             engine_key=key,
-            engine_bytes=len(plan.content),
-            build_seconds=plan.build_seconds,
-            notes=plan.notes,
+            engine_bytes=len(made.plan),
         )
-        return inspector
+        return Made(made.plan, self._built, made.log, inspector)
 
     def _deserialise(self, content: bytes) -> bool:
         """Load an engine on the order's device; False where TensorRT does not."""
@@ -260,7 +257,7 @@ class TensorRt(Inferring):
             if self._core is not None:
                 self._runtime.DLA_core = self._core
                 if self._runtime.DLA_core != self._core:
-                    raise no_dla(self._core, self._can.dla_cores or 0, self._can.device or "")
+                    raise self._no_dla(self._core)
             self._engine = self._runtime.deserialize_cuda_engine(content)
         return self._engine is not None
 
@@ -297,33 +294,7 @@ class TensorRt(Inferring):
             for slot in self._slots:
                 slot.use_graph()
                 reason = reason or slot.why_no_graph
-        self._built = self._built.model_copy(
-            update={"has_cuda_graph": reason is None, "why_no_graph": reason}
-        )
-
-    def _see_that_it_is_pure(self) -> None:
-        """Hold a DLA engine that has to be pure against what was built.
-
-        Raises:
-            Mendable: Something computes on the GPU, or nothing says where the layers are.
-        """
-        if self._asked_fallback() != "require-pure":
-            return
-        placement = self._built.placement
-        if placement.verdict in ("pure_dla", "dla_plus_reformat"):
-            return
-        mend = "set fallback: allow, or change these layers"
-        if placement.verdict == "unknown":
-            what = "TensorRT does not say where the layers of the engine run"
-            mend = "set fallback: forbid, which fails to build where a layer needs the GPU"
-        else:
-            names = placement.gpu_layers
-            more = f" and {len(names) - _NAMED_AT_MOST} more" if len(names) > _NAMED_AT_MOST else ""
-            what = f"{len(names)} layers run on the GPU: {', '.join(names[:_NAMED_AT_MOST])}{more}"
-        raise Mendable(f"{self._model.name} is not pure on the DLA: {what}", mend)
-
-    def _asked_fallback(self) -> Literal["forbid", "allow", "require-pure"] | None:
-        return None if self._core is None else self._ordered.fallback
+        self._note(has_cuda_graph=reason is None, why_no_graph=reason)
 
     def _key_parts(self) -> dict[str, str]:
         versions = self._can.versions
@@ -335,19 +306,12 @@ class TensorRt(Inferring):
             "cuda": versions.get("cuda-runtime", ""),
             "sm": self._can.compute_capability or "",
             "gpu": self._can.device or "",
-            **{f"machine_{name}": value for name, value in self._machine_parts().items()},
+            **machine_parts(is_dla=self._core is not None, root=self._machine),
         }
-
-    def _machine_parts(self) -> dict[str, str]:
-        return machine_parts(is_dla=self._core is not None, root=self._machine)
 
     def _timing_name(self) -> str:
         version = self._can.versions.get("tensorrt", "unknown")
         return f"timing-{self._module}-{version}-sm{self._can.compute_capability}.cache"
-
-    def _model_name(self) -> str:
-        asked = self._ordered.model
-        return asked if asked.startswith(BUILTIN_PREFIX) else self._model.name
 
     def _reason(self) -> str:
         return reason_in(self._lines.all())

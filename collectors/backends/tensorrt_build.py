@@ -1,87 +1,169 @@
 """An ONNX model becomes a serialised TensorRT engine, by the API that 8.5 to 11 share.
 
-The TensorRT module is handed in, and what differs between versions is asked of its symbols: so a
-test can build with a fake one, and CI with a relative that builds without a GPU.
+The TensorRT module is handed in, and its symbols decide what differs between versions: so a test
+can build with a fake one, and CI with a relative that builds without a GPU.
 """
 
+import re
+import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from ...parsers.errors import BackendUnavailable, Mendable
+from ...parsers.inference.placement import Built, Fallback, Precision
 from ..base import write_atomic
 from .base import input_shape
-from .tensorrt_network import (
-    HALF,
-    BuildSpec,
-    LogLines,
-    NetworkReader,
-    Plan,
-    Prepared,
-    Types,
-    reason_in,
-    tensors_of,
-    type_name,
-)
+from .engine_cache import Made
 
+# The last lines of a build, and those about layers, are enough.
+_LINES_AT_MOST = 4000
+_LETTERS = {"INTERNAL_ERROR": "E", "ERROR": "E", "WARNING": "W", "INFO": "I", "VERBOSE": "V"}
+# Of the verbose lines, only the layers of the finished engine are of use.
+_KEPT_OF_VERBOSE = "Layer("
+_NOISE = re.compile(r"^\[E\] (?:\d+: )?|\(?\[?[\w./]+\.(?:cpp|h)::\S+::\d+\]\)? ?")
 
-class TimingCache:
-    """The file; a build does not fail if it cannot be used or written."""
-
-    def __init__(self, path: Path | None, has: Callable[[str], bool], lines: LogLines) -> None:
-        """Take a place.
-
-        Args:
-            path: The file; ``None`` for none.
-        """
-        self._path = path if has("IBuilderConfig.create_timing_cache") else None
-        self._lines = lines
-
-    def use(self, config: Any) -> None:
-        """Give a build what earlier builds measured."""
-        if self._path is None:
-            return
-        content = b""
-        with suppress(OSError):
-            content = self._path.read_bytes()
-        cache = config.create_timing_cache(content)
-        if cache is None or not config.set_timing_cache(cache, False):
-            self._lines.take("INFO", "the timing cache could not be used; an empty one is")
-            config.set_timing_cache(config.create_timing_cache(b""), False)
-
-    def keep(self, config: Any) -> None:
-        """Write down what a build measured."""
-        cache = None if self._path is None else config.get_timing_cache()
-        if cache is None or self._path is None:
-            return
-        try:
-            write_atomic(self._path, bytes(cache.serialize()))
-        except OSError as error:
-            self._lines.take("INFO", f"the timing cache could not be written ({error})")
-
-
+_HALF = ("HALF", "BF16")
+_QUANTISED = ("QUANTIZE", "DEQUANTIZE")
 # With no scales at all TensorRT builds no int8 engine; with these its speed means something.
 _DUMMY_RANGE = 4.0
+# How a model fixes its own precision, and how to make one of another.
+_TYPED = {
+    "fp32": "is typed fp32, and this TensorRT obeys a model's types",
+    "fp16": "is typed in half precision",
+    "int8": "is quantised by Q/DQ nodes",
+}
+_EXPORT = {
+    "fp32": "export the model in fp32",
+    "fp16": "export the model in fp16 (ModelOpt AutoCast does that)",
+    "int8": "put Q/DQ nodes into the model (ModelOpt does that)",
+}
+
+
+@dataclass(frozen=True)
+class BuildSpec:
+    """A request for a build.
+
+    Attributes:
+        device: The kind of device; which core of the DLA is decided when the engine is loaded.
+        precision: ``None`` leaves it to what the model is.
+        optimization_level: 0 to 5; ``None`` is TensorRT's own choice.
+    """
+
+    model: Path
+    device: Literal["gpu", "dla"]
+    batch: int = 1
+    precision: Precision | None = None
+    fallback: Fallback = "allow"
+    optimization_level: int | None = None
+
+    def parts(self) -> dict[str, str]:
+        """Return what an engine built by it depends on, its model apart, for the cache's key.
+
+        ``require-pure`` builds as ``allow`` does and then checks the placement.
+        """
+        fallback = {"require-pure": "allow"}.get(self.fallback, self.fallback)
+        return {
+            "device": self.device,
+            "batch": str(self.batch),
+            "precision": self.precision or "model",
+            "fallback": fallback if self.device == "dla" else "none",
+            "optimization_level": str(self.optimization_level),
+        }
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A network with all that it is to be built with.
+
+    Attributes:
+        parser: It owns the weights, so it has to live as long as the network.
+        int8_scales: Source of the scales of an int8 engine.
+    """
+
+    builder: Any
+    network: Any
+    parser: Any
+    config: Any
+    is_strongly_typed: bool
+    int8_scales: Literal["dummy", "explicit"] | None
+    notes: list[str]
+
+
+class LogLines:
+    """Lines of the library, each with ``[E]``, ``[W]`` or ``[I]`` in front, as they come.
+
+    The library may log from threads of its own; appending to a deque is safe from any.
+    """
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=_LINES_AT_MOST)
+
+    def clear(self) -> None:
+        """Forget all lines."""
+        self._lines.clear()
+
+    def all(self) -> tuple[str, ...]:
+        """Return the lines in order."""
+        return tuple(self._lines)
+
+    def take(self, severity: str, message: str) -> None:
+        """Keep one message; warnings and errors also go to standard error."""
+        letter = _LETTERS.get(severity, "I")
+        if letter == "V" and not message.startswith(_KEPT_OF_VERBOSE):
+            return
+        for line in message.splitlines():
+            self._lines.append(f"[{letter}] {line}")
+            if letter in "EW":
+                print(f"TensorRT: [{letter}] {line}", file=sys.stderr)
+
+
+@lru_cache(maxsize=4)
+def logger_of(trt: Any) -> tuple[Any, LogLines]:
+    """Return the one logger of this process for a TensorRT module, and the lines that it collects.
+
+    TensorRT keeps the first logger that it is given for as long as the process lives.
+    """
+    lines = LogLines()
+
+    class Logger(trt.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+
+        def log(self, severity: Any, message: str) -> None:
+            try:
+                lines.take(getattr(severity, "name", str(severity)), message)
+            except Exception as error:  # it is called from C++, which an exception would end
+                print(f"TensorRT: a line was lost ({error})", file=sys.stderr)
+
+    return Logger(), lines
+
+
+def reason_in(lines: Iterable[str]) -> str:
+    """Return the last error in a log, without its place in the sources.
+
+    >>> reason_in(["[I] begin", "[E] 4: [network.cpp::validate::3062] Error Code 4: No outputs."])
+    'Error Code 4: No outputs.'
+    """
+    errors = [line for line in lines if line.startswith("[E]")]
+    return _NOISE.sub("", errors[-1]).strip() if errors else "its log gives no reason"
 
 
 class Builder:
-    """Builds with one TensorRT module."""
+    """Builds with one TensorRT module; ``symbols`` are those of ``tensorrt_probe.symbols_of``."""
 
     def __init__(self, trt: Any, symbols: Collection[str], logger: Any, lines: LogLines) -> None:
-        """Take the module, and which of its optional symbols are there.
-
-        Args:
-            symbols: As ``tensorrt_probe.symbols_of`` tells them.
-        """
         self._trt = trt
         self._has = frozenset(symbols).__contains__
         self._logger = logger
         self._lines = lines
-        self._reader = NetworkReader(trt, symbols, logger, lines)
 
-    def build(self, spec: BuildSpec, timing_cache: Path | None = None) -> Plan:
+    def build(self, spec: BuildSpec, timing_cache: Path | None = None) -> Made:
         """Build an engine.
 
         Args:
@@ -99,27 +181,33 @@ class Builder:
                 config.builder_optimization_level = spec.optimization_level
             else:
                 notes.append("this TensorRT has no optimisation levels: its own choice was built")
-        kept = TimingCache(timing_cache, self._has, self._lines)
-        kept.use(config)
+        if not self._has("IBuilderConfig.create_timing_cache"):
+            timing_cache = None
+        if timing_cache is not None:
+            self._use_timing(timing_cache, config)
         serialised = made.builder.build_serialized_network(made.network, config)
         if serialised is None:
-            raise self._not_built(spec)
-        kept.keep(config)
+            what = f"TensorRT could not build {spec.model.name} for the {spec.device.upper()}"
+            mend = "the lines before it are in the worker's standard error"
+            if spec.device == "dla" and spec.fallback == "forbid":
+                mend = "set fallback: allow to let such layers run on the GPU, or change the model"
+            raise Mendable(f"{what} ({reason_in(self._lines.all())})", mend)
+        if timing_cache is not None:
+            self._keep_timing(timing_cache, config)
         if scales == "dummy":
             notes.append("the scales are made up: its speed means something, its answers nothing")
-        return Plan(
-            content=bytes(serialised),
+        built = Built(
             is_strongly_typed=made.is_strongly_typed,
             int8_scales=scales,
             build_seconds=(time.monotonic_ns() - begin_ns) / 1e9,
-            log=self._lines.all(),
             notes=tuple(notes),
         )
+        return Made(bytes(serialised), built, self._lines.all())
 
     def prepare(
         self, spec: BuildSpec, shapes: Mapping[str, tuple[int, ...]] | None = None
     ) -> Prepared:
-        """Read a model and set all that an engine of it is built with, but for how long.
+        """Read a model and set all that its engine depends on, except the optimisation.
 
         Args:
             shapes: Shapes of inputs whose dimensions, other than the batch, the model leaves open.
@@ -132,64 +220,95 @@ class Builder:
         builder = self._trt.Builder(self._logger)
         if spec.device == "dla" and builder.num_DLA_cores < 1:
             raise no_dla(0, 0, "")
-        network, parser, types = self._reader.read(builder, spec)
-        for at in range(network.num_inputs):
-            given = network.get_input(at)
+        network, parser, own, is_strong = self.read(builder, spec)
+        for given in _inputs_of(network):
             if given.name in (shapes or {}):
                 given.shape = (shapes or {})[given.name]
-        notes: list[str] = []
         config = builder.create_builder_config()
         config.profiling_verbosity = self._trt.ProfilingVerbosity.DETAILED
-        scales = self._set_precision(config, network, spec, types)
-        self._set_device(config, network, spec, notes)
+        scales: Literal["dummy", "explicit"] | None = None
+        precision = spec.precision or own or "fp16"
+        if precision == "int8":
+            scales = "explicit" if own == "int8" else "dummy"
+        if not is_strong:
+            self._set_precision(config, network, precision, is_dummy=scales == "dummy")
+        notes = [] if spec.device == "gpu" else [self._set_dla(config, network, spec)]
         self._fix_shapes(builder, config, network, spec)
-        return Prepared(builder, network, parser, config, types.is_strong, scales, notes)
+        return Prepared(builder, network, parser, config, is_strong, scales, notes)
+
+    def read(self, builder: Any, spec: BuildSpec) -> tuple[Any, Any, Precision | None, bool]:
+        """Read a model, with its own types in force where they have to be or can be.
+
+        Returns:
+            The network; its parser, which owns the weights and has to live as long; the precision
+            that the model fixes, if it does; and whether its own types are in force.
+
+        Raises:
+            Mendable: The model cannot be read, or its types are not those asked for.
+        """
+        can_choose = self._has("BuilderFlag.FP16")
+        network, parser = self._parse(builder, spec.model, strongly=not can_choose)
+        own = _own_precision(network)
+        if not can_choose:
+            own = own or "fp32"
+        _check_request(spec, own)
+        if not can_choose:
+            return network, parser, own, True
+        if own == "fp16" and self._has("NetworkDefinitionCreationFlag.STRONGLY_TYPED"):
+            del parser, network
+            return *self._parse(builder, spec.model, strongly=True), own, True
+        return network, parser, own, False
+
+    def _parse(self, builder: Any, model: Path, *, strongly: bool) -> tuple[Any, Any]:
+        flags = 0
+        wanted = ("EXPLICIT_BATCH", "STRONGLY_TYPED") if strongly else ("EXPLICIT_BATCH",)
+        for name in wanted:
+            if self._has(f"NetworkDefinitionCreationFlag.{name}"):
+                flags |= 1 << int(getattr(self._trt.NetworkDefinitionCreationFlag, name))
+        network = builder.create_network(flags)
+        parser = self._trt.OnnxParser(network, self._logger)
+        if not parser.parse_from_file(str(model)):
+            lines = self._lines.all()
+            errors = [parser.get_error(at).desc() for at in range(parser.num_errors)]
+            words = " ".join((errors[-1] if errors else reason_in(lines)).split())
+            raise Mendable(
+                f"TensorRT cannot read {model.name} ({_node_in(lines)}{words})",
+                "export it with operations and an opset that this TensorRT knows",
+            )
+        return network, parser
 
     def _set_precision(
-        self, config: Any, network: Any, spec: BuildSpec, types: Types
-    ) -> Literal["dummy", "explicit"] | None:
-        """Set the flags of a network whose types are free; return where int8 scales are from."""
-        precision = spec.precision or types.own or "fp16"
-        scales: Literal["dummy", "explicit"] | None = None
-        if precision == "int8":
-            scales = "explicit" if types.own == "int8" else "dummy"
-        if types.is_strong:
-            return scales
+        self, config: Any, network: Any, precision: Precision, *, is_dummy: bool
+    ) -> None:
+        """Set the flags of a network whose types are free, and dummy scales if it has none."""
         flags = self._trt.BuilderFlag
         if precision in ("fp16", "int8"):
             # Layers that have no int8 form run in half precision; on a DLA they can in no other.
             config.set_flag(flags.FP16)
         if precision == "int8":
             config.set_flag(flags.INT8)
-        if scales == "dummy":
-            for tensor in tensors_of(network):
-                if type_name(tensor.dtype) in ("FLOAT", *HALF):
+        if is_dummy:
+            for tensor in _tensors_of(network):
+                if type_name(tensor.dtype) in ("FLOAT", *_HALF):
                     tensor.set_dynamic_range(-_DUMMY_RANGE, _DUMMY_RANGE)
-        return scales
 
-    def _set_device(self, config: Any, network: Any, spec: BuildSpec, notes: list[str]) -> None:
+    def _set_dla(self, config: Any, network: Any, spec: BuildSpec) -> str:
         trt = self._trt
-        if spec.device == "gpu":
-            return
         config.default_device_type = trt.DeviceType.DLA
         config.DLA_core = 0
         if config.DLA_core != 0 or config.default_device_type != trt.DeviceType.DLA:
             raise no_dla(0, 0, "")
-        if spec.fallback == "forbid":
-            if self._has("BuilderFlag.DIRECT_IO"):
-                config.set_flag(trt.BuilderFlag.DIRECT_IO)
-        else:
+        if spec.fallback != "forbid":
             config.set_flag(trt.BuilderFlag.GPU_FALLBACK)
-        able = sum(
-            bool(config.can_run_on_DLA(network.get_layer(at))) for at in range(network.num_layers)
-        )
-        notes.append(f"TensorRT finds {able} of {network.num_layers} layers fit for the DLA")
+        elif self._has("BuilderFlag.DIRECT_IO"):
+            config.set_flag(trt.BuilderFlag.DIRECT_IO)
+        able = sum(bool(config.can_run_on_DLA(layer)) for layer in layers_of(network))
+        return f"TensorRT finds {able} of {network.num_layers} layers fit for the DLA"
 
     def _fix_shapes(self, builder: Any, config: Any, network: Any, spec: BuildSpec) -> None:
         """Give a dynamic first dimension the one batch that there will be."""
         profile = None
-        for at in range(network.num_inputs):
-            given = network.get_input(at)
+        for given in _inputs_of(network):
             declared = [None if length < 0 else int(length) for length in given.shape]
             shape = input_shape(given.name, declared, spec.batch)
             if None in declared:
@@ -198,12 +317,24 @@ class Builder:
         if profile is not None:
             config.add_optimization_profile(profile)
 
-    def _not_built(self, spec: BuildSpec) -> Mendable:
-        what = f"TensorRT could not build {spec.model.name} for the {spec.device.upper()}"
-        mend = "the lines before it are in the worker's standard error"
-        if spec.device == "dla" and spec.fallback == "forbid":
-            mend = "set fallback: allow to let such layers run on the GPU, or change the model"
-        return Mendable(f"{what} ({reason_in(self._lines.all())})", mend)
+    def _use_timing(self, path: Path, config: Any) -> None:
+        content = b""
+        with suppress(OSError):
+            content = path.read_bytes()
+        cache = config.create_timing_cache(content)
+        if cache is None or not config.set_timing_cache(cache, False):
+            self._lines.take("INFO", "the timing cache could not be used; an empty one is")
+            config.set_timing_cache(config.create_timing_cache(b""), False)
+
+    def _keep_timing(self, path: Path, config: Any) -> None:
+        """Write down the timing of this build; the build does not fail if that fails."""
+        cache = config.get_timing_cache()
+        if cache is None:
+            return
+        try:
+            write_atomic(path, bytes(cache.serialize()))
+        except OSError as error:
+            self._lines.take("INFO", f"the timing cache could not be written ({error})")
 
 
 def no_dla(core: int, cores: int, device: str) -> BackendUnavailable:
@@ -218,3 +349,60 @@ def no_dla(core: int, cores: int, device: str) -> BackendUnavailable:
         "set device: gpu, or a core that there is; Orin NX, AGX Orin and Xavier have DLAs, and not"
         " every TensorRT supports them (10.7 was the last of 10; 11 does from 11.4.1 on)",
     )
+
+
+def layers_of(network: Any) -> Iterator[Any]:
+    """Yield the layers of a network."""
+    return map(network.get_layer, range(network.num_layers))
+
+
+def type_name(kind: Any) -> str:
+    """Return the name of a member of one of the library's enumerations."""
+    return str(getattr(kind, "name", kind)).rpartition(".")[2]
+
+
+def _check_request(spec: BuildSpec, own: Precision | None) -> None:
+    """Raise if the model's own types, or the DLA, cannot give the precision asked for."""
+    name, asked = spec.model.name, spec.precision
+    if own is not None and asked not in (None, own):
+        raise Mendable(
+            f"{name} {_TYPED[own]}, so it cannot run in {asked}",
+            f"leave precision out, or {_EXPORT[asked or own]}",
+        )
+    if spec.device == "dla" and (asked or own) == "fp32":
+        raise Mendable(
+            f"{name} is to run in fp32, and a DLA computes in fp16 and int8 only",
+            "set precision: fp16" if own is None else _EXPORT["fp16"],
+        )
+
+
+def _own_precision(network: Any) -> Precision | None:
+    """Return the precision that a model fixes by its own types, if it does."""
+    if not {type_name(layer.type) for layer in layers_of(network)}.isdisjoint(_QUANTISED):
+        return "int8"
+    if any(type_name(tensor.dtype) in _HALF for tensor in _tensors_of(network)):
+        return "fp16"
+    return None
+
+
+def _inputs_of(network: Any) -> Iterator[Any]:
+    return map(network.get_input, range(network.num_inputs))
+
+
+def _tensors_of(network: Any) -> Iterator[Any]:
+    """Yield the inputs of a network and the outputs of its layers."""
+    yield from _inputs_of(network)
+    for layer in layers_of(network):
+        outputs = map(layer.get_output, range(layer.num_outputs))
+        yield from (tensor for tensor in outputs if tensor is not None)
+
+
+def _node_in(lines: Iterable[str]) -> str:
+    """Return the node at which the parser failed, which only its log names; or nothing.
+
+    >>> _node_in(['[E] ModelImporter.cpp:140: While parsing node number 3 [Foo -> "y"]:'])
+    'node 3 [Foo -> "y"]: '
+    """
+    found = [line.partition("While parsing node number ")[2] for line in lines]
+    last = next((node for node in reversed(found) if node), None)
+    return "" if last is None else f"node {last.rstrip(':')}: "

@@ -2,26 +2,23 @@
 
 An inference is a list of calls whose arguments never change. They are made in advance, so that
 Python does as little as it can between the clock's two readings: go through the list, and compare
-what the calls answered with what they answer when all is well.
+the results of the calls with those of success.
 """
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...parsers.errors import Mendable
-from ...parsers.inference.events import StageName
-from .base import input_shape, make_input
+from .base import device_stages, input_shape, make_input
 from .cuda_runtime import Cuda, handle_of
+from .tensorrt_build import type_name
 
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
-
-WITH_TRANSFERS: tuple[StageName, ...] = ("h2d", "compute", "d2h")
-COMPUTE_ONLY: tuple[StageName, ...] = ("compute",)
 
 _KINDS = {
     "FLOAT": ("tensor(float)", "float32"),
@@ -35,20 +32,16 @@ _KINDS = {
 
 
 class BoundTensor:
-    """An input or output of an engine, and its two buffers.
-
-    Attributes:
-        size: Bytes.
-    """
+    """An input or output of an engine, and its two buffers; ``size`` is in bytes."""
 
     def __init__(self, name: str, *, is_input: bool, kind: Any, shape: tuple[int, ...]) -> None:
         import numpy
 
-        word = str(getattr(kind, "name", kind)).rpartition(".")[2]
+        word = type_name(kind)
         if word not in _KINDS:
+            side = "input" if is_input else "output"
             raise Mendable(
-                f"{'input' if is_input else 'output'} {name!r} is of type {word}, which numpy has"
-                " not",
+                f"{side} {name!r} is of type {word}, which numpy has not",
                 "export the model with inputs and outputs in fp32 or fp16",
             )
         self.name = name
@@ -57,8 +50,7 @@ class BoundTensor:
         self.dtype = numpy.dtype(dtype)
         self.shape = shape
         self.size = prod(shape) * self.dtype.itemsize
-        self.on_device = 0
-        self.on_host = 0
+        self.on_device = self.on_host = 0
 
     def host_array(self) -> "NDArray[numpy.generic]":
         """Return the pinned buffer as an array; it is the buffer, not a copy."""
@@ -73,8 +65,8 @@ class Slot:
 
     Attributes:
         infer: Runs one inference, which is complete when it returns.
-        wait: Returns when it is complete.
-        why_no_graph: Why none is, where one was asked for.
+        wait: Returns when the submitted inference is complete.
+        why_no_graph: Why a graph that was asked for could not be captured.
     """
 
     infer: Callable[[], None]
@@ -82,18 +74,15 @@ class Slot:
     wait: Callable[[], None]
 
     def __init__(self, cuda: Cuda, context: Any, *, transfers: bool) -> None:
-        """Take a context, and make the stream and the events for it."""
         self._cuda = cuda
         self._context = context
         self._transfers = transfers
         self._graph: Any = None
-        self.has_graph = False
         self.why_no_graph: str | None = None
         self.tensors: list[BoundTensor] = []
         self._stream = cuda.stream()
         self._handle = handle_of(self._stream)
-        self.stages = WITH_TRANSFERS if transfers else COMPUTE_ONLY
-        self._events = [cuda.event() for _ in range(len(self.stages) + 1)]
+        self._events = [cuda.event() for _ in range(len(device_stages(transfers)) + 1)]
         elapsed = cuda.api.cudaEventElapsedTime
         self._elapsed = [
             partial(elapsed, begin, end)
@@ -101,7 +90,7 @@ class Slot:
         ]
 
     def bind(self, trt: Any, engine: Any, batch: int) -> None:
-        """Make the buffers, fill the inputs, and tell the context of them, once for all."""
+        """Make the buffers, fill the inputs, and give their addresses to the context, once."""
         names = [engine.get_tensor_name(at) for at in range(engine.num_io_tensors)]
         given = [name for name in names if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
         for name in given:
@@ -127,7 +116,7 @@ class Slot:
                 tensor.host_array()[...] = make_input(name, tensor.kind, shape)
             if not self._context.set_tensor_address(name, tensor.on_device):
                 raise RuntimeError(f"TensorRT takes no buffer for {name!r}")
-        self._run_once([*self._copies_in()])
+        self._run_once(self._copies(is_input=True))
         self._make_calls()
 
     def use_graph(self) -> None:
@@ -136,12 +125,13 @@ class Slot:
         An inference must have run: what TensorRT does the first time only must not be captured.
         """
         try:
-            self._graph = self._cuda.capture(self._stream, self._enqueue)
+            self._graph = self._cuda.capture(self._stream, partial(self._enqueue, self._context))
         except Exception as error:  # whatever it is, enqueuing works
             self.why_no_graph = " ".join(str(error).split())
-            self._recover()
+            # Forget the error that a failed capture leaves behind, and check that enqueuing works.
+            self._cuda.api.cudaGetLastError()
+            self.infer()
             return
-        self.has_graph = True
         self._make_calls()
 
     def stages_ns(self) -> list[int]:
@@ -149,13 +139,13 @@ class Slot:
         return [round(self._cuda.check(elapsed()) * 1e6) for elapsed in self._elapsed]
 
     def outputs(self) -> "dict[str, NDArray[numpy.generic]]":
-        """Return what the last inference gave."""
+        """Return the outputs of the last inference."""
         if not self._transfers:
-            self._run_once(self._copies_out())
+            self._run_once(self._copies(is_input=False))
         return {t.name: t.host_array().copy() for t in self.tensors if not t.is_input}
 
     def close(self) -> None:
-        """Give everything back; the context goes before its buffers."""
+        """Release everything; the context goes before its buffers."""
         self._elapsed = []
         self.infer = self.submit = self.wait = _closed
         self._context = None
@@ -176,14 +166,13 @@ class Slot:
             context.set_tensor_address(tensor.name, tensor.on_device)
 
         def run() -> None:
-            if not context.execute_async_v3(self._handle):
-                raise RuntimeError("TensorRT did not enqueue the inference")
+            self._enqueue(context)
             self._cuda.check(self._cuda.api.cudaStreamSynchronize(self._stream))
 
         return run
 
     def _make_calls(self) -> None:
-        """Make the list of calls of an inference, and what they answer when all is well."""
+        """Make the list of calls of an inference, and of their results on success."""
         api = self._cuda.api
         if self._graph is None:
             compute: Callable[[], Any] = partial(self._context.execute_async_v3, self._handle)
@@ -193,7 +182,8 @@ class Slot:
         calls: list[Callable[[], Any]]
         if self._transfers:
             before, begin, end, after = marks
-            calls = [before, *self._copies_in(), begin, compute, end, *self._copies_out(), after]
+            copies_in, copies_out = self._copies(is_input=True), self._copies(is_input=False)
+            calls = [before, *copies_in, begin, compute, end, *copies_out, after]
         else:
             begin, end = marks
             calls = [begin, compute, end]
@@ -224,44 +214,35 @@ class Slot:
 
         self.infer, self.submit, self.wait = infer, submit, wait
 
-    def _copies_in(self) -> list[Callable[[], Any]]:
-        copy, kind = self._cuda.api.cudaMemcpyAsync, self._cuda.host_to_device
-        return [
-            partial(copy, tensor.on_device, tensor.on_host, tensor.size, kind, self._stream)
-            for tensor in self.tensors
-            if tensor.is_input
-        ]
-
-    def _copies_out(self) -> list[Callable[[], Any]]:
-        copy, kind = self._cuda.api.cudaMemcpyAsync, self._cuda.device_to_host
-        return [
-            partial(copy, tensor.on_host, tensor.on_device, tensor.size, kind, self._stream)
-            for tensor in self.tensors
-            if not tensor.is_input
-        ]
+    def _copies(self, *, is_input: bool) -> list[Callable[[], Any]]:
+        """Return the copies of all inputs to the device, or of all outputs from it."""
+        copy = self._cuda.api.cudaMemcpyAsync
+        calls: list[Callable[[], Any]] = []
+        for tensor in self.tensors:
+            if tensor.is_input == is_input:
+                ends, kind = (tensor.on_host, tensor.on_device), self._cuda.device_to_host
+                if is_input:
+                    ends, kind = (tensor.on_device, tensor.on_host), self._cuda.host_to_device
+                calls.append(partial(copy, *ends, tensor.size, kind, self._stream))
+        return calls
 
     def _run_once(self, calls: Sequence[Callable[[], Any]]) -> None:
         for call in calls:
             self._cuda.check(call())
         self._cuda.check(self._cuda.api.cudaStreamSynchronize(self._stream))
 
-    def _enqueue(self) -> None:
-        if not self._context.execute_async_v3(self._handle):
+    def _enqueue(self, context: Any) -> None:
+        if not context.execute_async_v3(self._handle):
             raise RuntimeError("TensorRT did not enqueue the inference")
 
-    def _recover(self) -> None:
-        """Forget the error that a failed capture leaves behind, and see that enqueuing works."""
-        self._cuda.api.cudaGetLastError()
-        self.infer()
-
     def _fail(self, answers: Sequence[Any], good: Sequence[Any]) -> None:
-        """Raise for the first call that did not answer as it should."""
+        """Raise for the first call that did not succeed."""
         for answer, wanted in zip(answers, good, strict=True):
             if answer == wanted:
                 continue
             if wanted is not True:
                 self._cuda.check(answer)
-            # TensorRT says only that it failed; CUDA may know more.
+            # TensorRT returns only a failure; CUDA may have the reason.
             self._cuda.check(self._cuda.api.cudaStreamSynchronize(self._stream))
             self._cuda.check(self._cuda.api.cudaGetLastError())
             raise RuntimeError("TensorRT did not enqueue the inference; see its log")
@@ -281,7 +262,7 @@ def context_bytes(engine: Any) -> int | None:
 
 
 def inspect(trt: Any, engine: Any) -> str | None:
-    """Return the engine as its inspector prints it, JSON of the library's own; ``None`` if not."""
+    """Return the engine as JSON of its inspector; ``None`` without one."""
     make: Callable[[], Any] | None = getattr(engine, "create_engine_inspector", None)
     inspector = None if make is None else make()
     if inspector is None:
@@ -300,8 +281,3 @@ def profiler_of(trt: Any, times: dict[str, list[float]]) -> Any:
             times.setdefault(layer_name, []).append(ms)
 
     return Profiler()
-
-
-def mean_ns(times: Mapping[str, Sequence[float]], count: int) -> list[tuple[str, int]]:
-    """Return mean nanoseconds an inference by layer, in order."""
-    return [(name, round(sum(spans) / count * 1e6)) for name, spans in times.items()]

@@ -1,4 +1,4 @@
-"""trtexec as a child: heard line by line, and gone when the worker is."""
+"""trtexec as a child: find it, build with it, follow its run; it ends when the worker ends."""
 
 import hashlib
 import mmap
@@ -27,16 +27,15 @@ from ...parsers.onnx.inputs import ModelFacts, read_model
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import Quiet
 from ..children.start import start_tied
-from ..models.files import BUILTIN_PREFIX
 from .base import input_shape
-from .engine_cache import machine_parts, model_digest
+from .engine_cache import Made, machine_parts, model_digest
 
 DEFAULT_PROGRAM = "/usr/src/tensorrt/bin/trtexec"
 _LINES_AT_MOST = 4000
 _POLL_SECONDS = 0.1
 # A line for every ten inferences, of which there may be thousands.
 _AVERAGE = "] Average on "
-# What the delay between the print of a line and its stamp may amount to.
+# The greatest delay between the print of a line and its stamp.
 _PIPE_NS = 2_000_000
 _MEND_CUDA = "install the NVIDIA driver, and let this user open the devices of the GPU"
 _NO_CUDA = (
@@ -47,19 +46,15 @@ _NO_CUDA = (
 
 
 @dataclass(frozen=True)
-class Said:
-    """Output and end of a child.
-
-    Attributes:
-        returncode: Its exit status; ``None`` where it was stopped.
-    """
+class Output:
+    """Output and exit status of a child; the status is ``None`` if it was stopped."""
 
     lines: tuple[str, ...] = ()
     returncode: int | None = None
 
     @property
     def reason(self) -> str:
-        """The error that it told, or else the last thing that it said."""
+        """The error that it printed, or else its last line."""
         found = reason_in(self.lines)
         if found is not None:
             return found
@@ -71,18 +66,15 @@ class Said:
 def find_program(program: Sequence[str]) -> tuple[str, ...]:
     """Return trtexec's full path, and arguments that come before all others.
 
-    Args:
-        program: As ordered; empty looks where JetPack puts it, then along ``PATH``.
+    Without an ordered program it is looked up where JetPack puts it, then along ``PATH``.
 
     Raises:
-        BackendUnavailable: It is not there.
+        BackendUnavailable: It is missing.
     """
     if program:
-        found = shutil.which(program[0])
-        asked = program[0]
+        asked, found = program[0], shutil.which(program[0])
     else:
-        found = shutil.which(DEFAULT_PROGRAM) or shutil.which("trtexec")
-        asked = DEFAULT_PROGRAM
+        asked, found = DEFAULT_PROGRAM, shutil.which(DEFAULT_PROGRAM) or shutil.which("trtexec")
     if found is None:
         raise BackendUnavailable(
             f"there is no trtexec at {asked}",
@@ -91,27 +83,24 @@ def find_program(program: Sequence[str]) -> tuple[str, ...]:
     return (str(Path(found).absolute()), *program[1:])
 
 
-def run(argv: Sequence[str], heard: Callable[[str], bool] = lambda _: True) -> Said:
-    """Run a program to its end.
-
-    Args:
-        heard: Takes each line of its output; keeps it where it returns True.
-    """
+def run(argv: Sequence[str], keeps: Callable[[str], bool] = lambda _: True) -> Output:
+    """Run a program to its end, and return those lines of its output that ``keeps`` accepts."""
     lines: deque[str] = deque(maxlen=_LINES_AT_MOST)
     with start_tied(argv) as child:
         while (line := child.read()) is not Quiet.END:
-            if isinstance(line, Stamped) and heard(line.value):
+            if isinstance(line, Stamped) and keeps(line.value):
                 lines.append(line.value)
-    return Said((*lines, *child.last_words), child.returncode)
+    return Output((*lines, *child.last_words), child.returncode)
 
 
 class Measuring:
-    """A trtexec that measures, and when it said what.
+    """A trtexec that measures, and the times of its lines.
 
     Attributes:
-        started_ns: CLOCK_MONOTONIC before it was.
-        began_ns: When it said that it begins to infer; ``None`` where it did not.
-        said: All of it, once it has ended.
+        started_ns: CLOCK_MONOTONIC before its start.
+        began_ns: When it printed that it begins to infer, or ``None``.
+        done_ns: When it printed that its warm-up is complete, or ``None``.
+        output: Its whole output, once it has ended.
     """
 
     def __init__(self, argv: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> None:
@@ -119,38 +108,31 @@ class Measuring:
         self.started_ns = clock.monotonic_ns()
         self.began_ns: int | None = None
         self.done_ns: int | None = None
-        self.said = Said()
+        self.output = Output()
         self._clock = clock
 
     def follow(self, stop: Event, warm_up_ns: int) -> Iterator[int]:
-        """Run it to its end; yield once, when its warm-up is due to be over.
-
-        Args:
-            stop: Once set, the child is ended.
-        """
+        """Run it to its end, or until ``stop``; yield once, when its warm-up is due to be over."""
         lines: deque[str] = deque(maxlen=_LINES_AT_MOST)
-        is_told = False
+        has_yielded = False
         with start_tied(self.argv) as child:
             while (line := child.read(_POLL_SECONDS)) is not Quiet.END:
                 if stop.is_set():
                     return
                 if isinstance(line, Stamped) and _AVERAGE not in line.value:
                     lines.append(line.value)
-                    self._hear(line)
-                if is_told or self.began_ns is None:
+                    text = message_of(line.value)
+                    if text.startswith("Starting inference"):
+                        self.began_ns = line.monotonic_ns
+                    elif text.startswith("Warmup completed") and self.done_ns is None:
+                        self.done_ns = line.monotonic_ns
+                if has_yielded or self.began_ns is None:
                     continue
                 due_ns = self.began_ns + warm_up_ns
                 if self._clock.monotonic_ns() >= due_ns and self.done_ns is None:
-                    is_told = True
+                    has_yielded = True
                     yield due_ns
-        self.said = Said((*lines, *child.last_words), child.returncode)
-
-    def _hear(self, line: Stamped[str]) -> None:
-        text = message_of(line.value)
-        if text.startswith("Starting inference"):
-            self.began_ns = line.monotonic_ns
-        elif text.startswith("Warmup completed") and self.done_ns is None:
-            self.done_ns = line.monotonic_ns
+        self.output = Output((*lines, *child.last_words), child.returncode)
 
 
 def place_zero(
@@ -158,17 +140,14 @@ def place_zero(
 ) -> tuple[int, int]:
     """Place trtexec's own zero on our clock.
 
-    Its times count from a moment that it does not tell. That moment lies after the line that
-    says that it begins, and early enough that the last inference was complete when it said that
-    it is done. The middle of the two is taken, and half the distance is the uncertainty, plus
+    Its times count from a moment that it does not print. That moment lies after the line that
+    announces the begin, and early enough that the last inference was complete when it printed
+    that it is done. The middle of the two is taken, and half the distance is the uncertainty, plus
     the delay of a pipe and the six digits of a time. If the first line comes too late to be
-    true (it was held back), the start of the process stands for it.
-
-    Args:
-        began_ns: When it said that it begins; ``None`` where it did not.
+    true (it was held back), or is missing, the start of the process stands for it.
 
     Returns:
-        The zero and by how much it may be wrong either way, both in nanoseconds.
+        The zero and its uncertainty either way, both in nanoseconds.
 
     >>> place_zero(0, 1_000_000_000, 4_010_000_000, 3_000_000_000)
     (1005000000, 7005000)
@@ -183,63 +162,37 @@ def place_zero(
 
 
 def help_of(program: Sequence[str]) -> str:
-    """Return the help text of trtexec.
-
-    Raises:
-        BackendUnavailable: It does not start, or does not print the help of trtexec.
-    """
-    said = run([*program, "--help"])
-    text = "\n".join(said.lines)
-    if said.returncode != 0 or "--onnx" not in text:
+    """Return the help text of trtexec; raise ``BackendUnavailable`` without one."""
+    output = run([*program, "--help"])
+    text = "\n".join(output.lines)
+    if output.returncode != 0 or "--onnx" not in text:
         raise BackendUnavailable(
-            f"{program[0]} does not answer --help as trtexec does ({said.reason})",
+            f"{program[0]} does not answer --help as trtexec does ({output.reason})",
             "install TensorRT whole, or give the path of trtexec as trtexec: in the workload",
         )
     return text
 
 
-def failure(doing: str, said: Said, argv: Sequence[str]) -> Mendable:
-    """Return what a failed trtexec amounts to.
-
-    Args:
-        doing: The failed step: ``build`` or ``measure``.
-    """
-    reason = said.reason
+def failure(doing: Literal["build", "measure"], output: Output, argv: Sequence[str]) -> Mendable:
+    """Return the error for a trtexec that failed."""
+    reason = output.reason
     if "Cannot create DLA engine" in reason:
         return BackendUnavailable(
             f"trtexec finds no such DLA ({reason})",
             "use device: gpu, or a board whose TensorRT supports its DLA",
         )
-    if any(sign in line.lower() for line in said.lines for sign in _NO_CUDA):
+    if any(sign in line.lower() for line in output.lines for sign in _NO_CUDA):
         return BackendUnavailable(f"trtexec finds no GPU ({reason})", _MEND_CUDA)
     return Mendable(f"trtexec could not {doing} it ({reason})", f"try: {' '.join(argv)}")
 
 
-# Of what it prints at its most talkative, only what tells of layers is kept.
+# Of its verbose lines, only those about layers are kept.
 _OF_LAYERS = ("[DlaLayer]", "[GpuLayer]", "Layer(", "Layers Running on", "offloaded to DLA")
 _VERBOSE = "[V] "
 
 
-@dataclass(frozen=True)
-class Made:
-    """An engine that was just built.
-
-    Attributes:
-        inspector: The engine as the inspector tells it; ``None`` where it does not.
-    """
-
-    plan: bytes
-    built: Built
-    log: tuple[str, ...]
-    inspector: str | None
-
-
 class TrtexecBuilder:
-    """One model for one device, and the trtexec that is to build it.
-
-    Attributes:
-        offered: The options in that.
-    """
+    """One model for one device, and the trtexec that is to build it."""
 
     def __init__(self, program: tuple[str, ...], help_text: str, model: Path, order: Order) -> None:
         """Read the inputs of the model.
@@ -253,24 +206,17 @@ class TrtexecBuilder:
         self._model = model
         self._order = order
         self._facts = _facts_of(model)
-        shapes = {
-            one.name: (input_shape(one.name, one.shape, order.batch), one.is_open)
-            for one in self._facts.inputs
-        }
-        self._shapes = {name: shape for name, (shape, is_open) in shapes.items() if is_open}
-
-    @property
-    def model_name(self) -> str:
-        """The model as people call it."""
-        asked = self._order.model
-        return asked if asked.startswith(BUILTIN_PREFIX) else self._model.name
+        # Each input is checked, and the shapes of the open ones are given to trtexec.
+        shapes = [input_shape(one.name, one.shape, order.batch) for one in self._facts.inputs]
+        pairs = zip(self._facts.inputs, shapes, strict=True)
+        self._shapes = {one.name: shape for one, shape in pairs if one.is_open}
 
     def chooses(self, precision: Precision) -> bool:
-        """Tell whether this trtexec can be asked for a precision."""
+        """Return whether this trtexec has an option for a precision."""
         return chooses_types(self.offered, precision)
 
     def wanted(self, order: Order) -> Wanted:
-        """Say what an order asks of trtexec."""
+        """Return what an order asks of trtexec."""
         return Wanted(
             device=order.device,
             shapes=self._shapes,
@@ -286,7 +232,7 @@ class TrtexecBuilder:
         )
 
     def key_parts(self) -> dict[str, str]:
-        """Say all that an engine depends on; one plan serves both cores of a DLA."""
+        """Return all that an engine depends on; one plan serves both cores of a DLA."""
         is_dla = self._order.device != "gpu"
         kind = "dla0" if is_dla else "gpu"
         wanted = self.wanted(self._order.model_copy(update={"device": kind}))
@@ -302,16 +248,16 @@ class TrtexecBuilder:
             "program": " ".join(self.program),
             "program_file": f"{about.st_size} {about.st_mtime_ns}",
             "help": hashlib.sha256(self.help_text.encode()).hexdigest(),
-            **{f"machine_{name}": value for name, value in machine_parts(is_dla=is_dla).items()},
+            **machine_parts(is_dla=is_dla),
         }
 
     def build(self, part: Path) -> Made:
-        """Let trtexec build.
+        """Build with trtexec, which writes the plan to ``part``.
 
         Raises:
-            Mendable: It could not; ``BackendUnavailable`` for what this machine lacks.
+            Mendable: It failed; ``BackendUnavailable`` for what this machine lacks.
         """
-        order, wanted = self._order, self.wanted(self._order)
+        wanted = self.wanted(self._order)
         with TemporaryDirectory(prefix="tegrascope-") as folder:
             layers = Path(folder) / "layers.json"
             arguments = build_arguments(
@@ -319,9 +265,9 @@ class TrtexecBuilder:
             )
             argv = [*self.program, *arguments]
             try:
-                said = run(argv, heard=_matters)
-                if said.returncode != 0 or not part.is_file():
-                    raise failure("build", said, argv)
+                output = run(argv, keeps=_matters)
+                if output.returncode != 0 or not part.is_file():
+                    raise failure("build", output, argv)
                 plan = part.read_bytes()
             finally:
                 part.unlink(missing_ok=True)
@@ -333,14 +279,13 @@ class TrtexecBuilder:
             layer_types=layer_types(inspector),
             is_strongly_typed=is_typed(self.offered),
             int8_scales=scales if wanted.precision == "int8" else None,
-            placement=placement_of(said.lines, inspector, order.device),
+            placement=placement_of(output.lines, inspector, self._order.device),
             engine_bytes=len(plan),
         )
-        return Made(plan, built, said.lines, inspector)
+        return Made(plan, built, output.lines, inspector)
 
 
 def _matters(line: str) -> bool:
-    """Tell whether a line of a build is worth keeping."""
     return _VERBOSE not in line[:64] or any(sign in line for sign in _OF_LAYERS)
 
 

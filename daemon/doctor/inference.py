@@ -125,7 +125,7 @@ def judge_tensorrt(found: Capabilities, needed: bool) -> Finding:
     return check.finding(
         "note" if not needed else "missing" if version is None else "broken",
         f"no TensorRT: {found.problem}",
-        found.mend if needed else None,
+        found.remedy if needed else None,
     )
 
 
@@ -255,7 +255,7 @@ def _find_lack(context: Context, workload: Workload) -> tuple[str, str] | None:
         # The probe finds libraries that no package manager lists.
         found = context.tensorrt
         if found.problem is not None:
-            remedy = found.mend or "see tensorrt, under inference"
+            remedy = found.remedy or "see tensorrt, under inference"
             return f"TensorRT cannot be used ({found.problem})", remedy
         core = workload.device.removeprefix("dla")
         cores = found.dla_cores or 0

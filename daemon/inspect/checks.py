@@ -40,9 +40,9 @@ def ask_builder(
     graph: Graph, inspection: Inspection, model: Path, shapes: Mapping[str, tuple[int, ...]]
 ) -> EvidenceCheck:
     """Ask the TensorRT of this machine, in a child process, which layers the DLA accepts."""
-    from ...collectors.backends.layer_answers import ask
+    from ...collectors.backends.tensorrt_probe import ask_layers
 
-    return check_builder(graph, inspection, ask(model, inspection.precision, shapes))
+    return check_builder(graph, inspection, ask_layers(model, inspection.precision, shapes))
 
 
 def look_at_engine(

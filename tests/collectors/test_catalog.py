@@ -21,7 +21,6 @@ from tegrascope.collectors.catalog import (
 )
 from tegrascope.collectors.lines.collector import Opening, SourceSettings
 from tegrascope.collectors.worker.run_loop import Runner
-from tegrascope.daemon.settings.config import Workload
 from tegrascope.parsers.errors import BackendUnavailable
 from tegrascope.parsers.inference.events import Inferences, Order
 
@@ -130,8 +129,3 @@ def test_names_cost_no_import():
     code = "import sys, tegrascope.collectors.catalog; print('pydantic' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-def test_settings_of_a_back_end_are_keys_of_a_workload(name):
-    assert find_backend(name).settings <= set(Workload.model_fields)

@@ -21,9 +21,7 @@ def trapped(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("trapped")
-@pytest.mark.parametrize(
-    "module", ["worker.child", "gpu.reader", "backends.tensorrt_probe", "backends.layer_answers"]
-)
+@pytest.mark.parametrize("module", ["worker.child", "gpu.reader", "backends.tensorrt_probe"])
 def test_our_children_never_import_from_the_current_directory(module):
     done = subprocess.run(
         python_child(f"tegrascope.collectors.{module}", "--help"),

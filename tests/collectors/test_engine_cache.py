@@ -11,6 +11,7 @@ import pytest
 from tegrascope.collectors.backends.engine_cache import (
     LOG_LINES_KEPT,
     EngineCache,
+    Made,
     engine_key,
     machine_parts,
     model_digest,
@@ -32,7 +33,7 @@ def cache(tmp_path):
 def put(
     cache: EngineCache, key: str = KEY, age_seconds: float = 0.0, plan: bytes = b"plan"
 ) -> None:
-    cache.write(key, plan, model="m.onnx", parts={"device": "gpu"}, built=Built(engine_bytes=4))
+    cache.write(key, Made(plan, Built(engine_bytes=4)), model="m.onnx", parts={"device": "gpu"})
     then = time.time() - age_seconds
     os.utime(cache.plan_path(key), (then, then))
 
@@ -119,7 +120,7 @@ def test_nothing_half_written_is_left(tmp_path, monkeypatch):
 def test_the_log_is_kept_to_its_end_and_for_its_layers(cache):
     """Placement can be read again from what is kept."""
     log = ("[I] [DlaLayer] {ForeignNode[a...b]}", *(f"[I] line {at}" for at in range(1000)))
-    cache.write(KEY, b"plan", model="m", parts={}, built=Built(), log=log)
+    cache.write(KEY, Made(b"plan", Built(), log), model="m", parts={})
     kept = cache.read(KEY)[1].log
     assert kept == (log[0], *log[-LOG_LINES_KEPT:])
 
@@ -260,6 +261,6 @@ def test_the_machines_part_of_a_key(tmp_path):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    of_gpu = {"l4t": "36.4.3", "module": "nvidia,p3737-0000+p3701-0005"}
+    of_gpu = {"machine_l4t": "36.4.3", "machine_module": "nvidia,p3737-0000+p3701-0005"}
     assert machine_parts(is_dla=False, root=tmp_path) == of_gpu
-    assert machine_parts(is_dla=True, root=tmp_path) == {**of_gpu, "dla_firmware": "1.14.0"}
+    assert machine_parts(is_dla=True, root=tmp_path) == {**of_gpu, "machine_dla_firmware": "1.14.0"}

@@ -11,12 +11,13 @@ import numpy
 import onnx
 import pytest
 
-from tegrascope.collectors.backends import tensorrt as adapter
-from tegrascope.collectors.backends.base import Pipelined, Profiled, make_input
-from tegrascope.collectors.backends.engine_cache import EngineCache
+from tegrascope.collectors.backends.base import Pipelined, Profiled, make_input, require_pure
+from tegrascope.collectors.backends.engine_cache import EngineCache, Made
+from tegrascope.collectors.backends.tensorrt import TensorRt
 from tegrascope.collectors.backends.tensorrt_probe import look
 from tegrascope.parsers.errors import BackendUnavailable, DeviceLostError, Mendable
 from tegrascope.parsers.inference.events import Order
+from tegrascope.parsers.inference.placement import Placement
 from tests.fakes.fake_cuda import install_cuda
 from tests.fakes.fake_device import FakeDevice
 from tests.fakes.fake_tensorrt import install_tensorrt, make_tensorrt
@@ -33,7 +34,7 @@ class Desk:
         self.engines = folder / "engines"
         self.device = FakeDevice()
         self._patch = monkeypatch
-        self._made: list[adapter.TensorRt] = []
+        self.made: list[TensorRt] = []
         self.use("8.6.1")
 
     def use(self, version: str, *, old_cuda: bool = False, dla_cores: int = 0) -> None:
@@ -42,7 +43,6 @@ class Desk:
         self.trt = make_tensorrt(version, self.device)
         install_tensorrt(self._patch, self.trt)
         install_cuda(self._patch, self.device, old=old_cuda)
-        self._patch.setattr(adapter, "capabilities", look)
 
     def order(self, model: Path, **changes: object) -> Order:
         asked: dict[str, object] = {
@@ -56,16 +56,16 @@ class Desk:
         }
         return Order.model_validate({**asked, **changes})
 
-    def make(self, model: Path, **changes: object) -> adapter.TensorRt:
+    def make(self, model: Path, **changes: object) -> TensorRt:
         """Return an engine that is built and has run once."""
-        engine = adapter.TensorRt(machine=self.folder)
-        self._made.append(engine)
+        engine = TensorRt(machine=self.folder, ask=look)
+        self.made.append(engine)
         engine.load(model, self.order(model, **changes))
         engine.build()
         engine.infer()
         return engine
 
-    def plan(self, engine: adapter.TensorRt) -> dict[str, object]:
+    def plan(self, engine: TensorRt) -> dict[str, object]:
         """Return what the stand-in was told to build."""
         key = engine.built().engine_key
         return json.loads((self.engines / f"{key}.plan").read_bytes())
@@ -244,13 +244,9 @@ def test_a_pure_engine_is_held_to_it(desk, tmp_path):
     assert (built.placement.verdict, built.fallback) == ("pure_dla", "require-pure")
 
 
-def test_a_pure_engine_without_evidence_is_refused(desk, model, monkeypatch):
-    """Where nothing says where the layers are, nobody claims that they are on the DLA."""
-    desk.use("8.6.1", dla_cores=1)
-    monkeypatch.setattr(adapter, "inspect", lambda *_: None)
-    monkeypatch.setattr(adapter, "placement_of", lambda *_: adapter.Built().placement)
-    with pytest.raises(Mendable, match="does not say where the layers"):
-        desk.make(model, device="dla0", fallback="require-pure")
+def test_a_pure_engine_without_evidence_is_refused():
+    with pytest.raises(Mendable, match=r"m\.onnx is not pure .* does not say where the layers"):
+        require_pure("m.onnx", Placement())
 
 
 @pytest.mark.parametrize(
@@ -387,7 +383,8 @@ def test_a_plan_that_does_not_load_is_built_once_more(desk, model, kept):
         plan.write_bytes(b"x" + plan.read_bytes()[1:])
     else:
         cache, sidecar = EngineCache(desk.engines), EngineCache(desk.engines).read(key)[1]
-        cache.write(key, b'{"version": "7.0"}', model="m", parts=sidecar.parts, built=sidecar.built)
+        foreign = Made(b'{"version": "7.0"}', sidecar.built)
+        cache.write(key, foreign, model="m", parts=sidecar.parts)
     engine = desk.make(model)
     assert (engine.built().is_cached, desk.builds) == (False, 2)
     assert (desk.engines / f"{key}.plan.bad").exists()
@@ -503,7 +500,7 @@ def test_what_could_not_be_bound_is_given_back(desk, model):
     desk.device.failing["cudaHostAlloc"] = "cudaErrorMemoryAllocation"
     with pytest.raises(RuntimeError, match="cudaErrorMemoryAllocation"):
         desk.make(model)
-    desk._made[-1].close()
+    desk.made[-1].close()
     assert (desk.device.memory, desk.device.things) == ({}, set())
 
 
@@ -517,15 +514,17 @@ def test_layers_are_timed_in_a_pass_of_their_own(desk, model):
     engine = desk.make(model)
     assert isinstance(engine, Profiled)
     assert engine.profile(4) == {"conv0": 100_000, "relu1": 100_000, "conv2": 100_000}
-    assert engine._slots[0]._context.profiler is None
+    assert desk.device.contexts[0].profiler is None
 
 
 def test_detail_is_for_the_inspector_not_for_the_run(desk, model, monkeypatch):
     """Names of layers are told to Nsight Systems where it watches, and to nobody else."""
     levels = desk.trt.ProfilingVerbosity
-    assert desk.make(model)._slots[0]._context.nvtx_verbosity is levels.NONE
+    desk.make(model)
+    assert desk.device.contexts[-1].nvtx_verbosity is levels.NONE
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
-    assert desk.make(model)._slots[0]._context.nvtx_verbosity is levels.LAYER_NAMES_ONLY
+    desk.make(model)
+    assert desk.device.contexts[-1].nvtx_verbosity is levels.LAYER_NAMES_ONLY
 
 
 def test_an_output_whose_shape_depends_on_data_is_refused(desk, tmp_path):
@@ -581,7 +580,7 @@ def test_two_processes_build_an_engine_once(model, tmp_path):
 
 def test_threads_of_the_builder_may_speak(desk):
     """TensorRT's own threads log; nothing is lost and nothing breaks."""
-    from tegrascope.collectors.backends.tensorrt_network import logger_of
+    from tegrascope.collectors.backends.tensorrt_build import logger_of
 
     logger, lines = logger_of(desk.trt)
     severity = desk.trt.ILogger.Severity

@@ -82,7 +82,7 @@ def test_a_missing_driver_is_found_before_it_kills(shims):
     shims(driver=False, dies="os.abort()")
     found = probe()
     assert found.problem.startswith("CUDA finds no device it can use (cudaErrorInsufficientDriver")
-    assert "nvidia-smi" in found.mend
+    assert "nvidia-smi" in found.remedy
 
 
 def test_a_runtime_that_raises_is_a_reason(shims):

@@ -10,10 +10,9 @@ import numpy
 import onnx
 import pytest
 
-from tegrascope.collectors.backends.tensorrt_build import Builder
-from tegrascope.collectors.backends.tensorrt_network import (
+from tegrascope.collectors.backends.tensorrt_build import (
+    Builder,
     BuildSpec,
-    NetworkReader,
     logger_of,
     reason_in,
 )
@@ -37,8 +36,8 @@ def network(tmp_path):
     lines.clear()
     library = trt.Builder(logger)
     model = write_chain(tmp_path / "r.onnx", "Relu", "Relu", shape=(1, 8, 4, 4))
-    reader = NetworkReader(trt, symbols_of(trt), logger, lines)
-    network, parser, _ = reader.read(library, BuildSpec(model, "gpu"))
+    reader = Builder(trt, symbols_of(trt), logger, lines)
+    network, parser, *_ = reader.read(library, BuildSpec(model, "gpu"))
     yield library, network, lines
     del parser
 
@@ -54,10 +53,10 @@ def test_its_surface_is_that_of_a_strongly_typed_release():
 def test_a_built_in_model_is_built(builder, tmp_path, batch):
     """The real parser takes it, and the real builder makes an engine of it, at any batch."""
     model = find_model("builtin:mobilenet", tmp_path)
-    plan = builder.build(BuildSpec(model, "gpu", batch=batch, optimization_level=0))
-    assert len(plan.content) > 1_000_000
-    assert plan.is_strongly_typed
-    assert plan.int8_scales is None
+    made = builder.build(BuildSpec(model, "gpu", batch=batch, optimization_level=0))
+    assert len(made.plan) > 1_000_000
+    assert made.built.is_strongly_typed
+    assert made.built.int8_scales is None
 
 
 @pytest.mark.filterwarnings("ignore:.*Timing cache:DeprecationWarning")
@@ -68,18 +67,18 @@ def test_a_timing_cache_is_written_and_read(builder, tmp_path):
     for content in (None, b"no timing cache"):
         if content is not None:
             cache.write_bytes(content)
-        assert builder.build(BuildSpec(model, "gpu"), cache).content
+        assert builder.build(BuildSpec(model, "gpu"), cache).plan
         assert len(cache.read_bytes()) > len(content or b"")
 
 
 def test_types_are_read_from_the_real_network(builder, tmp_path):
     """Half precision and Q/DQ nodes are seen, and a request against them is refused."""
     half = write_chain(tmp_path / "h.onnx", "Relu", shape=(1, 8), kind=HALF)
-    assert builder.build(BuildSpec(half, "gpu", precision="fp16")).content
+    assert builder.build(BuildSpec(half, "gpu", precision="fp16")).plan
     with pytest.raises(Mendable, match="typed in half precision"):
         builder.build(BuildSpec(half, "gpu", precision="int8"))
     quantised = write_quantised(tmp_path / "q.onnx")
-    assert builder.build(BuildSpec(quantised, "gpu")).int8_scales == "explicit"
+    assert builder.build(BuildSpec(quantised, "gpu")).built.int8_scales == "explicit"
     with pytest.raises(Mendable, match="quantised by Q/DQ nodes"):
         builder.build(BuildSpec(quantised, "gpu", precision="fp16"))
     single = write_chain(tmp_path / "f.onnx", "Relu", shape=(1, 8))

@@ -206,7 +206,7 @@ def test_a_pure_engine_is_one(order, worker, monkeypatch):
     """Where a pure engine is required, one that fell back is refused and says what fell."""
     told = worker.run(order(device="dla0", fallback="require-pure"))
     assert told.ending == "failed"
-    assert "mixed and a pure one is required (pool)" in told.reason
+    assert "is not pure on the DLA: 1 layers run on the GPU: pool" in told.reason
     monkeypatch.setenv("FAKE_TRTEXEC", "pure")
     asked = order(device="dla0", fallback="require-pure", batch=2)
     assert worker.run(asked).ending == "ok"
@@ -224,7 +224,7 @@ def test_a_pure_engine_is_one(order, worker, monkeypatch):
         ("bad-model", {}, "failed", "In function parseGraph: [6] Invalid Node - Pad_13"),
         ("bad-plan", {}, "failed", "set aside"),
         ("dies", {}, "failed", "could not measure it (Cuda failure: an illegal memory access"),
-        ("no-times", {}, "failed", "can't be read"),
+        ("no-times", {}, "failed", "cannot be read"),
         ("no-summary", {}, "failed", "performance summary is missing"),
         ("", {"device": "cpu"}, "unavailable", "no device 'cpu'"),
         ("", {"program": ("/nowhere/trtexec",)}, "unavailable", "/nowhere/trtexec: apt install"),

@@ -19,7 +19,7 @@ CONF = "< POWER_MODEL ID=0 NAME=MAXN >\n< POWER_MODEL ID=2 NAME=MODE_30W >\n"
 GOOD_TENSORRT = Capabilities(
     versions={"tensorrt": "10.3.0", "cuda-python": "12.6.0"}, device="Orin", dla_cores=2
 )
-NO_TENSORRT = Capabilities(problem="tensorrt is not installed", mend="install it")
+NO_TENSORRT = Capabilities(problem="tensorrt is not installed", remedy="install it")
 
 
 @dataclass(frozen=True)

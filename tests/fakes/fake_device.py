@@ -2,6 +2,7 @@
 
 import ctypes
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
@@ -31,6 +32,7 @@ class FakeDevice:
     captured: "list[object] | None" = None
     last_error: str = "cudaSuccess"
     memory: dict[int, object] = field(default_factory=dict)
+    contexts: list[Any] = field(default_factory=list)
     things: set[str] = field(default_factory=set)
     calls: list[str] = field(default_factory=list)
 

@@ -340,7 +340,8 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
         def create_execution_context(self) -> "IExecutionContext | None":
             if "create_execution_context" in device.failing:
                 return None
-            return IExecutionContext(self)
+            device.contexts.append(IExecutionContext(self))
+            return device.contexts[-1]
 
     if major < 11:
         ICudaEngine.device_memory_size = 1000  # type: ignore[attr-defined]

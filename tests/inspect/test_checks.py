@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tegrascope.collectors.backends.engine_cache import EngineCache
-from tegrascope.collectors.backends.layer_answers import ask
+from tegrascope.collectors.backends.engine_cache import EngineCache, Made
+from tegrascope.collectors.backends.tensorrt_probe import ask_layers
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.inspect.checks import check_builder, check_engine, find_evidence
 from tegrascope.daemon.inspect.records import Inspection, JudgedNode
@@ -203,7 +203,7 @@ def test_verify_shows_where_the_builder_differs(stand_in, inspect):
 @pytest.mark.parametrize("version", ["8.5.2", "10.3.0", "11.4.1"])
 def test_each_version_is_asked(stand_in, model, version):
     stand_in(dla_cores=2, version=version)
-    found = ask(model, None, {})
+    found = ask_layers(model, None, {})
     assert found.problem is None
     assert [(one.name, one.on_dla) for one in found.layers] == [
         ("conv", True),
@@ -277,7 +277,7 @@ def test_a_run_and_a_comparison_are_evidence(inspect, tmp_path, depth):
 
 def test_an_engine_of_the_cache_is_evidence(inspect, tmp_path):
     cache, key = EngineCache(tmp_path / "state" / "engines"), "ab" * 32
-    cache.write(key, b"plan", model="m.onnx", parts={}, built=Built(placement=PLACED))
+    cache.write(key, Made(b"plan", Built(placement=PLACED)), model="m.onnx", parts={})
     status, out, _ = inspect("--against", key[:12])
     assert status == 3
     assert f"engine {key[:12]} of m.onnx: 2 of 3 nodes are as predicted" in out

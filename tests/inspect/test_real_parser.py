@@ -8,8 +8,8 @@ import math
 import onnx
 import pytest
 
-from tegrascope.collectors.backends.layer_answers import ask, look
-from tegrascope.collectors.backends.tensorrt_network import logger_of
+from tegrascope.collectors.backends.tensorrt_build import logger_of
+from tegrascope.collectors.backends.tensorrt_probe import ask_layers, look_at_layers
 from tegrascope.daemon.inspect.checks import check_builder
 from tegrascope.daemon.inspect.judge import inspect_graph
 from tegrascope.daemon.inspect.rules import rules_of
@@ -73,7 +73,7 @@ def test_each_model_of_a_rule_is_read(parse):
 def test_each_family_is_read_and_its_nodes_are_found_again(families, graphs, name):
     graph = graphs[name]
     shape = (1, 3, FAMILIES[name], FAMILIES[name])
-    answers = look(families[name], None, {"image": shape}, "tensorrt_rtx")
+    answers = look_at_layers(families[name], None, {"image": shape}, "tensorrt_rtx")
     assert (answers.problem, answers.dla_cores) == (None, 0)
     inspection = inspect_graph(graph, rules_of("10.3"), model=name, reason="")
     # As a board with a DLA would answer that takes all of it.
@@ -92,7 +92,7 @@ def test_answers_without_a_dla_are_ignored(families, graphs):
     graph = graphs["mobilenetv2"]
     inspection = inspect_graph(graph, rules_of("10.3"), model="", reason="")
     shapes = {"image": (1, 3, 224, 224)}
-    answers = ask(families["mobilenetv2"], "fp16", shapes, "tensorrt_rtx")
+    answers = ask_layers(families["mobilenetv2"], "fp16", shapes, "tensorrt_rtx")
     assert {layer.on_dla for layer in answers.layers} == {None}
     check = check_builder(graph, inspection, answers)
     assert "finds no DLA here" in check.problem
