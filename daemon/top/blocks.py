@@ -11,7 +11,7 @@ from rich.text import Text
 from ..terminal.numbers import ABSENT
 from .view import View, Zone
 
-Part = tuple[str, str] | str  # text, with or without a style
+Part = str | tuple[str, str] | Text
 
 
 @dataclass(frozen=True)

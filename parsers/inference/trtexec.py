@@ -248,7 +248,8 @@ def reason_in(lines: Sequence[str]) -> str | None:
         for text in errors
         if not text.lower().startswith(_GENERIC) and "--- End node ---" not in text
     ]
-    return (specific or errors or [None])[-1]
+    chosen = specific or errors
+    return chosen[-1] if chosen else None
 
 
 def version_in(lines: Iterable[str]) -> str | None:
