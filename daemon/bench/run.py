@@ -8,7 +8,7 @@ from ..measure.run_report import Device
 from ..results.contention import Joint, NotRun, On, join_runs, summarise_contention
 from ..results.records import BenchSettings, Contention, ModelResult, Placed
 from ..results.summary import Measured, Round, agree, clock_ranges, summarise
-from ..session.executor import Lane
+from ..session.executor import Executor
 from ..settings.config import Workload
 from .look import Look, Watcher, look_at
 from .plan import RoundPlan, groups_on, passes, round_seconds
@@ -28,7 +28,7 @@ class Bench:
         display: LineDisplay,
         *,
         worker_cwd: Path | None = None,
-        make_lane: Callable[..., Lane] = Lane,
+        make_lane: Callable[..., Executor] = Executor,
         watcher: Watcher | None = None,
     ) -> None:
         """Prepare.

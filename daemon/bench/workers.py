@@ -10,7 +10,7 @@ from ...parsers.inference.events import RunEvent
 from ..measure.run_report import RunReport
 from ..measure.run_trace import RunTrace
 from ..results.records import Status
-from ..session.executor import Lane, Verdict
+from ..session.executor import Executor, Verdict
 from ..session.in_flight import InFlightRun, Job, make_order
 from ..session.session import Session
 from ..settings.config import Workload
@@ -41,7 +41,7 @@ class Workers:
         heard: Callable[[RunEvent], None],
         *,
         cwd: Path | None = None,
-        make_lane: Callable[..., Lane] = Lane,
+        make_lane: Callable[..., Executor] = Executor,
     ) -> None:
         """Prepare; no worker runs yet.
 
@@ -55,7 +55,7 @@ class Workers:
         self._heard = heard
         self._cwd = cwd
         self._make_lane = make_lane
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, Executor] = {}
         self._lock = threading.Lock()
         self._cancelled = False
 
@@ -141,7 +141,7 @@ class Workers:
             under_way = [threads.submit(run, *one) for one in runs]
             return [one.result() for one in under_way]
 
-    def _lane(self, name: str, program: tuple[str, ...] | None) -> Lane | None:
+    def _lane(self, name: str, program: tuple[str, ...] | None) -> Executor | None:
         with self._lock:
             if self._cancelled:
                 return None

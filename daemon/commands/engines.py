@@ -8,7 +8,7 @@ from pathlib import Path
 from ...collectors.backends.engine_cache import EngineCache, Entry
 from ...parsers.inference.events import Loaded, Order, Phase, RunEvent
 from ...parsers.inference.placement import Built
-from ..session.executor import Lane
+from ..session.executor import Executor
 from ..settings.identity import new_run_id
 from ..terminal.output import CHECK_SAYS_NO, FAILED, GOOD
 from .common import Commands, add_command, add_state_dir, positive, positive_seconds
@@ -88,11 +88,11 @@ def _build(arguments: argparse.Namespace, device: str) -> int:
         elif isinstance(event, Loaded) and event.built is not None:
             found.append(event.built)
 
-    lane = Lane(device)
+    executor = Executor(device)
     try:
-        verdict = lane.run(order, arguments.timeout, hear)
+        verdict = executor.run(order, arguments.timeout, hear)
     finally:
-        lane.close()
+        executor.close()
     if verdict.outcome != "ok":
         print(f"tegrascope: {device}: {verdict.reason}", file=sys.stderr)
         return CHECK_SAYS_NO if verdict.unavailable else FAILED

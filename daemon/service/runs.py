@@ -5,7 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Collection
 
-from ..session.executor import Lane, Verdict
+from ..session.executor import Executor, Verdict
 from ..session.in_flight import InFlightRun, Job, begin_trace, make_order
 from ..session.session import Session
 from ..settings.config import Workload
@@ -13,24 +13,26 @@ from ..settings.config import Workload
 _LOG = logging.getLogger(__name__)
 
 
-class LaneRunner:
+class ExecutorThread:
     """The thread of one device: one run at a time, and each workload waits at most once."""
 
-    def __init__(self, lane: Lane, session: Session) -> None:
+    def __init__(self, executor: Executor, session: Session) -> None:
         """Prepare.
 
         Args:
             lane: The accelerator's worker.
             session: The session that runs are paired in.
         """
-        self.lane = lane
+        self.executor = executor
         self._session = session
         self._waiting: deque[Job] = deque()
         self._current: Job | None = None
         self._changed = threading.Condition()
         self._stopping = False
         self._unused = False
-        self._thread = threading.Thread(target=self._loop, name=f"lane-{lane.device}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop, name=f"executor-{executor.device}", daemon=True
+        )
 
     def start(self) -> None:
         """Begin to take jobs."""
@@ -64,7 +66,7 @@ class LaneRunner:
         with self._changed:
             dropped = [job for job in self._waiting if job.workload not in workloads]
             self._waiting = deque(job for job in self._waiting if job.workload in workloads)
-            self._unused = not any(one.device == self.lane.device for one in workloads)
+            self._unused = not any(one.device == self.executor.device for one in workloads)
             self._changed.notify_all()
         for job in dropped:
             self._refuse(job, Verdict("cancelled", "the configuration was changed"))
@@ -76,7 +78,7 @@ class LaneRunner:
             dropped = list(self._waiting)
             self._waiting.clear()
             self._changed.notify_all()
-        self.lane.cancel()
+        self.executor.cancel()
         for job in dropped:
             self._refuse(job, Verdict("cancelled", "the daemon is stopping"))
 
@@ -94,10 +96,10 @@ class LaneRunner:
                 self._unused = False
                 job = self._current = self._waiting.popleft() if self._waiting else None
             if job is None:
-                self.lane.close()
+                self.executor.close()
             else:
                 self._run_safely(job)
-        self.lane.close()
+        self.executor.close()
 
     def _run_safely(self, job: Job) -> None:
         try:
@@ -110,7 +112,7 @@ class LaneRunner:
                 _LOG.exception("%s: run %s is lost", job.workload.name, job.run_id)
 
     def _give_up(self, job: Job) -> None:
-        self.lane.close()  # its worker may still be at work
+        self.executor.close()  # its worker may still be at work
         self._session.load.set(job.workload.device, 0.0, self._session.clock.monotonic_ns())
         self._session.times.drop_window(job.run_id)
         self._refuse(job, Verdict("failed", "the daemon itself failed on it; see its log"))
@@ -124,7 +126,9 @@ class LaneRunner:
         )
         _LOG.info("%s: run %s begins on %s", workload.name, job.run_id, workload.device)
         try:
-            verdict = self.lane.run(make_order(job, session), workload.timeout_seconds, run.take)
+            verdict = self.executor.run(
+                make_order(job, session), workload.timeout_seconds, run.take
+            )
         finally:
             run.end()
         session.complete(run.trace, verdict, lambda: verdict.outcome == "cancelled")

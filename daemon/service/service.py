@@ -16,7 +16,7 @@ from ...collectors.board.readers import clocks_locked, read_trips
 from ...collectors.lines.collector import LineCollector
 from ...parsers.errors import Mendable
 from ..measure.timeline import SealedBlock, Timeline
-from ..session.executor import Lane
+from ..session.executor import Executor
 from ..session.in_flight import Job
 from ..session.process_signals import END, RELOAD, Signals
 from ..session.session import Session
@@ -31,7 +31,7 @@ from ..web.application import make_app
 from ..web.authentication import Gate, host_names, read_token
 from ..web.rules import WebRules
 from ..web.server import serve, url_of
-from .runs import LaneRunner
+from .runs import ExecutorThread
 from .scheduler import Due, Now, Scheduler
 from .watchdog import Watchdog, tell_systemd, watchdog_seconds
 
@@ -123,7 +123,7 @@ class Service:
         )
         self.ledger = self.session.ledger
         self.windows = WindowKeeper(self.session, lambda: self.config.workloads)
-        self._runners: dict[str, LaneRunner] = {}
+        self._runners: dict[str, ExecutorThread] = {}
         self._board_root: Path | None = None
         self._scheduler = Scheduler((), self._now())
         self._watchdog = Watchdog(watchdog_seconds())
@@ -334,8 +334,8 @@ class Service:
         workloads = tuple(one for one in config.workloads if not one.is_window)
         for workload in workloads:
             if workload.device not in self._runners:
-                lane = Lane(workload.device, cwd=self._state_dir, clock=self._clock)
-                runner = LaneRunner(lane, self.session)
+                executor = Executor(workload.device, cwd=self._state_dir, clock=self._clock)
+                runner = ExecutorThread(executor, self.session)
                 runner.start()
                 self._runners[workload.device] = runner
         self.ledger.set_workloads(

@@ -1,4 +1,4 @@
-"""One worker process per device: it gets orders, is watched, and is killed after its deadline.
+"""One worker process per device, killed after the deadline of a run.
 
 A driver that hangs or crashes takes down the worker. The next run starts another one.
 """
@@ -33,11 +33,9 @@ WORKER = python_child("tegrascope.collectors.worker.child")
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a run ended.
+    """How a run ended, with one line as the reason unless it is ``ok``.
 
-    Attributes:
-        reason: One line; ``None`` for ``ok``.
-        unavailable: True if the back-end or the device is not on this machine.
+    ``unavailable``: the back-end or the device is not on this machine.
     """
 
     outcome: Outcome
@@ -45,7 +43,10 @@ class Verdict:
     unavailable: bool = False
 
 
-class Lane:
+_CANCELLED = Verdict("cancelled", "the daemon is stopping")
+
+
+class Executor:
     """The worker of one device; ``run`` belongs to one thread, ``cancel`` to any."""
 
     def __init__(
@@ -56,14 +57,7 @@ class Lane:
         cwd: Path | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Prepare; the first run starts the worker.
-
-        Args:
-            device: ``gpu``, ``dla0``, ``dla1`` or ``cpu``.
-            argv: The worker's program; ``--lane DEVICE`` is added.
-            cwd: Directory of the worker; Python adds it to the worker's path.
-            clock: Clock of the deadline.
-        """
+        """Prepare; the first run starts the worker: ``argv`` and ``--lane DEVICE``."""
         self.device = device
         self._cwd = cwd
         self._argv = (*argv, "--lane", device)
@@ -75,7 +69,7 @@ class Lane:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the worker, or ``None``."""
+        """Process id of the worker, if there is one."""
         child = self._child
         return None if child is None else child.pid
 
@@ -109,27 +103,19 @@ class Lane:
     def run(
         self, order: Order, deadline_seconds: float, on_event: Callable[[RunEvent], None]
     ) -> Verdict:
-        """Run an order in the worker and wait for its end.
+        """Run an order and wait for its end; the worker is killed after the deadline.
 
-        Args:
-            order: The run.
-            deadline_seconds: Time after which the worker is killed.
-            on_event: Called with each event of the run, in this thread.
-
-        Returns:
-            The verdict; it never raises, whatever the worker does.
+        ``on_event`` is called in this thread. The worker cannot cause an exception here.
         """
         deadline_ns = self._clock.monotonic_ns() + int(deadline_seconds * 1e9)
         if self._child is not None and (self._child.exited or self._process != order.process):
             self.close()
         self._process = order.process
-        if self._child is None:
-            refusal = self._start(deadline_seconds)
-            if refusal is not None:
-                return refusal
+        if self._child is None and (refusal := self._start(deadline_seconds)) is not None:
+            return refusal
         child = self._child
         if child is None:
-            return Verdict("cancelled", "the daemon is stopping")
+            return _CANCELLED
         if not child.send(render_event(order)):
             return self._bury(child, "does not take orders")
         phase = "start"
@@ -152,7 +138,7 @@ class Lane:
             elif got is Quiet.WOKEN:
                 if self._cancelled.is_set():
                     self.close()
-                    return Verdict("cancelled", "the daemon is stopping")
+                    return _CANCELLED
             elif got is Quiet.TIMEOUT:
                 self.close()
                 reason = f"no end after {deadline_seconds:g} s, in phase {phase}; worker killed"
@@ -175,7 +161,7 @@ class Lane:
         got = child.read(seconds)
         if got is Quiet.WOKEN:
             self.close()
-            return Verdict("cancelled", "the daemon is stopping")
+            return _CANCELLED
         if got is Quiet.TIMEOUT:
             self.close()
             return Verdict("timeout", f"the worker said nothing for {seconds:g} s; worker killed")

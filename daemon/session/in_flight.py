@@ -35,9 +35,7 @@ def begin_trace(job: Job, session: Session) -> RunTrace:
         model=workload.model,
         batch=workload.batch,
         process=workload.process,
-        lateness_seconds=(
-            None if job.due_ns is None else max(0.0, (started_ns - job.due_ns) / 1e9)
-        ),
+        lateness_seconds=None if job.due_ns is None else max(0, started_ns - job.due_ns) / 1e9,
     )
 
 
@@ -45,16 +43,10 @@ class InFlightRun:
     """One run, from its order to its end; belongs to the thread of its device."""
 
     def __init__(self, session: Session, job: Job, worker_name: str = "") -> None:
-        """Record the begin.
-
-        Args:
-            session: The session that the run is paired in.
-            job: The run.
-            worker_name: Name of its worker, if the device has several.
-        """
+        """Record the begin; ``worker_name`` is for a device that has several workers."""
         self._session = session
         self._worker_name = worker_name
-        self._suspended_ns = suspended_ns(session)
+        self._suspended_ns = session.suspended_ns()
         self.trace = begin_trace(job, session)
         session.times.set_in_flight(job.run_id, self.trace.device, self.trace.started_ns)
 
@@ -72,19 +64,14 @@ class InFlightRun:
         elif isinstance(event, Inferences):
             session.ledger.inferred(trace.workload, event, session.clock.wall_ns() / 1e9)
         elif isinstance(event, Counted) and event.inferences:
-            session.ledger.counted(
-                trace.workload,
-                event.run_id,
-                event.inferences,
-                (),
-                session.clock.wall_ns() / 1e9,
-            )
+            wall_seconds = session.clock.wall_ns() / 1e9
+            session.ledger.counted(trace.workload, event.run_id, event.inferences, (), wall_seconds)
 
     def end(self) -> None:
         """Record the end of the run: from now on it draws no power."""
         trace, session = self.trace, self._session
         trace.ended_ns = session.clock.monotonic_ns()
-        trace.suspended_ns = suspended_ns(session) - self._suspended_ns
+        trace.suspended_ns = session.suspended_ns() - self._suspended_ns
         session.load.set(trace.device, 0.0, trace.ended_ns, self._worker_name)
         session.times.set_in_flight(trace.run_id, trace.device, trace.started_ns, trace.ended_ns)
         steady = trace.phases.get("steady")
@@ -96,11 +83,6 @@ class InFlightRun:
     def pair(self, verdict: Verdict) -> RunReport:
         """Return the report of the run, paired with the telemetry of its window."""
         return self._session.pair(self.trace, verdict)
-
-
-def suspended_ns(session: Session) -> int:
-    """Return how long the machine has been suspended since boot."""
-    return session.clock.boottime_ns() - session.clock.monotonic_ns()
 
 
 def make_order(job: Job, session: Session) -> Order:

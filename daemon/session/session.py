@@ -25,7 +25,7 @@ from ..measure.timeline import Timeline
 from ..settings.config import Limits, Telemetry
 from ..store.store import Store
 from .executor import Verdict
-from .sources import lane_occupancy, open_companions, open_telemetry
+from .sources import open_companions, open_telemetry
 from .telemetry import TelemetryFeed
 
 FAR_OFF_NS = 1 << 62
@@ -44,16 +44,12 @@ class RunTimes:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._windows: dict[str, Span] = {}
+        self._windows: dict[str, tuple[str, Span]] = {}
         self._in_flight: dict[str, tuple[str, Span]] = {}
 
     def set_window(self, run_id: str, begin_ns: int, end_ns: int = FAR_OFF_NS) -> None:
         """Set the steady window of a run."""
-        with self._lock:
-            self._windows[run_id] = Span(begin_ns=begin_ns, end_ns=end_ns)
-            if len(self._windows) > _RUNS_AT_MOST:
-                ended = (one for one, span in self._windows.items() if span.end_ns != FAR_OFF_NS)
-                del self._windows[next(ended, next(iter(self._windows)))]
+        self._set(self._windows, run_id, "", begin_ns, end_ns)
 
     def drop_window(self, run_id: str) -> None:
         """Remove a run without a steady phase."""
@@ -64,11 +60,7 @@ class RunTimes:
         self, run_id: str, device: str, begin_ns: int, end_ns: int = FAR_OFF_NS
     ) -> None:
         """Set when a run is in flight, from its order to its end."""
-        with self._lock:
-            self._in_flight[run_id] = device, Span(begin_ns=begin_ns, end_ns=end_ns)
-            if len(self._in_flight) > _RUNS_AT_MOST:
-                ended = (one for one, (_, s) in self._in_flight.items() if s.end_ns != FAR_OFF_NS)
-                del self._in_flight[next(ended, next(iter(self._in_flight)))]
+        self._set(self._in_flight, run_id, device, begin_ns, end_ns)
 
     def in_flight_seconds(self, device: str, begin_ns: int, end_ns: int) -> float:
         """Return the seconds of a range in which any run was in flight on a device."""
@@ -82,16 +74,27 @@ class RunTimes:
     def others(self, run_id: str) -> dict[str, Span]:
         """Return the windows of all other runs."""
         with self._lock:
-            return {other: span for other, span in self._windows.items() if other != run_id}
+            return {other: span for other, (_, span) in self._windows.items() if other != run_id}
+
+    def _set(
+        self,
+        spans: dict[str, tuple[str, Span]],
+        run_id: str,
+        device: str,
+        begin_ns: int,
+        end_ns: int,
+    ) -> None:
+        with self._lock:
+            spans[run_id] = device, Span(begin_ns=begin_ns, end_ns=end_ns)
+            if len(spans) > _RUNS_AT_MOST:
+                ended = (one for one, (_, span) in spans.items() if span.end_ns != FAR_OFF_NS)
+                del spans[next(ended, next(iter(spans)))]
 
 
 class Session:
     """Telemetry of one source at a time, and the runs that are paired with it.
 
     Attributes:
-        ledger: The present state, for a scrape.
-        timeline: The samples.
-        energy: Counters of energy, and the board's rail rule once it is known.
         load: Our own runs, as a simulated board sees them.
         times: When runs are in flight and steady.
     """
@@ -110,10 +113,9 @@ class Session:
         """Create the parts; no source is open yet.
 
         Args:
-            clock: The clock.
             environment: Where runs take place, as far as it is known.
             timeline: Where samples are kept; it must hold the longest run. Default: one hour.
-            store: Where completed runs are committed; ``None`` commits them nowhere.
+            store: Where completed runs are committed, if anywhere.
             model_directory: Cache of built-in models.
             engine_directory: Cache of built engines.
             limits: The limits that alerts compare with.
@@ -133,8 +135,12 @@ class Session:
 
     @property
     def environment(self) -> Environment:
-        """Where runs take place, as far as it is known now."""
+        """The place of runs, as far as it is known now."""
         return self.ledger.snapshot.environment
+
+    def suspended_ns(self) -> int:
+        """Return how long the machine has been suspended since boot."""
+        return self.clock.boottime_ns() - self.clock.monotonic_ns()
 
     @property
     def store(self) -> Store:
@@ -153,7 +159,7 @@ class Session:
 
         Args:
             telemetry: The source and its companions.
-            rule: The board's rail rule; ``None`` finds it by the rails of the first sample.
+            rule: The board's rail rule; by default, found by the rails of the first sample.
             devices: Devices on which our own runs may be; a collection that may grow.
             collector: The source, if it is open already.
 
@@ -164,12 +170,8 @@ class Session:
             collector = open_telemetry(telemetry, self.load, self.clock)
         if not (collector.source.is_live or self.environment.simulated):
             self.ledger.describe(simulated=True)
-        self.attach(
-            collector,
-            rule=rule,
-            devices=devices,
-            companions=open_companions(telemetry, self.clock),
-        )
+        companions = open_companions(telemetry, self.clock)
+        self.attach(collector, rule=rule, devices=devices, companions=companions)
         return collector.source
 
     def attach(
@@ -189,7 +191,11 @@ class Session:
             timeline=self.timeline,
             energy=self.energy,
             ledger=self.ledger,
-            occupancy=lambda begin_ns, end_ns: lane_occupancy(self.load, devices, begin_ns, end_ns),
+            occupancy=lambda begin_ns, end_ns: {
+                int(device.removeprefix("dla")): self.load.busy_ratio(device, begin_ns, end_ns)
+                for device in devices
+                if device.startswith("dla")
+            },
             rule=rule,
             companions=companions,
         )
@@ -222,11 +228,10 @@ class Session:
     def await_first_sample(
         self, seconds: float, stopped: Callable[[], bool] = lambda: False
     ) -> bool:
-        """Wait for the first sample, and return whether there is one.
+        """Wait for the first sample, the end of the source or ``stopped``, which is polled.
 
-        Args:
-            seconds: The longest wait.
-            stopped: Polled; the wait ends when it returns True, or when the source ends.
+        Returns:
+            Whether there is a sample.
         """
         until = time.monotonic() + seconds
         while not self.timeline.wait_past(0, _WAIT_SECONDS):
@@ -235,12 +240,7 @@ class Session:
         return True
 
     def await_telemetry(self, trace: RunTrace, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Wait for the sample after a run's window; without it the end is a guess.
-
-        Args:
-            trace: The run.
-            stopped: Polled; the wait ends when it returns True.
-        """
+        """Wait for the sample after a run's window; without it the end is a guess."""
         window = trace.telemetry_window()
         if window is None:
             return
@@ -268,10 +268,7 @@ class Session:
     ) -> RunReport:
         """Pair a run that has ended, commit it, count it and log it.
 
-        Args:
-            trace: The run.
-            verdict: How it ended.
-            stopped: Polled while the last sample is awaited; True ends the wait.
+        ``stopped`` is polled while the last sample is awaited; True ends the wait.
         """
         self.await_telemetry(trace, stopped)
         report = self.pair(trace, verdict)

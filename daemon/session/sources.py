@@ -1,6 +1,5 @@
 """From settings to a source of lines and its companions."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from platform import python_version
 
@@ -15,15 +14,9 @@ from ..settings.config import Config, Telemetry
 
 
 def open_telemetry(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineCollector:
-    """Return what makes samples of the source that ``telemetry:`` names.
+    """Return what makes samples of the configured source, or raise ``Mendable``.
 
-    Args:
-        telemetry: The settings.
-        load: Our own runs, for a simulated board.
-        clock: The time.
-
-    Raises:
-        Mendable: The source cannot be read.
+    ``load`` holds our own runs, for a simulated board.
     """
     return telemetry.settings.open(
         Opening(
@@ -36,14 +29,10 @@ def open_telemetry(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineC
 
 
 def board_root(telemetry: Telemetry) -> Path | None:
-    """Return what stands for ``/`` where the kernel tells of the board whose lines are read.
+    """Return the root directory of the kernel files of the board whose lines are read.
 
-    Args:
-        telemetry: The settings.
-
-    Returns:
-        ``None`` where the lines are of another machine, where this is no Jetson and nobody says
-        otherwise, and where nothing is to be read.
+    ``None`` if the lines are of another machine, if this is not a Jetson (unless configured), or
+    if the files are not to be read.
     """
     if not telemetry.settings.describes_this_board or telemetry.sysfs is False:
         return None
@@ -53,19 +42,14 @@ def board_root(telemetry: Telemetry) -> Path | None:
 
 
 def open_companions(telemetry: Telemetry, clock: Clock) -> list[Companion]:
-    """Return what is read beside each line.
-
-    Args:
-        telemetry: The settings.
-        clock: The time.
-    """
+    """Return the companions that are read with each line."""
     companions: list[Companion] = []
     root = board_root(telemetry)
     if root is not None:
         from ...collectors.board.sysfs import SysfsCompanion
 
         companions.append(SysfsCompanion(root, clock=clock))
-    # Beside the lines of another machine the trace of this one says nothing.
+    # The trace of this machine does not belong to the lines of another one.
     if telemetry.settings.describes_this_board and telemetry.dla_trace.is_asked_for:
         companions.append(_dla_trace(telemetry, clock))
     return companions
@@ -83,34 +67,16 @@ def _dla_trace(telemetry: Telemetry, clock: Clock) -> Companion:
         source = SocketLines(
             settings.socket, name=name, silence_seconds=silence_seconds, clock=clock
         )
-        return DlaTraceCompanion(source, counter_hertz=settings.counter_hertz, clock=clock)
-    assert settings.command is not None
-    source = ProcessSource(
-        settings.command,
-        interval_seconds=silence_seconds / 5,
-        name=name,
-        clock=clock,
-        silence_seconds=silence_seconds,
-    )
+    else:
+        assert settings.command is not None
+        source = ProcessSource(
+            settings.command,
+            interval_seconds=silence_seconds / 5,
+            name=name,
+            clock=clock,
+            silence_seconds=silence_seconds,
+        )
     return DlaTraceCompanion(source, counter_hertz=settings.counter_hertz, clock=clock)
-
-
-def lane_occupancy(
-    load: LoadBoard, devices: Iterable[str], begin_ns: int, end_ns: int
-) -> dict[int, float]:
-    """Return the share of a stretch of time in which our own DLA lanes were busy, by core.
-
-    Args:
-        load: What is in flight.
-        devices: Lanes that there are; a core without one is not in the answer.
-        begin_ns: Start, on CLOCK_MONOTONIC.
-        end_ns: End.
-    """
-    return {
-        int(device.removeprefix("dla")): load.busy_ratio(device, begin_ns, end_ns)
-        for device in devices
-        if device.startswith("dla")
-    }
 
 
 def environment_of(
@@ -130,30 +96,14 @@ def environment_of(
         versions={"tegrascope": __version__, "python": python_version()},
     )
     root = None if telemetry is None else board_root(telemetry)
-    return environment if root is None else with_facts(environment, root)
-
-
-def configured_board(config: Config) -> str | None:
-    """Return the board that the configuration names."""
-    return config.board.name if config.board else config.telemetry.settings.board_name
-
-
-def with_facts(environment: Environment, root: Path) -> Environment:
-    """Add what the files of a board say of it; the configuration knows its name better.
-
-    Args:
-        environment: As it is known.
-        root: What stands for ``/``.
-
-    Returns:
-        It, with what may change at run time as it is now: power mode and clocks.
-    """
+    if root is None:
+        return environment
     facts = read_board_facts(root)
     kernel = {} if facts.kernel is None else {"kernel": facts.kernel}
     return environment.model_copy(
         update={
-            "board": environment.board or facts.board,
-            "module": environment.module or facts.module,
+            "board": board or facts.board,
+            "module": facts.module,
             "l4t": facts.l4t,
             "jetpack": facts.jetpack,
             "power_mode": facts.power_mode,
@@ -162,3 +112,8 @@ def with_facts(environment: Environment, root: Path) -> Environment:
             "versions": {**environment.versions, **kernel},
         }
     )
+
+
+def configured_board(config: Config) -> str | None:
+    """Return the board that the configuration names."""
+    return config.board.name if config.board else config.telemetry.settings.board_name

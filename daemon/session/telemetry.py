@@ -18,16 +18,12 @@ from ..measure.run_report import Environment
 from ..measure.timeline import Timeline
 
 _LOG = logging.getLogger(__name__)
-# Names may come from outside; no log grows without end.
-_TOLD_AT_MOST = 256
+# Names may come from outside; this bounds the log.
+_LOGGED_AT_MOST = 256
 
 
 class TelemetryFeed:
-    """One thread that takes samples from a source until it ends.
-
-    Attributes:
-        problem: Why the thread ended, if it did.
-    """
+    """One thread that takes samples from a source until it ends; then it has a ``problem``."""
 
     def __init__(
         self,
@@ -43,14 +39,10 @@ class TelemetryFeed:
         """Prepare.
 
         Args:
-            collector: Where samples come from.
-            timeline: Where they are kept.
-            energy: What counts their joules.
-            ledger: Where they are shown.
-            occupancy: Share of a stretch of time in which our own DLA lanes were busy, by core.
-            rule: The board's rail rule; ``None`` has it told by the rails of the first sample
-                that has any.
-            companions: What is read beside each sample.
+            occupancy: Share of a range of time in which our own runs were in flight, by DLA core.
+            rule: The board's rail rule; by default, found by the rails of the first sample that
+                has any.
+            companions: Read with each sample.
         """
         self.problem: str | None = None
         self._stopping = False
@@ -63,7 +55,7 @@ class TelemetryFeed:
         self._occupancy = occupancy
         self._latest: Stamped[Sample] | None = None
         self._about: About | None = None
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._columns_unknown = 0
         # An older state must not be shown over a newer one.
         self._showing = threading.Lock()
@@ -71,17 +63,17 @@ class TelemetryFeed:
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     def why(self) -> str | None:
-        """Say why no samples come, where that is known."""
-        said = [self._collector.source.problem or self.problem]
+        """Return why no samples come, if that is known."""
+        parts = [self._collector.source.problem or self.problem]
         strange = self._collector.lines - self._lines_until_sample
         if strange:
             reasons = self._collector.unparsed
             most = max(reasons, key=reasons.__getitem__, default="")
-            said.append(f"the last {strange} line(s) are no samples (mostly: {most})")
-        return "; ".join(filter(None, said)) or None
+            parts.append(f"the last {strange} line(s) are no samples (mostly: {most})")
+        return "; ".join(filter(None, parts)) or None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the companions and the thread."""
         self.refresh()
         for companion in self._companions:
             companion.start()
@@ -96,7 +88,7 @@ class TelemetryFeed:
         self._thread.join(timeout=2.0)
 
     def refresh(self) -> None:
-        """Show the counters of a source that gives no samples just now."""
+        """Show the counters of a source that gives no samples at present."""
         with self._showing:
             state = self._state()
             if (state,) != self._ledger.snapshot.sources:
@@ -117,14 +109,14 @@ class TelemetryFeed:
             _LOG.exception("telemetry stops")
 
     def take(self, sample: Stamped[Sample]) -> None:
-        """Take one sample: by the thread, or by whoever has no thread for it."""
+        """Take one sample; called by the thread, or by a caller without one."""
         self._lines_until_sample = self._collector.lines
         values = flatten(sample.value)
-        told, companions_up = self._read_companions()
-        values.update((name, value) for name, value in told.items() if name not in values)
+        further, companions_up = self._read_companions()
+        values.update((name, value) for name, value in further.items() if name not in values)
         if self._collector.about is not self._about:
             self._describe(self._collector.about)
-        # The counters first: who waits on the timeline may look at them at once.
+        # The counters first: a waiter on the timeline may look at them at once.
         if self._energy.rule is None and sample.value.rails:
             self._learn_board(find_rail_rule(sample.value.rails))
         self._energy.feed(sample.monotonic_ns, values)
@@ -142,29 +134,26 @@ class TelemetryFeed:
             )
 
     def _read_companions(self) -> tuple[dict[str, float], dict[str, bool]]:
-        """Return the columns of all companions, and which of them are well.
-
-        Of two that tell the same, the first is heard.
-        """
+        """Return the columns of all companions (the first wins), and which have no problem."""
         found: dict[str, float] = {}
-        well: dict[str, bool] = {}
+        up: dict[str, bool] = {}
         for companion in reversed(self._companions):
             columns = companion.columns()
             self._count_unknown(companion.name, columns)
             found.update(columns)
             problem = companion.problem
-            well[companion.name] = problem is None
-            if problem is not None and problem not in self._told:
-                self._told.add(problem)
+            up[companion.name] = problem is None
+            if problem is not None and problem not in self._logged:
+                self._logged.add(problem)
                 _LOG.warning("%s: %s", companion.name, problem)
-        return found, well
+        return found, up
 
     def _count_unknown(self, companion: str, columns: Mapping[str, float]) -> None:
         for column in columns:
             if split(column) is None:
                 self._columns_unknown += 1
-                if column not in self._told and len(self._told) < _TOLD_AT_MOST:
-                    self._told.add(column)
+                if column not in self._logged and len(self._logged) < _LOGGED_AT_MOST:
+                    self._logged.add(column)
                     _LOG.warning(
                         "%s: no signal has the column %s: it gets no metric; declare it in "
                         "parsers/signals.py",
@@ -173,26 +162,24 @@ class TelemetryFeed:
                     )
 
     def _describe(self, about: About | None) -> None:
-        """Take over what a source says of the machine; the configuration knows better."""
+        """Use the source's facts about the machine; the configuration has priority."""
         self._about = about
         if about is not None:
             known: Environment = self._ledger.snapshot.environment
-            said = {
-                "board": known.board or about.board,
-                "module": known.module or about.module,
-                "power_mode": about.power_mode,
-                "gpu_uuid": about.gpu_uuid,
-                "power_reading": about.power_reading,
-                "versions": {**known.versions, **about.versions},
-            }
-            self._ledger.update(environment=known.model_copy(update=said))
+            self._ledger.describe(
+                board=known.board or about.board,
+                module=known.module or about.module,
+                power_mode=about.power_mode,
+                gpu_uuid=about.gpu_uuid,
+                power_reading=about.power_reading,
+                versions={**known.versions, **about.versions},
+            )
 
     def _learn_board(self, rule: RailRule | None) -> None:
         if rule is not None:
             self._energy.rule = rule
-            known: Environment = self._ledger.snapshot.environment
-            if known.board is None:
-                self._ledger.update(environment=known.model_copy(update={"board": rule.name}))
+            if self._ledger.snapshot.environment.board is None:
+                self._ledger.describe(board=rule.name)
 
     def _state(self) -> SourceState:
         collector = self._collector

@@ -7,7 +7,7 @@ import threading
 from array import array
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 from pydantic import model_validator as _model_validator
@@ -21,19 +21,22 @@ from ..measure.run_trace import RunTrace
 from ..settings.config import Workload
 from ..settings.identity import new_run_id
 from .executor import Verdict
-from .in_flight import suspended_ns
 from .session import Session
 
 # Ten thousand times of start, end and three stages are 600 KB of JSON.
 TIMES_AT_MOST = 10_000
 BODY_AT_MOST = 1024 * 1024
 _LONGEST_SECONDS = 3600.0
+OPEN_AT_MOST = 64
+# Each may hold half a megabyte of times until it is paired.
+WAITING_AT_MOST = 16
+_OLDEST_NS = 3600 * 1_000_000_000
+
+_LOG = logging.getLogger(__name__)
 
 # Limit of a 64-bit array, with room for a sum of two values.
 _Nanoseconds = Annotated[int, Field(ge=0, lt=1 << 62)]
 _Times = Annotated[tuple[_Nanoseconds, ...], Field(max_length=TIMES_AT_MOST)]
-
-M = TypeVar("M", bound=Record)
 
 
 class Refusal(Mendable):
@@ -45,14 +48,10 @@ class Refusal(Mendable):
 
 
 class Begin(Record):
-    """A window begins.
+    """A window begins; by default now, with the batch and the timeout of the workload.
 
-    Attributes:
-        device: The application's device; refused if it differs from the configuration.
-        batch: Inputs per inference; default: the workload's.
-        begin_ns: CLOCK_MONOTONIC; default: now.
-        timeout_seconds: A window without an end is closed as failed after this time; default: the
-            workload's.
+    A device is refused if it differs from the configuration. A window without an end is closed as
+    failed after the timeout.
     """
 
     event: Literal["begin"]
@@ -69,10 +68,9 @@ class Content(Record):
     Attributes:
         inferences: Number of complete ones, at least as many as were timed; ``None`` if not
             counted.
-        reason: Why, for every outcome except ``ok``.
-        start_ns: shape (n,), starts of the timed ones, on CLOCK_MONOTONIC.
-        latency_ns: shape (n,), duration of each.
-        stages_ns: Stage to shape (m,), durations.
+        start_ns: Starts of the timed ones, shape (n,), on CLOCK_MONOTONIC.
+        latency_ns: Duration of each, shape (n,).
+        stages_ns: Durations by stage, shape (m,).
     """
 
     inferences: Annotated[NonNegativeInt, Field(le=10**12)] | None = None
@@ -95,12 +93,7 @@ class Content(Record):
 
 
 class End(Content):
-    """The window ``run_id`` ends.
-
-    Attributes:
-        begin_ns: Real begin of its first inference, not before the begin of the window.
-        end_ns: Completion of the last one; default: now.
-    """
+    """The window ``run_id`` ends; its begin may be corrected to that of its first inference."""
 
     event: Literal["end"]
     run_id: str
@@ -119,10 +112,7 @@ class Whole(Content):
 
 
 def read_mark(body: bytes) -> Begin | End | Whole:
-    """Parse a posted mark.
-
-    Raises:
-        Refusal: It is not a mark; the message names the wrong key.
+    """Parse a posted mark, or raise a ``Refusal`` that names the wrong key.
 
     >>> read_mark(b'{"event": "begin", "workload": "detector"}').workload
     'detector'
@@ -134,16 +124,10 @@ def read_mark(body: bytes) -> Begin | End | Whole:
     if not isinstance(document, dict):
         raise Refusal(400, "the body is not a JSON object", 'send {"event": "begin", …}')
     event = document.get("event")
-    if event == "begin":
-        return _read(Begin, document)
-    if event == "end":
-        return _read(End, document)
-    if event is None:
-        return _read(Whole, document)
-    raise Refusal(400, f"event is {str(event)[:40]!r}", "it is begin, end, or left out")
-
-
-def _read(kind: type[M], document: dict[str, Any]) -> M:
+    kinds: dict[Any, type[Begin | End | Whole]] = {"begin": Begin, "end": End, None: Whole}
+    kind = kinds.get(event) if event is None or isinstance(event, str) else None
+    if kind is None:
+        raise Refusal(400, f"event is {str(event)[:40]!r}", "it is begin, end, or left out")
     try:
         return kind.model_validate(document)
     except ValidationError as error:
@@ -153,39 +137,21 @@ def _read(kind: type[M], document: dict[str, Any]) -> M:
         raise Refusal(400, what[:300], "docs/windows.md has every key") from None
 
 
-OPEN_AT_MOST = 64
-# Each may hold half a megabyte of times until it is paired.
-WAITING_AT_MOST = 16
-_OLDEST_NS = 3600 * 1_000_000_000
-
-_LOG = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True)
 class _Window:
-    """One window, from its begin to its report.
-
-    Attributes:
-        deadline_ns: When it is closed as failed.
-        suspended_ns: CLOCK_BOOTTIME minus CLOCK_MONOTONIC at its begin.
-    """
+    """An open window; it is closed as failed at its deadline."""
 
     trace: RunTrace
     deadline_ns: int
     timeout_seconds: float
-    suspended_ns: int
+    suspended_ns: int  # at its begin
 
 
 class WindowKeeper:
     """Accepts marks from any thread, and makes a run of each window in its own thread."""
 
     def __init__(self, session: Session, workloads: Callable[[], Collection[Workload]]) -> None:
-        """Prepare.
-
-        Args:
-            session: The session that windows are paired in.
-            workloads: Those that are configured now.
-        """
+        """Prepare; ``workloads`` returns those that are configured now."""
         self._session = session
         self._workloads = workloads
         self._lock = threading.Lock()
@@ -223,17 +189,9 @@ class WindowKeeper:
             self._give_up(window, Verdict("failed", reason))
 
     def take(self, body: bytes) -> dict[str, object]:
-        """Accept one mark.
-
-        Returns:
-            The answer for the application; it always contains ``run_id``.
-
-        Raises:
-            Refusal: The mark is refused; the message contains the reason and the remedy.
-        """
+        """Accept one mark and return the answer, with its ``run_id``, or raise ``Refusal``."""
         mark = read_mark(body)
-        if self._stopping.is_set():
-            raise _stopping()
+        self._check_running()
         if isinstance(mark, Begin):
             return self._begin(mark)
         return {"run_id": self._end(mark) if isinstance(mark, End) else self._whole(mark)}
@@ -246,10 +204,9 @@ class WindowKeeper:
         trace = self._trace(workload, mark.batch, begin_ns, now_ns)
         trace.begins["steady"] = begin_ns
         seconds = mark.timeout_seconds or workload.timeout_seconds
-        window = _Window(trace, now_ns + int(seconds * 1e9), seconds, suspended_ns(self._session))
+        window = _Window(trace, now_ns + int(seconds * 1e9), seconds, session.suspended_ns())
         with self._lock:
-            if self._stopping.is_set():
-                raise _stopping()
+            self._check_running()
             if len(self._open) >= OPEN_AT_MOST:
                 raise Refusal(503, f"{OPEN_AT_MOST} windows are open", "end some, or try later")
             # Committed before it can end, or its end would be overwritten.
@@ -285,16 +242,13 @@ class WindowKeeper:
             begun_ns = window.trace.begins["steady"]
             begin_ns = begun_ns if mark.begin_ns is None else mark.begin_ns
             if begin_ns < begun_ns:
-                raise Refusal(
-                    400,
-                    f"begin_ns is {_apart(begun_ns, begin_ns)} before the begin",
-                    "leave it out, or name a later one",
-                )
+                what = f"begin_ns is {_apart(begun_ns, begin_ns)} before the begin"
+                raise Refusal(400, what, "leave it out, or name a later one")
             _check_times(begin_ns, end_ns, now_ns)
             _check_contents(mark, begin_ns, end_ns)
             self._take_place()
             del self._open[mark.run_id]
-        window.trace.suspended_ns = suspended_ns(self._session) - window.suspended_ns
+        window.trace.suspended_ns = self._session.suspended_ns() - window.suspended_ns
         self._close(window.trace, mark, begin_ns, end_ns)
         return mark.run_id
 
@@ -313,18 +267,13 @@ class WindowKeeper:
         known = {one.name: one for one in self._workloads() if one.is_window}
         workload = known.get(mark.workload)
         if workload is None:
-            names = (
-                f"configured are: {', '.join(known)}"
-                if known
-                else ("configure it: {name: NAME, backend: window, device: gpu}")
-            )
-            raise Refusal(404, f"no workload {mark.workload[:80]} with backend: window", names)
+            remedy = "configure it: {name: NAME, backend: window, device: gpu}"
+            if known:
+                remedy = f"configured are: {', '.join(known)}"
+            raise Refusal(404, f"no workload {mark.workload[:80]} with backend: window", remedy)
         if mark.device is not None and mark.device != workload.device:
-            raise Refusal(
-                409,
-                f"{workload.name} is configured for {workload.device}, not for {mark.device}",
-                "leave the device out, or change the configuration",
-            )
+            what = f"{workload.name} is configured for {workload.device}, not for {mark.device}"
+            raise Refusal(409, what, "leave the device out, or change the configuration")
         return workload
 
     def _trace(self, workload: Workload, batch: int | None, begin_ns: int, now_ns: int) -> RunTrace:
@@ -338,6 +287,10 @@ class WindowKeeper:
             batch=batch or workload.batch,
             has_device_clock=False,
         )
+
+    def _check_running(self) -> None:
+        if self._stopping.is_set():
+            raise Refusal(503, "the daemon is stopping", "try again later")
 
     def _take_place(self) -> None:
         """Reserve a place among the windows that wait for pairing; the lock is held."""
@@ -355,24 +308,19 @@ class WindowKeeper:
         trace.counts_inferences = content.inferences is not None or bool(content.start_ns)
         self._session.times.set_window(trace.run_id, begin_ns, end_ns)
         self._session.times.set_in_flight(trace.run_id, trace.device, begin_ns, end_ns)
-        reason = content.reason or "the application gave no reason"
-        self._ended.put(
-            (trace, Verdict(content.outcome, None if content.outcome == "ok" else reason))
-        )
+        is_ok = content.outcome == "ok"
+        reason = None if is_ok else content.reason or "the application gave no reason"
+        self._ended.put((trace, Verdict(content.outcome, reason)))
 
     def _give_up(self, window: _Window, verdict: Verdict) -> None:
         """Close a window of which only the begin is known."""
-        window.trace.ended_ns = self._session.clock.monotonic_ns()
-        self._session.times.drop_window(window.trace.run_id)
-        self._session.times.set_in_flight(
-            window.trace.run_id,
-            window.trace.device,
-            window.trace.begins["steady"],
-            window.trace.ended_ns,
-        )
+        trace, times = window.trace, self._session.times
+        trace.ended_ns = self._session.clock.monotonic_ns()
+        times.drop_window(trace.run_id)
+        times.set_in_flight(trace.run_id, trace.device, trace.begins["steady"], trace.ended_ns)
         with self._lock:
             self._waiting += 1
-        self._ended.put((window.trace, verdict))
+        self._ended.put((trace, verdict))
 
     def _loop(self) -> None:
         while (ended := self._ended.get()) is not None:
@@ -389,12 +337,9 @@ class WindowKeeper:
     def _finish(self, trace: RunTrace, verdict: Verdict) -> None:
         session = self._session
         report = session.complete(trace, verdict, self._stopping.is_set)
+        wall_seconds = session.clock.wall_ns() / 1e9
         session.ledger.counted(
-            trace.workload,
-            trace.run_id,
-            report.inferences,
-            trace.latency_ns,
-            session.clock.wall_ns() / 1e9,
+            trace.workload, trace.run_id, report.inferences, trace.latency_ns, wall_seconds
         )
 
     def _fail(self, trace: RunTrace) -> None:
@@ -409,10 +354,6 @@ class WindowKeeper:
             _LOG.exception("%s: window %s is lost", trace.workload, trace.run_id)
 
 
-def _stopping() -> Refusal:
-    return Refusal(503, "the daemon is stopping", "try again later")
-
-
 def _check_times(begin_ns: int, end_ns: int, now_ns: int) -> None:
     """Raise if a window is not within this machine's last hour."""
     if max(begin_ns, end_ns) > now_ns:
@@ -423,30 +364,20 @@ def _check_times(begin_ns: int, end_ns: int, now_ns: int) -> None:
             "time.monotonic_ns()",
         )
     if begin_ns < now_ns - _OLDEST_NS:
-        raise Refusal(
-            400,
-            f"the window began {_apart(now_ns, begin_ns)} ago",
-            "the telemetry of one hour is kept; post sooner",
-        )
+        what = f"the window began {_apart(now_ns, begin_ns)} ago"
+        raise Refusal(400, what, "the telemetry of one hour is kept; post sooner")
     if end_ns < begin_ns:
-        raise Refusal(
-            400,
-            f"the window ends {_apart(begin_ns, end_ns)} before it begins",
-            "end_ns is after begin_ns",
-        )
+        what = f"the window ends {_apart(begin_ns, end_ns)} before it begins"
+        raise Refusal(400, what, "end_ns is after begin_ns")
 
 
 def _check_contents(content: Content, begin_ns: int, end_ns: int) -> None:
     """Raise if an inference is not entirely inside its window."""
-    for number, (start, latency) in enumerate(
-        zip(content.start_ns, content.latency_ns, strict=True)
-    ):
+    pairs = zip(content.start_ns, content.latency_ns, strict=True)
+    for number, (start, latency) in enumerate(pairs):
         if start < begin_ns or start + latency > end_ns:
-            raise Refusal(
-                400,
-                f"start_ns.{number}: this inference is not wholly in the window",
-                "leave it out, or widen the window",
-            )
+            what = f"start_ns.{number}: this inference is not wholly in the window"
+            raise Refusal(400, what, "leave it out, or widen the window")
 
 
 def _apart(later_ns: int, earlier_ns: int) -> str:

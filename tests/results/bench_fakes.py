@@ -14,7 +14,7 @@ from tegrascope.daemon.measure.run_report import (
 )
 from tegrascope.daemon.measure.run_trace import distribution
 from tegrascope.daemon.results.records import BenchSettings
-from tegrascope.daemon.session.executor import Lane
+from tegrascope.daemon.session.executor import Executor
 
 SECOND = 1_000_000_000
 
@@ -61,10 +61,10 @@ class FakeLanes:
     def __init__(self, directory: Path) -> None:
         self.script = directory / "worker.py"
         self.script.write_text(WORKER)
-        self.made: dict[str, Lane] = {}
+        self.made: dict[str, Executor] = {}
 
-    def __call__(self, device: str, **_: object) -> Lane:
-        self.made[device] = Lane(device, argv=(sys.executable, str(self.script)))
+    def __call__(self, device: str, **_: object) -> Executor:
+        self.made[device] = Executor(device, argv=(sys.executable, str(self.script)))
         return self.made[device]
 
 

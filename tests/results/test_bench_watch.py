@@ -9,7 +9,7 @@ from tegrascope.daemon.bench.look import Watcher
 from tegrascope.daemon.bench.run import Bench
 from tegrascope.daemon.bench.setup import Setup
 from tegrascope.daemon.cli import main
-from tegrascope.daemon.session.executor import WORKER, Lane
+from tegrascope.daemon.session.executor import WORKER, Executor
 
 from .bench_fakes import FakeLanes, Silence, settings
 
@@ -34,12 +34,12 @@ class WatchedLanes(FakeLanes):
         super().__init__(directory)
         self.programs: list[tuple[str, tuple[str, ...]]] = []
 
-    def __call__(self, device: str, argv: tuple[str, ...] = (), **_: object) -> Lane:
+    def __call__(self, device: str, argv: tuple[str, ...] = (), **_: object) -> Executor:
         if not argv:
             return super().__call__(device)
         assert argv[-len(WORKER) :] == WORKER
         self.programs.append((device, argv))
-        return Lane(device, argv=(*argv[: -len(WORKER)], sys.executable, str(self.script)))
+        return Executor(device, argv=(*argv[: -len(WORKER)], sys.executable, str(self.script)))
 
 
 def write_nsys(path: Path, *, writes: bool = True) -> str:

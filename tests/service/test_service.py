@@ -206,7 +206,7 @@ def test_window_has_no_lane_and_is_never_due(service_of):
     """A workload that its application marks has no worker, no plan, and does not run on demand."""
     window = {"name": "w", "backend": "window", "device": "dla0"}
     service = running(service_of(SIMULATED | {"workloads": [workload("a", every=1000), window]}))
-    assert {thread.name for thread in threading.enumerate()} >= {"lane-cpu"}
+    assert {thread.name for thread in threading.enumerate()} >= {"executor-cpu"}
     assert [one.workload.name for one in service.planned()] == ["a"]
     assert service.ledger.snapshot.workloads["w"].device == "dla0"
     with pytest.raises(Mendable, match="run by its own application"):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.service.runs import LaneRunner
-from tegrascope.daemon.session.executor import Lane
+from tegrascope.daemon.service.runs import ExecutorThread
+from tegrascope.daemon.session.executor import Executor
 from tegrascope.daemon.session.in_flight import Job
 from tegrascope.daemon.session.session import Session
 from tegrascope.daemon.settings.config import Workload
@@ -54,18 +54,18 @@ class Bench:
         )
         self.ledger = self.session.ledger
         self.load = self.session.load
-        self.runners: list[LaneRunner] = []
+        self.runners: list[ExecutorThread] = []
 
-    def lane(self, worker: str, device: str = "cpu") -> LaneRunner:
+    def executor(self, worker: str, device: str = "cpu") -> ExecutorThread:
         script = self.directory / f"{device}.py"
         script.write_text(HELLO + worker)
-        runner = LaneRunner(Lane(device, argv=(sys.executable, str(script))), self.session)
+        runner = ExecutorThread(Executor(device, argv=(sys.executable, str(script))), self.session)
         runner.start()
         self.runners.append(runner)
         return runner
 
     def submit(
-        self, runner: LaneRunner, asked: Workload, late_seconds: "float | None" = None
+        self, runner: ExecutorThread, asked: Workload, late_seconds: "float | None" = None
     ) -> str:
         known = {name: one.device for name, one in self.ledger.snapshot.workloads.items()}
         self.ledger.set_workloads(known | {asked.name: asked.device})
@@ -100,7 +100,7 @@ def bench(tmp_path):
 
 def test_counters_are_the_sum_of_many_runs(bench):
     """After thirty runs, outcomes, inferences, the histogram and the store all say the same."""
-    runner = bench.lane(good(0.02))
+    runner = bench.executor(good(0.02))
     for _ in range(30):
         run_id = bench.submit(runner, workload())
         bench.wait_for(lambda one=run_id: one in bench.runs())
@@ -113,7 +113,7 @@ def test_counters_are_the_sum_of_many_runs(bench):
 
 def test_lateness_is_from_due_to_start(bench):
     """What a scheduled run waited is in its record and the histogram; on demand there is none."""
-    runner = bench.lane(good())
+    runner = bench.executor(good())
     late = bench.submit(runner, workload(), late_seconds=3.0)
     bench.wait_for(lambda: late in bench.runs())
     asked = bench.submit(runner, workload())
@@ -127,7 +127,7 @@ def test_lateness_is_from_due_to_start(bench):
 
 def test_two_lanes_at_a_time_overlap(bench):
     """Runs that were steady together each name the other; a later one alone names nobody."""
-    one, other = bench.lane(good(0.5)), bench.lane(good(0.5), "gpu")
+    one, other = bench.executor(good(0.5)), bench.executor(good(0.5), "gpu")
     first = bench.submit(one, workload(name="a"))
     second = bench.submit(other, workload(name="b", device="gpu"))
     bench.wait_for(lambda: {first, second} <= set(bench.runs()))
@@ -143,7 +143,7 @@ def test_two_lanes_at_a_time_overlap(bench):
 
 def test_fault_of_the_daemon_fails_one_run(bench, monkeypatch, caplog):
     """When our own code fails on a run, that run is failed and over, and the lane goes on."""
-    runner = bench.lane(good())
+    runner = bench.executor(good())
 
     def fail(*_: object) -> None:
         monkeypatch.undo()
@@ -165,33 +165,33 @@ def test_fault_of_the_daemon_fails_one_run(bench, monkeypatch, caplog):
 
 def test_worker_that_says_nothing_is_timed_out(bench):
     """A worker that hangs before its first word is killed when the run's own time is over."""
-    runner = bench.lane("time.sleep(1000)")
+    runner = bench.executor("time.sleep(1000)")
     begin = time.monotonic()
     run_id = bench.submit(runner, workload(timeout=1))
     bench.wait_for(lambda: run_id in bench.runs())
     assert time.monotonic() - begin < 5
     assert bench.runs()[run_id]["outcome"] == "timeout"
     assert "said nothing for 1 s" in bench.runs()[run_id]["reason"]
-    assert runner.lane.pid is None
+    assert runner.executor.pid is None
 
 
 def test_cancel_before_the_first_word(bench):
     """The daemon need not wait for a worker that has not said hello yet."""
-    runner = bench.lane("time.sleep(1000)")
+    runner = bench.executor("time.sleep(1000)")
     run_id = bench.submit(runner, workload())
-    bench.wait_for(lambda: runner.lane.pid is not None)
+    bench.wait_for(lambda: runner.executor.pid is not None)
     begin = time.monotonic()
     bench.close()
     assert time.monotonic() - begin < 2
     assert bench.runs()[run_id]["outcome"] == "cancelled"
-    assert runner.lane.pid is None
+    assert runner.executor.pid is None
 
 
 def test_what_waits_at_the_end_is_recorded(bench):
     """A run that was promised and could not begin is cancelled; one that comes later is skipped."""
-    runner = bench.lane(good(1000))
+    runner = bench.executor(good(1000))
     flying = bench.submit(runner, workload())
-    bench.wait_for(lambda: runner.lane.pid is not None)
+    bench.wait_for(lambda: runner.executor.pid is not None)
     waiting = bench.submit(runner, workload())
     runner.cancel()
     late = bench.submit(runner, workload())
@@ -204,7 +204,7 @@ def test_what_waits_at_the_end_is_recorded(bench):
 
 def test_submitting_while_it_stops_loses_nothing(bench):
     """Of jobs that race with the end, each has exactly one record."""
-    runner = bench.lane(good())
+    runner = bench.executor(good())
     submitted: list[str] = []
 
     def hurry(name: str) -> None:
@@ -227,9 +227,9 @@ def test_submitting_while_it_stops_loses_nothing(bench):
 
 def test_overlap_is_refused_with_its_reason(bench):
     """Who asks for a run that can't be is told why, each time in its own words."""
-    runner = bench.lane(good(1000))
+    runner = bench.executor(good(1000))
     bench.submit(runner, workload())
-    bench.wait_for(lambda: runner.lane.pid is not None)
+    bench.wait_for(lambda: runner.executor.pid is not None)
 
     def ask(**settings: object) -> "str | None":
         return runner.submit(Job(new_run_id(), workload(**settings), None))
@@ -242,9 +242,9 @@ def test_overlap_is_refused_with_its_reason(bench):
 
 def test_reload_drops_what_is_no_longer_wanted(bench):
     """A waiting run of a workload that was taken away is cancelled; the one in flight goes on."""
-    runner = bench.lane(good(0.5))
+    runner = bench.executor(good(0.5))
     flying = bench.submit(runner, workload(name="gone"))
-    bench.wait_for(lambda: runner.lane.pid is not None)
+    bench.wait_for(lambda: runner.executor.pid is not None)
     waiting = bench.submit(runner, workload(name="gone"))
     stays = bench.submit(runner, workload(name="stays"))
     runner.keep([workload(name="stays")])
@@ -259,12 +259,12 @@ def test_reload_drops_what_is_no_longer_wanted(bench):
 
 def test_lane_without_workloads_gives_its_worker_back(bench):
     """No worker keeps its model in memory for nothing; the lane is there when it is used again."""
-    runner = bench.lane(good())
+    runner = bench.executor(good())
     first = bench.submit(runner, workload())
     bench.wait_for(lambda: first in bench.runs())
-    assert runner.lane.pid is not None
+    assert runner.executor.pid is not None
     runner.keep([workload(device="gpu")])
-    bench.wait_for(lambda: runner.lane.pid is None)
+    bench.wait_for(lambda: runner.executor.pid is None)
     again = bench.submit(runner, workload())
     bench.wait_for(lambda: again in bench.runs())
     assert bench.runs()[again]["outcome"] == "ok"

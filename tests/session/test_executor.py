@@ -1,4 +1,4 @@
-"""A lane and its worker: real children that obey, hang, crash, babble and refuse."""
+"""An executor and its worker: real children that obey, hang, crash, babble and refuse."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.session.executor import Lane
+from tegrascope.daemon.session.executor import Executor
 from tegrascope.parsers.inference.events import Order, Process, RunEvent
 
 ORDER = Order(run_id="r1", backend="x", device="cpu", model="m", model_directory="/tmp", count=1)
@@ -25,152 +25,154 @@ for line in sys.stdin:
 
 
 @pytest.fixture
-def lane_of(tmp_path: Path):
-    """Make a lane whose worker runs a few lines of Python for each order."""
-    lanes = []
+def executor_of(tmp_path: Path):
+    """Make an executor whose worker runs a few lines of Python for each order."""
+    executors = []
 
-    def make(body: str) -> Lane:
+    def make(body: str) -> Executor:
         script = tmp_path / "worker.py"
         script.write_text(PREAMBLE + "".join(f"    {line}\n" for line in body.splitlines()))
-        lanes.append(Lane("cpu", argv=(sys.executable, str(script))))
-        return lanes[-1]
+        executors.append(Executor("cpu", argv=(sys.executable, str(script))))
+        return executors[-1]
 
     yield make
-    for lane in lanes:
-        lane.close()
+    for executor in executors:
+        executor.close()
 
 
-def run(lane: Lane, deadline_seconds: float = 20.0) -> "tuple[object, list[RunEvent]]":
+def run(executor: Executor, deadline_seconds: float = 20.0) -> "tuple[object, list[RunEvent]]":
     events: list[RunEvent] = []
-    return lane.run(ORDER, deadline_seconds, events.append), events
+    return executor.run(ORDER, deadline_seconds, events.append), events
 
 
-def test_obedient_worker_is_kept(lane_of):
+def test_obedient_worker_is_kept(executor_of):
     """A good run is ``ok`` with all of its events, and the next one finds the same worker."""
-    lane = lane_of('tell(event="finished", ending="ok", **run)')
-    verdict, events = run(lane)
+    executor = executor_of('tell(event="finished", ending="ok", **run)')
+    verdict, events = run(executor)
     assert (verdict.outcome, verdict.reason) == ("ok", None)
     assert [event.event for event in events] == ["phase", "finished"]
-    first = lane.pid
-    assert run(lane)[0].outcome == "ok"
-    assert lane.pid == first
+    first = executor.pid
+    assert run(executor)[0].outcome == "ok"
+    assert executor.pid == first
 
 
-def test_babble_is_no_event(lane_of):
+def test_babble_is_no_event(executor_of):
     """What a library prints between the events does not disturb them."""
-    lane = lane_of(
+    executor = executor_of(
         'print("CUDA says hello"); print("{}")\ntell(event="finished", ending="ok", **run)'
     )
-    verdict, events = run(lane)
+    verdict, events = run(executor)
     assert verdict.outcome == "ok"
     assert len(events) == 2
 
 
-def test_hanging_worker_is_killed_and_replaced(lane_of):
-    """Past its deadline a run is ``timeout``, its worker is gone, and the lane goes on."""
-    lane = lane_of("time.sleep(1000)")
-    verdict, _ = run(lane, 1.0)
+def test_hanging_worker_is_killed_and_replaced(executor_of):
+    """Past its deadline a run is ``timeout``, its worker is gone, and the executor goes on."""
+    executor = executor_of("time.sleep(1000)")
+    verdict, _ = run(executor, 1.0)
     assert verdict.outcome == "timeout"
     assert "phase load" in verdict.reason
-    assert lane.pid is None
+    assert executor.pid is None
 
 
-def test_crash_is_failed_with_the_last_words(lane_of):
+def test_crash_is_failed_with_the_last_words(executor_of):
     """A worker that dies by itself leaves its exit status and what it said last."""
-    verdict, _ = run(lane_of('sys.exit("the driver is gone")'))
+    verdict, _ = run(executor_of('sys.exit("the driver is gone")'))
     assert verdict.outcome == "failed"
     assert "status 1" in verdict.reason
     assert verdict.reason.endswith("the driver is gone")
 
 
-def test_killed_worker_is_failed_by_signal_and_replaced(lane_of):
+def test_killed_worker_is_failed_by_signal_and_replaced(executor_of):
     """SIGKILL of a worker ends that run only."""
-    lane = lane_of(
+    executor = executor_of(
         'if not os.path.exists(sys.argv[0] + ".again"):\n'
         '    open(sys.argv[0] + ".again", "w").close()\n'
         "    os.kill(os.getpid(), 9)\n"
         'tell(event="finished", ending="ok", **run)'
     )
-    verdict, _ = run(lane)
+    verdict, _ = run(executor)
     assert verdict.outcome == "failed"
     assert "by signal 9" in verdict.reason
-    assert run(lane)[0].outcome == "ok"
+    assert run(executor)[0].outcome == "ok"
 
 
-def test_worker_killed_between_runs_is_replaced(lane_of):
+def test_worker_killed_between_runs_is_replaced(executor_of):
     """A worker that died while nothing ran costs the next run nothing."""
-    lane = lane_of('tell(event="finished", ending="ok", **run)')
-    run(lane)
-    os.kill(lane.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, lane.pid, os.WEXITED | os.WNOWAIT)
-    assert run(lane)[0].outcome == "ok"
+    executor = executor_of('tell(event="finished", ending="ok", **run)')
+    run(executor)
+    os.kill(executor.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, executor.pid, os.WEXITED | os.WNOWAIT)
+    assert run(executor)[0].outcome == "ok"
 
 
-def test_missing_backend_is_skipped_as_unavailable(lane_of):
+def test_missing_backend_is_skipped_as_unavailable(executor_of):
     """What is not on this machine is no failure of the run; the reason says what to do."""
-    lane = lane_of('tell(event="finished", ending="unavailable", reason="pip install it", **run)')
-    verdict, _ = run(lane)
+    executor = executor_of(
+        'tell(event="finished", ending="unavailable", reason="pip install it", **run)'
+    )
+    verdict, _ = run(executor)
     assert verdict.outcome == "skipped"
     assert verdict.unavailable
     assert verdict.reason == "unavailable: pip install it"
 
 
-def test_cancel_ends_a_run_at_once(lane_of):
+def test_cancel_ends_a_run_at_once(executor_of):
     """When the daemon stops, the run in flight is ``cancelled`` and its worker is gone."""
-    lane = lane_of("time.sleep(1000)")
-    threading.Timer(0.3, lane.cancel).start()
-    verdict, _ = run(lane)
+    executor = executor_of("time.sleep(1000)")
+    threading.Timer(0.3, executor.cancel).start()
+    verdict, _ = run(executor)
     assert verdict.outcome == "cancelled"
-    assert lane.pid is None
+    assert executor.pid is None
 
 
 def test_missing_worker_fails_the_run_only(tmp_path):
     """A worker that can't be started is told in the run's record."""
-    verdict, _ = run(Lane("cpu", argv=(str(tmp_path / "none"),)))
+    verdict, _ = run(Executor("cpu", argv=(str(tmp_path / "none"),)))
     assert verdict.outcome == "failed"
     assert "does not start" in verdict.reason
 
 
-def test_other_process_settings_need_another_worker(lane_of):
+def test_other_process_settings_need_another_worker(executor_of):
     """A worker keeps its priority and cores for life, so an order with others gets a new one."""
-    lane = lane_of(
+    executor = executor_of(
         'print("niceness", os.nice(0), sys.argv[1:], file=sys.stderr, flush=True)\n'
         'tell(event="finished", ending="failed", reason=" ".join(sys.argv[3:]), **run)'
     )
     reasons, pids = [], set()
     for process in (Process(), Process(nice=3, cpus=(0,)), Process(nice=3, cpus=(0,))):
         order = ORDER.model_copy(update={"process": process})
-        reasons.append(lane.run(order, 20.0, lambda _: None).reason)
-        pids.add(lane.pid)
+        reasons.append(executor.run(order, 20.0, lambda _: None).reason)
+        pids.add(executor.pid)
     assert reasons == ["", "--nice 3 --cpus 0", "--nice 3 --cpus 0"]
     assert len(pids) == 2
 
 
 def test_a_worker_that_cannot_have_its_cores_says_which_there_are(tmp_path):
     """Settings that the machine cannot give are the run's failure, with what would be right."""
-    lane = Lane("cpu", cwd=tmp_path)
+    executor = Executor("cpu", cwd=tmp_path)
     order = ORDER.model_copy(update={"process": Process(cpus=(4090,))})
-    verdict = lane.run(order, 60.0, lambda _: None)
+    verdict = executor.run(order, 60.0, lambda _: None)
     assert verdict.outcome == "failed"
     assert "4090" in verdict.reason
     assert f"are {min(os.sched_getaffinity(0))}" in verdict.reason
     order = ORDER.model_copy(update={"process": Process(mps_percentage=50)})
-    assert "nvidia-cuda-mps-control" in lane.run(order, 60.0, lambda _: None).reason
-    lane.close()
+    assert "nvidia-cuda-mps-control" in executor.run(order, 60.0, lambda _: None).reason
+    executor.close()
 
 
-def test_a_finished_worker_ends_by_itself(tmp_path, lane_of):
+def test_a_finished_worker_ends_by_itself(tmp_path, executor_of):
     """Without further orders a worker has the time it takes to put things away; not for ever."""
-    lane = lane_of('tell(event="finished", ending="ok", **run)')
+    executor = executor_of('tell(event="finished", ending="ok", **run)')
     script = tmp_path / "worker.py"
     done = tmp_path / "done"
     script.write_text(script.read_text() + f"time.sleep(0.8)\nopen({str(done)!r}, 'w').close()\n")
-    assert run(lane)[0].outcome == "ok"
-    lane.finish(20.0)
+    assert run(executor)[0].outcome == "ok"
+    executor.finish(20.0)
     assert done.exists()
-    assert lane.pid is None
+    assert executor.pid is None
     script.write_text(script.read_text() + "time.sleep(1000)\n")
-    assert run(lane)[0].outcome == "ok"
-    lane.finish(0.2)
-    assert lane.pid is None
-    lane.finish(1.0)
+    assert run(executor)[0].outcome == "ok"
+    executor.finish(0.2)
+    assert executor.pid is None
+    executor.finish(1.0)
