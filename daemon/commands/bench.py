@@ -4,7 +4,16 @@ import argparse
 from pathlib import Path
 
 from ...collectors.catalog import BACKENDS, PROGRAM_BACKEND, SOURCES
-from .common import Commands, add_command, add_state_dir, cpus, devices, positive, positive_seconds
+from .common import (
+    Commands,
+    add_command,
+    add_fallback,
+    add_state_dir,
+    cpus,
+    devices,
+    positive,
+    positive_seconds,
+)
 
 
 def add(commands: Commands) -> None:
@@ -52,12 +61,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--no-transfers", action="store_true", help="leave inputs and outputs on the device"
     )
-    parser.add_argument(
-        "--fallback",
-        choices=("forbid", "allow", "require-pure"),
-        default="allow",
-        help="for layers that a DLA refuses (default: %(default)s)",
-    )
+    add_fallback(parser)
     parser.add_argument(
         "--duration", type=positive_seconds, metavar="S", help="of a round (default: 15)"
     )

@@ -1,15 +1,23 @@
-"""What the arguments of several commands share: readers of values, and the shape of a parser."""
+"""Arguments that several commands share: readers of values, options, and the parser itself."""
 
 import argparse
 import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from ...parsers.errors import Mendable
+from ...parsers.values import read_duration
 from . import COMMANDS
+
+if TYPE_CHECKING:
+    from ..store.history import History
 
 
 class Commands(Protocol):
-    """Where a command is added; what argparse's ``add_subparsers`` returns."""
+    """The result of argparse's ``add_subparsers``, to which a command is added."""
 
     def add_parser(self, name: str, **settings: Any) -> argparse.ArgumentParser: ...  # noqa: D102
 
@@ -30,13 +38,13 @@ def default_state_dir() -> Path:
 
 
 def positive(text: str) -> int:
-    """Read a number of things of which there is at least one."""
+    """Read a count of at least one."""
     try:
         number = int(text)
     except ValueError:
         number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
     return number
 
 
@@ -44,41 +52,52 @@ def cpus(text: str) -> tuple[int, ...]:
     """Read ``4,5``."""
     parts = text.split(",")
     if not all(part.isascii() and part.isdigit() for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of cores, like 4,5")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of cores, like 4,5")
     return tuple(map(int, parts))
 
 
 def positive_seconds(text: str) -> float:
-    """Read a stretch of time that is longer than nothing."""
+    """Read a time above zero."""
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return seconds
 
 
-def devices(text: str) -> tuple[str, ...]:
+def duration(text: str) -> float:
+    """Read ``30d`` as seconds."""
+    try:
+        return float(str(read_duration(text)))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def devices(text: str, known: Sequence[str] = ACCELERATORS) -> tuple[str, ...]:
     """Read accelerators, each once."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    wrong = [name for name in names if name not in ACCELERATORS]
+    wrong = [name for name in names if name not in known]
     if wrong or not names:
-        said = f"{wrong[0]!r} is no accelerator" if wrong else "no accelerator is named"
-        raise argparse.ArgumentTypeError(f"{said}; use {', '.join(ACCELERATORS)}")
+        problem = f"{wrong[0]!r} is not an accelerator" if wrong else "no accelerator is given"
+        raise argparse.ArgumentTypeError(f"{problem}; use {', '.join(known)}")
     return names
+
+
+def engine_devices(text: str) -> tuple[str, ...]:
+    """Read accelerators that TensorRT builds engines for."""
+    return devices(text, ("gpu", "dla0", "dla1"))
 
 
 def add_command(
     commands: Commands, name: str, example: str, summary: str | None = None
 ) -> argparse.ArgumentParser:
-    """Add a command whose help begins with one sentence and ends with an example.
+    """Add a command, or an action of one, whose help has one sentence and an example.
 
     Args:
-        commands: Where to add it.
-        name: As typed.
         example: One or more command lines.
-        summary: Of an action of a command; a command has its own in ``COMMANDS``.
+        summary: By default that in ``COMMANDS``.
     """
     summary = COMMANDS[name] if summary is None else summary
     return commands.add_parser(
@@ -87,6 +106,23 @@ def add_command(
         description=summary[0].upper() + summary[1:] + ".",
         epilog=f"example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add ``--output``."""
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="default: standard output"
+    )
+
+
+def add_fallback(parser: argparse.ArgumentParser) -> None:
+    """Add ``--fallback``."""
+    parser.add_argument(
+        "--fallback",
+        choices=("forbid", "allow", "require-pure"),
+        default="allow",
+        help="for layers that a DLA refuses (default: %(default)s)",
     )
 
 
@@ -99,3 +135,22 @@ def add_state_dir(parser: argparse.ArgumentParser, words: str = "where runs are 
         metavar="DIR",
         help=f"{words} (default: %(default)s)",
     )
+
+
+@contextmanager
+def open_history(arguments: argparse.Namespace) -> Iterator["History"]:
+    """Open the run store of ``--state-dir``, which may name the database itself.
+
+    Raises:
+        Mendable: It cannot be read.
+    """
+    from ..store.history import History
+
+    state: Path = arguments.state_dir
+    try:
+        yield History(state if state.is_file() else state / "tegrascope.db")
+    except sqlite3.Error as error:
+        raise Mendable(
+            f"the run store in {state} cannot be read ({error})",
+            "name the daemon's directory with --state-dir",
+        ) from None

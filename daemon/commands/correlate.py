@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from ..terminal.output import open_output
-from .common import Commands, add_command, positive_seconds
+from .common import Commands, add_command, add_output, positive_seconds
 
 
 def correlate(arguments: argparse.Namespace) -> int:
@@ -65,9 +65,7 @@ def add(commands: Commands) -> None:
         " as ISO 8601, as seconds since 1970, or as seconds since the first record",
     )
     parser.add_argument("-f", "--format", choices=("csv", "parquet", "jsonl"), default="csv")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="default: standard output"
-    )
+    add_output(parser)
     parser.add_argument(
         "--timezone", metavar="ZONE", help="of the printed times, like Europe/Berlin"
     )

@@ -10,25 +10,29 @@ from ...parsers.inference.events import Loaded, Order, Phase, RunEvent
 from ...parsers.inference.placement import Built
 from ..session.executor import Executor
 from ..settings.identity import new_run_id
-from ..terminal.output import CHECK_SAYS_NO, FAILED, GOOD
-from .common import Commands, add_command, add_state_dir, positive, positive_seconds
+from ..terminal.output import CHECK_SAYS_NO, FAILED, GOOD, print_table
+from .common import (
+    Commands,
+    add_command,
+    add_fallback,
+    add_state_dir,
+    duration,
+    engine_devices,
+    positive,
+    positive_seconds,
+)
 
-_COLUMNS = ("engine", "model", "device", "batch", "precision", "MB", "verdict", "used")
-_SAID = {"load": "loading", "build": "building", "warm_up": "running it once"}
+_TITLES = ("engine", "model", "device", "batch", "precision", "MB", "verdict", "used")
+_PHASES = {"load": "loading", "build": "building", "warm_up": "running it once"}
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def list_engines(arguments: argparse.Namespace) -> int:
-    """Print a table of the engines in the cache, those used last first."""
+    """Print a table of the engines in the cache, the last used first."""
     directory = _directory(arguments)
     entries = EngineCache(directory).entries() if directory.is_dir() else []
     now_ns = time.time_ns()
-    rows = [_COLUMNS, *(_row(entry, now_ns) for entry in entries)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-    for row in rows:
-        print(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
+    print_table(_TITLES, [_row(entry, now_ns) for entry in entries])
     total = sum(entry.sidecar.plan_bytes for entry in entries)
     print(f"{len(entries)} engine(s), {total / 1e6:.1f} MB in {directory}", file=sys.stderr)
     return GOOD
@@ -36,31 +40,28 @@ def list_engines(arguments: argparse.Namespace) -> int:
 
 def build_engines(arguments: argparse.Namespace) -> int:
     """Build an engine for each device, in a process of its own, and run it once."""
-    worst = GOOD
-    for device in arguments.on:
-        worst = max(worst, _build(arguments, device))
-    return worst
+    return max(_build(arguments, device) for device in arguments.on)
 
 
 def prune_engines(arguments: argparse.Namespace) -> int:
-    """Remove engines, by age or number, and what belongs to none."""
+    """Remove engines by age or number, and files that belong to none."""
     directory = _directory(arguments)
     if not directory.is_dir():
         print(f"there are no engines in {directory}", file=sys.stderr)
         return GOOD
     cache = EngineCache(directory)
     entries = cache.entries()
-    doomed = entries if arguments.all else []
+    removed = entries if arguments.all else []
     if arguments.keep is not None:
-        doomed = entries[arguments.keep :]
+        removed = entries[arguments.keep :]
     if arguments.older_than is not None:
         limit_ns = time.time_ns() - int(arguments.older_than * 1e9)
-        doomed = [entry for entry in entries if entry.used_wall_ns < limit_ns]
-    freed = [cache.remove(entry) for entry in doomed]
+        removed = [entry for entry in entries if entry.used_wall_ns < limit_ns]
+    sizes = [cache.remove(entry) for entry in removed]
     cache.sweep()
-    gone = [size for size in freed if size is not None]
-    busy = f", {len(freed) - len(gone)} in use stay" if len(gone) < len(freed) else ""
-    print(f"{len(gone)} engine(s) removed, {sum(gone) / 1e6:.1f} MB{busy}", file=sys.stderr)
+    freed = [size for size in sizes if size is not None]
+    busy = f", {len(sizes) - len(freed)} in use stay" if len(freed) < len(sizes) else ""
+    print(f"{len(freed)} engine(s) removed, {sum(freed) / 1e6:.1f} MB{busy}", file=sys.stderr)
     return GOOD
 
 
@@ -82,15 +83,15 @@ def _build(arguments: argparse.Namespace, device: str) -> int:
     )
     found: list[Built] = []
 
-    def hear(event: RunEvent) -> None:
-        if isinstance(event, Phase) and event.edge == "begin" and event.phase in _SAID:
-            print(f"{device}: {_SAID[event.phase]} …", file=sys.stderr)
+    def on_event(event: RunEvent) -> None:
+        if isinstance(event, Phase) and event.edge == "begin" and event.phase in _PHASES:
+            print(f"{device}: {_PHASES[event.phase]} …", file=sys.stderr)
         elif isinstance(event, Loaded) and event.built is not None:
             found.append(event.built)
 
     executor = Executor(device)
     try:
-        verdict = executor.run(order, arguments.timeout, hear)
+        verdict = executor.run(order, arguments.timeout, on_event)
     finally:
         executor.close()
     if verdict.outcome != "ok":
@@ -102,13 +103,13 @@ def _build(arguments: argparse.Namespace, device: str) -> int:
 
 
 def _describe(device: str, built: Built) -> str:
-    """Return what was built in one line, and its notes in others."""
+    """Return one line about the engine, and one per note."""
     how = "was there already" if built.is_cached else f"built in {built.build_seconds or 0:.1f} s"
     types = ", ".join(f"{count} {name}" for name, count in built.layer_types.items())
     parts = [
         f"{device}: engine {(built.engine_key or '')[:12]} {how}",
         f"{(built.engine_bytes or 0) / 1e6:.1f} MB",
-        f"layers: {types or 'not told'}",
+        f"layers: {types or 'unknown'}",
         built.placement.verdict,
     ]
     return "\n".join([", ".join(parts), *(f"  {note}" for note in built.notes)])
@@ -168,15 +169,10 @@ def add(commands: Commands) -> None:
     )
     building.add_argument("model", metavar="MODEL", help="ONNX file, or builtin:resnet50")
     building.add_argument(
-        "--on", type=_devices, default=["gpu"], metavar="DEVICES", help="of gpu, dla0, dla1"
+        "--on", type=engine_devices, default=("gpu",), metavar="DEVICES", help="of gpu, dla0, dla1"
     )
     building.add_argument("--precision", choices=("fp32", "fp16", "int8"))
-    building.add_argument(
-        "--fallback",
-        choices=("forbid", "allow", "require-pure"),
-        default="allow",
-        help="for layers that a DLA refuses (default: %(default)s)",
-    )
+    add_fallback(building)
     building.add_argument("--batch", type=positive, default=1, metavar="N")
     building.add_argument(
         "--level",
@@ -198,7 +194,7 @@ def add(commands: Commands) -> None:
     which = pruning.add_mutually_exclusive_group(required=True)
     which.add_argument("--all", action="store_true")
     which.add_argument(
-        "--older-than", type=_duration, metavar="TIME", help="not used for so long, like 30d"
+        "--older-than", type=duration, metavar="TIME", help="not used for so long, like 30d"
     )
     which.add_argument(
         "--keep", type=positive, metavar="N", help="all but the N that were used last"
@@ -210,22 +206,3 @@ def add(commands: Commands) -> None:
     ):
         add_state_dir(action, "whose engines")
         action.set_defaults(command=command)
-
-
-def _devices(text: str) -> list[str]:
-    """Read ``gpu,dla0``."""
-    devices = text.split(",")
-    for device in devices:
-        if device not in ("gpu", "dla0", "dla1"):
-            raise argparse.ArgumentTypeError(f"{device!r} is none of gpu, dla0, dla1")
-    return devices
-
-
-def _duration(text: str) -> float:
-    """Read ``30d`` as seconds."""
-    from ...parsers.values import read_duration
-
-    try:
-        return float(str(read_duration(text)))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None

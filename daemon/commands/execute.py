@@ -5,7 +5,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.children.program import CannotStart, ProgramEnd, SignalRelay
 from ...collectors.simulator.load import LANES
 from ...parsers.errors import Mendable
-from ..measure.run_report import Energy, Outcome, RunReport, Telemetry
+from ..measure.run_report import Outcome, RunReport
 from ..measure.run_trace import RunTrace
 from ..measure.timeline import Timeline
 from ..session.executor import Verdict
@@ -30,21 +30,25 @@ from .common import Commands, add_command, positive, positive_seconds
 
 
 def report_lines(report: RunReport, notes: tuple[str, ...] = ()) -> list[str]:
-    """Return what a person wants to know of a run; what is not known is not said.
-
-    Args:
-        report: The run.
-        notes: What else there is to say.
-    """
-    rows = [
-        *_energy(report),
-        *_load(report.telemetry),
-        *_latency(report),
-        *((("flags", " ".join(report.quality)),) if report.quality else ()),
-        *((("overlaps", " ".join(report.overlapping_runs)),) if report.overlapping_runs else ()),
-        *(("note", note) for note in notes),
-        ("run", report.run_id),
-    ]
+    """Return a summary of a run and notes for people, without unknown values."""
+    rows = list(_energy_rows(report))
+    if report.telemetry is not None:
+        loads = [
+            f"{signal} {load.mean_ratio:.0%} (up to {load.max_ratio:.0%})"
+            for signal, load in report.telemetry.utilization.items()
+        ]
+        zones = report.telemetry.temperature
+        rows += [("load", " · ".join(loads))] if loads else []
+        if zones:
+            zone, hottest = max(zones.items(), key=lambda item: item[1].max_celsius)
+            change = f"{hottest.delta_celsius:+.2g}"
+            rows.append(("hottest", f"{zone} {hottest.max_celsius:.3g} °C ({change})"))
+    if report.latency is not None:
+        p50, p99 = report.latency.p50_seconds * 1e3, report.latency.p99_seconds * 1e3
+        rows.append(("latency", f"p50 {p50:.3g} ms · p99 {p99:.3g} ms"))
+    for name, words in (("flags", report.quality), ("overlaps", report.overlapping_runs)):
+        rows += [(name, " ".join(words))] if words else []
+    rows += [*(("note", note) for note in notes), ("run", report.run_id)]
     return [_headline(report), *(f"  {name:9} {text}" for name, text in rows)]
 
 
@@ -62,59 +66,32 @@ def _headline(report: RunReport) -> str:
     return "tegrascope: " + " · ".join(parts)
 
 
-def _energy(report: RunReport) -> Iterator[tuple[str, str]]:
+def _energy_rows(report: RunReport) -> Iterator[tuple[str, str]]:
     energy, steady = report.energy, report.phases.get("steady")
     if energy is None or steady is None:
         return
     if energy.gross_joules is not None:
         interval = energy.gross_interval
-        sure = "" if interval is None else f" ({interval.low:.4g} to {interval.high:.4g})"
+        limits = "" if interval is None else f" ({interval.low:.4g} to {interval.high:.4g})"
         mean = energy.gross_joules / steady.seconds
-        yield "energy", f"{energy.gross_joules:.4g} J{sure}, {mean:.3g} W in the mean"
+        yield "energy", f"{energy.gross_joules:.4g} J{limits}, {mean:.3g} W in the mean"
     else:
         rails = (f"{name} {rail.mean_watts:.3g} W" for name, rail in energy.rails.items())
         yield "rails", " · ".join(rails)
     if energy.net_joules is not None:
         yield "net", f"{energy.net_joules:.4g} J above {energy.baseline_watts:.3g} W idle"
-    each = list(_each(energy))
+    each = []
+    if energy.gross_joules_per_inference is not None:
+        each.append(f"{energy.gross_joules_per_inference:.3g} J per inference")
+    if energy.net_joules_per_inference is not None:
+        each.append(f"{energy.net_joules_per_inference:.3g} J of them net")
     if each:
         yield "each", " · ".join(each)
-
-
-def _each(energy: Energy) -> Iterator[str]:
-    if energy.gross_joules_per_inference is not None:
-        yield f"{energy.gross_joules_per_inference:.3g} J an inference"
-    if energy.net_joules_per_inference is not None:
-        yield f"{energy.net_joules_per_inference:.3g} J of them net"
-
-
-def _load(telemetry: Telemetry | None) -> Iterator[tuple[str, str]]:
-    if telemetry is None:
-        return
-    loads = [
-        f"{signal} {load.mean_ratio:.0%} (up to {load.max_ratio:.0%})"
-        for signal, load in telemetry.utilization.items()
-    ]
-    if loads:
-        yield "load", " · ".join(loads)
-    if telemetry.temperature:
-        zone, hottest = max(telemetry.temperature.items(), key=lambda item: item[1].max_celsius)
-        yield "hottest", f"{zone} {hottest.max_celsius:.3g} °C ({hottest.delta_celsius:+.2g})"
-
-
-def _latency(report: RunReport) -> Iterator[tuple[str, str]]:
-    if report.latency is not None:
-        latency = report.latency
-        yield (
-            "latency",
-            f"p50 {latency.p50_seconds * 1e3:.3g} ms · p99 {latency.p99_seconds * 1e3:.3g} ms",
-        )
 
 
 # Nothing of a window may be dropped before the program ends.
 _SPAN_SECONDS = 365 * 86_400.0
 _FIRST_SAMPLE_SECONDS = 3.0
-_WINDOWS = "/api/v1/windows"
 # The longest that a daemon keeps a window open.
 _LONGEST_SECONDS = 3600
 _PAIRING_SECONDS = 10.0
@@ -122,13 +99,13 @@ _OURS = ("config", "telemetry", "interval", "baseline", "state_dir")
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Run a program, pair its time with telemetry, and tell of it on standard error."""
+    """Run a program, pair its time with telemetry, and print a summary on standard error."""
     argv = list(arguments.program)
     if argv[:1] == ["--"]:
         del argv[0]
     if not argv:
-        raise Mendable("no program is named", "tegrascope exec --workload NAME -- CMD …")
-    # The screen is the program's; what we have to say comes after it.
+        raise Mendable("no program is given", "tegrascope exec --workload NAME -- CMD …")
+    # While the program runs, the terminal belongs to it; the summary follows.
     quiet = logging.getLogger("tegrascope")
     quiet.addHandler(logging.NullHandler())
     quiet.propagate = False
@@ -136,33 +113,30 @@ def execute(arguments: argparse.Namespace) -> int:
         try:
             if any(getattr(arguments, name) is not None for name in _OURS):
                 return _measure_here(arguments, argv, relay)
+            client = ApiClient(arguments.url, arguments.token_file)
             try:
-                client, run_id = _begin(arguments)
+                run_id = _begin(client, arguments)
             except UnreachableError as error:
                 return _measure_here(arguments, argv, relay, f"measured here: {error.what}")
             except RefusedError as error:
                 return _measure_here(arguments, argv, relay, f"measured here: {error}")
             return _measure_there(arguments, argv, relay, client, run_id)
         except CannotStart as error:
-            _say(f"tegrascope: {error}")
+            _print(f"tegrascope: {error}")
             return error.status
 
 
-def _begin(arguments: argparse.Namespace) -> tuple[ApiClient, str]:
-    """Have the daemon begin a window.
-
-    Raises:
-        Mendable: None is there, or it does not take it.
-    """
-    client = ApiClient(arguments.url, arguments.token_file)
-    mark = {
-        "event": "begin",
-        "workload": arguments.workload,
-        "device": arguments.device,
-        "batch": arguments.batch,
-        "timeout_seconds": _LONGEST_SECONDS,
-    }
-    return client, str(_post(client, mark)["run_id"])
+def _begin(client: ApiClient, arguments: argparse.Namespace) -> str:
+    """Begin a window in the daemon and return the id of its run."""
+    answer = _post(
+        client,
+        event="begin",
+        workload=arguments.workload,
+        device=arguments.device,
+        batch=arguments.batch,
+        timeout_seconds=_LONGEST_SECONDS,
+    )
+    return str(answer["run_id"])
 
 
 def _measure_there(
@@ -172,41 +146,41 @@ def _measure_there(
     client: ApiClient,
     run_id: str,
 ) -> int:
-    """Have the daemon pair the program's time."""
+    """Run the program; the daemon pairs its time with telemetry."""
     try:
         ended = relay.run(argv)
     except CannotStart as error:
-        failed = {"event": "end", "run_id": run_id, "outcome": "failed"}
+        reason = str(error)[:400]
         try:
-            _post(client, {**failed, "reason": str(error)[:400]})
-        except Mendable as unheard:
-            _say(f"tegrascope: {unheard}")
+            _post(client, event="end", run_id=run_id, outcome="failed", reason=reason)
+        except Mendable as problem:
+            _print(f"tegrascope: {problem}")
         raise
     outcome, reason = _outcome(ended)
-    mark = {
-        "event": "end",
-        "run_id": run_id,
-        "begin_ns": ended.begin_ns,
-        "end_ns": ended.end_ns,
-        "inferences": arguments.inferences,
-        "outcome": outcome,
-        "reason": reason,
-    }
     try:
-        _post(client, mark)
-        document = _finished(client, run_id, relay)
+        _post(
+            client,
+            event="end",
+            run_id=run_id,
+            begin_ns=ended.begin_ns,
+            end_ns=ended.end_ns,
+            inferences=arguments.inferences,
+            outcome=outcome,
+            reason=reason,
+        )
+        document = _await_report(client, run_id, relay)
     except Mendable as error:
-        _say(f"tegrascope: {arguments.workload} is not measured: {error}")
+        _print(f"tegrascope: {arguments.workload} is not measured: {error}")
         return ended.status
     if document is None:
-        _say(f"tegrascope: not paired yet; later: tegrascope runs show {run_id}")
+        _print(f"tegrascope: not paired yet; later: tegrascope runs show {run_id}")
     else:
-        _tell(arguments, RunReport.model_validate(document), ())
+        _print_report(arguments, RunReport.model_validate(document), ())
     return ended.status
 
 
-def _finished(client: ApiClient, run_id: str, relay: SignalRelay) -> Any:
-    """Wait for the daemon to have paired a window; ``None`` where that takes too long."""
+def _await_report(client: ApiClient, run_id: str, relay: SignalRelay) -> Any:
+    """Return the report of a window once it is paired, or ``None`` if that takes too long."""
     until = time.monotonic() + _PAIRING_SECONDS
     while time.monotonic() < until and not relay.interrupted.wait(0.1):
         try:
@@ -262,7 +236,7 @@ def _measure_here(
         session.stop()
     if report.telemetry is None:
         notes += (f"no telemetry: {session.why() or 'no sample came in time'}",)
-    _tell(arguments, report, (*notes, *_stored(arguments, report)))
+    _print_report(arguments, report, (*notes, *_stored(arguments, report)))
     return ended.status
 
 
@@ -331,12 +305,15 @@ def _outcome(ended: ProgramEnd) -> tuple[Outcome, str | None]:
         return "ok", None
     if ended.by_signal is None:
         return "failed", f"the program ended with status {ended.status}"
-    told = ended.by_signal.name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
-    return "cancelled" if told else "failed", f"the program was ended by {ended.by_signal.name}"
+    is_request = ended.by_signal.name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+    return (
+        "cancelled" if is_request else "failed",
+        f"the program was ended by {ended.by_signal.name}",
+    )
 
 
 def _stored(arguments: argparse.Namespace, report: RunReport) -> tuple[str, ...]:
-    """Commit a run where a directory was named; a daemon may be at work on the same store."""
+    """Store a run if a directory is given; return a note if that fails."""
     if arguments.state_dir is None:
         return ()
     try:
@@ -349,7 +326,7 @@ def _stored(arguments: argparse.Namespace, report: RunReport) -> tuple[str, ...]
     return () if problem is None else (f"not stored: {problem}",)
 
 
-def _tell(arguments: argparse.Namespace, report: RunReport, notes: tuple[str, ...]) -> None:
+def _print_report(arguments: argparse.Namespace, report: RunReport, notes: tuple[str, ...]) -> None:
     path: Path | None = arguments.json
     if path is not None:
         try:
@@ -357,19 +334,19 @@ def _tell(arguments: argparse.Namespace, report: RunReport, notes: tuple[str, ..
         except OSError as error:
             notes += (f"{path} is not written: {error.strerror}",)
     for line in report_lines(report, notes):
-        _say(line)
+        _print(line)
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     if sys.stderr is not None:
         print(line, file=sys.stderr)
 
 
-def _post(client: ApiClient, mark: Mapping[str, object]) -> Any:
-    said = {name: word for name, word in mark.items() if word is not None}
+def _post(client: ApiClient, **event: object) -> Any:
+    known = {name: value for name, value in event.items() if value is not None}
     for _ in range(5):
         try:
-            return client.post(_WINDOWS, json.dumps(said).encode())
+            return client.post("/api/v1/windows", json.dumps(known).encode())
         except RefusedError as error:
             if error.status != 503:
                 raise
@@ -391,7 +368,7 @@ def add(commands: Commands) -> None:
         "--device", choices=("gpu", "dla0", "dla1", "cpu", "external"), help="what it runs on"
     )
     parser.add_argument("--inferences", type=positive, metavar="N", help="how many it makes")
-    parser.add_argument("--batch", type=positive, metavar="N", help="inputs an inference")
+    parser.add_argument("--batch", type=positive, metavar="N", help="inputs per inference")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the whole report, too")
     daemon = parser.add_argument_group("measured by the daemon, where one runs")
     daemon.add_argument("--url", help="default: TEGRASCOPE_URL, else http://127.0.0.1:9754")

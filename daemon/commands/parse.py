@@ -14,7 +14,7 @@ from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
 from ..terminal.output import open_output
 from ..terminal.progress import progress
-from .common import Commands, add_command
+from .common import Commands, add_command, add_output
 
 if TYPE_CHECKING:
     from ...parsers.tegrastats.sheet import Batch
@@ -118,9 +118,7 @@ def add(commands: Commands) -> None:
         "files", nargs="*", default=["-"], metavar="FILE", help="plain or gzip; - is standard input"
     )
     parser.add_argument("-f", "--format", choices=("jsonl", "csv", "parquet"), default="jsonl")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="default: standard output"
-    )
+    add_output(parser)
     parser.add_argument("--keep-lines", action="store_true", help="keep each line in source_line")
 
     parser.set_defaults(command=parse)

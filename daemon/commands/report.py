@@ -1,16 +1,13 @@
 """``tegrascope report``."""
 
 import argparse
-import sqlite3
 from pathlib import Path
 
 from ...collectors.base import SYSTEM_CLOCK
-from ...parsers.errors import Mendable
 from ...parsers.values import read_duration
 from ..results.runs_page import page_of_run, page_since
-from ..store.history import History
 from ..terminal.output import GOOD, open_output
-from .common import Commands, add_command, add_state_dir
+from .common import Commands, add_command, add_state_dir, open_history
 
 
 def add(commands: Commands) -> None:
@@ -38,18 +35,11 @@ def add(commands: Commands) -> None:
 
 def report(arguments: argparse.Namespace) -> int:
     """Write the page; it needs no other file and no network."""
-    state: Path = arguments.state_dir
-    try:
-        history = History(state if state.is_file() else state / "tegrascope.db")
+    with open_history(arguments) as history:
         if arguments.run is not None:
             page = page_of_run(history, arguments.run)
         else:
             page = page_since(history, arguments.since, SYSTEM_CLOCK.wall_ns())
-    except sqlite3.Error as error:
-        raise Mendable(
-            f"the run store in {state} cannot be read ({error})",
-            "name the daemon's directory with --state-dir",
-        ) from None
     with open_output(arguments.output) as output:
         output.write(page)
     return GOOD

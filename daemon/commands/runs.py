@@ -2,35 +2,28 @@
 
 import argparse
 import json
-import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from ...parsers.errors import Mendable
-from ..store.history import History
-from ..terminal.output import open_output
-from .common import Commands, add_command, add_state_dir, positive
+from ..terminal.output import open_output, print_table
+from .common import Commands, add_command, add_output, add_state_dir, open_history, positive
 
-_COLUMNS = ("run", "started", "workload", "device", "outcome", "p50 ms", "J/inf", "W", "flags")
+_TITLES = ("run", "started", "workload", "device", "outcome", "p50 ms", "J/inf", "W", "flags")
 
 
 def list_runs(arguments: argparse.Namespace) -> int:
     """Print a table of finished runs, newest first."""
-    runs = list(_history(arguments).runs(arguments.number, arguments.workload))
-    rows = [_COLUMNS, *map(_row, runs)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-    for row in rows:
-        print(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
+    with open_history(arguments) as history:
+        print_table(_TITLES, map(_row, history.runs(arguments.number, arguments.workload)))
     return 0
 
 
-def show_runs(arguments: argparse.Namespace) -> int:
-    """Print all of one run as JSON."""
-    document = _history(arguments).run(arguments.run_id)
+def show_run(arguments: argparse.Namespace) -> int:
+    """Print the report of one run as JSON."""
+    with open_history(arguments) as history:
+        document = history.run(arguments.run_id)
     if document is None:
         raise Mendable(
             f"no run {arguments.run_id}, or several begin so", "see tegrascope runs list"
@@ -41,21 +34,17 @@ def show_runs(arguments: argparse.Namespace) -> int:
 
 def export_runs(arguments: argparse.Namespace) -> int:
     """Write every finished run."""
-    documents = _history(arguments).runs(workload=arguments.workload)
-    if arguments.format == "jsonl":
-        with open_output(arguments.output) as output:
-            for document in documents:
-                output.write(json.dumps(document) + "\n")
-    else:
-        from ..tables.frames import runs_frame, write_frame
+    with open_history(arguments) as history:
+        documents = history.runs(workload=arguments.workload)
+        if arguments.format == "jsonl":
+            with open_output(arguments.output) as output:
+                for document in documents:
+                    output.write(json.dumps(document) + "\n")
+        else:
+            from ..tables.frames import runs_frame, write_frame
 
-        write_frame(runs_frame(documents), arguments.output, arguments.format)
+            write_frame(runs_frame(documents), arguments.output, arguments.format)
     return 0
-
-
-def _history(arguments: argparse.Namespace) -> History:
-    state: Path = arguments.state_dir
-    return History(state if state.is_file() else state / "tegrascope.db")
 
 
 def _row(run: Mapping[str, Any]) -> tuple[str, ...]:
@@ -100,25 +89,8 @@ def add(commands: Commands) -> None:
         actions, "export", "tegrascope runs export -f parquet -o runs.parquet", "write all runs"
     )
     exporting.add_argument("-f", "--format", choices=("csv", "parquet", "jsonl"), default="jsonl")
-    exporting.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="default: standard output"
-    )
+    add_output(exporting)
     exporting.add_argument("--workload", metavar="NAME")
-    for action, command in ((listing, list_runs), (showing, show_runs), (exporting, export_runs)):
+    for action, command in ((listing, list_runs), (showing, show_run), (exporting, export_runs)):
         add_state_dir(action, "where runs are kept, or the database itself")
-        action.set_defaults(command=_explain_store_errors(command))
-
-
-def _explain_store_errors(
-    command: Callable[[argparse.Namespace], int],
-) -> Callable[[argparse.Namespace], int]:
-    def explained(arguments: argparse.Namespace) -> int:
-        try:
-            return command(arguments)
-        except sqlite3.Error as error:
-            raise Mendable(
-                f"the run store in {arguments.state_dir} cannot be read ({error})",
-                "name the daemon's directory with --state-dir",
-            ) from None
-
-    return explained
+        action.set_defaults(command=command)

@@ -1,1 +1,1 @@
-"""What all commands share on a terminal: numbers as text, output, exit status, progress."""
+"""The terminal of all commands: numbers as text, output, exit status, progress."""

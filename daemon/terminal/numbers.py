@@ -1,4 +1,4 @@
-"""Numbers as a person reads them: three digits, and the unit that fits."""
+"""Numbers for people: three digits, and the unit that fits."""
 
 from math import floor, log10
 
@@ -22,7 +22,7 @@ def digits(value: float, significant: int = 3) -> str:
 
 
 def seconds(value: float) -> str:
-    """Format a duration of an inference.
+    """Format a latency.
 
     >>> seconds(0.0031415), seconds(0.00031415), seconds(-0.02)
     ('3.14 ms', '314 µs', '-20.0 ms')
@@ -90,7 +90,7 @@ def mebibytes(size: int) -> str:
 
 
 def duration(value: float) -> str:
-    """Format a time that a person waits.
+    """Format a waiting time.
 
     >>> duration(42), duration(150), duration(5400), duration(86400)
     ('42 s', '2 min 30 s', '1 h 30 min', '24 h')

@@ -1,22 +1,33 @@
-"""Where a command writes: a file or standard output, and one line where that fails."""
+"""Output of a command: a file, standard output or a table; an error is one line."""
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
 from ...parsers.errors import Mendable
 
+GOOD, FAILED, USAGE, CHECK_SAYS_NO = 0, 1, 2, 3
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows of cells below their titles, in columns as wide as their widest cell."""
+    lines = [titles, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        print("  ".join(cells).rstrip())
+
 
 @contextmanager
 def open_output(path: Path | None) -> Iterator[TextIO]:
-    """Open a file to write text, or standard output where there is none.
+    """Open a file to write text, or standard output without a path.
 
     Raises:
-        BrokenPipeError: The reader of standard output went away.
-        Mendable: The file can't be written, or not to its end.
+        BrokenPipeError: The reader of standard output closed it.
+        Mendable: The file cannot be written completely.
     """
     try:
         if path is None:
@@ -31,22 +42,18 @@ def open_output(path: Path | None) -> Iterator[TextIO]:
 
 
 def standard_output() -> TextIO:
-    """Return standard output.
-
-    Raises:
-        Mendable: Whoever started the program closed it.
-    """
+    """Return standard output; raise Mendable if the parent process closed it."""
     if sys.stdout is None:
         raise Mendable("standard output is closed", "name a writable file with -o")
     return sys.stdout
 
 
 def flush() -> None:
-    """Write out what is left in standard output, while an error can still be told.
+    """Write buffered output while an error can still be reported.
 
     Raises:
-        BrokenPipeError: Its reader went away.
-        Mendable: It can't be written.
+        BrokenPipeError: The reader of standard output closed it.
+        Mendable: It cannot be written.
     """
     if sys.stdout is None:
         return
@@ -60,14 +67,11 @@ def flush() -> None:
 
 
 def discard() -> None:
-    """Let what is left in standard output go nowhere, so that it fails no second time."""
+    """Send buffered output to the null device, so that it does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def unwritable(path: Path | None, error: OSError) -> Mendable:
-    """Say what is wrong with an output, and what mends it."""
+    """Return the error of an output, with its remedy."""
     where = "standard output" if path is None else path
     return Mendable(f"{where}: {error.strerror or error}", "name a writable file with -o")
-
-
-GOOD, FAILED, USAGE, CHECK_SAYS_NO = 0, 1, 2, 3

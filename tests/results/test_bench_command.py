@@ -129,9 +129,9 @@ def test_interrupt_keeps_the_finished_rounds(place):
     ("arguments", "status", "said"),
     [
         ((), 2, "no model is named"),
-        (("net.onnx", "--on", "tpu"), 2, "'tpu' is no accelerator; use gpu, dla0, dla1, cpu"),
-        (("net.onnx", "--on", ","), 2, "no accelerator is named"),
-        (("net.onnx", "--rounds", "0"), 2, "'0' is no number from 1 on"),
+        (("net.onnx", "--on", "tpu"), 2, "'tpu' is not an accelerator; use gpu, dla0, dla1, cpu"),
+        (("net.onnx", "--on", ","), 2, "no accelerator is given"),
+        (("net.onnx", "--rounds", "0"), 2, "'0' is not a number from 1 on"),
         (("net.onnx",), 1, "there is no model file net.onnx"),
         (("--builtin", "vgg"), 1, "no built-in model is named"),
         (

@@ -150,7 +150,7 @@ def test_without_telemetry_the_program_runs_all_the_same(tmp_path):
         (["--telemetry", "replay"], "replay.path must name the log"),
         (["--interval", "0.001"], "interval"),
         (["-c", "none.yaml"], "none.yaml"),
-        ([], "no program is named"),
+        ([], "no program is given"),
     ],
 )
 def test_slip_of_the_pen_is_one_line_and_starts_nothing(tmp_path, arguments, words):
