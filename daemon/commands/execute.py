@@ -150,9 +150,8 @@ def _measure_there(
     try:
         ended = relay.run(argv)
     except CannotStart as error:
-        reason = str(error)[:400]
         try:
-            _post(client, event="end", run_id=run_id, outcome="failed", reason=reason)
+            _post(client, event="end", run_id=run_id, outcome="failed", reason=str(error)[:400])
         except Mendable as problem:
             _print(f"tegrascope: {problem}")
         raise
