@@ -1,7 +1,6 @@
-"""The daemon's API, for a program that has nothing but the standard library.
+"""Client of the daemon's API that needs only the standard library.
 
-Imported by applications that infer, so it is small: no pydantic, nothing of ours but
-the errors.
+Applications that infer import it, so it stays small: no pydantic, and only our error types.
 """
 
 import base64
@@ -16,12 +15,13 @@ from urllib.parse import unquote, urlsplit
 from ...parsers.errors import Mendable
 
 DEFAULT_URL = "http://127.0.0.1:9754"
-# What the daemon's gate answers in plain words, and what ends it.
-_BEFORE_THE_API = {
+# Meaning and remedy of plain answers from outside the API.
+_PLAIN_ANSWERS = {
     421: "it does not know this host name; list it under http.hosts in its configuration",
     429: "its rate_limit, or too many wrong passwords; ask less often",
     500: "see its log: its web configuration file may have become bad",
 }
+_USE_TLS = "give the address as https:// if it serves TLS"
 
 
 class UnreachableError(Mendable):
@@ -29,15 +29,15 @@ class UnreachableError(Mendable):
 
 
 class RefusedError(Mendable):
-    """The daemon answers that it will not."""
+    """The daemon refuses the request."""
 
-    def __init__(self, status: int, what: str, mend: str) -> None:
-        super().__init__(what, mend)
+    def __init__(self, status: int, problem: str, remedy: str) -> None:
+        super().__init__(problem, remedy)
         self.status = status
 
 
 class ApiClient:
-    """Speaks to one daemon, a connection for each question."""
+    """Connection to one daemon; each request opens a new one."""
 
     def __init__(
         self,
@@ -46,17 +46,17 @@ class ApiClient:
         *,
         timeout_seconds: float = 3.0,
     ) -> None:
-        """Name the daemon.
+        """Set the address and the paths of the token.
 
-        For a daemon with TLS, ``TEGRASCOPE_CA_FILE`` names the authority of its certificate where
-        the system does not know it, and ``TEGRASCOPE_CERT_FILE`` and ``TEGRASCOPE_KEY_FILE`` what
-        this client shows of itself where that is asked for.
+        With TLS, ``TEGRASCOPE_CA_FILE`` names the authority of the daemon's certificate if the
+        system does not know it, and ``TEGRASCOPE_CERT_FILE`` and ``TEGRASCOPE_KEY_FILE`` the
+        client's own certificate if the daemon requires one.
 
         Args:
-            url: Address, such as ``https://user:password@robot:9754``; else
-                ``TEGRASCOPE_URL``, else its usual address on this machine.
-            token_file: The secret for calls that change state; else ``TEGRASCOPE_TOKEN_FILE``,
-                else the first that can be read in the directories where a daemon keeps it.
+            url: Address, such as ``https://user:password@robot:9754``; default:
+                ``TEGRASCOPE_URL``, else the usual address on this machine.
+            token_file: The secret for calls that change state; default:
+                ``TEGRASCOPE_TOKEN_FILE``, else the first readable one of the usual paths.
         """
         given_url = (url or os.environ.get("TEGRASCOPE_URL") or DEFAULT_URL).rstrip("/")
         self._address = read_address(given_url)
@@ -64,44 +64,38 @@ class ApiClient:
         self._timeout_seconds = timeout_seconds
         given = token_file or os.environ.get("TEGRASCOPE_TOKEN_FILE")
         self._token_files = token_files() if given is None else [Path(given)]
-        self._taken_token: str | None = None
+        self._accepted_token: str | None = None
 
     def get(self, path: str, read: Callable[[bytes], Any] = json.loads) -> Any:
-        """Return an answer of the API.
+        """Return the answer to a request, decoded by ``read``.
 
-        A daemon that took the token once is shown it again: it may want a password of readers.
-
-        Args:
-            path: Path of the request, from the first slash on.
-            read: Decodes the answer; its ``ValueError`` means that another server answered.
+        A token that the daemon accepted before is sent again, because readers may need a password.
 
         Raises:
-            Mendable: The address is none, or TLS can't be set up.
-            UnreachableError: No daemon answers.
-            RefusedError: It has no such answer.
+            Mendable: The address is not valid, or TLS can't be set up.
+            UnreachableError: The daemon does not answer, or ``read`` raises ``ValueError``.
+            RefusedError: The daemon refuses.
         """
-        return self._ask("GET", path, None, self._taken_token, read)
+        return self._request("GET", path, None, self._accepted_token, read)
 
     def post(self, path: str, body: bytes) -> Any:
-        """Change the daemon's state; return its answer.
+        """Change the daemon's state and return its answer.
 
         Raises:
-            Mendable: The address is none, or TLS can't be set up.
-            UnreachableError: No daemon answers, or no token can be read.
-            RefusedError: It will not.
+            Mendable: As for ``get``. ``UnreachableError`` also if no token can be read.
         """
         token = self._token()
-        answer = self._ask("POST", path, body, token)
-        self._taken_token = token
+        answer = self._request("POST", path, body, token, json.loads)
+        self._accepted_token = token
         return answer
 
-    def _ask(
+    def _request(
         self,
         method: str,
         path: str,
         body: bytes | None,
         token: str | None,
-        read: Callable[[bytes], Any] = json.loads,
+        read: Callable[[bytes], Any],
     ) -> Any:
         address = self._address
         if address is None:
@@ -111,50 +105,49 @@ class ApiClient:
         headers: dict[str, str] = {}
         if address.authorization is not None:
             headers["Authorization"] = address.authorization
-        if token is not None and headers:  # the password has the token's usual place
+        if token is not None and headers:  # the password takes the token's usual header
             headers["X-Tegrascope-Token"] = token
         elif token is not None:
             headers["Authorization"] = f"Bearer {token}"
         connection = self._connect(address)
         try:
-            connection.request(method, address.before + path, body, headers)
+            connection.request(method, address.path + path, body, headers)
             answer = connection.getresponse()
             status, text = answer.status, answer.read()
             document = read(text) if status < 400 else None
         except (OSError, HTTPException, ValueError) as error:
-            raise UnreachableError(
-                f"no tegrascope daemon answers at {self.url} ({error or type(error).__name__})",
-                _mend(error),
-            ) from None
+            problem = f"no tegrascope daemon answers at {self.url} "
+            problem += f"({error or type(error).__name__})"
+            raise UnreachableError(problem, _remedy(error)) from None
         finally:
             connection.close()
         if status == 401:
-            raise self._unknown_here(token)
+            raise self._unauthorized(address, token)
         if status >= 400:
             raise self._refused(status, text)
         return document
 
     def _refused(self, status: int, text: bytes) -> Mendable:
-        """Return what an answer says that is none, of the API or of who stands before it."""
+        """Return the error of an answer from the API, or from a server in front of it."""
         try:
             document = json.loads(text)
-            said = str(document.get("error") or "") if isinstance(document, dict) else ""
+            reason = str(document.get("error") or "") if isinstance(document, dict) else ""
         except ValueError:
-            if status not in _BEFORE_THE_API:
-                mend = "give the address as https:// if it serves TLS"
-                what = f"no tegrascope daemon answers at {self.url} (status {status})"
-                return UnreachableError(what, mend)
-            said = _BEFORE_THE_API[status]
-        return RefusedError(status, f"{self.url} answers {status}", said or "see its log")
+            if status not in _PLAIN_ANSWERS:
+                problem = f"no tegrascope daemon answers at {self.url} (status {status})"
+                return UnreachableError(problem, _USE_TLS)
+            reason = _PLAIN_ANSWERS[status]
+        return RefusedError(status, f"{self.url} answers {status}", reason or "see its log")
 
-    def _unknown_here(self, token: str | None) -> RefusedError:
+    def _unauthorized(self, address: "Address", token: str | None) -> RefusedError:
+        remedy = "put user and password into the address: TEGRASCOPE_URL=https://USER:PASSWORD@HOST"
+        problem = "wants a user and a password"
         if token is not None:
-            mend = "name the daemon's own token file in TEGRASCOPE_TOKEN_FILE"
-            return RefusedError(401, f"{self.url} does not take this token", mend)
-        mend = "put user and password into the address: TEGRASCOPE_URL=https://USER:PASSWORD@HOST"
-        if self._address is not None and self._address.authorization is not None:
-            return RefusedError(401, f"{self.url} does not take this user and password", mend)
-        return RefusedError(401, f"{self.url} wants a user and a password", mend)
+            problem = "does not take this token"
+            remedy = "name the daemon's own token file in TEGRASCOPE_TOKEN_FILE"
+        elif address.authorization is not None:
+            problem = "does not take this user and password"
+        return RefusedError(401, f"{self.url} {problem}", remedy)
 
     def _connect(self, address: "Address") -> HTTPConnection:
         if not address.is_tls:
@@ -193,32 +186,28 @@ class ApiClient:
         )
 
 
-def _mend(error: Exception) -> str:
-    """Say what ends a failure to reach the daemon."""
+def _remedy(error: Exception) -> str:
+    """Return the remedy of an error without an answer of the daemon."""
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return "name the authority of its certificate in TEGRASCOPE_CA_FILE"
-    if isinstance(error, ValueError):  # words where JSON should be, such as of TLS
-        return "give the address as https:// if it serves TLS"
+    if isinstance(error, ValueError):  # the answer is not JSON: it may be a TLS message
+        return _USE_TLS
     return "start it with tegrascope run, or name its address in TEGRASCOPE_URL"
 
 
 class Address(NamedTuple):
-    """The address of a daemon.
-
-    Attributes:
-        authorization: User and password as a header; ``None`` without.
-    """
+    """The address of a daemon; ``authorization`` is user and password as a header."""
 
     url: str
     is_tls: bool
     host: str
     port: int
-    before: str
+    path: str
     authorization: str | None
 
 
 def read_address(url: str) -> Address | None:
-    """Read the address of a daemon; ``None`` where it is none.
+    """Return the parts of a daemon's address, or None if it is not valid.
 
     >>> read_address("https://prom:p%40w@robot/x")[:5]
     ('https://robot/x', True, 'robot', 443, '/x')
@@ -240,7 +229,7 @@ def read_address(url: str) -> Address | None:
 
 
 def token_files() -> list[Path]:
-    """Return where a daemon keeps its token: that of this user's own, then the service's."""
+    """Return the usual paths of the token: that of this user's daemon, then the service's."""
     try:
         home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
     except RuntimeError:  # a user without a home, as in a container

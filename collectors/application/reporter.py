@@ -5,6 +5,7 @@ import logging
 import time
 from array import array
 from collections.abc import Callable, Mapping
+from itertools import islice
 from threading import Event, Lock
 from time import monotonic_ns
 from typing import Any, NamedTuple, TypeVar
@@ -12,9 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 from ...parsers.errors import Mendable
 from .client import ApiClient, RefusedError
 
-# As many as the daemon takes. Of a faster loop every second inference is timed, then every fourth.
+# The daemon's limit. In a faster loop every second inference is timed, then every fourth.
 TIMES_AT_MOST = 10_000
-# Turned into text piece by piece: holding the interpreter delays an inference.
+# Converted to text in pieces, because holding the interpreter delays an inference.
 _PIECE = 256
 
 STAGES = {
@@ -28,7 +29,7 @@ STAGES = {
 
 
 class Thinned:
-    """Rows of numbers, of which evenly spaced ones are kept once there are too many.
+    """Rows of numbers; beyond a limit, evenly spaced ones are kept.
 
     >>> rows = Thinned(1, at_most=4)
     >>> for number in range(9):
@@ -58,10 +59,10 @@ class Thinned:
 
 
 class WindowMarks:
-    """The inferences and stages of one window; to be added to under its owner's lock.
+    """Inferences and stages of one window; protected by the lock of ``MarkBuffer``.
 
     Attributes:
-        first_ns: When the first that was timed started; ``None`` where none was.
+        first_ns: Start of the first timed inference; ``None`` without one.
     """
 
     __slots__ = ("count", "first_ns", "last_ns", "stages", "times")
@@ -74,34 +75,25 @@ class WindowMarks:
         self.stages: dict[str, Thinned] = {}
 
     def render(self, begin_ns: int, **fields: object) -> bytes:
-        """Return the JSON by which a window is ended.
+        """Return the JSON that ends a window, with further fields unless they are ``None``.
 
-        An inference that began before the window is counted in it, and its time left out.
-
-        Args:
-            fields: Further fields; one that is ``None`` is left out.
+        An inference that began before the window is counted, but its time is left out.
         """
         given = {name: value for name, value in fields.items() if value is not None}
-        starts, latencies = self.times.columns
-        kept_starts: list[str] = []
-        kept_latencies: list[str] = []
-        for low in range(0, len(starts), _PIECE):
-            pairs = [
-                (start, latency)
-                for start, latency in zip(
-                    starts[low : low + _PIECE], latencies[low : low + _PIECE], strict=True
-                )
-                if start >= begin_ns and latency >= 0
-            ]
-            kept_starts.extend(f"{start}" for start, _ in pairs)
-            kept_latencies.extend(f"{latency}" for _, latency in pairs)
+        kept: tuple[list[str], list[str]] = [], []
+        rows = zip(*self.times.columns, strict=True)
+        while piece := list(islice(rows, _PIECE)):
+            for start, latency in piece:
+                if start >= begin_ns and latency >= 0:
+                    kept[0].append(str(start))
+                    kept[1].append(str(latency))
             time.sleep(0)
         stages = ",".join(
-            f'"{name}":[{",".join(_texts(rows.columns[0]))}]' for name, rows in self.stages.items()
+            f'"{name}":[{",".join(_texts(each.columns[0]))}]' for name, each in self.stages.items()
         )
         return (
             f'{json.dumps(given)[:-1]},"begin_ns":{begin_ns},'
-            f'"start_ns":[{",".join(kept_starts)}],"latency_ns":[{",".join(kept_latencies)}],'
+            f'"start_ns":[{",".join(kept[0])}],"latency_ns":[{",".join(kept[1])}],'
             f'"stages_ns":{{{stages}}}}}'
         ).encode()
 
@@ -115,7 +107,7 @@ def _texts(numbers: "array[int]") -> list[str]:
 
 
 class MarkBuffer:
-    """Takes marks from any thread, and returns them window by window."""
+    """Marks of all threads, taken window by window."""
 
     __slots__ = ("_lock", "_marks", "_taken")
 
@@ -166,11 +158,11 @@ class MarkBuffer:
 
     @property
     def first_ns(self) -> int | None:
-        """When the first timed one since the last ``take`` started."""
+        """Start of the first timed inference since the last ``take``."""
         return self._marks.first_ns
 
     def take(self) -> WindowMarks:
-        """Return the marks so far, and begin anew."""
+        """Return the marks so far, and start an empty window."""
         with self._lock:
             marks, self._marks = self._marks, WindowMarks()
             self._taken += marks.count
@@ -182,8 +174,8 @@ _LOOK_SECONDS = 0.25
 RETRY_SECONDS = 15.0
 BUSY_SECONDS = 0.5
 _BUSY_TRIES = 4
-# A window is ended in good time before the daemon would give it up for dead.
-_OF_TIMEOUT = 0.8
+# A window ends before the daemon would close it as failed.
+_TIMEOUT_SHARE = 0.8
 
 _LOG = logging.getLogger("tegrascope.window")
 
@@ -202,7 +194,7 @@ class Opened(NamedTuple):
 
 
 class Reporter:
-    """Sends the windows to the daemon; belongs to one thread but for its events.
+    """Sends the windows to the daemon, in one thread; only its events are for other threads.
 
     Attributes:
         wake: Ends the wait for the first mark of a window.
@@ -216,14 +208,12 @@ class Reporter:
         fields: Mapping[str, object],
         period: float | None,
         *,
-        retry_seconds: float = RETRY_SECONDS,
-        busy_seconds: float = BUSY_SECONDS,
+        retry_seconds: float,
+        busy_seconds: float,
     ) -> None:
-        """Prepare.
+        """Prepare to report the marks of a buffer; see ``Window`` for the settings.
 
-        Args:
-            period: Length of a window in seconds; ``None`` takes what the daemon answers.
-            busy_seconds: Pause after status 503.
+        ``fields`` are sent with the begin of each window.
         """
         self.opened: Opened | None = None
         self.problem: Mendable | None = None
@@ -268,7 +258,7 @@ class Reporter:
         seconds, inferences = self._period, 0
         if seconds is None:
             seconds, inferences = answer["enough"]["seconds"], answer["enough"]["inferences"]
-        longest = _OF_TIMEOUT * answer["timeout_seconds"]
+        longest = _TIMEOUT_SHARE * answer["timeout_seconds"]
         return Opened(answer["run_id"], begin_ns, seconds, inferences, longest)
 
     def warn(self, problem: Mendable) -> None:
@@ -278,9 +268,9 @@ class Reporter:
         self.problem = problem
 
     def _await_enough(self, opened: Opened) -> None:
-        """Wait until a window holds enough, or may not go on; or for the end.
+        """Wait until a window has enough inferences, reaches its longest time, or is stopped.
 
-        A block without any mark in it is one window, for as long as it may be.
+        A block without any mark is one window, up to the longest time.
         """
         seconds = 0.0
         while seconds < opened.longest_seconds:
@@ -297,7 +287,7 @@ class Reporter:
             self.wake.wait()
 
     def _next_begin_ns(self) -> int:
-        """Windows follow each other without a gap, unless the application paused for long."""
+        """Return the begin of the next window: without a gap, except after a long pause."""
         first_ns, now_ns = self._marks.first_ns, monotonic_ns()
         pause_ns = int((self._period or self._retry_seconds) * 1e9)
         if self._since_ns is None or (first_ns or now_ns) - self._since_ns > pause_ns:

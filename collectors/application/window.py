@@ -1,7 +1,7 @@
-"""``tegrascope.window``: an application's own inference, marked so that the daemon pairs it.
+"""``tegrascope.window`` marks an application's own inference, so that the daemon measures it.
 
-No inference waits for the network: marks are kept in memory, and a thread of its own reports them
-to the daemon, one window at a time. Without a daemon it costs as little.
+No inference waits for the network. Marks are kept in memory, and a thread reports them to the
+daemon, one window at a time. Without a daemon the cost is the same.
 """
 
 import atexit
@@ -23,31 +23,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def window(
-    name: str,
-    device: str | None = None,
-    *,
-    batch: int | None = None,
-    period: float | None = None,
-    url: str | None = None,
-    token_file: "str | os.PathLike[str] | None" = None,
-    strict: bool = False,
-) -> "Window":
-    """Mark an application's own inference, so that the daemon pairs it like a run.
+class Window:
+    """Marks of an application's own inference; the daemon pairs them with telemetry like a run.
 
-    Args:
-        name: A workload of the daemon's configuration with ``backend: window``.
-        device: Its device, if it is to be checked against the configuration.
-        batch: Inputs an inference; the configuration's where it is not said.
-        period: Seconds after which a window that goes on is told and the next one begins; as long
-            as energy per inference takes, unless said otherwise.
-        url: Address of the daemon; else ``TEGRASCOPE_URL``, else its usual address on this machine.
-        token_file: The daemon's; else ``TEGRASCOPE_TOKEN_FILE``, else where it is usually kept.
-        strict: Raise where the daemon does not take it; else there is one warning in the log
-            ``tegrascope.window``, and the application goes on.
-
-    Returns:
-        A window that begins with its ``with`` block.
+    A window begins with its ``with`` block. Every method may be called from any thread.
 
     >>> with window("detector", device="dla0", url="http://127.0.0.1:9") as marks:
     ...     for frame in range(3):
@@ -58,19 +37,6 @@ def window(
     >>> marks.inferences
     3
     """
-    return Window(
-        name,
-        device,
-        batch=batch,
-        period=period,
-        url=url,
-        token_file=token_file,
-        strict=strict,
-    )
-
-
-class Window:
-    """The result of ``window``; every method may be called from any thread."""
 
     def __init__(
         self,
@@ -85,14 +51,33 @@ class Window:
         retry_seconds: float = RETRY_SECONDS,
         busy_seconds: float = BUSY_SECONDS,
     ) -> None:
-        """Prepare; nothing is reported before ``start``. See ``window``."""
+        """Prepare; nothing is reported before ``start``.
+
+        Args:
+            name: A workload of the daemon's configuration with ``backend: window``.
+            device: Device of the inference, to be checked against the configuration.
+            batch: Inputs per inference; default: that of the configuration.
+            period: Seconds after which a long window is reported and the next one begins; default:
+                as long as energy per inference requires.
+            url: Address of the daemon; default: ``TEGRASCOPE_URL``, else the usual one on this
+                machine.
+            token_file: The daemon's token; default: ``TEGRASCOPE_TOKEN_FILE``, else its usual path.
+            strict: Raise if the daemon does not accept a window. Otherwise there is one warning in
+                the log ``tegrascope.window``, and the application continues.
+            retry_seconds: Pause after a begin that failed.
+            busy_seconds: Pause after status 503.
+        """
         self.name = name
-        self._fields = {"workload": name, "device": device, "batch": batch}
-        self._period = period
-        self._where = (url, token_file)
         self._strict = strict
-        self._pauses = (retry_seconds, busy_seconds)
         self._marks = MarkBuffer()
+        self._make_reporter = lambda: Reporter(
+            ApiClient(url, token_file),
+            self._marks,
+            {"workload": name, "device": device, "batch": batch},
+            period,
+            retry_seconds=retry_seconds,
+            busy_seconds=busy_seconds,
+        )
         self._reporter: Reporter | None = None
         self._thread: Thread | None = None
         self._pid = 0
@@ -103,22 +88,15 @@ class Window:
         return self._marks.total
 
     def start(self) -> "Window":
-        """Begin, as the ``with`` block does; for a service that has none.
+        """Begin, as the ``with`` block does.
 
         Raises:
-            Mendable: The daemon does not take it, and this is ``strict``.
+            Mendable: The window is ``strict``, and the daemon does not accept it.
         """
         if self._thread is None:
             begin_ns = monotonic_ns()
             self._marks.take()  # earlier marks belong to no window
-            reporter = Reporter(
-                ApiClient(*self._where),
-                self._marks,
-                self._fields,
-                self._period,
-                retry_seconds=self._pauses[0],
-                busy_seconds=self._pauses[1],
-            )
+            reporter = self._make_reporter()
             if self._strict:
                 reporter.opened = reporter.begin(begin_ns)
             self._reporter, self._pid = reporter, os.getpid()
@@ -130,14 +108,14 @@ class Window:
         return self
 
     def stop(self, outcome: str = "ok", reason: str | None = None) -> None:
-        """End, and report what is left; also called when the interpreter exits.
+        """End, and report the remaining marks; also called when the interpreter exits.
 
         Args:
             outcome: ``ok``, ``failed`` or ``cancelled``.
-            reason: Why, where it is not ``ok``.
+            reason: Why, unless ``ok``.
 
         Raises:
-            Mendable: The daemon did not take all of it, and this is ``strict``.
+            Mendable: The window is ``strict``, and the daemon did not accept all of it.
         """
         thread, reporter = self._thread, self._reporter
         if thread is None or reporter is None or os.getpid() != self._pid:
@@ -158,28 +136,27 @@ class Window:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         if kind is None or not issubclass(kind, Exception):
-            self.stop()  # an application that is asked to end has not failed
+            self.stop()  # a process signal is not a failure
             return
         try:
             self.stop("failed", f"{kind.__name__}: {error}")
         except Mendable:
-            return  # it is in the log; the application's own error is the one to be heard
+            return  # it is in the log; the application's own error is raised
 
     def inference(self) -> "Timed":
-        """Return what times and counts one inference, as a ``with`` block or a decorator.
+        """Return a ``with`` block or decorator that times and counts one inference.
 
-        One that raises is not counted: it did not complete.
+        An inference that raises is not counted.
         """
         return Timed(self.record)
 
     def stage(self, name: str) -> "Timed":
-        """Return what times one stage, as a ``with`` block or a decorator.
+        """Return a ``with`` block or decorator that times one stage.
 
-        Args:
-            name: ``pre``, ``compute`` (``inference`` is the same) or ``post``.
+        ``name`` is ``pre``, ``compute`` (``inference`` is the same) or ``post``.
         """
         if name not in STAGES:
-            raise ValueError(f"no stage is called {name!r}: use pre, compute or post")
+            raise ValueError(f"{name!r} is not a stage: use pre, compute or post")
         return Timed(partial(self._record_stage, STAGES[name]))
 
     def record(self, start_ns: int, end_ns: int) -> None:
@@ -188,7 +165,7 @@ class Window:
             self._wake()
 
     def count(self, inferences: int = 1) -> None:
-        """Count inferences that are complete by now and have no times."""
+        """Count completed inferences without times."""
         if self._marks.counted(inferences, monotonic_ns()):
             self._wake()
 
@@ -201,13 +178,16 @@ class Window:
             self._reporter.wake.set()
 
 
+window = Window
+
+
 class Timed:
-    """Times the block or the function that it stands before."""
+    """Times a block, or each call of a function."""
 
     __slots__ = ("_note", "_start_ns")
 
     def __init__(self, note: Callable[[int, int], None]) -> None:
-        """Take what is to be told start and end of it."""
+        """Set the function that gets start and end."""
         self._note = note
         self._start_ns = 0
 
