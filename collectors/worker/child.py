@@ -1,8 +1,8 @@
 """The inference worker: a child that reads orders and prints run events, one JSON object a line.
 
 Everything that touches an accelerator happens in here, so that a driver that hangs or crashes
-takes down a child and never the telemetry. The protocol has descriptors of its own: what a
-library prints goes to standard error, and what it reads is empty.
+takes down a child and never the telemetry. The protocol has descriptors of its own: a library
+prints to standard error, and its standard input is empty.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from ...parsers.errors import Mendable, ParseError
 from ...parsers.inference.events import Finished, Hello, Order, Process, parse_order, render_event
 from ...parsers.records import Record
 from ..catalog import BACKENDS, make_backend
-from .run_loop import Runner
+from .run_loop import STOPPED, Runner
 
 MPS_VARIABLE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MPS_PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
@@ -45,19 +45,12 @@ def process_arguments(process: Process) -> list[str]:
 
 
 def read_cpus(text: str) -> tuple[int, ...]:
-    """Read ``4,5``.
-
-    Raises:
-        ValueError: It is not a list of numbers.
-    """
+    """Read ``4,5``; raise ``ValueError`` if it is not a list of numbers."""
     return tuple(int(part) for part in text.split(","))
 
 
 def settle(nice: int, cpus: Sequence[int], mps_percentage: int | None) -> None:
-    """Bring settings into force for this process and its threads, before any library is loaded.
-
-    Args:
-        cpus: Cores to run on; none leaves all of them.
+    """Apply settings to this process and its threads, before any library is loaded.
 
     Raises:
         Mendable: The machine has no such core, or no MPS server runs.
@@ -83,14 +76,13 @@ def settle(nice: int, cpus: Sequence[int], mps_percentage: int | None) -> None:
         os.environ[MPS_VARIABLE] = str(mps_percentage)
 
 
-_TOLD_TO_STOP = "the worker was told to stop"
-# After SIGTERM, a library that does not return is given so long before the process ends anyway.
+# After SIGTERM, a library has this time to return before the process ends anyway.
 _GRACE_SECONDS = 2.0
 _READ_BYTES = 65536
 
 
 class Outbox:
-    """Prints events whole, and knows which orders have no ending yet."""
+    """Prints events whole, and keeps the orders that have no ending yet."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -103,7 +95,7 @@ class Outbox:
         with self._lock:
             self._open[run_id] = None
 
-    def tell(self, event: Record) -> None:
+    def print(self, event: Record) -> None:
         """Print an event; end the process if the reader is gone."""
         with self._lock:
             if isinstance(event, Finished):
@@ -116,7 +108,7 @@ class Outbox:
         with self._lock:
             self._closed = True
             for run_id in self._open:
-                self._print(Finished(run_id=run_id, ending="cancelled", reason=_TOLD_TO_STOP))
+                self._print(Finished(run_id=run_id, ending="cancelled", reason=STOPPED))
             self._open.clear()
 
     def _print(self, event: Record) -> None:
@@ -128,9 +120,9 @@ class Outbox:
 
 
 class Inbox(Thread):
-    """Reads orders and hears SIGTERM while the main thread is inside a library.
+    """Reads orders and SIGTERM while the main thread is inside a library.
 
-    The end of standard input means that the daemon is gone: the process ends at once.
+    The end of standard input means that the daemon has ended: the process ends at once.
     """
 
     def __init__(self, orders_fd: int, signals_fd: int, outbox: Outbox) -> None:
@@ -173,28 +165,25 @@ class Inbox(Thread):
             run_id = _run_id_of(line)
             if run_id is not None:
                 reason = "the worker does not understand this order"
-                self._outbox.tell(Finished(run_id=run_id, ending="failed", reason=reason))
+                self._outbox.print(Finished(run_id=run_id, ending="failed", reason=reason))
             return
         self._outbox.expect(order.run_id)
         self.orders.put(order)
 
 
 def _run_id_of(line: str) -> str | None:
-    """Return the run that a line speaks of, if it says."""
-    try:
-        said = json.loads(line)
-    except ValueError:
-        return None
-    run_id = said.get("run_id") if isinstance(said, dict) else None
-    return run_id if isinstance(run_id, str) else None
+    """Return the run that a line names, or ``None``."""
+    with suppress(ValueError):
+        found = json.loads(line)
+        if isinstance(found, dict) and isinstance(found.get("run_id"), str):
+            return str(found["run_id"])
+    return None
 
 
 def _claim_streams() -> tuple[int, BinaryIO]:
     """Take standard input and output for the protocol; leave nothing and standard error there.
 
-    Returns:
-        The descriptor that orders come from, and the stream that events go to. No child inherits
-        either.
+    Return the descriptor of orders and the stream of events; no child inherits either.
     """
     orders_fd, events_fd = os.dup(0), os.dup(1)
     nothing_fd = os.open(os.devnull, os.O_RDONLY)
@@ -206,13 +195,10 @@ def _claim_streams() -> tuple[int, BinaryIO]:
     return orders_fd, os.fdopen(events_fd, "wb")
 
 
-def _hear_signals() -> int:
-    """Let SIGTERM be heard even while a library runs; leave SIGINT to the daemon.
+def _watch_signals() -> int:
+    """Return a descriptor of signal numbers: SIGTERM is read from it even while a library runs.
 
-    Ctrl-C in a terminal reaches the whole foreground group, and it is the daemon that decides.
-
-    Returns:
-        The descriptor from which the numbers of signals are read.
+    Ctrl-C in a terminal reaches the whole foreground group, but only the daemon decides on it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signals_fd, wake_fd = os.pipe()
@@ -220,12 +206,6 @@ def _hear_signals() -> int:
     signal.set_wakeup_fd(wake_fd, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda *_: None)
     return signals_fd
-
-
-def _be_first_to_go() -> None:
-    """Ask Linux, should memory run out, to end this process and not the telemetry."""
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("500")
 
 
 def main(argv: list[str] | None = None, engines: Mapping[str, str] = BACKENDS) -> int:
@@ -250,18 +230,20 @@ def main(argv: list[str] | None = None, engines: Mapping[str, str] = BACKENDS) -
     except Mendable as error:
         print(error, file=sys.stderr)
         return 1
-    signals_fd = _hear_signals()
+    signals_fd = _watch_signals()
     orders_fd, events = _claim_streams()
-    _be_first_to_go()
+    with suppress(OSError):
+        # If memory runs out, Linux is to end this process and not the telemetry.
+        Path("/proc/self/oom_score_adj").write_text("500")
     outbox = Outbox(events)
     inbox = Inbox(orders_fd, signals_fd, outbox)
-    runner = Runner(lambda name: make_backend(name, engines), outbox.tell, inbox.stop)
+    runner = Runner(lambda name: make_backend(name, engines), outbox.print, inbox.stop)
     inbox.start()
-    outbox.tell(Hello(pid=os.getpid(), python=sys.version.split()[0]))
+    outbox.print(Hello(pid=os.getpid(), python=sys.version.split()[0]))
     while (order := inbox.orders.get()) is not None and not inbox.stop.is_set():
         runner.run(order)
         if runner.is_spent:
-            # What is left of the device's libraries may hang in its own clean-up.
+            # The libraries of a lost device may hang in their own clean-up.
             outbox.cancel_all()
             os._exit(1)
     outbox.cancel_all()

@@ -22,37 +22,15 @@ from ..children.start import find_executable
 from ..models.files import find_model, sha256_of
 from .steady import Steady, quiet_collector
 
-
-class ColdStart:
-    """The parts of a cold start, which do not overlap.
-
-    Attributes:
-        parts_ns: Name to nanoseconds.
-    """
-
-    def __init__(self) -> None:
-        self.parts_ns: dict[str, int] = {}
-        self._told: set[str] = set()
-
-    def add(self, step: str, took_ns: int, backend: Backend) -> None:
-        """Add a step, less those parts of it that the backend tells apart."""
-        parts = {name: ns for name, ns in backend.cold_start_ns().items() if name not in self._told}
-        self._told.update(parts)
-        self.parts_ns.update(parts)
-        # What was read from a cache was not built: its rest goes with the reading.
-        rest = "cache_load" if step == "build" and "cache_load" in parts else step
-        rest_ns = max(0, took_ns - sum(parts.values()))
-        self.parts_ns[rest] = self.parts_ns.get(rest, 0) + rest_ns
-
-
-# The warm-up goes on until it is steady, for at most so many times the time it was given.
+STOPPED = "the worker was told to stop"
+# The warm-up goes on until it is steady, for at most so many times its configured length.
 _WARM_UP_FACTOR = 3
 _WINDOW_NS = 200_000_000
 _WINDOW_LENGTH = 3
 _REASON_LENGTH = 400
 _PROFILED_INFERENCES = 50
 
-# What may differ between two orders that the same loaded backend can carry out.
+# Fields that may differ between two orders of the same loaded backend.
 _OF_THE_RUN = {
     *("run_id", "warm_up_seconds", "baseline_seconds", "duration_seconds", "count"),
     *("outputs_file", "profile_file"),
@@ -61,8 +39,8 @@ _OF_THE_RUN = {
 _Identity: TypeAlias = "tuple[Path, str, str]"
 
 
-class Cancelled(Exception):  # noqa: N818 - not an error: it was asked for
-    """The worker was told to stop."""
+class Cancelled(Exception):  # noqa: N818 - not an error: the daemon cancels runs
+    """The worker was asked to stop."""
 
 
 class Runner:
@@ -80,14 +58,7 @@ class Runner:
         stop: Event,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Take what a run needs.
-
-        Args:
-            make_backend: Returns the back-end of a name without a model; imports its library.
-            tell: Takes events; called between inferences only.
-            stop: Once set, the run in progress ends ``cancelled``.
-            clock: CLOCK_MONOTONIC.
-        """
+        """Take the parts of a run; ``tell`` takes events, between inferences only."""
         self._make_backend = make_backend
         self._tell = tell
         self._stop = stop
@@ -96,16 +67,18 @@ class Runner:
         self._identity: _Identity | None = None
         self._imported: set[str] = set()
         self._ranges = Ranges()
+        # Parts of the cold start, which do not overlap, in nanoseconds.
+        self._cold_start_ns: dict[str, int] = {}
         self.is_spent = False
 
     def run(self, order: Order) -> None:
-        """Carry out an order and tell of it; whatever goes wrong becomes its ending."""
+        """Carry out an order and emit its events; any failure becomes its ending."""
         ending: Ending = "ok"
         reason: str | None = None
         try:
             self._carry_out(order)
         except Cancelled:
-            ending, reason = "cancelled", "the worker was told to stop"
+            ending, reason = "cancelled", STOPPED
         except BackendUnavailable as error:
             ending, reason = "unavailable", _one_line(str(error))
         except Mendable as error:
@@ -127,7 +100,7 @@ class Runner:
             self.close()
 
     def close(self) -> None:
-        """Release the backend that is loaded, if one is."""
+        """Release the loaded backend, if any."""
         backend, self._backend, self._identity = self._backend, None, None
         if backend is not None:
             try:
@@ -149,10 +122,10 @@ class Runner:
             raise Mendable(
                 "the order names both or neither of count and duration_seconds", "give one of them"
             )
-        backend, sha256, cold_start = self._prepare(order)
+        backend, sha256 = self._prepare(order)
         if isinstance(backend, Inferring):
-            self._warm_up(order, backend, cold_start)
-        self._tell_loaded(order, backend, sha256, cold_start)
+            self._warm_up(order, backend)
+        self._tell_loaded(order, backend, sha256)
         self._rest(order, "baseline_before")
         if isinstance(backend, Inferring):
             self._measure(order, backend)
@@ -160,7 +133,7 @@ class Runner:
             for event in backend.measure(order, self._stop):
                 self._tell(event)
             self._unless_stopped()
-            self._tell_loaded(order, backend, sha256, cold_start)
+            self._tell_loaded(order, backend, sha256)
         else:
             raise TypeError(f"{order.backend} neither infers nor measures by itself")
         self._rest(order, "baseline_after")
@@ -168,29 +141,37 @@ class Runner:
             self._unless_stopped()
             _write_profile(backend, Path(order.profile_file))
 
-    def _tell_loaded(
-        self, order: Order, backend: Backend, sha256: str, cold_start: ColdStart
-    ) -> None:
+    def _tell_loaded(self, order: Order, backend: Backend, sha256: str) -> None:
         self._tell(
             Loaded(
                 run_id=order.run_id,
                 model_sha256=sha256,
                 versions={"python": sys.version.split()[0], **backend.versions()},
-                cold_start_seconds={part: ns / 1e9 for part, ns in cold_start.parts_ns.items()},
+                cold_start_seconds={part: ns / 1e9 for part, ns in self._cold_start_ns.items()},
                 built=backend.built(),
             )
         )
 
-    def _prepare(self, order: Order) -> tuple[Backend, str, ColdStart]:
-        """Load the model unless it is loaded; return back-end, digest and cold start."""
+    def _add_cold_start(self, step: str, took_ns: int, backend: Backend) -> None:
+        """Add a step of the cold start, less those parts of it that the backend distinguishes."""
+        found = backend.cold_start_ns().items()
+        parts = {name: ns for name, ns in found if name not in self._cold_start_ns}
+        self._cold_start_ns.update(parts)
+        # An engine from the cache was not built: the rest of the step belongs to its reading.
+        rest = "cache_load" if step == "build" and "cache_load" in parts else step
+        rest_ns = max(0, took_ns - sum(parts.values()))
+        self._cold_start_ns[rest] = self._cold_start_ns.get(rest, 0) + rest_ns
+
+    def _prepare(self, order: Order) -> tuple[Backend, str]:
+        """Load the model unless it is loaded; return back-end and digest."""
         now = self._clock.monotonic_ns
-        cold_start = ColdStart()
+        self._cold_start_ns = {}
         with self._phase(order, "load"):
             begin_ns = now()
             backend = self._make_backend(order.backend)
             if order.backend not in self._imported:
                 self._imported.add(order.backend)
-                cold_start.parts_ns["import"] = now() - begin_ns
+                self._cold_start_ns["import"] = now() - begin_ns
             if order.model:
                 model = find_model(order.model, Path(order.model_directory))
             else:
@@ -198,30 +179,30 @@ class Runner:
             sha256 = sha256_of(model)
             wanted = (model, sha256, order.model_dump_json(exclude=_OF_THE_RUN))
             if self._backend is not None and self._identity == wanted:
-                return self._backend, sha256, cold_start
+                return self._backend, sha256
             self.close()
             self._unless_stopped()
             self._backend, begin_ns = backend, now()
             backend.load(model, order)
-            cold_start.add("load", now() - begin_ns, backend)
+            self._add_cold_start("load", now() - begin_ns, backend)
         if backend.builds:
             with self._phase(order, "build"):
                 self._unless_stopped()
                 begin_ns = now()
                 backend.build()
-                cold_start.add("build", now() - begin_ns, backend)
+                self._add_cold_start("build", now() - begin_ns, backend)
         self._identity = wanted
-        return backend, sha256, cold_start
+        return backend, sha256
 
-    def _warm_up(self, order: Order, backend: Inferring, cold_start: ColdStart) -> None:
-        """Infer until it is steady; the first inference of a freshly loaded model is told apart."""
+    def _warm_up(self, order: Order, backend: Inferring) -> None:
+        """Infer until it is steady; the first inference of a freshly loaded model is cold start."""
         now = self._clock.monotonic_ns
         with self._phase(order, "warm_up"):
             begin_ns = now()
-            if "load" in cold_start.parts_ns:
+            if "load" in self._cold_start_ns:
                 self._unless_stopped()
                 backend.infer()
-                cold_start.add("first_inference", now() - begin_ns, backend)
+                self._add_cold_start("first_inference", now() - begin_ns, backend)
             if order.outputs_file is not None:
                 _write_outputs(backend, Path(order.outputs_file))
             warm_up_ns = int(order.warm_up_seconds * 1e9)
@@ -250,7 +231,7 @@ class Runner:
                     raise Cancelled
 
     def _measure(self, order: Order, backend: Inferring) -> None:
-        """Infer back to back, and tell of it about once a second, between two inferences."""
+        """Infer back to back; emit events about once per second, between two inferences."""
         infer = self._ranges.each("inference", backend.infer)
         with quiet_collector(), self._phase(order, "steady") as span:
             steady = Steady(order, self._tell, self._stop, self._clock, span.begin_ns)
@@ -267,7 +248,7 @@ class Runner:
 
     @contextmanager
     def _phase(self, order: Order, phase: PhaseName) -> Iterator["_Span"]:
-        """Tell both edges of a phase, however it ends."""
+        """Emit both edges of a phase, however it ends."""
         span = _Span(self._clock.monotonic_ns())
         self._tell(Phase(run_id=order.run_id, phase=phase, edge="begin", at_ns=span.begin_ns))
         try:
@@ -287,7 +268,7 @@ class _Span:
 
 
 def _write_outputs(backend: Inferring, path: Path) -> None:
-    """Write what the backend gives for its inputs, whole or not at all."""
+    """Write the outputs for the backend's inputs, whole or not at all."""
     import numpy
 
     backend.infer()
@@ -297,16 +278,16 @@ def _write_outputs(backend: Inferring, path: Path) -> None:
 
 
 def _write_profile(backend: Backend, path: Path) -> None:
-    """Write the time of each layer, from inferences that were watched and are in no figure."""
+    """Write the time of each layer, from profiled inferences that count nowhere else."""
     if not isinstance(backend, Profiled):
-        raise Mendable("this back-end cannot tell the time of a layer", "leave the profile out")
+        raise Mendable("this back-end cannot time a layer", "leave the profile out")
     layers = backend.profile(_PROFILED_INFERENCES)
-    told = {"inferences": _PROFILED_INFERENCES, "layers_ns": dict(layers)}
-    write_atomic(path, json.dumps(told, indent=1).encode())
+    document = {"inferences": _PROFILED_INFERENCES, "layers_ns": dict(layers)}
+    write_atomic(path, json.dumps(document, indent=1).encode())
 
 
 def is_settled(medians: Sequence[float]) -> bool:
-    """Tell whether the last three windows agree within 5 % in their median latency.
+    """Return whether the last three windows agree within 5 % in their median latency.
 
     Args:
         medians: shape (n,), of windows in the order of time, in any unit.
@@ -319,9 +300,9 @@ def is_settled(medians: Sequence[float]) -> bool:
 
 
 def peak_bytes(status: Path = Path("/proc/self/status")) -> int | None:
-    """Return the peak resident memory of this process; ``None`` where Linux does not tell.
+    """Return the peak resident memory of this process, or ``None``.
 
-    ``getrusage`` would answer with the parent's peak where that is higher: it survives ``exec``.
+    ``getrusage`` would return the parent's peak if that is higher: it survives ``exec``.
     """
     try:
         lines = status.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""The steady phase: inferences back to back, stamped, and told of between two of them."""
+"""The steady phase: inferences back to back, with their times printed between two of them."""
 
 import gc
 from array import array
@@ -12,18 +12,14 @@ from ...parsers.records import Record
 from ..backends.base import Inferring, Pipelined
 from ..base import Clock
 
-# A chunk is about a second's worth. Its line stays well below the 64 KiB that a pipe takes at
-# once, so that a reader who is late does not hold up the next inference.
+# A chunk holds about one second. Its line stays well below the 64 KiB that a pipe takes at
+# once, so that a late reader does not delay the next inference.
 _CHUNK_NS = 1_000_000_000
 _CHUNK_LENGTH = 1024
 
 
 class Steady:
-    """One steady phase.
-
-    Attributes:
-        end_ns: When the last inference was complete; ``None`` before the first one.
-    """
+    """One steady phase; ``end_ns`` is the completion of the last inference, if any."""
 
     def __init__(
         self,
@@ -33,12 +29,6 @@ class Steady:
         clock: Clock,
         begin_ns: int,
     ) -> None:
-        """Prepare.
-
-        Args:
-            stop: Once set, no further inference is started.
-            clock: CLOCK_MONOTONIC.
-        """
         self.end_ns: int | None = None
         self._order = order
         self._tell = tell
@@ -49,15 +39,11 @@ class Steady:
         self._deadline_ns = None if seconds is None else begin_ns + int(seconds * 1e9)
 
     def run(self, backend: Inferring, infer: Callable[[], None]) -> bool:
-        """Infer until it is enough.
-
-        Returns:
-            False where it was stopped before.
-        """
+        """Infer for the duration or the count; return False if it was stopped before."""
         chunk = _Chunk(self._order.run_id, backend.stages)
         try:
             if self._order.streams > 1 and isinstance(backend, Pipelined):
-                return self._several_at_once(backend, chunk)
+                return self._several_at_once(backend, chunk, bool(backend.stages))
             return self._one_by_one(backend, infer, chunk)
         finally:
             if chunk.start_ns:
@@ -80,11 +66,10 @@ class Steady:
             left -= 1
             if left == 0 or (deadline_ns is not None and end_ns >= deadline_ns):
                 return True
-            if end_ns >= self._tell_ns or len(chunk.start_ns) >= _CHUNK_LENGTH:
-                self._tell_of(chunk, end_ns)
+            self._tell_if_due(chunk, end_ns)
         return False
 
-    def _several_at_once(self, backend: Pipelined, chunk: "_Chunk") -> bool:
+    def _several_at_once(self, backend: Pipelined, chunk: "_Chunk", has_stages: bool) -> bool:
         """Keep every slot busy: wait for the oldest inference, then start another in its slot.
 
         The latency of each is from its start to its completion as this loop sees it, which waits
@@ -109,23 +94,23 @@ class Steady:
             free.append(slot)
             chunk.start_ns.append(started_ns[slot])
             chunk.latency_ns.append(end_ns - started_ns[slot])
-            if chunk.has_stages:
+            if has_stages:
                 chunk.add_stages(backend.slot_stages_ns(slot))
             self.end_ns = end_ns
             if not is_over:
                 cancelled = stopped()
                 is_over = cancelled or (deadline_ns is not None and end_ns >= deadline_ns)
-            if end_ns >= self._tell_ns or len(chunk.start_ns) >= _CHUNK_LENGTH:
-                self._tell_of(chunk, end_ns)
+            self._tell_if_due(chunk, end_ns)
         return not cancelled
 
-    def _tell_of(self, chunk: "_Chunk", end_ns: int) -> None:
-        self._tell(chunk.take())
-        self._tell_ns = end_ns + _CHUNK_NS
+    def _tell_if_due(self, chunk: "_Chunk", end_ns: int) -> None:
+        if end_ns >= self._tell_ns or len(chunk.start_ns) >= _CHUNK_LENGTH:
+            self._tell(chunk.take())
+            self._tell_ns = end_ns + _CHUNK_NS
 
 
 class _Chunk:
-    """Inferences that are done and not yet told."""
+    """Inferences that are complete and not yet printed."""
 
     def __init__(self, run_id: str, stages: Sequence[StageName]) -> None:
         self._run_id = run_id
@@ -133,16 +118,12 @@ class _Chunk:
         self.latency_ns = array("q")
         self._stages_ns: dict[StageName, array[int]] = {stage: array("q") for stage in stages}
 
-    @property
-    def has_stages(self) -> bool:
-        return bool(self._stages_ns)
-
     def add_stages(self, times_ns: Sequence[int]) -> None:
         for column, time_ns in zip(self._stages_ns.values(), times_ns, strict=True):
             column.append(time_ns)
 
     def take(self) -> Inferences:
-        """Return what has gathered, and begin anew."""
+        """Return the collected inferences, and begin anew."""
         columns = [self.start_ns, self.latency_ns, *self._stages_ns.values()]
         start_ns, latency_ns, *stages_ns = (tuple(column) for column in columns)
         for column in columns:
