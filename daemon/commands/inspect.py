@@ -78,7 +78,7 @@ def add(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print where each node of a model would run; return 3 unless all of it fits the DLA."""
-    from ...collectors.models.files import find_model
+    from ...collectors.models.files import find_model, sha256_of
     from ...collectors.models.onnx_graph import read_graph_apart
     from ..inspect.judge import inspect_graph
     from ..inspect.rules import choose_rules
@@ -93,13 +93,18 @@ def run(arguments: argparse.Namespace) -> int:
     )
     checks = []
     if arguments.verify:
-        from ..inspect.checks import ask_builder
+        from ...collectors.backends.tensorrt_probe import ask_layers
+        from ..inspect.checks import check_builder
 
-        checks.append(ask_builder(graph, found, path, shapes))
+        checks.append(check_builder(graph, found, ask_layers(path, found.precision, shapes)))
     if arguments.against is not None:
-        from ..inspect.checks import look_at_engine
+        from ..inspect.checks import check_engine, find_evidence
 
-        checks.append(look_at_engine(graph, found, path, arguments.against, arguments.state_dir))
+        evidence = find_evidence(arguments.against, arguments.state_dir)
+        source = evidence.source
+        if evidence.model_sha256 not in (None, sha256_of(path)):
+            source = f"{source}, built from another file"
+        checks.append(check_engine(graph, found, evidence.placement, source))
     if checks:
         found = found.model_copy(update={"checks": tuple(checks)})
     if arguments.svg is not None:

@@ -4,14 +4,13 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
 from ...collectors.backends.engine_cache import EngineCache
-from ...collectors.models.files import sha256_of
 from ...parsers.errors import Mendable
 from ...parsers.inference.placement import LayerAnswer, LayerAnswers, Placement, placement_of
 from ...parsers.onnx.graph import Graph, Node
@@ -36,30 +35,6 @@ _SHORTEST_KEY = 6
 _DLA = ("dla0", "dla1")
 
 
-def ask_builder(
-    graph: Graph, inspection: Inspection, model: Path, shapes: Mapping[str, tuple[int, ...]]
-) -> EvidenceCheck:
-    """Ask the TensorRT of this machine, in a child process, which layers the DLA accepts."""
-    from ...collectors.backends.tensorrt_probe import ask_layers
-
-    return check_builder(graph, inspection, ask_layers(model, inspection.precision, shapes))
-
-
-def look_at_engine(
-    graph: Graph, inspection: Inspection, model: Path, name: str, state_dir: Path
-) -> EvidenceCheck:
-    """Compare a prediction with the placement of an engine; ``name`` as for ``find_evidence``.
-
-    Raises:
-        Mendable: The engine does not exist.
-    """
-    evidence = find_evidence(name, state_dir)
-    source = evidence.source
-    if evidence.model_sha256 not in (None, sha256_of(model)):
-        source = f"{source}, built from another file"
-    return check_engine(graph, inspection, evidence.placement, source)
-
-
 def check_builder(graph: Graph, inspection: Inspection, answers: LayerAnswers) -> EvidenceCheck:
     """Compare a prediction with the builder's answers, layer by layer.
 
@@ -67,16 +42,13 @@ def check_builder(graph: Graph, inspection: Inspection, answers: LayerAnswers) -
     count, and neither do nodes that are predicted to be folded or constant.
     """
     source = f"the builder of TensorRT {answers.tensorrt}" if answers.tensorrt else "TensorRT"
+    nothing = partial(EvidenceCheck, kind="builder", source=source)
     if answers.problem is not None:
-        return EvidenceCheck(
-            kind="builder", source=source, problem=answers.problem, remedy=answers.remedy
-        )
+        return nothing(problem=answers.problem, remedy=answers.remedy)
     if not answers.dla_cores:
-        return EvidenceCheck(
-            kind="builder",
-            source=source,
-            problem=f"it parses the model ({len(answers.layers)} layers), but finds no DLA here, so"
-            " its answers on the DLA have no meaning",
+        count = f"it parses the model ({len(answers.layers)} layers)"
+        return nothing(
+            problem=f"{count}, but finds no DLA here, so its answers on the DLA have no meaning",
             remedy="run inspect --verify on a board that has a DLA",
         )
     names = _Names(graph)
@@ -116,17 +88,16 @@ def check_engine(
     named: dict[int, set[_Found]] = defaultdict(set)
     between: dict[int, set[_Found]] = defaultdict(set)
     shown_by: defaultdict[int, list[str]] = defaultdict(list)
-    sides: tuple[tuple[_Found, tuple[str, ...]], ...] = (
-        ("dla", placement.dla_layers),
-        ("gpu", placement.gpu_layers),
-    )
-    for side, layers in sides:
+    sides: dict[_Found, tuple[str, ...]] = {
+        "dla": placement.dla_layers,
+        "gpu": placement.gpu_layers,
+    }
+    for side, layers in sides.items():
         for layer in layers:
-            subgraph = _SUBGRAPH.search(layer)
-            reached = named if subgraph is None else between
-            indices = (
-                names.in_text(layer) if subgraph is None else names.between(**subgraph.groupdict())
-            )
+            subgraph, reached = _SUBGRAPH.search(layer), named
+            indices: Iterable[int] = names.in_text(layer)
+            if subgraph is not None:
+                reached, indices = between, names.between(**subgraph.groupdict())
             for index in indices:
                 reached[index].add(side)
                 shown_by[index].append(layer)
@@ -135,10 +106,7 @@ def check_engine(
         places = named.get(index) or between[index]
         if len(places) == 1:
             found[index] = next(iter(places))
-    check = _compare("engine", source, inspection, found, shown_by)
-    if check.problem is not None:
-        return check
-    return check.model_copy(update={"loadables": placement.loadables})
+    return _compare("engine", source, inspection, found, shown_by, placement.loadables)
 
 
 def _compare(
@@ -147,6 +115,7 @@ def _compare(
     inspection: Inspection,
     found: Mapping[int, _Found],
     shown_by: Mapping[int, Sequence[str]],
+    loadables: int | None = None,
 ) -> EvidenceCheck:
     if not found:
         return EvidenceCheck(
@@ -184,6 +153,7 @@ def _compare(
         compared=compared,
         agreed=agreed,
         answered=answered,
+        loadables=loadables,
         differences=tuple(differences),
     )
 
@@ -232,8 +202,7 @@ def _aliases(node: Node) -> list[str]:
     return [node.name] if made is None else [node.name, f"node_of_{made}"]
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(NamedTuple):
     """The placement of an engine, the engine in words, and its model's digest if known."""
 
     placement: Placement
@@ -246,7 +215,6 @@ def find_evidence(name: str, state_dir: Path) -> Evidence:
 
     Args:
         name: A file, the beginning of an engine's key, or an unambiguous part of a run's id.
-        state_dir: Directory of engines and runs.
 
     Raises:
         Mendable: It does not exist, or contains no placement on a DLA.

@@ -13,7 +13,7 @@ Source:
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 from ...parsers.onnx.graph import Graph, Node, Tensor
@@ -82,6 +82,7 @@ _PER_INPUT = frozenset(
     {"ArgMax", "ArgMin", "CumSum", "GlobalAveragePool", "GlobalMaxPool", "ReduceMax", "ReduceMean"}
     | {"ReduceMin", "ReduceProd", "ReduceSum"}
 )
+_PRODUCTS = frozenset({"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "MatMulInteger"})
 # One interpolation between two numbers: a difference, a product, a sum.
 _INTERPOLATION = 3
 
@@ -98,18 +99,16 @@ def costs_of(
     Nodes with open shapes have no figures. Constant nodes cost nothing at an inference.
     """
     constant = {one.index for one in judged if one.placement == "constant"}
-    counted = {
-        node.index: NodeCost(index=node.index, **_NOTHING)
-        if node.index in constant
-        else node_cost(graph, node, precision)
-        for node in graph.nodes
-    }
-    runs = [node.index for node in graph.nodes if node.index not in constant]
-    whole = _part(graph, counted, runs, precision, (graph.inputs, graph.outputs), None)
-    convolutions = [
-        node for node in graph.nodes if node.op == "Conv" and node.index not in constant
+    runs = [node for node in graph.nodes if node.index not in constant]
+    counted = {index: NodeCost(index=index, **_NOTHING) for index in constant}
+    counted.update((node.index, node_cost(graph, node, precision)) for node in runs)
+    indices = [node.index for node in runs]
+    whole = _part(graph, counted, indices, precision, (graph.inputs, graph.outputs), None)
+    kinds = [
+        (_convolution_kind(graph, node), counted[node.index].flops)
+        for node in runs
+        if node.op == "Conv"
     ]
-    kinds = [(_convolution_kind(graph, node), counted[node.index].flops) for node in convolutions]
 
     def share(kind: str) -> float | None:
         if not whole.flops:
@@ -134,8 +133,7 @@ def costs_of(
 def node_cost(graph: Graph, node: Node, precision: CostPrecision) -> NodeCost:
     """Count one node, with real numbers in the given precision."""
     work = flops(graph, node)
-    data = node.inputs[: _DATA_INPUTS.get(node.op, len(node.inputs))]
-    tensors = [graph.tensor(name) for name in dict.fromkeys(data) if name]
+    tensors = [graph.tensor(name) for name in dict.fromkeys(_data(node)) if name]
     if node.domain or node.has_subgraph:
         read = weights = written = None
     elif node.op in _VIEWS:
@@ -190,12 +188,16 @@ def _part(
     )
 
 
+def _data(node: Node) -> tuple[str, ...]:
+    return node.inputs[: _DATA_INPUTS.get(node.op, len(node.inputs))]
+
+
 def _weights(graph: Graph, indices: Collection[int]) -> list[Tensor]:
     """Return the constants that nodes read as data, each once; a view reads nothing."""
     found: dict[str, Tensor] = {}
     for node in graph.nodes:
         if node.index in indices and node.op not in _VIEWS:
-            data = node.inputs[: _DATA_INPUTS.get(node.op, len(node.inputs))]
+            data = _data(node)
             for name in data[:1] if node.op in _PICKS else data:
                 tensor = graph.tensor(name)
                 if name and tensor.is_constant:
@@ -243,8 +245,22 @@ def multiply_adds(graph: Graph, node: Node) -> int | None:
 
     They are those of one inference at the graph's batch; None if a shape is open.
     """
-    counter = None if node.domain else _PRODUCTS.get(node.op)
-    return 0 if counter is None else counter(graph, node)
+    if node.domain or node.op not in _PRODUCTS:
+        return 0
+    made, given = _elements(graph.output(node)), graph.input(node, 0)
+    if node.op == "Gemm":
+        # Outputs (m, n) by the inner length, of a first matrix (m, k) or, turned, (k, m).
+        return _times(made, _length(given, 0 if node.integer("transA", 0) else 1))
+    if node.op.startswith("MatMul"):
+        # Outputs (…, m, n) by the inner length, the last of the first factor (…, m, k).
+        return _times(made, _length(given, -1))
+    # Outputs (n, m, …) by weights (m, c / groups, kernel…) of one output channel; transposed,
+    # inputs (n, c, …) by weights (c, m / groups, kernel…) of one input channel.
+    weight = graph.input(node, 1)
+    if weight is None or not weight.shape or not weight.is_fixed:
+        return None
+    each = math.prod(length for length in weight.shape[1:] if isinstance(length, int))
+    return _times(_elements(given) if node.op == "ConvTranspose" else made, each)
 
 
 def flops(graph: Graph, node: Node) -> int | None:
@@ -274,37 +290,6 @@ def flops(graph: Graph, node: Node) -> int | None:
     return 0 if each == 0 else _times(made, each)
 
 
-def _convolution(graph: Graph, node: Node) -> int | None:
-    """Multiply outputs (n, m, …) by weights (m, c / groups, kernel…) of one output channel."""
-    return _times(_elements(graph.output(node)), _elements_after_first(graph.input(node, 1)))
-
-
-def _transposed(graph: Graph, node: Node) -> int | None:
-    """Multiply inputs (n, c, …) by weights (c, m / groups, kernel…) of one input channel."""
-    return _times(_elements(graph.input(node, 0)), _elements_after_first(graph.input(node, 1)))
-
-
-def _gemm(graph: Graph, node: Node) -> int | None:
-    """Multiply outputs (m, n) by the inner length, of a first matrix (m, k) or, turned, (k, m)."""
-    inner = _length(graph.input(node, 0), 0 if node.integer("transA", 0) else 1)
-    return _times(_elements(graph.output(node)), inner)
-
-
-def _matrices(graph: Graph, node: Node) -> int | None:
-    """Multiply outputs (…, m, n) by the inner length, the last of the first factor (…, m, k)."""
-    return _times(_elements(graph.output(node)), _length(graph.input(node, 0), -1))
-
-
-_PRODUCTS: Mapping[str, Callable[[Graph, Node], int | None]] = {
-    "Conv": _convolution,
-    "ConvInteger": _convolution,
-    "ConvTranspose": _transposed,
-    "Gemm": _gemm,
-    "MatMul": _matrices,
-    "MatMulInteger": _matrices,
-}
-
-
 def _interpolations(graph: Graph, node: Node) -> int | None:
     """Return operations per element: 0 for nearest, 3 · (2^axes − 1) for linear."""
     mode = node.word("mode", "nearest")
@@ -319,12 +304,6 @@ def _interpolations(graph: Graph, node: Node) -> int | None:
 
 def _elements(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.elements
-
-
-def _elements_after_first(tensor: Tensor | None) -> int | None:
-    if tensor is None or not tensor.shape or not tensor.is_fixed:
-        return None
-    return math.prod(length for length in tensor.shape[1:] if isinstance(length, int))
 
 
 def _length(tensor: Tensor | None, axis: int) -> int | None:

@@ -1,11 +1,12 @@
 """Hints that make a model fit the DLA: its types, and the channels of convolutions."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from ...parsers.onnx.graph import Graph, Node
 from .records import AlignmentHint, ConvolutionShare, JudgedNode, TypeReadiness, TypeVerdict
-from .rules import Line, Precision
+from .rules import Precision, ReleaseLine
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _QUANTIZERS = ("DequantizeLinear", "QuantizeLinear")
@@ -30,25 +31,23 @@ def is_quantised(graph: Graph) -> bool:
     return any(node.op in _QUANTIZERS for node in graph.nodes)
 
 
-def type_readiness(graph: Graph, line: Line) -> tuple[TypeReadiness, ...]:
+def type_readiness(graph: Graph, line: ReleaseLine) -> tuple[TypeReadiness, ...]:
     """Return what the model needs for FP16 and for INT8: the DLA has no FP32."""
     computed = {graph.tensor(name).dtype for node in graph.nodes for name in node.outputs if name}
     floats = [name for name in _FLOATS if name in computed]
     find = _strongly_typed if line.is_strongly_typed else _weakly_typed
-    (fp16, of_fp16), (int8, of_int8) = find(floats, is_quantised(graph))
-    return (
-        TypeReadiness(precision="fp16", verdict=fp16, message=of_fp16),
-        TypeReadiness(precision="int8", verdict=int8, message=of_int8),
+    names: tuple[Precision, ...] = ("fp16", "int8")
+    return tuple(
+        TypeReadiness(precision=name, verdict=verdict, message=message)
+        for name, (verdict, message) in zip(names, find(floats, is_quantised(graph)), strict=True)
     )
 
 
 def _weakly_typed(floats: list[str], quantised: bool) -> tuple[_Answer, _Answer]:
     fp16: _Answer = ("flag", "the FP16 flag of the builder converts it; the DLA has no FP32")
     if "bfloat16" in floats:
-        fp16 = (
-            "convert",
-            "the model has BF16 tensors, which no flag converts: export it in FP16 or FP32",
-        )
+        message = "the model has BF16 tensors, which no flag converts: export it in FP16 or FP32"
+        fp16 = ("convert", message)
     elif "float32" not in floats and "float16" in floats:
         fp16 = ("ready", "the model is FP16; set the FP16 flag")
     if quantised:
@@ -122,22 +121,20 @@ def _uneven(
 
 def convolutions(graph: Graph) -> ConvolutionShare:
     """Count convolutions by kind."""
-    total = pointwise = depthwise = grouped = dilated = 0
+    counts: Counter[str] = Counter()
     for node in graph.nodes:
         if node.op not in _CONVOLUTIONS:
             continue
-        total += 1
         sides = _channels(graph, node)
         weight, groups = graph.input(node, 1), node.integer("group", 1) or 1
         kernel = (weight.shape or ())[2:] if weight is not None else ()
-        pointwise += bool(kernel) and groups == 1 and all(side == 1 for side in kernel)
         is_depthwise = groups > 1 and sides is not None and sides[0] == groups
-        depthwise += is_depthwise
-        grouped += groups > 1 and not is_depthwise
-        dilated += any(gap > 1 for gap in node.integers("dilations") or ())
-    return ConvolutionShare(
-        total=total, pointwise=pointwise, depthwise=depthwise, grouped=grouped, dilated=dilated
-    )
+        counts["total"] += 1
+        counts["pointwise"] += bool(kernel) and groups == 1 and all(side == 1 for side in kernel)
+        counts["depthwise"] += is_depthwise
+        counts["grouped"] += groups > 1 and not is_depthwise
+        counts["dilated"] += any(gap > 1 for gap in node.integers("dilations") or ())
+    return ConvolutionShare(**counts)
 
 
 def _channels(graph: Graph, node: Node) -> tuple[int, int] | None:

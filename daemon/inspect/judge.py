@@ -6,7 +6,7 @@ from functools import partial
 from ...parsers.onnx.graph import Graph, Node
 from .costs import costs_of
 from .hints import alignment, convolutions, is_quantised, type_readiness
-from .layers import Folded, layer_of
+from .layers import layer_of
 from .measures import BuildTarget, measures_of
 from .parts import number_parts
 from .records import Inspection, InspectVerdict, JudgedNode, Part, RuleFinding
@@ -29,11 +29,9 @@ def inspect_graph(
     reason: str,
     precision: Precision | None = None,
 ) -> Inspection:
-    """Judge a model for the DLA.
+    """Judge a model for the DLA by the rules of the TensorRT that would build it.
 
     Args:
-        graph: The model.
-        rules: Rules of the TensorRT that would build it.
         model: Its name in the result.
         reason: Why these rules.
         precision: The precision to build for, FP32 counted as converted to it. By default INT8 for
@@ -81,8 +79,8 @@ def _judge(graph: Graph, node: Node, rules: RuleSet, target: BuildTarget) -> Jud
     listed = None if node.domain else operators().get(node.op)
     operator = listed or _NOT_LISTED
     layer = layer_of(graph, node, operator)
-    if isinstance(layer, Folded):
-        return judged(placement="folded", reason=layer.reason)
+    if isinstance(layer, str):
+        return judged(placement="folded", reason=layer)
     kind = None if layer is None else layer.kind
     is_quantization = kind == "quantization"
     measures: Measures = {"is_known": (listed is not None,)}

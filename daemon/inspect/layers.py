@@ -1,6 +1,6 @@
 """The TensorRT layer of an ONNX node, as far as it depends on more than the operator."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...parsers.onnx.graph import Graph, Node, Tensor
 from .rules import Operator
@@ -11,31 +11,25 @@ _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 _SHAPED = frozenset({"Expand", "Flatten", "Pad", "Reshape", "Resize", "Tile", "Upsample"})
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(NamedTuple):
     """A node as a layer: kind (``convolution``) and, for some kinds, operation (``max``)."""
 
     kind: str
     operation: str | None = None
 
 
-@dataclass(frozen=True)
-class Folded:
-    """A node that is not a layer of its own, and why."""
+def layer_of(graph: Graph, node: Node, operator: Operator) -> Layer | str | None:
+    """Return the layer of a node that is not constant, or None if the DLA never has such a layer.
 
-    reason: str
-
-
-def layer_of(graph: Graph, node: Node, operator: Operator) -> Layer | Folded | None:
-    """Return the layer of a node that is not constant; None if the DLA never has such a layer."""
+    For a folded node, which is not a layer of its own, return the reason.
+    """
     why = _vanishes(graph, node, operator)
-    if why is not None:
-        return Folded(why)
-    if operator.layer is None:
-        return None
+    if why is not None or operator.layer is None:
+        return why
     # TensorRT converts a sum or a product with a constant to a Scale layer.
+    has_constant = len(data_inputs(graph, node)) < sum(1 for name in node.inputs if name)
     is_linear = operator.operation in ("sum", "sub", "prod")
-    if operator.layer == "elementwise" and is_linear and _has_constant(graph, node):
+    if operator.layer == "elementwise" and is_linear and has_constant:
         return Layer("scale", operator.operation)
     return Layer(operator.layer, operator.operation)
 
@@ -60,17 +54,11 @@ def producer(graph: Graph, name: str) -> Node | None:
     return None if index is None else graph.nodes[index]
 
 
-def _has_constant(graph: Graph, node: Node) -> bool:
-    return len(data_inputs(graph, node)) < sum(1 for name in node.inputs if name)
-
-
 def _vanishes(graph: Graph, node: Node, operator: Operator) -> str | None:
     if operator.layer == "identity":
         return "it changes nothing"
     before, after = graph.input(node, 0), graph.output(node)
-    if before is None or after is None:
-        return None
-    if operator.layer == "quantization":
+    if before is None or after is None or operator.layer == "quantization":
         return None
     if node.op == "Cast" and before.dtype is not None and before.dtype == after.dtype:
         return "it changes nothing"

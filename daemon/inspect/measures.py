@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ...parsers.onnx.graph import Graph, Node, Number, Shape, Tensor
 from .layers import Layer, data_inputs, producer, sole_consumer
 from .rules import Measures, Precision, Value
-from .windows import convolution, deconvolution, fully_connected, lrn, pooling
+from .windows import convolution, deconvolution, fully_connected, window
 
 _Measure = tuple[Value, ...] | None
 
@@ -227,6 +227,11 @@ def _concatenation(graph: Graph, node: Node, _: Layer) -> Measures:
     return found
 
 
+def _lrn(_: Graph, node: Node, __: Layer) -> Measures:
+    size = node.integer("size")
+    return {"window": None if size is None else (size,)}
+
+
 def _reduce(graph: Graph, node: Node, _: Layer) -> Measures:
     """Measure a reduction; without axes it reduces all of them."""
     data, given = graph.input(node, 0), graph.input(node, 1)
@@ -342,9 +347,9 @@ _OF_LAYER: Mapping[str, Callable[[Graph, Node, Layer], Measures]] = {
     "deconvolution": deconvolution,
     "elementwise": _elementwise,
     "fully_connected": fully_connected,
-    "lrn": lrn,
+    "lrn": _lrn,
     "parametric_relu": _parametric_relu,
-    "pooling": pooling,
+    "pooling": lambda graph, node, _: window(graph, node),
     "reduce": _reduce,
     "resize": _resize,
     "scale": _scale,

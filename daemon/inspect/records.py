@@ -23,9 +23,6 @@ class RuleFinding(Record):
     """A rule that a node breaks, or that cannot be evaluated for it.
 
     Attributes:
-        rule: Its identifier, for example ``convolution.kernel``.
-        found: The node's values.
-        hint: A known remedy, or None.
         page: Title of NVIDIA's page with the rule.
         is_open: True if the rule could not be evaluated; otherwise it is broken.
     """
@@ -45,7 +42,6 @@ class JudgedNode(Record):
     Attributes:
         op: Operator, with its domain unless that is ONNX's own.
         layer: Kind of TensorRT layer, for example ``convolution``; None if unknown.
-        reason: Why the node is constant or folded.
         loadable: Number of its DLA subgraph, from 0; None off the DLA.
         island: Number of its GPU part, from 0; None off the GPU.
     """
@@ -81,7 +77,6 @@ class TypeReadiness(Record):
     Attributes:
         verdict: ``ready``: as it is; ``flag``: a flag of the builder converts it;
             ``calibration``: it needs scales; ``convert``: the file has to be exported again.
-        message: Reason and remedy.
     """
 
     precision: Literal["fp16", "int8"]
@@ -93,7 +88,6 @@ class AlignmentHint(Record):
     """A convolution whose channels leave part of the hardware idle.
 
     Attributes:
-        count: Channels, per group.
         multiple: The hardware's pack size, of which the count should be a multiple.
         unit: The DLA's memory format or the GPU's tensor cores.
         waste_ratio: Share of the padded channels that is empty.
@@ -133,7 +127,6 @@ class NodeCost(Record):
             operator is not in the table.
         multiply_adds: Multiply-adds of convolutions and matrix products, included in ``flops``.
         input_bytes: Bytes read of inputs and of other nodes' outputs, each tensor once.
-        weight_bytes: Bytes read of constants.
         moved_bytes: Sum of input, weight and output bytes.
         flops_per_byte: Arithmetic intensity; None if nothing moves or it is unknown.
     """
@@ -152,14 +145,12 @@ class PartCost(Record):
     """Work and bytes per inference of a loadable, an island, or the whole model.
 
     Attributes:
-        nodes: Number of nodes that run at each inference.
         uncounted: Nodes without figures; with any, the sums are lower bounds.
         flops: Sum over its nodes; None if no node has a figure.
         moved_bytes: Sum over its nodes, as if each wrote its outputs to memory and the next read
             them again: the upper bound of the traffic.
         edge_bytes: Tensors that cross its edge, and its weights once: the lower bound. None if a
             tensor at the edge has no size.
-        flops_ratio: Its share of the model's ``flops``.
     """
 
     nodes: NonNegativeInt
@@ -177,7 +168,6 @@ class Costs(Record):
 
     Attributes:
         precision: Precision in which real numbers are counted; integers keep their own type.
-        total: All nodes that are not constant.
         pointwise_ratio: Share of ``flops`` in convolutions of 1 × 1 and one group.
         depthwise_ratio: Share of ``flops`` in convolutions with one group per input channel.
     """
@@ -192,12 +182,7 @@ class Costs(Record):
 
 
 class Disagreement(Record):
-    """A node whose placement differs from the prediction.
-
-    Attributes:
-        predicted: ``unknown`` if the rules cannot tell.
-        layers: Names of the TensorRT layers that show it.
-    """
+    """A node whose placement differs from the prediction, and the TensorRT layers that show it."""
 
     index: NonNegativeInt
     name: str
@@ -213,7 +198,6 @@ class EvidenceCheck(Record):
 
     Attributes:
         kind: ``builder``: TensorRT's answers before it builds; ``engine``: a built engine.
-        problem: Why nothing could be compared, or None.
         compared: Nodes that both the prediction and the evidence place.
         agreed: How many of these have the predicted placement.
         answered: Nodes that the rules leave unknown and the evidence places.
@@ -243,7 +227,6 @@ class Inspection(Record):
         tensorrt: The release line whose rules were used, for example ``8.6``.
         verdict: ``dla``: wholly on the DLA; ``mixed``: on both; ``gpu``: nothing on the DLA;
             ``unknown``: no rule is broken, but some could not be evaluated.
-        loadable_limit: How many loadables a core holds at once.
         alignment: Convolutions with uneven channels, most wasteful first.
     """
 

@@ -134,15 +134,14 @@ def _parts(inspection: Inspection) -> "Table":
     titles = ("part", "first", "last", "nodes", *_COSTS, "share")
     table = _table("predicted parts, in order", titles, right=("nodes", *_COSTS, "share"))
     costs = inspection.costs
-    prices = (*costs.loadables, *costs.islands) if costs else ()
-    parts: list[tuple[str, Part]] = [
-        *((f"loadable {one.number}", one) for one in inspection.loadables),
-        *((f"GPU island {one.number}", one) for one in inspection.islands),
-    ]
-    priced: list[tuple[str, Part, PartCost | None]] = [
-        (*part, cost) for part, cost in zip_longest(parts, prices)
-    ]
-    for name, part, cost in sorted(priced, key=lambda row: row[1].nodes[0]):
+    rows: list[tuple[str, Part, PartCost | None]] = []
+    for kind, parts, prices in (
+        ("loadable", inspection.loadables, costs.loadables if costs else ()),
+        ("GPU island", inspection.islands, costs.islands if costs else ()),
+    ):
+        pairs = zip_longest(parts, prices)
+        rows += [(f"{kind} {part.number}", part, cost) for part, cost in pairs]
+    for name, part, cost in sorted(rows, key=lambda row: row[1].nodes[0]):
         style = "dim" if name.startswith("GPU") else None
         share = "" if cost is None or cost.flops_ratio is None else f"{cost.flops_ratio:.1%}"
         cells = (name, part.first, part.last, str(len(part.nodes)))

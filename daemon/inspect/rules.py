@@ -44,7 +44,7 @@ class _Ranged(Record):
         return after and (self.until is None or version < _numbers(self.until))
 
 
-class Line(_Ranged):
+class ReleaseLine(_Ranged):
     """Releases of TensorRT with the same rules; a strongly typed one keeps the model's types."""
 
     name: str
@@ -109,7 +109,7 @@ class Operator(Record):
 
 class _File(Record):
     pages: dict[str, str]
-    lines: tuple[Line, ...] = Field(alias="line")
+    lines: tuple[ReleaseLine, ...] = Field(alias="line")
     limits: dict[str, PositiveInt]
     supported: tuple[Supported, ...]
     rules: tuple[Rule, ...] = Field(alias="rule")
@@ -119,19 +119,19 @@ class _File(Record):
 class RuleSet:
     """The rules of one line of TensorRT, the kinds of layer that the DLA has, and page titles."""
 
-    line: Line
+    line: ReleaseLine
     rules: tuple[Rule, ...]
     supported: frozenset[str]
     pages: Mapping[str, str]
     loadable_limit: int
 
 
-def lines() -> tuple[Line, ...]:
+def lines() -> tuple[ReleaseLine, ...]:
     """Return the releases of TensorRT that have a DLA, oldest first."""
     return _file().lines
 
 
-def line_of(version: str) -> Line | None:
+def line_of(version: str) -> ReleaseLine | None:
     """Return the line of a release or of its own name; None if that release has no DLA.
 
     >>> line_of("10.7.0").name, line_of("11.4").name, line_of("10.13"), line_of("11.4.0")
@@ -145,11 +145,7 @@ def line_of(version: str) -> Line | None:
 
 @cache
 def rules_of(name: str) -> RuleSet:
-    """Return the rules of a release or a line.
-
-    Raises:
-        Misused: That release of TensorRT has no DLA, or does not exist.
-    """
+    """Return the rules of a release or a line; raise ``Misused`` if it has no DLA."""
     line = line_of(name)
     if line is None:
         known = ", ".join(one.name for one in lines())
@@ -171,11 +167,8 @@ def choose_rules(asked: str | None, installed: str | None = None) -> tuple[RuleS
     """Return the rules to judge by, and the reason for the choice.
 
     Args:
-        asked: Release given on the command line.
+        asked: Release given on the command line; ``Misused`` is raised if it has no DLA.
         installed: The machine's TensorRT; looked up by default.
-
-    Raises:
-        Misused: The release on the command line has no DLA.
     """
     if asked is not None:
         return rules_of(asked), "asked for"

@@ -14,8 +14,7 @@ _SAME = ("SAME_UPPER", "SAME_LOWER")
 
 def convolution(graph: Graph, node: Node, _: Layer, *, bytes_each: int = 2) -> Measures:
     """Measure a convolution; its weights are ``[outputs, inputs of a group, height, width]``."""
-    found, weight = _window(graph, node), graph.input(node, 1)
-    data = graph.input(node, 0)
+    found, weight, data = window(graph, node), graph.input(node, 1), graph.input(node, 0)
     shape = None if weight is None else weight.shape
     groups = node.integer("group", 1) or 1
     outputs, inputs = _channels(shape, 0), _channels(shape, 1, times=groups)
@@ -28,26 +27,18 @@ def convolution(graph: Graph, node: Node, _: Layer, *, bytes_each: int = 2) -> M
     if found["spatial_dimensions"] == (2,):
         found["buffer_banks"] = None
     kernel, dilation, padding = found["kernel"], found["dilation"], found["padding"]
+    found["padding_beyond_kernel"] = None
     if kernel is not None and padding is not None:
-        sides = [*kernel, *kernel]
         found["padding_beyond_kernel"] = tuple(
-            max(-64, int(pad) - int(side)) for pad, side in zip(padding, sides, strict=False)
+            max(-64, int(pad) - int(side)) for pad, side in zip(padding, kernel * 2, strict=False)
         )
-    else:
-        found["padding_beyond_kernel"] = None
     wide = None if data is None or not data.shape else data.shape[-1]
     if kernel is None or dilation is None or inputs is None or not isinstance(wide, int):
         return found
     if len(kernel) == 2:
-        found["buffer_banks"] = (
-            buffer_banks(
-                channels=int(inputs[0]),
-                kernel=(int(kernel[0]), int(kernel[1])),
-                dilation=int(dilation[0]),
-                width=wide,
-                bytes_each=bytes_each,
-            ),
-        )
+        sides = (int(kernel[0]), int(kernel[1]))
+        banks = buffer_banks(int(inputs[0]), sides, int(dilation[0]), wide, bytes_each)
+        found["buffer_banks"] = (banks,)
     return found
 
 
@@ -74,7 +65,7 @@ def buffer_banks(
 
 def deconvolution(graph: Graph, node: Node, _: Layer) -> Measures:
     """Measure a deconvolution; its weights are ``[inputs, outputs of a group, height, width]``."""
-    found, weight = _window(graph, node), graph.input(node, 1)
+    found, weight = window(graph, node), graph.input(node, 1)
     shape = None if weight is None else weight.shape
     groups = node.integer("group", 1) or 1
     found |= {
@@ -91,11 +82,6 @@ def deconvolution(graph: Graph, node: Node, _: Layer) -> Measures:
     if squares:
         found["square_side"] = tuple(squares)
     return found
-
-
-def pooling(graph: Graph, node: Node, _: Layer) -> Measures:
-    """Measure the window of a pooling."""
-    return _window(graph, node)
 
 
 def fully_connected(graph: Graph, node: Node, _: Layer) -> Measures:
@@ -120,13 +106,7 @@ def fully_connected(graph: Graph, node: Node, _: Layer) -> Measures:
     }
 
 
-def lrn(_: Graph, node: Node, __: Layer) -> Measures:
-    """Measure a local response normalization."""
-    size = node.integer("size")
-    return {"window": None if size is None else (size,)}
-
-
-def _window(graph: Graph, node: Node) -> Measures:
+def window(graph: Graph, node: Node) -> Measures:
     """Measure the window; paddings are those before each dimension, then those after."""
     weight, data = graph.input(node, 1), graph.input(node, 0)
     kernel = node.integers("kernel_shape")
