@@ -1,13 +1,13 @@
-"""A second process reads blocks of a log, and nothing depends on its being there."""
+"""A second process reads blocks of a log; the log is read without it, too."""
 
 import io
+import sys
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from tegrascope.collectors.children import column_helper
-from tegrascope.collectors.children.column_helper import Helper, read_batches_together
+from tegrascope.collectors.children.column_helper import ColumnHelper, read_batches_together
 from tegrascope.parsers.tegrastats.bulk import ColumnParser, read_batches
 
 LINES = [
@@ -21,34 +21,21 @@ LOG = "\n".join([*LINES, "garbage", *LINES[::-1]]).encode()
 BLOCK = 10_000
 
 
-class ReadyHelper(Helper):
-    """One that is ready before the first block comes, so that a short log is read by two."""
-
-    made = []
-
-    def __init__(self):
-        super().__init__()
-        self.made.append(self)
-        self.taken = 0
-        self.wait_until_ready()
-
-    def take(self, number, block):
-        """Count what it takes."""
-        took = super().take(number, block)
-        self.taken += took
-        return took
-
-
 @pytest.fixture
-def helper(monkeypatch):
-    """Give every reader such a helper, and show the last one."""
-    monkeypatch.setattr(ReadyHelper, "made", [])
-    monkeypatch.setattr(column_helper, "Helper", ReadyHelper)
-    return lambda: ReadyHelper.made[-1]
+def helper():
+    """Return a helper that is ready before the first block comes."""
+    with ColumnHelper() as made:
+        assert made.wait_until_ready()
+        yield made
+
+
+def together(helper, log=LOG, block_bytes=BLOCK):
+    return read_batches_together(
+        io.BytesIO(log), ColumnParser(), block_bytes=block_bytes, helper=helper
+    )
 
 
 def check(found):
-    """Hold batches against those that one process makes."""
     alone = list(read_batches(io.BytesIO(LOG), block_bytes=BLOCK))
     assert len(found) == len(alone)
     for one, other in zip(found, alone, strict=True):
@@ -62,45 +49,48 @@ def check(found):
     assert sum((batch.skipped for batch in found), Counter()) == {"noise": 1}
 
 
-def test_two_read_what_one_reads(helper):
-    """The same batches in the same order, some of them by the helper."""
-    check(list(read_batches_together(io.BytesIO(LOG), ColumnParser(), block_bytes=BLOCK)))
-    assert helper().taken > 3
+def test_two_processes_read_the_same_as_one(helper):
+    check(list(together(helper)))
 
 
-def test_columns_that_do_not_fit_come_by_the_pipe(helper):
-    """A block that makes more columns than there is room for is read all the same."""
+def test_helper_reads_a_block(helper):
+    block = b"RAM 1/2MB tj@40C\nnoise\n"
+    batch, own = helper.read(block).result(), ColumnParser().parse(block)
+    assert (batch.names, batch.skipped) == (own.names, own.skipped)
+    assert np.array_equal(batch.values, own.values)
+
+
+def test_block_with_many_columns_is_read(helper):
     text = "".join(f"RAM 1/2MB zone{number}@{number % 100}C\n" for number in range(3000)).encode()
-    batches = list(read_batches_together(io.BytesIO(text), ColumnParser(), block_bytes=len(text)))
-    assert helper().taken == 1
-    [batch] = batches
-    assert batch.values.nbytes > column_helper.SLOT_BYTES
+    [batch] = together(helper, text, len(text))
     assert np.nansum(batch.values) == sum(n % 100 for n in range(3000)) + 3000 * 3 * 1024**2
 
 
-def test_a_helper_that_dies_is_not_missed(helper):
-    """What it had not given back is read again."""
-    batches = read_batches_together(io.BytesIO(LOG), ColumnParser(), block_bytes=BLOCK)
+def test_blocks_of_a_helper_that_dies_are_read_again(helper):
+    batches = together(helper)
     first = [next(batches)]
-    helper().kill()
+    helper.kill()
     check(first + list(batches))
 
 
-@pytest.mark.parametrize("broken", ["memfd_create", "Popen"])
-def test_no_helper_at_all(monkeypatch, broken):
-    """Without shared memory, or without another process, one reads alone."""
-
-    def refuse(*_, **__):
-        raise OSError("none left")
-
-    where = column_helper.os if broken == "memfd_create" else column_helper.subprocess
-    monkeypatch.setattr(where, broken, refuse)
-    check(list(read_batches_together(io.BytesIO(LOG), ColumnParser(), block_bytes=BLOCK)))
+def test_log_is_read_without_a_helper(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with ColumnHelper() as helper:
+        assert not helper.wait_until_ready()
+        check(list(together(helper)))
 
 
-def test_a_reader_that_stops_early_leaves_nobody_behind(helper):
-    """The helper is gone when the generator is closed."""
-    batches = read_batches_together(io.BytesIO(LOG), ColumnParser(), block_bytes=BLOCK)
+def test_helper_does_not_import_from_the_current_directory(tmp_path, monkeypatch):
+    trap = "import os; os._exit(66)\n"
+    for name in ("runpy", "json", "pickle", "multiprocessing", "numpy", "signal", "tegrascope"):
+        (tmp_path / f"{name}.py").write_text(trap)
+    monkeypatch.chdir(tmp_path)
+    with ColumnHelper() as helper:
+        assert helper.wait_until_ready()
+
+
+def test_helper_ends_with_a_reader_that_stops_early(helper):
+    batches = together(helper)
     next(batches)
     batches.close()
-    assert not helper().is_running
+    assert not helper.is_running
