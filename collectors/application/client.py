@@ -18,7 +18,7 @@ DEFAULT_URL = "http://127.0.0.1:9754"
 # Meaning and remedy of plain answers from outside the API.
 _PLAIN_ANSWERS = {
     421: "it does not know this host name; list it under http.hosts in its configuration",
-    429: "its rate_limit, or too many wrong passwords; ask less often",
+    429: "too many wrong passwords; ask less often",
     500: "see its log: its web configuration file may have become bad",
 }
 _USE_TLS = "give the address as https:// if it serves TLS"

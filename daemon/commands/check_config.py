@@ -51,7 +51,7 @@ def _check(arguments: argparse.Namespace) -> None:
         for line in config.advice():
             print(f"note: {line}")
     if web_path is not None:
-        from ..web.rules import WebRules
+        from ..web.web_config import WebRules
 
         web = WebRules(web_path).config
         tls = "TLS" if web.has_tls else "no TLS"

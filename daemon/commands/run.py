@@ -26,8 +26,8 @@ def run(arguments: argparse.Namespace) -> int:
     config = _load(arguments)
     from ..service.console import Console
     from ..service.service import Service
-    from ..web.rules import WebRules
     from ..web.server import bind
+    from ..web.web_config import WebRules
 
     web_file = config.http.web_config_file
     rules = None if web_file is None else WebRules(web_file)

@@ -29,8 +29,8 @@ from ..store.store import Owner, Store
 from ..web.answers import Serving
 from ..web.application import make_app
 from ..web.authentication import Gate, host_names, read_token
-from ..web.rules import WebRules
 from ..web.server import serve, url_of
+from ..web.web_config import WebRules
 from .runs import ExecutorThread
 from .scheduler import Due, Now, Scheduler
 from .watchdog import Watchdog, tell_systemd, watchdog_seconds

@@ -1,4 +1,4 @@
-"""Checks before the application: host names, request rate, passwords and the token."""
+"""Checks before the application: host names, passwords and the token."""
 
 import asyncio
 import base64
@@ -26,8 +26,7 @@ from ...collectors.base import Clock, write_atomic
 from ...parsers.errors import Mendable
 from ..settings.config import split_listen
 from ..settings.file import ConfigError
-from .config_file import RateLimit, WebConfig
-from .rules import WebRules
+from .web_config import WebConfig, WebRules
 
 _REMEMBERED_AT_MOST = 1024
 # bcrypt reads no further, and Go's truncates there silently.
@@ -229,7 +228,7 @@ def _cost(hashed: str) -> int:
 
 
 class Gate:
-    """Stand before an application: check host, rate and user, and add the configured headers."""
+    """Check host and user before an application, and add the configured headers."""
 
     def __init__(
         self,
@@ -240,19 +239,8 @@ class Gate:
         names: Collection[str],
         limit: AttemptLimit = AttemptLimit(),
     ) -> None:
-        """Guard ``app``.
-
-        Args:
-            app: The application.
-            rules: The web configuration file in force; None without one.
-            token: Secret for calls that change state; it replaces a password, too.
-            clock: For the rates.
-            names: Known host names, see ``host_names``.
-            limit: Wrong passwords per address.
-        """
+        """Guard ``app``; the token replaces a password, and ``names`` are of ``host_names``."""
         self._app, self._rules, self._token, self._names = app, rules, token, names
-        self._clock = clock
-        self._rate: tuple[RateLimit, TokenBucket] | None = None
         self._passwords = Passwords(clock, limit)
         self._later = {"retry-after": str(math.ceil(limit.interval_seconds))}
 
@@ -277,9 +265,6 @@ class Gate:
     async def _answer(
         self, config: WebConfig, headers: Headers, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        if not self._is_within(config.rate_limit):
-            await _refuse(429, "Too Many Requests")(scope, receive, send)
-            return
         app: ASGIApp = self._app
         if config.basic_auth_users and not carries_token(headers, self._token):
             client = (scope.get("client") or ("",))[0]
@@ -298,14 +283,6 @@ class Gate:
             await send(message)
 
         await app(scope, receive, send_with_headers)
-
-    def _is_within(self, limit: RateLimit) -> bool:
-        if not limit.interval:
-            return True
-        now_seconds = self._clock.monotonic_ns() / 1e9
-        if self._rate is None or self._rate[0] != limit:
-            self._rate = (limit, TokenBucket(limit.burst, limit.interval, now_seconds))
-        return self._rate[1].take(now_seconds)
 
 
 def _refuse(status: int, text: str, headers: dict[str, str] | None = None) -> PlainTextResponse:

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ...parsers.errors import Mendable
 from ..settings.config import split_listen
 from ..settings.file import ConfigError
-from .rules import WebRules
+from .web_config import WebRules
 
 _BACKLOG = 1024
 # h11 checks the length of a header only while it is incomplete, so it gets slices: 16 KiB in all.
@@ -242,9 +242,6 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._http.connection_made(transport)
-        rules = self._server.rules
-        if rules is not None and not rules.admits(transport.get_extra_info("peercert")):
-            transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if not self.answering and self._deadline is None:

@@ -19,8 +19,8 @@ from tegrascope.daemon.store.store import Store
 from tegrascope.daemon.web.answers import Serving
 from tegrascope.daemon.web.application import make_app
 from tegrascope.daemon.web.authentication import Gate, host_names
-from tegrascope.daemon.web.rules import WebRules
 from tegrascope.daemon.web.server import ConnectionLimits, bind, serve
+from tegrascope.daemon.web.web_config import WebRules
 from tegrascope.parsers.errors import Mendable
 
 TOKEN = {"Authorization": "Bearer secret"}
