@@ -38,8 +38,8 @@ def write_tables(
 
     Args:
         tables: At least one.
-        path: Where to; ``None`` is standard output.
-        kind: Of the file.
+        path: The file; ``None`` is standard output.
+        kind: The form of the file.
 
     Raises:
         BrokenPipeError: The reader of standard output went away.

@@ -119,7 +119,7 @@ def runs(store_or_url: str | Path) -> pandas.DataFrame:
             ``http://robot:9754``.
 
     Raises:
-        Mendable: There is no store, it cannot be read, or the daemon does not answer.
+        Mendable: The store is missing or cannot be read, or the daemon does not answer.
     """
     if str(store_or_url).startswith(("http://", "https://")):
         return runs_frame(_served(str(store_or_url)))

@@ -71,7 +71,7 @@ def correlate_recorded(
     A run that no log covers is reported as ``skipped``, with the reason and without figures.
 
     Raises:
-        Mendable: There is no record, or no rail rule of that name.
+        Mendable: The telemetry has no record, or the name of the rail rule is unknown.
     """
     rule = None if board is None else find_board(board)
     logs = recorded_logs(telemetry, zone)

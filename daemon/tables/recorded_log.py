@@ -54,7 +54,7 @@ class Stretch(NamedTuple):
     Attributes:
         begin_ns: The first of them, since the first record of the log.
         end_ns: The last of them.
-        offset_ns: What the clock showed, minus that time.
+        offset_ns: The clock minus that time.
         error_ns: Uncertainty of the offset.
     """
 
