@@ -1,7 +1,7 @@
-"""Makes metric families from the snapshot at each scrape.
+"""Metric families, made from the snapshot at each scrape.
 
-A value that is not known has no series. Telemetry that is no longer fresh has none either, so
-that a stale value never looks like a live one; ``tegrascope_source_up`` is 0 then.
+An unknown value has no series. Telemetry that is not fresh has none either, so that a stale value
+never looks like a live one; ``tegrascope_source_up`` is 0 then.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from prometheus_client.core import Metric
 from prometheus_client.samples import Exemplar
 
 from ...parsers.signals import Family, split
-from .rows import METRICS, LastRunRow, Moment, Row, SourceRow, WorkloadRow
+from .rows import METRICS, LastRunRow, MetricRow, Scrape, SourceRow, WorkloadRow
 from .snapshot import Histogram, Snapshot
 
 _ROWS = {row.name: row for row in METRICS}
@@ -21,11 +21,8 @@ _ROWS = {row.name: row for row in METRICS}
 def families(snapshot: Snapshot, now_ns: int) -> list[Metric]:
     """Return the metric families of a snapshot, in the order of the rows.
 
-    Figures under ``tegra_`` carry ``simulated="true"`` where the telemetry is not of this machine.
-
-    Args:
-        snapshot: The state to show.
-        now_ns: CLOCK_MONOTONIC, which decides what is still fresh.
+    Those under ``tegra_`` have the label ``simulated="true"`` if the telemetry is not from this
+    machine. ``now_ns`` is CLOCK_MONOTONIC, which decides what is fresh.
     """
     is_fresh = any(source.is_fresh(now_ns) for source in snapshot.sources)
     marked = {"simulated": "true"} if snapshot.environment.simulated else {}
@@ -39,11 +36,11 @@ def families(snapshot: Snapshot, now_ns: int) -> list[Metric]:
             if name not in made:
                 made[name] = _metric(_ROWS[name])
             made[name].add_sample(name, labels, value)
-    moment = Moment(snapshot, now_ns, is_fresh)
+    scrape = Scrape(snapshot, now_ns, is_fresh)
     for row in METRICS:
-        if isinstance(row, Row):
+        if isinstance(row, MetricRow):
             metric = _metric(row)
-            for subject, labels in _subjects(row, moment):
+            for subject, labels in _subjects(row, scrape):
                 if marked and row.name.startswith("tegra_"):
                     labels = {**labels, **marked}
                 _add(metric, row, labels, row.read(subject))
@@ -54,27 +51,27 @@ def families(snapshot: Snapshot, now_ns: int) -> list[Metric]:
 
 @lru_cache(4096)
 def _series(column: str) -> tuple[str, dict[str, str], bool] | None:
-    """Return name and labels of a column's series, and whether it outlives a silent source."""
+    """Return name and labels of a column's series, and whether it stays without fresh samples."""
     signal, label = split(column) or (None, "")
     if signal is None or signal.family is None:
         return None
     return signal.family, signal.labels_of(label), signal.kept
 
 
-def _subjects(row: Row, moment: Moment) -> Iterator[tuple[Any, dict[str, str]]]:
+def _subjects(row: MetricRow, scrape: Scrape) -> Iterator[tuple[Any, dict[str, str]]]:
     """Yield each object that a row reads, with the labels of its series."""
     if isinstance(row, SourceRow):
-        yield from ((source, {}) for source in moment.snapshot.sources)
+        yield from ((source, {}) for source in scrape.snapshot.sources)
     elif isinstance(row, WorkloadRow | LastRunRow):
-        for state in moment.snapshot.workloads.values():
+        for state in scrape.snapshot.workloads.values():
             subject = state if isinstance(row, WorkloadRow) else state.last_good
             if subject is not None:
                 yield subject, {"workload": state.workload, "device": state.device}
     else:
-        yield moment, {}
+        yield scrape, {}
 
 
-def _add(metric: Metric, row: Row, labels: dict[str, str], value: Any) -> None:
+def _add(metric: Metric, row: MetricRow, labels: dict[str, str], value: Any) -> None:
     if isinstance(value, Histogram):
         _add_histogram(metric, labels, value)
     elif row.kind == "info":

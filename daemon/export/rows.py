@@ -16,8 +16,8 @@ Value: TypeAlias = Number | Histogram | Mapping[Any, Number | str]
 
 
 @dataclass(frozen=True)
-class Moment:
-    """A snapshot as a scrape sees it.
+class Scrape:
+    """A snapshot at the time of a scrape.
 
     Attributes:
         now_ns: CLOCK_MONOTONIC, which decides what is still fresh.
@@ -30,11 +30,11 @@ class Moment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row(Family):
+class MetricRow(Family):
     """A metric of runs or of the daemon.
 
     Attributes:
-        read: Returns its value at a ``Moment``: a number, a histogram, or numbers by value of its
+        read: Returns its value at a ``Scrape``: a number, a histogram, or numbers by value of its
             labels; the labels themselves of an info. None has no series.
         labels: Names of those labels.
     """
@@ -43,19 +43,19 @@ class Row(Family):
     labels: tuple[str, ...] = ()
 
 
-class SourceRow(Row):
+class SourceRow(MetricRow):
     """A metric of each telemetry source: ``read`` gets a ``SourceState``."""
 
 
-class WorkloadRow(Row):
+class WorkloadRow(MetricRow):
     """A metric of each workload: ``read`` gets a ``WorkloadState``."""
 
 
-class LastRunRow(Row):
+class LastRunRow(MetricRow):
     """A metric of the last good run of each workload: ``read`` gets its ``RunReport``."""
 
 
-def _info(page: Moment) -> Mapping[str, str]:
+def _info(page: Scrape) -> Mapping[str, str]:
     environment = page.snapshot.environment
     names = ("board", "module", "l4t", "jetpack", "power_mode")
     return {
@@ -64,22 +64,18 @@ def _info(page: Moment) -> Mapping[str, str]:
     }
 
 
-def _versions(_: Moment) -> Mapping[str, str]:
-    return {"version": __version__, "python": platform.python_version()}
-
-
-def _sources_up(page: Moment) -> Mapping[str, Number]:
+def _sources_up(page: Scrape) -> Mapping[str, Number]:
     found = {one.name: int(one.is_fresh(page.now_ns)) for one in page.snapshot.sources}
     companions = page.snapshot.companions_up.items()
     return found | {name: int(up and page.is_fresh) for name, up in companions}
 
 
-def _sampled(page: Moment) -> Mapping[str, Number]:
+def _sampled(page: Scrape) -> Mapping[str, Number]:
     sources = page.snapshot.sources
     return {one.name: one.latest.wall_ns / 1e9 for one in sources if one.latest is not None}
 
 
-def _lacks_root(page: Moment) -> Mapping[str, Number]:
+def _lacks_root(page: Scrape) -> Mapping[str, Number]:
     return {
         one.name: int(one.lacks_root)
         for one in page.snapshot.sources
@@ -87,7 +83,7 @@ def _lacks_root(page: Moment) -> Mapping[str, Number]:
     }
 
 
-def _expected_busy(page: Moment) -> Mapping[str, Number]:
+def _expected_busy(page: Scrape) -> Mapping[str, Number]:
     limits = page.snapshot.limits.dla_busy_ratio
     return {device.removeprefix("dla"): ratio for device, ratio in limits.items()}
 
@@ -97,7 +93,7 @@ def _runs(workload: WorkloadState) -> Mapping[str, Number]:
     return {"ok": 0, "failed": 0, "timeout": 0, **workload.runs}
 
 
-def _energy(page: Moment) -> Mapping[tuple[str, str, str], Number]:
+def _energy(page: Scrape) -> Mapping[tuple[str, str, str], Number]:
     # Where the module's total is known, gross energy is a counter from the start.
     nothing = None if page.snapshot.module_joules is None else 0.0
     found: dict[tuple[str, str, str], Number] = {}
@@ -116,17 +112,11 @@ def _energy_per_inference(run: RunReport) -> Mapping[str, Number]:
 
 
 def _latency(run: RunReport) -> Mapping[str, Number]:
-    return (
-        {}
-        if run.latency is None
-        else {
-            "0.5": run.latency.p50_seconds,
-            "0.9": run.latency.p90_seconds,
-            "0.95": run.latency.p95_seconds,
-            "0.99": run.latency.p99_seconds,
-            "0.999": run.latency.p999_seconds,
-        }
-    )
+    names = {"0.5": "p50", "0.9": "p90", "0.95": "p95", "0.99": "p99", "0.999": "p999"}
+    latency = run.latency
+    if latency is None:
+        return {}
+    return {share: getattr(latency, f"{name}_seconds") for share, name in names.items()}
 
 
 def _load(run: RunReport, device: str) -> Number:
@@ -161,18 +151,18 @@ def _layers(run: RunReport) -> Mapping[str, Number]:
 
 
 # A row follows the one before it on the page, or the metric that it names.
-_FIRST = Row("tegra_info", "info", "The board and its releases; simulated is true if the telemetry is not from this machine.", read=_info)  # fmt: skip
+_FIRST = MetricRow("tegra_info", "info", "The board and its releases; simulated is true if the telemetry is not from this machine.", read=_info)  # fmt: skip
 _ROWS = (
-    Row("tegra_dla_lane_occupancy_ratio", "gauge", "Share of the last interval with a tegrascope run in flight on a DLA core.", chart="DLA", legend="core {{core}} tegrascope runs", after="tegra_dla_powered_seconds_total", labels=("core",), read=lambda page: page.snapshot.dla_occupancy if page.is_fresh else {}),
-    Row("tegra_temperature_trip_celsius", "gauge", "Lowest temperature of a zone that triggers an action, by kind.", after="tegra_temperature_celsius", labels=("zone", "kind"), read=lambda page: page.snapshot.trips_celsius),
-    Row("tegra_rail_energy_joules_total", "counter", "Energy of a supply rail, integrated from every sample.", after="tegra_rail_power_watts", labels=("rail",), read=lambda page: page.snapshot.rail_joules),
-    Row("tegra_module_energy_joules_total", "counter", "Energy of the module, by the board's rail rule, integrated from every sample.", after="tegra_rail_energy_joules_total", read=lambda page: page.snapshot.module_joules),
+    MetricRow("tegra_dla_lane_occupancy_ratio", "gauge", "Share of the last interval with a tegrascope run in flight on a DLA core.", chart="DLA", legend="core {{core}} tegrascope runs", after="tegra_dla_powered_seconds_total", labels=("core",), read=lambda page: page.snapshot.dla_occupancy if page.is_fresh else {}),
+    MetricRow("tegra_temperature_trip_celsius", "gauge", "Lowest temperature of a zone that triggers an action, by kind.", after="tegra_temperature_celsius", labels=("zone", "kind"), read=lambda page: page.snapshot.trips_celsius),
+    MetricRow("tegra_rail_energy_joules_total", "counter", "Energy of a supply rail, integrated from every sample.", after="tegra_rail_power_watts", labels=("rail",), read=lambda page: page.snapshot.rail_joules),
+    MetricRow("tegra_module_energy_joules_total", "counter", "Energy of the module, by the board's rail rule, integrated from every sample.", after="tegra_rail_energy_joules_total", read=lambda page: page.snapshot.module_joules),
     WorkloadRow("tegra_inference_workload_info", "info", "What a workload is configured to run: model (the file's name), back-end, precision, batch.", read=lambda workload: workload.settings or None),
     WorkloadRow("tegra_inference_runs_total", "counter", "Runs that ended, by outcome.", labels=("outcome",), read=_runs),
     WorkloadRow("tegra_inference_consecutive_failures", "gauge", "Failed and timed-out runs since the last good one.", read=lambda workload: workload.failures),
     WorkloadRow("tegra_inferences_total", "counter", "Inferences completed in steady phases.", read=lambda workload: workload.inferences),
     WorkloadRow("tegra_inference_latency_seconds", "histogram", "Latency of each inference of a steady phase, by the host clock.", read=lambda workload: workload.latency),
-    Row("tegra_inference_energy_joules_total", "counter", "Module energy of steady phases: gross, and net of the idle baseline; overlapping runs each count all of it.", labels=("workload", "device", "kind"), read=_energy),
+    MetricRow("tegra_inference_energy_joules_total", "counter", "Module energy of steady phases: gross, and net of the idle baseline; overlapping runs each count all of it.", labels=("workload", "device", "kind"), read=_energy),
     WorkloadRow("tegra_inference_run_active", "gauge", "1 while a run is in flight.", read=lambda workload: workload.active_run is not None),
     LastRunRow("tegra_inference_last_run_throughput_per_second", "gauge", "Inputs per second of the last good run.", read=lambda run: run.throughput_per_second),
     LastRunRow("tegra_inference_last_run_energy_joules_per_inference", "gauge", "Module energy per inference in the last good run; absent if it was withheld.", labels=("kind",), read=_energy_per_inference),
@@ -185,33 +175,30 @@ _ROWS = (
     LastRunRow("tegra_inference_last_run_timestamp_seconds", "gauge", "Start time of the last good run.", read=lambda run: run.started_wall_ns / 1e9),
     WorkloadRow("tegra_inference_cold_start_seconds", "gauge", "Parts of the last cold start.", labels=("part",), read=lambda workload: workload.cold_start),
     LastRunRow("tegra_inference_quality_flag", "gauge", "1 for each quality flag of the last good run.", labels=("flag",), read=lambda run: dict.fromkeys(run.quality, 1)),
-    Row("tegrascope_build_info", "info", "Versions of the daemon.", read=_versions),
-    Row("tegrascope_source_up", "gauge", "1 while a telemetry source returns new samples.", labels=("source",), read=_sources_up),
-    Row("tegrascope_source_restarts_total", "counter", "Restarts of a source.", labels=("source",), read=lambda page: {one.name: one.restarts for one in page.snapshot.sources}),
-    Row("tegrascope_samples_total", "counter", "Samples of a source.", labels=("source",), read=lambda page: {one.name: one.samples for one in page.snapshot.sources}),
-    Row("tegrascope_sample_timestamp_seconds", "gauge", "Arrival time of the newest sample of a source.", labels=("source",), read=_sampled),
-    Row("tegrascope_root_fields_missing", "gauge", "1 if tegrastats runs without root and prints no DLA, EMC or engines; their series are then absent.", labels=("source",), read=_lacks_root),
+    MetricRow("tegrascope_build_info", "info", "Versions of the daemon.", read=lambda _: {"version": __version__, "python": platform.python_version()}),
+    MetricRow("tegrascope_source_up", "gauge", "1 while a telemetry source returns new samples.", labels=("source",), read=_sources_up),
+    MetricRow("tegrascope_source_restarts_total", "counter", "Restarts of a source.", labels=("source",), read=lambda page: {one.name: one.restarts for one in page.snapshot.sources}),
+    MetricRow("tegrascope_samples_total", "counter", "Samples of a source.", labels=("source",), read=lambda page: {one.name: one.samples for one in page.snapshot.sources}),
+    MetricRow("tegrascope_sample_timestamp_seconds", "gauge", "Arrival time of the newest sample of a source.", labels=("source",), read=_sampled),
+    MetricRow("tegrascope_root_fields_missing", "gauge", "1 if tegrastats runs without root and prints no DLA, EMC or engines; their series are then absent.", labels=("source",), read=_lacks_root),
     SourceRow("tegrascope_lines_unparsed_total", "counter", "Lines that are not a record, by reason.", labels=("reason",), read=lambda source: source.lines_unparsed),
     SourceRow("tegrascope_tokens_unparsed_total", "counter", "Unknown tokens in records.", read=lambda source: source.tokens_unparsed),
     SourceRow("tegrascope_columns_unknown_total", "counter", "Values of columns that no signal describes; they have no metric.", read=lambda source: source.columns_unknown),
-    Row("tegrascope_schedule_lateness_seconds", "histogram", "Start time of a scheduled run minus its due time.", read=lambda page: page.snapshot.lateness),
-    Row("tegrascope_runs_skipped_total", "counter", "Scheduled runs that did not start, by reason.", labels=("reason",), read=lambda page: page.snapshot.skipped),
-    Row("tegrascope_module_power_budget_watts", "gauge", "Power budget of the module in the configuration.", read=lambda page: page.snapshot.limits.power_watts),
-    Row("tegrascope_dla_expected_busy_ratio", "gauge", "Least busy share of a DLA core in the configuration.", labels=("core",), read=_expected_busy),
-    Row("tegrascope_store_write_errors_total", "counter", "Failed writes to the run store.", read=lambda page: page.snapshot.store_write_errors),
-    Row("tegrascope_store_free_bytes", "gauge", "Free space on the disk of the run store.", read=lambda page: page.snapshot.store_free_bytes),
+    MetricRow("tegrascope_schedule_lateness_seconds", "histogram", "Start time of a scheduled run minus its due time.", read=lambda page: page.snapshot.lateness),
+    MetricRow("tegrascope_runs_skipped_total", "counter", "Scheduled runs that did not start, by reason.", labels=("reason",), read=lambda page: page.snapshot.skipped),
+    MetricRow("tegrascope_module_power_budget_watts", "gauge", "Power budget of the module in the configuration.", read=lambda page: page.snapshot.limits.power_watts),
+    MetricRow("tegrascope_dla_expected_busy_ratio", "gauge", "Least busy share of a DLA core in the configuration.", labels=("core",), read=_expected_busy),
+    MetricRow("tegrascope_store_write_errors_total", "counter", "Failed writes to the run store.", read=lambda page: page.snapshot.store_write_errors),
+    MetricRow("tegrascope_store_free_bytes", "gauge", "Free space on the disk of the run store.", read=lambda page: page.snapshot.store_free_bytes),
 )  # fmt: skip
 
 
 def _in_order() -> tuple[Family, ...]:
-    page: list[Family] = []
-    for row in (_FIRST, *(row.metric for row in SIGNALS), *_ROWS):
-        if row is not None and row.after is None:
-            page.append(row)
-    for row in (*(row.metric for row in SIGNALS), *_ROWS):
-        if row is not None and row.after is not None:
-            names = [one.name for one in page]
-            page.insert(names.index(row.after) + 1, row)
+    rows = [row for row in (_FIRST, *(row.metric for row in SIGNALS), *_ROWS) if row is not None]
+    page = [row for row in rows if row.after is None]
+    for row in rows:
+        if row.after is not None:
+            page.insert([one.name for one in page].index(row.after) + 1, row)
     return tuple(page)
 
 

@@ -58,19 +58,16 @@ class Histogram:
 
 @dataclass(frozen=True)
 class SourceState:
-    """One telemetry source: its latest sample, and its health beside it.
+    """One telemetry source: its latest sample and its health.
 
     Attributes:
-        name: Label value.
-        interval_seconds: Nominal time between samples; ``None`` where not known.
+        interval_seconds: Nominal time between samples; ``None`` if unknown.
         latest: The newest sample; the scrape decides whether it is still fresh.
-        samples: Samples since the start.
-        restarts: Times the source was started again.
-        lines_unparsed: Lines that were no record, by reason.
-        tokens_unparsed: Words of records that were not understood.
+        lines_unparsed: Lines that are not a record, by reason.
+        tokens_unparsed: Unknown tokens in records.
         columns_unknown: Values of companions that no signal describes.
-        lacks_root: Whether the newest sample has nothing of what only root is shown; ``None``
-            for a source that knows no such thing.
+        lacks_root: Whether the newest sample has none of the values that only root can read;
+            ``None`` for a source without such values.
     """
 
     name: str
@@ -84,11 +81,11 @@ class SourceState:
     lacks_root: bool | None = None
 
     def is_fresh(self, now_ns: int) -> bool:
-        """Say whether the newest sample still describes the machine."""
+        """Return whether the newest sample still describes the machine."""
         if self.latest is None:
             return False
-        patience_seconds = max(3.0, 5 * (self.interval_seconds or 1.0))
-        return now_ns - self.latest.monotonic_ns <= patience_seconds * 1e9
+        oldest_seconds = max(3.0, 5 * (self.interval_seconds or 1.0))
+        return now_ns - self.latest.monotonic_ns <= oldest_seconds * 1e9
 
 
 @dataclass(frozen=True)
@@ -96,17 +93,12 @@ class WorkloadState:
     """All runs of one workload since the start.
 
     Attributes:
-        workload: Label value.
-        device: Label value.
-        settings: What it is configured to run, by label; what is not set is not in it.
+        settings: Labels of its configuration, without unset ones.
         runs: Finished runs by outcome.
-        inferences: Completed, of runs that failed later too.
-        latency: Of each of them.
-        gross_joules: Of all runs with a module total.
-        net_joules: Of all runs with a baseline.
+        inferences: Completed ones, also of runs that failed later.
+        gross_joules: Of all runs with a module total; ``net_joules``: of all with a baseline.
         failures: Runs that failed or timed out since the last good one.
-        active_run: The run in flight.
-        last_good: The last run that ended ``ok``.
+        active_run: Id of the run in flight.
         cold_start: The last cold start, by part, in seconds.
     """
 
@@ -130,21 +122,15 @@ class Snapshot:
 
     Attributes:
         version: Grows by one at each change.
-        environment: Board and releases; says whether the telemetry is simulated.
-        sources: Telemetry sources.
-        rail_joules: Energy since the start, by rail.
-        module_joules: Energy of the module; ``None`` where the board's rule is not known.
-        values: Numbers of the newest sample by column, those of companions included.
-        companions_up: Whether each companion knew of no problem at the newest sample, by name.
+        module_joules: Energy since the start; ``None`` if the board's rule is unknown.
+        rail_joules: The same by rail.
+        values: Numbers of the newest sample by column, including companions.
+        companions_up: Whether each companion had no problem at the newest sample, by name.
         trips_celsius: Lowest trip point of the board, by zone and kind.
-        limits: What the configuration holds the board to.
-        dla_occupancy: Share of the last interval in which our own lane had work in flight.
-        workloads: By name.
-        lateness: Of the starts of scheduled runs.
+        dla_occupancy: Share of the last interval with a run of ours in flight, by core.
         skipped: Scheduled runs that did not start, by reason.
-        store_write_errors: Since the start.
         store_problem: Why the store does not write now.
-        store_free_bytes: Room where the store is; ``None`` where that can't be told.
+        store_free_bytes: Free space on its disk; ``None`` if unknown.
     """
 
     version: int = 0

@@ -1,4 +1,4 @@
-"""What happens, noted from any thread: each change makes a new snapshot."""
+"""Events of runs and telemetry, from any thread: each one makes a new snapshot."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from .snapshot import Snapshot, WorkloadState
 
 
 class Ledger:
-    """Takes note of what happens, from any thread; ``snapshot`` is always whole."""
+    """Records events from any thread; ``snapshot`` is always consistent."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -20,63 +20,47 @@ class Ledger:
     def update(self, **changes: object) -> None:
         """Replace parts of the snapshot."""
         with self._lock:
-            self.snapshot = replace(
-                self.snapshot,
-                version=self.snapshot.version + 1,
-                **changes,  # type: ignore[arg-type]
-            )
+            self._replace(**changes)
+
+    def _replace(self, **changes: object) -> None:
+        version = self.snapshot.version + 1
+        self.snapshot = replace(self.snapshot, version=version, **changes)  # type: ignore[arg-type]
+
+    def _replace_workload(self, state: WorkloadState, **changes: object) -> None:
+        workloads = {**self.snapshot.workloads, state.workload: state}
+        self._replace(workloads=MappingProxyType(workloads), **changes)
 
     def describe(self, **changes: object) -> None:
-        """Replace parts of the environment, where they are other than what is known."""
+        """Replace parts of the environment that differ."""
         with self._lock:
             known = self.snapshot.environment
             if any(getattr(known, name) != value for name, value in changes.items()):
-                self.snapshot = replace(
-                    self.snapshot,
-                    version=self.snapshot.version + 1,
-                    environment=known.model_copy(update=changes),
-                )
-
-    def _update_workload(self, name: str, state: WorkloadState, **changes: object) -> None:
-        self.snapshot = replace(
-            self.snapshot,
-            version=self.snapshot.version + 1,
-            workloads=MappingProxyType({**self.snapshot.workloads, name: state}),
-            **changes,  # type: ignore[arg-type]
-        )
+                self._replace(environment=known.model_copy(update=changes))
 
     def set_workloads(
         self,
         devices: Mapping[str, str],
         settings: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
-        """Know exactly these workloads; those known before keep their counts.
+        """Set all workloads; known ones keep their counts unless their device changed.
 
         Args:
-            devices: By name.
-            settings: What each runs, by name and label.
+            devices: Device by workload.
+            settings: Labels of each workload's configuration.
         """
         with self._lock:
-            known = self.snapshot.workloads
-            kept = {
-                name: replace(
-                    known[name]
-                    if name in known and known[name].device == device
-                    else WorkloadState(name, device),
-                    settings=settings.get(name, {}),
-                )
-                for name, device in devices.items()
-            }
-            self.snapshot = replace(
-                self.snapshot,
-                version=self.snapshot.version + 1,
-                workloads=MappingProxyType(kept),
-            )
+            kept = {}
+            for name, device in devices.items():
+                state = self.snapshot.workloads.get(name)
+                if state is None or state.device != device:
+                    state = WorkloadState(name, device)
+                kept[name] = replace(state, settings=settings.get(name, {}))
+            self._replace(workloads=MappingProxyType(kept))
 
     def run_began(
         self, workload: str, run_id: str, lateness_seconds: float | None, wall_seconds: float
     ) -> None:
-        """Note that a run is in flight."""
+        """Record that a run is in flight."""
         with self._lock:
             state = self.snapshot.workloads.get(workload)
             if state is None:
@@ -84,10 +68,10 @@ class Ledger:
             lateness = self.snapshot.lateness
             if lateness_seconds is not None:
                 lateness = lateness.observed([lateness_seconds], run_id, wall_seconds)
-            self._update_workload(workload, replace(state, active_run=run_id), lateness=lateness)
+            self._replace_workload(replace(state, active_run=run_id), lateness=lateness)
 
     def inferred(self, workload: str, event: Inferences, wall_seconds: float) -> None:
-        """Note completed inferences of the run in flight."""
+        """Record completed inferences of the run in flight."""
         count = len(event.latency_ns)
         self.counted(workload, event.run_id, count, event.latency_ns, wall_seconds)
 
@@ -99,57 +83,47 @@ class Ledger:
         latency_ns: Sequence[int],
         wall_seconds: float,
     ) -> None:
-        """Note completed inferences, of which some were timed, or none."""
+        """Record completed inferences, all, some or none of which were timed."""
         with self._lock:
             state = self.snapshot.workloads.get(workload)
             if state is None:
                 return
             seconds = [latency / 1e9 for latency in latency_ns]
-            self._update_workload(
-                workload,
-                replace(
-                    state,
-                    inferences=state.inferences + count,
-                    latency=state.latency.observed(seconds, run_id, wall_seconds),
-                ),
-            )
+            latency = state.latency.observed(seconds, run_id, wall_seconds)
+            inferences = state.inferences + count
+            self._replace_workload(replace(state, inferences=inferences, latency=latency))
 
     def run_ended(self, report: RunReport) -> None:
-        """Note how a run ended and what it cost."""
+        """Record outcome and energy of a run."""
         with self._lock:
             state = self.snapshot.workloads.get(report.workload)
             if state is None:
                 return
+            is_ok = report.outcome == "ok"
             runs = {**state.runs, report.outcome: state.runs.get(report.outcome, 0) + 1}
-            energy = report.energy
             failures = state.failures + (report.outcome in ("failed", "timeout"))
-            gross = None if energy is None else energy.gross_joules
-            net = None if energy is None else energy.net_joules
-            self._update_workload(
-                report.workload,
+            gross = None if report.energy is None else report.energy.gross_joules
+            net = None if report.energy is None else report.energy.net_joules
+            self._replace_workload(
                 replace(
                     state,
                     runs=MappingProxyType(runs),
-                    failures=0 if report.outcome == "ok" else failures,
+                    failures=0 if is_ok else failures,
                     active_run=None if state.active_run == report.run_id else state.active_run,
                     gross_joules=_sum(state.gross_joules, gross),
                     # A counter must not fall: a net energy below zero is within its uncertainty.
                     net_joules=_sum(state.net_joules, None if net is None else max(0.0, net)),
-                    last_good=report if report.outcome == "ok" else state.last_good,
+                    last_good=report if is_ok else state.last_good,
                     cold_start=report.cold_start_seconds or state.cold_start,
-                ),
+                )
             )
 
     def skipped(self, reason: str, count: int = 1) -> None:
-        """Note scheduled runs that did not start."""
+        """Record scheduled runs that did not start."""
         with self._lock:
-            skipped = {**self.snapshot.skipped}
-            skipped[reason] = skipped.get(reason, 0) + count
-            self.snapshot = replace(
-                self.snapshot,
-                version=self.snapshot.version + 1,
-                skipped=MappingProxyType(skipped),
-            )
+            before = self.snapshot.skipped
+            skipped = {**before, reason: before.get(reason, 0) + count}
+            self._replace(skipped=MappingProxyType(skipped))
 
 
 def _sum(so_far: float | None, more: float | None) -> float | None:
