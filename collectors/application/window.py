@@ -70,7 +70,7 @@ class Window:
         self.name = name
         self._strict = strict
         self._marks = MarkBuffer()
-        self._make_reporter = lambda: Reporter(
+        self._make_reporter: Callable[[], Reporter] = lambda: Reporter(
             ApiClient(url, token_file),
             self._marks,
             {"workload": name, "device": device, "batch": batch},
