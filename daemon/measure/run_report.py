@@ -78,7 +78,7 @@ class Temperature(Record):
     delta_celsius: float
 
 
-class Telemetry(Record):
+class RunTelemetry(Record):
     """Telemetry of the steady window.
 
     Attributes:
@@ -236,7 +236,7 @@ class RunReport(Record):
     process_peak_bytes: NonNegativeInt | None = None
     device_peak_bytes: NonNegativeInt | None = None
     built: Built | None = None
-    telemetry: Telemetry | None = None
+    telemetry: RunTelemetry | None = None
     energy: Energy | None = None
     quality: tuple[Flag, ...] = ()
     overlapping_runs: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from ...parsers import signals
 from ...parsers.signals import Signal
 from .dla import beyond_powered, by_core, counted_shares, trace_errors
 from .energy import interval_ns
-from .run_report import Frequency, Span, Telemetry, Temperature, Utilization
+from .run_report import Frequency, RunTelemetry, Span, Temperature, Utilization
 from .slices import WindowSlice
 
 Series = Sequence[float]
@@ -63,7 +63,9 @@ def _weighted_mean(pairs: Pairs) -> float:
     return min(max(mean, min(values)), max(values))
 
 
-def telemetry(samples: WindowSlice, window: Span, throttle_events: int | None = None) -> Telemetry:
+def telemetry(
+    samples: WindowSlice, window: Span, throttle_events: int | None = None
+) -> RunTelemetry:
     """Return the telemetry of a window.
 
     Args:
@@ -91,7 +93,7 @@ def telemetry(samples: WindowSlice, window: Span, throttle_events: int | None = 
     throttle = throttle_counts(samples, window)
     if throttle_events is None:
         throttle_events = abnormal_events(throttle)
-    return Telemetry(
+    return RunTelemetry(
         samples=inside.stop - inside.start,
         utilization={
             name: Utilization(mean_ratio=_weighted_mean(pairs), max_ratio=max(pairs)[0])

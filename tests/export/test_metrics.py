@@ -18,7 +18,7 @@ from tegrascope.daemon.measure.run_report import (
     Energy,
     Environment,
     RunReport,
-    Telemetry,
+    RunTelemetry,
     Temperature,
     Utilization,
 )
@@ -69,7 +69,7 @@ def report(**changes: object) -> RunReport:
         "latency": Distribution(count=3, mean_seconds=0.017, **figures),
         "throughput_per_second": 58.0,
         "cold_start_seconds": {"load": 1.5},
-        "telemetry": Telemetry(
+        "telemetry": RunTelemetry(
             samples=100,
             utilization={
                 "gpu": Utilization(mean_ratio=0.01, max_ratio=0.02),
@@ -228,7 +228,7 @@ def test_what_is_read_beside_the_line_stands_under_the_same_names():
 def test_powered_is_no_load_of_the_last_run():
     """The share of time in which a core was powered never stands among those that it was busy."""
     ledger = full_ledger()
-    told = Telemetry(
+    told = RunTelemetry(
         samples=100,
         utilization={
             "dla0:powered": Utilization(mean_ratio=1, max_ratio=1),

@@ -7,8 +7,8 @@ from tegrascope.daemon.measure.run_report import (
     Energy,
     Interval,
     RunReport,
+    RunTelemetry,
     Span,
-    Telemetry,
     Temperature,
     Utilization,
 )
@@ -119,7 +119,7 @@ def report(device: str = "gpu", ms: float = 3.0, at: float = 0.0, **facts: float
     if facts:
         half = facts.get("half", 0.0)
         gross, net = facts.get("gross"), facts.get("net")
-        told["telemetry"] = Telemetry(
+        told["telemetry"] = RunTelemetry(
             samples=110,
             utilization={
                 name: Utilization(mean_ratio=facts[name], max_ratio=facts[name])
