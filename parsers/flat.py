@@ -1,4 +1,4 @@
-"""Turns a Sample into numbers by column, the form in which samples are kept and stored."""
+"""Conversion of a Sample to numbers by column, the form in which samples are kept and stored."""
 
 from functools import lru_cache
 from typing import Any, Final
@@ -13,7 +13,7 @@ _STATES: Final = {"on": 1, "off": 0, True: 1, False: 0, None: None}
 def _rows() -> dict[str, dict[str, Signal]]:
     """Return the rows of each field of a sample, by attribute of the record ("" is itself)."""
     found: dict[str, dict[str, Signal]] = {}
-    # States stand first, as in the records.
+    # States come first, as in the records.
     for row in sorted(SIGNALS, key=lambda row: row.dtype != "boolean"):
         part, *field = (word for word in row.template.split(".") if not word.startswith("{"))
         found.setdefault(part, {})["state" if field == ["on"] else ".".join(field)] = row

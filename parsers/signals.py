@@ -22,9 +22,9 @@ _MOST_NAMES = 4096
 
 
 class Weight(Enum):
-    """How a value stands for the time around its sample."""
+    """The time that a value describes."""
 
-    OVER_INTERVAL = "describes the time since the sample before"
+    OVER_INTERVAL = "describes the time since the previous sample"
     AT_MOMENT = "describes the moment of the sample"
     COUNTED = "is a count until the sample; a window's share is a difference"
 
@@ -37,9 +37,9 @@ class Family:
     """One metric of the page.
 
     Attributes:
-        name: As it is queried: counters end in ``_total``, infos in ``_info``.
-        chart: Title of the panel that draws it; ``""`` if the panels that do are written by hand;
-            None if it is shown nowhere, on purpose.
+        name: Counters end in ``_total``, infos in ``_info``.
+        chart: Title of the panel that draws it; ``""`` if its panels are written by hand; None if
+            it is deliberately not shown.
         legend: Text of its line in that panel, with ``{{label}}``; default: its labels.
         after: Name of the metric that it follows on the page; default: the row before it.
     """
@@ -90,7 +90,7 @@ class Signal:
 
     @property
     def metric(self) -> Family | None:
-        """The metric that this row describes; None if it has none, or another row describes it."""
+        """The metric of this row; None without one, or if another row describes it."""
         if self.family is None or not self.help:
             return None
         kind: Kind = "counter" if self.weight is COUNTED else "gauge"
@@ -106,7 +106,7 @@ class Signal:
         return f"{self.head}{of}{self.tail}"
 
     def label_of(self, column: str) -> str | None:
-        """Return the variable part of a column, ``""`` if it has none; None if it is another's."""
+        """Return the variable part of a column, or ``""``; None if another row owns the column."""
         if self.label is None:
             return "" if column == self.head else None
         if not (column.startswith(self.head) and column.endswith(self.tail)):
@@ -132,6 +132,7 @@ class Signal:
         return {**({} if self.label is None else {self.label: label}), **self.fixed}
 
 
+@lru_cache(_MOST_NAMES)
 def split(column: str) -> tuple[Signal, str] | None:
     """Return the row of a column and the variable part of its name; None if it has no row.
 
@@ -139,11 +140,6 @@ def split(column: str) -> tuple[Signal, str] | None:
     >>> signal is RAIL_POWER, rail
     (True, 'VDD_IN')
     """
-    return _split(column)
-
-
-@lru_cache(_MOST_NAMES)
-def _split(column: str) -> tuple[Signal, str] | None:
     for signal in _BY_PART.get(column.partition(".")[0], ()):
         label = signal.label_of(column)
         if label is not None:
@@ -227,7 +223,7 @@ def dtype_of(column: str) -> Dtype:
 
 
 def column_order(column: str) -> tuple[int, list[str | int]]:
-    """Return what columns are sorted by: parts as in the record, cores by their number.
+    """Return the sort key of a column: parts as in the record, cores by number.
 
     >>> sorted(["rails.VDD_IN.instant_watts", "cpu.10.online", "cpu.9.online"], key=column_order)
     ['cpu.9.online', 'cpu.10.online', 'rails.VDD_IN.instant_watts']

@@ -82,7 +82,7 @@ def _grew(samples: WindowSlice, signal: Signal, window: Span, device: str) -> bo
 def counted_shares(samples: WindowSlice, window: Span) -> dict[str, Utilization]:
     """Return the busy and the powered share of each DLA core, by all programs.
 
-    A counter is taken to grow evenly between two samples. Where samples do not reach an edge of the
+    A counter is taken to grow evenly between two samples. If samples do not reach an edge of the
     window, the share is that of the time between them.
 
     Args:

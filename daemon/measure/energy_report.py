@@ -146,7 +146,7 @@ def _compare_idle(
     adds its rounding, the larger of the two, since a quiet board rounds alike before and after.
     Between the two idle phases the idle power may have had either value all the time: that is
     ``baseline_drift``. With only one idle phase, or too few samples in one, the drift is unknown,
-    and there are no terms.
+    and the terms are ``None``.
     """
     first, last = idle
     before, after = spreads

@@ -95,7 +95,7 @@ class Timeline:
         return True
 
     def seal(self) -> None:
-        """Seal the open block, however short: at the end, or to store it now."""
+        """Seal the open block, even a short one: at the end, or to store it now."""
         with self._changed:
             sealed = self._seal() if self._open.times_ns else None
         if sealed is not None and self._on_sealed is not None:
