@@ -187,7 +187,7 @@ def _columns(rows: Sequence[Signal], labels: Iterable[object] = ("",)) -> Iterat
     return (row.column(label) for label in labels for row in rows)
 
 
-_DICTIONARY = _dictionary()
+DICTIONARY = _dictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ def encode(block: Block) -> bytes:
         *map(pack_column, block.columns.values()),
     ]
     raw = b"".join(map(pack_number, [len(parts), *map(len, parts)])) + b"".join(parts)
-    deflater = zlib.compressobj(6, zlib.DEFLATED, -15, 8, zlib.Z_DEFAULT_STRATEGY, _DICTIONARY)
+    deflater = zlib.compressobj(6, zlib.DEFLATED, -15, 8, zlib.Z_DEFAULT_STRATEGY, DICTIONARY)
     packed = deflater.compress(raw) + deflater.flush()
     return _HEADER.pack(_MAGIC, _VERSION, zlib.crc32(packed), len(raw)) + packed
 
@@ -244,7 +244,7 @@ def decode(data: bytes, wanted: Callable[[str], bool] | None = None) -> Block:
     if zlib.crc32(packed) != checksum or size > _LARGEST_BYTES:
         raise CorruptBlockError("a block is damaged: its checksum does not fit")
     try:
-        raw = zlib.decompressobj(-15, _DICTIONARY).decompress(packed, size + 1)
+        raw = zlib.decompressobj(-15, DICTIONARY).decompress(packed, size + 1)
         if len(raw) != size:
             raise CorruptBlockError("a block is damaged: its length does not fit")
         return _from_parts(_split(raw), wanted)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tegrascope.daemon.measure.blocks import _DICTIONARY, Block, CorruptBlockError, decode, encode
+from tegrascope.daemon.measure.blocks import DICTIONARY, Block, CorruptBlockError, decode, encode
 
 INSTANTS = st.integers(-(2**62), 2**62 - 1)
 NAMES = st.text(st.characters(blacklist_characters="\n", blacklist_categories=["Cs"]))
@@ -96,7 +96,7 @@ def test_later_version_is_named():
 
 def test_first_version_can_be_read_for_ever():
     """Bytes that version 1 once wrote still mean what they meant; its dictionary is frozen."""
-    assert zlib.crc32(_DICTIONARY) == DICTIONARY_CRC
+    assert zlib.crc32(DICTIONARY) == DICTIONARY_CRC
     written = bytes.fromhex(WRITTEN_ONCE)
     block = decode(written)
     assert block.source == "tegrastats"
