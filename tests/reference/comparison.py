@@ -21,10 +21,15 @@ KEYS = {
     "looked_at": "evaluated",
     "least_bad": "closest_infeasible",
     "shortfalls": "violations",
+    "says": "requirement",
+    "words": "message",
+    "what": "kind",
 }
 METRICS = {"tegrascope_dla_trace_troubles_total": "tegrascope_dla_trace_errors_total"}
 # Added since.
 ADDED = {"tegrascope_columns_unknown_total"}
+# They follow from renamed keys, and from how a search goes.
+IGNORED = {"schema_version", "evaluated"}
 # Of one live run these are withheld where it keeps step with the sampling, as chance has it.
 WITHHELD = {
     "tegra_inference_last_run_energy_joules_per_inference",
@@ -133,6 +138,8 @@ def differences(was: Output, now: Output, path: str = "", *, within: float = 0.0
     if isinstance(was, dict) and isinstance(now, dict):
         was, now = _renamed(was), _renamed(now)
         for key in [*was, *(key for key in now if key not in was)]:
+            if key in IGNORED:
+                continue
             if key in WITHHELD and any(_is_shape(one.get(key, {})) for one in (was, now)):
                 continue
             if key not in now:
