@@ -54,14 +54,14 @@ def add(commands: Commands) -> None:
         nargs="+",
         required=True,
         metavar="LOG",
-        help="what tegrastats printed, plain or gzip",
+        help="output of tegrastats, plain or gzip",
     )
     parser.add_argument(
         "--runs",
         type=Path,
         required=True,
         metavar="FILE",
-        help="CSV of name,start,end,inferences and, if you like, device and batch; start and end"
+        help="CSV of name,start,end,inferences and optionally device and batch; start and end"
         " as ISO 8601, as seconds since 1970, or as seconds since the first record",
     )
     parser.add_argument("-f", "--format", choices=("csv", "parquet", "jsonl"), default="csv")
@@ -77,7 +77,7 @@ def add(commands: Commands) -> None:
         help="between two records of a log that prints no time (default: %(default)s)",
     )
     parser.add_argument(
-        "--board", metavar="NAME", help="rail rule to apply; without it the rails tell"
+        "--board", metavar="NAME", help="rail rule to apply (default: by the names of the rails)"
     )
 
     parser.set_defaults(command=correlate)

@@ -362,7 +362,7 @@ def add(commands: Commands) -> None:
         "  tegrascope exec --workload detector --inferences 3000 --telemetry simulator -- ./detect",
     )
     parser.usage = "tegrascope exec --workload NAME [options] -- CMD …"
-    parser.add_argument("--workload", required=True, metavar="NAME", help="what to call it")
+    parser.add_argument("--workload", required=True, metavar="NAME", help="name of the workload")
     parser.add_argument(
         "--device", choices=("gpu", "dla0", "dla1", "cpu", "external"), help="what it runs on"
     )

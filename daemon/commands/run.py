@@ -19,7 +19,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the daemon until it is told to end."""
+    """Run the daemon until a process signal ends it."""
     if arguments.demo and arguments.config:
         raise Misused("--demo has its own configuration", "leave out -c, or --demo")
     signals = Signals()

@@ -84,7 +84,7 @@ def add(commands: Commands) -> None:
     )
     listing.add_argument("--workload", metavar="NAME")
     showing = add_command(actions, "show", "tegrascope runs show 0193a1", "show all of one run")
-    showing.add_argument("run_id", metavar="ID", help="or an unmistakable beginning or end of it")
+    showing.add_argument("run_id", metavar="ID", help="or a unique beginning or end of it")
     exporting = add_command(
         actions, "export", "tegrascope runs export -f parquet -o runs.parquet", "write all runs"
     )

@@ -23,17 +23,17 @@ from .common import Commands, add_command
 _PACKAGED = ("/lib/systemd/system/tegrascope.service", "/usr/lib/systemd/system/tegrascope.service")
 
 
-class _Hand:
-    """Does things to a root, or only says which."""
+class _Root:
+    """Prints each change to a root directory and makes it, unless this is a dry run."""
 
-    def __init__(self, root: Path, *, is_dry: bool) -> None:
-        self.root = root
+    def __init__(self, path: Path, *, is_dry: bool) -> None:
+        self.path = path
         self.is_dry = is_dry
-        # A root that is not this machine's has no systemd that could be told.
-        self.is_live = root == Path("/") and Path("/run/systemd/system").is_dir()
+        # The root of an image has no running systemd.
+        self.is_live = path == Path("/") and Path("/run/systemd/system").is_dir()
 
     def at(self, path: str) -> Path:
-        return self.root / path.lstrip("/")
+        return self.path / path.lstrip("/")
 
     def write(self, path: Path, text: str) -> None:
         self._do(f"write {path}", lambda: self._write(path, text))
@@ -68,63 +68,63 @@ def _run(argv: tuple[str, ...], may_fail: bool) -> None:
     except FileNotFoundError:
         raise Mendable(f"{argv[0]} was not found", "apt install systemd") from None
     if done.returncode and not may_fail:
-        said = " ".join(done.stderr.split()) or f"status {done.returncode}"
-        raise Mendable(f"{' '.join(argv)}: {said}", "mend that, and run it again")
+        problem = " ".join(done.stderr.split()) or f"status {done.returncode}"
+        raise Mendable(f"{' '.join(argv)}: {problem}", "fix this, and run the command again")
 
 
-def _hand_of(arguments: argparse.Namespace) -> _Hand:
-    hand = _Hand(arguments.root, is_dry=arguments.dry_run)
-    if not hand.is_dry and hand.root == Path("/") and os.geteuid() != 0:
+def _open_root(arguments: argparse.Namespace) -> _Root:
+    root = _Root(arguments.root, is_dry=arguments.dry_run)
+    if not root.is_dry and root.path == Path("/") and os.geteuid() != 0:
         raise Mendable("this changes /etc", f"sudo {own_program()} service {arguments.action}")
     for path in _PACKAGED:
-        if hand.at(path).exists():
-            raise Mendable(f"{hand.at(path)} came with a package", "leave it to apt")
-    return hand
+        if root.at(path).exists():
+            raise Mendable(f"{root.at(path)} came with a package", "leave it to apt")
+    return root
 
 
 def install(arguments: argparse.Namespace) -> int:
-    """Write the units, the user and what settings are missing; start and enable nothing."""
-    hand = _hand_of(arguments)
+    """Write the units, the user and missing settings; start and enable nothing."""
+    root = _open_root(arguments)
     program = arguments.program or own_program()
-    if hand.root == Path("/"):
+    if root.path == Path("/"):
         check_visible(arguments.program)
     for file in installed_files(program):
-        path = hand.at(file.path)
+        path = root.at(file.path)
         if file.is_setting and path.exists():
             print(f"keep {path}")
         else:
-            hand.write(path, file.text)
-    if hand.is_live:
-        hand.run("systemd-sysusers", str(sysusers_file(hand.root)))
-        hand.run("systemctl", "daemon-reload")
+            root.write(path, file.text)
+    if root.is_live:
+        root.run("systemd-sysusers", str(sysusers_file(root.path)))
+        root.run("systemctl", "daemon-reload")
     else:
-        print(f"no systemd was told of it: {hand.root} is not a running system's root")
+        print(f"systemd is not reloaded: {root.path} is not the root of a running system")
     print("next: systemctl enable --now tegrascope")
     return 0
 
 
 def remove(arguments: argparse.Namespace) -> int:
-    """End the service and delete what ``install`` wrote; runs and settings only if asked to."""
-    hand = _hand_of(arguments)
-    units = units_present(hand.root)
-    if hand.is_live and units:
+    """Stop the service and delete its files; with ``--purge`` also settings and runs."""
+    root = _open_root(arguments)
+    units = units_present(root.path)
+    if root.is_live and units:
         names = [path.name for path in units if "@" not in path.name]
-        hand.run("systemctl", "disable", "--now", *names)
-        hand.run("systemctl", "stop", "tegrascope*")  # what the socket started
+        root.run("systemctl", "disable", "--now", *names)
+        root.run("systemctl", "stop", "tegrascope*")  # instances that a socket started
     for path in units:
-        hand.delete(path)
-    hand.delete(sysusers_file(hand.root))
-    hand.delete(hand.at("/run/tegrascope"))
-    if hand.is_live:
-        hand.run("systemctl", "daemon-reload")
-    left = [*drop_ins(hand.root), *(hand.at(path) for path in (*SETTINGS, *STATE))]
+        root.delete(path)
+    root.delete(sysusers_file(root.path))
+    root.delete(root.at("/run/tegrascope"))
+    if root.is_live:
+        root.run("systemctl", "daemon-reload")
+    left = [*drop_ins(root.path), *(root.at(path) for path in (*SETTINGS, *STATE))]
     left = [path for path in left if path.exists()]
     if arguments.purge:
         for path in left:
-            hand.delete(path)
-        if hand.is_live:
-            hand.run("userdel", "tegrascope", may_fail=True)
-            hand.run("groupdel", "tegrascope", may_fail=True)  # gone with its user, most often
+            root.delete(path)
+        if root.is_live:
+            root.run("userdel", "tegrascope", may_fail=True)
+            root.run("groupdel", "tegrascope", may_fail=True)  # usually removed with its user
     elif left:
         print(f"kept: {', '.join(map(str, left))} (--purge deletes settings and all runs)")
     return 0
@@ -146,13 +146,13 @@ def add(commands: Commands) -> None:
         "write units, user and settings; nothing is started or enabled",
     )
     installing.add_argument(
-        "--program", metavar="COMMAND", help="what the unit runs (default: this installation)"
+        "--program", metavar="COMMAND", help="program of the unit (default: this installation)"
     )
     removing = add_command(
         actions,
         "remove",
         "tegrascope service remove --dry-run\n  sudo tegrascope service remove --purge",
-        "stop the service and take its units away; runs and settings stay",
+        "stop the service and remove its units; runs and settings stay",
     )
     removing.add_argument(
         "--purge", action="store_true", help="delete settings, runs and the user as well"
@@ -165,6 +165,6 @@ def add(commands: Commands) -> None:
             "--root", type=Path, default=Path("/"), metavar="DIR", help="of an image (default: /)"
         )
         action.add_argument(
-            "--dry-run", action="store_true", help="say what would be done, and do nothing"
+            "--dry-run", action="store_true", help="print the steps, and do nothing"
         )
         action.set_defaults(command=command, action=name)

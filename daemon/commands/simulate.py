@@ -49,7 +49,9 @@ def add(commands: Commands) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument("--load", type=Path, metavar="FILE", help="CSV of at_seconds,lane,ratio")
     parser.add_argument(
-        "--unprivileged", action="store_true", help="print what an ordinary user sees"
+        "--unprivileged",
+        action="store_true",
+        help="print only the fields that an ordinary user sees",
     )
     parser.add_argument("--lines", type=positive, metavar="N", help="stop after so many")
     parser.set_defaults(command=simulate)

@@ -7,7 +7,7 @@ from rich.cells import set_cell_size
 from rich.text import Text
 
 from .blocks import Glyphs, age, head, heat, line, load, number, power, power_flow
-from .view import View, WorkloadRow
+from .view import View, WorkloadLine
 
 # Title, width in cells, and rank: on a narrow screen the highest rank goes first.
 _COLUMNS = (
@@ -125,7 +125,7 @@ def _workloads(state: ScreenState, width: int, lines: int, glyphs: Glyphs) -> li
     return made[:lines]
 
 
-def _cells(row: WorkloadRow, now_seconds: float, glyphs: Glyphs) -> dict[str, str]:
+def _cells(row: WorkloadLine, now_seconds: float, glyphs: Glyphs) -> dict[str, str]:
     last = glyphs.absent
     if row.is_active:
         last = "running"

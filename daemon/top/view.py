@@ -90,7 +90,7 @@ class Zone:
 
 
 @dataclass(frozen=True)
-class WorkloadRow:
+class WorkloadLine:
     """One workload with the results of its last run.
 
     Attributes:
@@ -155,7 +155,7 @@ class View:
     zones: tuple[Zone, ...]
     fans: Mapping[str, float]
     throttling: Mapping[str, int]
-    rows: tuple[WorkloadRow, ...]
+    rows: tuple[WorkloadLine, ...]
 
 
 def make_view(page: Series, runs: Sequence[Mapping[str, Any]] = ()) -> View:
@@ -230,7 +230,7 @@ def _part(page: Series, name: str) -> tuple[float, float] | None:
     return None if used is None or total is None else (used, total)
 
 
-def _rows(page: Series, runs: Sequence[Mapping[str, Any]]) -> tuple[WorkloadRow, ...]:
+def _rows(page: Series, runs: Sequence[Mapping[str, Any]]) -> tuple[WorkloadLine, ...]:
     last: dict[str, Mapping[str, Any]] = {}
     for run in runs:
         last.setdefault(str(run.get("workload")), run)
@@ -243,7 +243,7 @@ def _rows(page: Series, runs: Sequence[Mapping[str, Any]]) -> tuple[WorkloadRow,
 
 def _row(
     page: Series, name: str, device: str, is_active: bool, run: Mapping[str, Any]
-) -> WorkloadRow:
+) -> WorkloadLine:
     of = {"workload": name, "device": device}
     prefix = "tegra_inference_last_run"
     outcomes = page.by("tegra_inference_runs_total", "outcome", **of)
@@ -252,7 +252,7 @@ def _row(
     ended = ""
     if run.get("outcome") in _BAD_OUTCOMES:
         ended = clean(f"{run['outcome']}: {run.get('reason') or 'no reason given'}")
-    return WorkloadRow(
+    return WorkloadLine(
         name,
         device,
         is_active,

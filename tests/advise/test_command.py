@@ -259,7 +259,7 @@ def test_table_says_all_of_it(advise):
 @pytest.mark.parametrize(
     ("options", "rates", "said"),
     [
-        ((), "yolo=30,sge=10", "no result is of 'sge': did you mean seg?"),
+        ((), "yolo=30,sge=10", "there is no result of 'sge': did you mean seg?"),
         ((), "yolo", "--rates 'yolo' is not NAME=VALUE"),
         ((), "yolo=0", "--rates yolo=0 is not a number above 0"),
         ((), "yolo=inf", "is not a number above 0"),
