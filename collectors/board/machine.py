@@ -41,7 +41,7 @@ class Answer:
     """The answer of a program or a server.
 
     Attributes:
-        status: Exit or HTTP status; ``None`` if there is none in time.
+        status: Exit or HTTP status; ``None`` if none came in time.
         message: The last line of standard error, or why there is no status.
     """
 

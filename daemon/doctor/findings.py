@@ -178,7 +178,7 @@ class Context:
 
     @cached_property
     def board(self) -> Board:
-        """The board; an unknown one if its files do not answer, as every group needs it."""
+        """The board; an unknown one if its files do not answer in time."""
         found: list[Board] = []
         ends_within(self.board_seconds, "board", lambda: found.append(read_board(self.machine)))
         return found[0] if found else Board(is_jetson=False)

@@ -90,7 +90,7 @@ def judge_lines(
     """Report whether tegrastats prints lines that can be parsed.
 
     Args:
-        problem: Why there are no more lines; empty if there are enough.
+        problem: Reason for missing lines; empty if there are enough.
     """
     unread = sum(len(sample.unparsed) for sample in samples)
     check = Check(

@@ -155,7 +155,7 @@ def head(view: View, url: str, problem: str, width: int) -> list[Text]:
 
 
 def load(view: View, width: int, glyphs: Glyphs) -> list[Text]:
-    """Return the load of GPU, DLA, EMC, CPU and memory, one line each."""
+    """Return the load of GPU, DLA, EMC, CPU and memory, in one line per unit."""
     cells = max(4, width - 6 - 16)
 
     def row(name: str, chart: str, text: str, style: str = "green") -> Text:
@@ -189,7 +189,7 @@ def load(view: View, width: int, glyphs: Glyphs) -> list[Text]:
 def power(
     view: View, watts: float | None, history: Sequence[float | None], width: int, glyphs: Glyphs
 ) -> list[Text]:
-    """Return the module's power with its last minutes, and each rail, one line each.
+    """Return the module's power with its last minutes, and each rail, in one line per value.
 
     Args:
         watts: Mean power of the module since the sample before.

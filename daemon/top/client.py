@@ -67,7 +67,7 @@ class DaemonClient:
         return ScreenState(view, self.url, self._watts, tuple(self._history), now or time.time())
 
     def repeat(self, state: ScreenState, problem: str) -> ScreenState:
-        """Return the last answer with the reason why there is no newer one."""
+        """Return the last answer with the reason for its age."""
         now = state.now_seconds + time.monotonic() - self._asked_at
         return replace(state, now_seconds=now, problem=problem)
 

@@ -35,7 +35,7 @@ class ScreenState:
         watts: Mean power of the module since the sample before.
         history: The same of earlier samples, oldest first.
         now_seconds: Wall time of the daemon.
-        problem: Why there is no newer answer; empty if there is.
+        problem: Reason for an old answer; empty if it is the latest.
     """
 
     view: View

@@ -1,4 +1,4 @@
-"""Whole examinations, of boards that are played."""
+"""Examinations of simulated boards."""
 
 import os
 import sys
@@ -26,8 +26,7 @@ def levels(found: "Iterable[Finding]", level: str) -> "set[str]":
     return {one.check for one in found if one.level == level}
 
 
-def test_good_board_has_nothing_to_mend(tmp_path):
-    """An Orin with everything, as root: no check finds anything missing or broken."""
+def test_good_board_has_nothing_missing_or_broken(tmp_path):
     tree = orin(tmp_path)
     found = list(examine(context(tree.machine(uid=0), workloads=[DLA_WORKLOAD])))
     assert levels(found, "missing") | levels(found, "broken") == set()
@@ -42,8 +41,7 @@ def test_good_board_has_nothing_to_mend(tmp_path):
     assert by_name["workload"].message == "w can run: tensorrt on dla0"
 
 
-def test_board_without_root_is_told_what_it_lacks(tmp_path):
-    """Without root the fields are absent, and the mend is the service's socket; it still works."""
+def test_board_without_root_reports_the_absent_fields(tmp_path):
     tree = orin(tmp_path).tegrastats("--unprivileged")
     shut = (
         "/dev/nvhost-ctrl-nvdla0",
@@ -61,8 +59,7 @@ def test_board_without_root_is_told_what_it_lacks(tmp_path):
     assert not any(one.blocking for one in found)
 
 
-def test_container_without_nodes_says_how_to_hand_them_in(tmp_path):
-    """The board is there, the DLA's nodes are not: a container needs to be given them."""
+def test_container_without_nodes_gets_the_docker_option(tmp_path):
     tree = orin(tmp_path).write("/.dockerenv")
     for node in tmp_path.glob("dev/*"):
         node.unlink()
@@ -72,8 +69,7 @@ def test_container_without_nodes_says_how_to_hand_them_in(tmp_path):
     assert by_name["container"].level == "note"
 
 
-def test_orin_nano_has_no_dla_and_that_is_no_fault(tmp_path):
-    """A module without a DLA is told as such; a workload that wants one can't run."""
+def test_orin_nano_without_dla_gets_a_note(tmp_path):
     tree = orin(tmp_path).write("/proc/device-tree/compatible", NANO)
     for node in tmp_path.glob("dev/*"):
         node.unlink()
@@ -81,13 +77,12 @@ def test_orin_nano_has_no_dla_and_that_is_no_fault(tmp_path):
     plain = by_check(examine(context(tree.machine(), no_dla)))
     assert plain["dla"].level == "note"
     assert plain["tensorrt_dla"].level == "note"
-    asked = by_check(examine(context(tree.machine(), no_dla, workloads=[DLA_WORKLOAD])))
-    assert asked["workload"].blocking
-    assert "0 DLA core(s)" in asked["workload"].message
+    wanting = by_check(examine(context(tree.machine(), no_dla, workloads=[DLA_WORKLOAD])))
+    assert wanting["workload"].blocking
+    assert "0 DLA core(s)" in wanting["workload"].message
 
 
-def test_pc_is_told_that_it_is_no_jetson(tmp_path):
-    """Without tegrastats the main job stops, with what a PC can do instead; the rest are notes."""
+def test_pc_is_reported_as_not_a_jetson(tmp_path):
     tree = Tree(tmp_path)
     (tmp_path / "var/lib").mkdir(parents=True)
     found = list(
@@ -100,8 +95,7 @@ def test_pc_is_told_that_it_is_no_jetson(tmp_path):
     assert "--demo" in (by_name["tegrastats"].remedy or "")
 
 
-def test_socket_stands_in_for_tegrastats(tmp_path):
-    """A container that was handed the socket has telemetry without tegrastats."""
+def test_socket_replaces_tegrastats(tmp_path):
     tree = orin(tmp_path).write("/run/tegrascope/tegrastats.sock")
     (tmp_path / "usr/bin/tegrastats").unlink()
     alone = by_check(examine(context(tree.machine()), GROUPS[1:2]))
@@ -117,7 +111,6 @@ def test_socket_stands_in_for_tegrastats(tmp_path):
 
 
 def test_simulated_telemetry_needs_no_board(tmp_path):
-    """What stops the main job is what the configuration asks for, not what a Jetson has."""
     (tmp_path / "var/lib").mkdir(parents=True)
     found = list(
         examine(context(Tree(tmp_path).machine(), NO_TENSORRT, telemetry={"source": "simulator"}))
@@ -135,8 +128,7 @@ def test_simulated_telemetry_needs_no_board(tmp_path):
     ],
     ids=["silent", "ends", "garbage", "half a line"],
 )
-def test_tegrastats_that_gives_nothing_is_broken(tmp_path, body, message):
-    """Silent, dead or printing something else: the main job stops, and the words say how."""
+def test_tegrastats_without_samples_is_broken(tmp_path, body, message):
     tree = orin(tmp_path).script("tegrastats", body)
     found = by_check(examine(replace(context(tree.machine()), telemetry_seconds=0.5), GROUPS[1:2]))
     assert found["tegrastats"].level == "broken"
@@ -145,7 +137,6 @@ def test_tegrastats_that_gives_nothing_is_broken(tmp_path, body, message):
 
 
 def test_tegrastats_that_stops_early_is_by_check(tmp_path):
-    """One good line and an end: there are samples, and still something to look at."""
     tree = orin(tmp_path)
     program = f"{sys.executable} -m tegrascope simulate --lines 1"
     found = by_check(examine(context(tree.script("tegrastats", program).machine()), GROUPS[1:2]))
@@ -153,8 +144,7 @@ def test_tegrastats_that_stops_early_is_by_check(tmp_path):
     assert "ended with status 0" in found["tegrastats"].message
 
 
-def test_check_that_hangs_or_fails_ends_none_of_the_others():
-    """A group that never comes back is told after its time, one that raises at once."""
+def test_check_that_hangs_or_fails_does_not_stop_the_others():
     released = threading.Event()
 
     def hangs(_):
@@ -179,8 +169,7 @@ def test_check_that_hangs_or_fails_ends_none_of_the_others():
 
 
 @pytest.mark.parametrize("path", ["/etc/nv_tegra_release", "/proc/mounts"])
-def test_file_that_never_answers_costs_its_own_group(tmp_path, path):
-    """A read that blocks, as of a driver that hangs: all other groups are told as ever."""
+def test_file_that_never_answers_affects_only_its_group(tmp_path, path):
     tree = orin(tmp_path)
     (tmp_path / path.lstrip("/")).unlink()
     os.mkfifo(tmp_path / path.lstrip("/"))  # whose opening waits for a writer that never comes
@@ -200,7 +189,6 @@ def test_file_that_never_answers_costs_its_own_group(tmp_path, path):
 
 
 def test_nothing_is_changed(tmp_path):
-    """An examination leaves every file as it was, its times and modes too."""
     tree = orin(tmp_path)
     machine = tree.machine()
 
@@ -217,7 +205,6 @@ def test_nothing_is_changed(tmp_path):
 
 @pytest.mark.parametrize("board", ["good", "poor", "pc"])
 def test_report_fits_a_terminal(tmp_path, board):
-    """Eighty columns, level words in place, a mend for all that is missing, commands whole."""
     tree = Tree(tmp_path) if board == "pc" else orin(tmp_path)
     changes = {"records": None, "packages": (), "cuda": Answer(-11, "", "")}
     if board == "poor":
@@ -236,8 +223,7 @@ def test_report_fits_a_terminal(tmp_path, board):
                 assert any(piece.split(", ")[0].split("; ")[0] in line for line in lines), piece
 
 
-def test_document_counts_and_judges(tmp_path):
-    """The JSON form has its version, its counts, each finding, and whether the job can be done."""
+def test_document_has_counts_and_verdict(tmp_path):
     found = list(examine(context(Tree(tmp_path).machine(), NO_TENSORRT)))
     document = as_document(found)
     assert document["format"] == 1

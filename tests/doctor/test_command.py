@@ -1,4 +1,4 @@
-"""The command as its users meet it."""
+"""The command line of doctor."""
 
 import json
 import subprocess
@@ -27,28 +27,26 @@ def config(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
-def test_on_any_machine_it_ends_well(tmp_path):
-    """Here, whatever here is: findings of all groups, nothing on standard error, 0 or 3."""
-    told = doctor(tmp_path, "--json")
-    document = json.loads(told.stdout)
-    assert told.stderr == ""
-    assert told.returncode == (0 if document["ok"] else 3)
+def test_any_machine_gets_findings_of_all_groups(tmp_path):
+    done = doctor(tmp_path, "--json")
+    document = json.loads(done.stdout)
+    assert done.stderr == ""
+    assert done.returncode == (0 if document["ok"] else 3)
     assert [*dict.fromkeys(one["group"] for one in document["findings"])] == [
         *("board", "telemetry", "dla", "inference", "workloads", "clock", "room", "service"),
     ]
-    assert "check itself failed" not in told.stdout
+    assert "check itself failed" not in done.stdout
 
 
-def test_exit_is_0_where_the_job_can_be_done(tmp_path):
-    """Simulated telemetry and a workload of a program: nothing stops them anywhere."""
+def test_exit_is_0_if_the_job_is_possible(tmp_path):
     text = (
         "telemetry: {source: simulator}\nhttp: {listen: '127.0.0.1:0'}\n"
         f"workloads: [{{name: w, command: {sys.executable}}}]\n"
     )
-    told = doctor(tmp_path, "-c", config(tmp_path, text))
-    assert told.returncode == 0, told.stdout
-    assert told.stdout.splitlines()[-1].startswith("The main job can be done")
-    assert "\x1b" not in told.stdout
+    done = doctor(tmp_path, "-c", config(tmp_path, text))
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.splitlines()[-1].startswith("The main job can be done")
+    assert "\x1b" not in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -61,22 +59,19 @@ def test_exit_is_0_where_the_job_can_be_done(tmp_path):
     ],
     ids=["typing error", "replay", "program", "model"],
 )
-def test_exit_is_3_where_it_cannot(tmp_path, text, message):
-    """A bad file, telemetry or workload that can't be: status 3, and the finding says which."""
-    told = doctor(tmp_path, "-c", config(tmp_path, text))
-    assert told.returncode == 3
-    assert message in " ".join(told.stdout.split())
+def test_exit_is_3_if_the_job_is_not_possible(tmp_path, text, message):
+    done = doctor(tmp_path, "-c", config(tmp_path, text))
+    assert done.returncode == 3
+    assert message in " ".join(done.stdout.split())
 
 
-def test_configuration_that_is_not_there_is_a_finding(tmp_path):
-    """A path that cannot be read is told like all else, not by an error of its own."""
-    told = doctor(tmp_path, "-c", str(tmp_path / "none.yaml"))
-    assert (told.returncode, told.stderr) == (3, "")
-    assert "No such file" in told.stdout
+def test_absent_configuration_is_a_finding(tmp_path):
+    done = doctor(tmp_path, "-c", str(tmp_path / "none.yaml"))
+    assert (done.returncode, done.stderr) == (3, "")
+    assert "No such file" in done.stdout
 
 
-def test_installed_service_is_what_is_examined(tmp_path):
-    """Without -c the service's own file and directory are taken, where they are there."""
+def test_default_is_the_installed_service(tmp_path):
     tree = Tree(tmp_path).write("/etc/tegrascope.yaml", "telemetry: {source: simulator}\n")
     (tmp_path / "var/lib/tegrascope").mkdir(parents=True)
     found = make_context(tree.machine(), None, None)

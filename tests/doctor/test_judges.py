@@ -1,4 +1,4 @@
-"""Each judgement by itself: what was found goes in, a finding comes out."""
+"""Findings of each check."""
 
 from pathlib import Path
 
@@ -53,12 +53,10 @@ ORIN = Board(is_jetson=True, module="AGX Orin", dla_cores=2)
     ],
 )
 def test_matrix_of_tensorrt_and_the_dla(version, has):
-    """Which release has a DLA is what its own documentation says."""
     assert explain_dla(version)[0] is has
 
 
-def test_tensorrt_without_a_dla_names_the_one_that_has_it():
-    """JetPack 7.2 on an AGX Orin: none in 10.16, there again in 11.4.1."""
+def test_tensorrt_without_a_dla_names_a_release_that_has_it():
     found = judge_dla_cores(Capabilities(versions={"tensorrt": "10.16.2"}, dla_cores=0), ORIN)
     assert found.level == "missing"
     assert "10.16 have no DLA" in found.message
@@ -66,7 +64,6 @@ def test_tensorrt_without_a_dla_names_the_one_that_has_it():
 
 
 def test_tensorrt_that_should_see_the_dla_points_at_the_driver():
-    """TensorRT 10.3 that sees no core is no matter of its release."""
     found = judge_dla_cores(Capabilities(versions={"tensorrt": "10.3.0"}, dla_cores=0), ORIN)
     assert found.level == "missing"
     assert "dla_nodes" in (found.remedy or "")
@@ -86,8 +83,7 @@ def test_tensorrt_that_should_see_the_dla_points_at_the_driver():
         ("acme,board", "ACME", (None, None)),
     ],
 )
-def test_modules_are_known_by_their_part(compatible, model, expected):
-    """The part number decides, the model's words where there is none; Orin Nano has no DLA."""
+def test_modules_are_identified_by_part_number_or_model(compatible, model, expected):
     assert identify(compatible, model) == expected
 
 
@@ -99,8 +95,7 @@ def test_power_mode_that_limits_is_a_note():
     assert judge_power_mode(None, None).level == "note"
 
 
-def test_fields_of_root_and_of_others_are_told_apart():
-    """What root's tegrastats adds is looked for in the line itself; rails need none of it."""
+def test_fields_that_only_root_sees_are_reported():
     plain = parse_line("RAM 1/2MB (lfb 1x4MB) CPU [1%@729] GR3D_FREQ 0% VDD_IN 1mW/1mW")
     full = parse_line(
         "RAM 1/2MB (lfb 1x4MB) CPU [1%@729] EMC_FREQ 0%@2133 GR3D_FREQ 0% NVENC off NVDLA0 off"
@@ -114,8 +109,7 @@ def test_fields_of_root_and_of_others_are_told_apart():
     assert judge_fields(plain, 1000, False, 0).facts["lacks"] == ["EMC", "engines"]
 
 
-def test_unknown_rails_name_themselves():
-    """Rails of no rule have no total, and the finding says which they are."""
+def test_unknown_rails_are_listed():
     found = judge_rails(parse_line("RAM 1/2MB (lfb 1x4MB) CPU [1%@729] ODD 5mW/5mW"), None)
     assert found.level == "missing"
     assert "ODD" in found.message
@@ -131,16 +125,14 @@ def test_unknown_rails_name_themselves():
         ("hidden", False, False, "note"),
     ],
 )
-def test_socket_is_open_shut_or_dead(there, writable, listens, level):
-    """A socket that nobody listens on is broken; one that is for others is a matter of groups."""
+def test_socket_states(there, writable, listens, level):
     found = judge_socket(TEGRASTATS, TEGRASTATS.path, there, writable, listens)
     assert found.level == level
     if there != "there" or not writable:
         assert found.remedy
 
 
-def test_a_socket_elsewhere_is_where_the_configuration_says():
-    """The unit has to listen there first: to enable it as it is installed would not help."""
+def test_socket_of_the_configuration_needs_an_edited_unit():
     found = judge_socket(TEGRASTATS, "/run/mine.sock", "absent", False, False)
     assert "/run/mine.sock" in found.message
     assert found.remedy.startswith("sudo systemctl edit tegrascope-tegrastats.socket")
@@ -148,7 +140,6 @@ def test_a_socket_elsewhere_is_where_the_configuration_says():
 
 
 def test_driver_messages():
-    """Unreadable is told as such; a complaint is quoted without its header."""
     assert "cannot read" in judge_messages(None).message
     assert judge_messages(["6,1,2,-;usb error"]).level == "good"
     found = judge_messages(["3,9,9,-;nvdla 15880000.nvdla0: task timeout"])
@@ -157,7 +148,6 @@ def test_driver_messages():
 
 
 def test_cuda_driver_in_each_state():
-    """There, absent, there without a device, and one that killed who asked."""
     assert judge_cuda(Answer(0, "cuda 0 12060 1\n", ""), True).message.startswith(
         "CUDA driver for CUDA 12.6"
     )
@@ -169,7 +159,6 @@ def test_cuda_driver_in_each_state():
 
 
 def test_old_cuda_python_is_a_note():
-    """Below 12.9 a wait keeps Python's lock; where none is installed the mend fits the release."""
     assert judge_cuda_python(
         {"cuda-bindings": None, "cuda-python": "12.2.1"}, None, True
     ).level == ("note")
@@ -178,15 +167,13 @@ def test_old_cuda_python_is_a_note():
 
 
 def test_clock_of_1970_is_broken():
-    """A board without a battery that nobody told the time says so."""
     assert judge_wall(120.0).level == "broken"
     assert judge_wall(NOW).level == "good"
     assert judge_wall(-5.0).level == "broken"
     assert judge_synchronised(False).level == judge_synchronised(None).level == "note"
 
 
-def test_step_since_boot_is_told_by_how_much():
-    """Sockets of the first seconds bear the wall time of then, whichever way the clock was set."""
+def test_clock_step_is_reported_with_its_size():
     assert judge_step(NOW - 1000, NOW, 1005).level == "good"
     forward = judge_step(12.0, NOW, 1000.0)
     assert "forward by 57 years" in forward.message
@@ -196,7 +183,6 @@ def test_step_since_boot_is_told_by_how_much():
 
 
 def test_memory_to_build_counts_swap_and_model():
-    """Three GiB and four times the model, in memory and swap together; the mend adds the rest."""
     tight = HostMemory(8 * GIB, 2 * GIB, GIB // 2)
     found = judge_memory(tight, 0, True)
     assert found.level == "missing"
@@ -208,8 +194,7 @@ def test_memory_to_build_counts_swap_and_model():
     assert judge_memory(None, 0, True).level == "note"
 
 
-def test_disk_that_is_full_stops():
-    """A little room is a note; none at all stops the main job."""
+def test_full_disk_is_blocking():
     assert judge_disk(2 * GIB, Path("/s")).level == "good"
     assert (judge_disk(GIB // 2, Path("/s")).level, judge_disk(0, Path("/s")).blocking) == (
         "note",
@@ -230,20 +215,17 @@ def test_disk_that_is_full_stops():
     ],
 )
 def test_states_of_the_unit(text, level, word):
-    """Each state of the unit is told with what mends it."""
     found = judge_unit(Answer(0, text, ""))
     assert (found.level, word in found.message) == (level, True)
 
 
-def test_no_systemd_is_no_fault():
-    """In a container there is no systemd, and one that is ill is quoted."""
+def test_absent_systemd_is_a_note():
     assert judge_unit(None).level == "note"
     failed = judge_unit(Answer(1, "", "Failed to connect to bus"))
     assert "Failed to connect" in failed.message
 
 
-def test_port_that_another_program_has_stops():
-    """Nobody there, a daemon, one that is not ready, and a stranger are four things."""
+def test_port_of_another_program_is_blocking():
     ok, gone = Answer(200, "ok\n", "OK"), Answer(None, "", "refused")
     assert judge_daemon("h:1", gone, gone).level == "note"
     assert judge_daemon("h:1", ok, Answer(200, "ready\n", "OK")).level == "good"

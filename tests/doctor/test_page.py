@@ -9,7 +9,6 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_page_has_every_check_in_its_group():
-    """Each name that a check may bear stands in the table, and no other."""
     sources = (ROOT / "daemon/doctor").glob("*.py")
     code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
     named = set(re.findall(r'(?:Check|RootSocket)\(\s*"(\w+)"', code))

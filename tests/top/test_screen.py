@@ -47,7 +47,6 @@ def shown(page: str, width: int, height: int | None = None, **more: object) -> l
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 5), st.integers(20, 220), st.integers(3, 70), st.text(max_size=90))
 def test_nothing_overflows(pages, which, width, height, problem):
-    """No line is wider than the window, and all lines fit into it; the last says how to end."""
     view = make_view(Series(pages[which]))
     history = [None, 1.0, 50.0] * 40
     state = ScreenState(view, "http://robot:9754", 12.5, history, time.time(), problem)
@@ -58,7 +57,6 @@ def test_nothing_overflows(pages, which, width, height, problem):
 
 
 def test_absent_is_not_zero():
-    """What a page does not tell is shown as that; a closed gate is off, a core may be offline."""
     lines = shown(SHORT, 80)
     rows = {line[:4].strip(): line[:39] for line in lines}
     assert "50 %" in rows["GPU"]
@@ -76,7 +74,6 @@ def test_absent_is_not_zero():
 
 
 def test_row_has_the_results_of_the_last_good_run(pages):
-    """Latency, rate, energy and flags of the last good run; a failed one says why."""
     lines = shown(pages[0], 100, now_seconds=time.time())
     (run,) = [line for line in lines if line.startswith("detector-") and " ago " in line]
     assert all(float(figure) > 0 for figure in run.split()[-6:-1])
@@ -89,7 +86,6 @@ def test_row_has_the_results_of_the_last_good_run(pages):
 
 
 def test_terminal_without_utf_8_gets_ascii():
-    """A terminal that is not of UTF-8 is given what it has."""
     assert glyphs_of("ANSI_X3.4-1968") == ASCII
     assert glyphs_of("UTF-8") == Glyphs()
     assert [number(value, 6, ASCII) for value in (None, 0, 0.00123, 5, 12.345, 123456.0)] == [

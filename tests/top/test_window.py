@@ -24,7 +24,6 @@ def once(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_window_of_80_by_24(start):
-    """All is there, nothing wraps; it follows the daemon, and waits for one that is gone."""
     daemon = start(CONFIG)
     with Terminal(["top", "--url", daemon.url, "--interval", "0.2"], 80, 24) as window:
         window.wait_for(lambda: "q quits" in window.text)
@@ -75,8 +74,7 @@ def test_window_of_80_by_24(start):
     assert max(map(len, told.stdout.splitlines())) <= 80
 
 
-def test_nobody_answers():
-    """One line says so, and what to do; in a window, too, and that is given back."""
+def test_absent_daemon_is_one_line():
     told = once("--url", "http://127.0.0.1:1")
     assert (told.returncode, told.stdout) == (1, "")
     assert told.stderr.startswith("tegrascope: no tegrascope daemon answers at http://127.0.0.1:1 ")
