@@ -87,7 +87,7 @@ def ask_child(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Mendable(f"{library} said nothing for {seconds:g} s when asked {question}", DRIVER)
+        return Mendable(f"{library} gave no answer in {seconds:g} s when asked {question}", DRIVER)
     except OSError as error:
         return Mendable(
             f"the child that asks {library} {question} does not start ({error})",

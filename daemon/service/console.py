@@ -9,7 +9,7 @@ from typing import TextIO
 
 from ... import __version__
 from ...collectors.base import Clock
-from ..settings.config import Telemetry, Workload
+from ..settings.config import Workload
 from .service import Service
 
 # Control characters that a worker's output may contain and a terminal would execute.
@@ -36,8 +36,8 @@ class Console(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one line above the status line."""
-        said = self.format(record).translate(_UNPRINTABLE)
-        self._write(f"\r\033[K{said}\n{self._status}" if self._watched else f"{said}\n")
+        line = self.format(record).translate(_UNPRINTABLE)
+        self._write(f"\r\033[K{line}\n{self._status}" if self._watched else f"{line}\n")
 
     def _write(self, text: str) -> None:
         # The reader may be gone (a pipe into head, a closed terminal); the daemon continues.
@@ -85,7 +85,7 @@ def status_line(service: Service, now_ns: int) -> str:
 
 def first_screen(service: Service, state_dir: os.PathLike[str]) -> list[str]:
     """Return the first lines for a person: page, sources, workloads."""
-    config = service.config
+    config, telemetry = service.config, service.config.telemetry
     heading = f"tegrascope {__version__}"
     if service.ledger.snapshot.environment.simulated:
         heading += " · simulated: these figures are of no real board"
@@ -94,7 +94,7 @@ def first_screen(service: Service, state_dir: os.PathLike[str]) -> list[str]:
         f"  page       {service.url}",
         f"  metrics    {service.url}metrics",
         f"  runs       {service.url}api/v1/runs",
-        f"  telemetry  {_telemetry(config.telemetry)}",
+        f"  telemetry  {telemetry.settings.summary()}, every {telemetry.interval:g} s",
         f"  state      {os.fspath(state_dir)}",
     ]
     if not config.workloads:
@@ -102,10 +102,6 @@ def first_screen(service: Service, state_dir: os.PathLike[str]) -> list[str]:
     for number, workload in enumerate(config.workloads):
         lines.append(f"  {'workloads' if number == 0 else '':10} {_workload(workload)}")
     return lines
-
-
-def _telemetry(telemetry: Telemetry) -> str:
-    return f"{telemetry.settings.summary()}, every {telemetry.interval:g} s"
 
 
 def _workload(workload: Workload) -> str:

@@ -17,12 +17,6 @@ class ExecutorThread:
     """The thread of one device: one run at a time, and each workload waits at most once."""
 
     def __init__(self, executor: Executor, session: Session) -> None:
-        """Prepare.
-
-        Args:
-            lane: The accelerator's worker.
-            session: The session that runs are paired in.
-        """
         self.executor = executor
         self._session = session
         self._waiting: deque[Job] = deque()
@@ -39,11 +33,7 @@ class ExecutorThread:
         self._thread.start()
 
     def submit(self, job: Job) -> str | None:
-        """Accept a job, or record it as skipped if its overlap policy requires that.
-
-        Returns:
-            The reason if it will not run, else ``None``.
-        """
+        """Accept a job, or record it as skipped and return the reason."""
         with self._changed:
             busy = self._current is not None or bool(self._waiting)
             waits = any(job.workload.name == other.workload.name for other in self._waiting)

@@ -5,7 +5,7 @@ The scheduler has neither a thread nor a clock. The caller passes the time.
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from cronsim import CronSim
@@ -44,11 +44,10 @@ class _Entry:
     random: random.Random
     grid_ns: int = 0
     due_ns: int = 0
-    wall_ns: int = field(default=0)
+    wall_ns: int = 0
 
     @property
     def times(self) -> tuple[object, ...]:
-        """The settings that define the times of this workload."""
         workload = self.workload
         return workload.every, workload.offset, workload.cron, workload.jitter
 
@@ -80,13 +79,7 @@ class Scheduler:
     """The plan of all workloads with a period or cron; others run on demand."""
 
     def __init__(self, workloads: Iterable[Workload], now: Now, seed: int | None = None) -> None:
-        """Plan every workload.
-
-        Args:
-            workloads: Periods count from now, so the first run is at once.
-            now: The time.
-            seed: Seed of the jitter; random by default.
-        """
+        """Plan every workload; periods count from now. ``seed`` is that of the jitter."""
         self.missed: dict[str, int] = {}
         self._seed = seed
         self._offset_ns = now.wall_ns - now.monotonic_ns
@@ -111,10 +104,8 @@ class Scheduler:
 
     def planned(self) -> list[Due]:
         """Return the next run of each workload, soonest first."""
-        return sorted(
-            (Due(entry.workload, entry.due_ns) for entry in self._entries),
-            key=lambda due: due.due_ns,
-        )
+        plan = (Due(entry.workload, entry.due_ns) for entry in self._entries)
+        return sorted(plan, key=lambda due: due.due_ns)
 
     def next_ns(self) -> int | None:
         """Return when the next run is due; ``None`` if no workload has a schedule."""

@@ -1,6 +1,7 @@
 """Connects the parts of the daemon; starts, reloads and stops them; reports to systemd."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import queue
@@ -33,7 +34,7 @@ from ..web.server import serve, url_of
 from ..web.web_config import WebRules
 from .runs import ExecutorThread
 from .scheduler import Due, Now, Scheduler
-from .watchdog import Watchdog, tell_systemd, watchdog_seconds
+from .watchdog import Watchdog, notify_systemd, watchdog_seconds
 
 _LOG = logging.getLogger(__name__)
 
@@ -58,16 +59,7 @@ class Periods:
 
 
 class Service:
-    """The daemon.
-
-    Attributes:
-        config: The configuration in force.
-        session: Telemetry and the completion of runs.
-        ledger: State for a scrape.
-        windows: Windows that applications mark.
-        url: Address of the page.
-        load_config: Reads the configuration again at a reload; ``None`` for a built-in one.
-    """
+    """The daemon. ``load_config`` reads the configuration at a reload, unless it is built in."""
 
     def __init__(
         self,
@@ -85,9 +77,7 @@ class Service:
             config: The configuration.
             state_dir: Directory of runs, models and the token.
             listener: Bound socket of the server.
-            clock: The clock.
-            rules: The web configuration file, or ``None``.
-            periods: How often regular work is done.
+            rules: The web configuration file, if there is one.
 
         Raises:
             Mendable: The state directory can't be written.
@@ -131,10 +121,7 @@ class Service:
         self._threads: list[threading.Thread] = []
 
     def start(self, greet: Callable[[], None] = lambda: None) -> None:
-        """Start telemetry, workers, schedule and housekeeping.
-
-        Args:
-            greet: Called after everything has started, before the first run.
+        """Start telemetry, workers, schedule and housekeeping; ``greet`` is called before a run.
 
         Raises:
             Mendable: The source can't be opened or the store can't be written; call ``stop`` then.
@@ -178,7 +165,7 @@ class Service:
         async def until_stopped() -> None:
             await stopped.wait()
 
-        tell_systemd("READY=1", f"STATUS={self.status()}")
+        notify_systemd("READY=1", f"STATUS={self.status()}")
         http = self.config.http
         names = host_names(http.listen, http.hosts)
         gate = Gate(make_app(serving), self._rules, self._token, self._clock, names)
@@ -189,7 +176,7 @@ class Service:
 
     def stop(self) -> None:
         """End everything in under three seconds; a run in flight is recorded as cancelled."""
-        tell_systemd("STOPPING=1")
+        notify_systemd("STOPPING=1")
         self._stopping.set()
         self._replan.set()
         with self._reloading:  # so that parts started by a reload are stopped too
@@ -216,7 +203,7 @@ class Service:
         with self._reloading:
             if self._stopping.is_set():
                 return
-            tell_systemd("RELOADING=1")
+            notify_systemd("RELOADING=1")
             try:
                 self._take(self.load_config())
             except Mendable as error:
@@ -229,7 +216,7 @@ class Service:
             else:
                 _LOG.info("reloaded: %d workload(s)", len(self.config.workloads))
                 self._reloaded = ""
-            tell_systemd("READY=1", f"STATUS={self.status()}")
+            notify_systemd("READY=1", f"STATUS={self.status()}")
 
     def _take(self, config: Config) -> None:
         """Bring a checked configuration into force."""
@@ -247,11 +234,7 @@ class Service:
         self.config = config
 
     def start_run(self, name: str) -> str:
-        """Run a configured workload now, and return the run's id.
-
-        Raises:
-            Mendable: The workload does not exist, or its device accepts no more.
-        """
+        """Run a configured workload now and return the run's id, or raise ``Mendable``."""
         workload = next((one for one in self.config.workloads if one.name == name), None)
         if workload is None:
             known = ", ".join(one.name for one in self.config.workloads) or "none"
@@ -266,12 +249,8 @@ class Service:
 
     def problem(self) -> str | None:
         """Return why the daemon is not ready (telemetry first, then the store), or ``None``."""
-        telemetry = self._telemetry_problem()
-        if telemetry is not None:
-            return telemetry
-        if self._store.problem is not None:
-            return f"the store does not write: {self._store.problem}"
-        return None
+        store = self._store.problem
+        return self._telemetry_problem() or (store and f"the store does not write: {store}")
 
     def note(self) -> str | None:
         """Return a limitation of a daemon that is ready, or ``None``."""
@@ -397,24 +376,18 @@ class Service:
     def _look_at_board(self) -> None:
         root = self._board_root
         if root is not None:
-            self.ledger.describe(
-                power_mode=read_power_mode(root), clocks_locked=clocks_locked(root)
-            )
+            mode, locked = read_power_mode(root), clocks_locked(root)
+            self.ledger.describe(power_mode=mode, clocks_locked=locked)
 
     def _write_blocks(self) -> None:
-        while True:
-            try:
+        with contextlib.suppress(queue.Empty):
+            while True:
                 self._store.add_block(self._sealed.get_nowait())
-            except queue.Empty:
-                return
 
     def _prune(self) -> None:
         store = self.config.store
-        self._store.prune(
-            self._clock.wall_ns(),
-            int(store.samples_retention * 1e9),
-            int(store.runs_retention * 1e9),
-        )
+        samples_ns, runs_ns = int(store.samples_retention * 1e9), int(store.runs_retention * 1e9)
+        self._store.prune(self._clock.wall_ns(), samples_ns, runs_ns)
 
 
 def _free_bytes(directory: Path) -> int | None:

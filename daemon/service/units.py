@@ -29,16 +29,12 @@ class File:
 
 def own_program() -> str:
     """Return the path of the installed tegrascope command."""
-    beside = Path(sys.executable).with_name("tegrascope")
-    return str(beside) if beside.is_file() else f"{sys.executable} -m tegrascope"
+    program = Path(sys.executable).with_name("tegrascope")
+    return str(program) if program.is_file() else f"{sys.executable} -m tegrascope"
 
 
 def check_visible(program: str | None) -> None:
-    """Check that the service's user can reach a program; ``None`` is this installation.
-
-    Raises:
-        Mendable: The sandbox or the mode of a directory hides it.
-    """
+    """Raise if the sandbox or a mode hides a program (default: ours) from the service's user."""
     mend = (
         "install it for all: sudo python3 -m venv --system-site-packages /opt/tegrascope && "
         "sudo /opt/tegrascope/bin/pip install tegrascope && "

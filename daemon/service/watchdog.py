@@ -10,12 +10,8 @@ import socket
 from collections.abc import Callable
 
 
-def tell_systemd(*assignments: str) -> bool:
-    """Send assignments such as ``READY=1`` or ``STATUS=…``.
-
-    Returns:
-        Whether systemd receives them; without ``NOTIFY_SOCKET`` nothing is sent.
-    """
+def notify_systemd(*assignments: str) -> bool:
+    """Send assignments such as ``READY=1``, and return whether systemd receives them."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return False
@@ -31,24 +27,19 @@ def tell_systemd(*assignments: str) -> bool:
 
 def watchdog_seconds() -> float | None:
     """Return systemd's watchdog limit for this process, or ``None``."""
-    said, whose = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID")
-    if whose not in (None, str(os.getpid())) or not said.isdecimal() or int(said) == 0:
+    limit, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID")
+    if pid not in (None, str(os.getpid())) or not limit.isdecimal() or int(limit) == 0:
         return None
-    return int(said) / 1e6
+    return int(limit) / 1e6
 
 
 class Watchdog:
     """Reset by the housekeeping thread, so that a hang of that thread is detected."""
 
-    def __init__(self, seconds: float | None, tell: Callable[..., object] = tell_systemd) -> None:
-        """Prepare.
-
-        Args:
-            seconds: systemd's limit; ``None`` if it has none.
-            tell: Receives the messages.
-        """
+    def __init__(self, seconds: float | None, send: Callable[..., object] = notify_systemd) -> None:
+        """Prepare; ``seconds`` is systemd's limit, if it has one."""
         self._period_ns = None if seconds is None else round(seconds / 2 * 1e9)
-        self._tell = tell
+        self._send = send
         self._fed_ns: int | None = None
         self._status = ""
         self._had_telemetry = False
@@ -60,8 +51,8 @@ class Watchdog:
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            telemetry: Why new samples are missing of this machine; ``None`` if there are, or if
-                the source may end by itself.
+            telemetry: Why new samples of this machine are missing; ``None`` if they are not, or
+                if the source may end by itself.
             store_wants_restart: Whether only a restart makes the store write again.
             status: For ``systemctl status``.
         """
@@ -69,11 +60,11 @@ class Watchdog:
             self._had_telemetry = True
         if status != self._status:
             self._status = status
-            self._tell(f"STATUS={status}")
+            self._send(f"STATUS={status}")
         if self._period_ns is None or store_wants_restart:
             return
         if telemetry is not None and self._had_telemetry:
             return
         if self._fed_ns is None or now_ns - self._fed_ns >= self._period_ns:
             self._fed_ns = now_ns
-            self._tell("WATCHDOG=1")
+            self._send("WATCHDOG=1")

@@ -164,9 +164,9 @@ class Executor:
             return _CANCELLED
         if got is Quiet.TIMEOUT:
             self.close()
-            return Verdict("timeout", f"the worker said nothing for {seconds:g} s; worker killed")
+            return Verdict("timeout", f"the worker printed nothing for {seconds:g} s; worker killed")
         if not isinstance(got, Stamped):
-            return self._bury(child, "said nothing")
+            return self._bury(child, "printed nothing")
         return None
 
     def _bury(self, child: LineChild, what: str) -> Verdict:

@@ -171,7 +171,7 @@ def test_worker_that_says_nothing_is_timed_out(bench):
     bench.wait_for(lambda: run_id in bench.runs())
     assert time.monotonic() - begin < 5
     assert bench.runs()[run_id]["outcome"] == "timeout"
-    assert "said nothing for 1 s" in bench.runs()[run_id]["reason"]
+    assert "printed nothing for 1 s" in bench.runs()[run_id]["reason"]
     assert runner.executor.pid is None
 
 
