@@ -11,7 +11,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -64,45 +64,6 @@ class LineBuffer:
         self._rest += part[: self._longest - len(self._rest)]
 
 
-class Waker:
-    """A file descriptor that another thread makes readable, to end a ``poll``.
-
-    Waking is remembered: a ``wake`` before the poll ends it at once.
-    """
-
-    def __init__(self) -> None:
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        os.set_blocking(self._writer, False)
-        self._lock = threading.Lock()
-        self._open = True
-
-    def fileno(self) -> int:
-        """Return the descriptor to poll for reading."""
-        return self._reader
-
-    def wake(self) -> None:
-        """Make the descriptor readable; from any thread, and harmless after ``close``."""
-        with self._lock:
-            if self._open:
-                with contextlib.suppress(BlockingIOError):  # a full pipe wakes as well
-                    os.write(self._writer, b"!")
-
-    def clear(self) -> None:
-        """Forget every ``wake`` so far."""
-        with contextlib.suppress(BlockingIOError):
-            while os.read(self._reader, 512):
-                pass
-
-    def close(self) -> None:
-        """Close both ends; more than once is harmless."""
-        with self._lock:
-            if self._open:
-                self._open = False
-                os.close(self._reader)
-                os.close(self._writer)
-
-
 class Quiet(enum.Enum):
     """Why a read brought no line."""
 
@@ -125,9 +86,10 @@ class LineReader(ABC):
         self._clock = clock
         self._buffer = LineBuffer()
         self._lines: deque[Stamped[str]] = deque()
-        self._waker = Waker()
+        self._wake_lock = threading.Lock()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll = select.poll()
-        self._poll.register(self._waker.fileno(), select.POLLIN)
+        self._poll.register(self._wake_fd, select.POLLIN)
 
     def __enter__(self: _Reader) -> _Reader:
         return self
@@ -149,11 +111,26 @@ class LineReader(ABC):
 
     def wake(self) -> None:
         """End the present ``read``, or the next one, with ``Quiet.WOKEN``; from any thread."""
-        self._waker.wake()
+        with self._wake_lock:
+            if self._wake_fd >= 0:
+                os.eventfd_write(self._wake_fd, 1)
 
     @abstractmethod
     def end(self) -> None:
         """Close every descriptor, and end the peer if it is a child; more than once is harmless."""
+
+    def _is_woken(self, ready: Collection[int]) -> bool:
+        """Return whether ``wake`` was called, and forget it."""
+        if self._wake_fd not in ready:
+            return False
+        os.eventfd_read(self._wake_fd)
+        return True
+
+    def _close_waker(self) -> None:
+        with self._wake_lock:
+            if self._wake_fd >= 0:
+                os.close(self._wake_fd)
+                self._wake_fd = -1
 
     @abstractmethod
     def _await(self, seconds: float | None) -> Quiet | None:
@@ -180,7 +157,7 @@ class DescriptorReader(LineReader):
 
     def end(self) -> None:
         """Let go of the descriptor, which stays open."""
-        self._waker.close()
+        self._close_waker()
 
     def has_line(self) -> bool:
         """Return, without waiting, whether a line can be read.
@@ -195,8 +172,7 @@ class DescriptorReader(LineReader):
     def _await(self, seconds: float | None) -> Quiet | None:
         timeout = None if seconds is None else max(0.0, seconds * 1000)
         ready = {fd for fd, _ in self._poll.poll(timeout)}
-        if self._waker.fileno() in ready:
-            self._waker.clear()
+        if self._is_woken(ready):
             return Quiet.WOKEN
         if self._fd not in ready:
             return None
@@ -262,7 +238,7 @@ class LineChild(LineReader):
                 cwd=cwd,
             )
         except OSError as error:
-            self._waker.close()
+            self._close_waker()
             raise _cannot_start(argv, cwd, error) from error
         self.pid = self._process.pid
         self._pidfd = _open_pidfd(self.pid)
@@ -302,8 +278,7 @@ class LineChild(LineReader):
             return Quiet.END
         gone = self.exited  # asked before the pipe is looked at, or a last line would be missed
         ready = self._wait(0 if gone else seconds)
-        if self._waker.fileno() in ready:
-            self._waker.clear()
+        if self._is_woken(ready):
             return Quiet.WOKEN
         # Another process may hold the pipe open; all that the child itself wrote has been read.
         return Quiet.END if gone and self._stdout not in ready else None
@@ -361,7 +336,7 @@ class LineChild(LineReader):
         self._signal_group(signal.SIGKILL)  # the child is not reaped yet, so the group is ours
         self._drain()
         self._reap()
-        self._waker.close()
+        self._close_waker()
         if self._pidfd is not None:
             os.close(self._pidfd)
         for pipe in (self._process.stdout, self._process.stderr):
@@ -372,8 +347,7 @@ class LineChild(LineReader):
     def _wait_until(self, is_over: Callable[[], bool], seconds: float) -> None:
         until = time.monotonic() + seconds
         while not is_over() and (left := until - time.monotonic()) > 0:
-            if self._waker.fileno() in self._wait(left):
-                self._waker.clear()
+            self._is_woken(self._wait(left))
 
     def _wait(self, seconds: float | None) -> set[int]:
         """Wait for any event, take the data, and return the descriptors that are ready."""
@@ -406,12 +380,8 @@ class LineChild(LineReader):
         """Take the rest of standard error, without waiting and without trusting its end."""
         with contextlib.suppress(OSError):
             for _ in range(16):
-                if self._stderr not in self._open_fds:
-                    break
-                data = os.read(self._stderr, READ_SIZE)
-                if not data:
-                    break
-                self._stderr_tail = (self._stderr_tail + data)[-LAST_WORDS_BYTES:]
+                if self._stderr in self._open_fds:
+                    self._take(self._stderr)
 
     def _unregister(self, fd: int) -> None:
         with contextlib.suppress(KeyError):

@@ -161,16 +161,12 @@ class Service:
             mark_window=self.windows.take,
             token=self._token,
         )
-
-        async def until_stopped() -> None:
-            await stopped.wait()
-
         notify_systemd("READY=1", f"STATUS={self.status()}")
         http = self.config.http
         names = host_names(http.listen, http.hosts)
         gate = Gate(make_app(serving), self._rules, self._token, self._clock, names)
         try:
-            await serve(gate, self._listener, until_stopped, self._rules)
+            await serve(gate, self._listener, stopped.wait, self._rules)
         finally:
             signals.ignore()  # while the loop can still be stopped
 

@@ -164,7 +164,9 @@ class Executor:
             return _CANCELLED
         if got is Quiet.TIMEOUT:
             self.close()
-            return Verdict("timeout", f"the worker printed nothing for {seconds:g} s; worker killed")
+            return Verdict(
+                "timeout", f"the worker printed nothing for {seconds:g} s; worker killed"
+            )
         if not isinstance(got, Stamped):
             return self._bury(child, "printed nothing")
         return None

@@ -37,10 +37,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class RunTimes:
-    """Steady windows of the recent runs of all devices, and when each run was in flight.
-
-    A window or a run that has not ended ends far in the future.
-    """
+    """Steady windows and times in flight of recent runs; an open one ends far in the future."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -216,11 +213,6 @@ class Session:
         if self._feed is not None:
             self._feed.refresh()
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether the source gives no more samples."""
-        return self._feed is not None and self._feed.problem is not None
-
     def why(self) -> str | None:
         """Return why no samples come, if it is known."""
         return None if self._feed is None else self._feed.why()
@@ -235,7 +227,8 @@ class Session:
         """
         until = time.monotonic() + seconds
         while not self.timeline.wait_past(0, _WAIT_SECONDS):
-            if self.has_ended or stopped() or time.monotonic() > until:
+            has_ended = self._feed is not None and self._feed.problem is not None
+            if has_ended or stopped() or time.monotonic() > until:
                 return False
         return True
 

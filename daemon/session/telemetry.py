@@ -182,7 +182,9 @@ class TelemetryFeed:
                 self._ledger.describe(board=rule.name)
 
     def _state(self) -> SourceState:
-        collector = self._collector
+        collector, lacks_root = self._collector, None
+        if self._latest is not None and collector.shows_root_more:
+            lacks_root = not has_root_fields(self._latest.value)
         return SourceState(
             name=collector.source.name,
             interval_seconds=collector.source.interval_seconds,
@@ -192,10 +194,5 @@ class TelemetryFeed:
             lines_unparsed=dict(collector.unparsed),
             tokens_unparsed=collector.tokens_unparsed,
             columns_unknown=self._columns_unknown,
-            lacks_root=self._lacks_root(),
+            lacks_root=lacks_root,
         )
-
-    def _lacks_root(self) -> bool | None:
-        if self._latest is None or not self._collector.shows_root_more:
-            return None
-        return not has_root_fields(self._latest.value)

@@ -96,7 +96,7 @@ def url_of(listener: socket.socket, *, tls: bool = False) -> str:
 async def serve(
     app: ASGIApp,
     listener: socket.socket,
-    stopped: Callable[[], Awaitable[None]],
+    stopped: Callable[[], Awaitable[object]],
     rules: WebRules | None = None,
     limits: ConnectionLimits = ConnectionLimits(),
 ) -> None:
