@@ -161,7 +161,7 @@ def test_a_driver_that_is_loaded_late_is_found(tmp_path, started):
 
 
 @settings(
-    max_examples=150,
+    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

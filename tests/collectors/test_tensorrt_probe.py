@@ -74,7 +74,9 @@ def test_last_words_are_kept(shims):
 def test_a_library_that_hangs_is_a_reason(shims):
     """Nobody waits for ever."""
     shims(dies="time.sleep(60)")
-    assert probe(seconds=1.5).problem == "tensorrt gave no answer in 1.5 s when asked what it can do"
+    assert (
+        probe(seconds=1.5).problem == "tensorrt gave no answer in 1.5 s when asked what it can do"
+    )
 
 
 def test_a_missing_driver_is_found_before_it_kills(shims):
