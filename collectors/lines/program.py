@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from ...parsers.errors import Mendable
 from ..base import SYSTEM_CLOCK, Clock, Stamped
@@ -32,7 +32,6 @@ class ProcessSource:
         *,
         interval_seconds: float,
         name: str = "tegrastats",
-        env: Mapping[str, str] | None = None,
         clock: Clock = SYSTEM_CLOCK,
         backoff_seconds: tuple[float, float] = BACKOFF_SECONDS,
         steady_seconds: float = 30.0,
@@ -41,7 +40,6 @@ class ProcessSource:
         """Prepare; nothing is started before ``lines``.
 
         Args:
-            env: The whole environment; ``None`` passes on our own.
             backoff_seconds: First and longest pause before a start.
             steady_seconds: How long the program prints until the pause is short again.
             silence_seconds: How long it may print nothing; ``None`` is the rule above.
@@ -51,7 +49,6 @@ class ProcessSource:
         self.restarts = 0
         self.problem: str | None = None
         self._argv = tuple(argv)
-        self._env = env
         self._clock = clock
         self._backoff_seconds = backoff_seconds
         self._steady_ns = round(steady_seconds * 1e9)
@@ -105,7 +102,7 @@ class ProcessSource:
 
     def _open(self) -> LineReader:
         """Start the program, or raise ``Mendable``; then it is tried again after a pause."""
-        return LineChild(self._argv, env=self._env, clock=self._clock)
+        return LineChild(self._argv, clock=self._clock)
 
     def _describe_end(self, why: Quiet, child: LineReader) -> str:
         assert isinstance(child, LineChild)

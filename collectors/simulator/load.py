@@ -70,13 +70,18 @@ class LoadBoard:
     def between(self, begin_ns: int, end_ns: int) -> list[Segment]:
         """Return the loads of a stretch of time, cut where any of them changes."""
         with self._lock:
-            return self._between(begin_ns, end_ns)
+            if end_ns <= begin_ns:
+                return []
+            cuts = {begin_ns, end_ns}
+            for history in self._histories.values():
+                cuts.update(history.cuts(begin_ns, end_ns))
+            return [Segment(begin, end, self._at(begin)) for begin, end in pairwise(sorted(cuts))]
 
     def take(self, begin_ns: int, end_ns: int) -> list[Segment]:
         """Return the loads as ``between`` does, and settle them up to the end."""
         with self._lock:
             self._settled_ns = max(self._settled_ns, end_ns)
-            return self._between(begin_ns, end_ns)
+        return self.between(begin_ns, end_ns)
 
     def busy_ratio(self, lane: str, begin_ns: int, end_ns: int) -> float:
         """Return the mean load of a lane over a stretch of time."""
@@ -85,14 +90,6 @@ class LoadBoard:
             for one in self.between(begin_ns, end_ns)
         )
         return total / (end_ns - begin_ns) if end_ns > begin_ns else 0.0
-
-    def _between(self, begin_ns: int, end_ns: int) -> list[Segment]:
-        if end_ns <= begin_ns:
-            return []
-        cuts = {begin_ns, end_ns}
-        for history in self._histories.values():
-            cuts.update(history.cuts(begin_ns, end_ns))
-        return [Segment(begin, end, self._at(begin)) for begin, end in pairwise(sorted(cuts))]
 
     def _at(self, at_ns: int) -> dict[str, float]:
         ratios: dict[str, float] = {}
