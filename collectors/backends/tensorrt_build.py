@@ -171,7 +171,7 @@ class Builder:
 
         Raises:
             BackendUnavailable: A DLA is asked for and there is none.
-            Mendable: The model cannot be read or built so; says why.
+            Mendable: The model cannot be read, or not be built so.
         """
         begin_ns = time.monotonic_ns()
         made = self.prepare(spec)
@@ -214,7 +214,7 @@ class Builder:
 
         Raises:
             BackendUnavailable: A DLA is asked for and there is none.
-            Mendable: The model cannot be read or built so; says why.
+            Mendable: The model cannot be read, or not be built so.
         """
         self._lines.clear()
         builder = self._trt.Builder(self._logger)
@@ -273,7 +273,7 @@ class Builder:
             words = " ".join((errors[-1] if errors else reason_in(lines)).split())
             raise Mendable(
                 f"TensorRT cannot read {model.name} ({_node_in(lines)}{words})",
-                "export it with operations and an opset that this TensorRT knows",
+                "export it with operations and an opset that this TensorRT supports",
             )
         return network, parser
 

@@ -77,7 +77,7 @@ class Capabilities(Record):
 def symbols_of(trt: Any) -> tuple[str, ...]:
     """Return which of the optional names a TensorRT module has.
 
-    A name says nothing of the hardware: those of the DLA are in every version.
+    A name does not depend on the hardware: those of the DLA are in every version.
     """
     return tuple(
         f"{owner}.{name}"

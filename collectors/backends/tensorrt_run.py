@@ -120,7 +120,7 @@ class Slot:
         self._make_calls()
 
     def use_graph(self) -> None:
-        """Launch inferences as a CUDA graph from now on, or keep on enqueuing and say why.
+        """Launch inferences as a CUDA graph from now on, or keep on enqueuing and note why.
 
         An inference must have run: what TensorRT does the first time only must not be captured.
         """

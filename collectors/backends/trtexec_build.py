@@ -99,7 +99,7 @@ class Measuring:
     Attributes:
         started_ns: CLOCK_MONOTONIC before its start.
         began_ns: When it printed that it begins to infer, or ``None``.
-        done_ns: When it printed that its warm-up is complete, or ``None``.
+        done_ns: When it printed its counts, after its last inference, or ``None``.
         output: Its whole output, once it has ended.
     """
 

@@ -15,7 +15,7 @@ from ..children.start import python_child
 from ..lines.collector import About, LineCollector, Opening, SourceSettings
 from ..lines.program import BACKOFF_SECONDS, ProcessSource
 
-# A driver that nothing keeps awake wakes with the first call, and takes its time.
+# A driver that nothing keeps awake wakes with the first call, which takes long.
 _SILENCE_SECONDS = 20.0
 _DRIVER = ("proc/driver/nvidia/version", "dev/nvidiactl")
 _GPU = re.compile(r"[0-9]+|(GPU|MIG)-[0-9A-Fa-f-]+", re.ASCII)
@@ -54,12 +54,11 @@ class NvmlCollector(LineCollector):
     That is earlier than the line's arrival by all the slower readings behind it, of which the
     energy counter alone takes milliseconds. Reader and daemon share the machine and so the clock.
 
-    Throttling is counted here: an event is a reason that is there and was not in the sample
-    before. The counts outlive a restart of the reader.
+    Throttling is counted here: an event is a reason that the sample before did not have. The
+    counts outlive a restart of the reader.
     """
 
     def __init__(self, source: LineSource) -> None:
-        """Prepare; the source begins with ``collect``."""
         super().__init__(source)
         self._throttling: dict[str, bool] = {}
         self._throttle_events: dict[str, int] = {}

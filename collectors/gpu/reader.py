@@ -1,7 +1,7 @@
 """Calls of NVML, one by one; a GPU that refuses one of them answers the others.
 
-Only the standard library and what is handed in as ``nvml`` are used: this runs in the reader's
-process. Values are those of NVML, in its own units, which the keys name.
+Only the standard library and the module ``nvml`` are used: this runs in the reader's process.
+Values are those of NVML, in its own units, which the keys name.
 """
 
 import argparse
@@ -31,9 +31,9 @@ _NAMES = {
     26: "DEPRECATED",
     28: "GPU_NOT_FOUND",
 }
-# Codes of errors that end the reader: nothing it could still say of the GPU would be true.
+# Codes of errors that end the reader: no later value of the GPU would be true.
 LOST = frozenset({1, 9, 15, 16, 18, 28})
-# Those that will be the same next time, so the call is not made again; any other may pass.
+# Codes of calls that are not repeated, since they will fail again; any other may pass.
 _FOR_GOOD = frozenset({2, 3, 4, 13, 25, 26})
 
 _MEMORY_CELSIUS, _POWER_AVERAGE, _POWER_INSTANT = 82, 185, 186
@@ -44,35 +44,23 @@ _NO_STATE = 32
 
 
 def error_name(error: Any) -> str:
-    """Return the name of an ``NVMLError``, ``GPU_IS_LOST`` say; of an unknown one its number."""
+    """Return the name of an ``NVMLError``, such as ``GPU_IS_LOST``, or else its number."""
     return _NAMES.get(error.value, str(error.value))
 
 
 class NvmlGpu:
-    """One GPU, asked again and again."""
+    """One GPU; ``nvml`` is the module ``pynvml``."""
 
     def __init__(
         self, nvml: Any, handle: Any, now_ns: Callable[[], int] = time.monotonic_ns
     ) -> None:
-        """Take a handle.
-
-        Args:
-            nvml: The module ``pynvml``.
-            now_ns: CLOCK_MONOTONIC.
-        """
         self.refused: dict[str, str] = {}
         self._nvml = nvml
         self._handle = handle
         self._now_ns = now_ns
 
     def ask(self, name: str, call: str, *arguments: Any) -> Any:
-        """Make one call about this GPU.
-
-        Args:
-            call: ``nvmlDeviceGet`` and this is what is called.
-
-        Returns:
-            The answer; ``None`` where there is none, this time or ever.
+        """Return the result of ``nvmlDeviceGet`` + ``call``, or ``None``, this time or always.
 
         Raises:
             NVMLError: One of ``LOST``.
@@ -81,7 +69,7 @@ class NvmlGpu:
             return None
         function = getattr(self._nvml, f"nvmlDeviceGet{call}", None)
         if function is None:
-            self.refused[name] = "this nvidia-ml-py does not know it"
+            self.refused[name] = "this nvidia-ml-py does not have it"
             return None
         try:
             return function(self._handle, *arguments)
@@ -96,14 +84,13 @@ class NvmlGpu:
             self.refused[name] = str(error)
 
     def facts(self) -> dict[str, Any]:
-        """Return what does not change while the reader runs."""
-        limit = self.ask("power_limit", "EnforcedPowerLimit")
+        """Return the values that do not change while the reader runs."""
         memory = self.ask("memory", "MemoryInfo")
         found = {
             "name": self.ask("name", "Name"),
             "uuid": self.ask("uuid", "UUID"),
             "part_number": self.ask("part_number", "BoardPartNumber"),
-            "power_limit_mw": limit,
+            "power_limit_mw": self.ask("power_limit", "EnforcedPowerLimit"),
             "memory_total_bytes": None if memory is None else memory.total,
             "power_from": self.power_from,
         }
@@ -116,13 +103,12 @@ class NvmlGpu:
         return next((one for one in known if f"power_{one}" not in self.refused), None)
 
     def sample(self) -> dict[str, Any]:
-        """Return everything that the GPU says now; what it does not say is not there.
+        """Return all values of the GPU; those that it does not have are absent.
 
         Power is read first and ``at_ns`` is the middle of that. The energy counter is read last,
         with a stamp before and one after it, since that takes milliseconds.
         """
-        found: dict[str, Any] = dict(self._power())
-        found.update(self._figures())
+        found: dict[str, Any] = dict(self._power()) | dict(self._figures())
         begin_ns = self._now_ns()
         energy = self.ask("energy", "TotalEnergyConsumption")
         if energy is not None:
@@ -144,7 +130,7 @@ class NvmlGpu:
             begin_ns = self._now_ns()
             power = self.ask("power_usage", "PowerUsage")
         yield "at_ns", (begin_ns + self._now_ns()) // 2
-        # Some drivers say all ones for a sensor that is not there.
+        # Some drivers return all ones for a sensor that is not there.
         if power is not None and power != _NO_FIGURE:
             yield "power_mw", power
             yield "power_from", self.power_from
@@ -173,7 +159,7 @@ class NvmlGpu:
         yield "gpu_celsius", self.ask("temperature", "Temperature", 0)
         if "memory_celsius" not in self.refused:
             celsius = self._fields("memory_celsius", {"memory_celsius": _MEMORY_CELSIUS})
-            # Boards without that sensor say 0 and call it good.
+            # Boards without that sensor return 0 and success.
             yield "memory_celsius", celsius["memory_celsius"] or None
         yield "fan_percent", self.ask("fan", "FanSpeed")
         for engine, call in (
@@ -199,12 +185,10 @@ class NvmlGpu:
         return None
 
 
-UNAVAILABLE = 3
-"""Exit status: there is no such GPU on this machine, or no way to ask it."""
-GONE = 4
-"""Exit status: the GPU or its driver went away."""
+# Exit statuses: this machine has no such GPU or cannot read it; the GPU or its driver went away.
+UNAVAILABLE, GONE = 3, 4
 
-_MENDS = {
+_REMEDIES = {
     "LIBRARY_NOT_FOUND": ("there is no NVIDIA driver (libnvidia-ml.so.1)", "install the driver"),
     "DRIVER_NOT_LOADED": ("the NVIDIA driver is not loaded", "sudo modprobe nvidia, or reboot"),
     "LIB_RM_VERSION_MISMATCH": (
@@ -225,17 +209,12 @@ _MENDS = {
 
 
 def load_nvml() -> Any:
-    """Import ``pynvml`` and begin with it.
-
-    Raises:
-        Mendable: It is not installed, or finds no driver.
-    """
+    """Import and initialise ``pynvml``; raise ``Mendable`` without it or a driver."""
     try:
         import pynvml
     except ImportError as error:
-        raise Mendable(
-            f"pynvml can't be imported ({error})", "pip install 'tegrascope[nvml]'"
-        ) from error
+        what = f"pynvml can't be imported ({error})"
+        raise Mendable(what, "pip install 'tegrascope[nvml]'") from error
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -245,16 +224,12 @@ def load_nvml() -> Any:
 
 def explained(error: Any) -> Mendable:
     """Return the meaning and the remedy of an error of NVML."""
-    found = _MENDS.get(error_name(error))
-    return Mendable(*(found or (f"NVML says: {error}", "try nvidia-smi on this machine")))
+    found = _REMEDIES.get(error_name(error))
+    return Mendable(*(found or (f"NVML reports: {error}", "try nvidia-smi on this machine")))
 
 
 def find_gpu(nvml: Any, wanted: str) -> Any:
-    """Return the handle of a GPU.
-
-    Raises:
-        Mendable: There is none, or it may not be used.
-    """
+    """Return the handle of a GPU; raise ``Mendable`` if it does not exist or may not be used."""
     try:
         count = nvml.nvmlDeviceGetCount()
         if wanted.isdecimal():
@@ -271,7 +246,7 @@ def find_gpu(nvml: Any, wanted: str) -> Any:
 
 
 def hello(nvml: Any, gpu: NvmlGpu) -> dict[str, Any]:
-    """Return the first line: what the GPU and its driver are, and what it will not say."""
+    """Return the first line: the GPU, its driver, and the values that it refuses."""
     versions = {}
     for library, call in (
         ("nvidia_driver", "nvmlSystemGetDriverVersion"),
@@ -296,21 +271,17 @@ def read(
     sleep: Callable[[float], None] = time.sleep,
     now_ns: Callable[[], int] = time.monotonic_ns,
 ) -> None:
-    """Sample at absolute deadlines; one that is missed is left out, not made up for.
-
-    Args:
-        samples: How many; ``None`` goes on for ever.
-        now_ns: CLOCK_MONOTONIC.
+    """Sample at absolute deadlines, for ever or so many times; a missed one is left out.
 
     Raises:
-        NVMLError: The GPU is gone.
+        NVMLError: The GPU or its driver went away.
     """
     interval_ns = round(interval_seconds * 1e9)
-    begin_ns, count, told = now_ns(), 0, 0
+    begin_ns, count, printed = now_ns(), 0, 0
     while True:
         tell({"event": "sample", **gpu.sample()})
-        told += 1
-        if told == samples:
+        printed += 1
+        if printed == samples:
             return
         count = max(count + 1, -((begin_ns - now_ns()) // interval_ns))
         sleep(max(0.0, (begin_ns + count * interval_ns - now_ns()) / 1e9))
@@ -322,10 +293,10 @@ def _print(line: dict[str, Any]) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print samples until asked to stop, or until the reader is gone."""
+    """Print samples until asked to stop, or until nothing reads them."""
     parser = argparse.ArgumentParser(
         prog="tegrascope.collectors.gpu.reader",
-        description="Print what one NVIDIA GPU says, one JSON object a line.",
+        description="Print the values of one NVIDIA GPU, one JSON object per line.",
         epilog="example: python -m tegrascope.collectors.gpu.reader --gpu 0 --interval 0.103",
     )
     parser.add_argument("--gpu", default="0", help="index or UUID, as nvidia-smi -L lists them")
@@ -341,14 +312,14 @@ def main(argv: list[str] | None = None) -> int:
         print(f"nvml: {error}", file=sys.stderr)
         return UNAVAILABLE
     try:
-        gpu.sample()  # by which it shows what it will not say
+        gpu.sample()  # by which it finds the values that the GPU refuses
         _print(hello(nvml, gpu))
         read(gpu, asked.interval, _print, asked.samples)
     except nvml.NVMLError as error:
         print(f"nvml: {explained(error)}", file=sys.stderr)
         return GONE if error.value in LOST else 1
     except BrokenPipeError:
-        # Nobody reads; nor may the interpreter try to flush what is left.
+        # The reader is gone; the interpreter must not try to flush the rest either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         pass

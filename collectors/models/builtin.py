@@ -14,7 +14,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..base import write_atomic
 from .files import BUILTIN_MODELS, GENERATOR_VERSION, MISSING_PACKAGE, SEED, builtin_path
@@ -86,11 +86,7 @@ class GraphBuilder:
         """Add a convolution with its batch normalisation folded in, padded to keep the size.
 
         Args:
-            name: Name of the node.
-            source: Its input.
             shape: Channels in, channels out, and the side of the kernel.
-            stride: Both ways.
-            depthwise: One filter per channel.
             gain: Size of its output relative to its input; √2 before a rectifier.
         """
         channels_in, channels_out, side = shape
@@ -195,18 +191,13 @@ def _add_mobilenet(graph: GraphBuilder, stages: tuple[tuple[int, int, int, int],
     graph.classifier(last, 1280)
 
 
-class _Builtin(NamedTuple):
-    side: int
-    add_layers: Callable[[GraphBuilder], None]
-    dtype: str = "<f4"
-
-
-_MODELS: Mapping[str, _Builtin] = {
-    "mobilenet": _Builtin(160, lambda graph: _add_mobilenet(graph, _HALF_WIDTH)),
-    "mobilenetv2": _Builtin(224, lambda graph: _add_mobilenet(graph, _FULL_WIDTH)),
-    "resnet50": _Builtin(224, _add_resnet50),
+# Side of the image, layers, and type of the weights.
+_MODELS: Mapping[str, tuple[int, Callable[[GraphBuilder], None], str]] = {
+    "mobilenet": (160, lambda graph: _add_mobilenet(graph, _HALF_WIDTH), "<f4"),
+    "mobilenetv2": (224, lambda graph: _add_mobilenet(graph, _FULL_WIDTH), "<f4"),
+    "resnet50": (224, _add_resnet50, "<f4"),
     # A strongly typed TensorRT and a DLA want every tensor in half precision.
-    "resnet50-fp16": _Builtin(224, _add_resnet50, "<f2"),
+    "resnet50-fp16": (224, _add_resnet50, "<f2"),
 }
 
 
@@ -230,12 +221,8 @@ def make_model(name: str, seed: int = SEED) -> onnx.ModelProto:
 def ensure_model(name: str, directory: Path, seed: int = SEED) -> Path:
     """Return the cached file of a built-in model; generate it if it is missing.
 
-    A concurrent caller waits for the first. An incomplete file is never visible.
-
-    Args:
-        name: One of ``BUILTIN_MODELS``.
-        directory: The cache; created if it does not exist.
-        seed: One seed gives one file on every machine.
+    A concurrent caller waits for the first. An incomplete file is never visible. One seed gives
+    one file on every machine.
     """
     path = builtin_path(name, directory, seed)
     directory.mkdir(parents=True, exist_ok=True)

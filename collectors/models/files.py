@@ -65,8 +65,9 @@ def _generate(name: str, directory: Path) -> None:
     if done.returncode == MISSING_PACKAGE:
         raise BackendUnavailable(done.stderr.strip(), "pip install 'tegrascope[onnx]'")
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise Mendable(f"the built-in model {name} could not be generated in {directory}", said[-1])
+        words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        what = f"the built-in model {name} could not be generated in {directory}"
+        raise Mendable(what, words[-1])
 
 
 def external_files(model: Path) -> list[Path]:

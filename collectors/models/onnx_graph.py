@@ -8,6 +8,7 @@ import json
 import mmap
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,6 @@ from ...parsers.onnx.tensors import slim
 from ...parsers.records import Record
 from ..children.start import ask_child, python_child
 from .files import external_files
-from .onnx_order import OrderError, put_in_order
 
 if TYPE_CHECKING:
     import onnx
@@ -44,11 +44,9 @@ def read_graph_apart(
     seconds: float = _SECONDS,
     reader: Sequence[str] | None = None,
 ) -> Graph:
-    """Read a model in a child process; see ``read_graph``.
+    """Read a model as ``read_graph`` does, in a child process.
 
     Args:
-        path: The file.
-        shapes: Input to the length of each dimension.
         seconds: How long the child may take.
         reader: Command of the child, if it is not this module.
 
@@ -66,10 +64,9 @@ def read_graph_apart(
 
 
 def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
-    """Read a model.
+    """Read a model; weights in other files must exist, but are not read.
 
     Args:
-        path: The file. Weights in other files must exist, but are not read.
         shapes: Input to the length of each dimension, for inputs with open dimensions.
 
     Raises:
@@ -83,7 +80,9 @@ def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
     try:
         fix_inputs(model, shapes or {})
     except ShapeError as error:
-        raise Mendable(f"{path}: {error}", _shape_that_fits(error.fitting)) from None
+        remedy = f"give --shape {error.fitting}" if error.fitting else "leave --shape out"
+        remedy += ", a number for each ?" if "?" in error.fitting else ""
+        raise Mendable(f"{path}: {error}", remedy) from None
     try:
         constants, problem = infer(model)
         if problem is not None:
@@ -93,12 +92,6 @@ def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
         # For example a name that is not text: records reject what the library accepts.
         raise Mendable(f"{path} cannot be read as ONNX", _AGAIN) from None
     return graph.model_copy(update={"notes": (*graph.notes, *_not_known(graph))})
-
-
-def _shape_that_fits(fitting: str) -> str:
-    if not fitting:
-        return "leave --shape out"
-    return f"give --shape {fitting}" + (", a number for each ?" if "?" in fitting else "")
 
 
 def _oddities(path: Path, model: "onnx.ModelProto") -> Iterator[str]:
@@ -117,10 +110,108 @@ def _oddities(path: Path, model: "onnx.ModelProto") -> Iterator[str]:
     if opsets.get("", 0) > newest:
         yield f"the model has opset {opsets['']}; it is read as {newest}, the newest of this onnx"
     try:
-        if put_in_order(model.graph):
+        if _put_in_order(model.graph):
             yield "the nodes were not in an order in which they can run; they were sorted"
-    except OrderError as error:
+    except ValueError as error:
         raise Mendable(f"{path} is not a valid graph: {error}", _AGAIN) from None
+
+
+def _put_in_order(graph: "onnx.GraphProto") -> bool:
+    """Sort the nodes of a main graph in place, each after those it reads from.
+
+    ONNX requires that order, but not all tools keep it, and TensorRT sorts too. Nodes that are in
+    order already stay in their order.
+
+    Returns:
+        Whether nodes were moved.
+
+    Raises:
+        ValueError: An input has no name, or a tensor is made twice, read but never made, or
+            depends on itself.
+    """
+    if not all(one.name for one in graph.input):
+        raise ValueError("an input has no name")
+    makers = _makers(graph)
+    given = set(_given(graph))
+    waits: list[set[int]] = []
+    readers: dict[int, list[int]] = {}
+    for index, node in enumerate(graph.node):
+        sources = set()
+        for name in _read_by(node):
+            if name not in given and name not in makers:
+                raise ValueError(f"{_word(node)} reads {name!r}, which no node makes")
+            if name in makers:
+                sources.add(makers[name])
+        waits.append(sources)
+        for source in sources:
+            readers.setdefault(source, []).append(index)
+    order = _sorted(waits, readers)
+    if len(order) < len(waits):
+        stuck = min(set(range(len(waits))) - set(order))
+        raise ValueError(f"{_word(graph.node[stuck])} can never run: nodes wait for each other")
+    if order == list(range(len(order))):
+        return False
+    nodes = [graph.node[index] for index in order]
+    kept = type(graph)(node=nodes)
+    del graph.node[:]
+    graph.node.extend(kept.node)
+    return True
+
+
+def _makers(graph: "onnx.GraphProto") -> dict[str, int]:
+    makers: dict[str, int] = {}
+    given = set(_given(graph))
+    for index, node in enumerate(graph.node):
+        for name in filter(None, node.output):
+            if name in makers:
+                one, other = graph.node[makers[name]], node
+                raise ValueError(f"{_word(one)} and {_word(other)} both make {name!r}")
+            if name in given:
+                raise ValueError(f"{_word(node)} makes {name!r}, which is an input or a weight")
+            makers[name] = index
+    return makers
+
+
+def _sorted(waits: list[set[int]], readers: dict[int, list[int]]) -> list[int]:
+    """Return indices in an order in which nodes can run, without those that never can."""
+    ready = [index for index, sources in enumerate(waits) if not sources]
+    left = list(map(len, waits))
+    heapify(ready)
+    order = []
+    while ready:
+        index = heappop(ready)
+        order.append(index)
+        for reader in readers.get(index, ()):
+            left[reader] -= 1
+            if not left[reader]:
+                heappush(ready, reader)
+    return order
+
+
+def _read_by(node: "onnx.NodeProto") -> Iterator[str]:
+    """Yield the tensors that a node and its subgraphs read from the main graph."""
+    yield from filter(None, node.input)
+    for attribute in node.attribute:
+        yield from _free((attribute.g,) if attribute.HasField("g") else attribute.graphs)
+
+
+def _free(graphs: "Iterable[onnx.GraphProto]") -> Iterator[str]:
+    for graph in graphs:
+        inside = {name for node in graph.node for name in node.output}.union(_given(graph))
+        # An output may be a tensor of the outer graph.
+        names = [one.name for one in graph.output]
+        names += [name for node in graph.node for name in _read_by(node)]
+        yield from (name for name in names if name and name not in inside)
+
+
+def _given(graph: "onnx.GraphProto") -> Iterator[str]:
+    yield from (one.name for one in graph.input)
+    yield from (one.name for one in graph.initializer)
+    yield from (one.values.name for one in graph.sparse_initializer)
+
+
+def _word(node: "onnx.NodeProto") -> str:
+    return f"{node.op_type} {node.name!r}" if node.name else f"a {node.op_type}"
 
 
 def _not_known(graph: Graph) -> Iterator[str]:
@@ -152,13 +243,9 @@ def _load(path: Path) -> "onnx.ModelProto":
         raise Mendable(f"{path}: {error.strerror}", "make it readable") from None
     if not model.graph.node:
         raise Mendable(f"{path} contains no node: it is not an ONNX model", _AGAIN)
-    if model.functions:
-        model = _inlined(path, model)
-    return model
-
-
-def _inlined(path: Path, model: "onnx.ModelProto") -> "onnx.ModelProto":
-    """Inline the model's own functions, as TensorRT does."""
+    if not model.functions:
+        return model
+    # TensorRT inlines the model's own functions too.
     from onnx.checker import ValidationError
     from onnx.inliner import inline_local_functions
 

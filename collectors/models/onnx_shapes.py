@@ -28,16 +28,13 @@ _FOLDED = frozenset({
     "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
 })
 # fmt: on
-_RANDOM = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
-    | {"RandomUniformLike"}
-)
+_RANDOM = ("Bernoulli", "Multinomial", "Random")  # beginnings of their names
 # Each pass finds the shapes that follow from the constants of the pass before.
 _PASSES = 8
 
 
 class ShapeError(ValueError):
-    """A shape does not fit an input; the message says why.
+    """A shape does not fit an input.
 
     Attributes:
         fitting: Shapes that fit, in the notation of ``--shape``, with ``?`` for open lengths.
@@ -45,12 +42,11 @@ class ShapeError(ValueError):
 
     def __init__(self, words: str, inputs: Iterable["onnx.ValueInfoProto"]) -> None:
         super().__init__(words)
-        self.fitting = " ".join(f"{one.name}:{_declared(one)}" for one in inputs)
-
-
-def _declared(info: "onnx.ValueInfoProto") -> str:
-    lengths = (max(0, one.dim_value) for one in info.type.tensor_type.shape.dim)
-    return "x".join(str(length or "?") for length in lengths) or "?"
+        shapes = []
+        for one in inputs:
+            lengths = (max(0, at.dim_value) for at in one.type.tensor_type.shape.dim)
+            shapes.append(f"{one.name}:{'x'.join(str(n or '?') for n in lengths) or '?'}")
+        self.fitting = " ".join(shapes)
 
 
 def fix_inputs(model: "onnx.ModelProto", shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -99,9 +95,6 @@ def fix_inputs(model: "onnx.ModelProto", shapes: Mapping[str, tuple[int, ...]]) 
 def infer(model: "onnx.ModelProto") -> tuple[dict[str, Values | None], str | None]:
     """Infer the shapes of all tensors, and store them in the model.
 
-    Args:
-        model: Without the contents of large tensors.
-
     Returns:
         Constant tensors, with their values if they are few and known; and the reason why some
         shapes are unknown, or None.
@@ -117,7 +110,12 @@ def infer(model: "onnx.ModelProto") -> tuple[dict[str, Values | None], str | Non
         except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
             problem = " ".join(str(error).split())[:200]
             found = working
-        _take(model, found)
+        for of_model, of_found in (
+            (model.graph.value_info, found.graph.value_info),
+            (model.graph.output, found.graph.output),
+        ):
+            del of_model[:]
+            of_model.extend(of_found)
         if not _fold(model, constants) or problem is not None:
             break
     return {name: _values(found) for name, found in constants.items()}, problem
@@ -157,13 +155,6 @@ def _with_constants(
     return copy
 
 
-def _take(model: "onnx.ModelProto", found: "onnx.ModelProto") -> None:
-    del model.graph.value_info[:]
-    model.graph.value_info.extend(found.graph.value_info)
-    del model.graph.output[:]
-    model.graph.output.extend(found.graph.output)
-
-
 def _fold(model: "onnx.ModelProto", constants: "dict[str, numpy.ndarray | None]") -> bool:
     """Compute the nodes that read only constants; return whether anything new was found."""
     fixed = {
@@ -178,17 +169,21 @@ def _fold(model: "onnx.ModelProto", constants: "dict[str, numpy.ndarray | None]"
     for one in model.graph.initializer:
         fixed[one.name] = list(one.dims)
     opsets = {one.domain: one.version for one in model.opset_import}
-    before = len(constants) + sum(values is not None for values in constants.values())
+    before = _progress(constants)
     for node in model.graph.node:
         if node.op_type in ("Shape", "Size") and node.input[0] in fixed and not node.domain:
             _fold_shape(node, fixed[node.input[0]], constants)
         elif _is_constant(node, constants):
             _fold_node(node, constants, opsets)
-    return len(constants) + sum(values is not None for values in constants.values()) > before
+    return _progress(constants) > before
+
+
+def _progress(constants: "Mapping[str, numpy.ndarray | None]") -> int:
+    return len(constants) + sum(values is not None for values in constants.values())
 
 
 def _is_constant(node: "onnx.NodeProto", constants: "Mapping[str, numpy.ndarray | None]") -> bool:
-    if node.op_type in _RANDOM or any(one.g.node or one.graphs for one in node.attribute):
+    if node.op_type.startswith(_RANDOM) or any(one.g.node or one.graphs for one in node.attribute):
         return False
     return all(name in constants for name in node.input if name)
 
@@ -198,13 +193,10 @@ def _fold_shape(
 ) -> None:
     import numpy
 
-    if node.op_type == "Size":
-        constants[node.output[0]] = numpy.asarray(numpy.prod(shape), dtype=numpy.int64)
-        return
     cut = {one.name: one.i for one in node.attribute}
-    constants[node.output[0]] = numpy.asarray(
-        shape[cut.get("start", 0) : cut.get("end", len(shape))], dtype=numpy.int64
-    )
+    found = shape[cut.get("start", 0) : cut.get("end", len(shape))]
+    result = numpy.prod(shape) if node.op_type == "Size" else found
+    constants[node.output[0]] = numpy.asarray(result, dtype=numpy.int64)
 
 
 def _fold_node(

@@ -96,7 +96,7 @@ class Outbox:
             self._open[run_id] = None
 
     def print(self, event: Record) -> None:
-        """Print an event; end the process if the reader is gone."""
+        """Print an event; end the process if the reader has ended."""
         with self._lock:
             if isinstance(event, Finished):
                 self._open.pop(event.run_id, None)

@@ -22,8 +22,6 @@ class GpuFacts(Record):
 
     Attributes:
         uuid: Distinguishes it from equal GPUs.
-        part_number: Part number of its board.
-        power_limit_watts: In force when the reader started.
         power_reading: ``instant``; or ``usage``, a mean over one second on Ampere and later;
             ``None`` without power.
         versions: Driver, NVML and CUDA driver.
@@ -40,6 +38,7 @@ class GpuFacts(Record):
     refused: dict[str, str] = {}
 
 
+# Clock event reasons that hold the clock down.
 THROTTLES = {
     0x004: "sw_power_cap",
     0x008: "hw_slowdown",
@@ -49,7 +48,6 @@ THROTTLES = {
     0x200: "board_limit",
     0x400: "reliability",
 }
-"""Clock event reasons that hold the clock down."""
 
 # Idle, clocks set by a user, a synchronised group, a display: these are normal.
 _NO_THROTTLES = 0x001 | 0x002 | 0x010 | 0x100
@@ -138,46 +136,51 @@ def parse_nvml_line(line: str) -> GpuFacts | GpuSample:
     return _sample(found)
 
 
-def _sample(said: _Reading) -> GpuSample:
+def _sample(found: _Reading) -> GpuSample:
     strange: list[str] = []
 
     def share(field: str) -> float | None:
         """Return a percentage as a ratio; report one above 100 and return None."""
-        percent: int | None = getattr(said, field)
+        percent: int | None = getattr(found, field)
         if percent is not None and percent > 100:
             strange.append(f"{field}={percent}")
             return None
         return None if percent is None else percent / 100
 
-    temperatures = {"gpu": said.gpu_celsius, "memory": said.memory_celsius}
+    temperatures = {"gpu": found.gpu_celsius, "memory": found.memory_celsius}
     memory = GpuMemory(
-        used_bytes=said.memory_used_bytes,
-        total_bytes=said.memory_total_bytes,
+        used_bytes=found.memory_used_bytes,
+        total_bytes=found.memory_total_bytes,
         active_ratio=share("memory_percent"),
     )
-    gpu = Gpu(utilization_ratio=share("gpu_percent"), frequency_hertz=_clocks(said.sm_mhz))
+    clocks = () if found.sm_mhz is None else (found.sm_mhz * 1_000_000,)
+    gpu = Gpu(utilization_ratio=share("gpu_percent"), frequency_hertz=clocks)
     engines = {
         name: Engine(utilization_ratio=ratio)
         for name in ("NVENC", "NVDEC", "NVJPG", "OFA")
         if (ratio := share(f"{name.lower()}_percent")) is not None
     }
-    events = said.clock_events
+    rails = {}
+    if found.power_mw is not None:
+        average = None if found.power_from == "usage" else _thousandth(found.average_mw)
+        rails["GPU"] = Rail(instant_watts=found.power_mw / 1000, average_watts=average)
+    events = found.clock_events
     unknown = (events or 0) & ~(_NO_THROTTLES | sum(THROTTLES))
     if unknown:
         strange.append(f"clock_events={unknown:#x}")
     return GpuSample(
-        at_ns=said.at_ns,
+        at_ns=found.at_ns,
         gpu=None if gpu == Gpu() else gpu,
         # The load of the memory controller is unknown: NVML's figure is a share of time.
-        emc=None if said.memory_mhz is None else Emc(frequency_hertz=said.memory_mhz * 1_000_000),
+        emc=None if found.memory_mhz is None else Emc(frequency_hertz=found.memory_mhz * 1_000_000),
         engines=engines,
         temperatures_celsius={n: float(c) for n, c in temperatures.items() if c is not None},
-        rails=_rails(said),
+        rails=rails,
         memory=None if memory == GpuMemory() else memory,
-        energy=_energy(said),
-        fan_speed_ratio=None if said.fan_percent is None else said.fan_percent / 100,
-        power_limit_watts=_thousandth(said.power_limit_mw),
-        performance_state=said.performance_state,
+        energy=_energy(found),
+        fan_speed_ratio=None if found.fan_percent is None else found.fan_percent / 100,
+        power_limit_watts=_thousandth(found.power_limit_mw),
+        performance_state=found.performance_state,
         throttling={} if events is None else throttles(events),
         unparsed=tuple(strange),
     )
@@ -196,23 +199,12 @@ def throttles(events: int) -> dict[str, bool]:
     return {kind: bool(events & bit) for bit, kind in THROTTLES.items()}
 
 
-def _rails(said: _Reading) -> dict[str, Rail]:
-    if said.power_mw is None:
-        return {}
-    average = None if said.power_from == "usage" else _thousandth(said.average_mw)
-    return {"GPU": Rail(instant_watts=said.power_mw / 1000, average_watts=average)}
-
-
-def _energy(said: _Reading) -> EnergyCounter | None:
-    if said.energy_mj is None or said.energy_begin_ns is None or said.energy_end_ns is None:
+def _energy(found: _Reading) -> EnergyCounter | None:
+    if found.energy_mj is None or found.energy_begin_ns is None or found.energy_end_ns is None:
         return None
     return EnergyCounter(
-        joules=said.energy_mj / 1000, begin_ns=said.energy_begin_ns, end_ns=said.energy_end_ns
+        joules=found.energy_mj / 1000, begin_ns=found.energy_begin_ns, end_ns=found.energy_end_ns
     )
-
-
-def _clocks(megahertz: int | None) -> tuple[int, ...]:
-    return () if megahertz is None else (megahertz * 1_000_000,)
 
 
 def _thousandth(number: int | None) -> float | None:

@@ -91,7 +91,7 @@ def test_what_a_gpu_does_not_say_is_absent(call, code):
 def test_old_module_without_a_call_goes_on():
     """A call that this nvidia-ml-py does not have is a refusal; throttling has an older name."""
     hello, sample = lines(missing=["OfaUtilization", "CurrentClocksEventReasons"])
-    assert "does not know it" in hello["refused"]["ofa"]
+    assert "does not have it" in hello["refused"]["ofa"]
     assert "ofa_percent" not in sample
     assert sample["clock_events"] == 0
 
