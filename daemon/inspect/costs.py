@@ -257,9 +257,9 @@ def multiply_adds(graph: Graph, node: Node) -> int | None:
     # Outputs (n, m, …) by weights (m, c / groups, kernel…) of one output channel; transposed,
     # inputs (n, c, …) by weights (c, m / groups, kernel…) of one input channel.
     weight = graph.input(node, 1)
-    if weight is None or not weight.shape or not weight.is_fixed:
+    if weight is None or not weight.lengths:
         return None
-    each = math.prod(length for length in weight.shape[1:] if isinstance(length, int))
+    each = math.prod(weight.lengths[1:])
     return _times(_elements(given) if node.op == "ConvTranspose" else made, each)
 
 

@@ -34,6 +34,21 @@ def layer_of(graph: Graph, node: Node, operator: Operator) -> Layer | str | None
     return Layer(operator.layer, operator.operation)
 
 
+# The DLA counts all dimensions before the last three as batch.
+_IMAGE_DIMENSIONS = 3
+
+
+def batch_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the dimensions that are batch; the first one if the tensor is not an image.
+
+    >>> batch_of((2, 3, 16, 32, 32)), batch_of((2, 10)), batch_of((10,))
+    ((2, 3), (2,), ())
+    """
+    if len(shape) > _IMAGE_DIMENSIONS:
+        return shape[:-_IMAGE_DIMENSIONS]
+    return shape[:1] if len(shape) > 1 else ()
+
+
 def data_inputs(graph: Graph, node: Node) -> list[Tensor]:
     """Return the inputs of a node that change with each inference."""
     found = [graph.tensor(name) for name in node.inputs if name]

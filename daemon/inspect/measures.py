@@ -5,14 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...parsers.onnx.graph import Graph, Node, Number, Shape, Tensor
-from .layers import Layer, data_inputs, producer, sole_consumer
+from .layers import Layer, batch_of, data_inputs, producer, sole_consumer
 from .rules import Measures, Precision, Value
 from .windows import convolution, deconvolution, fully_connected, window
 
 _Measure = tuple[Value, ...] | None
 
-# The DLA counts all dimensions before the last three as batch.
-_IMAGE_DIMENSIONS = 3
 _IMAGE_RANK = 4
 _COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 _HALVES = ("float16", "int8")
@@ -37,14 +35,10 @@ def measures_of(graph: Graph, node: Node, layer: Layer, built: BuildTarget) -> M
     }
     if not built.is_converted:
         found["types_as_written"] = found["types"]
-    fixed = [
-        tuple(length for length in one.shape or () if isinstance(length, int))
-        for one in tensors
-        if one.is_fixed
-    ]
+    fixed = [one.lengths for one in tensors if one.lengths is not None]
     if layer.kind != "fully_connected" and fixed:
-        found["batch"] = tuple(math.prod(_batch(shape)) for shape in fixed)
-        found["sizes"] = tuple(size for shape in fixed for size in shape[len(_batch(shape)) :])
+        found["batch"] = tuple(math.prod(batch_of(shape)) for shape in fixed)
+        found["sizes"] = tuple(size for shape in fixed for size in shape[len(batch_of(shape)) :])
     if layer.kind == "convolution":
         found |= convolution(graph, node, layer, bytes_each=1 if built.precision == "int8" else 2)
     elif layer.kind in _OF_LAYER:
@@ -52,17 +46,6 @@ def measures_of(graph: Graph, node: Node, layer: Layer, built: BuildTarget) -> M
     if layer.operation is not None:
         found["operation"] = (layer.operation,)
     return found
-
-
-def _batch(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the dimensions that are batch; the first one if the tensor is not an image.
-
-    >>> _batch((2, 3, 16, 32, 32)), _batch((2, 10)), _batch((10,))
-    ((2, 3), (2,), ())
-    """
-    if len(shape) > _IMAGE_DIMENSIONS:
-        return shape[:-_IMAGE_DIMENSIONS]
-    return shape[:1] if len(shape) > 1 else ()
 
 
 def _is_fixed(graph: Graph, tensors: list[Tensor]) -> _Measure:
@@ -209,9 +192,9 @@ def _softmax(graph: Graph, node: Node, _: Layer) -> Measures:
     if not -len(data.shape) <= at:
         return found
     found["axis"] = (_AXES.get(at, "batch"),)
-    if not data.is_fixed:
+    shape = data.lengths
+    if shape is None:
         return found
-    shape = [int(length) for length in data.shape if isinstance(length, int)]
     length = math.prod(shape[at:] if is_joint else [shape[at]])
     is_single = math.prod(shape[-3:]) <= length
     return found | {"axis_length": (length,), "is_single": (is_single,)}
@@ -327,10 +310,10 @@ def _resize(graph: Graph, node: Node, _: Layer) -> Measures:
 
 
 def _scales(graph: Graph, node: Node) -> tuple[Number, ...] | None:
-    before, after = graph.input(node, 0), graph.output(node)
-    if before is not None and after is not None and before.is_fixed and after.is_fixed:
-        pairs = zip(before.shape or (), after.shape or (), strict=False)
-        return tuple(int(end or 0) / max(1, int(begin or 0)) for begin, end in pairs)
+    ends = (graph.input(node, 0), graph.output(node))
+    sizes = [one.lengths for one in ends if one is not None and one.lengths is not None]
+    if len(sizes) == 2:
+        return tuple(end / max(1, begin) for begin, end in zip(*sizes, strict=False))
     at = 1 if node.op == "Upsample" or graph.opsets.get("", 13) < 11 else 2
     given = graph.input(node, at)
     if given is not None and given.values:

@@ -8,11 +8,11 @@ import math
 from collections.abc import Iterable, Sequence
 
 from ...parsers.onnx.graph import Graph
+from .layers import batch_of
 from .records import JudgedNode, Part
 
 # Unknown nodes count as the GPU's: that cuts more loadables, and never promises too much.
 _ON_GPU = ("gpu", "unknown")
-_IMAGE_DIMENSIONS = 3
 
 
 def number_parts(
@@ -26,10 +26,8 @@ def number_parts(
     in_loadable = {node: number for number, group in enumerate(loadables) for node in group}
     in_island = {node: number for number, group in enumerate(islands) for node in group}
     numbered = tuple(
-        one.model_copy(
-            update={"loadable": in_loadable.get(one.index), "island": in_island.get(one.index)}
-        )
-        for one in judged
+        one.model_copy(update={"loadable": in_loadable.get(at), "island": in_island.get(at)})
+        for at, one in enumerate(judged)
     )
     return numbered, _parts(graph, judged, loadables), _parts(graph, judged, islands)
 
@@ -65,11 +63,10 @@ def _grouped(
     for number in sorted(groups):
         for need in needs[number]:
             before, after = group_of[need], group_of[number]
+            ways = ((before, after), (after, before))
             if before == after or not _alike(graph, judged, need, number):
                 continue
-            if _leads_around(follows, before, after, number) or _leads_around(
-                follows, after, before, number
-            ):
+            if any(_leads_around(follows, *way, number) for way in ways):
                 continue
             for node in groups[after]:
                 group_of[node] = before
@@ -106,10 +103,9 @@ def _leads_around(follows: dict[int, set[int]], start: int, end: int, last: int)
 def _batch(graph: Graph, index: int) -> int | None:
     """Return the number of images in a node's output; None if it is not an image."""
     out = graph.output(graph.nodes[index])
-    if out is None or out.shape is None or not out.is_fixed or len(out.shape) < 2:
+    if out is None or out.lengths is None or len(out.lengths) < 2:
         return None
-    batch = out.shape[: max(1, len(out.shape) - _IMAGE_DIMENSIONS)]
-    return math.prod(length for length in batch if isinstance(length, int))
+    return math.prod(batch_of(out.lengths))
 
 
 def _parts(
@@ -131,11 +127,8 @@ def _parts(
 def _enter(graph: Graph, group: Sequence[int]) -> tuple[str, ...]:
     made = {name for index in group for name in graph.nodes[index].outputs}
     read = (name for index in group for name in graph.nodes[index].inputs if name)
-    return tuple(
-        dict.fromkeys(
-            name for name in read if name not in made and not graph.tensor(name).is_constant
-        )
-    )
+    entering = (one for one in read if one not in made and not graph.tensor(one).is_constant)
+    return tuple(dict.fromkeys(entering))
 
 
 def _leave(graph: Graph, group: Sequence[int]) -> tuple[str, ...]:

@@ -110,8 +110,8 @@ def window(graph: Graph, node: Node) -> Measures:
     """Measure the window; paddings are those before each dimension, then those after."""
     weight, data = graph.input(node, 1), graph.input(node, 0)
     kernel = node.integers("kernel_shape")
-    if kernel is None and weight is not None and weight.is_fixed:
-        kernel = tuple(side for side in (weight.shape or ())[2:] if isinstance(side, int))
+    if kernel is None and weight is not None and weight.lengths is not None:
+        kernel = weight.lengths[2:]
     count = len(kernel) if kernel is not None else len((data and data.shape) or (0,) * 4) - 2
     ones, zeros = (1,) * count, (0,) * count
     stride = node.integers("strides", ones) or ones

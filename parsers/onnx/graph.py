@@ -50,16 +50,20 @@ class Tensor(Record):
     values: tuple[Number, ...] | None = None
 
     @property
+    def lengths(self) -> tuple[int, ...] | None:
+        """The shape if every dimension has a number, or None."""
+        known = tuple(one for one in self.shape or () if isinstance(one, int))
+        return None if self.shape is None or len(known) < len(self.shape) else known
+
+    @property
     def is_fixed(self) -> bool:
         """Whether every dimension has a number."""
-        return self.shape is not None and all(isinstance(one, int) for one in self.shape)
+        return self.lengths is not None
 
     @property
     def elements(self) -> int | None:
         """Number of elements; None if a dimension is open."""
-        if self.shape is None or not self.is_fixed:
-            return None
-        return math.prod(length for length in self.shape if isinstance(length, int))
+        return None if self.lengths is None else math.prod(self.lengths)
 
     @property
     def size_bytes(self) -> int | None:
@@ -72,7 +76,6 @@ class Node(Record):
     """An operation.
 
     Attributes:
-        index: Its place in the model's list.
         name: Its name in the model, or one of operator and index.
         domain: Empty for ONNX's own operators.
         inputs: Names of tensors; an empty name is an omitted input.
@@ -120,9 +123,7 @@ class Graph(Record):
     """A model.
 
     Attributes:
-        producer: Name and version of the exporter.
         opsets: Domain to version; ONNX's own domain is empty.
-        inputs: Names of input tensors, without weights.
         nodes: In an order in which each follows those it reads from.
         notes: Remarks on the reading; each is one line.
     """
