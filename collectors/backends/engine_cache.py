@@ -46,7 +46,7 @@ class Sidecar(Record):
 
 
 @dataclass(frozen=True)
-class Made:
+class BuiltEngine:
     """An engine that was just built; ``inspector`` is the JSON of its inspector, if any."""
 
     plan: bytes
@@ -65,11 +65,7 @@ class Entry:
 
 
 def model_digest(model: Path) -> str:
-    """Return the digest of a model with all the files that hold its weights.
-
-    Raises:
-        Mendable: One of these files is missing.
-    """
+    """Return the digest of a model with all the files that hold its weights, which must exist."""
     digest = hashlib.sha256(sha256_of(model).encode())
     for path in external_files(model):
         digest.update(f" {path.name} {sha256_of(path)}".encode())
@@ -77,7 +73,7 @@ def model_digest(model: Path) -> str:
 
 
 def engine_key(parts: Mapping[str, str]) -> str:
-    """Return what an engine is found by: the digest of all that it depends on.
+    """Return the key of an engine: the digest of all that it depends on.
 
     >>> engine_key({"model": "m", "sm": "8.7"}) == engine_key({"sm": "8.7", "model": "m"})
     True
@@ -90,7 +86,7 @@ class EngineCache:
     """The engines in one directory; any number of processes may use it at once."""
 
     def __init__(self, directory: Path) -> None:
-        """Open the directory; it is made, for this user alone, if it is not there.
+        """Open the directory, or make it for this user alone.
 
         Raises:
             Mendable: It is another user's, or others may write to it, or it cannot be made.
@@ -116,7 +112,7 @@ class EngineCache:
             )
 
     def plan_path(self, key: str) -> Path:
-        """Return where the engine of a key is kept."""
+        """Return the file of the engine of a key."""
         return self.directory / f"{key}.plan"
 
     @contextmanager
@@ -151,7 +147,7 @@ class EngineCache:
             os.utime(plan)  # its age counts from its last use
         return content, sidecar
 
-    def write(self, key: str, made: Made, *, model: str, parts: Mapping[str, str]) -> None:
+    def write(self, key: str, made: BuiltEngine, *, model: str, parts: Mapping[str, str]) -> None:
         """Keep an engine: whole or not at all, and the plan before its sidecar."""
         sidecar = Sidecar(
             key=key,

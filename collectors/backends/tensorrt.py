@@ -17,7 +17,14 @@ from ...parsers.inference.placement import (
 )
 from .base import Inferring, device_stages, require_pure
 from .cuda_runtime import Cuda, is_watched, load_cuda
-from .engine_cache import EngineCache, Made, engine_key, machine_parts, model_digest, model_name
+from .engine_cache import (
+    BuiltEngine,
+    EngineCache,
+    engine_key,
+    machine_parts,
+    model_digest,
+    model_name,
+)
 from .tensorrt_build import Builder, BuildSpec, logger_of, no_dla, reason_in
 from .tensorrt_probe import MODULE, Capabilities, capabilities, import_tensorrt
 from .tensorrt_run import Slot, context_bytes, inspect, profiler_of
@@ -226,11 +233,11 @@ class TensorRt(Inferring):
             name = model_name(self._ordered.model, self._model)
             cache.write(key, made, model=name, parts=parts)
 
-    def _compile(self, timing_cache: Path | None) -> Made:
+    def _compile(self, timing_cache: Path | None) -> BuiltEngine:
         builder = Builder(self._trt, self._can.symbols, self._logger, self._lines)
         return builder.build(self._spec, timing_cache)
 
-    def _take(self, made: Made, key: str | None) -> Made:
+    def _take(self, made: BuiltEngine, key: str | None) -> BuiltEngine:
         """Load the engine that was just built; return it with all that is known of it."""
         if not self._deserialise(made.plan):
             raise Mendable(
@@ -247,7 +254,7 @@ class TensorRt(Inferring):
             engine_key=key,
             engine_bytes=len(made.plan),
         )
-        return Made(made.plan, self._built, made.log, inspector)
+        return BuiltEngine(made.plan, self._built, made.log, inspector)
 
     def _deserialise(self, content: bytes) -> bool:
         """Load an engine on the order's device; False where TensorRT does not."""

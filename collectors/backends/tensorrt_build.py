@@ -19,7 +19,7 @@ from ...parsers.errors import BackendUnavailable, Mendable
 from ...parsers.inference.placement import Built, Fallback, Precision
 from ..base import write_atomic
 from .base import input_shape
-from .engine_cache import Made
+from .engine_cache import BuiltEngine
 
 # The last lines of a build, and those about layers, are enough.
 _LINES_AT_MOST = 4000
@@ -163,7 +163,7 @@ class Builder:
         self._logger = logger
         self._lines = lines
 
-    def build(self, spec: BuildSpec, timing_cache: Path | None = None) -> Made:
+    def build(self, spec: BuildSpec, timing_cache: Path | None = None) -> BuiltEngine:
         """Build an engine.
 
         Args:
@@ -202,7 +202,7 @@ class Builder:
             build_seconds=(time.monotonic_ns() - begin_ns) / 1e9,
             notes=tuple(notes),
         )
-        return Made(bytes(serialised), built, self._lines.all())
+        return BuiltEngine(bytes(serialised), built, self._lines.all())
 
     def prepare(
         self, spec: BuildSpec, shapes: Mapping[str, tuple[int, ...]] | None = None

@@ -28,7 +28,7 @@ from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import Quiet
 from ..children.start import start_tied
 from .base import input_shape
-from .engine_cache import Made, machine_parts, model_digest
+from .engine_cache import BuiltEngine, machine_parts, model_digest
 
 DEFAULT_PROGRAM = "/usr/src/tensorrt/bin/trtexec"
 _LINES_AT_MOST = 4000
@@ -251,7 +251,7 @@ class TrtexecBuilder:
             **machine_parts(is_dla=is_dla),
         }
 
-    def build(self, part: Path) -> Made:
+    def build(self, part: Path) -> BuiltEngine:
         """Build with trtexec, which writes the plan to ``part``.
 
         Raises:
@@ -282,7 +282,7 @@ class TrtexecBuilder:
             placement=placement_of(output.lines, inspector, self._order.device),
             engine_bytes=len(plan),
         )
-        return Made(plan, built, output.lines, inspector)
+        return BuiltEngine(plan, built, output.lines, inspector)
 
 
 def _matters(line: str) -> bool:

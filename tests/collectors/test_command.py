@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from tegrascope.parsers.inference.events import (
     render_event,
 )
 from tegrascope.parsers.records import Record
+from tests.fakes.processes import is_running, until
 
 
 class Bench:
@@ -151,19 +151,9 @@ def test_missing_program_is_unavailable(bench):
 
 def left_over(path: Path, seconds: float = 10.0) -> "list[int]":
     """Return which of the processes in a file are still alive after a while of waiting."""
-    until = time.monotonic() + seconds
     pids = [int(line) for line in path.read_text().split()]
-    while (alive := [pid for pid in pids if is_running(pid)]) and time.monotonic() < until:
-        time.sleep(0.02)
-    return alive
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+    until(lambda: not any(map(is_running, pids)), seconds)
+    return [pid for pid in pids if is_running(pid)]
 
 
 def test_what_a_program_leaves_behind_is_ended(bench):
@@ -179,8 +169,7 @@ def test_cancelling_ends_the_whole_group(bench):
     script = f"trap '' TERM INT; sleep 60 & echo $$ $! > {pids}.part; mv {pids}.part {pids}; wait"
 
     def stop() -> None:
-        while not pids.exists():
-            time.sleep(0.01)
+        until(pids.exists, 30)
         bench.stop.set()
 
     thread = threading.Thread(target=stop)
@@ -209,8 +198,7 @@ def test_no_program_outlives_its_worker(bench, end):
         assert worker.stdout is not None
         worker.stdin.write(render_event(order) + "\n")
         worker.stdin.flush()
-        while not pids.exists():
-            time.sleep(0.01)
+        assert until(pids.exists, 30)
         if end == "close":
             worker.stdin.close()
         else:

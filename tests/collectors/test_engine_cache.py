@@ -10,8 +10,8 @@ import pytest
 
 from tegrascope.collectors.backends.engine_cache import (
     LOG_LINES_KEPT,
+    BuiltEngine,
     EngineCache,
-    Made,
     engine_key,
     machine_parts,
     model_digest,
@@ -33,7 +33,9 @@ def cache(tmp_path):
 def put(
     cache: EngineCache, key: str = KEY, age_seconds: float = 0.0, plan: bytes = b"plan"
 ) -> None:
-    cache.write(key, Made(plan, Built(engine_bytes=4)), model="m.onnx", parts={"device": "gpu"})
+    cache.write(
+        key, BuiltEngine(plan, Built(engine_bytes=4)), model="m.onnx", parts={"device": "gpu"}
+    )
     then = time.time() - age_seconds
     os.utime(cache.plan_path(key), (then, then))
 
@@ -120,7 +122,7 @@ def test_nothing_half_written_is_left(tmp_path, monkeypatch):
 def test_the_log_is_kept_to_its_end_and_for_its_layers(cache):
     """Placement can be read again from what is kept."""
     log = ("[I] [DlaLayer] {ForeignNode[a...b]}", *(f"[I] line {at}" for at in range(1000)))
-    cache.write(KEY, Made(b"plan", Built(), log), model="m", parts={})
+    cache.write(KEY, BuiltEngine(b"plan", Built(), log), model="m", parts={})
     kept = cache.read(KEY)[1].log
     assert kept == (log[0], *log[-LOG_LINES_KEPT:])
 

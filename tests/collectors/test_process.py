@@ -15,6 +15,7 @@ from tegrascope.collectors.base import SYSTEM_CLOCK, Stamped
 from tegrascope.collectors.children.process import LONGEST_LINE, LineBuffer, LineChild, Quiet
 from tegrascope.collectors.lines.program import ProcessSource
 from tegrascope.parsers.errors import Mendable
+from tests.fakes.processes import is_running, until
 
 
 def python(program: str) -> list[str]:
@@ -23,26 +24,6 @@ def python(program: str) -> list[str]:
 
 def shell(program: str) -> list[str]:
     return ["/bin/sh", "-c", program]
-
-
-def is_running(pid: int) -> bool:
-    """Say whether a process is there and no zombie."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
-
-
-def until(condition) -> bool:
-    """Wait for something that another process does, at most five seconds."""
-    never = threading.Event()
-    end = time.monotonic() + 5
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        never.wait(0.005)
-    return True
 
 
 def open_descriptors() -> set[str]:

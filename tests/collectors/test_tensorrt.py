@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from tegrascope.collectors.backends.base import Pipelined, Profiled, make_input, require_pure
-from tegrascope.collectors.backends.engine_cache import EngineCache, Made
+from tegrascope.collectors.backends.engine_cache import BuiltEngine, EngineCache
 from tegrascope.collectors.backends.tensorrt import TensorRt
 from tegrascope.collectors.backends.tensorrt_probe import look
 from tegrascope.parsers.errors import BackendUnavailable, DeviceLostError, Mendable
@@ -383,7 +383,7 @@ def test_a_plan_that_does_not_load_is_built_once_more(desk, model, kept):
         plan.write_bytes(b"x" + plan.read_bytes()[1:])
     else:
         cache, sidecar = EngineCache(desk.engines), EngineCache(desk.engines).read(key)[1]
-        foreign = Made(b'{"version": "7.0"}', sidecar.built)
+        foreign = BuiltEngine(b'{"version": "7.0"}', sidecar.built)
         cache.write(key, foreign, model="m", parts=sidecar.parts)
     engine = desk.make(model)
     assert (engine.built().is_cached, desk.builds) == (False, 2)

@@ -117,7 +117,7 @@ def test_what_is_not_installed_is_named(monkeypatch, tmp_path, source, says):
 def test_a_success_is_remembered_and_a_failure_is_not():
     """A driver that is installed later is found without a restart."""
     answers = [
-        tensorrt_probe.Capabilities(problem="no driver", mend="install it"),
+        tensorrt_probe.Capabilities(problem="no driver", remedy="install it"),
         tensorrt_probe.Capabilities(dla_cores=1),
     ]
 

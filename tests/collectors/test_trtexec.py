@@ -28,6 +28,7 @@ from tegrascope.parsers.inference.events import (
     parse_run_event,
     render_event,
 )
+from tests.fakes.processes import is_running, until
 from tests.parsers.test_onnx_inputs import onnx_bytes
 
 FAKE = Path(__file__).parents[1] / "fakes" / "trtexec_fake.py"
@@ -67,9 +68,9 @@ class Worker:
     def __init__(self) -> None:
         self.told: list = []
         self.stop = threading.Event()
-        self.runner = Runner(lambda _: Trtexec(), self._tell, self.stop)
+        self.runner = Runner(lambda _: Trtexec(), self.tell, self.stop)
 
-    def _tell(self, event: object) -> None:
+    def tell(self, event: object) -> None:
         self.told.append(event)
 
     def run(self, order: Order) -> Finished:
@@ -273,10 +274,9 @@ def test_a_run_that_is_stopped_ends_its_child(order, worker, monkeypatch):
     """Once the worker is told to stop, trtexec is gone and the run is cancelled."""
     monkeypatch.setenv("FAKE_TRTEXEC", "hang")
     seen = threading.Event()
-    tell = worker._tell
 
     def tell_and_stop(event: object) -> None:
-        tell(event)
+        worker.tell(event)
         if isinstance(event, Phase) and (event.phase, event.edge) == ("steady", "begin"):
             seen.set()
             worker.stop.set()
@@ -305,18 +305,7 @@ def test_nothing_outlives_a_worker_that_is_killed(order, monkeypatch):
         (pid,) = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
         assert b"trtexec_fake" in Path(f"/proc/{pid}/cmdline").read_bytes()
         os.kill(child.pid, signal.SIGKILL)
-        until = time.monotonic() + 10
-        while is_running(pid):
-            assert time.monotonic() < until
-            time.sleep(0.01)
-
-
-def is_running(pid: str) -> bool:
-    """Tell whether a process is there and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
+        assert until(lambda: not is_running(pid))
 
 
 def test_held_back_output_only_widens(order, worker, monkeypatch):

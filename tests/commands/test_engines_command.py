@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tegrascope.collectors.backends.engine_cache import EngineCache, Made
+from tegrascope.collectors.backends.engine_cache import BuiltEngine, EngineCache
 from tegrascope.daemon.cli import main
 from tegrascope.parsers.inference.placement import Built, Placement
 from tests.fakes.models import write_chain
@@ -24,7 +24,7 @@ def engines(state):
     for key, days, verdict in (("a", 0, "gpu_only"), ("b", 3, "pure_dla"), ("c", 40, "mixed")):
         built = Built(layer_types={"fp16": 5}, placement=Placement(verdict=verdict))
         parts = {"device": "gpu", "batch": "1"}
-        cache.write(key * 64, Made(b"plan", built), model="m.onnx", parts=parts)
+        cache.write(key * 64, BuiltEngine(b"plan", built), model="m.onnx", parts=parts)
         then = time.time() - days * 86400
         os.utime(cache.plan_path(key * 64), (then, then))
     return cache

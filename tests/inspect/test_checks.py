@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tegrascope.collectors.backends.engine_cache import EngineCache, Made
+from tegrascope.collectors.backends.engine_cache import BuiltEngine, EngineCache
 from tegrascope.collectors.backends.tensorrt_probe import ask_layers
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.inspect.checks import check_builder, check_engine, find_evidence
@@ -277,7 +277,7 @@ def test_a_run_and_a_comparison_are_evidence(inspect, tmp_path, depth):
 
 def test_an_engine_of_the_cache_is_evidence(inspect, tmp_path):
     cache, key = EngineCache(tmp_path / "state" / "engines"), "ab" * 32
-    cache.write(key, Made(b"plan", Built(placement=PLACED)), model="m.onnx", parts={})
+    cache.write(key, BuiltEngine(b"plan", Built(placement=PLACED)), model="m.onnx", parts={})
     status, out, _ = inspect("--against", key[:12])
     assert status == 3
     assert f"engine {key[:12]} of m.onnx: 2 of 3 nodes are as predicted" in out
