@@ -1,13 +1,13 @@
 """A benchmark's result as a document: the same rows for the terminal and for ``report.html``."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TextIO, TypeVar
 
 from ...collectors.models.files import BUILTIN_PREFIX
 from ..measure.dla import POWERED, SOURCES
-from ..measure.run_report import RunReport
+from ..measure.run_report import Environment, RunReport
 from ..measure.slices import WindowSlice
 from ..terminal.numbers import (
     ABSENT,
@@ -23,7 +23,7 @@ from ..terminal.numbers import (
     watts,
 )
 from .document import Block, Drawing, Facts, Heading, Items, Table, Text, html_page, print_document
-from .figure import band_of, draw, panels_of
+from .figure import band_of, draw
 from .records import (
     AcceleratorResult,
     BenchResult,
@@ -33,6 +33,7 @@ from .records import (
     GoalResult,
     LaneTogether,
     ModelResult,
+    OutputCheck,
     Placed,
     Together,
 )
@@ -40,7 +41,7 @@ from .records import (
 Samples = Callable[[int, int], WindowSlice]
 T = TypeVar("T")
 _Read = Callable[[AcceleratorResult], str | None]
-_SIMULATED = "SIMULATED: these figures are of no real accelerator"
+SIMULATED_TITLE = "SIMULATED: these figures are of no real accelerator"
 FOOTER = (
     "tegrascope {}. Module rail energy is measured by the module's own sensors; it compares runs"
     " on one board, and is not a benchmark score."
@@ -63,30 +64,23 @@ def print_result(result: BenchResult, stream: TextIO | None = None) -> None:
 
 
 def report_page(result: BenchResult, samples: Samples) -> str:
-    """Return ``report.html``.
-
-    Args:
-        result: The result.
-        samples: Begin and end in nanoseconds to the samples between.
-    """
+    """Return ``report.html``; ``samples`` returns those between two times."""
     names = ", ".join(model.model for model in result.models)
     began = datetime.fromtimestamp(result.started_wall_ns / 1e9, timezone.utc)
     took = duration((result.ended_wall_ns - result.started_wall_ns) / 1e9)
+    interrupted = "Interrupted: this is what was measured until then."
     blocks: list[Block] = [
         Heading(names, 1),
         Text(f"Measured {began:%Y-%m-%d %H:%M} UTC, in {took}", "under"),
+        *_if(result.is_simulated, Text(SIMULATED_NOTICE, "notice")),
+        *_if(result.is_partial, Text(interrupted, "notice")),
     ]
-    if result.is_simulated:
-        blocks.append(Text(SIMULATED_NOTICE, "notice"))
-    if result.is_partial:
-        blocks.append(Text("Interrupted: this is what was measured until then.", "notice"))
     for model in result.models:
         goals = compared(model)
         heading = "Which one?" if goals else "Figures"
         blocks.append(Heading(model.model if len(result.models) > 1 else heading))
         blocks += [*_if(goals, Items(_sentences(goals))), _table(model), *_remarks(model)]
-        if model.checks:
-            blocks += [Heading("Caveats", 3), Items(_grouped(model.checks))]
+        blocks += _if(model.checks, Heading("Caveats", 3), Items(_grouped(model.checks)))
         blocks += _drawing(model, samples)
     if result.contention is not None:
         table, lines, about = _contention(result.contention)
@@ -108,12 +102,8 @@ def _if(condition: object, *blocks: Block) -> tuple[Block, ...]:
 
 def _title(model: ModelResult, result: BenchResult) -> str:
     batch = f", batch {result.settings.batch}" if result.settings.batch > 1 else ""
-    words = (
-        f"{model.model}{batch}",
-        _SIMULATED if result.is_simulated else None,
-        "interrupted" if result.is_partial else None,
-    )
-    return " · ".join(filter(None, words))
+    simulated = f" · {SIMULATED_TITLE}" if result.is_simulated else ""
+    return f"{model.model}{batch}{simulated}{' · interrupted' if result.is_partial else ''}"
 
 
 def compared(model: ModelResult) -> list[GoalResult]:
@@ -136,11 +126,10 @@ def _grouped(caveats: Sequence[Caveat]) -> list[tuple[str, str]]:
 
 def _remarks(model: ModelResult) -> list[Block]:
     """Return why figures are missing, and notes of the builds."""
-    found: list[tuple[str, str | None]] = [(one.device, one.reason) for one in model.accelerators]
-    found += [
-        (one.device, note) for one in model.accelerators if one.built for note in one.built.notes
-    ]
-    found += [(one.device, one.nsys_problem) for one in model.accelerators]
+    every = model.accelerators
+    found: list[tuple[str, str | None]] = [(one.device, one.reason) for one in every]
+    found += [(one.device, note) for one in every if one.built for note in one.built.notes]
+    found += [(one.device, one.nsys_problem) for one in every]
     return [Text(f"{device}: {words}") for device, words in found if words]
 
 
@@ -148,21 +137,18 @@ def _drawing(model: ModelResult, samples: Samples) -> tuple[Block, ...]:
     if not model.rounds:
         return ()
     begin_ns = model.rounds[0].started_ns
-    cut = samples(begin_ns, model.rounds[-1].ended_ns)
-    panels = panels_of(cut, begin_ns, total_rails(model.rounds))
-    bands = [band for run in model.rounds if (band := band_of(run, begin_ns, run.device))]
-    if not panels:
-        return ()
-    title = f"{model.model}: power, load and temperature during the benchmark"
-    return (
-        Heading("Over time", 3),
-        Text(
-            "Each band is a run, named by its accelerator: the darker part is the steady phase,"
-            " the lighter ones are idle with the model loaded.",
-            "under",
-        ),
-        Drawing(draw(title, panels, bands)),
+    drawing = draw(
+        f"{model.model}: power, load and temperature during the benchmark",
+        samples(begin_ns, model.rounds[-1].ended_ns),
+        begin_ns,
+        total_rails(model.rounds),
+        [band_of(run, begin_ns, run.device) for run in model.rounds],
     )
+    about = (
+        "Each band is a run, named by its accelerator: the darker part is the steady phase,"
+        " the lighter ones are idle with the model loaded."
+    )
+    return _if(drawing, Heading("Over time", 3), Text(about, "under"), Drawing(drawing or ""))
 
 
 def total_rails(runs: Sequence[RunReport]) -> tuple[str, ...]:
@@ -178,11 +164,7 @@ def _facts(result: BenchResult) -> dict[str, str | None]:
             versions.update(run.environment.versions)
     asked = (settings.precision, f"fallback {settings.fallback}", settings.backend)
     return {
-        "board": environment.board,
-        "module": environment.module,
-        "L4T": environment.l4t,
-        "JetPack": environment.jetpack,
-        "power mode": environment.power_mode,
+        **board_facts(environment),
         "telemetry": result.telemetry_problem or environment.telemetry_source,
         "before it began": ", ".join(
             f"{name.upper()} {100 * ratio:.0f} % busy" for name, ratio in result.background.items()
@@ -193,8 +175,24 @@ def _facts(result: BenchResult) -> dict[str, str | None]:
         ),
         "asked for": ", ".join(filter(None, asked)),
         "model SHA-256": ", ".join(filter(None, (one.model_sha256 for one in result.models))),
-        "versions": ", ".join(f"{name} {versions[name]}" for name in sorted(versions)),
+        "versions": versions_line(versions),
     }
+
+
+def board_facts(environment: Environment) -> dict[str, str | None]:
+    """Return names and values of the board and its software."""
+    return {
+        "board": environment.board,
+        "module": environment.module,
+        "L4T": environment.l4t,
+        "JetPack": environment.jetpack,
+        "power mode": environment.power_mode,
+    }
+
+
+def versions_line(versions: Mapping[str, str]) -> str:
+    """Return libraries and their versions, sorted by name."""
+    return ", ".join(f"{name} {versions[name]}" for name in sorted(versions))
 
 
 # --- the table of one model -----------------------------------------------------------------------
@@ -234,26 +232,22 @@ def with_half(figure: Figure, show: Callable[[float], str]) -> str:
     return f"{show(figure.value)} ± {digits(100 * figure.half / abs(figure.value), 2)} %"
 
 
-def _known(read: Callable[[AcceleratorResult], T | None], show: Callable[[T], str]) -> _Read:
-    def cell(result: AcceleratorResult) -> str | None:
-        value = read(result)
-        return None if value is None else show(value)
-
-    return cell
+def shown(value: T | None, show: Callable[[T], str]) -> str:
+    """Format a value, or return a dash for ``None``."""
+    return ABSENT if value is None else show(value)
 
 
-def _figure(
-    read: Callable[[AcceleratorResult], Figure | None], show: Callable[[float], str]
-) -> _Read:
-    return _known(read, lambda figure: with_half(figure, show))
+def shown_with_half(figure: Figure | None, show: Callable[[float], str]) -> str:
+    """Format a figure and half its interval, or return a dash for ``None``."""
+    return shown(figure, lambda known: with_half(known, show))
 
 
-def _tail(name: str) -> _Read:
-    return _known(lambda one: one.latency, lambda found: seconds(getattr(found, f"{name}_seconds")))
+def _tail(result: AcceleratorResult, name: str) -> str:
+    return shown(result.latency, lambda found: seconds(getattr(found, f"{name}_seconds")))
 
 
-def _load(signal: str) -> _Read:
-    return _known(lambda one: one.utilization.get(signal), lambda load: percent(load.value))
+def _load(result: AcceleratorResult, signal: str) -> str:
+    return shown(result.utilization.get(signal), lambda load: percent(load.value))
 
 
 def _dla(result: AcceleratorResult) -> str | None:
@@ -272,11 +266,6 @@ def _dla(result: AcceleratorResult) -> str | None:
         return f"on {percent(gate)} of the time"
     powered = result.utilization.get(f"{result.device}:{POWERED}")
     return None if powered is None else f"powered {percent(powered.value)} of the time"
-
-
-def _hottest(result: AcceleratorResult) -> str | None:
-    hottest = result.hottest_celsius
-    return None if hottest is None else f"{celsius(hottest)} {result.hottest_zone}"
 
 
 def _layers(result: AcceleratorResult) -> str | None:
@@ -321,24 +310,11 @@ def _cold(result: AcceleratorResult) -> str | None:
     return seconds(sum(parts.values())) + build
 
 
-_VERDICTS = {
-    "good": "right",
-    "wrong": "WRONG",
-    "unchecked": "not checked",
-    "reference": "the reference",
-}
+_VERDICTS = {"good": "right", "wrong": "WRONG", "unchecked": "not checked"}
 
 
-def _error(result: AcceleratorResult) -> str | None:
-    found = result.outputs
-    if found is None or found.relative_error is None:
-        return None
-    return f"{found.relative_error:.2g} (limit {found.limit})"
-
-
-def _top1(result: AcceleratorResult) -> str | None:
-    found = result.outputs
-    return None if found is None or found.top1_agreement is None else percent(found.top1_agreement)
+def _outputs(result: AcceleratorResult) -> OutputCheck:
+    return result.outputs or OutputCheck(verdict="unchecked")
 
 
 def _flags(result: AcceleratorResult) -> str | None:
@@ -352,32 +328,44 @@ def _flags(result: AcceleratorResult) -> str | None:
 ROWS: dict[str, _Read] = {
     "status": lambda one: None if one.status == "ok" else one.status,
     "back-end": lambda one: one.backend,
-    "latency p50": _figure(lambda one: one.latency_seconds, seconds),
-    "latency p90": _tail("p90"),
-    "latency p99": _tail("p99"),
-    "latency max": _tail("max"),
-    "device span p50": _known(lambda one: one.device_latency, lambda d: seconds(d.p50_seconds)),
-    "throughput": _figure(lambda one: one.throughput_per_second, rate),
-    "energy per inference, gross": _figure(lambda one: one.gross_joules_per_inference, joules),
-    "  the same by its own counter": _figure(lambda one: one.counter_joules_per_inference, joules),
-    "energy per inference, net": _figure(lambda one: one.net_joules_per_inference, joules),
-    "module power": _figure(lambda one: one.mean_watts, watts),
-    "GPU load": _load("gpu"),
-    "GPU freed": _known(lambda one: one.gpu_freed, lambda freed: points(freed.value)),
+    "latency p50": lambda one: shown_with_half(one.latency_seconds, seconds),
+    "latency p90": lambda one: _tail(one, "p90"),
+    "latency p99": lambda one: _tail(one, "p99"),
+    "latency max": lambda one: _tail(one, "max"),
+    "device span p50": lambda one: shown(
+        one.device_latency, lambda span: seconds(span.p50_seconds)
+    ),
+    "throughput": lambda one: shown_with_half(one.throughput_per_second, rate),
+    "energy per inference, gross": lambda one: shown_with_half(
+        one.gross_joules_per_inference, joules
+    ),
+    "  the same by its own counter": lambda one: shown_with_half(
+        one.counter_joules_per_inference, joules
+    ),
+    "energy per inference, net": lambda one: shown_with_half(one.net_joules_per_inference, joules),
+    "module power": lambda one: shown_with_half(one.mean_watts, watts),
+    "GPU load": lambda one: _load(one, "gpu"),
+    "GPU freed": lambda one: shown(one.gpu_freed, lambda freed: points(freed.value)),
     "DLA load": _dla,
-    "memory load (EMC)": _load("emc"),
-    "CPU load": _load("cpu"),
-    "hottest": _hottest,
+    "memory load (EMC)": lambda one: _load(one, "emc"),
+    "CPU load": lambda one: _load(one, "cpu"),
+    "hottest": lambda one: shown(
+        one.hottest_celsius, lambda found: f"{celsius(found)} {one.hottest_zone}"
+    ),
     "placement": lambda one: one.placement,
     "  its layers": _layers,
     "built as": _precision,
     "launched": _launched,
     "cold start": _cold,
-    "memory of the worker": _known(lambda one: one.process_peak_bytes, mebibytes),
-    "memory of the device": _known(lambda one: one.device_peak_bytes, mebibytes),
-    "outputs": _known(lambda one: one.outputs, lambda found: _VERDICTS[found.verdict]),
-    "  relative error": _error,
-    "  same top class": _top1,
+    "memory of the worker": lambda one: shown(one.process_peak_bytes, mebibytes),
+    "memory of the device": lambda one: shown(one.device_peak_bytes, mebibytes),
+    "outputs": lambda one: shown(
+        one.outputs, lambda found: _VERDICTS.get(found.verdict, "the reference")
+    ),
+    "  relative error": lambda one: shown(
+        _outputs(one).relative_error, lambda error: f"{error:.2g} (limit {_outputs(one).limit})"
+    ),
+    "  same top class": lambda one: shown(_outputs(one).top1_agreement, percent),
     "rounds": lambda one: str(one.rounds) if one.rounds else None,
     "flags": _flags,
     "timeline": lambda one: one.nsys_report,
@@ -419,7 +407,7 @@ def _contention(contention: Contention) -> tuple[tuple[Table, ...], Items, Text]
             if _flags_of(one):
                 numbers = range(len(rows), len(rows) + len(one.lanes))
                 doubtful.update((row, column) for row in numbers for column in range(1, 6))
-            rows += (tuple(_cells(lane)) for lane in one.lanes)
+            rows += map(_cells, one.lanes)
             ends.add(len(rows) - 1)
     columns = ("model", "p50", "slowdown", "at p99", "adds", "per inference")
     table = Table(columns, rows, doubtful=frozenset(doubtful), ends=frozenset(ends))
@@ -430,19 +418,16 @@ def _contention(contention: Contention) -> tuple[tuple[Table, ...], Items, Text]
     return (table,) if rows else (), lines, Text(about, "under")
 
 
-def _cells(lane: LaneTogether) -> Iterator[str]:
-    def times(value: float) -> str:
-        return f"{value:.2f}×"
-
-    def plain(figure: Figure | None, show: Callable[[float], str]) -> str:
-        return ABSENT if figure is None else show(figure.value)
-
-    yield placed_name(lane)
-    yield plain(lane.latency_seconds, seconds)
-    yield ABSENT if lane.slowdown is None else with_half(lane.slowdown, times)
-    yield ABSENT if lane.tail_slowdown is None else times(lane.tail_slowdown)
-    yield ABSENT if lane.marginal_watts is None else _added(lane.marginal_watts)
-    yield plain(lane.marginal_joules_per_inference, joules)
+def _cells(lane: LaneTogether) -> tuple[str, ...]:
+    times = "{:.2f}×".format
+    return (
+        placed_name(lane),
+        shown(lane.latency_seconds, lambda figure: seconds(figure.value)),
+        shown_with_half(lane.slowdown, times),
+        shown(lane.tail_slowdown, times),
+        shown(lane.marginal_watts, _added),
+        shown(lane.marginal_joules_per_inference, lambda figure: joules(figure.value)),
+    )
 
 
 def _added(figure: Figure) -> str:

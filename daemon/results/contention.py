@@ -52,10 +52,8 @@ _WITHHOLDING: frozenset[Flag] = frozenset({"aliased", "insufficient_samples"})
 class Joint:
     """A round of models that ran at once.
 
-    Attributes:
-        latency_ns: For each model shape (n,), of its inferences in the joint window, in the order
-            of time.
-        throughput: For each model, inputs per second.
+    For each model: the latencies of its inferences in the joint window, in the order of time, and
+    its throughput in inputs per second.
     """
 
     record: JointRound
@@ -117,14 +115,8 @@ def join_runs(
 ) -> Joint:
     """Return the joint round of runs that went on at once.
 
-    Args:
-        turn: Number of the pass.
-        on: Models, in the order of ``reports``.
-        reports: Their runs.
-        latencies_in: Window to the latencies of each run in it, in nanoseconds.
-        cut_of: Begin and end in nanoseconds to the samples between.
-        rule: How the rails add up.
-        environment: The machine.
+    ``latencies_in`` returns the latencies of each run in a window, in nanoseconds, and ``cut_of``
+    the samples between two times.
     """
     phases: dict[PhaseName, Span] = {}
     for phase in _PHASES:
@@ -133,9 +125,8 @@ def join_runs(
         if common is not None:
             phases[phase] = common
     window = phases.get("steady")
-    record = JointRound(turn=turn, lanes=on, runs=tuple(reports))
     if window is None:
-        return Joint(record, on)
+        return Joint(JointRound(turn=turn, lanes=on, runs=tuple(reports)), on)
     done = latencies_in(window)
     cut = cut_of(
         min(span.begin_ns for span in phases.values()), max(s.end_ns for s in phases.values())
@@ -152,13 +143,14 @@ def join_runs(
     if measured is not None and measured.baseline_drifted:
         raised.add("baseline_drift")
     loads = {} if board is None else board.utilization
-    record = record.model_copy(
-        update={
-            "window": window,
-            "inferences": tuple(map(len, done)),
-            "energy": measured and measured.energy,
-            "load": {name: load.mean_ratio for name, load in loads.items()},
-        }
+    record = JointRound(
+        turn=turn,
+        lanes=on,
+        window=window,
+        inferences=tuple(map(len, done)),
+        energy=measured and measured.energy,
+        load={name: load.mean_ratio for name, load in loads.items()},
+        runs=tuple(reports),
     )
     rates = [
         len(each) * one.batch / window.seconds for each, one in zip(done, reports, strict=True)
@@ -227,8 +219,7 @@ def _lane(on: On, place: int, rounds: _Rounds) -> LaneTogether:
     latency = distribution(joined(one.latency_ns[place] for one in joints if one.latency_ns))
     timed = [one.latency_ns[place] for one in joints if one.latency_ns[place]]
     measured = LaneTogether(
-        model=on[place].model,
-        device=on[place].device,
+        **dict(on[place]),
         latency=latency,
         latency_seconds=mean_of_rounds(
             [median(each) / 1e9 for each in timed], [median_half_width(each) for each in timed]
@@ -238,24 +229,25 @@ def _lane(on: On, place: int, rounds: _Rounds) -> LaneTogether:
     if len(on) == 1:
         return measured
     rest = rounds.get(on[:place] + on[place + 1 :], {})
-    marginal = [
-        (difference, one.throughput[place] / one.record.runs[place].batch)
-        for one in joints
-        if (difference := _marginal(one, rest.get(one.record.turn))) is not None
-    ]
-    per_inference: list[Point] = [
-        (watts / rate, None if half is None else half / rate)
-        for (watts, half), rate in marginal
-        if rate > 0
-    ]
+
+    def marginal(one: Joint) -> Point | None:
+        without = rest.get(one.record.turn)
+        return None if without is None else _less(one.net_watts, without.net_watts)
+
+    def per_inference(one: Joint) -> Point | None:
+        added, rate = marginal(one), one.throughput[place] / one.record.runs[place].batch
+        if added is None or rate <= 0:
+            return None
+        return added[0] / rate, None if added[1] is None else added[1] / rate
+
     singles = (one.latency_ns[0] for one in alone.values() if one.latency_ns)
     return measured.model_copy(
         update={
             "slowdown": _mean(joints, lambda one: _slowdown(one, place, alone)),
             "tail_slowdown": _tail(latency, distribution(joined(singles))),
             "throughput_ratio": _mean(joints, lambda one: _throughput_ratio(one, place, alone)),
-            "marginal_watts": mean_of_most([watts for watts, _ in marginal], len(joints)),
-            "marginal_joules_per_inference": mean_of_most(per_inference, len(joints)),
+            "marginal_watts": _mean(joints, marginal),
+            "marginal_joules_per_inference": _mean(joints, per_inference),
         }
     )
 
@@ -268,39 +260,29 @@ def _mean(joints: Sequence[Joint], read: Callable[[Joint], Point | None]) -> Fig
     return mean_of_most([point for one in joints if (point := read(one)) is not None], len(joints))
 
 
+def _less(one: Point | None, other: Point | None, share: float = 1.0) -> Point | None:
+    if one is None or other is None:
+        return None
+    half = None if one[1] is None or other[1] is None else hypot(one[1], share * other[1])
+    return one[0] - share * other[0], half
+
+
 def _excess(one: Joint, rounds: _Rounds) -> Point | None:
     """Return net power less the power of the same inferences alone, in the same turn."""
-    here = one.net_watts
-    if here is None:
-        return None
-    watts, half = here
+    excess = one.net_watts
     for place, placed in enumerate(one.on):
         alone = rounds.get((placed,), {}).get(one.record.turn)
-        cost = None if alone is None else alone.net_watts
-        if alone is None or cost is None or not alone.throughput[0]:
+        if alone is None or not alone.throughput or not alone.throughput[0]:
             return None
-        share = one.throughput[place] / alone.throughput[0]
-        watts -= share * cost[0]
-        half = None if half is None or cost[1] is None else hypot(half, share * cost[1])
-    return watts, half
-
-
-def _marginal(one: Joint, without: Joint | None) -> Point | None:
-    """Return net power with a model on less that with it off, in the same turn."""
-    on = one.net_watts
-    off = None if without is None else without.net_watts
-    if on is None or off is None:
-        return None
-    half = None if on[1] is None or off[1] is None else hypot(on[1], off[1])
-    return on[0] - off[0], half
+        excess = _less(excess, alone.net_watts, one.throughput[place] / alone.throughput[0])
+    return excess
 
 
 def _slowdown(one: Joint, place: int, alone: Mapping[int, Joint]) -> Point | None:
     before = alone.get(one.record.turn)
-    if before is None or not before.latency_ns or not before.latency_ns[0]:
-        return None
-    here, there = one.latency_ns[place], before.latency_ns[0]
-    if not here or not median(there):
+    here = one.latency_ns[place]
+    there = before.latency_ns[0] if before is not None and before.latency_ns else ()
+    if not here or not there or not median(there):
         return None
     ratio = median(here) / median(there)
     halves = median_half_width(here), median_half_width(there)

@@ -40,11 +40,9 @@ class Items:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells.
+    """Rows of cells, the first of which names the row.
 
     Attributes:
-        columns: Their titles.
-        rows: As many cells each; the first one names the row.
         left: How many leading columns are aligned to the left.
         doubtful: Row and column of cells that must not be taken at face value.
         ends: Numbers of rows after which a group ends.
@@ -112,8 +110,8 @@ def _rich_table(table: Table) -> object:
     made = RichTable(box=box.SIMPLE_HEAD)
     for number, title in enumerate(table.columns):
         # A narrow terminal folds cells: a number without its end is another number.
-        side = "left" if number < table.left else "right"
-        made.add_column(title, justify="left" if side == "left" else "right", overflow="fold")
+        is_left = number < table.left
+        made.add_column(title, justify="left" if is_left else "right", overflow="fold")
     for row, cells in enumerate(table.rows):
         styles = ("dim" if (row, column) in table.doubtful else "" for column in range(len(cells)))
         made.add_row(*map(RichText, cells, styles), end_section=row in table.ends)
@@ -123,10 +121,7 @@ def _rich_table(table: Table) -> object:
 def html_page(title: str, blocks: Sequence[Block], footer: str) -> str:
     """Return a page of HTML that needs no other file and no network.
 
-    Args:
-        title: Shown by the window; the first block is usually a heading of level 1.
-        blocks: From top to bottom.
-        footer: Below them.
+    The title is that of the window; the first block is usually a heading of level 1.
     """
     return "\n".join(
         (
@@ -188,12 +183,9 @@ def _html_table(table: Table) -> Iterator[str]:
 
 
 def _classes(table: Table, row: int, column: int) -> str:
-    names = []
-    if (row, column) in table.doubtful:
-        names.append("doubtful")
-    if column < table.left:
-        names.append("text")
-    return f' class="{" ".join(names)}"' if names else ""
+    doubtful = "doubtful" if (row, column) in table.doubtful else ""
+    names = " ".join(filter(None, (doubtful, "text" if column < table.left else "")))
+    return f' class="{names}"' if names else ""
 
 
 def _unbroken(cell: str) -> str:

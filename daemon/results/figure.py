@@ -1,12 +1,11 @@
 """Power, load and temperature over time, with the runs, as inline SVG."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import pairwise
 from math import floor, isnan, log10, nan
 from statistics import median
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ...parsers.signals import DLA_BUSY, RAIL_POWER
 from ..measure.energy import total
@@ -33,32 +32,17 @@ _NAMES = {"gpu": "GPU", "emc": "memory (EMC)", "cpu": "CPU"}
 Stretch: TypeAlias = tuple[tuple[float, float], ...]
 
 
-@dataclass(frozen=True)
-class PlottedLine:
-    """One curve of a panel."""
-
-    name: str
-    stretches: tuple[Stretch, ...]
-
-    @property
-    def values(self) -> list[float]:
-        """All values, in the order of time."""
-        return [value for stretch in self.stretches for _, value in stretch]
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Curves of one unit; ``top``, ``bottom`` and ``step`` are those of the axis."""
+class _Panel(NamedTuple):
+    """Curves of one unit by name, and the ends and the step of the axis."""
 
     title: str
-    lines: tuple[PlottedLine, ...]
+    curves: Mapping[str, tuple[Stretch, ...]]
     top: float
     bottom: float
     step: float
 
 
-@dataclass(frozen=True)
-class Band:
+class Band(NamedTuple):
     """One run on the time axis, in seconds since the beginning; idle phases included."""
 
     name: str
@@ -72,10 +56,7 @@ class Band:
 def band_of(report: RunReport, begin_ns: int, name: str) -> Band | None:
     """Return the band of a run; ``None`` if it had no steady phase.
 
-    Args:
-        report: The run.
-        begin_ns: Begin of the time axis, on the clock of the run's phases.
-        name: Label of the band.
+    ``begin_ns`` is the begin of the time axis, on the clock of the run's phases.
     """
     steady = report.phases.get("steady")
     if steady is None:
@@ -86,14 +67,27 @@ def band_of(report: RunReport, begin_ns: int, name: str) -> Band | None:
     return Band(name, tip, *((edge - begin_ns) / 1e9 for edge in edges))
 
 
-def panels_of(cut: WindowSlice, begin_ns: int, total_rails: Sequence[str] = ()) -> list[Panel]:
-    """Return power, load and temperature over time; a panel without data is left out.
+def draw(
+    title: str,
+    cut: WindowSlice,
+    begin_ns: int,
+    total_rails: Sequence[str],
+    bands: Iterable[Band | None],
+) -> str | None:
+    """Return an ``svg`` element of power, load and temperature over one time axis.
 
     Args:
-        cut: The samples.
+        title: Its accessible name.
+        cut: The samples; a panel without data is left out, and without any the result is ``None``.
         begin_ns: Begin of the time axis, on the clock of ``cut.times_ns``.
         total_rails: Rails that make the module's power.
+        bands: Runs; the darker part is the steady phase.
     """
+    panels = _panels(cut, begin_ns, total_rails)
+    return _svg(title, panels, [band for band in bands if band]) if panels else None
+
+
+def _panels(cut: WindowSlice, begin_ns: int, total_rails: Sequence[str]) -> list[_Panel]:
     times = [(time - begin_ns) / 1e9 for time in cut.times_ns]
     loads = {_load_name(name): column for name, (_, column) in load_figures(cut.columns).items()}
     loads |= {f"DLA{core} (ftrace)": c for core, c in DLA_BUSY.by_label(cut.columns).items()}
@@ -107,8 +101,8 @@ def panels_of(cut: WindowSlice, begin_ns: int, total_rails: Sequence[str] = ()) 
     zones = {zone: column for zone, (_, column) in zone_figures(cut.columns).items()}
     hottest = sorted(zones, key=lambda zone: -_highest(zones[zone]))[:MOST_ZONES]
     made = (
-        _panel("Power, W", times, _watts(cut, total_rails), from_zero=True),
-        _panel("Load, %", times, percents, from_zero=True, least_top=100.0),
+        _panel("Power, W", times, _watts(cut, total_rails), axis=(0.0, 0.0)),
+        _panel("Load, %", times, percents, axis=(0.0, 100.0)),
         _panel("Temperature, °C", times, {zone: zones[zone] for zone in hottest}),
     )
     return [panel for panel in made if panel is not None]
@@ -138,22 +132,25 @@ def _panel(
     title: str,
     times: Sequence[float],
     columns: Mapping[str, Sequence[float]],
-    *,
-    from_zero: bool = False,
-    least_top: float = 0.0,
-) -> Panel | None:
-    lines = [PlottedLine(name, thin(times, column)) for name, column in columns.items()]
-    lines = [line for line in lines if line.stretches]
-    if not lines:
+    axis: tuple[float, ...] = (),
+) -> _Panel | None:
+    """Return a panel whose axis includes the given values; ``None`` without data."""
+    thinned = {name: thin(times, column) for name, column in columns.items()}
+    curves = {name: stretches for name, stretches in thinned.items() if stretches}
+    if not curves:
         return None
-    values = [value for line in lines for value in line.values]
-    low, high = 0.0 if from_zero else min(values), max(*values, least_top)
+    values = [*axis, *(value for stretches in curves.values() for value in _values(stretches))]
+    low, high = axis[0] if axis else min(values), max(0.0, *values)
     step = nice_step(high - low)
     bottom = step * floor(low / step)
     top = bottom + step
     while top < high:
         top += step
-    return Panel(title, tuple(lines), top, bottom, step)
+    return _Panel(title, curves, top, bottom, step)
+
+
+def _values(stretches: Sequence[Stretch]) -> list[float]:
+    return [value for stretch in stretches for _, value in stretch]
 
 
 def thin(
@@ -205,18 +202,10 @@ def _highest(column: Sequence[float]) -> float:
 # --- drawing --------------------------------------------------------------------------------------
 
 
-def draw(title: str, panels: Sequence[Panel], bands: Sequence[Band]) -> str:
-    """Return an ``svg`` element with panels over one time axis; its colours are the page's.
-
-    Args:
-        title: Its accessible name.
-        panels: From top to bottom.
-        bands: Runs; the darker part is the steady phase.
-    """
-    ends = [line.stretches[-1][-1][0] for panel in panels for line in panel.lines]
-    end = max([*ends, *(band.end for band in bands)], default=0.0)
+def _svg(title: str, panels: Sequence[_Panel], bands: Sequence[Band]) -> str:
+    ends = [stretches[-1][-1][0] for panel in panels for stretches in panel.curves.values()]
     begin = min([0.0, *(band.begin for band in bands)])
-    end = max(end, begin + 1.0)
+    end = max([begin + 1.0, *ends, *(band.end for band in bands)])
 
     def x(at: float) -> float:
         return _LEFT + (at - begin) / (end - begin) * (_WIDTH - _LEFT - _RIGHT)
@@ -237,14 +226,14 @@ def draw(title: str, panels: Sequence[Panel], bands: Sequence[Band]) -> str:
     return "\n".join([*parts, "</svg>"])
 
 
-def _description(panels: Sequence[Panel], bands: Sequence[Band]) -> str:
+def _description(panels: Sequence[_Panel], bands: Sequence[Band]) -> str:
     order = ", ".join(band.name for band in bands) or "none"
     words = [f"Runs in the order of time: {order}."]
     for panel in panels:
-        name, unit = panel.title.split(", ")
-        for line in panel.lines:
-            low, high = min(line.values), max(line.values)
-            words.append(f"{name} {line.name}: {low:.1f} to {high:.1f} {unit}.")
+        title, unit = panel.title.split(", ")
+        for name, stretches in panel.curves.items():
+            values = _values(stretches)
+            words.append(f"{title} {name}: {min(values):.1f} to {max(values):.1f} {unit}.")
     return " ".join(words)
 
 
@@ -272,7 +261,7 @@ def _draw_bands(bands: Sequence[Band], x: Callable[[float], float], bottom: floa
             yield f'<text class="run" x="{middle:.1f}" y="{y}">{escape(band.name)}</text>'
 
 
-def _draw_panel(panel: Panel, x: Callable[[float], float], top: float) -> Iterator[str]:
+def _draw_panel(panel: _Panel, x: Callable[[float], float], top: float) -> Iterator[str]:
     height = _HEIGHT[panel.title]
 
     def y(value: float) -> float:
@@ -287,21 +276,20 @@ def _draw_panel(panel: Panel, x: Callable[[float], float], top: float) -> Iterat
         )
         yield f'<text class="tick" x="{_LEFT - 6}" y="{y(value) + 4:.1f}">{value:g}</text>'
         value += panel.step
-    for number, line in enumerate(panel.lines):
+    for number, stretches in enumerate(panel.curves.values()):
         path = ""
-        for stretch in line.stretches:
+        for stretch in stretches:
             points = [f"{x(at):.1f} {y(value):.1f}" for at, value in stretch]
             # A single point is a short dash.
             path += f"M{'L'.join(points)}" + ("h1" if len(points) == 1 else "")
         yield f'<path class="curve line{number % 7}"{_dashes(number)} d="{path}"/>'
-    yield from _draw_labels(panel.lines, [y(line.values[-1]) for line in panel.lines], top + height)
+    ends = [y(stretches[-1][-1][1]) for stretches in panel.curves.values()]
+    yield from _draw_labels(list(panel.curves), ends, top + height)
 
 
-def _draw_labels(
-    lines: Sequence[PlottedLine], ends: Sequence[float], bottom: float
-) -> Iterator[str]:
+def _draw_labels(names: Sequence[str], ends: Sequence[float], bottom: float) -> Iterator[str]:
     """Put a name with a piece of its line next to the end of each curve, without overlap."""
-    order = sorted(range(len(lines)), key=ends.__getitem__)
+    order = sorted(range(len(names)), key=ends.__getitem__)
     places = [ends[number] for number in order]
     for i in range(1, len(places)):
         places[i] = max(places[i], places[i - 1] + _LABEL_STEP)
@@ -315,8 +303,7 @@ def _draw_labels(
             f'<line class="curve line{number % 7}"{_dashes(number)} x1="{x}" x2="{x + 22}"'
             f' y1="{place:.1f}" y2="{place:.1f}"/>'
         )
-        name = escape(lines[number].name)
-        yield f'<text class="name" x="{x + 27}" y="{place + 4:.1f}">{name}</text>'
+        yield f'<text class="name" x="{x + 27}" y="{place + 4:.1f}">{escape(names[number])}</text>'
 
 
 def _dashes(number: int) -> str:

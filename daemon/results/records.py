@@ -43,11 +43,9 @@ class Figure(Record):
     @classmethod
     def around(cls, value: float, half: float | None) -> "Figure":
         """Return a figure whose interval is symmetric."""
-        return (
-            cls(value=value)
-            if half is None
-            else cls(value=value, low=value - half, high=value + half)
-        )
+        if half is None:
+            return cls(value=value)
+        return cls(value=value, low=value - half, high=value + half)
 
     def times(self, factor: float) -> "Figure":
         """Return the figure in another unit.
@@ -72,8 +70,7 @@ class OutputCheck(Record):
     Attributes:
         verdict: ``reference`` is the one with which the others are compared.
         relative_error: Norm of the difference over norm of the reference, of the worst output.
-        top1_agreement: Share of inputs for which both have the same class; ``None`` if the
-            outputs are not classes.
+        top1_agreement: Share of inputs for which both have the same class, if outputs are classes.
         limit: The relative error above which outputs are wrong.
     """
 
@@ -89,22 +86,17 @@ class AcceleratorResult(Record):
     """One model on one accelerator: all of its rounds together.
 
     Attributes:
-        reason: One line, for every status but ``ok``.
-        device_latency: By the device's own events, if the back-end reports them.
         latency_seconds: The mean of the rounds' medians.
         counter_joules_per_inference: As gross, by the rails' own energy counters: another
             instrument.
         utilization: Mean load by signal: ``gpu``, ``emc``, ``cpu``, ``dla0:tegrastats`` ….
-        clocks: Range of each clock in the second halves of the rounds.
         dla_active: Share of time in which a DLA core was powered, by core.
         gpu_freed: GPU load of this model on the GPU less that on this accelerator, as a ratio.
         variation: Standard deviation of the time of an inference over its mean; of the device's
             time if the back-end reports it.
-        rounds: How many count.
         unsettled_rounds: How many had not settled at their end by the rule for runs. A board
             warms in every round, so this is not a flag.
-        flags: Flag to the number of counted rounds that have it; ``not_steady`` means that the
-            rounds do not agree.
+        flags: By flag, the number of counted rounds; ``not_steady``: the rounds do not agree.
     """
 
     device: Device
@@ -174,13 +166,7 @@ class Caveat(Record):
 
 
 class ModelResult(Record):
-    """One model on all accelerators.
-
-    Attributes:
-        order: Accelerators in the order in which they were measured.
-        counted: Identifiers of the runs that count.
-        rounds: Every measured round whole, in the order of time.
-    """
+    """One model on all accelerators; every measured round is included, in the order of time."""
 
     model: str
     model_sha256: str | None = None
@@ -223,13 +209,12 @@ class LaneTogether(Placed):
 class Together(Record):
     """Models that ran at once, each on its accelerator; one alone is measured likewise.
 
+    Energies are those of the module in a joint window, of all models, and never split.
+
     Attributes:
         seconds: Mean length of a joint window.
-        gross_joules: Energy of the module in a joint window, of all models; it is never split.
-        net_joules: The same less that of the idle module with all of these models loaded.
         excess_watts: Net power less the power of the same inferences alone; ``None`` for a model
             that ran alone.
-        flags: Flag to the number of rounds in which a run has it.
     """
 
     lanes: tuple[LaneTogether, ...]
@@ -252,9 +237,8 @@ class JointRound(Record):
 
     Attributes:
         turn: Number of the pass through all groups; rounds of one turn are compared.
-        window: In which all of them were in their steady phase; ``None`` if there is none.
+        window: In which all of them were in their steady phase.
         inferences: For each model, started and completed in the window.
-        runs: The run report of each model.
     """
 
     turn: NonNegativeInt
@@ -277,13 +261,8 @@ class Contention(Record):
 class BenchSettings(Record):
     """How the benchmark was asked to measure.
 
-    Attributes:
-        devices: ``None`` measures the accelerators that the machine has.
-        backend: ``None`` takes the usual one of each accelerator.
-        streams: Inferences in flight at once.
-        rounds: On each accelerator, at least.
-        telemetry: Name of the source; ``None`` for none.
-        is_simulated: Whether the CPU plays the accelerators of a simulated board.
+    Without ``devices`` it measures the accelerators that the machine has, without ``backend`` by
+    the usual one of each. ``rounds`` are those on each accelerator, at least.
     """
 
     models: tuple[str, ...]
@@ -310,11 +289,8 @@ class BenchSettings(Record):
 class BenchResult(Record):
     """The document ``result.json``.
 
-    Attributes:
-        is_simulated: Whether anything about it is not real.
-        background: Load of ``cpu`` and ``gpu`` before the benchmark started anything.
-        checks: Caveats about the machine.
-        telemetry_problem: The reason for missing energy.
+    ``background`` is the load of ``cpu`` and ``gpu`` before the benchmark, ``checks`` are caveats
+    about the machine, and ``telemetry_problem`` is the reason for missing energy.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache
-from itertools import groupby
+from itertools import groupby, takewhile
 from pathlib import Path
-from typing import Literal, TypeVar
 
 from ... import __version__
 from ...collectors.catalog import SIMULATED_SOURCE
@@ -27,13 +26,22 @@ from ..terminal.numbers import (
     seconds,
     watts,
 )
-from .bench_page import FOOTER, SIMULATED_NOTICE, total_rails, with_half
+from .bench_page import (
+    FOOTER,
+    SIMULATED_NOTICE,
+    board_facts,
+    shown,
+    shown_with_half,
+    total_rails,
+    versions_line,
+    with_half,
+)
 from .caveats import explain_flag
 from .document import Block as Part
 from .document import Drawing, Facts, Heading, Items, Table, Text, html_page
-from .figure import band_of, draw, panels_of
+from .figure import band_of, draw
 from .records import Figure
-from .summary import energy_point, interval_half, mean_of_rounds, mean_watts
+from .summary import Kind, energy_point, interval_half, mean_of_rounds, mean_watts
 
 _SHOWN = (
     *(signals.RAIL_POWER, signals.GPU_LOAD, signals.EMC_LOAD, signals.CPU_LOAD),
@@ -43,7 +51,6 @@ _SHOWN = (
 # Samples are averaged while they are read: a day of them would fill the memory.
 _MOST_SAMPLES = 2000
 _MARGIN_NS = 2_000_000_000
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -67,11 +74,8 @@ class _Stored:
 def page_since(history: History, since_seconds: float, now_wall_ns: int) -> str:
     """Return the page of the runs that started in the last seconds."""
     begin_wall_ns = now_wall_ns - round(since_seconds * 1e9)
-    runs: list[RunReport] = []
-    for document in history.runs():
-        if document["started_wall_ns"] < begin_wall_ns:
-            break
-        runs.append(RunReport.model_validate(document))
+    recent = takewhile(lambda one: one["started_wall_ns"] >= begin_wall_ns, history.runs())
+    runs = [RunReport.model_validate(document) for document in recent]
     stored = _read(history, runs[::-1], begin_wall_ns, now_wall_ns)
     title = f"Runs of the last {duration(since_seconds)}"
     blocks: list[Part] = [*_head(title, history, stored)]
@@ -161,23 +165,27 @@ def _head(title: str, history: History, stored: _Stored) -> Iterator[Part]:
 
 def _timeline(stored: _Stored, name: Callable[[RunReport], str]) -> Iterator[Part]:
     begin_ns = stored.drawn_from_ns
-    panels = panels_of(stored.cut, begin_ns, total_rails(stored.runs))
+    drawing = draw(
+        "Power, load and temperature over time, with runs",
+        stored.cut,
+        begin_ns,
+        total_rails(stored.runs),
+        # Phases are monotonic times: on the axis they stand where the run started.
+        [
+            band_of(run, begin_ns - run.started_wall_ns + run.started_ns, name(run))
+            for run in stored.runs
+        ],
+    )
     yield Heading("Over time")
-    if not panels:
+    if drawing is None:
         yield Text("The store has no telemetry of this time.")
         return
-    bands = [
-        band
-        for run in stored.runs
-        # Phases are monotonic times: on the axis they stand where the run started.
-        if (band := band_of(run, begin_ns - run.started_wall_ns + run.started_ns, name(run)))
-    ]
     yield Text(
         f"The time axis begins {_time(begin_ns)}. Each band is a run: the darker part is the steady"
         " phase, the lighter ones are idle with the model loaded.",
         "under",
     )
-    yield Drawing(draw("Power, load and temperature over time, with runs", panels, bands))
+    yield Drawing(drawing)
 
 
 def _time(wall_ns: int) -> str:
@@ -187,23 +195,15 @@ def _time(wall_ns: int) -> str:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def _shown(value: T | None, show: Callable[[T], str]) -> str:
-    return ABSENT if value is None else show(value)
-
-
-def _energy(run: RunReport, kind: Literal["gross", "net"]) -> str:
-    point = energy_point(run, kind)
-    return ABSENT if point is None else with_half(Figure.around(*point), joules)
+def _energy(run: RunReport, kind: Kind) -> str:
+    return shown(energy_point(run, kind), lambda point: with_half(Figure.around(*point), joules))
 
 
 def _loads(run: RunReport, prefix: str) -> str:
     found = {} if run.telemetry is None else run.telemetry.utilization
-    cells = [
-        percent(load.mean_ratio) if name == prefix else f"{name} {percent(load.mean_ratio)}"
-        for name, load in found.items()
-        if name.startswith(prefix)
-    ]
-    return "\n".join(cells) or ABSENT
+    loads = {name: load for name, load in found.items() if name.startswith(prefix)}
+    cells = (f"{name} {percent(load.mean_ratio)}" for name, load in loads.items())
+    return "\n".join(cell.removeprefix(f"{prefix} ") for cell in cells) or ABSENT
 
 
 def _hottest(run: RunReport) -> str:
@@ -225,13 +225,13 @@ def _runs(runs: Sequence[RunReport]) -> Table:
             run.workload,
             run.device,
             run.outcome if run.reason is None else f"{run.outcome}: {run.reason}",
-            _shown(run.latency, lambda found: seconds(found.p50_seconds)),
-            _shown(run.latency, lambda found: seconds(found.p99_seconds)),
-            _shown(run.throughput_per_second, rate),
+            shown(run.latency, lambda found: seconds(found.p50_seconds)),
+            shown(run.latency, lambda found: seconds(found.p99_seconds)),
+            shown(run.throughput_per_second, rate),
             _energy(run, "gross"),
             _energy(run, "net"),
             (run.energy and run.energy.largest_uncertainty) or ABSENT,
-            _shown(mean_watts(run), watts),
+            shown(mean_watts(run), watts),
             _loads(run, "gpu"),
             _loads(run, "dla"),
             _loads(run, "emc"),
@@ -259,8 +259,8 @@ def _workloads(runs: Sequence[RunReport]) -> Table:
                 device,
                 str(len(every)),
                 str(len(good)),
-                _shown(latency, lambda figure: with_half(figure, seconds)),
-                _shown(net, lambda figure: with_half(figure, joules)),
+                shown_with_half(latency, seconds),
+                shown_with_half(net, joules),
                 str(sum(bool({*run.quality} - {"simulated"}) for run in every)),
             )
         )
@@ -318,7 +318,7 @@ def _details(run: RunReport) -> Iterator[Part]:
         if energy.gross_joules is not None:
             half = interval_half(energy.gross_interval, 1)
             gross = with_half(Figure.around(energy.gross_joules, half), joules)
-            rows.insert(0, ("module", gross, _shown(mean_watts(run), watts), *_others(energy)))
+            rows.insert(0, ("module", gross, shown(mean_watts(run), watts), *_others(energy)))
         yield Heading("Energy", 3)
         if energy.largest_uncertainty is not None:
             yield Text(
@@ -348,28 +348,19 @@ def _details(run: RunReport) -> Iterator[Part]:
 
 def _others(one: Energy | RailEnergy) -> tuple[str, str, str]:
     """Return idle power, net energy, and the energy by a counter."""
-    interval = one.net_interval if isinstance(one, Energy) else None
-    net = (
-        None
-        if one.net_joules is None
-        else Figure.around(one.net_joules, interval_half(interval, 1))
-    )
+    half = interval_half(one.net_interval, 1) if isinstance(one, Energy) else None
     return (
-        _shown(one.baseline_watts, watts),
-        _shown(net, lambda figure: with_half(figure, joules)),
-        _shown(one.counter_joules, joules),
+        shown(one.baseline_watts, watts),
+        shown(one.net_joules, lambda net: with_half(Figure.around(net, half), joules)),
+        shown(one.counter_joules, joules),
     )
 
 
 def _environment(run: RunReport) -> dict[str, str | None]:
     here = run.environment
     return {
-        "board": here.board,
-        "module": here.module,
-        "L4T": here.l4t,
-        "JetPack": here.jetpack,
-        "power mode": here.power_mode,
+        **board_facts(here),
         "telemetry": here.telemetry_source,
-        "interval": _shown(here.telemetry_interval_seconds, seconds),
-        "versions": ", ".join(f"{name} {here.versions[name]}" for name in sorted(here.versions)),
+        "interval": shown(here.telemetry_interval_seconds, seconds),
+        "versions": versions_line(here.versions),
     }

@@ -10,7 +10,7 @@ from math import hypot, isnan, sqrt
 from typing import Literal, TypeVar
 
 from ...parsers.inference.events import StageName
-from ..measure.run_report import Device, Distribution, Flag, Interval, RunReport, Span
+from ..measure.run_report import Device, Distribution, Flag, Interval, RunReport, Span, Telemetry
 from ..measure.run_trace import distribution
 from ..measure.slices import WindowSlice
 from ..measure.steadiness import SLOPE_CELSIUS_PER_SECOND, STEADY_RATIO
@@ -45,6 +45,7 @@ _WITHOUT_TELEMETRY: frozenset[Flag] = frozenset({"telemetry_gap", "insufficient_
 # A value of one round and half its 95 % interval, if the round can tell.
 Point = tuple[float, float | None]
 T = TypeVar("T")
+Kind = Literal["gross", "net"]
 
 
 # --- statistics -----------------------------------------------------------------------------------
@@ -68,11 +69,7 @@ def mean_of_rounds(
     by the spread of the rounds and Student's distribution. Repetition does not narrow the first:
     the rounding and the delay of a sensor are the same in every round. The second covers what
     differs between rounds, and a single round cannot tell it.
-
-    Args:
-        values: One per round; without any the result is ``None``.
-        halves: Half the 95 % interval of each, if the round can tell.
-        floor: The resolution of the instrument; half the interval is never below it.
+    ``floor``, the resolution of the instrument, is the least that it can be.
 
     >>> mean_of_rounds([10.0, 10.0], [0.2, 0.2])
     Figure(value=10.0, low=9.8, high=10.2)
@@ -114,9 +111,6 @@ def median_half_width(durations_ns: Sequence[int]) -> float | None:
 
     The round is cut into six blocks in the order of time, and the spread of their medians is
     taken: neighbouring inferences resemble each other, so their number alone promises too much.
-
-    Args:
-        durations_ns: shape (n,), in the order of time; at least five per block.
     """
     count = len(durations_ns)
     if count < BLOCKS * FEWEST_IN_BLOCK:
@@ -151,13 +145,10 @@ def interval_half(interval: Interval | None, divisor: float) -> float | None:
 
 @dataclass(frozen=True)
 class Round:
-    """One measured run.
+    """One measured run, with the durations of its inferences in the order of time.
 
-    Attributes:
-        latency_ns: shape (n,), of its inferences, in the order of time.
-        device_ns: shape (n,), the same by the device's events; empty without them.
-        stages_ns: Stage to shape (n,), where the back-end reports them.
-        clocks: Lowest and highest of each clock once it had settled, in hertz.
+    Those by the device's events and of the stages are empty if the back-end does not report them.
+    ``clocks`` are lowest and highest of each clock once it had settled, in hertz.
     """
 
     report: RunReport
@@ -261,14 +252,14 @@ def summarise(model: str, measured: Sequence[Measured], rounds: Sequence[RunRepo
 def summarise_accelerator(one: Measured) -> AcceleratorResult:
     """Return the result of all rounds of one accelerator."""
     rounds, reports = one.rounds, [each.report for each in one.rounds]
-    seen = [report.telemetry for report in reports if report.telemetry is not None]
+    telemetry = [report.telemetry or Telemetry(samples=0) for report in reports]
     hottest = max(
-        ((zone.max_celsius, name) for each in seen for name, zone in each.temperature.items()),
+        ((zone.max_celsius, name) for each in telemetry for name, zone in each.temperature.items()),
         default=None,
     )
     timed = [each for each in rounds if each.report.latency is not None]
     medians = [r.latency.p50_seconds for r in reports if r.latency is not None]
-    gates = mean_loads([r.telemetry.dla_active if r.telemetry else {} for r in reports])
+    gates = mean_loads([each.dla_active for each in telemetry])
     return AcceleratorResult(
         device=one.device,
         backend=one.backend,
@@ -293,7 +284,9 @@ def summarise_accelerator(one: Measured) -> AcceleratorResult:
         net_joules_per_inference=_joules(reports, "net"),
         counter_joules_per_inference=_joules_by_counter(reports),
         mean_watts=mean_of_rounds(_present(map(mean_watts, reports))),
-        utilization=mean_loads([_loads(report) for report in reports]),
+        utilization=mean_loads(
+            [{n: load.mean_ratio for n, load in each.utilization.items()} for each in telemetry]
+        ),
         clocks=_clocks(rounds),
         dla_active={core: min(max(gate.value, 0.0), 1.0) for core, gate in gates.items()},
         hottest_zone=hottest[1] if hottest else None,
@@ -317,11 +310,6 @@ def _present(values: Iterable[T | None]) -> list[T]:
     return [value for value in values if value is not None]
 
 
-def _loads(report: RunReport) -> dict[str, float]:
-    found = {} if report.telemetry is None else report.telemetry.utilization
-    return {name: load.mean_ratio for name, load in found.items()}
-
-
 def _stages(rounds: Sequence[Round]) -> dict[StageName, Distribution]:
     described = {
         stage: distribution(joined(one.stages_ns.get(stage, ()) for one in rounds))
@@ -341,7 +329,7 @@ def _clocks(rounds: Sequence[Round]) -> dict[str, ClockRange]:
     }
 
 
-def energy_point(report: RunReport, kind: Literal["gross", "net"]) -> Point | None:
+def energy_point(report: RunReport, kind: Kind) -> Point | None:
     """Return a run's energy per inference; ``None`` if it is withheld or not known."""
     value: float | None = getattr(report.energy, f"{kind}_joules_per_inference", None)
     if value is None:
@@ -349,7 +337,7 @@ def energy_point(report: RunReport, kind: Literal["gross", "net"]) -> Point | No
     return value, interval_half(getattr(report.energy, f"{kind}_interval"), report.inferences)
 
 
-def _joules(reports: Sequence[RunReport], kind: Literal["gross", "net"]) -> Figure | None:
+def _joules(reports: Sequence[RunReport], kind: Kind) -> Figure | None:
     return mean_of_most(_present(energy_point(one, kind) for one in reports), len(reports))
 
 
@@ -391,11 +379,11 @@ def _flags(one: Measured, reports: Sequence[RunReport]) -> dict[BenchFlag, int]:
         found.update(flag for flag in reported_flags(report) if flag != "not_steady")
     if len(reports) > 1 and not one.is_steady:
         found["not_steady"] = len(reports)
-    if one.outputs is not None and one.status == "ok":
-        if one.outputs.verdict == "wrong":
-            found["wrong_outputs"] = max(1, len(reports))
-        elif one.outputs.verdict == "unchecked":
-            found["unchecked_outputs"] = max(1, len(reports))
+    verdict = one.outputs.verdict if one.outputs is not None and one.status == "ok" else None
+    if verdict == "wrong":
+        found["wrong_outputs"] = max(1, len(reports))
+    elif verdict == "unchecked":
+        found["unchecked_outputs"] = max(1, len(reports))
     return dict(found)
 
 
@@ -404,7 +392,7 @@ def _flags(one: Measured, reports: Sequence[RunReport]) -> dict[BenchFlag, int]:
 
 @dataclass(frozen=True)
 class Goal:
-    """Something that a person may want most; ``figure`` names the deciding figure."""
+    """A reason to choose an accelerator; ``figure`` names the deciding figure."""
 
     name: GoalName
     title: str
@@ -412,29 +400,19 @@ class Goal:
     read: Callable[[AcceleratorResult], Figure | None]
     show: Callable[[float], str]
     show_difference: Callable[[float], str]
-    more_is_better: bool = False
+
+    @property
+    def more_is_better(self) -> bool:
+        """Whether the largest figure wins."""
+        return self.name == "throughput"
 
 
+_ENERGY = "net energy per inference"
 GOALS = (
     Goal("latency", "Latency", "median latency", lambda r: r.latency_seconds, seconds, seconds),
-    Goal(
-        "energy",
-        "Energy",
-        "net energy per inference",
-        lambda r: r.net_joules_per_inference,
-        joules,
-        joules,
-    ),
+    Goal("energy", "Energy", _ENERGY, lambda r: r.net_joules_per_inference, joules, joules),
     Goal("gpu_freed", "GPU freed", "GPU load", lambda r: r.utilization.get("gpu"), percent, points),
-    Goal(
-        "throughput",
-        "Throughput",
-        "inputs",
-        lambda r: r.throughput_per_second,
-        rate,
-        rate,
-        more_is_better=True,
-    ),
+    Goal("throughput", "Throughput", "inputs", lambda r: r.throughput_per_second, rate, rate),
 )
 
 
