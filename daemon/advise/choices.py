@@ -32,8 +32,10 @@ _NAME_ONE = f"name a {_FILE} of tegrascope bench"
 # Rule 18: figures are comparable only where these are the same.
 _MUST_AGREE = ("simulated", "board", "module", "power_mode", "gpu_uuid")
 # Different values may have changed the figures, or not.
-_SHOULD_AGREE = ("l4t", "jetpack", "clocks_locked", "rail_sensors", "power_reading")
-_LIBRARIES = ("tensorrt", "cuda-runtime", "onnxruntime")
+_SHOULD_AGREE = (
+    *("l4t", "jetpack", "clocks_locked", "rail_sensors", "power_reading"),
+    *("tensorrt", "cuda-runtime", "onnxruntime"),
+)
 # How far two results of the same thing may differ before that is reported.
 _ALIKE = 0.05
 # Results with these flags describe something else.
@@ -59,7 +61,7 @@ def read_sources(given: Sequence[Path]) -> tuple[BenchSource, ...]:
     """Read results, oldest first, from files or directories with a ``result.json``.
 
     Raises:
-        Mendable: One cannot be read, or is of another machine than the first.
+        Mendable: A file cannot be read, or is of another machine than the first.
     """
     sources = sorted(map(_read, given), key=lambda one: one.result.ended_wall_ns)
     for one, other in combinations(sources, 2):
@@ -71,10 +73,9 @@ def disagreements(sources: Sequence[BenchSource]) -> list[str]:
     """Return differences between results that may have changed their figures."""
     found: dict[str, None] = {}
     for one, other in combinations(sources, 2):
-        here, there = one.result.environment, other.result.environment
-        pairs = [(name, getattr(here, name), getattr(there, name)) for name in _SHOULD_AGREE]
-        pairs += [(n, one.versions.get(n), other.versions.get(n)) for n in _LIBRARIES]
-        for name, mine, yours in pairs:
+        here, there = ({**dict(each.result.environment), **each.versions} for each in (one, other))
+        for name in _SHOULD_AGREE:
+            mine, yours = here.get(name), there.get(name)
             if mine and yours and mine != yours:
                 found[f"{name} is {mine} in {one.path}, {yours} in {other.path}"] = None
     return list(found)
@@ -185,10 +186,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class MeasuredOption:
-    """One way to run a model, and the result from which it comes.
-
-    ``like`` is the accelerator whose figures are taken, if it is another.
-    """
+    """One way to run a model, and its result; ``like`` is another accelerator that was measured."""
 
     option: Option
     variant: Variant
@@ -206,21 +204,22 @@ class MeasuredOption:
 
 @dataclass(frozen=True)
 class Excluded:
-    """A result that may not be chosen.
-
-    ``lacks_energy`` says that it ran well, and only its net energy is missing.
-    """
+    """A result that may not be chosen."""
 
     name: str
     device: Device
     reason: str
-    lacks_energy: bool = False
-    model: str = ""
+    model: str
+
+    @property
+    def lacks_energy(self) -> bool:
+        """Whether it ran well, and only its net energy is missing."""
+        return self.reason.startswith(_NO_ENERGY)
 
 
 @dataclass(frozen=True)
 class Choices:
-    """All options of each model, in the order of its ``RatedModel``, and remarks."""
+    """All options of each model, in the order of its ``RatedModel``."""
 
     by_name: dict[str, tuple[MeasuredOption, ...]]
     excluded: tuple[Excluded, ...]
@@ -267,9 +266,8 @@ def choices_of(
                     continue
                 made = _option(source, model, result, objective)
                 if isinstance(made, str):
-                    lacks = made.startswith(_NO_ENERGY)
-                    one = Excluded(demand.name, result.device, made, lacks, model.model)
-                    refused[result.device] = one
+                    excluded_one = Excluded(demand.name, result.device, made, model.model)
+                    refused[result.device] = excluded_one
                     continue
                 key = (result.device, made.variant)
                 if key in found:
@@ -318,7 +316,7 @@ def _option(
     throughput, latency = result.throughput_per_second, result.latency
     if throughput is None or throughput.value <= 0 or latency is None:
         return "no latency was measured"
-    variant = Variant.of(source.result.settings)
+    settings = source.result.settings
     net = result.net_joules_per_inference
     if net is None and objective == "energy":
         flags = [flag for flag in result.flags if flag in WITHHOLDING]
@@ -331,9 +329,10 @@ def _option(
         device=result.device,
         busy_seconds=1 / throughput.value,
         latency_seconds=latency.p99_seconds,
-        joules=None if net is None else net.times(1 / variant.batch),
+        joules=None if net is None else net.times(1 / settings.batch),
         gpu_seconds=on_gpu.times(1 / throughput.value),
     )
+    variant = Variant.of(settings)
     return MeasuredOption(option, variant, result, model, source, has_gpu_load=load is not None)
 
 
@@ -357,19 +356,25 @@ def _with_other_core(
 
     Only if some model ran on it: that it exists is not assumed.
     """
-    devices = {one.option.device for options in by_name.values() for one in options}
-    if "dla1" not in devices:
+    ran = {
+        name
+        for name, options in by_name.items()
+        if any(one.option.device == "dla1" for one in options)
+    }
+    tried = ran | {one.name for one in excluded if one.device == "dla1"}
+    if not ran:
         return by_name
-    tried = {one.name for one in excluded if one.device == "dla1"}
-    made = {}
-    for name, options in by_name.items():
-        has_own = name in tried or any(one.option.device == "dla1" for one in options)
-        like = [] if has_own else [one for one in options if one.option.device == "dla0"]
-        added = (
-            replace(one, option=replace(one.option, device="dla1"), like="dla0") for one in like
+    return {
+        name: (
+            *options,
+            *(
+                replace(one, option=replace(one.option, device="dla1"), like="dla0")
+                for one in options
+                if name not in tried and one.option.device == "dla0"
+            ),
         )
-        made[name] = (*options, *added)
-    return made
+        for name, options in by_name.items()
+    }
 
 
 def _no_option(name: str, excluded: Sequence[Excluded]) -> Mendable:
@@ -432,26 +437,20 @@ def _effect(
     tail: dict[int, float] = {}
     speed: dict[int, float] = {}
     for lane, (number, _) in zip(together.lanes, cells, strict=True):
-        if lane.slowdown is None or lane.throughput_ratio is None:
-            return None
-        if lane.throughput_ratio.value <= 0:
+        ratio = lane.throughput_ratio
+        if lane.slowdown is None or ratio is None or ratio.value <= 0:
             return None
         tail[number] = max(lane.slowdown.value, lane.tail_slowdown or 0.0)
-        speed[number] = lane.throughput_ratio.value
-    return Effect(tail, speed, _beyond(cells, excess))
-
-
-def _beyond(
-    cells: Sequence[Cell], excess: Mapping[frozenset[Cell], Figure | None]
-) -> Figure | None:
-    """Return the power beyond that of smaller groups; ``None`` if one of them is not known."""
+        speed[number] = ratio.value
     whole = excess[frozenset(cells)]
     if whole is None or len(cells) == 2:
-        return whole
+        return Effect(tail, speed, whole)
+    # The power beyond that of the pairs, if that of all pairs is known.
     parts = [excess.get(frozenset(pair)) for pair in combinations(cells, 2)]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
-        return None
+        return Effect(tail, speed)
     halves = [figure.half for figure in (whole, *known) if figure.half is not None]
     value = whole.value - sum(part.value for part in known)
-    return Figure.around(value, hypot(*halves) if len(halves) > len(known) else None)
+    half = hypot(*halves) if len(halves) > len(known) else None
+    return Effect(tail, speed, Figure.around(value, half))

@@ -64,26 +64,26 @@ def advise_on(
 
 
 def _placement(problem: Problem, choices: Choices, one: Evaluation) -> PlacementAdvice:
-    models = []
-    for cell, latency in zip(enumerate(one.placement), one.latency_seconds, strict=True):
-        model, choice = problem.models[cell[0]], choices.at(cell)
-        models.append(
-            PlacedModel(
-                name=model.name,
-                device=choice.option.device,
-                variant=choice.variant.words(),
-                like=choice.like,
-                latency_seconds=latency,
-                deadline_seconds=model.deadline_seconds,
-                duty=problem.share(cell),
-                joules_per_input=choice.option.joules,
-                source=choice.source.path,
-            )
+    cells = enumerate(one.placement)
+    models = tuple(
+        PlacedModel(
+            name=model.name,
+            device=choice.option.device,
+            variant=choice.variant.words(),
+            like=choice.like,
+            latency_seconds=latency,
+            deadline_seconds=model.deadline_seconds,
+            duty=problem.share(cell),
+            joules_per_input=choice.option.joules,
+            source=choice.source.path,
         )
+        for cell, model, latency in zip(cells, problem.models, one.latency_seconds, strict=True)
+        for choice in (choices.at(cell),)
+    )
     value = Figure.around(one.value, one.half)
     is_energy = problem.objective == "energy"
     return PlacementAdvice(
-        models=tuple(models),
+        models=models,
         duty=dict(one.duty),
         watts=value if is_energy else None,
         gpu=None if is_energy else value,
@@ -93,13 +93,11 @@ def _placement(problem: Problem, choices: Choices, one: Evaluation) -> Placement
 
 def _all_on_gpu(problem: Problem, choices: Choices) -> PlacementAdvice | None:
     """Return the usual placement; with several variants of a model, its first."""
-    placement = []
-    for model in problem.models:
-        on = [n for n, option in enumerate(model.options) if option.device == "gpu"]
-        if not on:
-            return None
-        placement.append(on[0])
-    return _placement(problem, choices, problem.evaluate(tuple(placement)))
+    devices = [[option.device for option in model.options] for model in problem.models]
+    if not all("gpu" in each for each in devices):
+        return None
+    placement = tuple(each.index("gpu") for each in devices)
+    return _placement(problem, choices, problem.evaluate(placement))
 
 
 def _violations(problem: Problem, choices: Choices, closest: Evaluation) -> Iterator[Violation]:

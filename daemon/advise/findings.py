@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from math import inf
 from shlex import quote
 
@@ -11,10 +11,13 @@ from ..results.caveats import caveats_of
 from ..terminal.numbers import celsius, digits, percent, seconds
 from .choices import CHOSEN_AMONG, Choices, MeasuredOption
 from .problem import Cell, Evaluation, Found, Problem, is_tie, search
-from .records import NextMeasurement, ResultFinding
+from .records import FindingName, NextMeasurement, ResultFinding
 
 # Caveats of the benchmark, by their name here.
-_OF_CAVEATS = {"host_bound": "enqueue_bound", "transfer_bound": "copy_bound"}
+_OF_CAVEATS: dict[str, FindingName] = {
+    "host_bound": "enqueue_bound",
+    "transfer_bound": "copy_bound",
+}
 # A DLA that leaves more than this of the GPU busy is not worth its price.
 _GPU_SHARE = 0.2
 # From here on boards slow themselves down, by their trip points.
@@ -23,35 +26,33 @@ _HOT_CELSIUS = 85.0
 PLAUSIBLE_SLOWDOWN = 2.0
 PLAUSIBLE_POWER = 0.2
 
-# Name, sentence and remedy.
-_Noticed = Iterator[tuple[str, str, str]]
+_INT8_REMEDY = "run it in fp16, or look which layers reformat between types"
+_FALLBACK_REMEDY = "tegrascope bench --fallback forbid names the layers that the DLA refuses"
+_HEAT_REMEDY = (
+    "cool it, or bench in a power mode that it can hold: cooler, another choice may be best"
+)
+# An option, name and sentence of the finding, and its remedy.
+_Noticed = Iterator[tuple[MeasuredOption, FindingName, str, str]]
 
 
 def find_all(choices: Choices) -> tuple[ResultFinding, ...]:
     """Return the findings of every result that may be chosen."""
-    found: list[ResultFinding] = []
-    for name, options in choices.by_name.items():
-        slower = ((int8, one) for int8 in options for one in _int8_slower(int8, options))
-        own = (
-            (one, noticed)
-            for one in options
-            if one.like is None
-            for look in (_caveats, _fallback_heavy, _thermally_limited)
-            for noticed in look(one)
+    return tuple(
+        ResultFinding(
+            name=kind,
+            model=name,
+            device=one.option.device,
+            sentence=sentence,
+            remedy=remedy,
         )
-        for one, (kind, sentence, remedy) in (*slower, *own):
-            device = one.option.device
-            found.append(
-                ResultFinding(
-                    name=kind, model=name, device=device, sentence=sentence, remedy=remedy
-                )
-            )
-    return tuple(found)
+        for name, options in choices.by_name.items()
+        for one, kind, sentence, remedy in (*_slower(options), *_of_each(options))
+    )
 
 
-def _int8_slower(int8: MeasuredOption, options: Sequence[MeasuredOption]) -> _Noticed:
+def _slower(options: Sequence[MeasuredOption]) -> _Noticed:
     """Fewer bits should be faster; otherwise something reformats or falls back."""
-    for fp16 in options:
+    for int8, fp16 in product(options, options):
         pair = (int8.variant.precision, fp16.variant.precision)
         if pair != ("int8", "fp16") or int8.option.device != fp16.option.device:
             continue
@@ -61,29 +62,35 @@ def _int8_slower(int8: MeasuredOption, options: Sequence[MeasuredOption]) -> _No
         built = int8.result.built
         reformats = len(built.placement.reformat_layers) if built is not None else 0
         with_layers = f", with {reformats} layers that only reformat" if reformats else ""
-        yield (
-            "int8_slower",
+        sentence = (
             f"int8 takes {seconds(slow.value)}, fp16 {seconds(fast.value)}:"
-            f" {percent(slow.value / fast.value - 1)} more{with_layers}",
-            "run it in fp16, or look which layers reformat between types",
+            f" {percent(slow.value / fast.value - 1)} more{with_layers}"
         )
+        yield int8, "int8_slower", sentence, _INT8_REMEDY
 
 
-def _caveats(one: MeasuredOption) -> _Noticed:
-    for caveat in caveats_of([one.result]):
-        if caveat.name in _OF_CAVEATS:
-            yield _OF_CAVEATS[caveat.name], caveat.sentence, caveat.remedy
+def _of_each(options: Sequence[MeasuredOption]) -> _Noticed:
+    for one in options:
+        if one.like is not None:
+            continue
+        for caveat in caveats_of([one.result]):
+            if caveat.name in _OF_CAVEATS:
+                yield one, _OF_CAVEATS[caveat.name], caveat.sentence, caveat.remedy
+        if sentence := _left_to_gpu(one):
+            yield one, "fallback_heavy", sentence, _FALLBACK_REMEDY
+        if sentence := _limited_by_heat(one):
+            yield one, "thermally_limited", sentence, _HEAT_REMEDY
 
 
-def _fallback_heavy(one: MeasuredOption) -> _Noticed:
-    """A model on a DLA that leaves much to the GPU."""
+def _left_to_gpu(one: MeasuredOption) -> str | None:
+    """Return how much a model on a DLA leaves to the GPU, if that is much."""
     if not one.option.device.startswith("dla"):
-        return
+        return None
     placement = None if one.result.built is None else one.result.built.placement
     load = one.result.utilization.get("gpu")
     fell_back = placement is not None and placement.verdict in ("mixed", "gpu_only")
     if not fell_back and (load is None or load.value <= _GPU_SHARE):
-        return
+        return None
     words = []
     if placement is not None and placement.verdict != "unknown":
         words.append(
@@ -93,21 +100,17 @@ def _fallback_heavy(one: MeasuredOption) -> _Noticed:
         )
     if load is not None:
         words.append(f"the GPU is {percent(load.value)} busy meanwhile")
-    yield (
-        "fallback_heavy",
-        "; ".join(words),
-        "tegrascope bench --fallback forbid names the layers that the DLA refuses",
-    )
+    return "; ".join(words)
 
 
-def _thermally_limited(one: MeasuredOption) -> _Noticed:
-    """It throttled, or its clock fell while it was hot."""
+def _limited_by_heat(one: MeasuredOption) -> str | None:
+    """Return the signs of heat, if the board throttled or a clock fell while it was hot."""
     result = one.result
     throttled = result.flags.get("throttled")
     clock, hot = result.clocks.get(result.device), result.hottest_celsius
     slowed = clock is not None and clock.highest_hertz > CLOCK_RATIO * clock.lowest_hertz
     if not throttled and not (slowed and hot is not None and hot >= _HOT_CELSIUS):
-        return
+        return None
     words = []
     if throttled:
         words.append(f"throttled in {throttled} of {result.rounds} rounds")
@@ -116,11 +119,7 @@ def _thermally_limited(one: MeasuredOption) -> _Noticed:
     if clock is not None and slowed:
         low, high = clock.lowest_hertz / 1e6, clock.highest_hertz / 1e6
         words.append(f"its clock between {low:.0f} and {high:.0f} MHz")
-    yield (
-        "thermally_limited",
-        ", ".join(words),
-        "cool it, or bench in a power mode that it can hold: cooler, another choice may be best",
-    )
+    return ", ".join(words)
 
 
 # --- what to measure next -------------------------------------------------------------------------
@@ -178,10 +177,10 @@ def _room(problem: Problem, best: Evaluation, cell: Cell) -> float:
 def _power_room(
     problem: Problem, found: Found, pair: tuple[Cell, Cell]
 ) -> tuple[float | None, float]:
-    """Return the watts, while both work, from which on another placement is better.
+    """Return the watts from which on another placement is better, and when they are drawn.
 
-    The second value is the share of time in which both work. The first is ``None`` if no other
-    placement came near.
+    The second value is the share of time in which both models work. The first is ``None`` if no
+    other placement came near.
     """
     share = min(1.0, problem.share(pair[0])) * min(1.0, problem.share(pair[1]))
     if problem.objective != "energy" or share <= 0:

@@ -28,11 +28,7 @@ Choice: TypeAlias = tuple[int, ...]
 class Option:
     """One way to run a model, with figures of the model alone.
 
-    Attributes:
-        busy_seconds: Time per input: one over throughput.
-        latency_seconds: 99th percentile of an inference.
-        joules: Net energy per input.
-        gpu_seconds: Time of the GPU per input.
+    All are per input; ``latency_seconds`` is the 99th percentile.
     """
 
     device: Device
@@ -56,10 +52,8 @@ class RatedModel:
 class Effect:
     """The measured influence of models on each other, without pauses.
 
-    Attributes:
-        tail: By model, 99th percentile over that alone.
-        speed: By model, throughput over that alone.
-        watts: Net power beyond that of the same work alone, and of three models beyond their pairs.
+    By model: 99th percentile and throughput over those alone. ``watts`` is net power beyond that of
+    the same work alone, and of three models beyond their pairs.
     """
 
     tail: Mapping[int, float]
@@ -77,11 +71,9 @@ class Term:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The demands and the cost of a placement.
+    """The demands and the cost of a placement; latency and duty are without margin.
 
     Attributes:
-        latency_seconds: For each model, without margin.
-        duty: For each accelerator that is used, without margin.
         worst: Largest of latency over deadline and of duty, with margin; feasible up to 1.
         terms: The parts of the objective, by cell or cells.
         value: Their sum, in watts or as a share of the GPU.
@@ -105,11 +97,11 @@ def gap(better: Evaluation, worse: Evaluation) -> tuple[float, float | None]:
 
     What they have in common is the same figure in both, and its error cancels.
     """
-    parts: list[tuple[float, Figure]] = []
-    for key in {*better.terms, *worse.terms}:
-        one, other = better.terms.get(key), worse.terms.get(key)
-        difference = (other.coefficient if other else 0.0) - (one.coefficient if one else 0.0)
-        parts += [(difference, term.figure) for term in (one or other,) if term is not None]
+    nothing = Term(0.0, Figure(value=0.0))
+    parts = []
+    for key, term in {**worse.terms, **better.terms}.items():
+        one, other = better.terms.get(key, nothing), worse.terms.get(key, nothing)
+        parts.append((other.coefficient - one.coefficient, term.figure))
     return worse.value - better.value, _half_of(parts)
 
 

@@ -12,6 +12,9 @@ from ..results.records import Figure
 SCHEMA_VERSION: Literal[1] = 1
 
 Objective = Literal["energy", "gpu"]
+FindingName = Literal[
+    "int8_slower", "enqueue_bound", "copy_bound", "fallback_heavy", "thermally_limited"
+]
 
 
 class Demand(Record):
@@ -31,8 +34,6 @@ class PlacedModel(Record):
         like: The accelerator whose figures were taken, if this one was not measured.
         latency_seconds: 99th percentile next to the other models, without margin.
         duty: Share of time that it needs alone.
-        joules_per_input: Net energy, alone.
-        source: Result from which the figures come.
     """
 
     name: str
@@ -51,8 +52,7 @@ class PlacementAdvice(Record):
 
     Attributes:
         duty: For each accelerator, without margin.
-        watts: Net power of all models; ``None`` if GPU use is minimised.
-        gpu: Share of the GPU; ``None`` if energy is minimised.
+        watts: Net power of all models; ``None`` if GPU use is minimised, and ``gpu`` otherwise.
         used: Largest of latency over deadline and of duty, with margin; at most 1 if feasible.
     """
 
@@ -68,8 +68,7 @@ class Violation(Record):
 
     Attributes:
         needs: Seconds or share of time, with margin.
-        over_ratio: By how much that is too much: 0.2 is a fifth.
-        is_alone: Whether the model misses it with every accelerator to itself.
+        is_alone: Whether the model exceeds it with every accelerator to itself.
     """
 
     kind: Literal["latency", "duty"]
@@ -91,14 +90,9 @@ class NextMeasurement(Record):
 
 
 class ResultFinding(Record):
-    """Something in the results that costs time or energy.
+    """A reason in the results for lost time or energy."""
 
-    Attributes:
-        name: ``int8_slower``, ``enqueue_bound``, ``copy_bound``, ``fallback_heavy`` or
-            ``thermally_limited``.
-    """
-
-    name: str
+    name: FindingName
     model: str
     device: Device
     sentence: str
@@ -109,19 +103,14 @@ class Advice(Record):
     """The best accelerator for each model.
 
     Attributes:
-        tegrascope: Version that wrote it.
         margin: By which latency and duty were taken as larger.
         sources: Results, oldest first.
-        placements: How many there are in all.
-        evaluated: How many were evaluated; the others are proven worse or infeasible.
+        evaluated: Of all ``placements``; the others are proven worse or infeasible.
         chosen: The best; ``None`` if none is feasible.
         ties: Others whose difference to it has a 95 % interval that includes 0.
         runner_up: The best that does not tie.
         runner_up_gap: By how much that is worse, in watts or as a share of the GPU.
-        all_on_gpu: For comparison; ``None`` if not all models ran there.
-        violations: Limits that are exceeded, if no placement is feasible.
-        closest_infeasible: The placement to which those belong.
-        assumed: One line each, as ``measured`` (together), ``notes`` and ``ruled_out``.
+        violations: Limits that ``closest_infeasible`` exceeds, if no placement is feasible.
         measure_next: Missing measurements; those that could change the advice come first.
     """
 

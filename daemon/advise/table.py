@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import TextIO
 
-from ..results.bench_page import with_half
+from ..results.bench_page import SIMULATED_TITLE, shown_with_half, with_half
 from ..results.document import Block, Heading, Table, Text, print_document
 from ..results.records import Figure
-from ..terminal.numbers import ABSENT, joules, percent, points, seconds, watts
+from ..terminal.numbers import joules, percent, points, seconds, watts
 from .records import Advice, PlacementAdvice
 
 _MOST_TIES = 3
@@ -31,7 +31,7 @@ def _table(advice: Advice, shown: PlacementAdvice) -> Table:
             seconds(model.latency_seconds),
             seconds(model.deadline_seconds),
             percent(model.duty),
-            ABSENT if model.joules_per_input is None else with_half(model.joules_per_input, joules),
+            shown_with_half(model.joules_per_input, joules),
         )
         for demand, model in zip(advice.demands, shown.models, strict=True)
     ]
@@ -43,7 +43,7 @@ def _title(advice: Advice) -> str:
         "Best placement" if advice.chosen else "No placement meets all limits; the closest is",
         advice.board,
         advice.power_mode,
-        "SIMULATED: these figures are of no real accelerator" if advice.is_simulated else None,
+        SIMULATED_TITLE if advice.is_simulated else None,
     )
     return " · ".join(filter(None, words))
 
@@ -59,11 +59,8 @@ def _lines(advice: Advice) -> Iterator[str]:
     if advice.chosen is not None:
         yield from _others(advice)
     notes = (*advice.notes, *(f"{one}: left out" for one in advice.ruled_out))
-    for name, lines in (
-        ("assumed", advice.assumed),
-        ("measured", advice.measured),
-        ("notes", notes),
-    ):
+    lists = {"assumed": advice.assumed, "measured": advice.measured, "notes": notes}
+    for name, lines in lists.items():
         if lines:
             yield f"{name}:"
             yield from (f"  - {line}" for line in lines)
