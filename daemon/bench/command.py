@@ -5,13 +5,13 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 from ... import __version__
 from ...collectors.base import SYSTEM_CLOCK
 from ...parsers.errors import Mendable
+from ..results.bench_page import print_result, report_page
 from ..results.caveats import caveats_of_machine
 from ..results.records import BenchResult, BenchSettings, Contention, ModelResult
 from ..session.process_signals import END, RELOAD, Signals
@@ -29,36 +29,38 @@ _ELSEWHERE = "name a writable directory with -o"
 
 
 def bench(arguments: argparse.Namespace) -> int:
-    """Compare models across accelerators; print the table or the document, write the files."""
+    """Compare models across accelerators; print the table or the document, write the files.
+
+    Return 1 if nothing or not all was measured, 3 if a named accelerator is missing.
+    """
     asked = read_settings(arguments)
     directory = _directory(arguments.output)
     watcher = Watcher(find_nsys(), _made(directory).absolute()) if asked.settings.nsys else None
     result, setup = _measure(asked, arguments.state_dir, watcher)
-    was_measured = any(one.rounds for model in result.models for one in model.accelerators)
+    found = [one for model in result.models for one in model.accelerators]
+    was_measured = any(one.rounds for one in found)
     if was_measured:
         _write(result, setup, directory)
     if arguments.json:
         print(result.model_dump_json(exclude_none=True), file=standard_output())
     else:
-        from ..results.bench_page import print_result
-
         print_result(result)
     if result.is_partial:
         print("interrupted: the result has what was measured until then", file=sys.stderr)
     if was_measured:
         print(f"written: {directory}/result.json and report.html", file=sys.stderr)
-    return _status(result)
+    if result.is_partial:
+        return FAILED
+    lacks_one = any(one.status == "unavailable" for one in found)
+    if lacks_one and (asked.settings.devices is not None or not was_measured):
+        return CHECK_SAYS_NO
+    return GOOD if was_measured else FAILED
 
 
 def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[BenchResult, Setup]:
     """Start the telemetry, run every model, and stop the telemetry, whatever happens."""
     signals = Signals()
-    try:
-        state_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Mendable(
-            f"{state_dir}: {error.strerror}", "name a writable place with --state-dir"
-        ) from None
+    _made(state_dir, "name a writable place with --state-dir")
     settings, clock = asked.settings, SYSTEM_CLOCK
     started_wall_ns = clock.wall_ns()
     setup = Setup(
@@ -124,7 +126,7 @@ def _announcement(settings: BenchSettings) -> str:
 
 
 def _directory(given: Path | None) -> Path:
-    """Return where results go, and check now, not after minutes of measuring, that it is writable.
+    """Return where results go, checked before minutes of measuring.
 
     A directory that was named is made at once; another one only when there is a result.
     """
@@ -135,18 +137,16 @@ def _directory(given: Path | None) -> Path:
     return Path(time.strftime("tegrascope-bench-%Y%m%d-%H%M%S"))
 
 
-def _made(directory: Path) -> Path:
+def _made(directory: Path, remedy: str = _ELSEWHERE) -> Path:
     """Return a directory after making it."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Mendable(f"{directory}: {error.strerror or error}", _ELSEWHERE) from None
+        raise Mendable(f"{directory}: {error.strerror or error}", remedy) from None
     return directory
 
 
 def _write(result: BenchResult, setup: Setup, directory: Path) -> None:
-    from ..results.bench_page import report_page
-
     files = {
         "result.json": result.model_dump_json(exclude_none=True, indent=1),
         "report.html": report_page(result, setup.cut),
@@ -156,19 +156,3 @@ def _write(result: BenchResult, setup: Setup, directory: Path) -> None:
             (_made(directory) / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise Mendable(f"{directory}: {error.strerror or error}", _ELSEWHERE) from None
-
-
-def _status(result: BenchResult) -> int:
-    """Return 1 if nothing or not all was measured, 3 if a named accelerator is missing."""
-    found = [one for model in result.models for one in model.accelerators]
-    if result.is_partial:
-        return FAILED
-    if any(one.status == "unavailable" for one in found) and (
-        result.settings.devices is not None or not _measured(result.models)
-    ):
-        return CHECK_SAYS_NO
-    return GOOD if _measured(result.models) else FAILED
-
-
-def _measured(models: Sequence[ModelResult]) -> bool:
-    return any(one.rounds for model in models for one in model.accelerators)

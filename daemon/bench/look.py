@@ -12,7 +12,7 @@ from ..results.records import BenchSettings, OutputCheck, Status
 from ..session.executor import WORKER
 from ..settings.config import Workload
 from .outputs import check_outputs
-from .settings import LOOK_SECONDS, REFERENCE, reference_of, single_inference, workload_of
+from .settings import LOOK_SECONDS, REFERENCE, reference_of, shortened, workload_of
 from .workers import Workers
 
 # Without --on these are tried, and the CPU if the machine has neither.
@@ -59,7 +59,7 @@ def look_at(
             workload = workload_of(settings, model, device)
             say(f"{model} on {device}: {workload.backend_in_force} loads or builds it")
             outputs = directory / f"{device}.npz"
-            done = workers.run(single_inference(workload), device, LOOK_SECONDS, outputs)
+            done = workers.run(shortened(workload), device, LOOK_SECONDS, outputs)
             seen = Look(workload, done.report, done.status, done.report.reason)
             if seen.status != "ok":
                 say(f"{model} on {device}: {seen.reason}")
@@ -86,7 +86,7 @@ class Watcher:
     directory: Path
 
     def watch(self, looks: Mapping[Device, Look], workers: Workers) -> None:
-        """Run every accelerator that was measured once more, and note its report."""
+        """Run every accelerator that was measured once more."""
         for device, seen in looks.items():
             if seen.status == "ok" and not workers.was_cancelled:
                 self._watch_one(device, seen, workers)
@@ -95,14 +95,8 @@ class Watcher:
         # The measured worker ends first: nsys has to start a process of its own.
         workers.end(device)
         report = self.directory / f"{seen.workload.name}.nsys-rep"
-        changes = {
-            "warm_up": _WATCHED_WARM_UP_SECONDS,
-            "baseline": 0.0,
-            "duration": None,
-            "count": _WATCHED_INFERENCES,
-        }
         done = workers.run(
-            seen.workload.model_copy(update=changes),
+            shortened(seen.workload, count=_WATCHED_INFERENCES, warm_up=_WATCHED_WARM_UP_SECONDS),
             device,
             seen.workload.timeout_seconds + REPORT_SECONDS,
             program=watched_worker(self.program, report),

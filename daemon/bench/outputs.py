@@ -14,12 +14,9 @@ if TYPE_CHECKING:
 # Above this relative error outputs are wrong. On seeded random weights half precision is off by
 # 2 to 3 %, and single precision with TensorFloat-32 by some thousandths.
 LIMITS: dict[Precision, float] = {"fp32": 0.01, "fp16": 0.05, "int8": 0.2}
-_OF_LAYERS: tuple[tuple[str, Precision], ...] = (
-    ("int8", "int8"),
-    ("half", "fp16"),
-    ("fp16", "fp16"),
-    ("float16", "fp16"),
-    ("bf16", "fp16"),
+_OF_LAYERS: tuple[tuple[Precision, tuple[str, ...]], ...] = (
+    ("int8", ("int8",)),
+    ("fp16", ("half", "fp16", "float16", "bf16")),
 )
 # Two axes, the second of at least this length, are taken for classes.
 _FEWEST_CLASSES = 10
@@ -30,19 +27,16 @@ def precision_of(built: Built | None) -> Precision:
     if built is None:
         return "fp32"
     names = [name.lower() for name in built.layer_types]
-    for word, precision in _OF_LAYERS:
-        if any(word in name for name in names):
+    for precision, words in _OF_LAYERS:
+        if any(word in name for name in names for word in words):
             return precision
     return "fp32" if names else built.requested_precision or "fp32"
 
 
 def check_outputs(reference: Path, outputs: Path, built: Built | None) -> OutputCheck:
-    """Compare outputs with those of the reference.
+    """Compare two NumPy archives of one array per output, in the same order.
 
-    Args:
-        reference: NumPy archive of ONNX Runtime's outputs, one array per output.
-        outputs: The accelerator's, in the same order.
-        built: Decides how large an error may be.
+    ``built`` decides how large an error may be.
     """
     if not outputs.exists():
         return OutputCheck(verdict="unchecked", reason="the back-end does not return its outputs")

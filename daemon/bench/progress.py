@@ -28,7 +28,7 @@ class LineDisplay:
     """Prints one line per step."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        """Write to standard error, or elsewhere."""
+        """Write to standard error, or to another stream."""
         self._stream = sys.stderr if stream is None else stream
 
     def say(self, words: str) -> None:
@@ -115,12 +115,8 @@ def outcome_of(report: RunReport) -> str:
     """Return the outcome of a round in a few words."""
     if report.latency is None or report.outcome != "ok":
         return f"{report.outcome}: {report.reason}"
-    words = (
-        f"{report.inferences} inferences",
-        f"p50 {seconds(report.latency.p50_seconds)}",
-        " ".join(reported_flags(report)),
-    )
-    return ", ".join(filter(None, words))
+    words = f"{report.inferences} inferences, p50 {seconds(report.latency.p50_seconds)}"
+    return ", ".join(filter(None, (words, " ".join(reported_flags(report)))))
 
 
 def outcome_of_joint(joint: Joint) -> str:
@@ -129,9 +125,5 @@ def outcome_of_joint(joint: Joint) -> str:
         return "they were never in their steady phase at the same time"
     medians = (seconds(median(each) / 1e9) if each else "none" for each in joint.latency_ns)
     gross = joint.joules("gross", joint.seconds)
-    words = (
-        f"p50 {' + '.join(medians)}",
-        None if gross is None else watts(gross[0]),
-        " ".join(joint.flags),
-    )
+    words = (f"p50 {' + '.join(medians)}", gross and watts(gross[0]), " ".join(joint.flags))
     return ", ".join(filter(None, words))

@@ -13,7 +13,7 @@ from ..settings.config import Workload
 from .look import Look, Watcher, look_at
 from .plan import RoundPlan, groups_on, passes, round_seconds
 from .progress import LineDisplay, outcome_of, outcome_of_joint
-from .settings import LOOK_SECONDS, workload_of
+from .settings import LOOK_SECONDS, shortened, workload_of
 from .setup import Setup
 from .workers import FinishedRun, Workers
 
@@ -31,16 +31,7 @@ class Bench:
         make_lane: Callable[..., Executor] = Executor,
         watcher: Watcher | None = None,
     ) -> None:
-        """Prepare.
-
-        Args:
-            settings: The measurement.
-            setup: The telemetry, started.
-            display: Shows the progress.
-            worker_cwd: Current directory of the workers.
-            make_lane: Makes the executor of a worker by its name.
-            watcher: Runs each accelerator once more under nsys, after all measurements.
-        """
+        """Prepare; the telemetry of ``setup`` has to be started before ``run``."""
         self._settings = settings
         self._plan = RoundPlan.of(settings.rounds)
         self._setup = setup
@@ -50,7 +41,7 @@ class Bench:
 
     @property
     def was_cancelled(self) -> bool:
-        """Whether it was ended before it was done."""
+        """Whether the benchmark was ended early."""
         return self._workers.was_cancelled
 
     def cancel(self) -> None:
@@ -93,15 +84,16 @@ class Bench:
                     rounds.append(self._measure_round(device, looks[device]))
                     if looks[device].status != "ok":
                         left.remove(device)
-            steady = all(agree([one.report for one in _of(device, rounds)]) for device in left)
+            reports = [one.report for one in rounds]
+            steady = all(agree([r for r in reports if r.device == device]) for device in left)
         return rounds
 
-    def _announce(self, device: Device, number: int, left: Sequence[Device]) -> None:
+    def _announce(self, device: Device, number: int, left: list[Device]) -> None:
         """Show which round begins, and how long it and all planned ones take."""
         settings, plan = self._settings, self._plan
         planned = plan.least if number < plan.least else plan.most
-        turn = list(left) if number % 2 == 0 else list(left)[::-1]
-        to_come = (planned - number - 1) * len(left) + len(turn) - turn.index(device)
+        turn = left if number % 2 == 0 else left[::-1]
+        to_come = (planned - number) * len(left) - turn.index(device)
         each = settings.warm_up_seconds + 2 * settings.baseline_seconds + settings.duration_seconds
         self._display.begin(f"round {number + 1} of {planned} on {device}", each * to_come)
 
@@ -120,8 +112,8 @@ class Bench:
         return Round(report, latencies, trace.device_ns(), trace.stages_ns, clocks)
 
     def _measured(self, device: Device, seen: Look, rounds: Sequence[Round]) -> Measured:
-        good = [one for one in _of(device, rounds) if one.report.outcome == "ok"]
-        counted = good[-self._plan.least :]
+        mine = [one for one in rounds if one.report.device == device]
+        counted = [one for one in mine if one.report.outcome == "ok"][-self._plan.least :]
         return Measured(
             device=device,
             backend=seen.workload.backend_in_force,
@@ -136,10 +128,6 @@ class Bench:
         )
 
 
-def _of(device: Device, rounds: Sequence[Round]) -> list[Round]:
-    return [one for one in rounds if one.report.device == device]
-
-
 class ContentionBench:
     """Measures models alone and together, in mirrored order, with one worker per model.
 
@@ -151,7 +139,7 @@ class ContentionBench:
     def __init__(
         self, settings: BenchSettings, setup: Setup, workers: Workers, display: LineDisplay
     ) -> None:
-        """Prepare; none of the workers runs yet."""
+        """Prepare; no worker runs yet."""
         self._settings = settings
         self._setup = setup
         self._workers = workers
@@ -191,13 +179,13 @@ class ContentionBench:
         self._display.begin(f"turn {turn + 1} of {self._turns}: {names}", sum(self._to_come))
         for workload, worker in runs:
             # Loads a model and warms it up; nothing of it counts.
-            changes = {"baseline": 0.0, "duration": None, "count": 1}
-            ready = workload.model_copy(update=changes)
+            ready = shortened(workload, warm_up=workload.warm_up)
             if not self._went_well(on, self._workers.run(ready, worker, LOOK_SECONDS)):
                 return []
         seconds = max(workload.timeout_seconds for workload, _ in runs)
         warm = [(workload.model_copy(update={"warm_up": 0.0}), worker) for workload, worker in runs]
         done = self._workers.run_together(warm, seconds)
+        # Every failure is reported.
         went_well = [self._went_well(on, one) for one in done]
         if not all(went_well):
             return []
@@ -228,10 +216,7 @@ class ContentionBench:
 
 
 def runs_on(models: Sequence[ModelResult]) -> Mapping[str, Sequence[Device]]:
-    """Return on which accelerators each model ran to its end, whether its outputs are right or not.
-
-    A model that ran nowhere is left out.
-    """
+    """Return on which accelerators each model ran to its end, with right or wrong outputs."""
     found = {
         one.model: tuple(each.device for each in one.accelerators if each.status == "ok")
         for one in models

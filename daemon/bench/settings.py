@@ -51,7 +51,7 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
 
     Raises:
         Misused: They contradict each other.
-        Mendable: They name a model that does not exist.
+        Mendable: A model does not exist.
     """
     models = (*arguments.models, *(BUILTIN_PREFIX + name for name in arguments.builtin))
     for model in models:
@@ -99,8 +99,7 @@ def check_contention(settings: BenchSettings) -> None:
     """Refuse models that cannot be measured together.
 
     Raises:
-        Misused: Too few models or too many, or one of them twice, or a back-end that times
-            itself.
+        Misused: The number of models, a repeated model, or a back-end that times itself.
     """
     models = settings.models
     if not 2 <= len(models) <= 3:
@@ -157,23 +156,22 @@ def _must_exist(model: str) -> None:
 
 # --- workloads ------------------------------------------------------------------------------------
 
+# Settings of a workload that have the same name in a benchmark.
+_TAKEN_OVER = (
+    *("batch", "streams", "cuda_graph", "transfers", "precision", "optimization_level"),
+    *("fallback", "process"),
+)
+
 
 def workload_of(settings: BenchSettings, model: str, device: Device) -> Workload:
     """Return a round of a model on an accelerator, as the daemon would have it configured."""
     return Workload.model_validate(
-        {
+        {name: getattr(settings, name) for name in _TAKEN_OVER}
+        | {
             "name": workload_name(model, device),
             "model": absolute(model),
             "device": device,
             "backend": settings.backend or (REFERENCE if settings.is_simulated else None),
-            "batch": settings.batch,
-            "streams": settings.streams,
-            "cuda_graph": settings.cuda_graph,
-            "transfers": settings.transfers,
-            "precision": settings.precision,
-            "optimization_level": settings.optimization_level,
-            "fallback": settings.fallback,
-            "process": settings.process,
             "warm_up": settings.warm_up_seconds,
             "baseline": settings.baseline_seconds,
             "duration": settings.duration_seconds,
@@ -183,20 +181,14 @@ def workload_of(settings: BenchSettings, model: str, device: Device) -> Workload
 
 def reference_of(settings: BenchSettings, model: str) -> Workload:
     """Return one inference of the model as it was given, by ONNX Runtime on the CPU."""
-    return single_inference(
-        Workload(
-            name=workload_name(model, "reference"),
-            model=absolute(model),
-            device="cpu",
-            backend=REFERENCE,
-            batch=settings.batch,
-        )
-    )
+    name = workload_name(model, "reference")
+    path, batch = absolute(model), settings.batch
+    return shortened(Workload(name=name, model=path, device="cpu", backend=REFERENCE, batch=batch))
 
 
-def single_inference(workload: Workload) -> Workload:
-    """Return the workload for one inference, to build it and to check its outputs."""
-    changes = {"warm_up": 0.0, "baseline": 0.0, "duration": None, "count": 1}
+def shortened(workload: Workload, *, count: int = 1, warm_up: float = 0.0) -> Workload:
+    """Return the workload for a few inferences without idle phases: no figure of it is used."""
+    changes = {"warm_up": warm_up, "baseline": 0.0, "duration": None, "count": count}
     return workload.model_copy(update=changes)
 
 

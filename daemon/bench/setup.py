@@ -23,10 +23,7 @@ _SPAN_SECONDS = 48 * 3600.0
 class Setup:
     """The telemetry of a benchmark, by the same parts as the daemon's.
 
-    Attributes:
-        session: Pairs every run with telemetry.
-        problem: The reason for missing telemetry.
-        stopping: Once set, nothing here waits any more.
+    ``problem`` is the reason for missing telemetry. ``stopping`` ends every wait.
     """
 
     def __init__(
@@ -40,16 +37,10 @@ class Setup:
         clock: Clock = SYSTEM_CLOCK,
         first_sample_seconds: float = _FIRST_SAMPLE_SECONDS,
     ) -> None:
-        """Prepare.
+        """Prepare; ``problem`` is the reason if ``telemetry`` is ``None``.
 
-        Args:
-            telemetry: The source; ``None`` for none.
-            state_dir: Cache of models and engines.
-            rule: How the board's rails add up; ``None`` finds the rule by the rails.
-            problem: Why ``telemetry`` is ``None``.
-            is_simulated: Whether the CPU plays the accelerators.
-            clock: The time.
-            first_sample_seconds: How long to wait for a sample before going on without telemetry.
+        Without ``rule`` the rule for the board's rails is found by their names. After
+        ``first_sample_seconds`` without a sample the benchmark continues without telemetry.
         """
         self.problem = problem
         self.stopping = threading.Event()

@@ -43,14 +43,7 @@ class Workers:
         cwd: Path | None = None,
         make_lane: Callable[..., Executor] = Executor,
     ) -> None:
-        """Prepare; no worker runs yet.
-
-        Args:
-            session: Pairs every run with telemetry.
-            heard: Called with each event of a run.
-            cwd: Current directory of the workers.
-            make_lane: Makes the executor of a worker by its name.
-        """
+        """Prepare; no worker runs yet. ``heard`` is called with each event of a run."""
         self._session = session
         self._heard = heard
         self._cwd = cwd
@@ -98,14 +91,10 @@ class Workers:
         *,
         program: tuple[str, ...] | None = None,
     ) -> FinishedRun:
-        """Carry out one run on a worker, from its order to its report.
+        """Carry out one run on the worker of this name, from its order to its report.
 
-        Args:
-            workload: The run.
-            name: Name of the worker.
-            deadline_seconds: After that the worker is killed.
-            outputs: File for its outputs; such a run does not wait for its last sample.
-            program: Another program than usual, for a worker that has to be started.
+        After the deadline the worker is killed. A run that writes ``outputs`` does not wait for
+        its last sample. ``program`` replaces the command of a worker that has to be started.
         """
         session = self._session
         job = Job(new_run_id(), workload, None)
