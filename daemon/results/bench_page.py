@@ -399,23 +399,24 @@ def placed_name(placed: Placed) -> str:
 def _contention(contention: Contention) -> tuple[tuple[Table, ...], Items, Text]:
     """Return the table of all placements, a line on each, and an explanation."""
     placements = [one for one in contention.together if len(one.lanes) > 1]
-    rows: list[tuple[str, ...]] = []
-    doubtful: set[tuple[int, int]] = set()
-    ends: set[int] = set()
-    for one in placements:
-        if one.status == "ok":
-            if _flags_of(one):
-                numbers = range(len(rows), len(rows) + len(one.lanes))
-                doubtful.update((row, column) for row in numbers for column in range(1, 6))
-            rows += map(_cells, one.lanes)
-            ends.add(len(rows) - 1)
-    columns = ("model", "p50", "slowdown", "at p99", "adds", "per inference")
-    table = Table(columns, rows, doubtful=frozenset(doubtful), ends=frozenset(ends))
+    lanes = [(one, lane) for one in placements if one.status == "ok" for lane in one.lanes]
+    doubtful = (
+        (row, column)
+        for row, (one, _) in enumerate(lanes)
+        if _flags_of(one)
+        for column in range(1, 6)
+    )
+    table = Table(
+        ("model", "p50", "slowdown", "at p99", "adds", "per inference"),
+        [_cells(lane) for _, lane in lanes],
+        doubtful=frozenset(doubtful),
+        ends=frozenset(row for row, (one, lane) in enumerate(lanes) if lane is one.lanes[-1]),
+    )
     lines = Items([(" + ".join(map(placed_name, one.lanes)), _sentence(one)) for one in placements])
     about = _EXPLAINED
     if not contention.together:
         about = "nothing was measured together: fewer than two models ran alone"
-    return (table,) if rows else (), lines, Text(about, "under")
+    return (table,) if lanes else (), lines, Text(about, "under")
 
 
 def _cells(lane: LaneTogether) -> tuple[str, ...]:
@@ -440,16 +441,15 @@ def _added(figure: Figure) -> str:
 def _sentence(one: Together) -> str:
     if one.status != "ok":
         return f"{one.status}, {one.reason}"
-    words = [f"{one.rounds} rounds of {digits(one.seconds or 0.0)} s"]
-    if one.gross_joules is not None:
-        words.append(f"{with_half(one.gross_joules, joules)} gross for all")
-    if one.net_joules is not None:
-        words.append(f"{with_half(one.net_joules, joules)} net")
-    if one.excess_watts is not None:
-        words.append(f"{_signed(one.excess_watts)} than the same work alone")
-    if _flags_of(one):
-        words.append("flags " + " ".join(_flags_of(one)))
-    return ", ".join(words)
+    gross, net, excess, flags = one.gross_joules, one.net_joules, one.excess_watts, _flags_of(one)
+    words = (
+        f"{one.rounds} rounds of {digits(one.seconds or 0.0)} s",
+        gross and f"{with_half(gross, joules)} gross for all",
+        net and f"{with_half(net, joules)} net",
+        excess and f"{_signed(excess)} than the same work alone",
+        flags and "flags " + " ".join(flags),
+    )
+    return ", ".join(filter(None, words))
 
 
 def _flags_of(one: Together) -> list[str]:

@@ -154,8 +154,7 @@ def _found(result: AcceleratorResult) -> Iterator[tuple[Any, ...]]:
     if count < FEW_INFERENCES:
         yield "few_inferences", count
 
-    counts = {"unsettled": result.unsettled_rounds, **result.flags}
-    for name, rounds in counts.items():
+    for name, rounds in (("unsettled", result.unsettled_rounds), *result.flags.items()):
         if rounds and (name in CAVEATS or name in _OF_FLAGS):
             is_every = rounds >= result.rounds
             yield name, "every round" if is_every else f"{rounds} of {result.rounds} rounds"

@@ -243,10 +243,8 @@ def _draw_bands(bands: Sequence[Band], x: Callable[[float], float], bottom: floa
     taken = [-1.0, -1.0]
     for band in bands:
         shade = names.index(band.name) % _SHADES
-        for begin, end, kind in (
-            (band.begin, band.end, "idle"),
-            (band.steady_begin, band.steady_end, "steady"),
-        ):
+        steady = (band.steady_begin, band.steady_end, "steady")
+        for begin, end, kind in ((band.begin, band.end, "idle"), steady):
             yield (
                 f'<rect class="band {kind} shade{shade}" x="{x(begin):.1f}" y="{_TOP - 8}"'
                 f' width="{max(x(end) - x(begin), 1):.1f}" height="{bottom - _TOP + 8:.0f}">'

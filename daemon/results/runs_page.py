@@ -41,7 +41,7 @@ from .document import Block as Part
 from .document import Drawing, Facts, Heading, Items, Table, Text, html_page
 from .figure import band_of, draw
 from .records import Figure
-from .summary import Kind, energy_point, interval_half, mean_of_rounds, mean_watts
+from .summary import Kind, energy_point, interval_half, mean_of_most, mean_of_rounds, mean_watts
 
 _SHOWN = (
     *(signals.RAIL_POWER, signals.GPU_LOAD, signals.EMC_LOAD, signals.CPU_LOAD),
@@ -251,19 +251,10 @@ def _workloads(runs: Sequence[RunReport]) -> Table:
         every = [run for run in runs if (run.workload, run.device) == (workload, device)]
         good = [run for run in every if run.outcome == "ok"]
         latency = mean_of_rounds([run.latency.p50_seconds for run in good if run.latency])
-        points = [point for one in good if (point := energy_point(one, "net"))]
-        net = mean_of_rounds([value for value, _ in points], [half for _, half in points])
-        rows.append(
-            (
-                workload,
-                device,
-                str(len(every)),
-                str(len(good)),
-                shown_with_half(latency, seconds),
-                shown_with_half(net, joules),
-                str(sum(bool({*run.quality} - {"simulated"}) for run in every)),
-            )
-        )
+        net = mean_of_most([point for one in good if (point := energy_point(one, "net"))])
+        cells = shown_with_half(latency, seconds), shown_with_half(net, joules)
+        flagged = sum(bool({*run.quality} - {"simulated"}) for run in every)
+        rows.append((workload, device, str(len(every)), str(len(good)), *cells, str(flagged)))
     columns = ("workload", "device", "runs", "ok", "p50", "net per inference", "with flags")
     return Table(columns, rows, left=2)
 

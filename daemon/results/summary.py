@@ -84,7 +84,7 @@ def mean_of_rounds(
     return Figure.around(mean, max(*candidates, floor) if candidates else None)
 
 
-def mean_of_most(points: Sequence[Point], rounds: int) -> Figure | None:
+def mean_of_most(points: Sequence[Point], rounds: int = 0) -> Figure | None:
     """Return the mean of the rounds that have a value, if those are more than half.
 
     One round in a hundred keeps step with its samples by chance, and its energy is withheld. If
@@ -343,16 +343,15 @@ def _joules(reports: Sequence[RunReport], kind: Kind) -> Figure | None:
 
 def _joules_by_counter(reports: Sequence[RunReport]) -> Figure | None:
     """Return the same by the rails' own counters, if they have them."""
-    known: list[Point] = []
-    for report in reports:
-        energy = report.energy
+
+    def point(report: RunReport) -> Point | None:
+        energy, count = report.energy, report.inferences
         if energy is None or energy.gross_joules_per_inference is None:
-            continue
-        if energy.counter_joules is not None:
-            edge = energy.counter_edge_joules
-            half = None if edge is None else edge / report.inferences
-            known.append((energy.counter_joules / report.inferences, half))
-    return mean_of_most(known, len(reports))
+            return None
+        edge = None if energy.counter_edge_joules is None else energy.counter_edge_joules / count
+        return None if energy.counter_joules is None else (energy.counter_joules / count, edge)
+
+    return mean_of_most(_present(map(point, reports)), len(reports))
 
 
 def mean_watts(report: RunReport) -> float | None:
