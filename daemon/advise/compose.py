@@ -105,16 +105,15 @@ def _violations(problem: Problem, choices: Choices, closest: Evaluation) -> Iter
     factor = 1 + problem.margin
     too_slow = set()
     for number, model in enumerate(problem.models):
-        options = model.options
-        best = min(range(len(options)), key=lambda n: options[n].latency_seconds)
-        needs = factor * options[best].latency_seconds
+        seconds_alone = [option.latency_seconds for option in model.options]
+        needs = factor * min(seconds_alone)
         if needs > model.deadline_seconds:
             too_slow.add(number)
+            best = seconds_alone.index(min(seconds_alone))
             yield _late(problem, choices, (number, best), needs, alone=True)
-    for number, latency in enumerate(closest.latency_seconds):
+    for cell, latency in zip(enumerate(closest.placement), closest.latency_seconds, strict=True):
         needs = factor * latency
-        if needs > problem.models[number].deadline_seconds and number not in too_slow:
-            cell = (number, closest.placement[number])
+        if needs > problem.models[cell[0]].deadline_seconds and cell[0] not in too_slow:
             yield _late(problem, choices, cell, needs, alone=False)
     for device, duty in closest.duty.items():
         needs = factor * duty

@@ -125,10 +125,22 @@ def _limited_by_heat(one: MeasuredOption) -> str | None:
 # --- what to measure next -------------------------------------------------------------------------
 
 
+# A sentence and a command.
+_Missing = Iterator[tuple[str, str]]
+
+
 def measure_next(problem: Problem, found: Found, choices: Choices) -> tuple[NextMeasurement, ...]:
     """Return the missing measurements; those that could change the advice come first."""
-    missing = [*_of_pairs(problem, found, choices), *_of_turns(problem, found, choices)]
-    missing += [*_of_ties(found, choices), *_of_options(choices), *_of_energy(choices)]
+    missing = [*_of_pairs(problem, found, choices)]
+    missing += (
+        NextMeasurement(could_change=True, sentence=sentence, command=command)
+        for sentence, command in (
+            *_of_turns(problem, found, choices),
+            *_of_ties(found, choices),
+            *_of_options(choices),
+            *_of_energy(choices),
+        )
+    )
     return tuple(sorted(missing, key=lambda one: not one.could_change))
 
 
@@ -196,7 +208,7 @@ def _own_watts(problem: Problem, cell: Cell) -> float:
     return 0.0 if joules is None else max(0.0, joules.value) / busy
 
 
-def _of_turns(problem: Problem, found: Found, choices: Choices) -> Iterator[NextMeasurement]:
+def _of_turns(problem: Problem, found: Found, choices: Choices) -> _Missing:
     """Yield pairs on one accelerator that may be better if they do not wait for each other."""
     best = search(replace(problem, takes_turns=False)).best
     if best is None:
@@ -210,16 +222,11 @@ def _of_turns(problem: Problem, found: Found, choices: Choices) -> Iterator[Next
         if found.best is not None:
             words = "taken as waiting for each other they are too slow; if not, that is better"
         one, other = map(choices.name, pair)
-        yield NextMeasurement(
-            could_change=True,
-            sentence=(
-                f"{one} and {other} share an accelerator and were not measured together; {words}"
-            ),
-            command=_command(choices, pair),
-        )
+        sentence = f"{one} and {other} share an accelerator and were not measured together; {words}"
+        yield sentence, _command(choices, pair)
 
 
-def _of_ties(found: Found, choices: Choices) -> Iterator[NextMeasurement]:
+def _of_ties(found: Found, choices: Choices) -> _Missing:
     if found.best is None or not found.ties:
         return
     pairs = zip(found.best.placement, found.ties[0].placement, strict=True)
@@ -228,17 +235,14 @@ def _of_ties(found: Found, choices: Choices) -> Iterator[NextMeasurement]:
     if any(place.like for place in places):
         return
     plural = "s" if len(found.ties) > 1 else ""
-    yield NextMeasurement(
-        could_change=True,
-        sentence=(
-            f"{len(found.ties)} other placement{plural} can't be told from the best; more and"
-            f" longer rounds, of {list(choices.by_name)[number]} first, may tell"
-        ),
-        command=f"tegrascope bench {quote(places[0].model.model)} --rounds 8 --duration 60",
+    sentence = (
+        f"{len(found.ties)} other placement{plural} can't be told from the best; more and"
+        f" longer rounds, of {list(choices.by_name)[number]} first, may tell"
     )
+    yield sentence, f"tegrascope bench {quote(places[0].model.model)} --rounds 8 --duration 60"
 
 
-def _of_options(choices: Choices) -> Iterator[NextMeasurement]:
+def _of_options(choices: Choices) -> _Missing:
     """Yield accelerators on which some models were measured and others not."""
     here = {one.option.device for options in choices.by_name.values() for one in options}
     for name, options in choices.by_name.items():
@@ -247,23 +251,17 @@ def _of_options(choices: Choices) -> Iterator[NextMeasurement]:
         lacking = [device for device in CHOSEN_AMONG if device in here and device not in tried]
         if lacking:
             model = quote(options[0].model.model)
-            yield NextMeasurement(
-                could_change=True,
-                sentence=f"{name} was not measured on {' and '.join(lacking)}, other models were",
-                command=f"tegrascope bench {model} --on {','.join(lacking)}",
-            )
+            sentence = f"{name} was not measured on {' and '.join(lacking)}, other models were"
+            yield sentence, f"tegrascope bench {model} --on {','.join(lacking)}"
 
 
-def _of_energy(choices: Choices) -> Iterator[NextMeasurement]:
+def _of_energy(choices: Choices) -> _Missing:
     """Yield results that ran well and were excluded only for their missing energy."""
     for one in choices.excluded:
         has_other = any(option.option.device == one.device for option in choices.by_name[one.name])
         if one.lacks_energy and not has_other:
-            yield NextMeasurement(
-                could_change=True,
-                sentence=f"{one.name} on {one.device} could not be chosen: {one.reason}",
-                command=f"tegrascope bench {quote(one.model)} --on {one.device} --duration 60",
-            )
+            command = f"tegrascope bench {quote(one.model)} --on {one.device} --duration 60"
+            yield f"{one.name} on {one.device} could not be chosen: {one.reason}", command
 
 
 def _command(choices: Choices, pair: tuple[Cell, Cell]) -> str:
