@@ -30,12 +30,9 @@ class Serving:
 
     Attributes:
         problem: Why the daemon is not ready, or None.
-        start_run: Runs a configured workload now; returns the run's id, or raises ``Mendable``.
-        mark_window: Takes a mark of an application; returns the answer, or raises ``Refusal``.
-        token: Secret for calls that change state.
+        start_run: Runs a configured workload and returns the run's id, or raises ``Mendable``.
+        mark_window: Takes a mark of an application and returns the answer, or raises ``Refusal``.
         note: A restriction of a daemon that is ready, or None.
-        rule: The board's rail rule: which rails make the module's total.
-        body_seconds: Longest time in which a request's body arrives.
     """
 
     ledger: Ledger
@@ -104,7 +101,7 @@ class Streamed(Response):
 
 
 def _take(pieces: Iterator[str]) -> bytes:
-    return "".join(islice(pieces, 64)).encode()
+    return "".join(islice(pieces, 16)).encode()
 
 
 async def _until_gone(receive: Receive) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import fsum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from ...parsers import signals
 from ..measure.blocks import Block
@@ -36,15 +36,10 @@ _DLA_LOADS = (
     (signals.DLA_POWERED, "powered", "powered"),
 )
 
-_Tally: TypeAlias = tuple[float, int, float]
-
 
 @dataclass(frozen=True)
 class ChartWindow:
-    """Time range of a chart in wall time, widened to whole steps.
-
-    Steps begin at multiples of ``step_ns``.
-    """
+    """Time range of a chart in wall time; its steps begin at multiples of ``step_ns``."""
 
     since_ns: int
     until_ns: int
@@ -61,50 +56,56 @@ class ChartWindow:
         return (self.until_ns // self.step_ns + 1) * self.step_ns - 1
 
 
-class Line(NamedTuple):
-    """One line of a chart.
-
-    Attributes:
-        chart: ``power``, ``load``, ``dla`` or ``temperature``.
-        label: Text of its legend.
-        column: Its values.
-        is_gate: Whether it is 1 or 0, for on and off.
-    """
+class ChartLine(NamedTuple):
+    """One line of a chart: ``power``, ``load``, ``dla`` or ``temperature``; a gate is 0 or 1."""
 
     chart: str
     label: str
     column: Sequence[float]
     is_gate: bool = False
 
-    def described(self) -> dict[str, object]:
-        """Return what the page needs to draw it, values apart."""
-        return {"chart": self.chart, "label": self.label, "gate": self.is_gate}
+
+class _Figure(NamedTuple):
+    """The values of a line in one step."""
+
+    line: ChartLine
+    total: float
+    count: int
+    highest: float
 
 
 @dataclass
-class _Row:
-    """The samples of one step: sum, count and highest of each line."""
-
+class _Step:
     number: int
-    tallies: dict[str, _Tally] = field(default_factory=dict)
-    lines: dict[str, Line] = field(default_factory=dict)
+    figures: dict[str, _Figure] = field(default_factory=dict)
 
-    def add(self, lines: Mapping[str, Line], rows: slice) -> None:
+    def add(self, lines: Mapping[str, ChartLine], rows: slice) -> None:
         for name, line in lines.items():
             values = [value for value in line.column[rows] if value == value]
             if values:
-                total, count, highest = self.tallies.get(name, (0.0, 0, values[0]))
-                self.tallies[name] = (
-                    total + fsum(values),
-                    count + len(values),
-                    max(highest, *values),
+                _, total, count, highest = self.figures.get(name, (line, 0.0, 0, values[0]))
+                self.figures[name] = _Figure(
+                    line, total + fsum(values), count + len(values), max(highest, *values)
                 )
-                self.lines[name] = line
 
     def head(self) -> str:
         """Return the begin of a part of the document."""
-        described = [self.lines[name].described() for name in self.tallies]
-        return f'{{"columns":{json.dumps([*self.tallies])},"lines":{json.dumps(described)},"rows":['
+        lines = [
+            {"chart": line.chart, "label": line.label, "gate": line.is_gate}
+            for line, *_ in self.figures.values()
+        ]
+        names = json.dumps([*self.figures])
+        return f'{{"columns":{names},"lines":{json.dumps(lines)},"rows":['
+
+    def row(self, step_ns: int) -> str:
+        """Return begin, means and highest values."""
+        figures = self.figures.values()
+        row = (
+            round(self.number * step_ns / 1e9, 3),
+            [round(one.total / one.count, 3) for one in figures],
+            [round(one.highest, 3) for one in figures],
+        )
+        return json.dumps(row, separators=(",", ":"))
 
 
 def series(history: History, timeline: Timeline, window: ChartWindow) -> Generator[str, None, None]:
@@ -114,76 +115,57 @@ def series(history: History, timeline: Timeline, window: ChartWindow) -> Generat
     their ``lines`` (chart, label and whether it is a gate) and ``rows``: each the begin of a step,
     the means and the highest values. A step without samples has no row, and another part begins
     where other signals are there. ``interval`` is the median time between the latest samples.
-
-    Args:
-        history: The store.
-        timeline: The last hour.
-        window: Its steps are what the rows are of.
     """
     yield f'{{"step":{window.step_ns / 1e9:.10g},"parts":['
     columns: tuple[str, ...] | None = None
     interval: float | None = None
-    # The store is left alone where memory has it all, as it does each second of an open page.
+    # Each second of an open page asks for what memory has; the store is not read for it.
     blocks = (
         timeline.blocks_since(window.begin_ns - 1, window.end_ns, _wanted)
         if timeline.covers(window.begin_ns)
         else blocks_between(history, timeline, window.begin_ns - 1, window.end_ns, _wanted)
     )
-    for row, told in _rows(blocks, window):
-        names = tuple(row.tallies)
+    for step, latest in _steps(blocks, window):
+        names = tuple(step.figures)
         if names != columns:
-            before = "" if columns is None else "]},"
-            yield before + row.head()
-        yield ("" if names != columns else ",") + _text(row, window.step_ns)
-        columns, interval = names, told
+            yield ("" if columns is None else "]},") + step.head()
+        else:
+            yield ","
+        yield step.row(window.step_ns)
+        columns, interval = names, latest
     seconds = None if interval is None else interval / 1e9
     yield f'{"" if columns is None else "]}"}],"interval":{json.dumps(seconds)}}}'
 
 
-def _rows(blocks: Iterator[Block], window: ChartWindow) -> Iterator[tuple[_Row, float | None]]:
-    """Yield rows with the interval of the samples; a clock that was set back begins anew."""
-    row: _Row | None = None
+def _steps(blocks: Iterator[Block], window: ChartWindow) -> Iterator[tuple[_Step, float | None]]:
+    """Yield steps with the interval of the samples; a clock that was set back begins anew."""
+    step: _Step | None = None
     interval: float | None = None
+    step_ns = window.step_ns
     for block in blocks:
         lines = lines_of(block.columns)
         interval = interval_ns(block.times_ns[-65:]) or interval
-        for number, rows in _steps(block.wall_ns, window):
-            if row is not None and row.number != number:
-                yield row, interval
-                row = None
-            row = row or _Row(number)
-            row.add(lines, rows)
-    if row is not None:
-        yield row, interval
-
-
-def _steps(wall_ns: Sequence[int], window: ChartWindow) -> Iterator[tuple[int, slice]]:
-    """Yield the number of each step, and where its samples stand."""
-    begin_ns, end_ns, step_ns = window.begin_ns, window.end_ns, window.step_ns
-    at = 0
-    for number, group in groupby(wall_ns, lambda wall: wall // step_ns):
-        first, at = at, at + sum(1 for _ in group)
-        if begin_ns <= number * step_ns <= end_ns:
-            yield number, slice(first, at)
-
-
-def _text(row: _Row, step_ns: int) -> str:
-    tallies = row.tallies.values()
-    told = (
-        round(row.number * step_ns / 1e9, 3),
-        [round(total / count, 3) for total, count, _ in tallies],
-        [round(highest, 3) for _, _, highest in tallies],
-    )
-    return json.dumps(told, separators=(",", ":"))
+        end = 0
+        for number, group in groupby(block.wall_ns, lambda wall: wall // step_ns):
+            begin, end = end, end + sum(1 for _ in group)
+            if not window.begin_ns <= number * step_ns <= window.end_ns:
+                continue
+            if step is not None and step.number != number:
+                yield step, interval
+                step = None
+            step = step or _Step(number)
+            step.add(lines, slice(begin, end))
+    if step is not None:
+        yield step, interval
 
 
 def _wanted(column: str) -> bool:
-    """Tell whether a column is of any chart."""
+    """Return whether a column is of a chart."""
     found = signals.split(column)
     return found is not None and found[0] in _SHOWN
 
 
-def lines_of(columns: Mapping[str, Sequence[float]]) -> dict[str, Line]:
+def lines_of(columns: Mapping[str, Sequence[float]]) -> dict[str, ChartLine]:
     """Return the lines of the charts by name; the unit stands before the slash.
 
     ``watts/RAIL``, ``celsius/ZONE``, ``ratio/gpu``, ``ratio/emc``, ``ratio/cpu`` (mean of the
@@ -197,23 +179,23 @@ def lines_of(columns: Mapping[str, Sequence[float]]) -> dict[str, Line]:
     rails = signals.RAIL_POWER.by_label(columns)
     loads = load_figures(columns)
     return {
-        **{f"watts/{rail}": Line("power", rail, column) for rail, column in rails.items()},
+        **{f"watts/{rail}": ChartLine("power", rail, column) for rail, column in rails.items()},
         **{
-            f"ratio/{name}": Line("load", label, loads[name].column)
+            f"ratio/{name}": ChartLine("load", label, loads[name].column)
             for name, label in _LOADS.items()
             if name in loads
         },
         **{
-            f"ratio/{core}:{source}": Line("dla", f"{core.upper()} {label}", column)
+            f"ratio/{core}:{source}": ChartLine("dla", f"{core.upper()} {label}", column)
             for signal, source, label in _DLA_LOADS
             for core, column in by_core(signal, columns).items()
         },
         **{
-            f"on/{core}": Line("dla", f"{core.upper()} on (gate)", column, is_gate=True)
+            f"on/{core}": ChartLine("dla", f"{core.upper()} on (gate)", column, is_gate=True)
             for core, (_, column) in gate_figures(columns).items()
         },
         **{
-            f"celsius/{zone}": Line("temperature", zone, column)
+            f"celsius/{zone}": ChartLine("temperature", zone, column)
             for zone, (_, column) in zone_figures(columns).items()
         },
     }

@@ -8,6 +8,7 @@ import logging
 import resource
 import socket
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import formatdate
 from typing import Any
@@ -27,6 +28,7 @@ _HEADER_BYTES, _SLICE_BYTES = 12 * 1024, 4 * 1024
 _SHARE_OF_FILES = 4
 _NO_MORE_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RETRY_SECONDS = 0.05
+_THREADS = 2
 _KEY = "tegrascope.connection"
 _TLS_HANDSHAKE = b"\x16"
 _TLS_EXPECTED = (
@@ -101,6 +103,9 @@ async def serve(
     limits: ConnectionLimits = ConnectionLimits(),
 ) -> None:
     """Serve until ``stopped`` returns, then close the listener; slow clients are not waited for."""
+    # Each thread that makes answers keeps some freed memory.
+    threads = ThreadPoolExecutor(_THREADS, "answers")
+    asyncio.get_running_loop().set_default_executor(threads)
     server = _Server(app, rules, limits)
     accepting = asyncio.ensure_future(server.accept(listener))
     ended = asyncio.ensure_future(stopped())

@@ -1,11 +1,14 @@
 """The status page: its documents, and answers made for a phone on a radio link.
 
-Beside the run API the page has answers of its own: a few numbers per second instead of whole
-samples, a line per run instead of whole reports.
+A page of several files is one document, so that a browser needs one request: over TLS and a radio
+link each further file is a wait. Its answers have a few numbers per second instead of whole
+samples, and a line per run instead of whole reports.
 """
 
 import asyncio
+import base64
 import hashlib
+import re
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,6 @@ from ...parsers.signals import THROTTLE_EVENTS
 from ..export.snapshot import SourceState, WorkloadState
 from ..store.history import History
 from .answers import LATEST_SECONDS, Serving, Streamed, number
-from .document import make_document
 from .series import ChartWindow, series
 
 STATIC = Path(__file__).with_name("static")
@@ -29,6 +31,12 @@ _BUCKETS_AT_MOST = 2000
 _RUNS_AT_MOST = 100
 _WINDOW_SECONDS = 900.0
 _STEP_SECONDS = 2.0
+# The files use this subset of the module syntax: a line each, nothing imported under another name.
+_IMPORT = re.compile(rb'^import (.+) from "\./([\w.]+)"(?: with \{ type: "json" \})?;\n', re.M)
+_EXPORT = re.compile(rb"^export (?=(?:async )?(?:function|class|const) (\w+))", re.M)
+_ICON = re.compile(rb'(<link rel="icon" href=")(\w+\.svg)(" type="image/svg\+xml">)')
+_STYLE = re.compile(rb'<link rel="stylesheet" href="(\w+\.css)">')
+_SCRIPT = re.compile(rb'<script type="module" src="(\w+\.js)"></script>')
 
 
 def page_routes(serving: Serving) -> list[Route]:
@@ -72,12 +80,12 @@ def page_routes(serving: Serving) -> list[Route]:
 
 def page_response(name: str, request: Request) -> Response:
     """Return a page of the folder ``STATIC``, or 304 if the browser already has it."""
-    document = make_document(STATIC / name)
+    content, policy = make_document(STATIC / name)
     # Weak, since it may be compressed on its way.
-    tag = f'W/"{hashlib.sha256(document.content).hexdigest()[:32]}"'
+    tag = f'W/"{hashlib.sha256(content).hexdigest()[:32]}"'
     headers = {
         "cache-control": "no-cache",
-        "content-security-policy": document.policy,
+        "content-security-policy": policy,
         "etag": tag,
         "referrer-policy": "no-referrer",
         "x-content-type-options": "nosniff",
@@ -85,7 +93,70 @@ def page_response(name: str, request: Request) -> Response:
     known = request.headers.get("if-none-match", "").split(",")
     if tag in (one.strip() for one in known):
         return Response(status_code=304, headers=headers)
-    return Response(document.content, headers=headers, media_type="text/html")
+    return Response(content, headers=headers, media_type="text/html")
+
+
+def make_document(page: Path) -> tuple[bytes, str]:
+    """Join a page with the icon, the style and the scripts that it names, in the same folder.
+
+    Returns:
+        HTML in UTF-8, and its ``Content-Security-Policy``.
+    """
+    folder = page.parent
+    text = page.read_bytes()
+    style = b"".join(_read(folder, name) for name in _STYLE.findall(text))
+    script = b"".join(_join(folder, name) for name in _SCRIPT.findall(text))
+    text = _ICON.sub(lambda found: found[1] + _as_url(_read(folder, found[2])) + found[3], text)
+    text = _STYLE.sub(lambda _: b"<style>%b</style>" % style, text)
+    text = _SCRIPT.sub(lambda _: b'<script type="module">%b</script>' % script, text)
+    return text, _policy(script, style)
+
+
+def _read(folder: Path, name: bytes) -> bytes:
+    return (folder / name.decode()).read_bytes()
+
+
+def _policy(script: bytes, style: bytes) -> str:
+    # Nothing from anywhere else, nothing written into the page later, and no page around it.
+    return (
+        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
+        "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    )
+
+
+def _digest(content: bytes) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(content).digest()).decode()
+
+
+def _as_url(icon: bytes) -> bytes:
+    return b"data:image/svg+xml;base64," + base64.b64encode(icon)
+
+
+def _join(folder: Path, entry: bytes) -> bytes:
+    """Return a module and its imports as one script, imported modules first."""
+    made: dict[bytes, bytes] = {}
+
+    def take(name: bytes) -> None:
+        if name not in made:
+            content = _read(folder, name)
+            for _, other in _IMPORT.findall(content):
+                take(other)
+            made[name] = content.rstrip() if name.endswith(b".json") else _scope(content)
+
+    take(entry)
+    return b"".join(b"const %b = %b;\n" % (_known_as(name), it) for name, it in made.items())
+
+
+def _scope(module: bytes) -> bytes:
+    """Return a module as an expression with its exports; its other names stay private."""
+    exported = b", ".join(_EXPORT.findall(module))
+    body = _IMPORT.sub(lambda found: b"const %b = %b;\n" % (found[1], _known_as(found[2])), module)
+    return b"(() => {\n%breturn { %b };\n})()" % (_EXPORT.sub(b"", body), exported)
+
+
+def _known_as(name: bytes) -> bytes:
+    return b"$" + name.removesuffix(b".js").replace(b".", b"_")
 
 
 def _fresh(response: Response) -> Response:

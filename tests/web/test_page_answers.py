@@ -19,9 +19,8 @@ from tegrascope.daemon.measure.timeline import SealedBlock, Timeline
 from tegrascope.daemon.settings.identity import boot_id
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
-from tegrascope.daemon.web.document import make_document
 from tegrascope.daemon.web.series import ChartWindow, series
-from tegrascope.daemon.web.status_page import STATIC, page_response, summaries
+from tegrascope.daemon.web.status_page import STATIC, make_document, page_response, summaries
 
 S = 1_000_000_000
 WALL = 1_767_225_600 * S
@@ -76,7 +75,7 @@ def test_modules_are_joined_each_once_and_apart(tmp_path):
     (tmp_path / "c.js").write_text("export const c = 1;\nexport class d {}\n")
     (tmp_path / "e.json").write_text('{"e": 1}\n')
     (tmp_path / "page.html").write_text('<script type="module" src="a.js"></script>')
-    assert make_document(tmp_path / "page.html").content.decode() == (
+    assert make_document(tmp_path / "page.html")[0].decode() == (
         '<script type="module">'
         "const $c = (() => {\nconst c = 1;\nclass d {}\nreturn { c, d };\n})();\n"
         'const $e_json = {"e": 1};\n'
