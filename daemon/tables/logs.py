@@ -39,9 +39,6 @@ CLOCK_COLUMNS = (
     "restarted",
 )
 
-# Room for more rows than the first block suggests. A column that must grow is copied, which takes
-# as long as half of the reading; memory that is never written costs nothing.
-_ROOM_RATIO = 1.25
 _NO_VALUES: Floats = np.empty((0, 0))
 
 Counted = Callable[[Batch, int, int], None]
@@ -78,7 +75,7 @@ def read_tables(
     Yields:
         At least one table. Without records it has the clock columns only.
     """
-    table, is_first = _TableBuilder(logs, rows_per_table), True
+    table, is_first = _TableBuilder(logs), True
     parser = ColumnParser()
     for number, path in enumerate(paths):
         try:
@@ -86,7 +83,7 @@ def read_tables(
                 table.add(piece)
                 if table.rows >= rows_per_table:
                     yield table.finish()
-                    table, is_first = _TableBuilder(logs, rows_per_table), False
+                    table, is_first = _TableBuilder(logs), False
         except Mendable as problem:
             failed(problem)
     if table.rows or is_first:
@@ -101,16 +98,11 @@ def read_table(
     Raises:
         Mendable: A log cannot be read, or not to its end.
     """
-    paths = list(map(Path, logs))
-    size_bytes = sum(path.stat().st_size for path in paths if path.is_file())
-    table, parser = None, ColumnParser()
-    for number, path in enumerate(paths):
-        for piece in _read_log(path, number, parser, None, cores, interval_seconds):
-            if table is None:
-                rows_per_byte = len(piece.batch.line) / max(piece.batch.size_bytes, 1)
-                table = _TableBuilder(logs, round(_ROOM_RATIO * rows_per_byte * size_bytes))
+    table, parser = _TableBuilder(logs), ColumnParser()
+    for number, log in enumerate(logs):
+        for piece in _read_log(Path(log), number, parser, None, cores, interval_seconds):
             table.add(piece)
-    return (table or _TableBuilder(logs)).finish()
+    return table.finish()
 
 
 def _read_log(
@@ -165,88 +157,67 @@ def _timed(batches: Iterator[Batch], log: int, interval_seconds: float) -> Itera
 class _TableBuilder:
     """One table from many pieces, which are not kept."""
 
-    def __init__(self, logs: Sequence[str], expected_rows: int = 0) -> None:
+    def __init__(self, logs: Sequence[str]) -> None:
         self.rows = 0
         self._logs = logs
-        self._capacity = expected_rows
         self._columns: dict[str, _Column] = {}
         self._pieces: list[_Piece] = []
 
     def add(self, piece: _Piece) -> None:
         batch = piece.batch
-        end = self.rows + len(batch.line)
-        if end > self._capacity:
-            self._capacity = max(end, self._capacity * 3 // 2)
         for name, values in zip(batch.names, batch.values, strict=True):
-            column = self._columns.get(name)
-            if column is None:
-                column = self._columns[name] = _Column(dtype_of(name), self._capacity)
-            column.put(self.rows, values, self._capacity)
+            if name not in self._columns:
+                self._columns[name] = _Column(dtype_of(name))
+            self._columns[name].put(self.rows, values)
         self._pieces.append(piece._replace(batch=replace(batch, values=_NO_VALUES)))
-        self.rows = end
+        self.rows += len(batch.line)
 
     def finish(self) -> pandas.DataFrame:
         columns = _clock_columns(self._pieces, self._logs)
         for name in sorted(self._columns, key=column_order):
             # A column without any value, such as a zone that is off all the time, is left out.
-            if (values := self._columns[name].finish(self.rows)) is not None:
-                columns[name] = values
+            if self._columns[name].has_values:
+                columns[name] = self._columns[name].finish(self.rows)
         return pandas.DataFrame(columns, copy=False)
 
 
 class _Column:
-    """A column that is filled piece by piece, in the form in which pandas keeps it.
+    """A column that comes in parts, each converted while it is in the processor's cache."""
 
-    Each value is converted while it is in the processor's cache. Another pass over a table of
-    gigabytes would take as long as reading the log. Zeros are missing values, except in floats.
-    """
+    _STORED = {"float64": np.float64, "Int64": np.int64, "boolean": np.bool_}
 
-    _STORED = {"float64": np.float64, "Int64": np.int64, "boolean": np.uint8}
-    _NO, _YES = 1, 2
-
-    def __init__(self, dtype: str, capacity: int) -> None:
+    def __init__(self, dtype: str) -> None:
         self._dtype = dtype
-        self._values: Any = np.zeros(capacity, self._STORED[dtype])
-        self._valid: Flags = np.zeros(capacity if dtype == "Int64" else 0, np.bool_)
-        self._end = 0
-        self._is_empty = True
+        self._parts: list[tuple[int, Any, Flags]] = []
 
-    def put(self, at: int, values: Floats, capacity: int) -> None:
+    @property
+    def has_values(self) -> bool:
+        return bool(self._parts)
+
+    def put(self, at: int, values: Floats) -> None:
         """Put values at a row; rows that are skipped have none, and so has NaN."""
-        end = at + len(values)
-        if end > len(self._values):
-            self._values = _grown(self._values, capacity)
-            self._valid = _grown(self._valid, capacity if self._dtype == "Int64" else 0)
-        rows, has = self._values[at:end], ~np.isnan(values)
+        missing = np.isnan(values)
+        if missing.all():
+            return
         if self._dtype == "float64":
-            self._values[self._end : at] = np.nan
-            rows[:] = values
-        elif self._dtype == "Int64":
-            self._valid[at:end] = has
-            np.copyto(rows, values, casting="unsafe", where=has)
+            self._parts.append((at, values.copy(), missing[:0]))
         else:
-            np.copyto(rows, np.where(values != 0, self._YES, self._NO), "unsafe", where=has)
-        self._end = end
-        self._is_empty = self._is_empty and not has.any()
+            part = np.zeros(len(values), self._STORED[self._dtype])
+            np.copyto(part, values, casting="unsafe", where=~missing)
+            self._parts.append((at, part, missing))
 
     def finish(self, rows: int) -> Any:
-        """Return so many rows, or None if no row has a value."""
-        if self._is_empty:
-            return None
-        if rows > len(self._values):
-            self._values = _grown(self._values, rows)
-            self._valid = _grown(self._valid, rows if self._dtype == "Int64" else 0)
-        values = self._values[:rows]
+        """Return so many rows; the parts are not kept."""
+        is_float = self._dtype == "float64"
+        column = np.full(rows, np.nan) if is_float else np.zeros(rows, self._STORED[self._dtype])
+        missing = np.ones(0 if is_float else rows, np.bool_)
+        for at, part, gaps in self._parts:
+            column[at : at + len(part)] = part
+            missing[at : at + len(gaps)] = gaps
+        self._parts.clear()
         if self._dtype == "Int64":
-            return pandas.arrays.IntegerArray(values, ~self._valid[:rows])
-        if self._dtype == "boolean":
-            return pandas.arrays.BooleanArray(values == self._YES, values == 0)
-        values[self._end :] = np.nan
-        return values
-
-
-def _grown(array: Any, size: int) -> Any:
-    return np.concatenate((array, np.zeros(max(size - len(array), 0), array.dtype)))
+            return pandas.arrays.IntegerArray(column, missing)
+        return column if is_float else pandas.arrays.BooleanArray(column, missing)
 
 
 def _clock_columns(pieces: Sequence[_Piece], logs: Sequence[str]) -> dict[str, Any]:
