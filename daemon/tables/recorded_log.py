@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...parsers import signals
 from ...parsers.errors import Mendable
 from ..measure.slices import WindowSlice
-from .given_runs import Moment
+from .given_runs import GivenTime
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -35,10 +35,9 @@ _OF_RUNS = frozenset(
 
 
 class Place(NamedTuple):
-    """A place in a log.
+    """A place in a log, since its first record.
 
     Attributes:
-        ns: Since its first record.
         error_ns: Its uncertainty, in addition to that of the records there.
         jumped: Whether the clock showed that time twice.
     """
@@ -49,12 +48,10 @@ class Place(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """The records between two jumps of a clock.
+    """The first and last record between two jumps of a clock, since the first of the log.
 
     Attributes:
-        begin_ns: The first of them, since the first record of the log.
-        end_ns: The last of them.
-        offset_ns: The clock minus that time.
+        offset_ns: The time that the clock showed, minus that time.
         error_ns: Uncertainty of the offset.
     """
 
@@ -71,7 +68,6 @@ class LogClock:
     Attributes:
         unix: Stretches of the epoch prefix; empty without one.
         local: Stretches of the printed time; empty without one.
-        zone: The zone of the printed time, if known.
         error_ns: Uncertainty of the first record.
     """
 
@@ -80,29 +76,27 @@ class LogClock:
     zone: tzinfo | None = None
     error_ns: int = 0
 
-    def places(self, moment: Moment) -> list[Place]:
-        """Return the place of a moment in the log, or both if the clock went back.
+    def places(self, time: GivenTime) -> list[Place]:
+        """Return the place of a time in the log, or both if the clock went back.
 
         Raises:
-            Mendable: The log does not have that clock, or its clock jumped over the moment.
+            Mendable: The log does not have that clock, or its clock jumped over that time.
         """
-        if moment.clock == "elapsed":
-            return [Place(moment.ns, self.error_ns, False)]
+        if time.clock == "elapsed":
+            return [Place(time.ns, self.error_ns, False)]
         own, other = self.unix, self.local
-        if moment.clock == "local":
+        if time.clock == "local":
             own, other = other, own
         if own:
-            return _find(own, moment.ns)
+            return _find(own, time.ns)
         if not other:
             raise Mendable("the log has no times", _WRITE_ELAPSED)
         if self.zone is None:
             wrong = "local time without its zone" if self.local else "no local time"
             raise Mendable(f"the log prints {wrong}", _WRITE_ZONE)
-        if moment.clock == "local":
-            return [
-                place for ns in _to_unix(moment.ns, self.zone) for place in _find(self.unix, ns)
-            ]
-        local_ns, fold = _to_local(moment.ns, self.zone)
+        if time.clock == "local":
+            return [place for ns in _to_unix(time.ns, self.zone) for place in _find(self.unix, ns)]
+        local_ns, fold = _to_local(time.ns, self.zone)
         places = _find(self.local, local_ns)
         if len(places) > 1 and fold is not None:
             return [places[-1 if fold else 0]._replace(jumped=False)]
@@ -225,7 +219,7 @@ def stretches(elapsed_ns: Integers, shown_ns: Integers, resolution_ns: int) -> l
 
     Args:
         elapsed_ns: shape (n,), rising, the time of each record.
-        shown_ns: shape (n,), what the clock showed.
+        shown_ns: shape (n,), the times that the clock showed.
         resolution_ns: The unit to which the clock is truncated; 0 for an exact one.
     """
     if not len(elapsed_ns):

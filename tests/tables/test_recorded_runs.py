@@ -9,7 +9,7 @@ import pytest
 from tegrascope.collectors.simulator.load import LoadBoard
 from tegrascope.collectors.simulator.source import JumpClock, SimulatorSource
 from tegrascope.daemon.cli import main
-from tegrascope.daemon.tables.given_runs import Moment, given_runs, read_moment, read_runs
+from tegrascope.daemon.tables.given_runs import GivenTime, given_runs, read_runs, read_time
 from tegrascope.parsers.errors import Mendable
 
 pandas = pytest.importorskip("pandas")
@@ -332,25 +332,25 @@ def test_coarse_times_widen_the_interval(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("cell", "moment"),
+    ("cell", "expected"),
     [
-        ("0", Moment("elapsed", 0)),
-        (99_999_999.5, Moment("elapsed", 99_999_999_500_000_000)),
-        ("1750866199.123456789", Moment("unix", 1_750_866_199_123_456_789)),
-        ("2025-06-25T15:43:19.1234567Z", Moment("unix", 1_750_866_199_123_456_700)),
-        ("2025-06-25 17:43+0200", Moment("unix", 1_750_866_180 * S)),
-        ("2025-06-25T10:13:19,5-05:30", Moment("unix", 1_750_866_199_500_000_000)),
-        ("2025-06-25T15:43:19", Moment("local", 1_750_866_199 * S)),
-        (datetime(2025, 6, 25, 15, 43, 19, 5), Moment("local", 1_750_866_199_000_005_000)),
+        ("0", GivenTime("elapsed", 0)),
+        (99_999_999.5, GivenTime("elapsed", 99_999_999_500_000_000)),
+        ("1750866199.123456789", GivenTime("unix", 1_750_866_199_123_456_789)),
+        ("2025-06-25T15:43:19.1234567Z", GivenTime("unix", 1_750_866_199_123_456_700)),
+        ("2025-06-25 17:43+0200", GivenTime("unix", 1_750_866_180 * S)),
+        ("2025-06-25T10:13:19,5-05:30", GivenTime("unix", 1_750_866_199_500_000_000)),
+        ("2025-06-25T15:43:19", GivenTime("local", 1_750_866_199 * S)),
+        (datetime(2025, 6, 25, 15, 43, 19, 5), GivenTime("local", 1_750_866_199_000_005_000)),
         (
             pandas.Timestamp("2025-06-25T17:43:19.000000001+02:00"),
-            Moment("unix", 1_750_866_199_000_000_001),
+            GivenTime("unix", 1_750_866_199_000_000_001),
         ),
     ],
 )
-def test_times_are_read_to_the_nanosecond(cell, moment):
+def test_times_are_read_to_the_nanosecond(cell, expected):
     """Every way to write a time down is understood, exactly."""
-    assert read_moment(cell) == moment
+    assert read_time(cell) == expected
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_times_are_read_to_the_nanosecond(cell, moment):
 def test_what_is_no_time_is_refused(cell):
     """Anything else is no time, and no traceback of another kind."""
     with pytest.raises(ValueError):
-        read_moment(cell)
+        read_time(cell)
 
 
 def test_a_device_that_is_none_is_refused():
