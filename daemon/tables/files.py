@@ -1,14 +1,15 @@
 """Tables as one Parquet or CSV file, written as they come, though their columns differ.
 
 A log may begin without root and continue with it, so a column can appear when most of the file is
-written. The rows so far are then copied once to a file that has the column. The file gets its name
-only when it is complete.
+written. Rows of different columns are then copied to one file that has them all. The file gets its
+name only when it is complete.
 """
 
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,7 +40,6 @@ def write_tables(
     Args:
         tables: At least one.
         path: The file; ``None`` is standard output.
-        kind: The form of the file.
 
     Raises:
         BrokenPipeError: The reader of standard output went away.
@@ -48,10 +48,7 @@ def write_tables(
     folder = None if path is None or not path.parent.is_dir() else path.parent
     try:
         with tempfile.TemporaryDirectory(prefix=".tegrascope-", dir=folder) as scratch:
-            file = _GrowingFile(Path(scratch))
-            for table in tables:
-                file.add(table)
-            whole = file.close()
+            whole = _write_parquet(tables, Path(scratch))
             if kind == "csv":
                 with _binary(path) as output:
                     _write_csv(whole, output)
@@ -66,60 +63,48 @@ def write_tables(
         raise unwritable(path, error) from None
 
 
-class _GrowingFile:
-    """A Parquet file, one row group per table; a new column begins another file."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._empty = pandas.DataFrame()
-        self._schema: Any = None
-        self._writer: Any = None
-        self._number = 0
-
-    @property
-    def _path(self) -> Path:
-        return self._folder / f"{self._number}.parquet"
-
-    def add(self, table: pandas.DataFrame) -> None:
-        if self._writer is None or any(name not in self._empty for name in table):
-            self._widen(table.iloc[:0])
-        self._write(pyarrow.Table.from_pandas(table, preserve_index=False))
-
-    def close(self) -> Path:
-        self._writer.close()
-        return self._path
-
-    def _widen(self, empty: pandas.DataFrame) -> None:
-        """Begin a file with more columns, and copy the rows so far."""
-        narrow = None if self._writer is None else self.close()
-        columns = {str(name): part[name] for part in (empty, self._empty) for name in part}
-        rest = sorted(columns.keys() - set(CLOCK_COLUMNS), key=column_order)
-        self._empty = pandas.DataFrame({name: columns[name] for name in (*CLOCK_COLUMNS, *rest)})
-        schema = pyarrow.Schema.from_pandas(self._empty, preserve_index=False)
-        self._schema = pyarrow.schema(
-            [
-                field.with_type(_CATEGORY) if pyarrow.types.is_dictionary(field.type) else field
-                for field in schema
-            ],
-            schema.metadata,
+def _write_parquet(tables: Iterable[pandas.DataFrame], folder: Path) -> Path:
+    """Write tables of the same columns to one file; join the files if there are several."""
+    columns: dict[str, Any] = {}
+    parts: list[Path] = []
+    for _, group in groupby(tables, key=lambda table: tuple(map(str, table))):
+        first = next(group)
+        columns |= {str(name): first[name].iloc[:0] for name in first if name not in columns}
+        parts.append(folder / f"{len(parts)}.parquet")
+        converted = (
+            pyarrow.Table.from_pandas(table, preserve_index=False)
+            for table in chain([first], group)
         )
-        self._number += 1
-        self._writer = pyarrow.parquet.ParquetWriter(self._path, self._schema, compression="zstd")
-        if narrow is not None:
-            written = pyarrow.parquet.ParquetFile(narrow)
-            for group in range(written.num_row_groups):
-                self._write(written.read_row_group(group))
-            narrow.unlink()
+        _write(parts[-1], first.iloc[:0], converted)
+    if len(parts) == 1:
+        return parts[0]
+    rest = sorted(columns.keys() - set(CLOCK_COLUMNS), key=column_order)
+    empty = pandas.DataFrame({name: columns[name] for name in (*CLOCK_COLUMNS, *rest)})
+    files = map(pyarrow.parquet.ParquetFile, parts)
+    groups = (file.read_row_group(group) for file in files for group in range(file.num_row_groups))
+    _write(folder / "whole.parquet", empty, groups)
+    return folder / "whole.parquet"
 
-    def _write(self, table: Any) -> None:
-        """Write columns in the order of the file."""
-        arrays = [
-            _fit(table.column(field.name), field.type)
-            if field.name in table.column_names
-            else pyarrow.nulls(len(table), field.type)
-            for field in self._schema
-        ]
-        self._writer.write_table(pyarrow.Table.from_arrays(arrays, schema=self._schema))
+
+def _write(path: Path, empty: pandas.DataFrame, tables: Iterable[Any]) -> None:
+    """Write each table as a row group with the columns of an empty one, in their order."""
+    schema = pyarrow.Schema.from_pandas(empty, preserve_index=False)
+    schema = pyarrow.schema(
+        [
+            field.with_type(_CATEGORY) if pyarrow.types.is_dictionary(field.type) else field
+            for field in schema
+        ],
+        schema.metadata,
+    )
+    with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        for table in tables:
+            arrays = [
+                _fit(table.column(field.name), field.type)
+                if field.name in table.column_names
+                else pyarrow.nulls(len(table), field.type)
+                for field in schema
+            ]
+            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
 
 
 def _fit(column: Any, kind: Any) -> Any:
