@@ -46,13 +46,7 @@ class Log(Protocol):
 
 @dataclass(slots=True)
 class _Look:
-    """Lines that are the same without their digits.
-
-    Attributes:
-        seen: How many there were.
-        layouts: Those that they had, in the order in which they are tried.
-        failures: How many of them gave no layout.
-    """
+    """Lines that are the same without their digits: how many, their layouts, failed attempts."""
 
     seen: int = 0
     layouts: list[BlockLayout] = field(default_factory=list)
@@ -80,11 +74,7 @@ class ColumnParser:
     """Reads blocks of lines, and remembers their layouts."""
 
     def __init__(self, learn_after: int = LEARN_AFTER) -> None:
-        """Prepare.
-
-        Args:
-            learn_after: How many lines must look alike before their layout is learnt.
-        """
+        """Learn a layout once so many lines look alike."""
         self._learn_after = learn_after
         self._looks = _Looks()
         self._numbering = Numbering()
@@ -93,12 +83,7 @@ class ColumnParser:
         _keep_memory()
 
     def parse(self, block: bytes, empty: Empty = np.empty) -> Batch:
-        """Read a block.
-
-        Args:
-            block: Whole lines, each with its newline, none longer than ``LONGEST_LINE``.
-            empty: Makes the memory for the values.
-        """
+        """Read whole lines, each with its newline, none longer than ``LONGEST_LINE``."""
         runs = find_runs(block)
         sheet = Sheet(block, runs, len(self._numbering))
         alone = [self._read(sheet, look, lines, block, runs) for look, lines in self._alike(block)]
@@ -113,27 +98,20 @@ class ColumnParser:
         return sheet.finish(skipped, empty)
 
     def _alike(self, block: bytes) -> Iterator[tuple[_Look, Integers]]:
-        """Yield the lines that look alike together."""
+        """Yield groups of lines that look alike."""
         if len(self._looks) > MOST_SKELETONS:
             self._looks = self._looks.kept()
         skeletons = block.translate(None, CHARACTERS).split(b"\n")[:-1]
         looks = np.array(list(map(self._looks.__getitem__, skeletons)))
         order = np.argsort(looks, kind="stable")
-        looks = looks[order]
-        edges = np.flatnonzero(looks[1:] != looks[:-1]) + 1
-        for look, lines in zip(
-            looks[np.append(0, edges)].tolist(), np.split(order, edges), strict=True
-        ):
-            yield self._looks.all[look], lines
+        edges = np.flatnonzero(np.diff(looks[order])) + 1
+        for lines in np.split(order, edges):
+            yield self._looks.all[looks[lines[0]]], lines
 
     def _read(
         self, sheet: Sheet, look: _Look, lines: Integers, block: bytes, runs: Runs
     ) -> Integers:
-        """Read lines that look alike by the layouts that such lines had, or learn one more.
-
-        Returns:
-            Those that have to be read by themselves.
-        """
+        """Read lines by known layouts or newly learnt ones; return those to read one by one."""
         look.seen += len(lines)
         for layout in look.layouts:
             lines = sheet.read(layout, lines)
@@ -161,15 +139,12 @@ class ColumnParser:
 def read_batches(
     log: Log, parser: ColumnParser | None = None, *, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[Batch]:
-    """Read a log to its end.
+    """Read a log to its end and yield its records in order.
 
     Args:
         log: Bytes; any lines.
         parser: A parser that has read other logs.
-        block_bytes: Size of a block; twenty times that is in memory while it is read.
-
-    Yields:
-        The records, in order; every line is in the count of one batch.
+        block_bytes: Size of a block; reading it takes twenty times that in memory.
     """
     parser = parser or ColumnParser()
     yield from numbered(map(parser.parse, cut_blocks(log, block_bytes)))
@@ -189,10 +164,10 @@ def _received_ns(line: str) -> int:
 
 
 def _keep_memory() -> None:
-    """Let glibc keep memory of the size of a block's columns when it is freed.
+    """Make glibc keep freed memory of the size of a block's columns.
 
-    It gives large pieces back to the system at once, until it has seen one of their size freed;
-    and to have them filled with zeros anew for each block takes longer than to read it.
+    It returns large pieces to the system until one of their size was freed, and zeroing new ones
+    for each block takes longer than reading it.
     """
     np.empty(_KEPT_BYTES, np.uint8)
 

@@ -22,7 +22,7 @@ LONGEST_PERCENTAGE = 2
 MOST_RUNS = 1024
 NEWLINE, POINT, ZERO = 10, 46, 48
 
-# Of this many bytes all that is made on the way stays in the cache of a core.
+# All intermediate arrays of so many bytes stay in the cache of a core.
 _CHUNK_BYTES = 1 << 18
 _PADDING = 8
 _LOW_NIBBLES = np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -33,7 +33,7 @@ _FOUR, _EIGHT, _SIXTEEN, _GAP_SHIFT = map(np.uint64, (4, 8, 16, 32))
 _PAIRS = np.uint64(0x000000FF000000FF)
 _FIRST_PAIRS = np.uint64(100 + (1_000_000 << 32))
 _SECOND_PAIRS = np.uint64(1 + (10_000 << 32))
-# Which of the last eight characters are of a run, by its length.
+# Mask of the last eight characters that belong to a run, by its length.
 _INSIDE = np.array([(1 << 64) - (1 << (64 - 8 * length)) for length in range(9)], np.uint64)
 # Length and what follows from it, by length.
 _LENGTH_MARKS = np.array(
@@ -53,11 +53,10 @@ class Runs:
     """The runs of a block of n lines.
 
     Attributes:
-        packed: shape (r + ``MOST_RUNS``,), see above; zeros behind the last.
-        numbers: of the same shape, the number nearest to what is printed; anything for a run that
-            is too long or wrong.
+        packed: shape (r + ``MOST_RUNS``,), bits as in ``layout``; zeros behind the last.
+        numbers: same shape, the nearest number; undefined for a run that is too long or wrong.
         ends: shape (r,), place in the block of the character behind each.
-        first: shape (n + 1,), number of the first run of each line, and of all runs.
+        first: shape (n + 1,), index of the first run of each line, and the number of runs.
         line_ends: shape (n,), place in the block of each newline.
     """
 
@@ -69,10 +68,7 @@ class Runs:
 
 
 def find_runs(block: bytes) -> Runs:
-    r"""Find and read the runs of a block.
-
-    Args:
-        block: Whole lines, each with its newline, none longer than ``LONGEST_LINE``.
+    r"""Find and read the runs of whole lines, each with its newline.
 
     >>> runs = find_runs(b"RAM 12/345MB\nCV0@47.531C\n")
     >>> runs.numbers[:4].tolist(), runs.first.tolist()
@@ -89,7 +85,7 @@ def find_runs(block: bytes) -> Runs:
 
 
 def _found(block: bytes) -> Iterator[tuple[Words, Floats, Integers, Integers, Integers]]:
-    """Yield the parts of all but ``first``, which lacks the zero, chunk by chunk."""
+    """Yield the fields of ``Runs`` chunk by chunk; ``first`` lacks the zero."""
     begin = count = 0
     while begin < len(block):
         end = len(block)
@@ -145,16 +141,10 @@ def _find(padded: Bytes) -> tuple[Words, Floats, Integers, Integers, Integers]:
 
 
 def _read_decimals(text: Words, points: Words, lengths: Integers) -> tuple[Floats, Flags]:
-    """Read runs with a decimal point.
+    """Return the numbers of runs with a decimal point, and which have one between two digits.
 
-    Args:
-        text: shape (n,), the last eight characters of each, zero where they are not of it.
-        points: shape (n,), bit 4 of the byte of each decimal point.
-        lengths: shape (n,).
-
-    Returns:
-        The numbers, each the one nearest to what is printed, and which are well formed: one
-        decimal point, with a digit on either side.
+    ``text`` is the last eight characters, zero in front of the run; ``points`` has bit 4 of the
+    byte of each decimal point.
     """
     # One bit in the byte of the point: all bytes before it are below.
     point = points >> _FOUR
@@ -171,7 +161,7 @@ def _read_decimals(text: Words, points: Words, lengths: Integers) -> tuple[Float
 
 
 def _rare(flags: Flags) -> Integers:
-    """Return where flags are set, faster than numpy where hardly any are."""
+    """Return where flags are set, faster than numpy if hardly any are."""
     whole = len(flags) & -8
     words = np.flatnonzero(flags[:whole].view(np.uint64) != 0)
     within = flags[:whole].reshape(-1, 8)[words]

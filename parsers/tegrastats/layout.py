@@ -54,8 +54,7 @@ class NumberMap:
     Attributes:
         bits: The part of each run that must be equal in all lines.
         names: The column of each.
-        factors: Number by which each printed number is multiplied,
-        divisors: and then divided, to be in base units.
+        factors, divisors: Each printed number is multiplied, then divided, to be in base units.
         negative: Runs with a minus before them.
         copies: Further columns, and the run that is in them too.
         gates: Columns that are 1 if something is on, and the run that is its clock.
@@ -96,7 +95,7 @@ class NumberMap:
             self.put(_WIDTH_BITS, column)
 
     def number(self, column: str) -> None:
-        """Append a whole number."""
+        """Append a whole number without a unit."""
         self.put(_NUMBER_BITS, column)
 
     def percent(self, column: str) -> int:

@@ -1,8 +1,6 @@
 """The times of the records of a log, and the restarts of tegrastats: columns in, columns out.
 
-Both are fed batch by batch, so a log of any length needs no more memory than one batch; and the
-answer is the same however a log is cut into batches. The module needs numpy, so it is imported by
-what reads whole logs and by nothing that the daemon runs.
+Both are fed batch by batch, and the answer is the same however a log is cut into batches.
 """
 
 from collections.abc import Mapping
@@ -10,11 +8,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Booleans = NDArray[np.bool_]
+from .digits import Flags, Floats, Integers
 
 ABSENT = int(np.iinfo(np.int64).min)
 """Mark of a line without a time; numpy uses the same."""
@@ -34,14 +29,13 @@ _NONE, _PRINTED, _COARSE, _EXACT = 0, 1, 2, 3
 
 
 class Times(NamedTuple):
-    """The times of some records, in order.
+    """The times of some records, in order, each of shape (n,).
 
     Attributes:
-        elapsed_seconds: shape (n,), since the first record of the log, never falling.
-        error_seconds: shape (n,), half the width of what is not known about that time; NaN where
-            it rests on an assumed interval alone.
-        step_seconds: shape (n,), by how much the clock that was read jumped just before the
-            record; NaN where it did not.
+        elapsed_seconds: Since the first record of the log, never falling.
+        error_seconds: Half the width of the uncertainty; NaN if the time is only an assumed
+            interval after the record before.
+        step_seconds: Jump of the clock just before the record; NaN without one.
     """
 
     elapsed_seconds: Floats
@@ -73,38 +67,31 @@ class RecordedClock:
     """
 
     def __init__(self, interval_seconds: float = 1.0) -> None:
-        """Begin a log.
-
-        Args:
-            interval_seconds: Time between two records of a log without times.
-        """
+        """Begin a log; the interval is that between two records of a log without times."""
         self._usual_ns = round(interval_seconds * 1e9)
         self._longest_ns = self._assumed_ns = 0
         self._begun = self._coarse = False
-        # Rows that wait, after those of the last group that was settled, which tell its count.
-        self._rows = _Rows(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
+        # The rows of the last settled group, which give its count, and the rows that wait.
+        none = np.empty(0, np.int64)
+        self._rows = _Rows(none, none, np.empty(0, np.bool_))
         self._settled = 0
-        self._recent: Integers = np.empty(0, np.int64)
+        self._recent: Integers = none
         self._last: dict[int, tuple[int, int]] = {}  # by kind: position on its clock, elapsed
 
-    def feed(self, printed_seconds: Integers, received_ns: Integers, restarted: Booleans) -> Times:
+    def feed(self, printed_seconds: Integers, received_ns: Integers, restarted: Flags) -> Times:
         """Take more records, and return the times of those that are settled.
 
         Args:
-            printed_seconds: shape (n,), the printed local time, counted from 1970 as if it were
-                UTC; ``ABSENT`` where there is none.
-            received_ns: shape (n,), the epoch prefix; ``ABSENT`` where there is none.
+            printed_seconds: shape (n,), the printed local time, as if it were UTC, since 1970;
+                ``ABSENT`` without one.
+            received_ns: shape (n,), the epoch prefix; ``ABSENT`` without one.
             restarted: shape (n,), whether tegrastats began anew with the record.
 
         Returns:
-            Times of the records that follow those returned before; the records of an unfinished
-            second come later.
+            Times of the next records; those of an unfinished second come later.
         """
-        self._rows = _Rows(
-            np.concatenate((self._rows.printed_seconds, printed_seconds)),
-            np.concatenate((self._rows.received_ns, received_ns)),
-            np.concatenate((self._rows.restarted, restarted)),
-        )
+        more = (printed_seconds, received_ns, restarted)
+        self._rows = _Rows(*map(np.concatenate, zip(self._rows, more, strict=True)))
         return self._settle(finishing=False)
 
     def finish(self) -> Times:
@@ -132,7 +119,7 @@ class RecordedClock:
         times = self._elapsed(groups.row_kinds, at_ns, breaks, rows)
         keep = int(groups.firsts[settled - 1])
         self._settled = rows.stop - keep
-        self._rows = self._rows.part(keep, None)
+        self._rows = self._rows.part(slice(keep, None))
         return Times(times[0], error[rows], times[1])
 
     def _begin(self, groups: "_Groups") -> None:
@@ -140,7 +127,7 @@ class RecordedClock:
         early = len(self._rows.restarted)
         if len(groups.firsts) > RECENT_RECORDS:
             early = int(groups.firsts[RECENT_RECORDS])
-        rows = self._rows.part(0, early)
+        rows = self._rows.part(slice(early))
         received = rows.received_ns[rows.received_ns != ABSENT]
         self._coarse = len(received) > 1 and not np.any(received % _SECOND_NS)
         groups = _group(rows, coarse=self._coarse)
@@ -153,14 +140,13 @@ class RecordedClock:
         )
         self._begun = True
 
-    def _breaks(self, groups: "_Groups") -> Booleans:
-        """Tell before which groups the clock changed, or was set."""
+    def _breaks(self, groups: "_Groups") -> Flags:
+        """Return before which groups the clock changed, or was set."""
         ahead_ns = np.diff(groups.marks_ns)
-        same = (groups.kinds[1:] == groups.kinds[:-1]) & (groups.kinds[1:] != _NONE)
         longest = np.where(groups.restarted[1:], _LONGEST_PAUSE_NS, self._longest_ns)
-        jumps = (ahead_ns < 0) | (ahead_ns > longest)
-        either = groups.kinds[1:] != groups.kinds[:-1]
-        return np.concatenate(([not self._settled], either | (same & jumps)))
+        jumps = (groups.kinds[1:] != _NONE) & ((ahead_ns < 0) | (ahead_ns > longest))
+        changes = groups.kinds[1:] != groups.kinds[:-1]
+        return np.concatenate(([not self._settled], changes | jumps))
 
     def _elapsed(
         self, kinds: Integers, at_ns: Integers, breaks: Integers, rows: slice
@@ -197,7 +183,7 @@ class RecordedClock:
         return elapsed[rows] / 1e9, step[rows]
 
     def _start(self, kind: int, at_ns: int, restarted: bool) -> tuple[int, float]:
-        """Return when a record comes that does not simply follow the one before, and the step."""
+        """Return the time of a record after a break, and the step of the clock."""
         if not len(self._recent):
             return 0, np.nan
         interval_ns, now_ns = self._assumed_ns, int(self._recent[-1])
@@ -234,17 +220,11 @@ class Restarts:
         self._means: dict[str, float] = {}
         self._maxima: dict[str, float] = {}
 
-    def feed(self, columns: Mapping[str, Floats], rows: int) -> tuple[Booleans, Booleans]:
-        """Take more records.
+    def feed(self, columns: Mapping[str, Floats], rows: int) -> tuple[Flags, Flags]:
+        """Return of each record whether tegrastats began anew with it, and whether that is known.
 
-        Args:
-            columns: Flat names, such as ``rails.VDD_IN.average_watts``, each of shape (n,) with
-                NaN for what a record does not contain; other names are ignored.
-            rows: How many records there are.
-
-        Returns:
-            Two of shape (n,): whether tegrastats began anew with the record, and whether that is
-            known. The first record of a log counts as no new beginning.
+        The first record of a log does not count as a new beginning. Columns have flat names, such
+        as ``rails.VDD_IN.average_watts``, and NaN for an absent value; others are ignored.
         """
         has_means, anew = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
         compared, far, fell = np.zeros((3, rows), np.bool_)
@@ -253,7 +233,7 @@ class Restarts:
             rail = name.removesuffix(".instant_watts")
             mean = columns.get(f"{rail}.average_watts")
             if rail != name and mean is not None and rows:
-                before = _shifted(mean, self._means.get(rail, np.nan))
+                before = np.concatenate(([self._means.get(rail, np.nan)], mean[:-1]))
                 means[rail] = float(mean[-1])
                 has = ~np.isnan(readings) & ~np.isnan(mean)
                 has_means |= has
@@ -279,24 +259,18 @@ class _Rows(NamedTuple):
 
     printed_seconds: Integers
     received_ns: Integers
-    restarted: Booleans
+    restarted: Flags
 
-    def part(self, begin: int, end: int | None) -> "_Rows":
-        """Return some of the rows."""
-        kept = slice(begin, end)
-        return _Rows(self.printed_seconds[kept], self.received_ns[kept], self.restarted[kept])
+    def part(self, kept: slice) -> "_Rows":
+        return _Rows(*(column[kept] for column in self))
 
 
 class _Groups(NamedTuple):
-    """Records that bear the same mark of the same clock; of an exact clock each is its own.
+    """Records with the same reading of the same clock; each of an exact clock is its own group.
 
-    Attributes:
-        row_kinds: shape (n,), which clock each record bears.
-        firsts: shape (m,), the first record of each group.
-        counts: shape (m,), its records.
-        kinds: shape (m,), its clock.
-        marks_ns: shape (m,), the reading of that clock.
-        restarted: shape (m,), whether tegrastats began anew with its first record.
+    ``row_kinds``, of shape (n,), is the clock of each record. The others, of shape (m,), are the
+    first record of each group, its length, its clock, the reading, and whether tegrastats began
+    anew with its first record.
     """
 
     row_kinds: Integers
@@ -304,7 +278,7 @@ class _Groups(NamedTuple):
     counts: Integers
     kinds: Integers
     marks_ns: Integers
-    restarted: Booleans
+    restarted: Flags
 
 
 def _group(rows: _Rows, *, coarse: bool) -> _Groups:
@@ -321,12 +295,12 @@ def _group(rows: _Rows, *, coarse: bool) -> _Groups:
     return _Groups(kinds, firsts, counts, kinds[firsts], marks[firsts], rows.restarted[firsts])
 
 
-def _is_spread(kinds: Integers) -> Booleans:
-    spread: Booleans = (kinds == _PRINTED) | (kinds == _COARSE)
+def _is_spread(kinds: Integers) -> Flags:
+    spread: Flags = (kinds == _PRINTED) | (kinds == _COARSE)
     return spread
 
 
-def _settled_groups(groups: _Groups, opens: Booleans, context: bool, *, finishing: bool) -> int:
+def _settled_groups(groups: _Groups, opens: Flags, context: bool, *, finishing: bool) -> int:
     """Return how many groups can be placed: no record that is still to come changes them."""
     count = len(groups.firsts)
     if finishing or not count or not _is_spread(groups.kinds[-1:])[0]:
@@ -338,7 +312,7 @@ def _settled_groups(groups: _Groups, opens: Booleans, context: bool, *, finishin
 
 
 def _positions(
-    groups: _Groups, opens: Booleans, *, context: bool, finishing: bool
+    groups: _Groups, opens: Flags, *, context: bool, finishing: bool
 ) -> tuple[Integers, Floats]:
     """Return where each record stands on its clock in nanoseconds, and its error in seconds."""
     spread = _is_spread(groups.kinds)
@@ -361,10 +335,6 @@ def _positions(
     at_ns = np.repeat(groups.marks_ns, repeats) + np.rint(offsets).astype(np.int64)
     error = np.where(spread, spacing / 2, np.where(groups.kinds == _NONE, np.nan, 0.0))
     return at_ns, np.repeat(error, repeats)
-
-
-def _shifted(column: Floats, before: float) -> Floats:
-    return np.concatenate(([before], column[:-1]))
 
 
 def _filled(column: Floats, before: float) -> Floats:

@@ -1,8 +1,7 @@
 """The records of one block of lines, as they become columns.
 
-A layout is learnt from the tokens of one line. Lines of one layout are read together and become
-rows below those that are there, so that the rows of a sheet are in the order of their lines only
-when it is finished.
+A layout is learnt from the tokens of one line. Lines of one layout are appended together, so the
+rows of a sheet are in the order of their lines only when it is finished.
 """
 
 import re
@@ -47,15 +46,14 @@ _LATEST_EPOCH = 9_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class BlockLayout:
-    """One layout of lines with m runs; columns are numbers of a ``Numbering``, see ``NumberMap``.
+    """One layout of lines: a ``NumberMap`` of m runs with numbers of a ``Numbering`` as columns.
 
     Attributes:
         like: shape (m,), the runs of one line, as ``Runs.packed`` has them.
-        bits: shape (m,), what of each must be equal in all lines.
-        columns, factors, divisors: shape (m,).
+        bits, columns, factors, divisors: shape (m,).
         copied, copies: Runs that are in further columns too, and these columns.
         clocks, gates: Runs that are a clock of something that may be off, and the columns of that.
-        constant_columns, constants: Columns that are equal in all lines, and shape (c, 1).
+        constants: shape (c, 1).
         used: All columns but the reserved ones, by name.
         has_epoch: Whether the first run is an epoch prefix.
     """
@@ -92,13 +90,7 @@ class Numbering(dict[str, int]):
 def learn_layout(
     line: str, packed: Integers, numbering: Numbering, parser: LineParser
 ) -> tuple[BlockLayout, Sample]:
-    r"""Learn a layout from one line of it, and read the line.
-
-    Args:
-        line: Without newline.
-        packed: shape (m,), its runs.
-        numbering: Columns so far; new ones are added.
-        parser: Reads the line.
+    r"""Learn a layout from one line and its m runs, and read the line; number new columns.
 
     Raises:
         ParseError: The line is not a record, or one that must be read by itself.
@@ -123,7 +115,7 @@ def learn_layout(
     if len(numbers.bits) != len(packed) or not 0 < len(packed) <= MOST_RUNS:
         raise ParseError("noise", line)
     bits = np.array(numbers.bits)
-    # Of a run that is no number of eight digits the value says nothing.
+    # The value of a run with a decimal point, or of more than eight digits, is undefined.
     if (packed[bits == LITERAL_BITS] & (POINT_BIT | LONG_BIT)).any():
         raise ParseError("noise", line)
     names = [name for name in numbers.names if name not in RESERVED_COLUMNS]
@@ -152,11 +144,7 @@ def learn_layout(
 
 
 def seconds_of(time: datetime | None) -> int:
-    """Return a local time as printed, as if it were UTC, in seconds since 1970.
-
-    >>> seconds_of(datetime(1970, 1, 2))
-    86400
-    """
+    """Return a local time as printed, as if it were UTC, in seconds since 1970."""
     return ABSENT if time is None else int(time.replace(tzinfo=timezone.utc).timestamp())
 
 
@@ -179,9 +167,8 @@ def epoch_ns(text: str) -> int:
 
 
 Empty = Callable[[tuple[int, int]], Floats]
-"""Makes an array of some shape, whatever is in it."""
+"""Makes an uninitialized array of a shape, in memory that the caller chooses."""
 
-_SECONDS_A_DAY = 86_400
 _TIME = slice(len(RESERVED_COLUMNS) - len(TIME_COLUMNS), len(RESERVED_COLUMNS))
 _NO_LINES: Integers = np.empty(0, np.int64)
 
@@ -194,10 +181,8 @@ class Batch:
         names: Names of the columns, as in ``flatten``.
         values: shape (columns, n), base units; NaN if a line does not contain it.
         line: shape (n,), number of the line in its log, from 1 on.
-        printed_seconds: shape (n,), local time as printed, as if it were UTC, since 1970;
-            ``ABSENT`` without one.
-        received_ns: shape (n,), epoch prefix; ``ABSENT`` without one.
-        lines: Number of lines.
+        printed_seconds, received_ns: shape (n,), see ``RecordedClock.feed``.
+        lines: Number of lines, with the skipped ones.
         skipped: Number of lines that are not a record, by reason.
         unparsed_words: Words in records that were not understood.
         size_bytes: Size of the block.
@@ -215,20 +200,10 @@ class Batch:
 
 
 class Sheet:
-    """Rows of a block of n lines, one a line at most.
-
-    Attributes:
-        rows: How many there are.
-    """
+    """Rows of a block of n lines, at most one per line."""
 
     def __init__(self, block: bytes, runs: Runs, columns: int) -> None:
-        """Begin without rows.
-
-        Args:
-            block: The lines.
-            runs: Their numbers.
-            columns: How many there are so far, with the reserved ones.
-        """
+        """Begin without rows, with so many columns, the reserved ones among them."""
         self.rows = 0
         self._block = block
         self._runs = runs
@@ -242,22 +217,19 @@ class Sheet:
         self._unparsed_words = np.zeros(lines, np.int64)
 
     def read(self, layout: BlockLayout, lines: Integers, sample: Sample | None = None) -> Integers:
-        """Make rows of lines that are the same as that of a layout, but for its numbers.
+        """Make rows of the lines that have a layout, and return the other lines.
 
         Args:
             layout: The layout with which they are compared.
             lines: shape (m,), which lines, rising.
-            sample: The record of the first of them, from which the layout was learnt just now.
-
-        Returns:
-            The other lines.
+            sample: The record of the first one, from which the layout was learnt just now.
 
         Raises:
             ParseError: The new layout gives another record of its own line.
         """
         runs, count = self._runs, len(layout.like)
         firsts = runs.first[lines]
-        # A line that has fewer or more runs differs in which one is the last.
+        # A line with fewer or more runs differs in the bit of the last one.
         apart: Integers = _windows(runs.packed, count)[firsts]
         apart ^= layout.like
         apart &= layout.bits
@@ -298,11 +270,7 @@ class Sheet:
         return others
 
     def read_times(self) -> Integers:
-        """Read the printed times of all rows.
-
-        Returns:
-            The lines of rows that print one that there is not; they are rows no more.
-        """
+        """Read all printed times, remove rows with an invalid one, and return their lines."""
         self._next_column = max(self._used.values(), default=len(RESERVED_COLUMNS) - 1) + 1
         rows = np.flatnonzero(self._values[_TIME.start, : self.rows] >= 0)
         self._printed_seconds[rows], valid = _seconds(self._values[_TIME, rows].astype(np.int64))
@@ -318,7 +286,7 @@ class Sheet:
         return refused
 
     def add(self, line: int, sample: Sample, received_ns: int) -> None:
-        """Make a row of one line that was read by itself, when the times of all others are read."""
+        """Make a row of a line that was read by itself; ``read_times`` comes before."""
         for name, value in flatten(sample).items():
             # Its names are not numbered for other blocks: a damaged log may have any number.
             number = self._used.setdefault(name, self._next_column)
@@ -331,17 +299,12 @@ class Sheet:
         self.rows += 1
 
     def finish(self, skipped: Counter[str], empty: Empty = np.empty) -> Batch:
-        """Return the rows in the order of their lines.
-
-        Args:
-            skipped: Number of lines that are not a record, by reason.
-            empty: Makes the memory for the values.
-        """
+        """Return the rows in the order of their lines."""
         line = self._line[: self.rows]
         order = np.argsort(line)
         values = empty((len(self._used), self.rows))
         for number, column in zip(self._used.values(), values, strict=True):
-            # By the mode that has no need to look first whether all places are there.
+            # This mode does not check first that all places exist.
             self._values[number].take(order, out=column, mode="clip")
         return Batch(
             tuple(self._used),
@@ -365,13 +328,11 @@ class Sheet:
         return self._values
 
     def _read_epochs(self, runs: Integers, same: Flags) -> Integers:
-        """Read an epoch prefix a line; unmark lines that have none such."""
+        """Read the epoch prefix of each line; unmark lines without a valid one."""
         received_ns = np.full(len(runs), ABSENT)
-        ends = self._runs.ends[runs]
+        ends = self._runs.ends[runs].tolist()
         lengths = (self._runs.packed[runs] & LENGTH_BITS) >> LENGTH_SHIFT
-        for line, end, length in zip(
-            range(len(runs)), ends.tolist(), lengths.tolist(), strict=True
-        ):
+        for line, (end, length) in enumerate(zip(ends, lengths.tolist(), strict=True)):
             try:
                 received_ns[line] = epoch_ns(self._block[end - length : end].decode())
             except ParseError:
@@ -395,7 +356,7 @@ def _windows(runs: Any, count: int) -> Any:
 
 
 def _seconds(times: Integers) -> tuple[Integers, Flags]:
-    """Return the time of month, day, year, hour, minute, second, and where there is such one."""
+    """Return the seconds since 1970 of the six printed numbers, and which times are valid."""
     month, day, year, hour, minute, second = times
     valid = (month >= 1) & (month <= 12) & (day >= 1) & (year >= 1)
     valid &= (hour <= 23) & (minute <= 59) & (second <= 59)
@@ -403,10 +364,8 @@ def _seconds(times: Integers) -> tuple[Integers, Flags]:
     first_day = months.astype("datetime64[D]").astype(np.int64)
     late = np.flatnonzero(day > 28)
     if len(late):
-        next_month = (
-            (months[late] + np.timedelta64(1, "M")).astype("datetime64[D]").astype(np.int64)
-        )
+        next_month = (months[late] + 1).astype("datetime64[D]").astype(np.int64)
         valid[late] &= first_day[late] + day[late] <= next_month
     days = first_day + day - 1
-    seconds: Integers = days * _SECONDS_A_DAY + hour * 3600 + minute * 60 + second
+    seconds: Integers = ((days * 24 + hour) * 60 + minute) * 60 + second
     return seconds, valid
