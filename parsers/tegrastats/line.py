@@ -41,26 +41,16 @@ class LineParser:
         self._zones = ZonesToken("")
 
     def parse(self, line: str, *, keep_line: bool = False) -> Sample:
-        """Read one line; see ``parse_line``.
-
-        Raises:
-            ParseError: The line is not a record.
-        """
+        """Read one line, as ``parse_line`` does."""
         if len(line) > LONGEST_LINE:
             raise ParseError("long", line)
         text = line if line.isascii() else _SURROGATE.sub("\ufffd", line)
         return self.read(line, split_words(text)).sample(text if keep_line else None)
 
     def read(self, line: str, words: list[str], tokens: Tokens | None = None) -> Draft:
-        """Read the words of a line.
+        """Read the words of a line; raise ParseError if it is not a record.
 
-        Args:
-            line: The line, for the error.
-            words: Its words, without epoch prefix.
-            tokens: Receives the tokens, which are complete if the draft is regular.
-
-        Raises:
-            ParseError: The line is not a record.
+        ``tokens`` receives the tokens, which are complete if the draft is regular.
         """
         if not words:
             raise ParseError("empty", line)
@@ -130,12 +120,9 @@ def parse_line(line: str, *, keep_line: bool = False) -> Sample:
     ``unparsed``. An epoch prefix (``1750866199.3488::``) is dropped, and ``NC`` rails, which are
     monitor channels that are not connected, are ignored.
 
-    Args:
-        line: A line as it was read, with or without its end.
-        keep_line: Whether the Sample holds the line.
-
     Returns:
-        The record in base units; a value that the line does not contain is None or empty.
+        The record in base units, with the line itself if ``keep_line`` is set; a value that the
+        line does not contain is None or empty.
 
     Raises:
         ParseError: The line is not a record: neither ``RAM`` with two sizes nor two other
@@ -163,11 +150,7 @@ def render_line(sample: Sample) -> str:
     tegrastats prints: whole MB, MHz, percent and mW, thousandths of a degree. Maxima make it
     an R39 line. ``unparsed`` and ``source_line`` are not printed.
 
-    Args:
-        sample: A record, parsed or made up.
-
-    Returns:
-        The line; ``parse_line`` makes the same record of it if the numbers were on that grid.
+    ``parse_line`` makes the same record of the line if the numbers were on that grid.
 
     Raises:
         ValueError: The format cannot express it: a core that is online without a load, a load of
@@ -180,15 +163,10 @@ def render_line(sample: Sample) -> str:
 
 
 def split_prefix(line: str) -> tuple[str | None, str]:
-    """Take off the arrival time that a recorder wrote in front of the record.
+    """Return the seconds since the epoch that a recorder put before a line, and the line.
 
-    Returns:
-        Seconds since the epoch as printed, None without prefix, and the rest of the line.
-
-    >>> split_prefix("1750866199.3488::RAM 936/3964MB")
-    ('1750866199.3488', 'RAM 936/3964MB')
-    >>> split_prefix("RAM 936/3964MB")
-    (None, 'RAM 936/3964MB')
+    >>> split_prefix("1750866199.3488::RAM 936/3964MB"), split_prefix("RAM 936/3964MB")
+    (('1750866199.3488', 'RAM 936/3964MB'), (None, 'RAM 936/3964MB'))
     """
     found = _EPOCH.match(line) if "::" in line else None
     return (None, line) if found is None else (found[1], line[found.end() :])

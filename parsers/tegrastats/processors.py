@@ -1,7 +1,8 @@
 """Tokens of processors: cores, memory controller, GPU and the engines."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import ClassVar
 
 from .. import signals
@@ -265,7 +266,6 @@ class MtsToken(LabelToken):
 
     @classmethod
     def show(cls, engines: Mapping[str, Engine]) -> str:
-        """Print the token; it stands among the engines."""
         foreground, background = (engines[name].utilization_ratio for name in cls.ENGINES)
         if foreground is None or background is None:
             raise ValueError("MTS has no load")
@@ -313,6 +313,7 @@ class EngineToken(Token):
         self.name = engine_name(label)
         self._index = self.name
         self._is_dla = False
+        self._make: Callable[..., Engine] = Engine
         self._values = Memory(self._read_value)
 
     @classmethod
@@ -341,20 +342,15 @@ class EngineToken(Token):
         return 2
 
     def _may_end_a_line(self) -> bool:
-        """Return whether a bare number is a clock even as the last word of a line.
-
-        The end of a line may be cut, and a rail without its last digits (``SYS5V 20``) looks like
-        an engine with a clock; so an engine must be known, or its label must name a clock.
-        """
+        # A line may be cut, and a rail without its last digits (`SYS5V 20`) looks like an engine
+        # with a clock; so an engine must be known, or its label must name a clock.
         return self.label.endswith("_FREQ") or self.name in self._KNOWN
 
     def _merge(self, one: Engine, other: Engine, draft: Draft, at: int) -> Engine | None:
         """Join ``NVENC_FREQ @166`` and ``NVENC_LOAD 7%``; None if both contain the same."""
-        if (one.state is None) == (other.state is None):
-            return None
-        if (one.utilization_ratio is None) == (other.utilization_ratio is None):
-            return None
-        if self._was_read(draft, at):
+        same_clock = (one.state is None) == (other.state is None)
+        same_load = (one.utilization_ratio is None) == (other.utilization_ratio is None)
+        if same_clock or same_load or self._was_read(draft, at):
             return None
         clock, load = (one, other) if other.state is None else (other, one)
         return self._make(clock.state, load.utilization_ratio, clock.frequency_hertz)
@@ -379,9 +375,6 @@ class EngineToken(Token):
         engine = self._make(state, ratio, hertz[0] if hertz else None)
         is_sign = bool(ratios and hertz) or text[0] == "@"
         return engine, is_sign, bare, ratios if listed else ()
-
-    def _make(self, state: GateState | None, ratio: float | None, hertz: int | None) -> Engine:
-        return Engine(state, ratio, hertz)
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
         numbers.literal(self.label)
@@ -453,9 +446,7 @@ class DlaToken(EngineToken):
         super().__init__(label)
         self._index = self.name.removeprefix(self.DLA)
         self._is_dla = True
-
-    def _make(self, state: GateState | None, ratio: float | None, hertz: int | None) -> Dla:
-        return Dla(state, ratio, hertz, core=int(self._index))
+        self._make = partial(Dla, core=int(self._index))
 
 
 class EdpToken(Token):

@@ -29,8 +29,7 @@ class Draft:
     """The record of a line while its words are read.
 
     Attributes:
-        words: The line; some empty words follow the last one.
-        end: How many words the line has.
+        words: The ``end`` words of the line, and some empty ones.
         first: Place of the first token; that of the next word if there was none yet.
         ram_at: Place of the RAM token.
         signs: Number of tokens that prose does not have.
@@ -120,10 +119,7 @@ class Token(ABC):
 
     @abstractmethod
     def read(self, draft: Draft, at: int) -> int:
-        """Put the values of the token that begins at a word into the record.
-
-        Returns:
-            How many words it has.
+        """Put the values of the token at a word into the record, and return its number of words.
 
         Raises:
             UnreadableError: The words are not such a token; nothing has been put.
@@ -132,18 +128,11 @@ class Token(ABC):
 
     @abstractmethod
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
-        """Assign the runs of digits in the token's words to columns.
-
-        Only the shape of the values matters, none of their digits.
-        """
+        """Assign the runs in the token's words to columns, by the shape of the values."""
 
     @classmethod
     def render(cls, sample: Sample) -> Iterator[str]:
-        """Print the tokens of this kind, unless another kind prints them in their place.
-
-        Raises:
-            ValueError: The format cannot express a value.
-        """
+        """Print the tokens of this kind, or raise ValueError if the format cannot express them."""
         yield from ()
 
 

@@ -62,11 +62,9 @@ class Activity(NamedTuple):
     """Load and clock of a GPU, a memory controller or an engine.
 
     Attributes:
-        off: The word was ``off``.
-        ratios: Loads: none, one, or one per unit if ``listed``.
+        ratios: Loads: none, one, or one per unit if ``listed`` in brackets.
         hertz: Clocks, one per cluster.
-        listed: The loads stood in brackets.
-        bare: The word was a number and nothing else, the weakest of all shapes.
+        bare: The word was only a number, the weakest of all shapes.
     """
 
     off: bool = False
