@@ -10,7 +10,7 @@ from math import hypot, isnan, sqrt
 from typing import Literal, TypeVar
 
 from ...parsers.inference.events import StageName
-from ..measure.run_report import Device, Distribution, Flag, Interval, RunReport, Span, Telemetry
+from ..measure.run_report import Device, Distribution, Flag, Interval, RunReport, Span, RunTelemetry
 from ..measure.run_trace import distribution
 from ..measure.slices import WindowSlice
 from ..measure.steadiness import SLOPE_CELSIUS_PER_SECOND, STEADY_RATIO
@@ -252,7 +252,7 @@ def summarise(model: str, measured: Sequence[Measured], rounds: Sequence[RunRepo
 def summarise_accelerator(one: Measured) -> AcceleratorResult:
     """Return the result of all rounds of one accelerator."""
     rounds, reports = one.rounds, [each.report for each in one.rounds]
-    telemetry = [report.telemetry or Telemetry(samples=0) for report in reports]
+    telemetry = [report.telemetry or RunTelemetry(samples=0) for report in reports]
     hottest = max(
         ((zone.max_celsius, name) for each in telemetry for name, zone in each.temperature.items()),
         default=None,
