@@ -85,12 +85,14 @@ def test_parent_is_light(start):
 def test_killed_tegrastats_comes_back(start):
     """SIGKILL of tegrastats during a run: telemetry is back by itself, and the run goes on."""
     daemon = start(short(3))
-    victim = daemon.wait_for(lambda: daemon.child("simulate"))
     daemon.wait_for(lambda: daemon.json("api/v1/runs")["active"])
     daemon.wait_for(lambda: daemon.metric("tegrascope_source_up") == 1)
+    # On a busy machine its first line may come too late, and it has been restarted once already.
+    victim = daemon.wait_for(lambda: daemon.child("simulate"))
+    restarts = daemon.metric("tegrascope_source_restarts_total")
     os.kill(victim, signal.SIGKILL)
     daemon.wait_for(lambda: daemon.child("simulate") not in (None, victim))
-    daemon.wait_for(lambda: daemon.metric("tegrascope_source_restarts_total") == 1)
+    daemon.wait_for(lambda: daemon.metric("tegrascope_source_restarts_total") > restarts)
     daemon.wait_for(lambda: daemon.metric("tegrascope_source_up") == 1)
     (run, *_) = daemon.wait_for(lambda: daemon.runs(outcome="ok"))
     assert run["inferences"] > 0
