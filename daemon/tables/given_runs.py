@@ -79,10 +79,10 @@ def read_time(cell: object) -> GivenTime:
     (GivenTime(clock='unix', ns=86400500000000), GivenTime(clock='elapsed', ns=12500000000))
     """
     text = str(cell).strip()
-    is_date = isinstance(cell, datetime)
-    if is_date or _ISO.fullmatch(text):
-        time = pandas.Timestamp(cell if is_date else text.replace(",", "."))
-        if time is pandas.NaT:
+    if isinstance(cell, datetime) or _ISO.fullmatch(text):
+        given = cell if isinstance(cell, datetime) else text.replace(",", ".")
+        time = pandas.Timestamp(given)
+        if pandas.isna(time):
             raise ValueError(text)
         ns = time.as_unit("ns").value
         if not 0 <= ns < _LATEST_SECONDS * 10**9:

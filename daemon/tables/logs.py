@@ -202,7 +202,7 @@ class _Column:
         if self._dtype == "float64":
             self._parts.append((at, values.copy(), missing[:0]))
         else:
-            part = np.zeros(len(values), self._STORED[self._dtype])
+            part: Any = np.zeros(len(values), self._STORED[self._dtype])
             np.copyto(part, values, casting="unsafe", where=~missing)
             self._parts.append((at, part, missing))
 

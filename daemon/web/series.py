@@ -70,7 +70,7 @@ class _Figure(NamedTuple):
 
     line: ChartLine
     total: float
-    count: int
+    samples: int
     highest: float
 
 
@@ -102,7 +102,7 @@ class _Step:
         figures = self.figures.values()
         row = (
             round(self.number * step_ns / 1e9, 3),
-            [round(one.total / one.count, 3) for one in figures],
+            [round(one.total / one.samples, 3) for one in figures],
             [round(one.highest, 3) for one in figures],
         )
         return json.dumps(row, separators=(",", ":"))

@@ -158,7 +158,7 @@ class _Server:
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
 
     async def accept(self, listener: socket.socket) -> None:
-        """Accept connections for ever."""
+        """Accept connections until cancelled."""
         loop = asyncio.get_running_loop()
         listener.setblocking(False)
         unread_ms = round(self.limits.unread_seconds * 1000)
