@@ -1,4 +1,4 @@
-"""Costs of time or energy in the results, and measurements that are missing."""
+"""Reasons for lost time or energy in the results, and missing measurements."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

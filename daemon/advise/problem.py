@@ -95,7 +95,7 @@ class Evaluation:
 def gap(better: Evaluation, worse: Evaluation) -> tuple[float, float | None]:
     """Return by how much two placements differ, and half the 95 % interval of that.
 
-    What they have in common is the same figure in both, and its error cancels.
+    The error of a figure that is in both cancels.
     """
     nothing = Term(0.0, Figure(value=0.0))
     parts = []

@@ -105,7 +105,7 @@ class Advice(Record):
     Attributes:
         margin: By which latency and duty were taken as larger.
         sources: Results, oldest first.
-        evaluated: Of all ``placements``; the others are proven worse or infeasible.
+        evaluated: The others of all ``placements`` are proven worse or infeasible.
         chosen: The best; ``None`` if none is feasible.
         ties: Others whose difference to it has a 95 % interval that includes 0.
         runner_up: The best that does not tie.

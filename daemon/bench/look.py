@@ -113,7 +113,7 @@ class Watcher:
 
 
 def find_nsys(program: str = "nsys") -> str:
-    """Return the path of nsys, or raise ``Mendable`` if it is not installed."""
+    """Return the path of nsys, or raise ``Mendable`` without it."""
     found = shutil.which(program)
     if found is None:
         raise Mendable(

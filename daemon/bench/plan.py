@@ -16,7 +16,7 @@ OVERHEAD_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """How many rounds each accelerator has, at least and at most.
+    """The least and the largest number of rounds of each accelerator.
 
     Both are even: each pass through the accelerators is followed by one in the opposite order, so
     that a board that warms steadily favours none of them.

@@ -441,15 +441,14 @@ def _added(figure: Figure) -> str:
 def _sentence(one: Together) -> str:
     if one.status != "ok":
         return f"{one.status}, {one.reason}"
-    gross, net, excess, flags = one.gross_joules, one.net_joules, one.excess_watts, _flags_of(one)
-    words = (
-        f"{one.rounds} rounds of {digits(one.seconds or 0.0)} s",
-        gross and f"{with_half(gross, joules)} gross for all",
-        net and f"{with_half(net, joules)} net",
-        excess and f"{_signed(excess)} than the same work alone",
-        flags and "flags " + " ".join(flags),
-    )
-    return ", ".join(filter(None, words))
+    words = [f"{one.rounds} rounds of {digits(one.seconds or 0.0)} s"]
+    energies = ((one.gross_joules, "gross for all"), (one.net_joules, "net"))
+    words += [f"{with_half(figure, joules)} {kind}" for figure, kind in energies if figure]
+    if one.excess_watts is not None:
+        words.append(f"{_signed(one.excess_watts)} than the same work alone")
+    if _flags_of(one):
+        words.append("flags " + " ".join(_flags_of(one)))
+    return ", ".join(words)
 
 
 def _flags_of(one: Together) -> list[str]:

@@ -65,10 +65,9 @@ class ClockRange(Record):
 
 
 class OutputCheck(Record):
-    """Outputs of an accelerator, compared with ONNX Runtime on the CPU for the same inputs.
+    """Outputs of an accelerator, compared with the reference: ONNX Runtime on the CPU.
 
     Attributes:
-        verdict: ``reference`` is the one with which the others are compared.
         relative_error: Norm of the difference over norm of the reference, of the worst output.
         top1_agreement: Share of inputs for which both have the same class, if outputs are classes.
         limit: The relative error above which outputs are wrong.
@@ -133,7 +132,7 @@ class AcceleratorResult(Record):
 
     @property
     def placement(self) -> PlacementVerdict | None:
-        """Where the layers went; ``None`` if nothing was built."""
+        """Return the verdict on the layers' placement; ``None`` if nothing was built."""
         return None if self.built is None else self.built.placement.verdict
 
     @property
@@ -157,7 +156,7 @@ class GoalResult(Record):
 
 
 class Caveat(Record):
-    """Something that a reader of the figures should know; ``device`` is ``None`` for all."""
+    """A remark on the figures, with a remedy; ``device`` is ``None`` for all accelerators."""
 
     name: str
     device: Device | None = None
