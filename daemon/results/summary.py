@@ -10,7 +10,7 @@ from math import hypot, isnan, sqrt
 from typing import Literal, TypeVar
 
 from ...parsers.inference.events import StageName
-from ..measure.run_report import Device, Distribution, Flag, Interval, RunReport, Span, RunTelemetry
+from ..measure.run_report import Device, Distribution, Flag, Interval, RunReport, RunTelemetry, Span
 from ..measure.run_trace import distribution
 from ..measure.slices import WindowSlice
 from ..measure.steadiness import SLOPE_CELSIUS_PER_SECOND, STEADY_RATIO
