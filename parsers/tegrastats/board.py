@@ -83,7 +83,7 @@ class RamToken(Token):
         return words
 
     def _read_words(self, draft: Draft, at: int) -> tuple[int, int, int, int | None, int | None]:
-        """Return the number of words, two sizes, and the size and number in brackets, if whole."""
+        """Return the number of words, two sizes, and size and number in brackets."""
         words = draft.words
         number, _, rest = words[at + 1].partition("/")
         total, unit = self._totals[rest]
