@@ -1,10 +1,9 @@
 r"""Whole logs become columns, a block of lines at a time.
 
-Lines are told apart by what is left of them without digits. Lines of one layout are read
-together: the tokens of one of them assign its numbers to columns. In all others every gap
-between two numbers must be as long as there, every digit of a name must be equal, and every
-number must be one that the grammar accepts. A line of its own kind, a damaged one, or one that
-only looks like others is read by itself, as ``parse_line`` does. Both give the same numbers.
+Lines are grouped by their text without digits. Lines of one layout are read together: the tokens
+of one line assign its numbers to columns. In all others every gap between two numbers must have the
+same length, every digit of a name must be equal, and every number must be valid. A rare or damaged
+line, or one that only looks like others, is read alone by ``parse_line``, with the same result.
 
 >>> import io
 >>> log = io.BytesIO(b"RAM 1/2MB tj@40C\nnoise\nRAM 1/2MB tj@41.5C\n")
@@ -199,7 +198,7 @@ def cut_blocks(log: Log, size: int) -> Iterator[bytes]:
 
 
 def _cut(block: bytes) -> bytes:
-    """Cut lines that are too long, as ``readline`` would, and end the last line."""
+    """Cut lines that are too long, as ``readline`` does, and end the last line."""
     begin = 0
     while len(block) - begin > LONGEST_LINE:
         end = block.rfind(b"\n", begin, begin + LONGEST_LINE) + 1

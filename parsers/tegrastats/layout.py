@@ -1,8 +1,7 @@
 """Which number of a line belongs to which column: lines of one layout differ in numbers only.
 
-A *run* is digits and decimal points without anything between them. The text between two runs is a
-*gap*. One integer describes a run, except where its decimal points are, so that comparing integers
-compares one line with another:
+A *run* is a sequence of digits and decimal points, a *gap* the text between two runs. One integer
+describes a run, except for the place of its points, so comparing integers compares lines:
 
 | bits | meaning |
 |---|---|

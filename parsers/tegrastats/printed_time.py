@@ -46,11 +46,11 @@ class Times(NamedTuple):
 class RecordedClock:
     """The times of one log's records, from an epoch prefix or else the printed second.
 
-    A prefix (``1750865666.38::``) is exact. Records that print the same second are spread evenly
-    over it, half a step from its edges; so is a prefix of whole seconds. If a stretch of
-    records begins or ends within a second, as at either end of a log, their spacing is that of the
-    neighbouring second. A record with neither clock comes one interval after the record
-    before: the median of the last ones, or the nominal one.
+    A prefix (``1750865666.38::``) is exact. Records of one printed second, or of a prefix of whole
+    seconds, are spread evenly over it, half a step from its edges. If a stretch of records begins
+    or ends within a second, as at either end of a log, the spacing is that of the neighbouring
+    second. A record with neither clock comes one interval after the one before: the median of the
+    last ones, or the nominal one.
 
     A step back of the clock, or one forward of more than 10 s (or five intervals, if longer), is
     a clock that was set, or summer time: the time goes on by one median interval, and the jump is
@@ -90,8 +90,12 @@ class RecordedClock:
         Returns:
             Times of the next records; those of an unfinished second come later.
         """
-        more = (printed_seconds, received_ns, restarted)
-        self._rows = _Rows(*map(np.concatenate, zip(self._rows, more, strict=True)))
+        rows = self._rows
+        self._rows = _Rows(
+            np.concatenate((rows.printed_seconds, printed_seconds)),
+            np.concatenate((rows.received_ns, received_ns)),
+            np.concatenate((rows.restarted, restarted)),
+        )
         return self._settle(finishing=False)
 
     def finish(self) -> Times:
@@ -262,7 +266,7 @@ class _Rows(NamedTuple):
     restarted: Flags
 
     def part(self, kept: slice) -> "_Rows":
-        return _Rows(*(column[kept] for column in self))
+        return _Rows(self.printed_seconds[kept], self.received_ns[kept], self.restarted[kept])
 
 
 class _Groups(NamedTuple):

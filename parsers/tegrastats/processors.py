@@ -364,7 +364,7 @@ class EngineToken(Token):
         return False
 
     def _read_value(self, text: str) -> tuple[Engine, bool, bool, tuple[float, ...]]:
-        """Return the record, if prose does not have it, if it is bare, and loads of units."""
+        """Return the record, whether it is a sign, whether it is bare, and loads of units."""
         off, ratios, hertz, listed, bare = read_activity(text)
         if len(hertz) > 1 or (listed and not self.name.startswith("PVA")):
             raise UnreadableError(text)

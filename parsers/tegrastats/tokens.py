@@ -9,7 +9,7 @@ from typing import ClassVar
 from ..records import Core, Dla, Emc, Engine, Gpu, Iram, Rail, Ram, Sample, Swap
 from .layout import NumberMap
 
-# A token has at most so many words.
+# A token has at most five words.
 _PADDING = [""] * 5
 
 
@@ -137,7 +137,7 @@ class Token(ABC):
 
 
 class LabelToken(Token):
-    """A token of which the label alone decides."""
+    """A token that its label alone identifies."""
 
     LABELS: ClassVar[frozenset[str]]
 
