@@ -26,7 +26,7 @@ SOURCES: Mapping[str, str] = MappingProxyType(
         "nvml": ".gpu.nvml:NvmlSettings",
         "replay": ".lines.replay:ReplaySettings",
         "stream": ".lines.stream:StreamSettings",
-        "simulator": ".simulator.source:SimulatorSettings",
+        "simulator": ".simulator.board:SimulatorSettings",
     }
 )
 DEFAULT_SOURCE = "tegrastats"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tegrascope.daemon.export.rows import METRICS
+from tegrascope.daemon.export.metrics import METRICS
 from tools.dashboards.catalog import UNSHOWN
 
 ROOT = Path(__file__).parents[1]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tegrascope.daemon.export.rows import METRICS
+from tegrascope.daemon.export.metrics import METRICS
 
 PAGE = Path(__file__).parents[1] / "docs/metrics.md"
 _HEAD = "| name | type | meaning |\n|---|---|---|\n"

@@ -8,7 +8,7 @@ from ...parsers.errors import Mendable
 from ...parsers.inference.events import Counted, Inferences, Order, Phase, inferences_in
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import LineChild, Quiet
-from ..children.start import start_tied
+from ..children.program import start_tied
 from .base import SelfTimed
 
 _POLL_SECONDS = 0.1

@@ -21,7 +21,7 @@ from pydantic import NonNegativeInt
 from ...parsers.errors import BackendUnavailable, Mendable
 from ...parsers.inference.placement import LayerAnswer, LayerAnswers
 from ...parsers.records import Record
-from ..children.start import DRIVER, ask_child, python_child
+from ..children.program import DRIVER, ask_child, python_child
 from .cuda_runtime import load_cuda
 from .tensorrt_build import Builder, BuildSpec, layers_of, logger_of, type_name
 

@@ -26,7 +26,7 @@ from ...parsers.inference.trtexec import (
 from ...parsers.onnx.inputs import ModelFacts, read_model
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import Quiet
-from ..children.start import start_tied
+from ..children.program import start_tied
 from .base import input_shape
 from .engine_cache import BuiltEngine, machine_parts, model_digest
 

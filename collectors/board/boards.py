@@ -1,13 +1,17 @@
-"""Which board this is, and what its power rails mean; the rules are data in ``boards.toml``."""
+"""Facts about a board from its files, without root."""
 
+import re
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from pydantic import Field, PositiveFloat
 
 from ...parsers.records import Record
+from ...parsers.signals import POWER_MODE
+from .readers import Column, KernelFile, Reading, clocks_locked, read_number, read_text
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -59,3 +63,160 @@ def find_rail_rule(rails: Collection[str]) -> RailRule | None:
         if rails_of_rule == found or (rails_of_rule < found and not rule.exact):
             return rule
     return None
+
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+# pmode:0002 fmode:quiet
+_MODE = re.compile(r"pmode:([0-9]{1,8})")
+# < POWER_MODEL ID=2 NAME=MODE_30W >
+_NAMED = re.compile(r"<\s*POWER_MODEL\s+ID=([0-9]+)\s+NAME=(\S+)\s*>", re.ASCII)
+_STATUS = "var/lib/nvpmodel/status"
+_MOST_BYTES = 1 << 18
+
+
+def mode_of(status: str | None) -> int | None:
+    """Read the number of the mode.
+
+    >>> mode_of("pmode:0002 fmode:quiet"), mode_of("nonsense")
+    (2, None)
+    """
+    found = _MODE.match(status or "")
+    return None if found is None else int(found[1])
+
+
+def read_power_mode(root: Path) -> str | None:
+    """Return nvpmodel's name of the power mode; ``mode 2`` if the file of names lacks it."""
+    mode = mode_of(read_text(root / _STATUS))
+    if mode is None:
+        return None
+    for line in (read_text(root / "etc/nvpmodel.conf", _MOST_BYTES) or "").splitlines():
+        found = _NAMED.match(line.strip())
+        if found is not None and int(found[1]) == mode:
+            return found[2]
+    return f"mode {mode}"
+
+
+@dataclass(frozen=True)
+class PowerModeNumber:
+    """The number of the mode; a window in which it changes gets a flag."""
+
+    file: KernelFile
+
+    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002, D102
+        mode = mode_of(text)
+        if mode is not None:
+            yield POWER_MODE.column(), float(mode)
+
+
+def find_power_mode(root: Path) -> Iterator[Reading]:
+    """Yield the number of the power mode if nvpmodel has noted one."""
+    if (root / _STATUS).exists():
+        yield PowerModeNumber(KernelFile(root / _STATUS, stays_open=False))
+
+
+# # R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64, …
+_RELEASE = re.compile(r"#\s*R(\d+)\s+\(release\),\s*REVISION:\s*(\d+(?:\.\d+)?)", re.ASCII)
+# nvidia,p3737-0000+p3701-0005: a carrier and its module, or the module alone
+_MODULE = re.compile(r"nvidia,(?:p\d{4}-[0-9a-z]{4}\+)*(p\d{4}-\d{4})", re.ASCII)
+# The link in /proc is not there in a sandbox that hides all but processes.
+_TREES = ("proc/device-tree", "sys/firmware/devicetree/base")
+
+
+@dataclass(frozen=True)
+class BoardFacts:
+    """Facts about this board; one that no file states is ``None``.
+
+    Attributes:
+        board: The device tree's name, ``NVIDIA Jetson AGX Orin Developer Kit``.
+        module: Part of its compatible name, ``p3701-0005``.
+        l4t: Release of Jetson Linux, ``36.4.3``.
+        rail_sensors: Settings of the rails' sensors, by file: they decide over how long a time
+            each reading is averaged. The sensors themselves are not read.
+    """
+
+    board: str | None = None
+    module: str | None = None
+    l4t: str | None = None
+    jetpack: str | None = None
+    kernel: str | None = None
+    power_mode: str | None = None
+    clocks_locked: bool | None = None
+    rail_sensors: Mapping[str, float] = field(default_factory=dict)
+
+
+def is_tegra(root: Path = Path("/")) -> bool:
+    """Return whether the device tree names a Tegra chip."""
+    return any(name.startswith("nvidia,tegra") for name in _compatible(root))
+
+
+def read_board_facts(root: Path = Path("/")) -> BoardFacts:
+    """Return the facts of the board below ``root``; on a PC all of them are absent."""
+    if not is_tegra(root):
+        return BoardFacts()
+    l4t = l4t_of(read_text(root / "etc/nv_tegra_release"))
+    return BoardFacts(
+        board=read_device_tree(root, "model") or None,
+        module=next((m[1] for name in _compatible(root) if (m := _MODULE.fullmatch(name))), None),
+        l4t=l4t,
+        jetpack=jetpack_of(l4t),
+        kernel=read_text(root / "proc/sys/kernel/osrelease") or None,
+        power_mode=read_power_mode(root),
+        clocks_locked=clocks_locked(root),
+        rail_sensors=dict(_rail_sensors(root)),
+    )
+
+
+def l4t_of(release: str | None) -> str | None:
+    """Read the first line of ``/etc/nv_tegra_release``.
+
+    >>> l4t_of("# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic")
+    '36.4.3'
+    >>> l4t_of("# R39 (release), REVISION: 2, GCID: 1"), l4t_of(None)
+    ('39.2', None)
+    """
+    found = _RELEASE.match(release or "")
+    return None if found is None else f"{found[1]}.{found[2]}"
+
+
+def jetpack_of(l4t: str | None) -> str | None:
+    """Return the JetPack of a release; ``None`` for one that the table does not have.
+
+    >>> jetpack_of("36.4.3"), jetpack_of("39.2"), jetpack_of("99.1.0")
+    ('6.2', '7.2', None)
+    """
+    known = _releases()
+    return None if l4t is None else known.get(l4t) or known.get(f"{l4t}.0")
+
+
+@cache
+def _releases() -> dict[str, str]:
+    text = Path(__file__).with_name("releases.toml").read_text(encoding="utf-8")
+    table: dict[str, str] = tomllib.loads(text)["jetpack"]
+    return table
+
+
+def read_device_tree(root: Path, name: str) -> str:
+    """Return a text property of the root of the device tree, or an empty string."""
+    found = (read_text(root / tree / name) for tree in _TREES)
+    return next(filter(None, found), "")
+
+
+def _compatible(root: Path) -> list[str]:
+    return read_device_tree(root, "compatible").split("\0")
+
+
+def _rail_sensors(root: Path) -> dict[str, float]:
+    settings: dict[str, float] = {}
+    for chip in sorted(root.glob("sys/class/hwmon/hwmon*")):
+        if (read_text(chip / "name") or "").startswith("ina"):
+            names = ("samples", "update_interval", *(f"shunt{n}_resistor" for n in (1, 2, 3)))
+            device = (chip / "device").resolve().name
+            for name in names:
+                number = read_number(chip / name)
+                if number is not None:
+                    settings[f"{device}.{name}"] = number
+    return settings

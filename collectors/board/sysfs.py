@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ...parsers.signals import RAM_AVAILABLE
 from ..base import SYSTEM_CLOCK, Clock
-from .facts import find_power_mode
-from .kernel_file import Reading
+from .boards import find_power_mode
 from .readers import (
+    Reading,
     find_alerts,
     find_clocks,
     find_cooling,

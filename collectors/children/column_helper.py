@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 
 from ...parsers.tegrastats.bulk import BLOCK_BYTES, ColumnParser, Log, cut_blocks, numbered
 from ...parsers.tegrastats.sheet import Batch
-from .start import python_child
+from .program import python_child
 
 # One block is read by the helper, and the next one waits for it.
 _MOST_GIVEN = 2

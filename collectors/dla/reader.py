@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from ...parsers.dla.trace import OWN_PREFIX, parse_trace_line
+from ...parsers.dla import OWN_PREFIX, parse_trace_line
 from ...parsers.errors import Mendable, ParseError
 from ..children.process import READ_SIZE, LineBuffer
 from .tasks import DlaTasks

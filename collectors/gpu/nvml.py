@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from pydantic import Field, field_validator
 
 from ...parsers.errors import ParseError
-from ...parsers.nvml.lines import GpuFacts, parse_nvml_line
+from ...parsers.nvml import GpuFacts, parse_nvml_line
 from ...parsers.records import GpuSample, Sample
 from ..base import SYSTEM_CLOCK, Clock, LineSource, Stamped
-from ..children.start import python_child
+from ..children.program import python_child
 from ..lines.collector import About, LineCollector, Opening, SourceSettings
 from ..lines.program import BACKOFF_SECONDS, ProcessSource
 

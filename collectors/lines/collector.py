@@ -213,7 +213,7 @@ class TegrastatsSettings(SourceSettings):
         command = tegrastats_command(interval, self.command)
         source: LineSource
         if self.socket is not None and self.asks_socket and os.geteuid() != 0:
-            from .socket import SocketSource
+            from .program import SocketSource
 
             source = SocketSource(
                 self.socket,

@@ -1,12 +1,14 @@
-"""A program that is kept alive, as a source of lines."""
+"""tegrastats as root sees it, from a Unix socket; without the socket, as we see it ourselves."""
 
 import logging
+import socket
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from ...parsers.errors import Mendable
 from ..base import SYSTEM_CLOCK, Clock, Stamped
-from ..children.process import LineChild, LineReader, Quiet
+from ..children.process import DescriptorReader, LineChild, LineReader, Quiet
 
 # First and longest pause before a start.
 BACKOFF_SECONDS = (0.5, 30.0)
@@ -120,3 +122,220 @@ class ProcessSource:
         if again or problem != self.problem:
             _LOG.warning("%s: %s", self.name, problem)
         self.problem = problem
+
+
+# systemd accepts at once; a socket that does not is treated as missing.
+CONNECT_SECONDS = 2.0
+# How long a socket that gave nothing, or is missing, is left alone.
+LOOK_AGAIN_SECONDS = 30.0
+
+
+class LineSocket(DescriptorReader):
+    """One connection to a Unix socket; nothing is ever sent."""
+
+    def __init__(self, path: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        """Connect.
+
+        Raises:
+            Mendable: The socket is missing, not listening, or not for this user.
+        """
+        self._socket = _connect(path)
+        super().__init__(self._socket.fileno(), clock=clock)
+
+    def end(self) -> None:
+        """Close the connection."""
+        super().end()
+        self._socket.close()
+
+
+def _connect(path: Path) -> socket.socket:
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        channel.settimeout(CONNECT_SECONDS)
+        channel.connect(str(path))
+    except OSError as error:
+        channel.close()
+        unit = f"tegrascope-{path.stem}.socket"
+        if isinstance(error, FileNotFoundError):
+            problem = Mendable(f"{path} is not there", f"systemctl enable --now {unit}")
+        elif isinstance(error, PermissionError):
+            what = f"{path} is not for this user"
+            problem = Mendable(what, "run as the user tegrascope, or as root")
+        else:
+            why = error.strerror or str(error)
+            what = f"{path} takes no connection ({why})"
+            problem = Mendable(what, f"systemctl restart {unit}")
+        raise problem from error
+    channel.setblocking(False)
+    return channel
+
+
+class SocketLines(ProcessSource):
+    """Lines that a privileged unit prints per connection, with the pauses of ``ProcessSource``.
+
+    Unlike ``SocketSource`` it has no fallback: without a socket it gives nothing, and
+    ``problem`` says so.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        name: str,
+        silence_seconds: float,
+        clock: Clock = SYSTEM_CLOCK,
+        backoff_seconds: tuple[float, float] = BACKOFF_SECONDS,
+    ) -> None:
+        """Prepare; nothing is connected before ``lines``.
+
+        Args:
+            path: The socket; its unit is called ``tegrascope-`` and its name.
+        """
+        super().__init__(
+            (str(path),),
+            interval_seconds=silence_seconds / 5,
+            name=name,
+            clock=clock,
+            backoff_seconds=backoff_seconds,
+            silence_seconds=silence_seconds,
+        )
+        self._path = path
+
+    def _open(self) -> LineReader:
+        return LineSocket(self._path, clock=self._clock)
+
+    def _describe_end(self, why: Quiet, child: LineReader) -> str:  # noqa: ARG002
+        found = _describe_quiet(why, self.silence_seconds)
+        unit = f"journalctl -u 'tegrascope-{self._path.stem}@*' may say why"
+        return f"{self._path} {found}: it is being connected again ({unit})"
+
+
+def _describe_quiet(why: Quiet, silence_seconds: float) -> str:
+    if why is Quiet.TIMEOUT:
+        return f"gave nothing for {silence_seconds:g} s"
+    return "was closed by the other end"
+
+
+class _FallbackChild(LineChild):
+    """Our own tegrastats, until the socket gives lines: then ``ready`` is its connection."""
+
+    def __init__(self, argv: Sequence[str], path: Path, due_ns: int, clock: Clock) -> None:
+        super().__init__(argv, clock=clock)
+        self.ready: LineSocket | None = None
+        self._path = path
+        self._due_ns = due_ns
+        self._candidate: LineSocket | None = None
+
+    def read(self, timeout_seconds: float | None = None) -> Stamped[str] | Quiet:
+        """Return the next line; the end, once the socket has one."""
+        found = super().read(timeout_seconds)
+        if isinstance(found, Stamped):
+            self._look()
+            if self.ready is not None:
+                return Quiet.END
+        return found
+
+    def end(self, grace_seconds: float = 0.5) -> None:
+        """End the program, and a connection that has given no line."""
+        super().end(grace_seconds)
+        self._drop()
+
+    def _look(self) -> None:
+        """Connect to the socket once each half minute; drop the connection if it is silent."""
+        now_ns = self._clock.monotonic_ns()
+        try:
+            if self._candidate is not None and self._candidate.has_line():
+                self.ready, self._candidate = self._candidate, None
+            elif now_ns >= self._due_ns:
+                self._drop()
+                self._due_ns = now_ns + round(LOOK_AGAIN_SECONDS * 1e9)
+                self._candidate = LineSocket(self._path, clock=self._clock)
+        except (EOFError, Mendable):
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._candidate is not None:
+            self._candidate.end()
+            self._candidate = None
+
+
+class SocketSource(ProcessSource):
+    """Lines of a tegrastats that a privileged unit runs for each connection, kept alive.
+
+    It is connected again when the other end closes, and when it has been silent, with the pauses
+    of ``ProcessSource``. Without a socket, without the right to connect, or if a
+    connection brought no line, tegrastats is run here instead, and the log says what is lost by
+    it; every half minute the socket is looked for again.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        argv: Sequence[str],
+        *,
+        socket_interval_seconds: float,
+        interval_seconds: float,
+        clock: Clock = SYSTEM_CLOCK,
+        silence_seconds: float | None = None,
+    ) -> None:
+        """Prepare; nothing is connected or started before ``lines``."""
+        super().__init__(
+            argv,
+            interval_seconds=max(interval_seconds, socket_interval_seconds),
+            clock=clock,
+            silence_seconds=silence_seconds,
+        )
+        self.is_privileged = False
+        self._path = path
+        self._child_interval_seconds = interval_seconds
+        self.socket_interval_seconds = socket_interval_seconds
+        self._not_before_ns = clock.monotonic_ns()
+        self._logged: str | None = None
+        self._fallback: _FallbackChild | None = None
+
+    def lines(self) -> Iterator[Stamped[str]]:
+        """Yield lines as they arrive, from whichever of the two, until ``stop``."""
+        try:
+            yield from super().lines()
+        finally:
+            if self._fallback is not None and self._fallback.ready is not None:
+                self._fallback.ready.end()
+
+    def _open(self) -> LineReader:
+        peer = None if self._fallback is None else self._fallback.ready
+        self._fallback = None
+        if peer is None and self._clock.monotonic_ns() >= self._not_before_ns:
+            try:
+                peer = LineSocket(self._path, clock=self._clock)
+            except Mendable as error:
+                self._log_once(str(error))
+                self._pause_socket()
+        self.is_privileged = peer is not None
+        if peer is not None:
+            self._logged = None
+            self.interval_seconds = self.socket_interval_seconds
+            return peer
+        self.interval_seconds = self._child_interval_seconds
+        child = _FallbackChild(self._argv, self._path, self._not_before_ns, self._clock)
+        self._fallback = child
+        return child
+
+    def _describe_end(self, why: Quiet, child: LineReader) -> str:
+        if isinstance(child, _FallbackChild):
+            if child.ready is not None:
+                return f"{self._path} gives lines: they are used from now on"
+            return super()._describe_end(why, child)
+        found = _describe_quiet(why, self.silence_seconds)
+        then = "it is being connected again"
+        if not child.has_given:
+            self._pause_socket()
+            then = "tegrastats runs without root meanwhile, and shows less"
+        return f"{self._path} {found}: {then} (journalctl -u 'tegrascope-tegrastats@*')"
+
+    def _pause_socket(self) -> None:
+        self._not_before_ns = self._clock.monotonic_ns() + round(LOOK_AGAIN_SECONDS * 1e9)
+
+    def _log_once(self, problem: str) -> None:
+        if problem != self._logged:
+            _LOG.warning("%s: tegrastats runs without root, and shows less: %s", self.name, problem)
+        self._logged = problem

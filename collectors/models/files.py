@@ -7,8 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from ...parsers.errors import BackendUnavailable, Mendable
-from ...parsers.onnx.tensors import external_locations
-from ..children.start import python_child
+from ...parsers.onnx.inputs import external_locations
+from ..children.program import python_child
 
 BUILTIN_PREFIX = "builtin:"
 BUILTIN_MODELS = ("mobilenet", "mobilenetv2", "resnet50", "resnet50-fp16")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from ...parsers.errors import Mendable
 from ...parsers.onnx.graph import LONGEST_VALUES, SUBGRAPH, Attribute, Graph, Node, Shape, Tensor
-from ...parsers.onnx.tensors import slim
+from ...parsers.onnx.inputs import slim
 from ...parsers.records import Record
-from ..children.start import ask_child, python_child
+from ..children.program import ask_child, python_child
 from .files import external_files
 
 if TYPE_CHECKING:

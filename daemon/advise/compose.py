@@ -1,13 +1,20 @@
 """From results to the advice: the search, and everything on which its answer rests."""
 
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from math import isfinite
+from typing import TextIO
 
 from ... import __version__
+from ...parsers.errors import Misused
+from ...parsers.values import read_duration
+from ..results.bench_page import SIMULATED_TITLE, shown_with_half, with_half
+from ..results.document import Block, Heading, Table, Text, print_document
 from ..results.records import Figure
-from ..terminal.numbers import percent, seconds
+from ..terminal.numbers import joules, percent, points, seconds, watts
 from .choices import BenchSource, Choices, choices_of, disagreements, effects_of, flagged
 from .findings import find_all, measure_next, unmeasured
-from .problem import Cell, Evaluation, Problem, closest_infeasible, gap, is_tie, search
+from .problem import MOST_MODELS, Cell, Evaluation, Problem, closest_infeasible, gap, is_tie, search
 from .records import Advice, Demand, Objective, PlacedModel, PlacementAdvice, Violation
 
 
@@ -226,3 +233,186 @@ def _of_files(sources: Sequence[BenchSource]) -> Iterator[str]:
             yield f"{one.path} is of a benchmark that was interrupted"
         for check in one.result.checks:
             yield f"{one.path}: {check.sentence}"
+
+
+_MOST_TIES = 3
+
+
+def print_advice(advice: Advice, stream: TextIO | None = None) -> None:
+    """Print the placement, its certainty, and everything on which it rests."""
+    shown = advice.chosen or advice.closest_infeasible
+    blocks: list[Block] = []
+    if shown is not None:
+        blocks += [Heading(_title(advice)), _table(advice, shown)]
+    print_document([*blocks, *map(Text, _lines(advice))], stream)
+
+
+def _table(advice: Advice, shown: PlacementAdvice) -> Table:
+    columns = ("model", "on", "rate", "p99 there", "deadline", "duty alone", "energy per input")
+    rows = [
+        (
+            model.name,
+            f"{model.device} {model.variant}".strip(),
+            f"{demand.rate_per_second:g}/s",
+            seconds(model.latency_seconds),
+            seconds(model.deadline_seconds),
+            percent(model.duty),
+            shown_with_half(model.joules_per_input, joules),
+        )
+        for demand, model in zip(advice.demands, shown.models, strict=True)
+    ]
+    return Table(columns, rows, left=2)
+
+
+def _title(advice: Advice) -> str:
+    words = (
+        "Best placement" if advice.chosen else "No placement meets all limits; the closest is",
+        advice.board,
+        advice.power_mode,
+        SIMULATED_TITLE if advice.is_simulated else None,
+    )
+    return " · ".join(filter(None, words))
+
+
+def _lines(advice: Advice) -> Iterator[str]:
+    shown = advice.chosen or advice.closest_infeasible
+    if shown is not None:
+        duties = ", ".join(f"{device} {percent(duty)}" for device, duty in shown.duty.items())
+        used = f"{percent(shown.used)} of the tightest limit, with margin"
+        yield f"{_value(shown)}; duty {duties}; {used}"
+    for violation in advice.violations:
+        yield f"✗ {violation.sentence}"
+    if advice.chosen is not None:
+        yield from _others(advice)
+    notes = (*advice.notes, *(f"{one}: left out" for one in advice.ruled_out))
+    lists = {"assumed": advice.assumed, "measured": advice.measured, "notes": notes}
+    for name, lines in lists.items():
+        if lines:
+            yield f"{name}:"
+            yield from (f"  - {line}" for line in lines)
+    for finding in advice.findings:
+        where = f"{finding.model} on {finding.device}"
+        yield f"! {where}, {finding.name}: {finding.sentence}; {finding.remedy}"
+    for one in advice.measure_next:
+        mark = "measure next" if one.could_change else "could be measured"
+        yield f"→ {mark}: {one.sentence}\n    {one.command}"
+
+
+def _others(advice: Advice) -> Iterator[str]:
+    for tie in advice.ties[:_MOST_TIES]:
+        yield f"= ties with {_where(tie)}: {_value(tie)}"
+    if len(advice.ties) > _MOST_TIES:
+        yield f"= and with {len(advice.ties) - _MOST_TIES} others"
+    if advice.runner_up is not None and advice.runner_up_gap is not None:
+        show = watts if advice.minimise == "energy" else points
+        more = advice.runner_up_gap
+        interval = ""
+        if more.low is not None and more.high is not None:
+            interval = f" ({show(more.low)} to {show(more.high)})"
+        yield f"next: {_where(advice.runner_up)}, {show(more.value)}{interval} more"
+    gpu = advice.all_on_gpu
+    if gpu is not None and gpu != advice.chosen:
+        limit = "" if gpu.used <= 1 else f", infeasible: {percent(gpu.used)} of the tightest limit"
+        yield f"all on the GPU: {_value(gpu)}{limit}"
+    yield (
+        f"{advice.placements} placements, {advice.evaluated} evaluated, the others proven worse or"
+        " infeasible"
+    )
+
+
+def _where(placement: PlacementAdvice) -> str:
+    return ", ".join(
+        f"{one.name} on {one.device} {one.variant}".strip() for one in placement.models
+    )
+
+
+def _value(placement: PlacementAdvice) -> str:
+    if placement.watts is not None:
+        return f"net power {with_half(placement.watts, watts)}"
+    return "" if placement.gpu is None else f"GPU use {with_points(placement.gpu)}"
+
+
+def with_points(figure: Figure) -> str:
+    """Format a ratio and half its interval in points: percent of percent would confuse.
+
+    >>> with_points(Figure(value=0.5, low=0.48, high=0.52))
+    '50.0 % ± 2.0 points'
+    """
+    half = "" if figure.half is None else f" ± {points(figure.half)}"
+    return f"{percent(figure.value)}{half}"
+
+
+def read_demands(rates: str, deadlines: str | None, known: Sequence[str]) -> tuple[Demand, ...]:
+    """Read rates like ``yolo=30,seg=10`` and deadlines like ``yolo=33ms``.
+
+    Args:
+        rates: Inputs per second by model.
+        deadlines: By model; by default until the next input.
+        known: Names of the models that have results.
+
+    Raises:
+        Misused: A text has another form, or names an unknown model.
+    """
+    by_rate = _pairs(rates, "--rates", "yolo=30,seg=10")
+    by_deadline = _pairs(deadlines or "", "--deadlines", "yolo=33ms,seg=0.2s")
+    if not by_rate:
+        raise Misused("--rates names no model", "give it like yolo=30,seg=10")
+    if len(by_rate) > MOST_MODELS:
+        raise Misused(
+            f"--rates names {len(by_rate)} models", f"ask for at most {MOST_MODELS} at once"
+        )
+    demands = []
+    for name, text in by_rate.items():
+        _must_be_known(name, known, "there is no result of")
+        rate = _positive(text, f"--rates {name}={text}", "a number of inputs per second, like 30")
+        deadline = by_deadline.pop(name, None)
+        demands.append(
+            Demand(
+                name=name,
+                rate_per_second=rate,
+                deadline_seconds=1 / rate if deadline is None else _seconds(name, deadline),
+                is_deadline_given=deadline is not None,
+            )
+        )
+    for name in by_deadline:
+        _must_be_known(name, list(by_rate), "--rates does not name")
+    return tuple(demands)
+
+
+def _pairs(text: str, option: str, example: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, mark, value = (piece.strip() for piece in part.partition("="))
+        if not (name and mark and value):
+            raise Misused(f"{option} {part!r} is not NAME=VALUE", f"give it like {example}")
+        if name in found:
+            raise Misused(f"{option} names {name} twice", "name it once")
+        found[name] = value
+    return found
+
+
+def _must_be_known(name: str, known: Sequence[str], problem: str) -> None:
+    if name in known:
+        return
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known)) or 'none'}"
+    raise Misused(f"{problem} {name!r}", hint)
+
+
+def _positive(text: str, given: str, form: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not isfinite(value) or value <= 0:
+        raise Misused(f"{given} is not a number above 0", f"give {form}")
+    return value
+
+
+def _seconds(name: str, text: str) -> float:
+    given = f"--deadlines {name}={text}"
+    try:
+        value = read_duration(text)
+    except ValueError as error:
+        raise Misused(given, str(error)) from None
+    return _positive(str(value), given, "a time above 0, like 33ms")

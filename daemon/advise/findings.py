@@ -6,7 +6,7 @@ from itertools import combinations, product
 from math import inf
 from shlex import quote
 
-from ..measure.steadiness import CLOCK_RATIO
+from ..measure.quality import CLOCK_RATIO
 from ..results.caveats import caveats_of
 from ..terminal.numbers import celsius, digits, percent, seconds
 from .choices import CHOSEN_AMONG, Choices, MeasuredOption

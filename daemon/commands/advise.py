@@ -5,10 +5,9 @@ import sys
 from pathlib import Path
 
 from ..advise.choices import names_in, read_sources
-from ..advise.compose import advise_on
-from ..advise.demands import read_demands
+from ..advise.compose import advise_on, read_demands
 from ..terminal.output import CHECK_SAYS_NO, GOOD, standard_output
-from .common import Commands, add_command
+from . import Commands, add_command
 
 
 def add(commands: Commands) -> None:
@@ -60,7 +59,7 @@ def advise(arguments: argparse.Namespace) -> int:
         for violation in advice.violations:
             print(violation.sentence, file=sys.stderr)
     else:
-        from ..advise.table import print_advice
+        from ..advise.compose import print_advice
 
         print_advice(advice)
     return GOOD if advice.chosen is not None else CHECK_SAYS_NO

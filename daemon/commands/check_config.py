@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from ..terminal.output import CHECK_SAYS_NO, GOOD
-from .common import Commands, add_command
+from . import Commands, add_command
 
 
 def add(commands: Commands) -> None:

@@ -6,15 +6,14 @@ import sys
 from pathlib import Path
 
 from ..terminal.output import open_output
-from .common import Commands, add_command, add_output, positive_seconds
+from . import Commands, add_command, add_output, positive_seconds
 
 
 def correlate(arguments: argparse.Namespace) -> int:
     """Pair the runs of a table with recorded logs; report each row that cannot be paired."""
     from ..tables.frames import read_log, recorded_frame, write_frame
-    from ..tables.given_runs import read_runs
     from ..tables.pairing import correlate_recorded
-    from ..tables.recorded_log import find_zone
+    from ..tables.recorded_log import find_zone, read_runs
 
     zone = None if arguments.timezone is None else find_zone(arguments.timezone)
     given = read_runs(arguments.runs)

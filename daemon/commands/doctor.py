@@ -14,7 +14,7 @@ from ..doctor.findings import Context, Finding
 from ..settings.config import Config
 from ..settings.file import ConfigError, load_config
 from ..terminal.output import CHECK_SAYS_NO, GOOD
-from .common import Commands, add_command, default_state_dir
+from . import Commands, add_command, default_state_dir
 
 _INSTALLED_CONFIG = Path("/etc/tegrascope.yaml")
 _INSTALLED_STATE = Path("/var/lib/tegrascope")

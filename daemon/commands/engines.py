@@ -9,9 +9,9 @@ from ...collectors.backends.engine_cache import EngineCache, Entry
 from ...parsers.inference.events import Loaded, Order, Phase, RunEvent
 from ...parsers.inference.placement import Built
 from ..session.executor import Executor
-from ..settings.identity import new_run_id
+from ..settings.config import new_run_id
 from ..terminal.output import CHECK_SAYS_NO, FAILED, GOOD, print_table
-from .common import (
+from . import (
     Commands,
     add_command,
     add_fallback,

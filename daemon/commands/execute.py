@@ -16,17 +16,15 @@ from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.children.program import CannotStart, ProgramEnd, SignalRelay
 from ...collectors.simulator.load import LANES
 from ...parsers.errors import Mendable
-from ..measure.run_report import Outcome, RunReport
-from ..measure.run_trace import RunTrace
+from ..measure.run_report import Outcome, RunReport, RunTrace
 from ..measure.timeline import Timeline
 from ..session.executor import Verdict
 from ..session.session import Session
-from ..session.sources import configured_board, environment_of
-from ..settings.config import Config
+from ..session.telemetry import configured_board, environment_of
+from ..settings.config import Config, boot_id, new_run_id
 from ..settings.file import load_config
-from ..settings.identity import boot_id, new_run_id
 from ..store.store import Store
-from .common import Commands, add_command, positive, positive_seconds
+from . import Commands, add_command, positive, positive_seconds
 
 
 def report_lines(report: RunReport, notes: tuple[str, ...] = ()) -> list[str]:

@@ -4,7 +4,7 @@ import argparse
 import re
 from pathlib import Path
 
-from .common import Commands, add_command, add_state_dir
+from . import Commands, add_command, add_state_dir
 
 _SHAPE = re.compile(r"(?P<name>.+):(?P<lengths>[1-9]\d*(?:x[1-9]\d*)*)", re.ASCII)
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...collectors.lines.log_file import LogFile
+from ...collectors.lines.replay import LogFile
 from ...parsers.errors import Mendable, ParseError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
-from ..terminal.output import open_output
-from ..terminal.progress import progress
-from .common import Commands, add_command, add_output
+from ..terminal.output import open_output, progress
+from . import Commands, add_command, add_output
 
 if TYPE_CHECKING:
     from ...parsers.tegrastats.sheet import Batch
@@ -76,7 +75,7 @@ def parse(arguments: argparse.Namespace) -> int:
         elif arguments.keep_lines:
             raise Mendable("--keep-lines needs records", "use it with -f jsonl")
         else:
-            from ..tables.files import write_tables
+            from ..tables.frames import write_tables
             from ..tables.logs import read_tables
 
             tables = read_tables(paths, arguments.files, counted=tally.add, failed=tally.fail)

@@ -7,7 +7,7 @@ from ...collectors.base import SYSTEM_CLOCK
 from ...parsers.values import read_duration
 from ..results.runs_page import page_of_run, page_since
 from ..terminal.output import GOOD, open_output
-from .common import Commands, add_command, add_state_dir, open_history
+from . import Commands, add_command, add_state_dir, open_history
 
 
 def add(commands: Commands) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...collectors.base import SYSTEM_CLOCK
 from ...parsers.errors import Mendable, Misused
 from ..session.process_signals import Signals
-from .common import Commands, add_command, add_state_dir
+from . import Commands, add_command, add_state_dir
 
 if TYPE_CHECKING:
     from ..service.service import Service

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...parsers.errors import Mendable
 from ..terminal.output import open_output, print_table
-from .common import Commands, add_command, add_output, add_state_dir, open_history, positive
+from . import Commands, add_command, add_output, add_state_dir, open_history, positive
 
 _TITLES = ("run", "started", "workload", "device", "outcome", "p50 ms", "J/inf", "W", "flags")
 

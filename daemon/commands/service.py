@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...parsers.errors import Mendable
-from ..service.units import (
+from ..service.systemd import (
     SETTINGS,
     STATE,
     check_visible,
@@ -18,7 +18,7 @@ from ..service.units import (
     sysusers_file,
     units_present,
 )
-from .common import Commands, add_command
+from . import Commands, add_command
 
 _PACKAGED = ("/lib/systemd/system/tegrascope.service", "/usr/lib/systemd/system/tegrascope.service")
 

@@ -5,9 +5,9 @@ import signal
 from itertools import islice
 from pathlib import Path
 
+from ...collectors.simulator.board import SimulatorSource
 from ...collectors.simulator.load import read_load_file
-from ...collectors.simulator.source import SimulatorSource
-from .common import Commands, add_command, positive
+from . import Commands, add_command, positive
 
 
 def simulate(arguments: argparse.Namespace) -> int:

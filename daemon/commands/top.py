@@ -8,11 +8,9 @@ from rich.console import Console
 
 from ...collectors.application.client import ApiClient
 from ...parsers.errors import Mendable
-from ..top.blocks import glyphs_of
-from ..top.client import DaemonClient
-from ..top.screen import draw
-from ..top.watch import watch
-from .common import Commands, add_command, positive_seconds
+from ..top.client import DaemonClient, watch
+from ..top.screen import draw, glyphs_of
+from . import Commands, add_command, positive_seconds
 
 _WAIT_SECONDS = 0.1
 _POWER_SECONDS = 3.0

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ... import __version__
-from .board import check_board, check_clocks, check_room
-from .dla import check_dla
+from .board import check_board, check_clocks, check_dla, check_room
 from .findings import TENSORRT_SECONDS, Check, Context, Finding, Level, ends_within
 from .inference import check_inference, check_workloads
-from .service import check_service
-from .telemetry import check_telemetry
+from .service import check_service, check_telemetry
 
 Group = tuple[str, Callable[[Context], Iterator[Finding]], float]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...collectors.backends.tensorrt_probe import Capabilities, probe
-from ...collectors.board.facts import jetpack_of, l4t_of, read_device_tree
+from ...collectors.board.boards import jetpack_of, l4t_of, read_device_tree
 from ...collectors.board.machine import Machine
 from ...collectors.catalog import find_backend
 from ...parsers.records import Record

@@ -1,21 +1,216 @@
-"""Metric families, made from the snapshot at each scrape.
+"""Every metric of the page: those of telemetry signals, and those of runs and the daemon."""
 
-An unknown value has no series. Telemetry that is not fresh has none either, so that a stale value
-never looks like a live one; ``tegrascope_source_up`` is 0 then.
-"""
-
-from collections.abc import Iterator, Mapping
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from prometheus_client.core import Metric
 from prometheus_client.samples import Exemplar
 
-from ...parsers.signals import Family, split
-from .rows import METRICS, LastRunRow, MetricRow, Scrape, SourceRow, WorkloadRow
-from .snapshot import Histogram, Snapshot
+from ... import __version__
+from ...parsers.signals import SIGNALS, Family, split
+from ..measure.dla import POWERED
+from ..measure.run_report import RunReport
+from .snapshot import Histogram, Snapshot, WorkloadState
 
-_ROWS = {row.name: row for row in METRICS}
+Number: TypeAlias = float | None
+Value: TypeAlias = Number | Histogram | Mapping[Any, Number | str]
+
+
+@dataclass(frozen=True)
+class Scrape:
+    """A snapshot at the time of a scrape.
+
+    Attributes:
+        now_ns: CLOCK_MONOTONIC, which decides what is still fresh.
+        is_fresh: Whether a source of telemetry gives samples.
+    """
+
+    snapshot: Snapshot
+    now_ns: int
+    is_fresh: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricRow(Family):
+    """A metric of runs or of the daemon.
+
+    Attributes:
+        read: Returns its value at a ``Scrape``: a number, a histogram, or numbers by value of its
+            labels; the labels themselves of an info. None has no series.
+        labels: Names of those labels.
+    """
+
+    read: Callable[[Any], Value]
+    labels: tuple[str, ...] = ()
+
+
+class SourceRow(MetricRow):
+    """A metric of each telemetry source: ``read`` gets a ``SourceState``."""
+
+
+class WorkloadRow(MetricRow):
+    """A metric of each workload: ``read`` gets a ``WorkloadState``."""
+
+
+class LastRunRow(MetricRow):
+    """A metric of the last good run of each workload: ``read`` gets its ``RunReport``."""
+
+
+def _info(page: Scrape) -> Mapping[str, str]:
+    environment = page.snapshot.environment
+    names = ("board", "module", "l4t", "jetpack", "power_mode")
+    return {
+        **{name: getattr(environment, name) or "" for name in names},
+        "simulated": str(environment.simulated).lower(),
+    }
+
+
+def _sources_up(page: Scrape) -> Mapping[str, Number]:
+    found = {one.name: int(one.is_fresh(page.now_ns)) for one in page.snapshot.sources}
+    companions = page.snapshot.companions_up.items()
+    return found | {name: int(up and page.is_fresh) for name, up in companions}
+
+
+def _sampled(page: Scrape) -> Mapping[str, Number]:
+    sources = page.snapshot.sources
+    return {one.name: one.latest.wall_ns / 1e9 for one in sources if one.latest is not None}
+
+
+def _lacks_root(page: Scrape) -> Mapping[str, Number]:
+    return {
+        one.name: int(one.lacks_root)
+        for one in page.snapshot.sources
+        if one.lacks_root is not None and one.is_fresh(page.now_ns)
+    }
+
+
+def _expected_busy(page: Scrape) -> Mapping[str, Number]:
+    limits = page.snapshot.limits.dla_busy_ratio
+    return {device.removeprefix("dla"): ratio for device, ratio in limits.items()}
+
+
+def _runs(workload: WorkloadState) -> Mapping[str, Number]:
+    # Counters begin at 0, so that the first run is an increase too.
+    return {"ok": 0, "failed": 0, "timeout": 0, **workload.runs}
+
+
+def _energy(page: Scrape) -> Mapping[tuple[str, str, str], Number]:
+    # Where the module's total is known, gross energy is a counter from the start.
+    nothing = None if page.snapshot.module_joules is None else 0.0
+    found: dict[tuple[str, str, str], Number] = {}
+    for one in page.snapshot.workloads.values():
+        gross = nothing if one.gross_joules is None else one.gross_joules
+        found[one.workload, one.device, "gross"] = gross
+        found[one.workload, one.device, "net"] = one.net_joules
+    return found
+
+
+def _energy_per_inference(run: RunReport) -> Mapping[str, Number]:
+    energy = run.energy
+    if energy is None:
+        return {}
+    return {"gross": energy.gross_joules_per_inference, "net": energy.net_joules_per_inference}
+
+
+def _latency(run: RunReport) -> Mapping[str, Number]:
+    names = {"0.5": "p50", "0.9": "p90", "0.95": "p95", "0.99": "p99", "0.999": "p999"}
+    latency = run.latency
+    if latency is None:
+        return {}
+    return {share: getattr(latency, f"{name}_seconds") for share, name in names.items()}
+
+
+def _load(run: RunReport, device: str) -> Number:
+    found = None if run.telemetry is None else run.telemetry.utilization.get(device)
+    return None if found is None else found.mean_ratio
+
+
+def _dla_loads(run: RunReport) -> Mapping[tuple[str, str], Number]:
+    loads = {} if run.telemetry is None else run.telemetry.utilization
+    named = {
+        tuple(name.removeprefix("dla").split(":")): load.mean_ratio
+        for name, load in loads.items()
+        if name.startswith("dla")
+    }
+    return {(core, source): ratio for (core, source), ratio in named.items() if source != POWERED}
+
+
+def _hottest(run: RunReport) -> Number:
+    zones = {} if run.telemetry is None else run.telemetry.temperature
+    return max((zone.max_celsius for zone in zones.values()), default=None)
+
+
+def _layers(run: RunReport) -> Mapping[str, Number]:
+    if run.built is None or run.built.placement.verdict == "unknown":
+        return {}
+    placement = run.built.placement
+    return {
+        "dla": len(placement.dla_layers),
+        "gpu": len(placement.gpu_layers),
+        "reformat": len(placement.reformat_layers),
+    }
+
+
+# A row follows the one before it on the page, or the metric that it names.
+_FIRST = MetricRow("tegra_info", "info", "The board and its releases; simulated is true if the telemetry is not from this machine.", read=_info)  # fmt: skip
+_ROWS = (
+    MetricRow("tegra_dla_lane_occupancy_ratio", "gauge", "Share of the last interval with a tegrascope run in flight on a DLA core.", chart="DLA", legend="core {{core}} tegrascope runs", after="tegra_dla_powered_seconds_total", labels=("core",), read=lambda page: page.snapshot.dla_occupancy if page.is_fresh else {}),
+    MetricRow("tegra_temperature_trip_celsius", "gauge", "Lowest temperature of a zone that triggers an action, by kind.", after="tegra_temperature_celsius", labels=("zone", "kind"), read=lambda page: page.snapshot.trips_celsius),
+    MetricRow("tegra_rail_energy_joules_total", "counter", "Energy of a supply rail, integrated from every sample.", after="tegra_rail_power_watts", labels=("rail",), read=lambda page: page.snapshot.rail_joules),
+    MetricRow("tegra_module_energy_joules_total", "counter", "Energy of the module, by the board's rail rule, integrated from every sample.", after="tegra_rail_energy_joules_total", read=lambda page: page.snapshot.module_joules),
+    WorkloadRow("tegra_inference_workload_info", "info", "What a workload is configured to run: model (the file's name), back-end, precision, batch.", read=lambda workload: workload.settings or None),
+    WorkloadRow("tegra_inference_runs_total", "counter", "Runs that ended, by outcome.", labels=("outcome",), read=_runs),
+    WorkloadRow("tegra_inference_consecutive_failures", "gauge", "Failed and timed-out runs since the last good one.", read=lambda workload: workload.failures),
+    WorkloadRow("tegra_inferences_total", "counter", "Inferences completed in steady phases.", read=lambda workload: workload.inferences),
+    WorkloadRow("tegra_inference_latency_seconds", "histogram", "Latency of each inference of a steady phase, by the host clock.", read=lambda workload: workload.latency),
+    MetricRow("tegra_inference_energy_joules_total", "counter", "Module energy of steady phases: gross, and net of the idle baseline; overlapping runs each count all of it.", labels=("workload", "device", "kind"), read=_energy),
+    WorkloadRow("tegra_inference_run_active", "gauge", "1 while a run is in flight.", read=lambda workload: workload.active_run is not None),
+    LastRunRow("tegra_inference_last_run_throughput_per_second", "gauge", "Inputs per second of the last good run.", read=lambda run: run.throughput_per_second),
+    LastRunRow("tegra_inference_last_run_energy_joules_per_inference", "gauge", "Module energy per inference in the last good run; absent if it was withheld.", labels=("kind",), read=_energy_per_inference),
+    LastRunRow("tegra_inference_last_run_latency_seconds", "summary", "Latency quantiles of the last good run.", labels=("quantile",), read=_latency),
+    LastRunRow("tegra_inference_last_run_gpu_utilization_ratio", "gauge", "Mean GPU load over the last good run.", read=lambda run: _load(run, "gpu")),
+    LastRunRow("tegra_inference_last_run_dla_busy_ratio", "gauge", "Mean busy share of a DLA core over the last good run, by source.", labels=("core", "source"), read=_dla_loads),
+    LastRunRow("tegra_inference_last_run_emc_utilization_ratio", "gauge", "Mean use of the memory bandwidth over the last good run.", read=lambda run: _load(run, "emc")),
+    LastRunRow("tegra_inference_last_run_temperature_max_celsius", "gauge", "Highest temperature of any zone in the last good run.", read=_hottest),
+    LastRunRow("tegra_inference_layers", "gauge", "Layers of the engine of the last good run, by placement; a subgraph of the DLA counts as one.", labels=("placement",), read=_layers),
+    LastRunRow("tegra_inference_last_run_timestamp_seconds", "gauge", "Start time of the last good run.", read=lambda run: run.started_wall_ns / 1e9),
+    WorkloadRow("tegra_inference_cold_start_seconds", "gauge", "Parts of the last cold start.", labels=("part",), read=lambda workload: workload.cold_start),
+    LastRunRow("tegra_inference_quality_flag", "gauge", "1 for each quality flag of the last good run.", labels=("flag",), read=lambda run: dict.fromkeys(run.quality, 1)),
+    MetricRow("tegrascope_build_info", "info", "Versions of the daemon.", read=lambda _: {"version": __version__, "python": platform.python_version()}),
+    MetricRow("tegrascope_source_up", "gauge", "1 while a telemetry source returns new samples.", labels=("source",), read=_sources_up),
+    MetricRow("tegrascope_source_restarts_total", "counter", "Restarts of a source.", labels=("source",), read=lambda page: {one.name: one.restarts for one in page.snapshot.sources}),
+    MetricRow("tegrascope_samples_total", "counter", "Samples of a source.", labels=("source",), read=lambda page: {one.name: one.samples for one in page.snapshot.sources}),
+    MetricRow("tegrascope_sample_timestamp_seconds", "gauge", "Arrival time of the newest sample of a source.", labels=("source",), read=_sampled),
+    MetricRow("tegrascope_root_fields_missing", "gauge", "1 if tegrastats runs without root and prints no DLA, EMC or engines; their series are then absent.", labels=("source",), read=_lacks_root),
+    SourceRow("tegrascope_lines_unparsed_total", "counter", "Lines that are not a record, by reason.", labels=("reason",), read=lambda source: source.lines_unparsed),
+    SourceRow("tegrascope_tokens_unparsed_total", "counter", "Unknown tokens in records.", read=lambda source: source.tokens_unparsed),
+    SourceRow("tegrascope_columns_unknown_total", "counter", "Values of columns that no signal describes; they have no metric.", read=lambda source: source.columns_unknown),
+    MetricRow("tegrascope_schedule_lateness_seconds", "histogram", "Start time of a scheduled run minus its due time.", read=lambda page: page.snapshot.lateness),
+    MetricRow("tegrascope_runs_skipped_total", "counter", "Scheduled runs that did not start, by reason.", labels=("reason",), read=lambda page: page.snapshot.skipped),
+    MetricRow("tegrascope_module_power_budget_watts", "gauge", "Power budget of the module in the configuration.", read=lambda page: page.snapshot.limits.power_watts),
+    MetricRow("tegrascope_dla_expected_busy_ratio", "gauge", "Least busy share of a DLA core in the configuration.", labels=("core",), read=_expected_busy),
+    MetricRow("tegrascope_store_write_errors_total", "counter", "Failed writes to the run store.", read=lambda page: page.snapshot.store_write_errors),
+    MetricRow("tegrascope_store_free_bytes", "gauge", "Free space on the disk of the run store.", read=lambda page: page.snapshot.store_free_bytes),
+)  # fmt: skip
+
+
+def _in_order() -> tuple[Family, ...]:
+    rows = [row for row in (_FIRST, *(row.metric for row in SIGNALS), *_ROWS) if row is not None]
+    page = [row for row in rows if row.after is None]
+    for row in rows:
+        if row.after is not None:
+            page.insert([one.name for one in page].index(row.after) + 1, row)
+    return tuple(page)
+
+
+METRICS: Final = _in_order()
+"""Every metric, in the order of the page."""
+
+
+_METRICS_ROWS = {row.name: row for row in METRICS}
 
 
 def families(snapshot: Snapshot, now_ns: int) -> list[Metric]:
@@ -34,7 +229,7 @@ def families(snapshot: Snapshot, now_ns: int) -> list[Metric]:
             if marked and name.startswith("tegra_"):
                 labels = {**labels, **marked}
             if name not in made:
-                made[name] = _metric(_ROWS[name])
+                made[name] = _metric(_METRICS_ROWS[name])
             made[name].add_sample(name, labels, value)
     scrape = Scrape(snapshot, now_ns, is_fresh)
     for row in METRICS:

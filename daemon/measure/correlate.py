@@ -5,13 +5,12 @@ from collections.abc import Iterable, Mapping
 from ...collectors.board.boards import RailRule
 from ...collectors.catalog import is_played
 from . import quality
+from .blocks import WindowSlice
 from .dla import InFlight, dla_was_on, foreign_dla_activity
 from .energy import interval_ns
 from .energy_report import measure_energy
-from .run_report import Environment, Flag, RunReport, Span
-from .run_trace import RunTrace, distribution, throughput
-from .slices import WindowSlice
-from .steadiness import not_steady
+from .quality import not_steady
+from .run_report import Environment, Flag, RunReport, RunTrace, Span, distribution, throughput
 from .uncertainty import sensor_times, unsure_seconds
 from .utilization import telemetry
 

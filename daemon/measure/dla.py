@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from ...parsers import signals
 from ...parsers.signals import Signal
+from .blocks import WindowSlice
 from .run_report import Span, Utilization
-from .slices import WindowSlice
 
 TRACED = "ftrace"
 """The source of busy time that is counted task by task."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ...collectors.board.boards import RailRule
 from ...parsers.inference.events import PhaseName
 from ...parsers.signals import RAIL_COUNTER, RAIL_COUNTER_AFTER, RAIL_COUNTER_READ, RAIL_POWER
+from .blocks import WindowSlice
 from .energy import (
     Curve,
     idle_share,
@@ -22,7 +23,6 @@ from .energy import (
 )
 from .quality import baseline_drift
 from .run_report import Energy, Interval, RailEnergy, Span
-from .slices import WindowSlice
 from .uncertainty import Spread, edge_joules, quantisation_watts, sampling_watts
 
 TICK_SECONDS = 0.1

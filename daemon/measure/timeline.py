@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import nan
 
-from .blocks import Block, decode, encode
-from .slices import WindowSlice, join
+from .blocks import Block, WindowSlice, decode, encode, join
 
 _RECENT = 65
 _FAR_OFF_NS = 1 << 62

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from ...parsers import signals
 from ...parsers.signals import Signal
+from .blocks import WindowSlice
 from .dla import beyond_powered, by_core, counted_shares, trace_errors
 from .energy import interval_ns
 from .run_report import Frequency, RunTelemetry, Span, Temperature, Utilization
-from .slices import WindowSlice
 
 Series = Sequence[float]
 Pairs = list[tuple[float, float]]

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TextIO, TypeVar
 
 from ...collectors.models.files import BUILTIN_PREFIX
+from ..measure.blocks import WindowSlice
 from ..measure.dla import POWERED, SOURCES
 from ..measure.run_report import Environment, RunReport
-from ..measure.slices import WindowSlice
 from ..terminal.numbers import (
     ABSENT,
     celsius,

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..measure.quality import CLOCK_RATIO
 from ..measure.run_report import Environment
-from ..measure.steadiness import CLOCK_RATIO
 from ..terminal.numbers import percent, seconds
 from .records import AcceleratorResult, BenchFlag, Caveat
 

@@ -10,11 +10,18 @@ from typing import Literal, TypeAlias
 
 from ...collectors.board.boards import RailRule
 from ...parsers.inference.events import PhaseName
+from ..measure.blocks import WindowSlice
 from ..measure.energy_report import measure_energy
 from ..measure.quality import in_order, insufficient_samples
-from ..measure.run_report import Distribution, Energy, Environment, Flag, RunReport, Span
-from ..measure.run_trace import distribution
-from ..measure.slices import WindowSlice
+from ..measure.run_report import (
+    Distribution,
+    Energy,
+    Environment,
+    Flag,
+    RunReport,
+    Span,
+    distribution,
+)
 from ..measure.uncertainty import unsure_seconds
 from ..measure.utilization import telemetry
 from .records import (

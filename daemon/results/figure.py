@@ -8,9 +8,9 @@ from statistics import median
 from typing import NamedTuple, TypeAlias
 
 from ...parsers.signals import DLA_BUSY, RAIL_POWER
+from ..measure.blocks import WindowSlice
 from ..measure.energy import total
 from ..measure.run_report import RunReport
-from ..measure.slices import WindowSlice
 from ..measure.utilization import gate_figures, load_figures, zone_figures
 
 MOST_POINTS = 480

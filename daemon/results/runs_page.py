@@ -11,21 +11,11 @@ from ... import __version__
 from ...collectors.catalog import SIMULATED_SOURCE
 from ...parsers import signals
 from ...parsers.errors import Mendable
-from ..measure.blocks import Block, CorruptBlockError, decode
+from ..measure.blocks import Block, CorruptBlockError, WindowSlice, decode, join
 from ..measure.run_report import Distribution, Energy, RailEnergy, RunReport
-from ..measure.slices import WindowSlice, join
 from ..measure.utilization import mean_present
 from ..store.history import History
-from ..terminal.numbers import (
-    ABSENT,
-    celsius,
-    duration,
-    joules,
-    percent,
-    rate,
-    seconds,
-    watts,
-)
+from ..terminal.numbers import ABSENT, celsius, duration, joules, percent, rate, seconds, watts
 from .bench_page import (
     FOOTER,
     SIMULATED_NOTICE,

@@ -10,10 +10,18 @@ from math import hypot, isnan, sqrt
 from typing import Literal, TypeVar
 
 from ...parsers.inference.events import StageName
-from ..measure.run_report import Device, Distribution, Flag, Interval, RunReport, RunTelemetry, Span
-from ..measure.run_trace import distribution
-from ..measure.slices import WindowSlice
-from ..measure.steadiness import SLOPE_CELSIUS_PER_SECOND, STEADY_RATIO
+from ..measure.blocks import WindowSlice
+from ..measure.quality import SLOPE_CELSIUS_PER_SECOND, STEADY_RATIO
+from ..measure.run_report import (
+    Device,
+    Distribution,
+    Flag,
+    Interval,
+    RunReport,
+    RunTelemetry,
+    Span,
+    distribution,
+)
 from ..measure.uncertainty import student_95
 from ..measure.utilization import clock_figures
 from ..settings.config import BackendName

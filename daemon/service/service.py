@@ -12,19 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...collectors.base import SYSTEM_CLOCK, Clock
-from ...collectors.board.facts import read_power_mode
+from ...collectors.board.boards import read_power_mode
 from ...collectors.board.readers import clocks_locked, read_trips
 from ...collectors.lines.collector import LineCollector
 from ...parsers.errors import Mendable
 from ..measure.timeline import SealedBlock, Timeline
 from ..session.executor import Executor
-from ..session.in_flight import Job
 from ..session.process_signals import END, RELOAD, Signals
-from ..session.session import Session
-from ..session.sources import board_root, configured_board, environment_of, open_telemetry
+from ..session.session import Job, Session
+from ..session.telemetry import board_root, configured_board, environment_of, open_telemetry
 from ..session.windows import WindowKeeper
-from ..settings.config import Config
-from ..settings.identity import boot_id, new_run_id
+from ..settings.config import Config, boot_id, new_run_id
 from ..store.history import History
 from ..store.store import Owner, Store
 from ..web.answers import Serving
@@ -32,9 +30,8 @@ from ..web.application import make_app
 from ..web.authentication import Gate, host_names, read_token
 from ..web.server import serve, url_of
 from ..web.web_config import WebRules
-from .runs import ExecutorThread
-from .scheduler import Due, Now, Scheduler
-from .watchdog import Watchdog, notify_systemd, watchdog_seconds
+from .scheduler import Due, ExecutorThread, Now, Scheduler
+from .systemd import Watchdog, notify_systemd, watchdog_seconds
 
 _LOG = logging.getLogger(__name__)
 

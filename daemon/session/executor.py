@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...collectors.base import SYSTEM_CLOCK, Clock, Stamped
 from ...collectors.children.process import LineChild, Quiet
-from ...collectors.children.start import python_child
+from ...collectors.children.program import python_child
 from ...collectors.worker.child import process_arguments
 from ...parsers.errors import ParseError
 from ...parsers.inference.events import (

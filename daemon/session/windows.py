@@ -16,10 +16,8 @@ from ...parsers.errors import Mendable
 from ...parsers.inference.events import StageName
 from ...parsers.records import Record
 from ..measure.quality import MINIMUM_INFERENCES, MINIMUM_SAMPLES, MINIMUM_SECONDS
-from ..measure.run_report import Device
-from ..measure.run_trace import RunTrace
-from ..settings.config import Workload
-from ..settings.identity import new_run_id
+from ..measure.run_report import Device, RunTrace
+from ..settings.config import Workload, new_run_id
 from .executor import Verdict
 from .session import Session
 

@@ -1,6 +1,9 @@
 """The settings. Every key has a default, and an unknown key is an error."""
 
+import os
 import shlex
+import time
+import uuid
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -35,6 +38,26 @@ from ...collectors.lines.collector import SourceSettings
 from ...parsers.inference.events import Process
 from ...parsers.inference.placement import Fallback, Precision
 from ...parsers.values import Device, PositiveSeconds, Seconds, Section
+
+
+def new_run_id() -> str:
+    """Return a UUIDv7 (RFC 9562): its first 48 bits are the wall time in milliseconds.
+
+    Ids sort by creation time as long as the wall clock does not step.
+    """
+    number = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
+    number = number & ~(0xF << 76) | 0x7 << 76
+    number = number & ~(0x3 << 62) | 0x2 << 62
+    return str(uuid.UUID(int=number))
+
+
+def boot_id(root: Path = Path("/proc")) -> str:
+    """Return the kernel's id of this boot, or an empty string."""
+    try:
+        return (root / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
 
 Dla = Literal["dla0", "dla1"]
 

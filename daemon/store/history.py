@@ -13,7 +13,7 @@ from typing import Any
 from ...parsers.errors import Mendable
 from ..measure.blocks import Block, CorruptBlockError, decode
 from ..measure.timeline import Timeline
-from ..settings.identity import boot_id
+from ..settings.config import boot_id
 
 
 class History:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas
 
 from ...collectors.children.column_helper import read_batches_together
-from ...collectors.lines.log_file import LogFile
+from ...collectors.lines.replay import LogFile
 from ...parsers.errors import Mendable
 from ...parsers.signals import column_order, dtype_of
 from ...parsers.tegrastats.bulk import ColumnParser, read_batches

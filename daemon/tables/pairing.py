@@ -14,10 +14,8 @@ from ...collectors.board.boards import RailRule, find_rail_rule, rail_rules
 from ...parsers.errors import Mendable
 from ...parsers.signals import RAIL_POWER
 from ..measure.correlate import correlate
-from ..measure.run_report import Environment, RunReport, Span
-from ..measure.run_trace import RunTrace
-from .given_runs import Given, GivenRun
-from .recorded_log import Place, RecordedLog, recorded_logs
+from ..measure.run_report import Environment, RunReport, RunTrace, Span
+from .recorded_log import Given, GivenRun, Place, RecordedLog, recorded_logs
 
 # Fields that a recorded run cannot have. They are left out of the report, so that a column of that
 # name in the table of runs is kept as it is.

@@ -1,22 +1,29 @@
 """The client of the screen: asks a daemon for its metrics, and for its runs when one has ended."""
 
+import contextlib
 import io
+import os
+import select
+import signal
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from ...collectors.application.client import ApiClient
 from ...collectors.board.boards import find_rail_rule
 from ...parsers.errors import Mendable
 from ...parsers.signals import RAIL_POWER
-from .blocks import Glyphs
-from .screen import ScreenState, draw
+from .screen import Glyphs, ScreenState, draw
 from .view import Series, View, make_view
 
 _HISTORY = 240
@@ -150,3 +157,77 @@ def save_picture(path: Path, url: str | None = None, *, width: int = 80, height:
     for text in draw(DaemonClient(ApiClient(url)).ask(), width, height, Glyphs(), "q quits"):
         console.print(text)
     console.save_svg(str(path), title="tegrascope top")
+
+
+_KEY_SECONDS = 0.1
+
+
+def watch(
+    client: DaemonClient,
+    first: ScreenState,
+    interval_seconds: float,
+    console: Console,
+    glyphs: Glyphs,
+) -> None:
+    """Show the screen until ``q``, Ctrl-C or the end of the terminal."""
+    poller = Poller(client, first, interval_seconds)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    shown: tuple[object, ...] = ()
+    try:
+        with single_keys() as wait, Live(console=console, screen=True, auto_refresh=False) as live:
+            poller.start()
+            typed = ""
+            while "q" not in typed.lower():
+                state = poller.state
+                if shown != (state, console.size):
+                    shown = state, console.size
+                    lines = draw(state, console.width, console.height, glyphs, "q quits")
+                    live.update(Text("\n").join(lines), refresh=True)
+                typed = wait(_KEY_SECONDS)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        poller.stopping.set()
+
+
+def _interrupt(_: int, __: FrameType | None) -> NoReturn:
+    """End as by Ctrl-C, which restores the terminal."""
+    raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def single_keys() -> Iterator[Callable[[float], str]]:
+    """Read keys as they are pressed, without an echo, and restore the terminal at the end.
+
+    Yields:
+        A function that waits for some seconds and returns the keys typed meanwhile. If standard
+        input is not a terminal, it returns none.
+    """
+    try:
+        import termios
+        import tty
+
+        number = sys.stdin.fileno()
+        before = termios.tcgetattr(number)
+    except (ImportError, OSError, ValueError, termios.error):
+        yield lambda seconds: _read([], seconds)
+        return
+    try:
+        tty.setcbreak(number)
+        modes = termios.tcgetattr(number)
+        # A suspended screen would leave the shell on a page without a cursor.
+        modes[6][termios.VSUSP] = b"\0"
+        termios.tcsetattr(number, termios.TCSANOW, modes)
+        yield lambda seconds: _read([number], seconds)
+    finally:
+        termios.tcsetattr(number, termios.TCSADRAIN, before)
+
+
+def _read(numbers: list[int], seconds: float) -> str:
+    ready, _, _ = select.select(numbers, [], [], seconds)
+    if not ready:
+        return ""
+    typed = os.read(ready[0], 64)
+    # The end of input is the end of the terminal.
+    return typed.decode(errors="replace") if typed else "q"

@@ -18,9 +18,8 @@ from starlette.routing import Route
 from ...parsers.errors import Mendable
 from ..session.windows import BODY_AT_MOST, Refusal
 from ..store.history import samples_since
-from .answers import LATEST_SECONDS, Serving, Streamed, json_list, number
+from .answers import LATEST_SECONDS, Page, Serving, Streamed, json_list, number
 from .authentication import carries_token
-from .metrics_page import Page
 from .status_page import page_routes
 
 _RUNS_AT_MOST = 1000

@@ -1,1 +1,220 @@
-"""Lines of the DLA trace reader become events."""
+"""A line of the DLA trace reader to an event: tasks submitted and ended, and its own lines.
+
+Only the standard library, because the privileged reader uses it too.
+"""
+
+import re
+from typing import Literal, NamedTuple
+
+from ..errors import ParseError
+
+OWN_PREFIX = "# tegrascope-dla "
+"""Begins the lines that the reader adds; all other lines are the kernel's."""
+
+_EVENTS = ("job_submit", "job_timestamps", "job_prefence", "job_postfence")
+_TIME = re.compile(r"([0-9]{1,12})\.([0-9]{1,9})", re.ASCII)
+_SUBMIT = re.compile(
+    r"(?P<device>.*) class=(?P<class>[0-9a-f]{2,8}) id=(?P<id>[0-9]{1,10}) "
+    r"fences=(?P<fences>[0-9]{1,10}) ts=(?P<ts>[0-9]{1,20})",
+    re.ASCII,
+)
+_TIMESTAMPS = re.compile(
+    r"job_id=(?P<id>[0-9]{1,10}) begin=(?P<begin>[0-9]{1,20}) end=(?P<end>[0-9]{1,20})", re.ASCII
+)
+_FENCE = re.compile(
+    r"job_id=(?P<id>[0-9]{1,10}) syncpt_id=(?P<syncpt>[0-9]{1,10}) "
+    r"threshold=(?P<threshold>[0-9]{1,10})",
+    re.ASCII,
+)
+_LOST = re.compile(r"CPU:(?P<cpu>[0-9]{1,5}) \[LOST(?: (?P<count>[0-9]{1,20}))? EVENTS\]", re.ASCII)
+_ALIVE = re.compile(r"alive at=(?P<at>[0-9.]{3,22})", re.ASCII)
+_HELLO = re.compile(r"hello cores=(?P<cores>(?:[0-9](?:,[0-9])*)?)", re.ASCII)
+_FIRMWARE = re.compile(
+    r"firmware core=(?P<core>[0-9]) percent=(?P<percent>[0-9]{1,7}(?:\.[0-9]{1,4})?) "
+    r"at=(?P<at>[0-9.]{3,22})",
+    re.ASCII,
+)
+_CORES = {0xF3: 0, 0xF4: 1}
+_DEVICE = re.compile(r".*nvdla([0-9])", re.ASCII)
+
+
+class Submitted(NamedTuple):
+    """A task was submitted to a DLA.
+
+    Attributes:
+        at_ns: CLOCK_MONOTONIC when the event was written, a moment later.
+        task: Its id, unique among the tasks in flight on one core; two cores may use the same.
+        core: Number of the core; ``None`` if neither class nor name shows it.
+        ticks: The architectural counter, just before.
+    """
+
+    at_ns: int
+    task: int
+    core: int | None
+    ticks: int
+
+
+class Ended(NamedTuple):
+    """A task has ended; the event does not contain the core.
+
+    Attributes:
+        at_ns: CLOCK_MONOTONIC when the event was written, a moment after the end.
+        begin_ticks: The architectural counter when the DLA began the task; ``end_ticks`` at its
+            end.
+    """
+
+    at_ns: int
+    task: int
+    begin_ticks: int
+    end_ticks: int
+
+
+class Fence(NamedTuple):
+    """A task waits for a syncpoint (``pre``) or raises it (``post``) at ``threshold``."""
+
+    at_ns: int
+    task: int
+    edge: Literal["pre", "post"]
+    syncpoint: int
+    threshold: int
+
+
+class Lost(NamedTuple):
+    """The trace buffer of a CPU overflowed; ``events`` is ``None`` if the kernel has no count."""
+
+    cpu: int
+    events: int | None
+
+
+class TraceHello(NamedTuple):
+    """The reader has started, with the DLA cores of this machine."""
+
+    cores: tuple[int, ...]
+
+
+class Unavailable(NamedTuple):
+    """The reader has nothing to read; ``why`` contains the reason and the remedy."""
+
+    why: str
+
+
+class Alive(NamedTuple):
+    """All events until this CLOCK_MONOTONIC time have been printed."""
+
+    at_ns: int
+
+
+class Firmware(NamedTuple):
+    """The firmware's own figure, read while a task was in flight.
+
+    Attributes:
+        at_ns: CLOCK_MONOTONIC after the reading.
+        busy_ratio: Busy share of the firmware's own window.
+    """
+
+    at_ns: int
+    core: int
+    busy_ratio: float
+
+
+TraceEvent = Submitted | Ended | Fence | Lost | TraceHello | Unavailable | Alive | Firmware
+
+
+def parse_trace_line(line: str) -> TraceEvent:
+    """Parse one line of the reader.
+
+    Args:
+        line: A line of ``trace_pipe`` with the ``mono`` trace clock, or a line of the reader
+            itself.
+
+    Returns:
+        The event; ticks are as printed, because the caller knows their rate.
+
+    Raises:
+        ParseError: It is blank (``empty``), not a line of a trace (``noise``), another event
+            (``event``), or one of these events with unknown fields (``fields``).
+
+    Source:
+        The trace events of the NVDLA driver of L4T R36 (``nvdla_ftrace``: ``job_submit``,
+            ``job_prefence``, ``job_postfence``, ``job_timestamps``), and the format of ftrace.
+
+    >>> parse_trace_line(
+    ...     " kworker/3:1-112 [003] .....  1234.567890: job_timestamps: "
+    ...     "job_id=65536 begin=3125000000 end=3125031250"
+    ... )
+    Ended(at_ns=1234567890000, task=65536, begin_ticks=3125000000, end_ticks=3125031250)
+    >>> parse_trace_line("CPU:3 [LOST 12 EVENTS]")
+    Lost(cpu=3, events=12)
+    """
+    text = line.strip()
+    if not text:
+        raise ParseError("empty", line)
+    if text.startswith(OWN_PREFIX):
+        return _own(text.removeprefix(OWN_PREFIX), line)
+    lost = _LOST.fullmatch(text)
+    if lost is not None:
+        return Lost(int(lost["cpu"]), None if lost["count"] is None else int(lost["count"]))
+    for event in _EVENTS:
+        # From the right: the name of the program stands in front and may contain anything.
+        head, found, rest = text.rpartition(f": {event}: ")
+        if found:
+            return _event(event, _time(head, line), rest, line)
+    head, found, _ = text.partition(": ")
+    if found and _TIME.fullmatch(head.rpartition(" ")[2]):
+        raise ParseError("event", line)
+    raise ParseError("noise", line)
+
+
+def core_of(class_id: int, device: str) -> int | None:
+    """Return the DLA core of a host1x class, or of a device name for another class.
+
+    >>> core_of(0xF4, "158c0000.nvdla1"), core_of(0, "15880000.nvdla0"), core_of(0, "?")
+    (1, 0, None)
+    """
+    if class_id in _CORES:
+        return _CORES[class_id]
+    named = _DEVICE.fullmatch(device)
+    return None if named is None else int(named[1])
+
+
+def _event(event: str, at_ns: int, fields: str, line: str) -> TraceEvent:
+    if event == "job_submit":
+        found = _SUBMIT.fullmatch(fields)
+        if found is not None:
+            core = core_of(int(found["class"], 16), found["device"])
+            return Submitted(at_ns, int(found["id"]), core, int(found["ts"]))
+    elif event == "job_timestamps":
+        found = _TIMESTAMPS.fullmatch(fields)
+        if found is not None:
+            return Ended(at_ns, int(found["id"]), int(found["begin"]), int(found["end"]))
+    else:
+        found = _FENCE.fullmatch(fields)
+        if found is not None:
+            edge: Literal["pre", "post"] = "pre" if event == "job_prefence" else "post"
+            numbers = int(found["syncpt"]), int(found["threshold"])
+            return Fence(at_ns, int(found["id"]), edge, *numbers)
+    raise ParseError("fields", line)
+
+
+def _own(text: str, line: str) -> TraceEvent:
+    if text.startswith("unavailable "):
+        return Unavailable(text.removeprefix("unavailable "))
+    hello = _HELLO.fullmatch(text)
+    if hello is not None:
+        return TraceHello(tuple(int(core) for core in hello["cores"].split(",") if core))
+    alive = _ALIVE.fullmatch(text)
+    if alive is not None:
+        return Alive(_time(alive["at"], line))
+    firmware = _FIRMWARE.fullmatch(text)
+    if firmware is not None and float(firmware["percent"]) <= 100:
+        ratio = float(firmware["percent"]) / 100
+        return Firmware(_time(firmware["at"], line), int(firmware["core"]), ratio)
+    raise ParseError("fields", line)
+
+
+def _time(head: str, line: str) -> int:
+    """Return the time at the end of the text before an event, in nanoseconds."""
+    found = _TIME.fullmatch(head.rpartition(" ")[2])
+    if found is None:
+        raise ParseError("noise", line)
+    return int(found[1]) * 1_000_000_000 + int(found[2].ljust(9, "0"))

@@ -6,9 +6,35 @@ from typing import Final, Literal, get_args
 
 from ..errors import ParseError, UnreadableError
 from ..records import Sample
-from .board import ZonesToken
-from .grammar import KINDS, find_token
+from .board import IramToken, RailToken, RamToken, SwapToken, TimeToken, ZonesToken
+from .processors import (
+    CoresToken,
+    EdpToken,
+    EmcToken,
+    EngineToken,
+    GpuToken,
+    MtsToken,
+    SecondClusterToken,
+)
 from .tokens import Draft, NextRecordError, RestartError, Token, UnknownToken
+
+KINDS: Final[tuple[type[Token], ...]] = (
+    *(TimeToken, RamToken, SwapToken, IramToken, CoresToken, EmcToken, GpuToken),
+    *(SecondClusterToken, EngineToken, MtsToken, EdpToken, ZonesToken, RailToken),
+    UnknownToken,
+)
+"""Every kind of token, in the order in which they are printed; no word fits two of them."""
+
+
+def find_token(word: str, value: str) -> Token:
+    """Return the token that a word begins, by the shape of the word behind it.
+
+    >>> [type(find_token("CPU", value)).__name__ for value in ("[5%@729]", "311/311")]
+    ['CoresToken', 'RailToken']
+    """
+    tokens = (kind.match(word, value) for kind in KINDS)
+    return next(token for token in tokens if token is not None)
+
 
 ParseReason = Literal["empty", "noise", "long"]
 PARSE_REASONS: Final[tuple[ParseReason, ...]] = get_args(ParseReason)

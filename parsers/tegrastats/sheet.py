@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ParseError
-from ..flat import flatten
-from ..records import Sample
+from ..records import Sample, flatten
 from .digits import MOST_RUNS, Flags, Floats, Integers, Runs
 from .layout import (
     LENGTH_BITS,

@@ -15,25 +15,22 @@ from itertools import product
 from pathlib import Path
 
 from tegrascope.collectors.board.boards import RailRule, find_rail_rule
-from tegrascope.collectors.simulator.board import SimulatedBoard
+from tegrascope.collectors.simulator.board import JumpClock, SimulatedBoard
 from tegrascope.collectors.simulator.load import LoadBoard
 from tegrascope.collectors.simulator.physics import board_model
-from tegrascope.collectors.simulator.source import JumpClock
 from tegrascope.daemon.bench.run import ContentionBench
 from tegrascope.daemon.bench.settings import workload_of
 from tegrascope.daemon.bench.workers import FinishedRun
+from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.run_report import Environment
-from tegrascope.daemon.measure.slices import WindowSlice
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.results.records import BenchResult, BenchSettings, ModelResult
 from tegrascope.daemon.results.summary import Measured, Round, summarise
 from tegrascope.daemon.session.executor import Verdict
-from tegrascope.daemon.session.in_flight import InFlightRun, Job
-from tegrascope.daemon.session.session import Session
-from tegrascope.daemon.settings.config import Workload
-from tegrascope.daemon.settings.identity import new_run_id
-from tegrascope.parsers.flat import flatten
+from tegrascope.daemon.session.session import InFlightRun, Job, Session
+from tegrascope.daemon.settings.config import Workload, new_run_id
 from tegrascope.parsers.inference.events import Inferences, Phase
+from tegrascope.parsers.records import flatten
 
 BOARD = "agx-orin-64gb"
 SECOND = 1_000_000_000

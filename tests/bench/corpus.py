@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tegrascope import ParseError, Sample, frames, parse_line
-from tegrascope.collectors.lines.log_file import read_lines
+from tegrascope.collectors.lines.replay import read_lines
 
 from .truth import faults, row_of
 

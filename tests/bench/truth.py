@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy
 import pandas
 
-from tegrascope.parsers.flat import flatten
-from tegrascope.parsers.records import Sample
+from tegrascope.parsers.records import Sample, flatten
 
 from .lines import Line
 

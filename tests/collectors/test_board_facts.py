@@ -2,7 +2,7 @@
 
 import pytest
 
-from tegrascope.collectors.board.facts import (
+from tegrascope.collectors.board.boards import (
     BoardFacts,
     is_tegra,
     jetpack_of,

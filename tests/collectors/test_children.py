@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tegrascope.collectors.base import write_atomic
-from tegrascope.collectors.children.start import python_child
+from tegrascope.collectors.children.program import python_child
 
 TRAP = "import os; os.write(2, b'trapped'); os._exit(66)\n"
 

@@ -22,7 +22,7 @@ from tegrascope.collectors.dla.reader import (
     find_tracefs,
     follow,
 )
-from tegrascope.parsers.dla.trace import Alive, Firmware, TraceHello, parse_trace_line
+from tegrascope.parsers.dla import Alive, Firmware, TraceHello, parse_trace_line
 from tegrascope.parsers.errors import Mendable
 from tests.fakes.tracefs import make_instance, make_kernel, remove_instance, said
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tegrascope.collectors.dla.tasks import MOST_PENDING, BusyTime, CounterCheck, DlaTasks
-from tegrascope.parsers.dla.trace import Ended, Lost, Submitted
+from tegrascope.parsers.dla import Ended, Lost, Submitted
 
 HERTZ = 31_250_000
 MS = 1_000_000

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.base import Stamped
-from tegrascope.collectors.dla.trace import DlaTraceCompanion
-from tegrascope.collectors.lines.program import ProcessSource
-from tegrascope.collectors.lines.socket import SocketLines
+from tegrascope.collectors.dla.tasks import DlaTraceCompanion
+from tegrascope.collectors.lines.program import ProcessSource, SocketLines
 from tests.fakes.tracefs import make_instance, make_kernel
 
 HERTZ = 31_250_000

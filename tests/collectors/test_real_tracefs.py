@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tegrascope.collectors.dla.reader import TraceInstance, find_tracefs, follow
-from tegrascope.parsers.dla.trace import OWN_PREFIX, parse_trace_line
+from tegrascope.parsers.dla import OWN_PREFIX, parse_trace_line
 from tegrascope.parsers.errors import Mendable, ParseError
 
 # Programs that start are traced in place of the DLA's tasks.

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tegrascope.collectors.board.boards import find_rail_rule
-from tegrascope.collectors.simulator.board import SimulatedBoard
+from tegrascope.collectors.simulator.board import JumpClock, SimulatedBoard, SimulatorSource
 from tegrascope.collectors.simulator.load import LoadBoard, LoadChange, read_load_file
 from tegrascope.collectors.simulator.physics import board_model, board_models
-from tegrascope.collectors.simulator.source import JumpClock, SimulatorSource
 from tegrascope.parsers.errors import Mendable
 from tegrascope.parsers.records import Sample
 from tegrascope.parsers.tegrastats import parse_line, render_line

@@ -13,7 +13,7 @@ import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK, Stamped
 from tegrascope.collectors.children.process import Quiet
-from tegrascope.collectors.lines.socket import LOOK_AGAIN_SECONDS, LineSocket, SocketSource
+from tegrascope.collectors.lines.program import LOOK_AGAIN_SECONDS, LineSocket, SocketSource
 from tegrascope.parsers.errors import Mendable
 
 

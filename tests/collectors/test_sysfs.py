@@ -13,10 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tegrascope.collectors.board.kernel_file import KernelFile, Reading, Scaled, to_number
-from tegrascope.collectors.board.readers import read_trips
+from tegrascope.collectors.board.readers import KernelFile, Reading, Scaled, read_trips, to_number
 from tegrascope.collectors.board.sysfs import SysfsCompanion, main
-from tegrascope.collectors.simulator.source import JumpClock
+from tegrascope.collectors.simulator.board import JumpClock
 from tests.fakes.board_tree import AGX_ORIN, HOST1X, set_powered, write_board
 
 SECOND = 1_000_000_000

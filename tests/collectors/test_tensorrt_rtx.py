@@ -10,12 +10,7 @@ import numpy
 import onnx
 import pytest
 
-from tegrascope.collectors.backends.tensorrt_build import (
-    Builder,
-    BuildSpec,
-    logger_of,
-    reason_in,
-)
+from tegrascope.collectors.backends.tensorrt_build import Builder, BuildSpec, logger_of, reason_in
 from tegrascope.collectors.backends.tensorrt_probe import probe, symbols_of
 from tegrascope.collectors.models.files import find_model
 from tegrascope.parsers.errors import BackendUnavailable, Mendable

@@ -15,8 +15,7 @@ from tegrascope.collectors.backends.trtexec import Trtexec
 from tegrascope.collectors.backends.trtexec_build import find_program, place_zero
 from tegrascope.collectors.children.process import LineChild
 from tegrascope.collectors.worker.run_loop import Runner
-from tegrascope.daemon.session.in_flight import Job, make_order
-from tegrascope.daemon.session.session import Session
+from tegrascope.daemon.session.session import Job, Session, make_order
 from tegrascope.daemon.settings.config import Workload
 from tegrascope.parsers.errors import BackendUnavailable
 from tegrascope.parsers.inference.events import (

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
-from tegrascope.daemon.session.sources import open_companions
+from tegrascope.daemon.session.telemetry import open_companions
 from tegrascope.daemon.settings.config import Config, Workload, split_listen
 from tegrascope.daemon.settings.file import ConfigError, load_config, parse_config
 from tegrascope.parsers.values import read_duration

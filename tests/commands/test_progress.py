@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tegrascope.daemon.terminal.progress import LONG_WORK_BYTES, progress
+from tegrascope.daemon.terminal.output import LONG_WORK_BYTES, progress
 
 
 class Terminal(io.StringIO):

@@ -9,12 +9,12 @@ from tegrascope.collectors.board.machine import Answer, HostMemory
 from tegrascope.daemon.doctor.board import (
     judge_disk,
     judge_memory,
+    judge_messages,
     judge_power_mode,
     judge_step,
     judge_synchronised,
     judge_wall,
 )
-from tegrascope.daemon.doctor.dla import judge_messages
 from tegrascope.daemon.doctor.findings import Board, identify
 from tegrascope.daemon.doctor.inference import (
     explain_dla,
@@ -25,10 +25,11 @@ from tegrascope.daemon.doctor.inference import (
 from tegrascope.daemon.doctor.service import (
     TEGRASTATS,
     judge_daemon,
+    judge_fields,
+    judge_rails,
     judge_socket,
     judge_unit,
 )
-from tegrascope.daemon.doctor.telemetry import judge_fields, judge_rails
 from tegrascope.parsers.tegrastats import parse_line
 
 GIB = 1 << 30

@@ -2,8 +2,7 @@
 
 import threading
 
-from tegrascope.daemon.export.snapshot import Snapshot, WorkloadState
-from tegrascope.daemon.export.state import Ledger
+from tegrascope.daemon.export.snapshot import Ledger, Snapshot, WorkloadState
 from tegrascope.daemon.measure.energy import EnergyCounters
 from tegrascope.daemon.measure.run_report import Environment, RunReport
 from tegrascope.parsers.inference.events import Inferences

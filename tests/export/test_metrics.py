@@ -9,10 +9,8 @@ from msgspec.structs import asdict
 from prometheus_client.parser import text_string_to_metric_families
 
 from tegrascope.collectors.base import Stamped
-from tegrascope.daemon.export.metrics import families
-from tegrascope.daemon.export.rows import METRICS
-from tegrascope.daemon.export.snapshot import Snapshot, SourceState, WorkloadState
-from tegrascope.daemon.export.state import Ledger
+from tegrascope.daemon.export.metrics import METRICS, families
+from tegrascope.daemon.export.snapshot import Ledger, Snapshot, SourceState, WorkloadState
 from tegrascope.daemon.measure.run_report import (
     Distribution,
     Energy,
@@ -23,11 +21,10 @@ from tegrascope.daemon.measure.run_report import (
     Utilization,
 )
 from tegrascope.daemon.settings.config import Limits
-from tegrascope.daemon.web.metrics_page import Page
-from tegrascope.parsers.flat import flatten
+from tegrascope.daemon.web.answers import Page
 from tegrascope.parsers.inference.events import Inferences
 from tegrascope.parsers.inference.placement import Built, Placement
-from tegrascope.parsers.records import GpuMemory, GpuSample
+from tegrascope.parsers.records import GpuMemory, GpuSample, flatten
 from tegrascope.parsers.tegrastats import parse_line
 
 S = 1_000_000_000

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from tegrascope.daemon.inspect.parts import number_parts
+from tegrascope.daemon.inspect.costs import number_parts
 from tegrascope.daemon.inspect.records import JudgedNode
 from tegrascope.parsers.onnx.graph import Graph, Node
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tegrascope.daemon.inspect.costs import costs_of
-from tegrascope.daemon.inspect.layout import Spacing, lay_out
-from tegrascope.daemon.inspect.picture import picture
+from tegrascope.daemon.inspect.picture import Spacing, lay_out, picture
 from tegrascope.daemon.inspect.records import Inspection, JudgedNode, Part, RuleFinding
 from tegrascope.parsers.onnx.graph import Graph, Node, Tensor
 

@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 from tegrascope.collectors.models.onnx_graph import read_graph, read_graph_apart
 from tegrascope.parsers.errors import Mendable, UnreadableError
-from tegrascope.parsers.onnx.tensors import KEPT_BYTES, slim
+from tegrascope.parsers.onnx.inputs import KEPT_BYTES, slim
 
 from .made import FLOAT, axes, model, node, one
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import onnx
 import pytest
 
+from tegrascope.daemon.inspect.measures import buffer_banks
 from tegrascope.daemon.inspect.rules import Rule, all_rules, line_of, lines, operators, rules_of
-from tegrascope.daemon.inspect.windows import buffer_banks
 from tegrascope.parsers.errors import Mendable
 
 from .cases import CASES, Case, clip, compared, conv, deconv, gemm, pool, resize, scaled, two

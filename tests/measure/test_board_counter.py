@@ -6,9 +6,9 @@ from math import floor, nan
 
 import pytest
 
+from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.energy_report import TICK_SECONDS, counter_energy
 from tegrascope.daemon.measure.run_report import Span
-from tegrascope.daemon.measure.slices import WindowSlice
 from tegrascope.daemon.measure.uncertainty import unsure_seconds
 
 S = 1_000_000_000

@@ -5,11 +5,10 @@ from array import array
 import pytest
 
 from tegrascope.collectors.board.boards import find_rail_rule
+from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.correlate import correlate
 from tegrascope.daemon.measure.dla import dla_was_on
-from tegrascope.daemon.measure.run_report import Environment, Span
-from tegrascope.daemon.measure.run_trace import RunTrace
-from tegrascope.daemon.measure.slices import WindowSlice
+from tegrascope.daemon.measure.run_report import Environment, RunTrace, Span
 from tegrascope.daemon.session.session import RunTimes
 from tegrascope.parsers.inference.events import Finished, Hello, Inferences, Loaded, Phase
 from tegrascope.parsers.inference.placement import Built, Placement

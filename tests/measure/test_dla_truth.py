@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.dla import (
     beyond_powered,
     counted_shares,
@@ -16,7 +17,6 @@ from tegrascope.daemon.measure.dla import (
     trace_errors,
 )
 from tegrascope.daemon.measure.run_report import Span
-from tegrascope.daemon.measure.slices import WindowSlice
 
 S = 1_000_000_000
 

@@ -3,6 +3,7 @@ from array import array
 
 import pytest
 
+from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.energy import Curve, integrate
 from tegrascope.daemon.measure.quality import (
     aliased,
@@ -13,14 +14,13 @@ from tegrascope.daemon.measure.quality import (
     fallback,
     in_order,
     insufficient_samples,
+    not_steady,
     overlapping,
     rayleigh_probability,
     suspended,
     telemetry_gap,
 )
 from tegrascope.daemon.measure.run_report import Span
-from tegrascope.daemon.measure.slices import WindowSlice
-from tegrascope.daemon.measure.steadiness import not_steady
 from tegrascope.daemon.measure.uncertainty import sampling_watts
 from tegrascope.parsers.inference.placement import Placement
 

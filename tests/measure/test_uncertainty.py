@@ -8,12 +8,12 @@ from bisect import bisect_right
 import pytest
 
 from tegrascope.collectors.board.boards import find_rail_rule
+from tegrascope.collectors.simulator.board import JumpClock, SimulatorSource
 from tegrascope.collectors.simulator.load import LoadBoard
-from tegrascope.collectors.simulator.source import JumpClock, SimulatorSource
+from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.energy import Curve
 from tegrascope.daemon.measure.energy_report import measure_energy
 from tegrascope.daemon.measure.run_report import Span
-from tegrascope.daemon.measure.slices import WindowSlice
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.measure.uncertainty import (
     edge_joules,
@@ -22,7 +22,7 @@ from tegrascope.daemon.measure.uncertainty import (
     student_95,
     thin,
 )
-from tegrascope.parsers.flat import flatten
+from tegrascope.parsers.records import flatten
 from tegrascope.parsers.tegrastats import parse_line
 
 SECOND = 1_000_000_000

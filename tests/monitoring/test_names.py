@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from tegrascope.daemon.export.rows import METRICS
+from tegrascope.daemon.export.metrics import METRICS
 from tests.export.test_metrics import OPENMETRICS, full_ledger, page_of
 from tests.monitoring.names import COUNTED, LABELS, MOST_VALUES, UNITS, lint
 

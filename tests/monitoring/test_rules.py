@@ -6,7 +6,7 @@ import subprocess
 import pytest
 import yaml
 
-from tegrascope.daemon.export.rows import METRICS
+from tegrascope.daemon.export.metrics import METRICS
 from tests.monitoring.rule_files import (
     CASES,
     ROOT,

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tegrascope.collectors.base import SYSTEM_CLOCK, Stamped
-from tegrascope.daemon.export.snapshot import Snapshot, SourceState
-from tegrascope.daemon.export.state import Ledger
+from tegrascope.daemon.export.snapshot import Ledger, Snapshot, SourceState
 from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.store.history import History

@@ -1,6 +1,6 @@
 """A sample as named numbers."""
 
-from tegrascope.parsers.flat import flatten
+from tegrascope.parsers.records import flatten
 from tegrascope.parsers.tegrastats import parse_line
 
 

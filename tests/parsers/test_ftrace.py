@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tegrascope.parsers.dla.trace import (
+from tegrascope.parsers.dla import (
     Alive,
     Ended,
     Fence,

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from tegrascope.parsers.errors import ParseError
 from tegrascope.parsers.records import Core, Dla, Emc, Engine, Gpu, Iram, Rail, Ram, Sample, Swap
 from tegrascope.parsers.tegrastats import PARSE_REASONS, parse_line, render_line
-from tegrascope.parsers.tegrastats.grammar import KINDS
-from tegrascope.parsers.tegrastats.line import split_prefix, split_words
+from tegrascope.parsers.tegrastats.line import KINDS, split_prefix, split_words
 
 LAW = settings(derandomize=True, deadline=None, database=None, max_examples=300)
 MEGA, MEBI = 10**6, 2**20

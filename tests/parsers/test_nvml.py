@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tegrascope.parsers.errors import ParseError
-from tegrascope.parsers.flat import flatten
-from tegrascope.parsers.nvml.lines import THROTTLES, GpuFacts, parse_nvml_line, throttles
-from tegrascope.parsers.records import GpuSample
+from tegrascope.parsers.nvml import THROTTLES, GpuFacts, parse_nvml_line, throttles
+from tegrascope.parsers.records import GpuSample, flatten
 
 WHOLE = {
     "event": "sample",

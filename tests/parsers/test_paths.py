@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tegrascope import ParseError, Sample, frames
-from tegrascope.collectors.lines.log_file import read_lines
+from tegrascope.collectors.lines.replay import read_lines
 from tegrascope.daemon.cli import main
 from tegrascope.parsers.tegrastats import render_line
 from tegrascope.parsers.tegrastats.bulk import ColumnParser, read_batches

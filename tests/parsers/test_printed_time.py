@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tegrascope.parsers.errors import ParseError
-from tegrascope.parsers.flat import flatten
+from tegrascope.parsers.records import flatten
 from tegrascope.parsers.tegrastats import parse_line
 from tegrascope.parsers.tegrastats.line import split_prefix
 from tegrascope.parsers.tegrastats.printed_time import ABSENT, RecordedClock, Restarts

@@ -11,8 +11,8 @@ from tegrascope.daemon.measure.run_report import (
     Span,
     Temperature,
     Utilization,
+    distribution,
 )
-from tegrascope.daemon.measure.run_trace import distribution
 from tegrascope.daemon.results.records import BenchSettings
 from tegrascope.daemon.session.executor import Executor
 

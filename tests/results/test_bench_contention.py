@@ -7,10 +7,9 @@ from itertools import combinations
 import pytest
 
 from tegrascope.collectors.simulator.load import LoadBoard
-from tegrascope.daemon.bench.plan import foreseen, groups_on, placements
-from tegrascope.daemon.bench.run import Bench
+from tegrascope.daemon.bench.run import Bench, foreseen, groups_on, placements
 from tegrascope.daemon.bench.settings import check_contention
-from tegrascope.daemon.bench.setup import Setup
+from tegrascope.daemon.bench.workers import Setup
 from tegrascope.daemon.measure.run_report import Energy, Interval, Span
 from tegrascope.daemon.results.bench_page import placed_name, print_result
 from tegrascope.daemon.results.contention import Joint, NotRun, joint_span, summarise_contention

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tegrascope.daemon.bench.plan import RoundPlan, passes
+from tegrascope.daemon.bench.run import RoundPlan, passes
 from tegrascope.daemon.results.summary import agree
 
 from .bench_fakes import report

@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from tegrascope.collectors.simulator.source import JumpClock
+from tegrascope.collectors.simulator.board import JumpClock
 from tegrascope.daemon.bench.progress import BarDisplay, LineDisplay, outcome_of, outcome_of_joint
 from tegrascope.daemon.measure.run_report import Energy, Span
 from tegrascope.daemon.results.contention import Joint

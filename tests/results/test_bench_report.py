@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from tegrascope.daemon.measure.slices import WindowSlice
+from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.results.bench_page import report_page
 from tegrascope.daemon.results.figure import thin
 from tegrascope.daemon.results.records import (

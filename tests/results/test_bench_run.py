@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from tegrascope.daemon.bench.run import Bench
-from tegrascope.daemon.bench.setup import Setup
+from tegrascope.daemon.bench.workers import Setup
 
 from .bench_fakes import FakeLanes, Silence, settings
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tegrascope.daemon.bench.settings import absolute, read_settings
-from tegrascope.daemon.bench.setup import Setup
+from tegrascope.daemon.bench.workers import Setup
 from tegrascope.daemon.cli import make_parser
 from tegrascope.daemon.settings.config import Telemetry
 from tegrascope.parsers.errors import Mendable

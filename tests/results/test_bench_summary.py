@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.measure.run_report import Environment
-from tegrascope.daemon.measure.run_trace import distribution
+from tegrascope.daemon.measure.run_report import Environment, distribution
 from tegrascope.daemon.results.bench_page import ROWS, rows_of
 from tegrascope.daemon.results.caveats import CAVEATS, caveats_of, caveats_of_machine
 from tegrascope.daemon.results.records import AcceleratorResult, ClockRange, OutputCheck

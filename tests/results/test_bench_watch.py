@@ -7,7 +7,7 @@ import pytest
 
 from tegrascope.daemon.bench.look import Watcher
 from tegrascope.daemon.bench.run import Bench
-from tegrascope.daemon.bench.setup import Setup
+from tegrascope.daemon.bench.workers import Setup
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.session.executor import WORKER, Executor
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tegrascope.collectors.simulator.source import JumpClock, SimulatorSource
+from tegrascope.collectors.simulator.board import JumpClock, SimulatorSource
 from tests.monitoring.prometheus import Prometheus, needs_prometheus
 
 RECORDED = Path(__file__).parents[2] / "../shared/corpus/tegrastats/logs/agxorin64-r36-root.log"

@@ -13,7 +13,7 @@ import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
 from tegrascope.daemon.service.service import Periods, Service
-from tegrascope.daemon.session.sources import board_root, open_companions
+from tegrascope.daemon.session.telemetry import board_root, open_companions
 from tegrascope.daemon.settings.config import Config, Telemetry
 from tegrascope.daemon.settings.file import load_config
 from tegrascope.daemon.store.history import History

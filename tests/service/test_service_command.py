@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tegrascope.daemon.cli import main
-from tegrascope.daemon.service.units import check_visible, installed_files
+from tegrascope.daemon.service.systemd import check_visible, installed_files
 from tegrascope.parsers.errors import Mendable
 
 PROGRAM = "/opt/t/bin/tegrascope"

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tegrascope.daemon.service.watchdog import Watchdog, watchdog_seconds
+from tegrascope.daemon.service.systemd import Watchdog, watchdog_seconds
 
 S = 1_000_000_000
 

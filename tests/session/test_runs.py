@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.service.runs import ExecutorThread
+from tegrascope.daemon.service.scheduler import ExecutorThread
 from tegrascope.daemon.session.executor import Executor
-from tegrascope.daemon.session.in_flight import Job
-from tegrascope.daemon.session.session import Session
-from tegrascope.daemon.settings.config import Workload
-from tegrascope.daemon.settings.identity import new_run_id
+from tegrascope.daemon.session.session import Job, Session
+from tegrascope.daemon.settings.config import Workload, new_run_id
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
 

@@ -5,10 +5,9 @@ import os
 import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
-from tegrascope.collectors.lines.program import ProcessSource
-from tegrascope.collectors.lines.socket import SocketSource
+from tegrascope.collectors.lines.program import ProcessSource, SocketSource
 from tegrascope.collectors.simulator.load import LoadBoard
-from tegrascope.daemon.session.sources import open_telemetry
+from tegrascope.daemon.session.telemetry import open_telemetry
 from tegrascope.daemon.settings.config import Telemetry
 
 

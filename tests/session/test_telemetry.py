@@ -6,9 +6,8 @@ from types import MappingProxyType
 import pytest
 
 from tegrascope.collectors.lines.collector import TegrastatsCollector
-from tegrascope.collectors.simulator.source import JumpClock, SimulatorSource
-from tegrascope.daemon.export.snapshot import Snapshot
-from tegrascope.daemon.export.state import Ledger
+from tegrascope.collectors.simulator.board import JumpClock, SimulatorSource
+from tegrascope.daemon.export.snapshot import Ledger, Snapshot
 from tegrascope.daemon.measure.energy import EnergyCounters
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.telemetry import TelemetryFeed

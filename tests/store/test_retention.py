@@ -8,8 +8,7 @@ import pytest
 from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.measure.timeline import SealedBlock
 from tegrascope.daemon.store.history import History
-from tegrascope.daemon.store.retention import is_trusted
-from tegrascope.daemon.store.store import Store
+from tegrascope.daemon.store.store import Store, is_trusted
 
 S = 1_000_000_000
 NOW = 1_767_225_600 * S

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from tegrascope.daemon.measure.timeline import SealedBlock, Timeline
-from tegrascope.daemon.settings.identity import boot_id
+from tegrascope.daemon.settings.config import boot_id
 from tegrascope.daemon.store.history import History, samples_since
 from tegrascope.daemon.store.store import Store
 

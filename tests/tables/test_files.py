@@ -6,7 +6,7 @@ import pandas
 import pytest
 
 from tegrascope import frames
-from tegrascope.daemon.tables.files import write_tables
+from tegrascope.daemon.tables.frames import write_tables
 from tegrascope.daemon.tables.logs import read_tables
 from tegrascope.parsers.errors import Mendable
 

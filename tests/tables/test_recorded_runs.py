@@ -6,10 +6,10 @@ from datetime import datetime, timezone
 
 import pytest
 
+from tegrascope.collectors.simulator.board import JumpClock, SimulatorSource
 from tegrascope.collectors.simulator.load import LoadBoard
-from tegrascope.collectors.simulator.source import JumpClock, SimulatorSource
 from tegrascope.daemon.cli import main
-from tegrascope.daemon.tables.given_runs import GivenTime, given_runs, read_runs, read_time
+from tegrascope.daemon.tables.recorded_log import GivenTime, given_runs, read_runs, read_time
 from tegrascope.parsers.errors import Mendable
 
 pandas = pytest.importorskip("pandas")

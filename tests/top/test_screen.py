@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tegrascope.daemon.top.blocks import ASCII, Glyphs, age, glyphs_of, number
-from tegrascope.daemon.top.screen import ScreenState, draw
+from tegrascope.daemon.top.screen import ASCII, Glyphs, ScreenState, age, draw, glyphs_of, number
 from tegrascope.daemon.top.view import Series, make_view
 from tools.fleet.devices import SimulatedDevice
 from tools.fleet.plan import plan_device

@@ -10,8 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
-from tegrascope.daemon.export.snapshot import Snapshot
-from tegrascope.daemon.export.state import Ledger
+from tegrascope.daemon.export.snapshot import Ledger, Snapshot
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.windows import Refusal
 from tegrascope.daemon.store.history import History

@@ -16,11 +16,17 @@ from starlette.requests import Request
 
 from tegrascope.daemon.measure.run_report import Flag, RunReport
 from tegrascope.daemon.measure.timeline import SealedBlock, Timeline
-from tegrascope.daemon.settings.identity import boot_id
+from tegrascope.daemon.settings.config import boot_id
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
-from tegrascope.daemon.web.series import ChartWindow, series
-from tegrascope.daemon.web.status_page import STATIC, make_document, page_response, summaries
+from tegrascope.daemon.web.status_page import (
+    STATIC,
+    ChartWindow,
+    make_document,
+    page_response,
+    series,
+    summaries,
+)
 
 S = 1_000_000_000
 WALL = 1_767_225_600 * S

@@ -1,6 +1,6 @@
 """Every dashboard, and every metric that none of them shows."""
 
-from tegrascope.daemon.export.rows import METRICS
+from tegrascope.daemon.export.metrics import METRICS
 
 from . import device, dla_or_gpu, fleet, workload
 from .parts import Dashboard

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from tegrascope.collectors.board.boards import rail_rules
-from tegrascope.daemon.export.rows import METRICS
+from tegrascope.daemon.export.metrics import METRICS
 from tegrascope.parsers.signals import EMC_FREQUENCY, GPU_FREQUENCY, GPU_LOAD, TEMPERATURE
 
 from .parts import BLUE, GREEN, GREY, ORANGE, RED, Band, Query, Step, Variable, Word

@@ -6,7 +6,7 @@ import logging
 import socket
 import sys
 
-from tegrascope.daemon.commands.common import positive
+from tegrascope.daemon.commands import positive
 from tegrascope.daemon.session.process_signals import END, Signals
 from tegrascope.daemon.settings.config import split_listen
 from tegrascope.daemon.web.server import bind, serve, url_of

@@ -10,13 +10,12 @@ from platform import python_version
 
 from tegrascope import __version__
 from tegrascope.collectors.lines.collector import TegrastatsCollector
-from tegrascope.collectors.simulator.board import SimulatedBoard
+from tegrascope.collectors.simulator.board import READ_SECONDS, SimulatedBoard, SimulatorSource
 from tegrascope.collectors.simulator.physics import board_model
-from tegrascope.collectors.simulator.source import READ_SECONDS, SimulatorSource
 from tegrascope.daemon.measure.run_report import Environment
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.session import Session
-from tegrascope.daemon.web.metrics_page import Page
+from tegrascope.daemon.web.answers import Page
 
 from .kernel import SimulatedKernel, trips
 from .plan import SCORE, DevicePlan, plan_device

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.session.executor import Verdict
-from tegrascope.daemon.session.in_flight import InFlightRun, Job
-from tegrascope.daemon.session.session import Session
-from tegrascope.daemon.settings.identity import new_run_id
+from tegrascope.daemon.session.session import InFlightRun, Job, Session
+from tegrascope.daemon.settings.config import new_run_id
 from tegrascope.parsers.inference.events import (
     Finished,
     Inferences,
