@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from .. import __version__
-from ..parsers.errors import Mendable, Misused
+from ..parsers.errors import UsageError, UserError
 from .commands import COMMANDS
 from .terminal.output import FAILED, GOOD, USAGE, discard, flush
 
@@ -25,9 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return int(arguments.command(arguments))
         finally:
             flush()
-    except Mendable as error:
+    except UserError as error:
         print(f"tegrascope: {error}", file=sys.stderr)
-        return USAGE if isinstance(error, Misused) else FAILED
+        return USAGE if isinstance(error, UsageError) else FAILED
     except KeyboardInterrupt:
         return FAILED
     except BrokenPipeError:

@@ -1,25 +1,25 @@
-"""What goes wrong while text is read, and what ends it."""
+"""Every error type of the package."""
 
 
-class Mendable(Exception):  # noqa: N818 - it is named for what it promises
-    """A failure that a person can end; the command line prints it as one line.
+class UserError(Exception):
+    """A failure that a person can fix; the command line prints it as one line.
 
     Attributes:
-        what: What is wrong, with the value that was found.
-        mend: What to do about it: a command, a key, a path.
+        message: The problem, with the value that was found.
+        remedy: The fix: a command, a key, a path.
     """
 
-    def __init__(self, what: str, mend: str) -> None:
-        super().__init__(f"{what}: {mend}")
-        self.what = what
-        self.mend = mend
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(f"{message}: {remedy}")
+        self.message = message
+        self.remedy = remedy
 
 
-class Misused(Mendable):
-    """What is asked for on the command line contradicts itself or has no meaning; status 2."""
+class UsageError(UserError):
+    """The command line contradicts itself or has no meaning; exit status 2."""
 
 
-class BackendUnavailable(Mendable):
+class BackendUnavailable(UserError):  # noqa: N818 - it is a state, not a fault
     """A back-end, its library or its device is not on this machine; the remedy installs it."""
 
 

@@ -163,10 +163,10 @@ def test_set_up_is_not_done_twice(tmp_path):
 
 @needs_make
 @pytest.mark.parametrize(
-    ("refused", "mend"),
+    ("refused", "remedy"),
     [("version_info", "make PYTHON="), ("ensurepip", "apt install python3-venv")],
 )
-def test_python_that_will_not_do_is_told(tmp_path, refused, mend):
+def test_python_that_will_not_do_is_told(tmp_path, refused, remedy):
     """Too old a Python, or one without venv, ends in one line that says what to do."""
     python = tmp_path / "python3"
     python.write_text(f'#!/bin/sh\ncase "$*" in *{refused}*) exit 1;; esac\n')
@@ -175,6 +175,6 @@ def test_python_that_will_not_do_is_told(tmp_path, refused, mend):
     assert told.returncode != 0
     lines = [line for line in told.stderr.splitlines() if not line.startswith("make")]
     assert len(lines) == 1
-    assert mend in lines[0]
+    assert remedy in lines[0]
     assert told.stdout == ""
     assert not (tmp_path / "venv").exists()

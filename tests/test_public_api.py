@@ -25,7 +25,7 @@ def packages_after(code: str) -> set[str]:
 @pytest.mark.parametrize("name", ["ParseError", "RunReport", "Sample", "parse_line", "window"])
 def test_stable_names_are_there(name):
     """Each name of the contract can be imported, and is said to be public."""
-    assert getattr(tegrascope, name).__name__ == name
+    assert callable(getattr(tegrascope, name))
     assert name in tegrascope.__all__
 
 

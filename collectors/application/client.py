@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 
 DEFAULT_URL = "http://127.0.0.1:9754"
 # Meaning and remedy of plain answers from outside the API.
@@ -24,11 +24,11 @@ _PLAIN_ANSWERS = {
 _USE_TLS = "give the address as https:// if it serves TLS"
 
 
-class UnreachableError(Mendable):
+class UnreachableError(UserError):
     """No daemon answers."""
 
 
-class RefusedError(Mendable):
+class RefusedError(UserError):
     """The daemon refuses the request."""
 
     def __init__(self, status: int, problem: str, remedy: str) -> None:
@@ -72,7 +72,7 @@ class ApiClient:
         A token that the daemon accepted before is sent again, because readers may need a password.
 
         Raises:
-            Mendable: The address is not valid, or TLS can't be set up.
+            UserError: The address is not valid, or TLS can't be set up.
             UnreachableError: The daemon does not answer, or ``read`` raises ``ValueError``.
             RefusedError: The daemon refuses.
         """
@@ -82,7 +82,7 @@ class ApiClient:
         """Change the daemon's state and return its answer.
 
         Raises:
-            Mendable: As for ``get``. ``UnreachableError`` also if no token can be read.
+            UserError: As for ``get``. ``UnreachableError`` also if no token can be read.
         """
         token = self._token()
         answer = self._request("POST", path, body, token, json.loads)
@@ -99,7 +99,7 @@ class ApiClient:
     ) -> Any:
         address = self._address
         if address is None:
-            raise Mendable(
+            raise UserError(
                 f"{self.url} is not the address of a daemon", f"give one like {DEFAULT_URL}"
             )
         headers: dict[str, str] = {}
@@ -127,7 +127,7 @@ class ApiClient:
             raise self._refused(status, text)
         return document
 
-    def _refused(self, status: int, text: bytes) -> Mendable:
+    def _refused(self, status: int, text: bytes) -> UserError:
         """Return the error of an answer from the API, or from a server in front of it."""
         try:
             document = json.loads(text)
@@ -162,7 +162,7 @@ class ApiClient:
             if own:
                 context.load_cert_chain(own, environment("TEGRASCOPE_KEY_FILE"), password="")
         except (OSError, ValueError) as error:
-            raise Mendable(
+            raise UserError(
                 f"{self.url}: TLS can't be set up ({error})",
                 "name PEM files in TEGRASCOPE_CA_FILE, TEGRASCOPE_CERT_FILE and "
                 "TEGRASCOPE_KEY_FILE, or unset them",

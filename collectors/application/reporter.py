@@ -10,7 +10,7 @@ from threading import Event, Lock
 from time import monotonic_ns
 from typing import Any, NamedTuple, TypeVar
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from .client import ApiClient, RefusedError
 
 # The daemon's limit. In a faster loop every second inference is timed, then every fourth.
@@ -216,7 +216,7 @@ class Reporter:
         ``fields`` are sent with the begin of each window.
         """
         self.opened: Opened | None = None
-        self.problem: Mendable | None = None
+        self.problem: UserError | None = None
         self.wake = Event()
         self.stopping = Event()
         self.ending: tuple[str, str | None] = ("ok", None)
@@ -245,13 +245,15 @@ class Reporter:
                     return
                 begin_ns = self._next_begin_ns()
         except Exception as error:
-            self.warn(Mendable(f"{type(error).__name__}: {error}", "no further window is reported"))
+            self.warn(
+                UserError(f"{type(error).__name__}: {error}", "no further window is reported")
+            )
 
     def begin(self, begin_ns: int) -> Opened:
         """Begin a window.
 
         Raises:
-            Mendable: The daemon does not take it.
+            UserError: The daemon does not take it.
         """
         mark = {"event": "begin", **self._fields, "begin_ns": begin_ns}
         answer = self._post(json.dumps(mark).encode())
@@ -261,7 +263,7 @@ class Reporter:
         longest = _TIMEOUT_SHARE * answer["timeout_seconds"]
         return Opened(answer["run_id"], begin_ns, seconds, inferences, longest)
 
-    def warn(self, problem: Mendable) -> None:
+    def warn(self, problem: UserError) -> None:
         """Keep a problem; log the first one only."""
         if self.problem is None:
             _LOG.warning("%s", problem)
@@ -319,7 +321,7 @@ class Reporter:
     def _attempt(self, step: Callable[[A], T], argument: A) -> T | None:
         try:
             return step(argument)
-        except Mendable as problem:
+        except UserError as problem:
             self.warn(problem)
             return None
 

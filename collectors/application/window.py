@@ -13,7 +13,7 @@ from time import monotonic_ns
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from .client import ApiClient
 from .reporter import BUSY_SECONDS, RETRY_SECONDS, STAGES, MarkBuffer, Reporter
 
@@ -91,7 +91,7 @@ class Window:
         """Begin, as the ``with`` block does.
 
         Raises:
-            Mendable: The window is ``strict``, and the daemon does not accept it.
+            UserError: The window is ``strict``, and the daemon does not accept it.
         """
         if self._thread is None:
             begin_ns = monotonic_ns()
@@ -115,7 +115,7 @@ class Window:
             reason: Why, unless ``ok``.
 
         Raises:
-            Mendable: The window is ``strict``, and the daemon did not accept all of it.
+            UserError: The window is ``strict``, and the daemon did not accept all of it.
         """
         thread, reporter = self._thread, self._reporter
         if thread is None or reporter is None or os.getpid() != self._pid:
@@ -140,7 +140,7 @@ class Window:
             return
         try:
             self.stop("failed", f"{kind.__name__}: {error}")
-        except Mendable:
+        except UserError:
             return  # it is in the log; the application's own error is raised
 
     def inference(self) -> "Timed":

@@ -6,7 +6,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
-from ...parsers.errors import BackendUnavailable, Mendable
+from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.events import Counted, Inferences, Order, Phase, StageName
 from ...parsers.inference.placement import Built, Placement
 
@@ -32,7 +32,7 @@ class Backend:
     imports its library in ``__init__`` and not at its top.
 
     Making a back-end imports its library and does nothing else. Any method may raise
-    ``BackendUnavailable`` for what this machine lacks, ``Mendable`` for what a person can change
+    ``BackendUnavailable`` for what this machine lacks, ``UserError`` for what a person can change
     in the order or the model, and whatever the library raises.
 
     A back-end derives from ``Inferring`` or from ``SelfTimed``.
@@ -171,7 +171,7 @@ def input_shape(name: str, shape: Sequence[int | str | None], batch: int) -> tup
         shape: As the model declares it; a name or ``None`` is a dynamic dimension.
 
     Raises:
-        Mendable: The model fixes another batch, or leaves another dimension open.
+        UserError: The model fixes another batch, or leaves another dimension open.
 
     >>> input_shape("image", ["N", 3, 224, 224], 4)
     (4, 3, 224, 224)
@@ -180,14 +180,14 @@ def input_shape(name: str, shape: Sequence[int | str | None], batch: int) -> tup
         return ()
     first, *others = shape
     if isinstance(first, int) and first != batch:
-        raise Mendable(
+        raise UserError(
             f"the model fixes a batch of {first} for input {name!r}, not {batch}",
             f"set batch: {first}, or export the model with a dynamic first dimension",
         )
     fixed = [batch]
     for place, length in enumerate(others, start=1):
         if not isinstance(length, int):
-            raise Mendable(
+            raise UserError(
                 f"input {name!r} leaves dimension {place} open ({length or 'unnamed'})",
                 "export the model with a fixed shape: only the first dimension may be dynamic",
             )
@@ -204,12 +204,14 @@ def make_input(name: str, kind: str, shape: tuple[int, ...]) -> "NDArray[numpy.g
         kind: Its type as ONNX Runtime prints it: ``tensor(float)``.
 
     Raises:
-        Mendable: Inputs of that type cannot be generated.
+        UserError: Inputs of that type cannot be generated.
     """
     import numpy
 
     if kind not in _DTYPES:
-        raise Mendable(f"input {name!r} is a {kind}", "export the model with numeric tensor inputs")
+        raise UserError(
+            f"input {name!r} is a {kind}", "export the model with numeric tensor inputs"
+        )
     random = numpy.random.RandomState(_SEED)  # its stream is frozen for good, a Generator's is not
     dtype = numpy.dtype(_DTYPES[kind])
     if dtype.kind == "f":
@@ -218,18 +220,18 @@ def make_input(name: str, kind: str, shape: tuple[int, ...]) -> "NDArray[numpy.g
 
 
 def require_pure(model: str, placement: Placement) -> None:
-    """Raise ``Mendable`` if an engine computes on the GPU, or its placement is unknown.
+    """Raise ``UserError`` if an engine computes on the GPU, or its placement is unknown.
 
     The fallback policy ``require-pure`` builds with fallback and then checks what was built.
     """
     if placement.verdict in ("pure_dla", "dla_plus_reformat"):
         return
-    mend = "set fallback: allow, or change these layers"
+    remedy = "set fallback: allow, or change these layers"
     if placement.verdict == "unknown":
         what = "TensorRT does not say where the layers of the engine run"
-        mend = "set fallback: forbid, which fails to build where a layer needs the GPU"
+        remedy = "set fallback: forbid, which fails to build where a layer needs the GPU"
     else:
         names = placement.gpu_layers
         more = f" and {len(names) - _NAMED_AT_MOST} more" if len(names) > _NAMED_AT_MOST else ""
         what = f"{len(names)} layers run on the GPU: {', '.join(names[:_NAMED_AT_MOST])}{more}"
-    raise Mendable(f"{model} is not pure on the DLA: {what}", mend)
+    raise UserError(f"{model} is not pure on the DLA: {what}", remedy)

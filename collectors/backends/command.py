@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ...parsers.inference.events import Counted, Inferences, Order, Phase, inferences_in
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import LineChild, Quiet
@@ -31,7 +31,7 @@ class Command(SelfTimed):
     def load(self, model: Path, order: Order) -> None:
         """Keep the program; it loads its model itself, each time."""
         if not order.program:
-            raise Mendable("the order names no program", "give command: in the workload")
+            raise UserError("the order names no program", "give command: in the workload")
         self._program = model
 
     def measure(self, order: Order, stop: Event) -> Iterator[Phase | Inferences | Counted]:
@@ -39,7 +39,7 @@ class Command(SelfTimed):
         begin_ns = end_ns = self._clock.monotonic_ns()
         yield Phase(run_id=order.run_id, phase="steady", edge="begin", at_ns=begin_ns)
         total: int | None = None
-        problem: Mendable | None = None
+        problem: UserError | None = None
         while (
             problem is None
             and not stop.is_set()
@@ -50,7 +50,7 @@ class Command(SelfTimed):
                 end_ns = self._clock.monotonic_ns()
                 total = total if count is None else (total or 0) + count
                 if order.count is not None and not count:
-                    problem = Mendable(
+                    problem = UserError(
                         "the program prints no inferences, so their count is never reached",
                         "let it print tegrascope: inferences=N, or give duration",
                     )
@@ -62,7 +62,7 @@ class Command(SelfTimed):
         if problem is not None:
             raise problem
 
-    def _run_once(self, order: Order, stop: Event) -> tuple[int | None, Mendable | None]:
+    def _run_once(self, order: Order, stop: Event) -> tuple[int | None, UserError | None]:
         """Run the program to its end; return the inferences that it printed, and its failure."""
         argv = [str(self._program), *order.program[1:]]
         env = {"TEGRASCOPE_RUN_ID": order.run_id, "TEGRASCOPE_DEVICE": order.device}
@@ -81,8 +81,8 @@ def _is_enough(order: Order, seconds: float, total: int | None) -> bool:
     return seconds > 0 and seconds >= (order.duration_seconds or 0.0)
 
 
-def _failure(child: LineChild) -> Mendable:
+def _failure(child: LineChild) -> UserError:
     code = child.returncode
     how = f"was ended by signal {-code}" if code and code < 0 else f"ended with status {code}"
     last = next((words for words in reversed(child.last_words) if words.strip()), None)
-    return Mendable(f"the program {how}", last or "run it by hand to see why")
+    return UserError(f"the program {how}", last or "run it by hand to see why")

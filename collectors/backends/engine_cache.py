@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pydantic import NonNegativeInt, ValidationError
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ...parsers.inference.placement import Built
 from ...parsers.records import Record
 from ..base import write_atomic
@@ -89,24 +89,24 @@ class EngineCache:
         """Open the directory, or make it for this user alone.
 
         Raises:
-            Mendable: It is another user's, or others may write to it, or it cannot be made.
+            UserError: It is another user's, or others may write to it, or it cannot be made.
         """
         self.directory = directory
         try:
             directory.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
             found = directory.stat()
         except OSError as error:
-            raise Mendable(
+            raise UserError(
                 f"engines cannot be kept in {directory} ({error.strerror})",
                 "name a directory that you may write",
             ) from None
         if found.st_uid != os.geteuid():
-            raise Mendable(
+            raise UserError(
                 f"{directory} belongs to user {found.st_uid}, and engines are programs",
                 "name a directory of your own for them",
             )
         if stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
-            raise Mendable(
+            raise UserError(
                 f"others may write to {directory}, and engines are programs",
                 f"look at what is in it, then chmod go-w {directory}",
             )

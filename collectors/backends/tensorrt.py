@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...parsers.errors import BackendUnavailable, Mendable
+from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.events import Order, StageName
 from ...parsers.inference.placement import (
     Built,
@@ -240,7 +240,7 @@ class TensorRt(Inferring):
     def _take(self, made: BuiltEngine, key: str | None) -> BuiltEngine:
         """Load the engine that was just built; return it with all that is known of it."""
         if not self._deserialise(made.plan):
-            raise Mendable(
+            raise UserError(
                 f"TensorRT does not load the engine that it just built ({self._reason()})",
                 "send the worker's standard error with a report",
             )
@@ -271,7 +271,7 @@ class TensorRt(Inferring):
     def _make_context(self) -> Any:
         context = self._engine.create_execution_context()
         if context is None:
-            raise Mendable(
+            raise UserError(
                 f"TensorRT makes no context for the engine ({self._reason()})",
                 "free memory of the device, or set streams: 1 or a smaller batch",
             )

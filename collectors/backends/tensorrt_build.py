@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from ...parsers.errors import BackendUnavailable, Mendable
+from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.placement import Built, Fallback, Precision
 from ..base import write_atomic
 from .base import input_shape
@@ -171,7 +171,7 @@ class Builder:
 
         Raises:
             BackendUnavailable: A DLA is asked for and there is none.
-            Mendable: The model cannot be read, or not be built so.
+            UserError: The model cannot be read, or not be built so.
         """
         begin_ns = time.monotonic_ns()
         made = self.prepare(spec)
@@ -188,10 +188,12 @@ class Builder:
         serialised = made.builder.build_serialized_network(made.network, config)
         if serialised is None:
             what = f"TensorRT could not build {spec.model.name} for the {spec.device.upper()}"
-            mend = "the lines before it are in the worker's standard error"
+            remedy = "the lines before it are in the worker's standard error"
             if spec.device == "dla" and spec.fallback == "forbid":
-                mend = "set fallback: allow to let such layers run on the GPU, or change the model"
-            raise Mendable(f"{what} ({reason_in(self._lines.all())})", mend)
+                remedy = (
+                    "set fallback: allow to let such layers run on the GPU, or change the model"
+                )
+            raise UserError(f"{what} ({reason_in(self._lines.all())})", remedy)
         if timing_cache is not None:
             self._keep_timing(timing_cache, config)
         if scales == "dummy":
@@ -214,7 +216,7 @@ class Builder:
 
         Raises:
             BackendUnavailable: A DLA is asked for and there is none.
-            Mendable: The model cannot be read, or not be built so.
+            UserError: The model cannot be read, or not be built so.
         """
         self._lines.clear()
         builder = self._trt.Builder(self._logger)
@@ -244,7 +246,7 @@ class Builder:
             that the model fixes, if it does; and whether its own types are in force.
 
         Raises:
-            Mendable: The model cannot be read, or its types are not those asked for.
+            UserError: The model cannot be read, or its types are not those asked for.
         """
         can_choose = self._has("BuilderFlag.FP16")
         network, parser = self._parse(builder, spec.model, strongly=not can_choose)
@@ -271,7 +273,7 @@ class Builder:
             lines = self._lines.all()
             errors = [parser.get_error(at).desc() for at in range(parser.num_errors)]
             words = " ".join((errors[-1] if errors else reason_in(lines)).split())
-            raise Mendable(
+            raise UserError(
                 f"TensorRT cannot read {model.name} ({_node_in(lines)}{words})",
                 "export it with operations and an opset that this TensorRT supports",
             )
@@ -365,12 +367,12 @@ def _check_request(spec: BuildSpec, own: Precision | None) -> None:
     """Raise if the model's own types, or the DLA, cannot give the precision asked for."""
     name, asked = spec.model.name, spec.precision
     if own is not None and asked not in (None, own):
-        raise Mendable(
+        raise UserError(
             f"{name} {_TYPED[own]}, so it cannot run in {asked}",
             f"leave precision out, or {_EXPORT[asked or own]}",
         )
     if spec.device == "dla" and (asked or own) == "fp32":
-        raise Mendable(
+        raise UserError(
             f"{name} is to run in fp32, and a DLA computes in fp16 and int8 only",
             "set precision: fp16" if own is None else _EXPORT["fp16"],
         )

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from pydantic import NonNegativeInt
 
-from ...parsers.errors import BackendUnavailable, Mendable
+from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.placement import LayerAnswer, LayerAnswers
 from ...parsers.records import Record
 from ..children.program import DRIVER, ask_child, python_child
@@ -140,8 +140,8 @@ def _found_by(find: Callable[[dict[str, Any]], None], module: str) -> dict[str, 
     found: dict[str, Any] = {}
     try:
         find(found)
-    except Mendable as error:
-        found |= {"problem": error.what, "remedy": error.mend}
+    except UserError as error:
+        found |= {"problem": error.message, "remedy": error.remedy}
     except Exception as error:
         words = " ".join(str(error).split())
         problem = f"{module} cannot be used here ({type(error).__name__}: {words})"
@@ -177,7 +177,7 @@ def probe(module: str = MODULE, seconds: float = _SECONDS) -> Capabilities:
     found = ask_child(command, Capabilities, module, "what it can do", seconds)
     if isinstance(found, Capabilities):
         return found
-    return Capabilities(module=module, problem=found.what, remedy=found.mend)
+    return Capabilities(module=module, problem=found.message, remedy=found.remedy)
 
 
 def ask_layers(
@@ -204,7 +204,7 @@ def ask_layers(
     found = ask_child(command, LayerAnswers, module, "which layers the DLA takes", seconds)
     if isinstance(found, LayerAnswers):
         return found
-    return LayerAnswers(problem=found.what, remedy=found.mend)
+    return LayerAnswers(problem=found.message, remedy=found.remedy)
 
 
 @lru_cache(maxsize=4)

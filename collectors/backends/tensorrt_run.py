@@ -11,7 +11,7 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from .base import device_stages, input_shape, make_input
 from .cuda_runtime import Cuda, handle_of
 from .tensorrt_build import type_name
@@ -40,7 +40,7 @@ class BoundTensor:
         word = type_name(kind)
         if word not in _KINDS:
             side = "input" if is_input else "output"
-            raise Mendable(
+            raise UserError(
                 f"{side} {name!r} is of type {word}, which numpy has not",
                 "export the model with inputs and outputs in fp32 or fp16",
             )
@@ -97,13 +97,13 @@ class Slot:
             declared = [None if n < 0 else int(n) for n in engine.get_tensor_shape(name)]
             shape = input_shape(name, declared, batch)
             if not self._context.set_input_shape(name, shape):
-                raise Mendable(
+                raise UserError(
                     f"the engine takes no {shape} for input {name!r}", "build it for this batch"
                 )
         for name in names:
             shape = tuple(int(length) for length in self._context.get_tensor_shape(name))
             if min(shape, default=0) < 0:
-                raise Mendable(
+                raise UserError(
                     f"the shape of output {name!r} depends on the data",
                     "export the model without the operation that makes it so (NonZero, NMS …)",
                 )

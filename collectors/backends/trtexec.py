@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Literal
 
-from ...parsers.errors import Mendable, UnreadableError
+from ...parsers.errors import UnreadableError, UserError
 from ...parsers.inference.events import Inferences, Order, Phase, PhaseName
 from ...parsers.inference.placement import Built
 from ...parsers.inference.trtexec import (
@@ -108,7 +108,7 @@ class Trtexec(SelfTimed):
         if precision in (None, "fp32") or self._builder.chooses(precision):
             return
         if types and precision not in types:
-            raise Mendable(
+            raise UserError(
                 f"this TensorRT builds the model's own types, and none of them is {precision}",
                 "export the model in it (builtin:resnet50-fp16 is), or leave precision away",
             )
@@ -166,7 +166,7 @@ class Trtexec(SelfTimed):
             if any(sign in line for line in output.lines for sign in _SPOILT_PLAN):
                 with self._cache.lock(self._key):
                     self._cache.set_aside(self._key)
-                raise Mendable(
+                raise UserError(
                     f"the engine could not be loaded ({output.reason})",
                     "it was set aside, and the next run builds it anew",
                 )
@@ -176,7 +176,7 @@ class Trtexec(SelfTimed):
                 times = parse_times(lines)
             report = parse_report(output.lines)
         except (OSError, UnreadableError) as error:
-            raise Mendable(
+            raise UserError(
                 f"the times of trtexec cannot be read ({error})", f"try: {' '.join(child.argv)}"
             ) from error
         times = times if report.queries is None else times.last(report.queries)

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Literal
 
-from ...parsers.errors import BackendUnavailable, Mendable, UnreadableError
+from ...parsers.errors import BackendUnavailable, UnreadableError, UserError
 from ...parsers.inference.events import Order
 from ...parsers.inference.placement import Built, Precision, layer_types, placement_of
 from ...parsers.inference.trtexec import (
@@ -173,7 +173,7 @@ def help_of(program: Sequence[str]) -> str:
     return text
 
 
-def failure(doing: Literal["build", "measure"], output: Output, argv: Sequence[str]) -> Mendable:
+def failure(doing: Literal["build", "measure"], output: Output, argv: Sequence[str]) -> UserError:
     """Return the error for a trtexec that failed."""
     reason = output.reason
     if "Cannot create DLA engine" in reason:
@@ -183,7 +183,7 @@ def failure(doing: Literal["build", "measure"], output: Output, argv: Sequence[s
         )
     if any(sign in line.lower() for line in output.lines for sign in _NO_CUDA):
         return BackendUnavailable(f"trtexec finds no GPU ({reason})", _MEND_CUDA)
-    return Mendable(f"trtexec could not {doing} it ({reason})", f"try: {' '.join(argv)}")
+    return UserError(f"trtexec could not {doing} it ({reason})", f"try: {' '.join(argv)}")
 
 
 # Of its verbose lines, only those about layers are kept.
@@ -198,7 +198,7 @@ class TrtexecBuilder:
         """Read the inputs of the model.
 
         Raises:
-            Mendable: It is not an ONNX model, or its shapes do not fit the order.
+            UserError: It is not an ONNX model, or its shapes do not fit the order.
         """
         self.program = program
         self.help_text = help_text
@@ -255,7 +255,7 @@ class TrtexecBuilder:
         """Build with trtexec, which writes the plan to ``part``.
 
         Raises:
-            Mendable: It failed; ``BackendUnavailable`` for what this machine lacks.
+            UserError: It failed; ``BackendUnavailable`` for what this machine lacks.
         """
         wanted = self.wanted(self._order)
         with TemporaryDirectory(prefix="tegrascope-") as folder:
@@ -294,4 +294,4 @@ def _facts_of(model: Path) -> ModelFacts:
         with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return read_model(data)
     except (OSError, ValueError, UnreadableError) as error:
-        raise Mendable(f"{model} is not an ONNX model ({error})", "give an ONNX file") from error
+        raise UserError(f"{model} is not an ONNX model ({error})", "give an ONNX file") from error

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 
 import psutil
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import LineChild, Quiet
 
@@ -164,8 +164,8 @@ class Machine:
                     if not isinstance(line, Stamped):
                         break
                     found.append(line.value)
-        except Mendable as error:
-            return found, error.what
+        except UserError as error:
+            return found, error.message
         if len(found) == count:
             return found, ""
         if line is not Quiet.END:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 
 LONGEST_LINE = 64 * 1024
@@ -219,7 +219,7 @@ class LineChild(LineReader):
             stdin: Whether ``send`` is wanted; otherwise the child reads ``/dev/null``.
 
         Raises:
-            Mendable: The program or the directory is missing, or may not be executed.
+            UserError: The program or the directory is missing, or may not be executed.
         """
         super().__init__(clock)
         self._stderr_tail = b""
@@ -399,14 +399,14 @@ class LineChild(LineReader):
             _LOG.error("process %d does not end, even when killed", self.pid)
 
 
-def _cannot_start(argv: Sequence[str], cwd: Path | None, error: OSError) -> Mendable:
+def _cannot_start(argv: Sequence[str], cwd: Path | None, error: OSError) -> UserError:
     if cwd is not None and not cwd.is_dir():
-        return Mendable(f"{cwd} is not a directory", "create it, or name another one")
+        return UserError(f"{cwd} is not a directory", "create it, or name another one")
     if isinstance(error, FileNotFoundError):
-        return Mendable(f"{argv[0]} was not found", "install it, or give its full path")
+        return UserError(f"{argv[0]} was not found", "install it, or give its full path")
     if isinstance(error, PermissionError):
-        return Mendable(f"{argv[0]} may not be executed", f"chmod +x {argv[0]}")
-    return Mendable(
+        return UserError(f"{argv[0]} may not be executed", f"chmod +x {argv[0]}")
+    return UserError(
         f"{argv[0]} does not start ({error.strerror})", "try it by hand with the same arguments"
     )
 

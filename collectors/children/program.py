@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from ...parsers.errors import BackendUnavailable, Mendable
+from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.records import Record
 from ..base import SYSTEM_CLOCK, Clock
 from .process import LineChild
@@ -77,7 +77,7 @@ _Answer = TypeVar("_Answer", bound=Record)
 
 def ask_child(
     command: Sequence[str], kind: type[_Answer], library: str, question: str, seconds: float
-) -> _Answer | Mendable:
+) -> _Answer | UserError:
     """Run a child to its end and return the record that it prints.
 
     An error is returned, not raised, because for most callers it is a finding.
@@ -93,9 +93,9 @@ def ask_child(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Mendable(f"{library} gave no answer in {seconds:g} s when asked {question}", DRIVER)
+        return UserError(f"{library} gave no answer in {seconds:g} s when asked {question}", DRIVER)
     except OSError as error:
-        return Mendable(
+        return UserError(
             f"the child that asks {library} {question} does not start ({error})",
             "see that Python can be run",
         )
@@ -108,7 +108,7 @@ def ask_child(
     how = f"by signal {-code}" if code < 0 else f"by status {code}"
     errors = [line for line in done.stderr.splitlines() if line.strip()]
     words = f"; its last words: {errors[-1].strip()[:200]}" if errors else ""
-    return Mendable(f"{library} ended the process that asked {question}, {how}{words}", DRIVER)
+    return UserError(f"{library} ended the process that asked {question}, {how}{words}", DRIVER)
 
 
 # What a terminal sends to everybody in the foreground, so the program has it already.
@@ -119,11 +119,11 @@ _DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ)
 _SI_KERNEL = 0x80
 
 
-class CannotStart(Mendable):
+class CannotStartError(UserError):
     """The program does not start; 127 if it was not found, 126 if it cannot be executed."""
 
-    def __init__(self, status: int, what: str, mend: str) -> None:
-        super().__init__(what, mend)
+    def __init__(self, status: int, what: str, remedy: str) -> None:
+        super().__init__(what, remedy)
         self.status = status
 
 
@@ -173,7 +173,7 @@ class SignalRelay:
     def run(self, argv: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> ProgramEnd:
         """Run a program to its end on our own streams and in our process group, or raise.
 
-        Processes that it leaves behind go on, as under a shell. The error is ``CannotStart``.
+        Processes that it leaves behind go on, as under a shell. The error is ``CannotStartError``.
         """
         with self._lock:
             begin_ns = clock.monotonic_ns()
@@ -219,12 +219,14 @@ class SignalRelay:
                 self._send(heard.si_signo)
 
 
-def _cannot_start(program: str, error: Exception) -> CannotStart:
+def _cannot_start(program: str, error: Exception) -> CannotStartError:
     if isinstance(error, FileNotFoundError):
-        return CannotStart(127, f"{program} was not found", "install it, or give its full path")
+        return CannotStartError(
+            127, f"{program} was not found", "install it, or give its full path"
+        )
     if isinstance(error, PermissionError):
-        return CannotStart(126, f"{program} may not be executed", f"chmod +x {program}")
+        return CannotStartError(126, f"{program} may not be executed", f"chmod +x {program}")
     if isinstance(error, OSError) and error.errno == errno.ENOEXEC:
-        mend = "begin it with #! and its interpreter, or put that before it"
-        return CannotStart(126, f"{program} is not a program", mend)
-    return CannotStart(126, f"{program!r} does not start ({error})", "try it by hand")
+        remedy = "begin it with #! and its interpreter, or put that before it"
+        return CannotStartError(126, f"{program} is not a program", remedy)
+    return CannotStartError(126, f"{program!r} does not start ({error})", "try it by hand")

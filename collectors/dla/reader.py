@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ...parsers.dla import OWN_PREFIX, parse_trace_line
-from ...parsers.errors import Mendable, ParseError
+from ...parsers.errors import ParseError, UserError
 from ..children.process import READ_SIZE, LineBuffer
 from .tasks import DlaTasks
 
@@ -37,7 +37,7 @@ def find_tracefs(root: Path = Path("/"), system: str = SYSTEM) -> Path:
     """Return the directory of the tracer's files.
 
     Raises:
-        Mendable: They are not mounted, this user may not look, or the kernel has no such events.
+        UserError: They are not mounted, this user may not look, or the kernel has no such events.
     """
     for place in _PLACES:
         try:
@@ -51,13 +51,13 @@ def find_tracefs(root: Path = Path("/"), system: str = SYSTEM) -> Path:
             return root / place
         if not os.access(root / place / "events", os.X_OK):
             raise _for_root(root / place)
-        raise Mendable(
+        raise UserError(
             f"the kernel has no trace events of the DLA (no events/{system} in {root / place})",
             "they came with JetPack 6 (L4T R36); there, sudo modprobe nvhost-nvdla",
         )
     if os.geteuid() != 0:
         raise _for_root(root / _PLACES[0])
-    raise Mendable(
+    raise UserError(
         f"tracefs is not mounted at {root / _PLACES[0]}",
         f"sudo mount -t tracefs tracefs {root / _PLACES[0]}",
     )
@@ -82,7 +82,7 @@ class TraceInstance:
         """Make it and enable the events.
 
         Raises:
-            Mendable: This user may not, or another reader has it.
+            UserError: This user may not, or another reader has it.
         """
         self.pipe = -1
         self._switches = [f"events/{system}/{event}/enable" for event in events]
@@ -156,25 +156,25 @@ def find_cores(root: Path = Path("/")) -> list[int]:
     return sorted({int(device.name[-1]) for device in devices})
 
 
-def _for_root(path: Path) -> Mendable:
-    return Mendable(
+def _for_root(path: Path) -> UserError:
+    return UserError(
         f"{path} is for root alone",
         "sudo, or systemctl enable --now tegrascope-dla-trace.socket",
     )
 
 
-def _cannot(error: OSError) -> Mendable:
+def _cannot(error: OSError) -> UserError:
     if error.errno == errno.EBUSY:
-        return Mendable(
+        return UserError(
             f"another program reads {error.filename}",
             "let the daemon have one reader: systemctl stop 'tegrascope-dla-trace@*'",
         )
     if error.errno == errno.EROFS:
-        return Mendable(
+        return UserError(
             f"{error.filename} may not be written here",
             "give the unit ReadWritePaths=/sys/kernel/tracing/instances",
         )
-    return Mendable(
+    return UserError(
         f"{error.filename}: {error.strerror}", "look at dmesg; is the kernel locked down?"
     )
 
@@ -232,7 +232,7 @@ def follow(
     firmware: FirmwareReader | None = None,
     now_ns: Callable[[], int] = time.monotonic_ns,
 ) -> None:
-    """Print events as they come, and a sign of life per period; raise Mendable at their end."""
+    """Print events as they come, and a sign of life per period; raise UserError at their end."""
     every_ns = round(every_seconds * 1e9)
     buffer = LineBuffer()
     poll = select.poll()
@@ -267,7 +267,7 @@ def _read(pipe: int) -> bytes:
         if not more:
             if data:  # the next reading reports the end
                 return data
-            raise Mendable("the trace has ended", "nothing: it is begun again")
+            raise UserError("the trace has ended", "nothing: it is begun again")
         data += more
     return data
 
@@ -319,7 +319,7 @@ def main(
             finally:  # a second signal must not leave the instance behind
                 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                     signal.signal(number, signal.SIG_IGN)
-    except Mendable as error:
+    except UserError as error:
         with contextlib.suppress(OSError):  # the journal has it as well
             _print(out, [f"{OWN_PREFIX}unavailable {error}"])
         print(f"dla trace: {error}", file=sys.stderr)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 
 _NAMES = {
     1: "UNINITIALIZED",
@@ -209,12 +209,12 @@ _REMEDIES = {
 
 
 def load_nvml() -> Any:
-    """Import and initialise ``pynvml``; raise ``Mendable`` without it or a driver."""
+    """Import and initialise ``pynvml``; raise ``UserError`` without it or a driver."""
     try:
         import pynvml
     except ImportError as error:
         what = f"pynvml can't be imported ({error})"
-        raise Mendable(what, "pip install 'tegrascope[nvml]'") from error
+        raise UserError(what, "pip install 'tegrascope[nvml]'") from error
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -222,14 +222,14 @@ def load_nvml() -> Any:
     return pynvml
 
 
-def explained(error: Any) -> Mendable:
+def explained(error: Any) -> UserError:
     """Return the meaning and the remedy of an error of NVML."""
     found = _REMEDIES.get(error_name(error))
-    return Mendable(*(found or (f"NVML reports: {error}", "try nvidia-smi on this machine")))
+    return UserError(*(found or (f"NVML reports: {error}", "try nvidia-smi on this machine")))
 
 
 def find_gpu(nvml: Any, wanted: str) -> Any:
-    """Return the handle of a GPU; raise ``Mendable`` if it does not exist or may not be used."""
+    """Return the handle of a GPU; raise ``UserError`` if it does not exist or may not be used."""
     try:
         count = nvml.nvmlDeviceGetCount()
         if wanted.isdecimal():
@@ -239,7 +239,7 @@ def find_gpu(nvml: Any, wanted: str) -> Any:
         if error_name(error) not in ("INVALID_ARGUMENT", "NOT_FOUND", "GPU_NOT_FOUND"):
             raise explained(error) from error
     there = f"there are {count}: 0 to {count - 1}" if count > 1 else "there is one: 0"
-    raise Mendable(
+    raise UserError(
         f"there is no GPU {wanted}",
         f"give nvml.gpu an index or a UUID of nvidia-smi -L ({there if count else 'it has none'})",
     )
@@ -308,7 +308,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         nvml = load_nvml()
         gpu = NvmlGpu(nvml, find_gpu(nvml, asked.gpu))
-    except Mendable as error:
+    except UserError as error:
         print(f"nvml: {error}", file=sys.stderr)
         return UNAVAILABLE
     try:

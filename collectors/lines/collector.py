@@ -147,7 +147,7 @@ class SourceSettings(Section, ABC):
 
     @abstractmethod
     def open(self, opening: Opening) -> LineCollector:
-        """Return what makes samples of the source, or raise ``Mendable``."""
+        """Return what makes samples of the source, or raise ``UserError``."""
 
 
 def tegrastats_command(

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import DescriptorReader, LineChild, LineReader, Quiet
 
@@ -67,7 +67,7 @@ class ProcessSource:
         while not self._stopping.is_set():
             try:
                 peer = self._open()
-            except Mendable as error:
+            except UserError as error:
                 self._report(str(error))
             else:
                 self.restarts += started_before
@@ -103,7 +103,7 @@ class ProcessSource:
                 self._peer.wake()
 
     def _open(self) -> LineReader:
-        """Start the program, or raise ``Mendable``; then it is tried again after a pause."""
+        """Start the program, or raise ``UserError``; then it is tried again after a pause."""
         return LineChild(self._argv, clock=self._clock)
 
     def _describe_end(self, why: Quiet, child: LineReader) -> str:
@@ -137,7 +137,7 @@ class LineSocket(DescriptorReader):
         """Connect.
 
         Raises:
-            Mendable: The socket is missing, not listening, or not for this user.
+            UserError: The socket is missing, not listening, or not for this user.
         """
         self._socket = _connect(path)
         super().__init__(self._socket.fileno(), clock=clock)
@@ -157,14 +157,14 @@ def _connect(path: Path) -> socket.socket:
         channel.close()
         unit = f"tegrascope-{path.stem}.socket"
         if isinstance(error, FileNotFoundError):
-            problem = Mendable(f"{path} is not there", f"systemctl enable --now {unit}")
+            problem = UserError(f"{path} is not there", f"systemctl enable --now {unit}")
         elif isinstance(error, PermissionError):
             what = f"{path} is not for this user"
-            problem = Mendable(what, "run as the user tegrascope, or as root")
+            problem = UserError(what, "run as the user tegrascope, or as root")
         else:
             why = error.strerror or str(error)
             what = f"{path} takes no connection ({why})"
-            problem = Mendable(what, f"systemctl restart {unit}")
+            problem = UserError(what, f"systemctl restart {unit}")
         raise problem from error
     channel.setblocking(False)
     return channel
@@ -250,7 +250,7 @@ class _FallbackChild(LineChild):
                 self._drop()
                 self._due_ns = now_ns + round(LOOK_AGAIN_SECONDS * 1e9)
                 self._candidate = LineSocket(self._path, clock=self._clock)
-        except (EOFError, Mendable):
+        except (EOFError, UserError):
             self._drop()
 
     def _drop(self) -> None:
@@ -307,7 +307,7 @@ class SocketSource(ProcessSource):
         if peer is None and self._clock.monotonic_ns() >= self._not_before_ns:
             try:
                 peer = LineSocket(self._path, clock=self._clock)
-            except Mendable as error:
+            except UserError as error:
                 self._log_once(str(error))
                 self._pause_socket()
         self.is_privileged = peer is not None

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field, PositiveFloat
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ...parsers.tegrastats.line import split_prefix
 from ..base import SYSTEM_CLOCK, Clock, Stamped, stamp
 from ..children.process import LONGEST_LINE
@@ -47,11 +47,11 @@ class LogFile:
             path: Plain or gzip, by its first bytes; ``None`` is standard input, plain.
 
         Raises:
-            Mendable: It is missing, or may not be read.
+            UserError: It is missing, or may not be read.
         """
         self._path = path or Path("standard input")
         self._owned = path is not None
-        self.problem: Mendable | None = None
+        self.problem: UserError | None = None
         self.size_bytes: int | None = None
         try:
             self._log = _standard_input() if path is None else open_log(path)
@@ -77,7 +77,7 @@ class LogFile:
         """Yield its lines without their newline; one that is too long is several.
 
         Raises:
-            Mendable: It cannot be read to its end; what came before has been yielded.
+            UserError: It cannot be read to its end; what came before has been yielded.
         """
         try:
             while line := self._log.readline(LONGEST_LINE):
@@ -114,15 +114,15 @@ def _standard_input() -> io.BufferedIOBase:
     return log
 
 
-def unreadable(path: Path, error: Exception) -> Mendable:
+def unreadable(path: Path, error: Exception) -> UserError:
     """Return the error for a log that cannot be read."""
     if isinstance(error, FileNotFoundError):
-        return Mendable(f"{path} is not there", "name a log that tegrastats wrote")
+        return UserError(f"{path} is not there", "name a log that tegrastats wrote")
     if isinstance(error, PermissionError):
-        return Mendable(f"{path} may not be read", f"chmod a+r {path}")
+        return UserError(f"{path} may not be read", f"chmod a+r {path}")
     if isinstance(error, IsADirectoryError):
-        return Mendable(f"{path} is a directory", "name one log in it")
-    return Mendable(f"{path} cannot be read ({error})", "copy it again; it may be cut off")
+        return UserError(f"{path} is a directory", "name one log in it")
+    return UserError(f"{path} cannot be read ({error})", "copy it again; it may be cut off")
 
 
 LONGEST_STEP_SECONDS = 10.0
@@ -186,10 +186,10 @@ class ReplaySource:
             speed: How many times faster than recorded; ``None`` does not wait at all.
 
         Raises:
-            Mendable: The log is missing or cannot be read, or the speed is not positive.
+            UserError: The log is missing or cannot be read, or the speed is not positive.
         """
         if speed is not None and not 0 < speed < float("inf"):
-            raise Mendable(f"a speed of {speed:g} replays nothing", "give one above 0, or at once")
+            raise UserError(f"a speed of {speed:g} replays nothing", "give one above 0, or at once")
         self.path = path
         self.problem: str | None = None
         self._speed = speed
@@ -229,7 +229,7 @@ class ReplaySource:
     def _read(self) -> Iterator[str]:
         try:
             yield from read_lines(self.path)
-        except Mendable as error:
+        except UserError as error:
             # Lines have gone out already, so the service goes on without the rest of them.
             self.problem = str(error)
             _LOG.warning("%s: %s", self.name, self.problem)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import DescriptorReader
 from .collector import Opening, SourceSettings, TegrastatsCollector
@@ -40,7 +40,7 @@ class StreamSource:
         """Check that a named pipe can be read; without a path standard input is.
 
         Raises:
-            Mendable: The path is not a named pipe, or may not be read.
+            UserError: The path is not a named pipe, or may not be read.
         """
         self.path = path
         self.interval_seconds = interval_seconds
@@ -87,7 +87,7 @@ class StreamSource:
         while not self._stopping.is_set():
             try:
                 fd = _open_pipe(path)
-            except Mendable as error:
+            except UserError as error:
                 if self.problem is None:
                     _LOG.warning("%s: %s", self.name, error)
                 self.problem = str(error)
@@ -115,12 +115,14 @@ def _open_pipe(path: Path) -> int:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError as error:
-        raise Mendable(f"{path} is not there", f"mkfifo {path}") from error
+        raise UserError(f"{path} is not there", f"mkfifo {path}") from error
     except OSError as error:
-        raise Mendable(f"{path} cannot be read ({error.strerror})", f"ls -l {path}") from error
+        raise UserError(f"{path} cannot be read ({error.strerror})", f"ls -l {path}") from error
     if not stat.S_ISFIFO(os.fstat(fd).st_mode):
         os.close(fd)
-        raise Mendable(f"{path} is not a named pipe", "make one with mkfifo, or replay it as a log")
+        raise UserError(
+            f"{path} is not a named pipe", "make one with mkfifo, or replay it as a log"
+        )
     return fd
 
 

@@ -6,7 +6,7 @@ import subprocess
 from functools import lru_cache
 from pathlib import Path
 
-from ...parsers.errors import BackendUnavailable, Mendable
+from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.onnx.inputs import external_locations
 from ..children.program import python_child
 
@@ -36,20 +36,20 @@ def find_model(model: str, directory: Path) -> Path:
         directory: The cache of built-in models.
 
     Raises:
-        Mendable: The model does not exist, or could not be generated.
+        UserError: The model does not exist, or could not be generated.
         BackendUnavailable: The package that generates models is not installed.
     """
     if not model.startswith(BUILTIN_PREFIX):
         path = Path(model).expanduser()
         if path.is_dir():
-            raise Mendable(f"{model} is a directory", "name the ONNX file in it")
+            raise UserError(f"{model} is a directory", "name the ONNX file in it")
         if not path.is_file():
             known = ", ".join(BUILTIN_PREFIX + name for name in BUILTIN_MODELS)
-            raise Mendable(f"there is no model file {model}", f"give an ONNX file, or {known}")
+            raise UserError(f"there is no model file {model}", f"give an ONNX file, or {known}")
         return path
     name = model.removeprefix(BUILTIN_PREFIX)
     if name not in BUILTIN_MODELS:
-        raise Mendable(f"no built-in model is named {name!r}", f"use {', '.join(BUILTIN_MODELS)}")
+        raise UserError(f"no built-in model is named {name!r}", f"use {', '.join(BUILTIN_MODELS)}")
     path = builtin_path(name, directory)
     if not path.is_file():
         _generate(name, directory)
@@ -67,7 +67,7 @@ def _generate(name: str, directory: Path) -> None:
     if done.returncode != 0:
         words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         what = f"the built-in model {name} could not be generated in {directory}"
-        raise Mendable(what, words[-1])
+        raise UserError(what, words[-1])
 
 
 def external_files(model: Path) -> list[Path]:
@@ -76,19 +76,19 @@ def external_files(model: Path) -> list[Path]:
     A digest of the model file alone would be the same for other weights.
 
     Raises:
-        Mendable: One of them is missing, or the model cannot be read as ONNX.
+        UserError: One of them is missing, or the model cannot be read as ONNX.
     """
     if model.stat().st_size == 0:
-        raise Mendable(f"{model} is empty", "export the model again")
+        raise UserError(f"{model} is empty", "export the model again")
     with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         try:
             names = set(external_locations(data))
         except ValueError:
-            raise Mendable(f"{model} cannot be read as ONNX", "export the model again") from None
+            raise UserError(f"{model} cannot be read as ONNX", "export the model again") from None
     found = [model.parent / name for name in sorted(names)]
     for path in found:
         if not path.is_file():
-            raise Mendable(f"{model} keeps weights in {path}, which is missing", "copy it there")
+            raise UserError(f"{model} keeps weights in {path}, which is missing", "copy it there")
     return found
 
 

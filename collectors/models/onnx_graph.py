@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ...parsers.onnx.graph import LONGEST_VALUES, SUBGRAPH, Attribute, Graph, Node, Shape, Tensor
 from ...parsers.onnx.inputs import slim
 from ...parsers.records import Record
@@ -51,15 +51,15 @@ def read_graph_apart(
         reader: Command of the child, if it is not this module.
 
     Raises:
-        Mendable: As ``read_graph``; or the child crashed, or took too long.
+        UserError: As ``read_graph``; or the child crashed, or took too long.
     """
     given = json.dumps(dict(shapes or {}))
     command = [*(reader or python_child(__spec__.name)), str(path), given]
     answer = ask_child(command, _Answer, "onnx", f"to read {path}", seconds)
-    if isinstance(answer, Mendable):
-        raise Mendable(answer.what, "export the model again, or give other shapes")
+    if isinstance(answer, UserError):
+        raise UserError(answer.message, "export the model again, or give other shapes")
     if answer.graph is None:
-        raise Mendable(answer.problem, answer.remedy)
+        raise UserError(answer.problem, answer.remedy)
     return answer.graph
 
 
@@ -70,7 +70,7 @@ def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
         shapes: Input to the length of each dimension, for inputs with open dimensions.
 
     Raises:
-        Mendable: The file does not exist, it is not an ONNX model, files with its weights are
+        UserError: The file does not exist, it is not an ONNX model, files with its weights are
             missing, or a shape does not fit.
     """
     model = _load(path)
@@ -82,7 +82,7 @@ def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
     except ShapeError as error:
         remedy = f"give --shape {error.fitting}" if error.fitting else "leave --shape out"
         remedy += ", a number for each ?" if "?" in error.fitting else ""
-        raise Mendable(f"{path}: {error}", remedy) from None
+        raise UserError(f"{path}: {error}", remedy) from None
     try:
         constants, problem = infer(model)
         if problem is not None:
@@ -90,7 +90,7 @@ def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
         graph = _graph(model, constants, notes)
     except (ArithmeticError, LookupError, TypeError, ValueError):
         # For example a name that is not text: records reject what the library accepts.
-        raise Mendable(f"{path} cannot be read as ONNX", _AGAIN) from None
+        raise UserError(f"{path} cannot be read as ONNX", _AGAIN) from None
     return graph.model_copy(update={"notes": (*graph.notes, *_not_known(graph))})
 
 
@@ -98,14 +98,14 @@ def _oddities(path: Path, model: "onnx.ModelProto") -> Iterator[str]:
     """Sort the nodes; yield a note for each oddity that does not prevent reading.
 
     Raises:
-        Mendable: The nodes do not form a graph, or the file does not name its opset.
+        UserError: The nodes do not form a graph, or the file does not name its opset.
     """
     from onnx.defs import onnx_opset_version
 
     opsets = {_domain(one.domain): one.version for one in model.opset_import}
     is_own = any(_domain(node.domain) == "" for node in model.graph.node)
     if is_own and "" not in opsets and model.ir_version >= _OPSETS_SINCE:
-        raise Mendable(f"{path} does not name the opset of its operators", _AGAIN)
+        raise UserError(f"{path} does not name the opset of its operators", _AGAIN)
     newest = onnx_opset_version()
     if opsets.get("", 0) > newest:
         yield f"the model has opset {opsets['']}; it is read as {newest}, the newest of this onnx"
@@ -113,7 +113,7 @@ def _oddities(path: Path, model: "onnx.ModelProto") -> Iterator[str]:
         if _put_in_order(model.graph):
             yield "the nodes were not in an order in which they can run; they were sorted"
     except ValueError as error:
-        raise Mendable(f"{path} is not a valid graph: {error}", _AGAIN) from None
+        raise UserError(f"{path} is not a valid graph: {error}", _AGAIN) from None
 
 
 def _put_in_order(graph: "onnx.GraphProto") -> bool:
@@ -226,11 +226,11 @@ def _not_known(graph: Graph) -> Iterator[str]:
 
 def _load(path: Path) -> "onnx.ModelProto":
     if not path.is_file():
-        raise Mendable(f"there is no model file {path}", "give an ONNX file")
+        raise UserError(f"there is no model file {path}", "give an ONNX file")
     try:
         import onnx
     except ModuleNotFoundError:
-        raise Mendable("onnx is not installed", _INSTALL) from None
+        raise UserError("onnx is not installed", _INSTALL) from None
     from google.protobuf.message import DecodeError
 
     external_files(path)
@@ -238,11 +238,11 @@ def _load(path: Path) -> "onnx.ModelProto":
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             model = onnx.load_model_from_string(slim(data))
     except (DecodeError, ValueError):
-        raise Mendable(f"{path} cannot be read as ONNX", _AGAIN) from None
+        raise UserError(f"{path} cannot be read as ONNX", _AGAIN) from None
     except OSError as error:
-        raise Mendable(f"{path}: {error.strerror}", "make it readable") from None
+        raise UserError(f"{path}: {error.strerror}", "make it readable") from None
     if not model.graph.node:
-        raise Mendable(f"{path} contains no node: it is not an ONNX model", _AGAIN)
+        raise UserError(f"{path} contains no node: it is not an ONNX model", _AGAIN)
     if not model.functions:
         return model
     # TensorRT inlines the model's own functions too.
@@ -253,7 +253,7 @@ def _load(path: Path) -> "onnx.ModelProto":
         return inline_local_functions(model)
     except (RuntimeError, ValidationError, ValueError) as error:
         words = " ".join(str(error).split())
-        raise Mendable(f"{path}: its functions cannot be inlined ({words})", _AGAIN) from None
+        raise UserError(f"{path}: its functions cannot be inlined ({words})", _AGAIN) from None
 
 
 def _graph(
@@ -353,8 +353,8 @@ def main(arguments: list[str]) -> int:
     try:
         given = {name: tuple(lengths) for name, lengths in json.loads(shapes).items()}
         answer = _Answer(graph=read_graph(Path(path), given))
-    except Mendable as error:
-        answer = _Answer(problem=error.what, remedy=error.mend)
+    except UserError as error:
+        answer = _Answer(problem=error.message, remedy=error.remedy)
     # Escaped to ASCII: a name may contain any separator of lines.
     print(json.dumps(answer.model_dump(mode="json")))
     return 0

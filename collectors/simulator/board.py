@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ...parsers.records import Core, Dla, Emc, Engine, Gpu, Rail, Ram, Sample, Swap
 from ...parsers.tegrastats import render_line
 from ..base import SYSTEM_CLOCK, Clock, Stamped
@@ -279,12 +279,12 @@ class SimulatorSource:
             clock: The time; ``JumpClock`` for lines without waiting.
 
         Raises:
-            Mendable: The board is unknown, or the schedule names a lane that it lacks.
+            UserError: The board is unknown, or the schedule names a lane that it lacks.
         """
         model = board_model(board)
         for change in schedule:
             if change.lane not in model.lanes:
-                raise Mendable(
+                raise UserError(
                     f"{board} has no lane {change.lane!r}", f"use one of {', '.join(model.lanes)}"
                 )
         self.interval_seconds: float | None = interval_seconds

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 
 LANES = ("gpu", "dla0", "dla1", "cpu", "emc")
 MOST_CHANGES = 8192
@@ -133,14 +133,14 @@ def read_load_file(path: Path, lanes: Collection[str] = LANES) -> list[LoadChang
             are skipped.
 
     Raises:
-        Mendable: The file cannot be read, or a line in it, which is named.
+        UserError: The file cannot be read, or a line in it, which is named.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise Mendable(f"{path} cannot be read ({error.strerror})", "name a CSV file") from error
+        raise UserError(f"{path} cannot be read ({error.strerror})", "name a CSV file") from error
     except UnicodeDecodeError as error:
-        raise Mendable(f"{path} is not text", "name a CSV file") from error
+        raise UserError(f"{path} is not text", "name a CSV file") from error
     header = list(LoadChange._fields)
     changes: list[LoadChange] | None = None
     for number, line in enumerate(text.splitlines(), 1):
@@ -153,23 +153,23 @@ def read_load_file(path: Path, lanes: Collection[str] = LANES) -> list[LoadChang
             elif cells == header:
                 changes = []
             else:
-                raise Mendable(f"the header is {line.strip()!r}", f"write {','.join(header)}")
-        except Mendable as error:
-            raise Mendable(f"{path} line {number}: {error.what}", error.mend) from None
+                raise UserError(f"the header is {line.strip()!r}", f"write {','.join(header)}")
+        except UserError as error:
+            raise UserError(f"{path} line {number}: {error.message}", error.remedy) from None
     if changes is None:
-        raise Mendable(f"{path} is empty", f"begin it with {','.join(header)}")
+        raise UserError(f"{path} is empty", f"begin it with {','.join(header)}")
     return sorted(changes, key=lambda change: change.at_seconds)
 
 
 def _change(cells: list[str], lanes: Collection[str]) -> LoadChange:
     if len(cells) != len(LoadChange._fields):
-        raise Mendable(f"{len(cells)} cells", f"write {','.join(LoadChange._fields)}")
+        raise UserError(f"{len(cells)} cells", f"write {','.join(LoadChange._fields)}")
     at_text, lane, ratio_text = cells
     if lane not in lanes:
-        raise Mendable(f"the board has no lane {lane!r}", f"use one of {', '.join(lanes)}")
+        raise UserError(f"the board has no lane {lane!r}", f"use one of {', '.join(lanes)}")
     ratio = _number("ratio", ratio_text)
     if ratio > 1:
-        raise Mendable(f"ratio is {ratio_text!r}", "write a number from 0 to 1")
+        raise UserError(f"ratio is {ratio_text!r}", "write a number from 0 to 1")
     return LoadChange(_number("at_seconds", at_text), lane, ratio)
 
 
@@ -179,5 +179,5 @@ def _number(name: str, text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or value < 0:
-        raise Mendable(f"{name} is {text!r}", "write a number that is 0 or more")
+        raise UserError(f"{name} is {text!r}", "write a number that is 0 or more")
     return value

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ...parsers.records import Record
 from ..board.boards import find_rail_rule
 from .load import Segment
@@ -98,12 +98,12 @@ def board_models() -> dict[str, BoardModel]:
 
 
 def board_model(name: str) -> BoardModel:
-    """Return one simulated board, or raise ``Mendable`` if the name is unknown."""
+    """Return one simulated board, or raise ``UserError`` if the name is unknown."""
     try:
         return board_models()[name]
     except KeyError:
         known = ", ".join(board_models())
-        raise Mendable(f"no simulated board is called {name!r}", f"use one of {known}") from None
+        raise UserError(f"no simulated board is called {name!r}", f"use one of {known}") from None
 
 
 def lane_kind(lane: str) -> str:

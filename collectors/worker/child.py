@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import BinaryIO
 
-from ...parsers.errors import Mendable, ParseError
+from ...parsers.errors import ParseError, UserError
 from ...parsers.inference.events import Finished, Hello, Order, Process, parse_order, render_event
 from ...parsers.records import Record
 from ..catalog import BACKENDS, make_backend
@@ -53,7 +53,7 @@ def settle(nice: int, cpus: Sequence[int], mps_percentage: int | None) -> None:
     """Apply settings to this process and its threads, before any library is loaded.
 
     Raises:
-        Mendable: The machine has no such core, or no MPS server runs.
+        UserError: The machine has no such core, or no MPS server runs.
     """
     if nice:
         os.nice(nice)
@@ -62,14 +62,14 @@ def settle(nice: int, cpus: Sequence[int], mps_percentage: int | None) -> None:
             os.sched_setaffinity(0, cpus)
         except (OSError, ValueError, OverflowError):
             there = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-            raise Mendable(
+            raise UserError(
                 f"the worker cannot run on CPUs {','.join(map(str, cpus))}",
                 f"process.cpus: those that it may use here are {there}",
             ) from None
     if mps_percentage is not None:
         pipe = Path(os.environ.get(MPS_PIPE_VARIABLE, MPS_PIPE_DIRECTORY))
         if not (pipe / "control").exists():
-            raise Mendable(
+            raise UserError(
                 f"no MPS server runs (there is no {pipe / 'control'})",
                 "start nvidia-cuda-mps-control -d, or leave process.mps_percentage out",
             )
@@ -227,7 +227,7 @@ def main(argv: list[str] | None = None, engines: Mapping[str, str] = BACKENDS) -
     arguments = parser.parse_args(argv)
     try:
         settle(arguments.nice, arguments.cpus, arguments.mps_percentage)
-    except Mendable as error:
+    except UserError as error:
         print(error, file=sys.stderr)
         return 1
     signals_fd = _watch_signals()

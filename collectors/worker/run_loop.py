@@ -14,7 +14,7 @@ from statistics import median
 from threading import Event
 from typing import TypeAlias
 
-from ...parsers.errors import BackendUnavailable, DeviceLostError, Mendable
+from ...parsers.errors import BackendUnavailable, DeviceLostError, UserError
 from ...parsers.inference.events import (
     Ending,
     Finished,
@@ -229,7 +229,7 @@ class Runner:
             ending, reason = "cancelled", STOPPED
         except BackendUnavailable as error:
             ending, reason = "unavailable", _one_line(str(error))
-        except Mendable as error:
+        except UserError as error:
             ending, reason = "failed", _one_line(str(error))
         except Exception as error:
             traceback.print_exc()
@@ -267,7 +267,7 @@ class Runner:
 
     def _carry_out(self, order: Order) -> None:
         if (order.count is None) == (order.duration_seconds is None):
-            raise Mendable(
+            raise UserError(
                 "the order names both or neither of count and duration_seconds", "give one of them"
             )
         backend, sha256 = self._prepare(order)
@@ -428,7 +428,7 @@ def _write_outputs(backend: Inferring, path: Path) -> None:
 def _write_profile(backend: Backend, path: Path) -> None:
     """Write the time of each layer, from profiled inferences that count nowhere else."""
     if not isinstance(backend, Profiled):
-        raise Mendable("this back-end cannot time a layer", "leave the profile out")
+        raise UserError("this back-end cannot time a layer", "leave the profile out")
     layers = backend.profile(_PROFILED_INFERENCES)
     document = {"inferences": _PROFILED_INFERENCES, "layers_ns": dict(layers)}
     write_atomic(path, json.dumps(document, indent=1).encode())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ..measure.quality import WITHHOLDING
 from ..measure.run_report import Device
 from ..results.bench_page import name_of, placed_name
@@ -61,7 +61,7 @@ def read_sources(given: Sequence[Path]) -> tuple[BenchSource, ...]:
     """Read results, oldest first, from files or directories with a ``result.json``.
 
     Raises:
-        Mendable: A file cannot be read, or is of another machine than the first.
+        UserError: A file cannot be read, or is of another machine than the first.
     """
     sources = sorted(map(_read, given), key=lambda one: one.result.ended_wall_ns)
     for one, other in combinations(sources, 2):
@@ -91,20 +91,20 @@ def _read(given: Path) -> BenchSource:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise Mendable(f"{path}: {error.strerror}", f"{_NAME_ONE}, or its directory") from None
+        raise UserError(f"{path}: {error.strerror}", f"{_NAME_ONE}, or its directory") from None
     except UnicodeDecodeError:
-        raise Mendable(f"{path} is not text", _NAME_ONE) from None
+        raise UserError(f"{path} is not text", _NAME_ONE) from None
     try:
         found = json.loads(text, parse_float=_finite, parse_constant=_finite)
         result = BenchResult.model_validate_json(text)
     except OverflowError as error:
-        raise Mendable(
+        raise UserError(
             f"{path} contains {error}, which is not a valid measurement", "run the benchmark again"
         ) from None
     except ValidationError as error:
         raise _unreadable(path, found, error) from None
     except ValueError:
-        raise Mendable(f"{path} is not JSON", _NAME_ONE) from None
+        raise UserError(f"{path} is not JSON", _NAME_ONE) from None
     versions: dict[str, str] = {}
     for model in result.models:
         for report in model.rounds:
@@ -119,18 +119,18 @@ def _finite(text: str) -> float:
     return value
 
 
-def _unreadable(path: Path, found: object, error: ValidationError) -> Mendable:
+def _unreadable(path: Path, found: object, error: ValidationError) -> UserError:
     if not isinstance(found, dict) or "schema_version" not in found or "models" not in found:
-        return Mendable(f"{path} is not a result of a benchmark", _NAME_ONE)
+        return UserError(f"{path} is not a result of a benchmark", _NAME_ONE)
     if found["schema_version"] != SCHEMA_VERSION:
-        return Mendable(
+        return UserError(
             f"{path} has schema_version {found['schema_version']}, this version reads"
             f" {SCHEMA_VERSION}",
             "run the benchmark again, or use the tegrascope that wrote it",
         )
     first = error.errors()[0]
     where = ".".join(map(str, first["loc"]))
-    return Mendable(
+    return UserError(
         f"{path}: {where}: {first['msg']}",
         f"it was written by tegrascope {found.get('tegrascope', 'of an unknown version')}:"
         " use that one or a newer one, or run the benchmark again",
@@ -145,7 +145,7 @@ def _must_agree(one: BenchSource, other: BenchSource) -> None:
             if name == "simulated":
                 played, real = (one, other) if mine else (other, one)
                 words = f"{played.path} is simulated, and {real.path} is not"
-            raise Mendable(
+            raise UserError(
                 words,
                 "figures of different machines cannot be compared: bench all models on one,"
                 " in one power mode",
@@ -252,7 +252,7 @@ def choices_of(
     """Return the options of each model; the newest of results of the same thing counts.
 
     Raises:
-        Mendable: A model has no option, or a name is of two different files.
+        UserError: A model has no option, or a name is of two different files.
     """
     by_name: dict[str, tuple[MeasuredOption, ...]] = {}
     excluded: list[Excluded] = []
@@ -297,7 +297,7 @@ def _results_of(
             if model.model_sha256 is not None:
                 digests.setdefault(model.model_sha256, source.path)
             if len(digests) > 1:
-                raise Mendable(
+                raise UserError(
                     f"{name} is not the same file in {' and in '.join(digests.values())}",
                     "bench the newer one again, or leave the older result out",
                 )
@@ -377,16 +377,16 @@ def _with_other_core(
     }
 
 
-def _no_option(name: str, excluded: Sequence[Excluded]) -> Mendable:
+def _no_option(name: str, excluded: Sequence[Excluded]) -> UserError:
     if not excluded:
-        return Mendable(
+        return UserError(
             f"{name} was measured on neither GPU nor DLA", "bench it with --on gpu,dla0,dla1"
         )
     why = "; ".join(f"{one.device}: {one.reason}" for one in excluded)
     remedy = "bench it again"
     if any(one.lacks_energy for one in excluded):
         remedy = "bench it with telemetry and rounds of 15 s or more, or use --minimise gpu"
-    return Mendable(f"no result of {name} can be used: {why}", remedy)
+    return UserError(f"no result of {name} can be used: {why}", remedy)
 
 
 # --- effects --------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import TextIO
 
 from ... import __version__
-from ...parsers.errors import Misused
+from ...parsers.errors import UsageError
 from ...parsers.values import read_duration
 from ..results.bench_page import SIMULATED_TITLE, shown_with_half, with_half
 from ..results.document import Block, Heading, Table, Text, print_document
@@ -28,7 +28,7 @@ def advise_on(
     """Return the best accelerator for each model, by results of one machine, oldest first.
 
     Raises:
-        Mendable: A model has no option.
+        UserError: A model has no option.
     """
     choices = choices_of(demands, sources, minimise)
     problem = Problem(choices.rated(demands), minimise, margin, effects_of(choices, sources))
@@ -351,14 +351,14 @@ def read_demands(rates: str, deadlines: str | None, known: Sequence[str]) -> tup
         known: Names of the models that have results.
 
     Raises:
-        Misused: A text has another form, or names an unknown model.
+        UsageError: A text has another form, or names an unknown model.
     """
     by_rate = _pairs(rates, "--rates", "yolo=30,seg=10")
     by_deadline = _pairs(deadlines or "", "--deadlines", "yolo=33ms,seg=0.2s")
     if not by_rate:
-        raise Misused("--rates names no model", "give it like yolo=30,seg=10")
+        raise UsageError("--rates names no model", "give it like yolo=30,seg=10")
     if len(by_rate) > MOST_MODELS:
-        raise Misused(
+        raise UsageError(
             f"--rates names {len(by_rate)} models", f"ask for at most {MOST_MODELS} at once"
         )
     demands = []
@@ -384,9 +384,9 @@ def _pairs(text: str, option: str, example: str) -> dict[str, str]:
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, mark, value = (piece.strip() for piece in part.partition("="))
         if not (name and mark and value):
-            raise Misused(f"{option} {part!r} is not NAME=VALUE", f"give it like {example}")
+            raise UsageError(f"{option} {part!r} is not NAME=VALUE", f"give it like {example}")
         if name in found:
-            raise Misused(f"{option} names {name} twice", "name it once")
+            raise UsageError(f"{option} names {name} twice", "name it once")
         found[name] = value
     return found
 
@@ -396,7 +396,7 @@ def _must_be_known(name: str, known: Sequence[str], problem: str) -> None:
         return
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known)) or 'none'}"
-    raise Misused(f"{problem} {name!r}", hint)
+    raise UsageError(f"{problem} {name!r}", hint)
 
 
 def _positive(text: str, given: str, form: str) -> float:
@@ -405,7 +405,7 @@ def _positive(text: str, given: str, form: str) -> float:
     except ValueError:
         value = 0.0
     if not isfinite(value) or value <= 0:
-        raise Misused(f"{given} is not a number above 0", f"give {form}")
+        raise UsageError(f"{given} is not a number above 0", f"give {form}")
     return value
 
 
@@ -414,5 +414,5 @@ def _seconds(name: str, text: str) -> float:
     try:
         value = read_duration(text)
     except ValueError as error:
-        raise Misused(given, str(error)) from None
+        raise UsageError(given, str(error)) from None
     return _positive(str(value), given, "a time above 0, like 33ms")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ...parsers.inference.placement import Built, Precision
 from ..measure.run_report import Device, RunReport
 from ..results.records import BenchSettings, OutputCheck, Status
@@ -212,10 +212,10 @@ class Watcher:
 
 
 def find_nsys(program: str = "nsys") -> str:
-    """Return the path of nsys, or raise ``Mendable`` without it."""
+    """Return the path of nsys, or raise ``UserError`` without it."""
     found = shutil.which(program)
     if found is None:
-        raise Mendable(
+        raise UserError(
             f"{program} was not found",
             "install Nsight Systems (on a Jetson: apt install nsight-systems-*), or leave --nsys"
             " out",

@@ -16,7 +16,7 @@ from ...collectors.catalog import (
     is_played,
 )
 from ...collectors.models.files import BUILTIN_MODELS, BUILTIN_PREFIX
-from ...parsers.errors import Mendable, Misused
+from ...parsers.errors import UsageError, UserError
 from ...parsers.inference.events import Process
 from ..measure.run_report import Device
 from ..results.records import BenchSettings
@@ -50,8 +50,8 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
     """Complete the arguments.
 
     Raises:
-        Misused: They contradict each other.
-        Mendable: A model does not exist.
+        UsageError: They contradict each other.
+        UserError: A model does not exist.
     """
     models = (*arguments.models, *(BUILTIN_PREFIX + name for name in arguments.builtin))
     for model in models:
@@ -86,7 +86,7 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
     name = settings.backend or ""
     played = [device for device in settings.devices or () if is_played(name, device)]
     if played and not settings.is_simulated:
-        raise Misused(
+        raise UsageError(
             f"{name} does not run on {played[0]}",
             "leave --backend out, or use --simulate to let the CPU play the accelerator",
         )
@@ -99,20 +99,20 @@ def check_contention(settings: BenchSettings) -> None:
     """Refuse models that cannot be measured together.
 
     Raises:
-        Misused: The number of models, a repeated model, or a back-end that times itself.
+        UsageError: The number of models, a repeated model, or a back-end that times itself.
     """
     models = settings.models
     if not 2 <= len(models) <= 3:
-        raise Misused(
+        raise UsageError(
             f"--contention was given {len(models)} model(s), and takes two or three",
             "name two or three; of more, bench pairs of them and give advise all the results",
         )
     if len(set(models)) < len(models):
-        raise Misused(
+        raise UsageError(
             "--contention was given a model twice", "give the second as a copy of its file"
         )
     if settings.backend and find_backend(settings.backend).is_self_timed:
-        raise Misused(
+        raise UsageError(
             f"{settings.backend} times itself, and cannot run in step with others",
             "leave --backend out, or use --backend tensorrt",
         )
@@ -124,7 +124,7 @@ def _telemetry(
     """Return the source, the rail rule, and the reason for a missing source."""
     chosen = [arguments.simulate, arguments.config is not None, arguments.telemetry is not None]
     if sum(chosen) > 1:
-        raise Misused(
+        raise UsageError(
             "telemetry is named more than once", "give one of --simulate, -c and --telemetry"
         )
     if arguments.config is not None:
@@ -139,7 +139,9 @@ def _telemetry(
         made = Telemetry.model_validate({"source": name, "interval": INTERVAL_SECONDS})
     except ValidationError as error:
         problem = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
-        raise Mendable(f"--telemetry {name}: {problem}", "give its settings with -c FILE") from None
+        raise UserError(
+            f"--telemetry {name}: {problem}", "give its settings with -c FILE"
+        ) from None
     return made, None, None
 
 
@@ -147,9 +149,9 @@ def _must_exist(model: str) -> None:
     known = ", ".join(BUILTIN_MODELS)
     if model.startswith(BUILTIN_PREFIX):
         if model.removeprefix(BUILTIN_PREFIX) not in BUILTIN_MODELS:
-            raise Mendable(f"no built-in model is named {model!r}", f"use {known}")
+            raise UserError(f"no built-in model is named {model!r}", f"use {known}")
     elif not Path(model).expanduser().is_file():
-        raise Mendable(
+        raise UserError(
             f"there is no model file {model}", f"give an ONNX file, or --builtin {known}"
         )
 

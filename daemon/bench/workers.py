@@ -9,7 +9,7 @@ from pathlib import Path
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.board.boards import RailRule
 from ...collectors.board.machine import cpu_busy_ratio
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ...parsers.inference.events import RunEvent
 from ..measure.blocks import WindowSlice
 from ..measure.run_report import RunReport, RunTrace, Span
@@ -71,7 +71,7 @@ class Setup:
         session, seconds = self.session, self._first_sample_seconds
         try:
             source = session.open(self._settings, self._rule)
-        except Mendable as error:
+        except UserError as error:
             self.problem = str(error)
             return
         session.start()

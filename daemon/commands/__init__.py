@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ...parsers.values import read_duration
 
 # Name and summary, in the order of the help.
@@ -168,7 +168,7 @@ def open_history(arguments: argparse.Namespace) -> Iterator["History"]:
     """Open the run store of ``--state-dir``, which may name the database itself.
 
     Raises:
-        Mendable: It cannot be read.
+        UserError: It cannot be read.
     """
     from ..store.history import History
 
@@ -176,7 +176,7 @@ def open_history(arguments: argparse.Namespace) -> Iterator["History"]:
     try:
         yield History(state if state.is_file() else state / "tegrascope.db")
     except sqlite3.Error as error:
-        raise Mendable(
+        raise UserError(
             f"the run store in {state} cannot be read ({error})",
             "name the daemon's directory with --state-dir",
         ) from None

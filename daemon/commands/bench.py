@@ -11,7 +11,7 @@ from pathlib import Path
 from ... import __version__
 from ...collectors.base import SYSTEM_CLOCK
 from ...collectors.catalog import BACKENDS, PROGRAM_BACKEND, SOURCES
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ..bench.look import Watcher, find_nsys
 from ..bench.progress import BarDisplay, LineDisplay
 from ..bench.run import Bench, RoundPlan, foreseen
@@ -143,7 +143,7 @@ def _directory(given: Path | None) -> Path:
     if given is not None:
         return _made(given)
     if not os.access(".", os.W_OK):
-        raise Mendable(f"{Path.cwd()}: Permission denied", _ELSEWHERE)
+        raise UserError(f"{Path.cwd()}: Permission denied", _ELSEWHERE)
     return Path(time.strftime("tegrascope-bench-%Y%m%d-%H%M%S"))
 
 
@@ -152,7 +152,7 @@ def _made(directory: Path, remedy: str = _ELSEWHERE) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Mendable(f"{directory}: {error.strerror or error}", remedy) from None
+        raise UserError(f"{directory}: {error.strerror or error}", remedy) from None
     return directory
 
 
@@ -165,7 +165,7 @@ def _write(result: BenchResult, setup: Setup, directory: Path) -> None:
         for name, text in files.items():
             (_made(directory) / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise Mendable(f"{directory}: {error.strerror or error}", _ELSEWHERE) from None
+        raise UserError(f"{directory}: {error.strerror or error}", _ELSEWHERE) from None
 
 
 def add(commands: Commands) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...collectors.board.machine import Machine
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ..doctor.examine import as_document, as_lines, examine, summary
 from ..doctor.findings import Context, Finding
 from ..settings.config import Config
@@ -76,6 +76,6 @@ def make_context(machine: Machine, config_path: Path | None, state_dir: Path | N
             config = load_config(config_path)
         except ConfigError as error:
             problems = error.problems
-        except Mendable as error:
+        except UserError as error:
             problems = (str(error),)
     return Context(machine, config, config_path, problems, state_dir)

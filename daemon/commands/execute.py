@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from ...collectors.application.client import ApiClient, RefusedError, UnreachableError
 from ...collectors.base import SYSTEM_CLOCK, Clock
-from ...collectors.children.program import CannotStart, ProgramEnd, SignalRelay
+from ...collectors.children.program import CannotStartError, ProgramEnd, SignalRelay
 from ...collectors.simulator.load import LANES
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ..measure.run_report import Outcome, RunReport, RunTrace
 from ..measure.timeline import Timeline
 from ..session.executor import Verdict
@@ -102,7 +102,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if argv[:1] == ["--"]:
         del argv[0]
     if not argv:
-        raise Mendable("no program is given", "tegrascope exec --workload NAME -- CMD …")
+        raise UserError("no program is given", "tegrascope exec --workload NAME -- CMD …")
     # While the program runs, the terminal belongs to it; the summary follows.
     quiet = logging.getLogger("tegrascope")
     quiet.addHandler(logging.NullHandler())
@@ -115,11 +115,11 @@ def execute(arguments: argparse.Namespace) -> int:
             try:
                 run_id = _begin(client, arguments)
             except UnreachableError as error:
-                return _measure_here(arguments, argv, relay, f"measured here: {error.what}")
+                return _measure_here(arguments, argv, relay, f"measured here: {error.message}")
             except RefusedError as error:
                 return _measure_here(arguments, argv, relay, f"measured here: {error}")
             return _measure_there(arguments, argv, relay, client, run_id)
-        except CannotStart as error:
+        except CannotStartError as error:
             _print(f"tegrascope: {error}")
             return error.status
 
@@ -147,10 +147,10 @@ def _measure_there(
     """Run the program; the daemon pairs its time with telemetry."""
     try:
         ended = relay.run(argv)
-    except CannotStart as error:
+    except CannotStartError as error:
         try:
             _post(client, event="end", run_id=run_id, outcome="failed", reason=str(error)[:400])
-        except Mendable as problem:
+        except UserError as problem:
             _print(f"tegrascope: {problem}")
         raise
     outcome, reason = _outcome(ended)
@@ -166,7 +166,7 @@ def _measure_there(
             reason=reason,
         )
         document = _await_report(client, run_id, relay)
-    except Mendable as error:
+    except UserError as error:
         _print(f"tegrascope: {arguments.workload} is not measured: {error}")
         return ended.status
     if document is None:
@@ -241,7 +241,7 @@ def _open_session(config: Config, clock: Clock) -> Session:
     """Open telemetry and wait for its first sample, for a few seconds.
 
     Raises:
-        Mendable: The recorded log or the pipe can't be read.
+        UserError: The recorded log or the pipe can't be read.
     """
     session = Session(
         clock=clock,
@@ -274,7 +274,7 @@ def _config(arguments: argparse.Namespace) -> Config:
     """Return the settings of the telemetry that is read here.
 
     Raises:
-        Mendable: The file or an option is wrong.
+        UserError: The file or an option is wrong.
     """
     config = Config() if arguments.config is None else load_config(arguments.config)
     document = config.telemetry.model_dump()
@@ -289,7 +289,7 @@ def _config(arguments: argparse.Namespace) -> Config:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "source"
-        raise Mendable(
+        raise UserError(
             f"--telemetry {document['source']} --interval {document['interval']:g}: "
             f"{where}: {first['msg']}",
             "give another one, or all of it in a file with -c",
@@ -315,7 +315,7 @@ def _stored(arguments: argparse.Namespace, report: RunReport) -> tuple[str, ...]
         return ()
     try:
         store = Store(arguments.state_dir / "tegrascope.db", boot_id())
-    except Mendable as error:
+    except UserError as error:
         return (f"not stored: {error}",)
     store.finish(report)
     problem = store.problem

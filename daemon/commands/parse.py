@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...collectors.lines.replay import LogFile
-from ...parsers.errors import Mendable, ParseError
+from ...parsers.errors import ParseError, UserError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
 from ..terminal.output import open_output, progress
@@ -50,7 +50,7 @@ class Tally:
         self._positions[log] = position_bytes
         self.moved(sum(self._positions.values()))
 
-    def fail(self, problem: Mendable) -> None:
+    def fail(self, problem: UserError) -> None:
         """Count a file that cannot be read, or not to its end; the others are read."""
         self.unreadable += 1
         print(f"tegrascope: {problem}", file=sys.stderr)
@@ -73,7 +73,7 @@ def parse(arguments: argparse.Namespace) -> int:
                 for sample in _samples(paths, tally, keep_lines=arguments.keep_lines):
                     output.write(sample.model_dump_json(exclude=left_out) + "\n")
         elif arguments.keep_lines:
-            raise Mendable("--keep-lines needs records", "use it with -f jsonl")
+            raise UserError("--keep-lines needs records", "use it with -f jsonl")
         else:
             from ..tables.frames import write_tables
             from ..tables.logs import read_tables
@@ -102,7 +102,7 @@ def _samples(paths: Sequence[Path | None], tally: Tally, *, keep_lines: bool) ->
                     tally.unparsed_words += len(sample.unparsed)
                     yield sample
                 tally.move(number, log.position_bytes)
-        except Mendable as problem:
+        except UserError as problem:
             tally.fail(problem)
 
 

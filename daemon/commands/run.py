@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...collectors.base import SYSTEM_CLOCK
-from ...parsers.errors import Mendable, Misused
+from ...parsers.errors import UsageError, UserError
 from ..session.process_signals import Signals
 from . import Commands, add_command, add_state_dir
 
@@ -21,7 +21,7 @@ _LOG = logging.getLogger(__name__)
 def run(arguments: argparse.Namespace) -> int:
     """Run the daemon until a process signal ends it."""
     if arguments.demo and arguments.config:
-        raise Misused("--demo has its own configuration", "leave out -c, or --demo")
+        raise UsageError("--demo has its own configuration", "leave out -c, or --demo")
     signals = Signals()
     config = _load(arguments)
     from ..service.console import Console
@@ -80,7 +80,7 @@ def _load(arguments: argparse.Namespace) -> "Config":
     try:
         http = Http.model_validate({**config.http.model_dump(), **changed})
     except ValueError:
-        raise Mendable(f"--listen {arguments.listen}", "give HOST:PORT") from None
+        raise UserError(f"--listen {arguments.listen}", "give HOST:PORT") from None
     return config.model_copy(update={"http": http})
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ..terminal.output import open_output, print_table
 from . import Commands, add_command, add_output, add_state_dir, open_history, positive
 
@@ -25,7 +25,7 @@ def show_run(arguments: argparse.Namespace) -> int:
     with open_history(arguments) as history:
         document = history.run(arguments.run_id)
     if document is None:
-        raise Mendable(
+        raise UserError(
             f"no run {arguments.run_id}, or several begin so", "see tegrascope runs list"
         )
     print(json.dumps(document, indent=2))

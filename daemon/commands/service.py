@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ..service.systemd import (
     SETTINGS,
     STATE,
@@ -53,7 +53,9 @@ class _Root:
             try:
                 act()
             except OSError as error:
-                raise Mendable(f"{words}: {error.strerror}", "use sudo, or name a --root") from None
+                raise UserError(
+                    f"{words}: {error.strerror}", "use sudo, or name a --root"
+                ) from None
 
     @staticmethod
     def _write(path: Path, text: str) -> None:
@@ -66,19 +68,19 @@ def _run(argv: tuple[str, ...], may_fail: bool) -> None:
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise Mendable(f"{argv[0]} was not found", "apt install systemd") from None
+        raise UserError(f"{argv[0]} was not found", "apt install systemd") from None
     if done.returncode and not may_fail:
         problem = " ".join(done.stderr.split()) or f"status {done.returncode}"
-        raise Mendable(f"{' '.join(argv)}: {problem}", "fix this, and run the command again")
+        raise UserError(f"{' '.join(argv)}: {problem}", "fix this, and run the command again")
 
 
 def _open_root(arguments: argparse.Namespace) -> _Root:
     root = _Root(arguments.root, is_dry=arguments.dry_run)
     if not root.is_dry and root.path == Path("/") and os.geteuid() != 0:
-        raise Mendable("this changes /etc", f"sudo {own_program()} service {arguments.action}")
+        raise UserError("this changes /etc", f"sudo {own_program()} service {arguments.action}")
     for path in _PACKAGED:
         if root.at(path).exists():
-            raise Mendable(f"{root.at(path)} came with a package", "leave it to apt")
+            raise UserError(f"{root.at(path)} came with a package", "leave it to apt")
     return root
 
 

@@ -7,7 +7,7 @@ import time
 from rich.console import Console
 
 from ...collectors.application.client import ApiClient
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ..top.client import DaemonClient, watch
 from ..top.screen import draw, glyphs_of
 from . import Commands, add_command, positive_seconds
@@ -43,7 +43,7 @@ def top(arguments: argparse.Namespace) -> int:
     console = Console(highlight=False, emoji=False, markup=False)
     glyphs = glyphs_of(console.encoding)
     if not arguments.once and not sys.stdout.isatty():
-        raise Mendable("standard output is not a terminal", "give --once for one screen")
+        raise UserError("standard output is not a terminal", "give --once for one screen")
     state = client.ask()
     if not arguments.once:
         watch(client, state, arguments.interval, console, glyphs)

@@ -154,7 +154,7 @@ class Snapshot:
     store_free_bytes: int | None = None
 
 
-class Ledger:
+class LiveState:
     """Records events from any thread; ``snapshot`` is always consistent."""
 
     def __init__(self, snapshot: Snapshot) -> None:

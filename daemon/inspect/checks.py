@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from ...collectors.backends.engine_cache import EngineCache
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ...parsers.inference.placement import LayerAnswer, LayerAnswers, Placement, placement_of
 from ...parsers.onnx.graph import Graph, Node
 from ..store.history import History
@@ -217,13 +217,13 @@ def find_evidence(name: str, state_dir: Path) -> Evidence:
         name: A file, the beginning of an engine's key, or an unambiguous part of a run's id.
 
     Raises:
-        Mendable: It does not exist, or contains no placement on a DLA.
+        UserError: It does not exist, or contains no placement on a DLA.
     """
     if Path(name).is_file():
         return _in_file(Path(name))
     found = _in_cache(name, state_dir / "engines") or _in_store(name, state_dir / "tegrascope.db")
     if found is None:
-        raise Mendable(f"there is no file, engine or run {name}", _FORMS)
+        raise UserError(f"there is no file, engine or run {name}", _FORMS)
     return found
 
 
@@ -231,7 +231,7 @@ def _in_file(path: Path) -> Evidence:
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise Mendable(f"{path}: {error.strerror}", "name a readable file") from None
+        raise UserError(f"{path}: {error.strerror}", "name a readable file") from None
     document: Any = None
     try:
         document = json.loads(text, strict=False)
@@ -244,7 +244,7 @@ def _in_file(path: Path) -> Evidence:
         is_engine = isinstance(document, dict) and "Layers" in document
         placement = placement_of((), text, "dla0") if is_engine else Placement()
     if placement.verdict == "unknown" and not placement.dla_layers and not placement.gpu_layers:
-        raise Mendable(f"{path} contains no placement of layers on a DLA", _FORMS)
+        raise UserError(f"{path} contains no placement of layers on a DLA", _FORMS)
     return Evidence(placement, str(path))
 
 
@@ -267,7 +267,7 @@ def _in_store(name: str, path: Path) -> Evidence | None:
         return None
     placement = next(_built_in(document), None)
     if placement is None:
-        raise Mendable(f"run {name} was not on a DLA, or has no record of its layers", _FORMS)
+        raise UserError(f"run {name} was not on a DLA, or has no record of its layers", _FORMS)
     source = f"run {document.get('run_id', name)} on {document.get('device')}"
     return Evidence(placement, source, _digest(document))
 

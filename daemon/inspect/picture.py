@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ...parsers.onnx.graph import Graph, Tensor
 from ..terminal.numbers import amount
 from .records import Inspection, JudgedNode, NodeCost
@@ -251,13 +251,13 @@ def write_picture(path: Path, graph: Graph, inspection: Inspection) -> None:
     """Write the picture of a model.
 
     Raises:
-        Mendable: The file cannot be written.
+        UserError: The file cannot be written.
     """
     try:
         path.write_text(picture(graph, inspection), encoding="utf-8")
     except OSError as error:
         what = f"{path}: {error.strerror or error}"
-        raise Mendable(what, "name a writable file with --svg") from None
+        raise UserError(what, "name a writable file with --svg") from None
 
 
 def picture(graph: Graph, inspection: Inspection) -> str:

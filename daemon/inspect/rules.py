@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field, PositiveInt
 
 from ...collectors.backends.tensorrt_probe import tensorrt_version
-from ...parsers.errors import Misused
+from ...parsers.errors import UsageError
 from ...parsers.onnx.graph import Graph, Node, Tensor
 from ...parsers.records import Record
 from .records import Certainty
@@ -146,11 +146,11 @@ def line_of(version: str) -> ReleaseLine | None:
 
 @cache
 def rules_of(name: str) -> RuleSet:
-    """Return the rules of a release or a line; raise ``Misused`` if it has no DLA."""
+    """Return the rules of a release or a line; raise ``UsageError`` if it has no DLA."""
     line = line_of(name)
     if line is None:
         known = ", ".join(one.name for one in lines())
-        raise Misused(f"there is no TensorRT {name} with a DLA", f"name one of {known}")
+        raise UsageError(f"there is no TensorRT {name} with a DLA", f"name one of {known}")
     version = _numbers(line.since or line.name)
     file = _file()
     return RuleSet(
@@ -168,7 +168,7 @@ def choose_rules(asked: str | None, installed: str | None = None) -> tuple[RuleS
     """Return the rules to judge by, and the reason for the choice.
 
     Args:
-        asked: Release given on the command line; ``Misused`` is raised if it has no DLA.
+        asked: Release given on the command line; ``UsageError`` is raised if it has no DLA.
         installed: The machine's TensorRT; looked up by default.
     """
     if asked is not None:

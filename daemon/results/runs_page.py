@@ -10,7 +10,7 @@ from pathlib import Path
 from ... import __version__
 from ...collectors.catalog import SIMULATED_SOURCE
 from ...parsers import signals
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ..measure.blocks import Block, CorruptBlockError, WindowSlice, decode, join
 from ..measure.run_report import Distribution, Energy, RailEnergy, RunReport
 from ..measure.utilization import mean_present
@@ -88,11 +88,11 @@ def page_of_run(history: History, run_id: str) -> str:
     """Return the page of one run, by its identifier or a unique part of it.
 
     Raises:
-        Mendable: No run matches, or several.
+        UserError: No run matches, or several.
     """
     document = history.run(run_id)
     if document is None:
-        raise Mendable(f"no run {run_id}, or several match", "see tegrascope runs list")
+        raise UserError(f"no run {run_id}, or several match", "see tegrascope runs list")
     run = RunReport.model_validate(document)
     end_wall_ns = run.started_wall_ns + run.ended_ns - run.started_ns
     stored = _read(history, [run], run.started_wall_ns - _MARGIN_NS, end_wall_ns + _MARGIN_NS)

@@ -72,7 +72,7 @@ class Console(logging.Handler):
 
 def status_line(service: Service, now_ns: int) -> str:
     """Return one line about the present runs and the next one."""
-    states = service.ledger.snapshot.workloads.values()
+    states = service.live.snapshot.workloads.values()
     active = [state.workload for state in states if state.active_run]
     parts = [f"running {', '.join(active)}" if active else "idle"]
     soon = next((due for due in service.planned() if due.workload.name not in active), None)
@@ -87,7 +87,7 @@ def first_screen(service: Service, state_dir: os.PathLike[str]) -> list[str]:
     """Return the first lines for a person: page, sources, workloads."""
     config, telemetry = service.config, service.config.telemetry
     heading = f"tegrascope {__version__}"
-    if service.ledger.snapshot.environment.simulated:
+    if service.live.snapshot.environment.simulated:
         heading += " · simulated: these figures are of no real board"
     lines = [
         heading,

@@ -193,7 +193,7 @@ class ExecutorThread:
                 self._changed.notify_all()
                 return None
         self._refuse(job, Verdict("skipped", f"{reason}: {sentence}"))
-        self._session.ledger.skipped(reason)
+        self._session.live.skipped(reason)
         return sentence
 
     def keep(self, workloads: Collection[Workload]) -> None:
@@ -256,7 +256,7 @@ class ExecutorThread:
         session, workload = self._session, job.workload
         run = InFlightRun(session, job)
         session.store.begin(run.pair(Verdict("failed", "the daemon ended during the run")))
-        session.ledger.run_began(
+        session.live.run_began(
             workload.name, job.run_id, run.trace.lateness_seconds, session.clock.wall_ns() / 1e9
         )
         _LOG.info("%s: run %s begins on %s", workload.name, job.run_id, workload.device)
@@ -268,7 +268,7 @@ class ExecutorThread:
             run.end()
         session.complete(run.trace, verdict, lambda: verdict.outcome == "cancelled")
         if verdict.unavailable:
-            session.ledger.skipped("unavailable")
+            session.live.skipped("unavailable")
 
     def _refuse(self, job: Job, verdict: Verdict) -> None:
         """Record a run that did not take place."""

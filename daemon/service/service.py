@@ -15,7 +15,7 @@ from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.board.boards import read_power_mode
 from ...collectors.board.readers import clocks_locked, read_trips
 from ...collectors.lines.collector import LineCollector
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ..measure.timeline import SealedBlock, Timeline
 from ..session.executor import Executor
 from ..session.process_signals import END, RELOAD, Signals
@@ -77,7 +77,7 @@ class Service:
             rules: The web configuration file, if there is one.
 
         Raises:
-            Mendable: The state directory can't be written.
+            UserError: The state directory can't be written.
         """
         self.config = config
         self.url = url_of(listener, tls=rules is not None and rules.has_tls)
@@ -97,7 +97,7 @@ class Service:
         self._owner = Owner(database)
         try:
             self._store = Store(database, boot_id())
-        except Mendable:
+        except UserError:
             self._owner.release()
             raise
         self.session = Session(
@@ -108,7 +108,7 @@ class Service:
             engine_directory=state_dir / "engines",
             limits=config.limits,
         )
-        self.ledger = self.session.ledger
+        self.live = self.session.live
         self.windows = WindowKeeper(self.session, lambda: self.config.workloads)
         self._runners: dict[str, ExecutorThread] = {}
         self._board_root: Path | None = None
@@ -121,7 +121,7 @@ class Service:
         """Start telemetry, workers, schedule and housekeeping; ``greet`` is called before a run.
 
         Raises:
-            Mendable: The source can't be opened or the store can't be written; call ``stop`` then.
+            UserError: The source can't be opened or the store can't be written; call ``stop`` then.
         """
         for run_id in self._store.recover():
             _LOG.warning("run %s was in flight when the daemon died: closed as failed", run_id)
@@ -147,7 +147,7 @@ class Service:
         signals.call(END, lambda: loop.call_soon_threadsafe(stopped.set))
         signals.call(RELOAD, lambda: threading.Thread(target=self.reload, daemon=True).start())
         serving = Serving(
-            ledger=self.ledger,
+            live=self.live,
             timeline=self.session.timeline,
             history=History(self._store.path),
             clock=self._clock,
@@ -199,7 +199,7 @@ class Service:
             notify_systemd("RELOADING=1")
             try:
                 self._take(self.load_config())
-            except Mendable as error:
+            except UserError as error:
                 problems = getattr(error, "problems", (str(error),))
                 _LOG.error("reload refused, the old configuration stays: %s", "; ".join(problems))
                 self._reloaded = "the last reload was refused"
@@ -223,21 +223,21 @@ class Service:
             self._start_telemetry(config, collector)
         if old.workloads != config.workloads:
             self._plan(config)
-        self.ledger.update(limits=config.limits)
+        self.live.update(limits=config.limits)
         self.config = config
 
     def start_run(self, name: str) -> str:
-        """Run a configured workload now and return the run's id, or raise ``Mendable``."""
+        """Run a configured workload now and return the run's id, or raise ``UserError``."""
         workload = next((one for one in self.config.workloads if one.name == name), None)
         if workload is None:
             known = ", ".join(one.name for one in self.config.workloads) or "none"
-            raise Mendable(f"no workload {name}", f"configured are: {known}")
+            raise UserError(f"no workload {name}", f"configured are: {known}")
         if workload.is_window:
-            raise Mendable(f"{name} is run by its own application", "see POST /api/v1/windows")
+            raise UserError(f"{name} is run by its own application", "see POST /api/v1/windows")
         job = Job(new_run_id(), workload, None)
         refusal = self._runners[workload.device].submit(job)
         if refusal is not None:
-            raise Mendable(f"{name} does not run: {refusal}", "try again later")
+            raise UserError(f"{name} does not run: {refusal}", "try again later")
         return job.run_id
 
     def problem(self) -> str | None:
@@ -247,7 +247,7 @@ class Service:
 
     def note(self) -> str | None:
         """Return a limitation of a daemon that is ready, or ``None``."""
-        if any(source.lacks_root for source in self.ledger.snapshot.sources):
+        if any(source.lacks_root for source in self.live.snapshot.sources):
             return (
                 "tegrastats shows no DLA, EMC and engines, as without root: "
                 "systemctl enable --now tegrascope-tegrastats.socket"
@@ -261,7 +261,7 @@ class Service:
 
     def _telemetry_problem(self) -> str | None:
         now_ns = self._clock.monotonic_ns()
-        for source in self.ledger.snapshot.sources:
+        for source in self.live.snapshot.sources:
             if not source.is_fresh(now_ns):
                 why = self.session.why()
                 return f"no fresh sample from {source.name}" + (f": {why}" if why else "")
@@ -289,7 +289,7 @@ class Service:
     def _start_telemetry(self, config: Config, collector: LineCollector) -> None:
         self.session.stop()
         root = self._board_root = board_root(config.telemetry)
-        self.ledger.update(
+        self.live.update(
             environment=environment_of(
                 config.telemetry,
                 board=configured_board(config),
@@ -310,7 +310,7 @@ class Service:
                 runner = ExecutorThread(executor, self.session)
                 runner.start()
                 self._runners[workload.device] = runner
-        self.ledger.set_workloads(
+        self.live.set_workloads(
             {one.name: one.device for one in config.workloads},
             {one.name: one.labels for one in config.workloads},
         )
@@ -338,7 +338,7 @@ class Service:
     def _note_missed(self) -> None:
         for name, count in self._scheduler.missed.items():
             _LOG.warning("%s: %d run(s) missed", name, count)
-            self.ledger.skipped("missed", count)
+            self.live.skipped("missed", count)
         self._scheduler.missed.clear()
 
     def _keep_house(self) -> None:
@@ -350,7 +350,7 @@ class Service:
             self._write_blocks()
             self.windows.tick()
             self.session.refresh()
-            self.ledger.update(
+            self.live.update(
                 store_write_errors=self._store.write_errors,
                 store_problem=self._store.problem,
                 store_free_bytes=_free_bytes(self._store.path.parent),
@@ -370,7 +370,7 @@ class Service:
         root = self._board_root
         if root is not None:
             mode, locked = read_power_mode(root), clocks_locked(root)
-            self.ledger.describe(power_mode=mode, clocks_locked=locked)
+            self.live.describe(power_mode=mode, clocks_locked=locked)
 
     def _write_blocks(self) -> None:
         with contextlib.suppress(queue.Empty):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 
 
 def notify_systemd(*assignments: str) -> bool:
@@ -99,7 +99,7 @@ def own_program() -> str:
 
 def check_visible(program: str | None) -> None:
     """Raise if the sandbox or a mode hides a program (default: ours) from the service's user."""
-    mend = (
+    remedy = (
         "install it for all: sudo python3 -m venv --system-site-packages /opt/tegrascope && "
         "sudo /opt/tegrascope/bin/pip install tegrascope && "
         "sudo /opt/tegrascope/bin/tegrascope service install"
@@ -108,10 +108,10 @@ def check_visible(program: str | None) -> None:
     for place in sorted({path.absolute(), path.resolve()}):
         hidden = next((one for one in _HIDDEN if place.is_relative_to(one)), None)
         if hidden is not None:
-            raise Mendable(f"{place}: the service may not look into {hidden}", mend)
+            raise UserError(f"{place}: the service may not look into {hidden}", remedy)
         for parent in place.parents:
             if parent.exists() and not parent.stat().st_mode & 0o001:
-                raise Mendable(f"{place}: only some users may enter {parent}", mend)
+                raise UserError(f"{place}: only some users may enter {parent}", remedy)
 
 
 def installed_files(program: str, tegrastats: str | None = None) -> list[File]:

@@ -17,7 +17,7 @@ from ...collectors.dla.tasks import BusyTime
 from ...collectors.lines.collector import LineCollector
 from ...collectors.simulator.load import LoadBoard
 from ...parsers.inference.events import Counted, Inferences, Order, Phase, RunEvent
-from ..export.snapshot import Ledger, Snapshot
+from ..export.snapshot import LiveState, Snapshot
 from ..measure.correlate import correlate
 from ..measure.energy import EnergyCounters
 from ..measure.run_report import Environment, RunReport, RunTrace, Span
@@ -117,7 +117,7 @@ class Session:
             limits: The limits that alerts compare with.
         """
         self.clock = clock
-        self.ledger = Ledger(
+        self.live = LiveState(
             Snapshot(environment=environment or Environment(), limits=limits or Limits())
         )
         self.timeline = Timeline() if timeline is None else timeline
@@ -132,7 +132,7 @@ class Session:
     @property
     def environment(self) -> Environment:
         """The place of runs, as far as it is known now."""
-        return self.ledger.snapshot.environment
+        return self.live.snapshot.environment
 
     def suspended_ns(self) -> int:
         """Return how long the machine has been suspended since boot."""
@@ -160,12 +160,12 @@ class Session:
             collector: The source, if it is open already.
 
         Raises:
-            Mendable: The source can't be opened.
+            UserError: The source can't be opened.
         """
         if collector is None:
             collector = open_telemetry(telemetry, self.load, self.clock)
         if not (collector.source.is_live or self.environment.simulated):
-            self.ledger.describe(simulated=True)
+            self.live.describe(simulated=True)
         companions = open_companions(telemetry, self.clock)
         self.attach(collector, rule=rule, devices=devices, companions=companions)
         return collector.source
@@ -186,7 +186,7 @@ class Session:
             collector,
             timeline=self.timeline,
             energy=self.energy,
-            ledger=self.ledger,
+            live=self.live,
             occupancy=lambda begin_ns, end_ns: {
                 int(device.removeprefix("dla")): self.load.busy_ratio(device, begin_ns, end_ns)
                 for device in devices
@@ -265,7 +265,7 @@ class Session:
         self.await_telemetry(trace, stopped)
         report = self.pair(trace, verdict)
         self.store.finish(report)
-        self.ledger.run_ended(report)
+        self.live.run_ended(report)
         level = logging.INFO if report.outcome == "ok" else logging.WARNING
         _LOG.log(level, "%s", describe(report))
         return report
@@ -344,10 +344,10 @@ class InFlightRun:
             if event.phase == "steady" and event.edge == "begin":
                 session.times.set_window(trace.run_id, event.at_ns)
         elif isinstance(event, Inferences):
-            session.ledger.inferred(trace.workload, event, session.clock.wall_ns() / 1e9)
+            session.live.inferred(trace.workload, event, session.clock.wall_ns() / 1e9)
         elif isinstance(event, Counted) and event.inferences:
             wall_seconds = session.clock.wall_ns() / 1e9
-            session.ledger.counted(trace.workload, event.run_id, event.inferences, (), wall_seconds)
+            session.live.counted(trace.workload, event.run_id, event.inferences, (), wall_seconds)
 
     def end(self) -> None:
         """Record the end of the run: from now on it draws no power."""

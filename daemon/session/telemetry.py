@@ -12,10 +12,10 @@ from ...collectors.board.boards import RailRule, find_rail_rule, is_tegra, read_
 from ...collectors.lines.collector import About, LineCollector, Opening
 from ...collectors.lines.program import ProcessSource
 from ...collectors.simulator.load import LoadBoard
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ...parsers.records import Sample, flatten, has_root_fields
 from ...parsers.signals import split
-from ..export.snapshot import Ledger, SourceState
+from ..export.snapshot import LiveState, SourceState
 from ..measure.energy import EnergyCounters
 from ..measure.run_report import Environment
 from ..measure.timeline import Timeline
@@ -23,7 +23,7 @@ from ..settings.config import Config, Telemetry
 
 
 def open_telemetry(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineCollector:
-    """Return what makes samples of the configured source, or raise ``Mendable``.
+    """Return what makes samples of the configured source, or raise ``UserError``.
 
     ``load`` holds our own runs, for a simulated board.
     """
@@ -142,7 +142,7 @@ class TelemetryFeed:
         *,
         timeline: Timeline,
         energy: EnergyCounters,
-        ledger: Ledger,
+        live: LiveState,
         occupancy: Callable[[int, int], Mapping[int, float]],
         rule: RailRule | None = None,
         companions: Sequence[Companion] = (),
@@ -162,7 +162,7 @@ class TelemetryFeed:
         self._companions = companions
         self._timeline = timeline
         self._energy = energy
-        self._ledger = ledger
+        self._live = live
         self._occupancy = occupancy
         self._latest: Stamped[Sample] | None = None
         self._about: About | None = None
@@ -202,8 +202,8 @@ class TelemetryFeed:
         """Show the counters of a source that gives no samples at present."""
         with self._showing:
             state = self._state()
-            if (state,) != self._ledger.snapshot.sources:
-                self._ledger.update(sources=(state,))
+            if (state,) != self._live.snapshot.sources:
+                self._live.update(sources=(state,))
 
     def _run(self) -> None:
         try:
@@ -212,7 +212,7 @@ class TelemetryFeed:
             self.problem = f"{self._collector.source.name} has ended"
             if not self._stopping:
                 _LOG.info("%s", self.problem)
-        except Mendable as error:
+        except UserError as error:
             self.problem = str(error)
             _LOG.error("%s", error)
         except Exception:
@@ -235,7 +235,7 @@ class TelemetryFeed:
         begin_ns = sample.monotonic_ns if self._latest is None else self._latest.monotonic_ns
         with self._showing:
             self._latest = sample
-            self._ledger.update(
+            self._live.update(
                 sources=(self._state(),),
                 rail_joules=self._energy.rails,
                 module_joules=self._energy.module_joules,
@@ -276,8 +276,8 @@ class TelemetryFeed:
         """Use the source's facts about the machine; the configuration has priority."""
         self._about = about
         if about is not None:
-            known: Environment = self._ledger.snapshot.environment
-            self._ledger.describe(
+            known: Environment = self._live.snapshot.environment
+            self._live.describe(
                 board=known.board or about.board,
                 module=known.module or about.module,
                 power_mode=about.power_mode,
@@ -289,8 +289,8 @@ class TelemetryFeed:
     def _learn_board(self, rule: RailRule | None) -> None:
         if rule is not None:
             self._energy.rule = rule
-            if self._ledger.snapshot.environment.board is None:
-                self._ledger.describe(board=rule.name)
+            if self._live.snapshot.environment.board is None:
+                self._live.describe(board=rule.name)
 
     def _state(self) -> SourceState:
         collector, lacks_root = self._collector, None

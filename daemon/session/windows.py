@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 from pydantic import model_validator as _model_validator
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ...parsers.inference.events import StageName
 from ...parsers.records import Record
 from ..measure.quality import MINIMUM_INFERENCES, MINIMUM_SAMPLES, MINIMUM_SECONDS
@@ -37,11 +37,11 @@ _Nanoseconds = Annotated[int, Field(ge=0, lt=1 << 62)]
 _Times = Annotated[tuple[_Nanoseconds, ...], Field(max_length=TIMES_AT_MOST)]
 
 
-class Refusal(Mendable):
+class RefusedMarkError(UserError):
     """A refused mark, with its HTTP status."""
 
-    def __init__(self, status: int, what: str, mend: str) -> None:
-        super().__init__(what, mend)
+    def __init__(self, status: int, what: str, remedy: str) -> None:
+        super().__init__(what, remedy)
         self.status = status
 
 
@@ -110,7 +110,7 @@ class Whole(Content):
 
 
 def read_mark(body: bytes) -> Begin | End | Whole:
-    """Parse a posted mark, or raise a ``Refusal`` that names the wrong key.
+    """Parse a posted mark, or raise a ``RefusedMarkError`` that names the wrong key.
 
     >>> read_mark(b'{"event": "begin", "workload": "detector"}').workload
     'detector'
@@ -120,19 +120,21 @@ def read_mark(body: bytes) -> Begin | End | Whole:
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        raise Refusal(400, "the body is not a JSON object", 'send {"event": "begin", …}')
+        raise RefusedMarkError(400, "the body is not a JSON object", 'send {"event": "begin", …}')
     event = document.get("event")
     kinds: dict[Any, type[Begin | End | Whole]] = {"begin": Begin, "end": End, None: Whole}
     kind = kinds.get(event) if event is None or isinstance(event, str) else None
     if kind is None:
-        raise Refusal(400, f"event is {str(event)[:40]!r}", "it is begin, end, or left out")
+        raise RefusedMarkError(
+            400, f"event is {str(event)[:40]!r}", "it is begin, end, or left out"
+        )
     try:
         return kind.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         what = f"{where}: {first['msg']}" if where else first["msg"]
-        raise Refusal(400, what[:300], "docs/windows.md has every key") from None
+        raise RefusedMarkError(400, what[:300], "docs/windows.md has every key") from None
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ class WindowKeeper:
             self._give_up(window, Verdict("failed", reason))
 
     def take(self, body: bytes) -> dict[str, object]:
-        """Accept one mark and return the answer, with its ``run_id``, or raise ``Refusal``."""
+        """Accept one mark and return the answer, with its ``run_id``, or raise ``RefusedMarkError``."""
         mark = read_mark(body)
         self._check_running()
         if isinstance(mark, Begin):
@@ -206,7 +208,9 @@ class WindowKeeper:
         with self._lock:
             self._check_running()
             if len(self._open) >= OPEN_AT_MOST:
-                raise Refusal(503, f"{OPEN_AT_MOST} windows are open", "end some, or try later")
+                raise RefusedMarkError(
+                    503, f"{OPEN_AT_MOST} windows are open", "end some, or try later"
+                )
             # Committed before it can end, or its end would be overwritten.
             session.store.begin(
                 session.pair(trace, Verdict("failed", "the daemon ended during it"))
@@ -214,7 +218,7 @@ class WindowKeeper:
             self._open[trace.run_id] = window
             session.times.set_window(trace.run_id, begin_ns)
             session.times.set_in_flight(trace.run_id, trace.device, begin_ns)
-        session.ledger.run_began(workload.name, trace.run_id, None, session.clock.wall_ns() / 1e9)
+        session.live.run_began(workload.name, trace.run_id, None, session.clock.wall_ns() / 1e9)
         interval = session.timeline.interval_seconds or 0.0
         return {
             "run_id": trace.run_id,
@@ -231,7 +235,7 @@ class WindowKeeper:
         with self._lock:
             window = self._open.get(mark.run_id)
             if window is None:
-                raise Refusal(
+                raise RefusedMarkError(
                     404,
                     f"no window {mark.run_id[:40]} is open",
                     "it was ended, closed after its timeout, or lost with an earlier daemon; "
@@ -241,7 +245,7 @@ class WindowKeeper:
             begin_ns = begun_ns if mark.begin_ns is None else mark.begin_ns
             if begin_ns < begun_ns:
                 what = f"begin_ns is {_apart(begun_ns, begin_ns)} before the begin"
-                raise Refusal(400, what, "leave it out, or name a later one")
+                raise RefusedMarkError(400, what, "leave it out, or name a later one")
             _check_times(begin_ns, end_ns, now_ns)
             _check_contents(mark, begin_ns, end_ns)
             self._take_place()
@@ -268,10 +272,12 @@ class WindowKeeper:
             remedy = "configure it: {name: NAME, backend: window, device: gpu}"
             if known:
                 remedy = f"configured are: {', '.join(known)}"
-            raise Refusal(404, f"no workload {mark.workload[:80]} with backend: window", remedy)
+            raise RefusedMarkError(
+                404, f"no workload {mark.workload[:80]} with backend: window", remedy
+            )
         if mark.device is not None and mark.device != workload.device:
             what = f"{workload.name} is configured for {workload.device}, not for {mark.device}"
-            raise Refusal(409, what, "leave the device out, or change the configuration")
+            raise RefusedMarkError(409, what, "leave the device out, or change the configuration")
         return workload
 
     def _trace(self, workload: Workload, batch: int | None, begin_ns: int, now_ns: int) -> RunTrace:
@@ -288,12 +294,14 @@ class WindowKeeper:
 
     def _check_running(self) -> None:
         if self._stopping.is_set():
-            raise Refusal(503, "the daemon is stopping", "try again later")
+            raise RefusedMarkError(503, "the daemon is stopping", "try again later")
 
     def _take_place(self) -> None:
         """Reserve a place among the windows that wait for pairing; the lock is held."""
         if self._waiting >= WAITING_AT_MOST:
-            raise Refusal(503, f"{WAITING_AT_MOST} windows wait to be paired", "try again in 1 s")
+            raise RefusedMarkError(
+                503, f"{WAITING_AT_MOST} windows wait to be paired", "try again in 1 s"
+            )
         self._waiting += 1
 
     def _close(self, trace: RunTrace, content: Content, begin_ns: int, end_ns: int) -> None:
@@ -336,7 +344,7 @@ class WindowKeeper:
         session = self._session
         report = session.complete(trace, verdict, self._stopping.is_set)
         wall_seconds = session.clock.wall_ns() / 1e9
-        session.ledger.counted(
+        session.live.counted(
             trace.workload, trace.run_id, report.inferences, trace.latency_ns, wall_seconds
         )
 
@@ -355,7 +363,7 @@ class WindowKeeper:
 def _check_times(begin_ns: int, end_ns: int, now_ns: int) -> None:
     """Raise if a window is not within this machine's last hour."""
     if max(begin_ns, end_ns) > now_ns:
-        raise Refusal(
+        raise RefusedMarkError(
             400,
             f"the window lies {_apart(max(begin_ns, end_ns), now_ns)} in the future",
             "times are nanoseconds of CLOCK_MONOTONIC on the daemon's machine, as of "
@@ -363,10 +371,10 @@ def _check_times(begin_ns: int, end_ns: int, now_ns: int) -> None:
         )
     if begin_ns < now_ns - _OLDEST_NS:
         what = f"the window began {_apart(now_ns, begin_ns)} ago"
-        raise Refusal(400, what, "the telemetry of one hour is kept; post sooner")
+        raise RefusedMarkError(400, what, "the telemetry of one hour is kept; post sooner")
     if end_ns < begin_ns:
         what = f"the window ends {_apart(begin_ns, end_ns)} before it begins"
-        raise Refusal(400, what, "end_ns is after begin_ns")
+        raise RefusedMarkError(400, what, "end_ns is after begin_ns")
 
 
 def _check_contents(content: Content, begin_ns: int, end_ns: int) -> None:
@@ -375,7 +383,7 @@ def _check_contents(content: Content, begin_ns: int, end_ns: int) -> None:
     for number, (start, latency) in enumerate(pairs):
         if start < begin_ns or start + latency > end_ns:
             what = f"start_ns.{number}: this inference is not wholly in the window"
-            raise Refusal(400, what, "leave it out, or widen the window")
+            raise RefusedMarkError(400, what, "leave it out, or widen the window")
 
 
 def _apart(later_ns: int, earlier_ns: int) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, Union, get_a
 
 from pydantic import BaseModel, ValidationError
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from .config import Config
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ M = TypeVar("M", bound=BaseModel)
 Place = tuple[str | int, ...]
 
 
-class ConfigError(Mendable):
+class ConfigError(UserError):
     """A file that is not a valid configuration.
 
     Attributes:

@@ -10,7 +10,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ..measure.blocks import Block, CorruptBlockError, decode
 from ..measure.timeline import Timeline
 from ..settings.config import boot_id
@@ -26,11 +26,11 @@ class History:
         """Set the path of the database.
 
         Raises:
-            Mendable: The database does not exist.
+            UserError: The database does not exist.
         """
         self.path = path
         if not path.is_file():
-            raise Mendable(f"{path}: no run store", "name the daemon's directory with --state-dir")
+            raise UserError(f"{path}: no run store", "name the daemon's directory with --state-dir")
 
     def _reader(self) -> "closing[sqlite3.Connection]":
         # A streamed answer is read in pieces, by any free thread.

@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from pathlib import Path
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ..measure.run_report import RunReport
 from ..measure.timeline import SealedBlock
 
@@ -136,7 +136,7 @@ class Store:
                 unwritten data is written again later.
 
         Raises:
-            Mendable: The directory can't be written, or the file is not a tegrascope database.
+            UserError: The directory can't be written, or the file is not a tegrascope database.
         """
         self.runs_lost = 0
         self.path = path
@@ -163,12 +163,12 @@ class Store:
                 raise
             self._inode = path.stat().st_ino
         except (OSError, sqlite3.Error) as error:
-            raise Mendable(f"{path}: {error}", "name a writable place with --state-dir") from None
+            raise UserError(f"{path}: {error}", "name a writable place with --state-dir") from None
 
     def _migrate(self) -> None:
         (version,) = self._writer.execute("PRAGMA user_version").fetchone()
         if version > len(_MIGRATIONS):
-            raise Mendable(
+            raise UserError(
                 f"{self.path}: written by a newer tegrascope (schema {version})",
                 "upgrade tegrascope, or name another --state-dir",
             )
@@ -183,7 +183,7 @@ class Store:
                 self._writer.execute("UPDATE runs SET in_flight = 0 WHERE in_flight")
         except sqlite3.Error as error:
             remedy = "let this user write it, or repair it"
-            raise Mendable(f"{self.path}: {error}", remedy) from None
+            raise UserError(f"{self.path}: {error}", remedy) from None
         return [run_id for (run_id,) in rows]
 
     def begin(self, report: RunReport) -> None:
@@ -313,14 +313,14 @@ class Owner:
         """Take the lock, a file next to the database.
 
         Raises:
-            Mendable: Another daemon has it, or the directory can't be written.
+            UserError: Another daemon has it, or the directory can't be written.
         """
         path = database.with_name(f"{database.name}.lock")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise Mendable(
+            raise UserError(
                 f"{path.parent}: {error.strerror}", "name a writable place with --state-dir"
             ) from None
         try:
@@ -328,14 +328,14 @@ class Owner:
         except BlockingIOError:
             holder = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip()
             os.close(self._fd)
-            raise Mendable(
+            raise UserError(
                 f"{path.parent}: in use by another tegrascope (process {holder or 'not known'})",
                 "stop that one, or name another --state-dir",
             ) from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 os.close(self._fd)
-                raise Mendable(f"{path}: {error.strerror}", "name another --state-dir") from None
+                raise UserError(f"{path}: {error.strerror}", "name another --state-dir") from None
         with contextlib.suppress(OSError):  # a full disk must not keep the daemon from starting
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)

@@ -3,9 +3,9 @@
 Commands import it late: the daemon runs without pandas.
 """
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 
 try:
     import pandas as pandas
 except ImportError:
-    raise Mendable("pandas is not installed", "pip install 'tegrascope[frames]'") from None
+    raise UserError("pandas is not installed", "pip install 'tegrascope[frames]'") from None

@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 import pandas
 
 from ...collectors.application.client import ApiClient
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ...parsers.signals import column_order
 from ..store.history import History
 from ..terminal.output import open_output, standard_output, unwritable
@@ -32,7 +32,7 @@ try:
     import pyarrow.csv
     import pyarrow.parquet
 except ImportError:
-    raise Mendable("pyarrow is not installed", "pip install 'tegrascope[frames]'") from None
+    raise UserError("pyarrow is not installed", "pip install 'tegrascope[frames]'") from None
 
 
 # All categories of a file have codes of one size, whatever the size of each table's.
@@ -50,7 +50,7 @@ def write_tables(
 
     Raises:
         BrokenPipeError: The reader of standard output went away.
-        Mendable: The file cannot be written.
+        UserError: The file cannot be written.
     """
     folder = None if path is None or not path.parent.is_dir() else path.parent
     try:
@@ -170,11 +170,11 @@ def read_log(
         - ``restarted``: whether tegrastats started anew with it; ``<NA>`` if that is not known.
 
     Raises:
-        Mendable: A log cannot be read, or not to its end.
+        UserError: A log cannot be read, or not to its end.
     """
     logs = [paths] if isinstance(paths, (str, Path)) else list(paths)
     if not logs:
-        raise Mendable("there is no log to read", "name one")
+        raise UserError("there is no log to read", "name one")
     return read_table(list(map(str, logs)), interval_seconds=interval_seconds, cores=cores)
 
 
@@ -204,7 +204,7 @@ def correlate(
         Per run its row, its log and its report; see ``runs_frame``.
 
     Raises:
-        Mendable: A log, the table or a row of it cannot be read; the first error.
+        UserError: A log, the table or a row of it cannot be read; the first error.
     """
     from .pairing import correlate_recorded
     from .recorded_log import find_zone
@@ -238,7 +238,7 @@ def runs(store_or_url: str | Path) -> pandas.DataFrame:
             ``http://robot:9754``.
 
     Raises:
-        Mendable: The store is missing or cannot be read, or the daemon does not answer.
+        UserError: The store is missing or cannot be read, or the daemon does not answer.
     """
     if str(store_or_url).startswith(("http://", "https://")):
         return runs_frame(_served(str(store_or_url)))
@@ -246,7 +246,7 @@ def runs(store_or_url: str | Path) -> pandas.DataFrame:
     try:
         return runs_frame(History(path if path.is_file() else path / "tegrascope.db").runs())
     except sqlite3.Error as error:
-        raise Mendable(f"{path} cannot be read ({error})", "name a run store") from None
+        raise UserError(f"{path} cannot be read ({error})", "name a run store") from None
 
 
 def recorded_frame(documents: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
@@ -283,7 +283,7 @@ def write_frame(frame: pandas.DataFrame, path: Path | None, kind: str) -> None:
     """Write a table as ``csv`` or ``parquet``, to standard output without a path.
 
     Raises:
-        Mendable: The file cannot be written, or pyarrow is not installed.
+        UserError: The file cannot be written, or pyarrow is not installed.
     """
     # Not opened by pandas, which deletes a file that it fails to write, whatever was in it.
     with open_output(path) as output:
@@ -295,7 +295,9 @@ def write_frame(frame: pandas.DataFrame, path: Path | None, kind: str) -> None:
         try:
             frame.to_parquet(output.buffer, index=False)
         except ImportError:
-            raise Mendable("pyarrow is not installed", "pip install 'tegrascope[frames]'") from None
+            raise UserError(
+                "pyarrow is not installed", "pip install 'tegrascope[frames]'"
+            ) from None
 
 
 def _served(url: str) -> Iterator[dict[str, Any]]:
@@ -308,9 +310,11 @@ def _served(url: str) -> Iterator[dict[str, Any]]:
         try:
             page = client.get(f"/api/v1/runs?{query}")["runs"]
         except (TypeError, KeyError):
-            raise Mendable(f"{client.url} returns no runs", "name a running daemon") from None
-        except Mendable as error:
-            raise Mendable(f"{client.url} returns no runs ({error.what})", error.mend) from None
+            raise UserError(f"{client.url} returns no runs", "name a running daemon") from None
+        except UserError as error:
+            raise UserError(
+                f"{client.url} returns no runs ({error.message})", error.remedy
+            ) from None
         new = [run for run in page if run["run_id"] not in seen]
         yield from new
         if not new or len(page) < _RUNS_PER_PAGE:

@@ -16,7 +16,7 @@ import pandas
 
 from ...collectors.children.column_helper import read_batches_together
 from ...collectors.lines.replay import LogFile
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ...parsers.signals import column_order, dtype_of
 from ...parsers.tegrastats.bulk import ColumnParser, read_batches
 from ...parsers.tegrastats.digits import Flags, Floats
@@ -60,7 +60,7 @@ def read_tables(
     logs: Sequence[str],
     *,
     counted: Counted,
-    failed: Callable[[Mendable], None],
+    failed: Callable[[UserError], None],
     rows_per_table: int = ROWS_PER_TABLE,
 ) -> Iterator[pandas.DataFrame]:
     """Read logs as a sequence of tables.
@@ -84,7 +84,7 @@ def read_tables(
                 if table.rows >= rows_per_table:
                     yield table.finish()
                     table, is_first = _TableBuilder(logs), False
-        except Mendable as problem:
+        except UserError as problem:
             failed(problem)
     if table.rows or is_first:
         yield table.finish()
@@ -96,7 +96,7 @@ def read_table(
     """Read logs as one table; see ``frames.read_log``.
 
     Raises:
-        Mendable: A log cannot be read, or not to its end.
+        UserError: A log cannot be read, or not to its end.
     """
     table, parser = _TableBuilder(logs), ColumnParser()
     for number, log in enumerate(logs):

@@ -11,7 +11,7 @@ import pandas
 
 from ... import __version__
 from ...collectors.board.boards import RailRule, find_rail_rule, rail_rules
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ...parsers.signals import RAIL_POWER
 from ..measure.correlate import correlate
 from ..measure.run_report import Environment, RunReport, RunTrace, Span
@@ -37,7 +37,7 @@ class Recorded(NamedTuple):
     """Runs in the order of the table: row, ``log`` and report; an error for each other row."""
 
     documents: list[dict[str, Any]]
-    problems: list[Mendable]
+    problems: list[UserError]
 
 
 class _Placed(NamedTuple):
@@ -69,12 +69,12 @@ def correlate_recorded(
     A run that no log covers is reported as ``skipped``, with the reason and without figures.
 
     Raises:
-        Mendable: The telemetry has no record, or the name of the rail rule is unknown.
+        UserError: The telemetry has no record, or the name of the rail rule is unknown.
     """
     rule = None if board is None else find_board(board)
     logs = recorded_logs(telemetry, zone)
     if not logs:
-        raise Mendable("the telemetry has no record", "name a log that tegrastats wrote")
+        raise UserError("the telemetry has no record", "name a log that tegrastats wrote")
     problems = list(given.problems)
     placed: list[_Placed] = []
     names, seen = Counter(run.name for run in given.runs), Counter[str]()
@@ -83,8 +83,8 @@ def correlate_recorded(
         run_id = run.name if names[run.name] == 1 else f"{run.name}#{seen[run.name]}"
         try:
             placed.append(_place(run, run_id, logs))
-        except Mendable as problem:
-            problems.append(Mendable(f"{run.where}: {problem.what}", problem.mend))
+        except UserError as problem:
+            problems.append(UserError(f"{run.where}: {problem.message}", problem.remedy))
     documents = [
         _document(one, _report(one, rule, others, simulated=simulated))
         for one, others in _with_others(placed)
@@ -96,37 +96,37 @@ def find_board(name: str) -> RailRule:
     """Return the rail rule of a name.
 
     Raises:
-        Mendable: There is none.
+        UserError: There is none.
     """
     for rule in rail_rules():
         if name.casefold() == rule.name.casefold():
             return rule
     names = ", ".join(repr(rule.name) for rule in rail_rules())
-    raise Mendable(f"there is no rail rule {name!r}", f"use one of {names}")
+    raise UserError(f"there is no rail rule {name!r}", f"use one of {names}")
 
 
 def _place(run: GivenRun, run_id: str, logs: Sequence[RecordedLog]) -> _Placed:
     """Return the log that covers a run, and the run's place in it.
 
     Raises:
-        Mendable: No log has the clock of its times, or they may mean two windows.
+        UserError: No log has the clock of its times, or they may mean two windows.
     """
     if "elapsed" in (run.start.clock, run.end.clock) and len(logs) > 1:
-        raise Mendable(
+        raise UserError(
             f"seconds since the first record are ambiguous with {len(logs)} logs",
             "write ISO 8601 times, or give one log at a time",
         )
     placed: list[_Placed] = []
-    refused: list[Mendable] = []
+    refused: list[UserError] = []
     for log in logs:
         try:
             placed.append(_place_in(log, run, run_id))
-        except Mendable as problem:
+        except UserError as problem:
             refused.append(problem)
     covered = [one for one in placed if one.reason is None]
     if len(covered) > 1:
         names = " and in ".join(one.log.name for one in covered)
-        raise Mendable(f"the run lies in {names}", "give one log at a time")
+        raise UserError(f"the run lies in {names}", "give one log at a time")
     if not placed:
         raise refused[0]
     return (covered or placed)[0]
@@ -141,14 +141,14 @@ def _place_in(log: RecordedLog, run: GivenRun, run_id: str) -> _Placed:
     ]
     covered = [(begin, end) for begin, end in windows if log.covers(begin.ns, end.ns)]
     if len(covered) > 1:
-        raise Mendable(
+        raise UserError(
             "the log's clock went back, and the run may be in several places",
             "write times with their UTC offset, or seconds since the first record",
         )
     if covered:
         return _Placed(run, run_id, log, *covered[0], None)
     if not windows:
-        raise Mendable("the run ends before it begins", "correct start or end")
+        raise UserError("the run ends before it begins", "correct start or end")
     begin, end = windows[0]
     if begin.ns > log.last_ns or end.ns < 0:
         reason = "it is outside the log"

@@ -17,7 +17,7 @@ import pandas
 from numpy.typing import NDArray
 
 from ...parsers import signals
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ..measure.blocks import WindowSlice
 from ..measure.run_report import Device
 
@@ -68,7 +68,7 @@ class Given(NamedTuple):
     """The rows that can be read, in order, and an error for each of the others."""
 
     runs: list[GivenRun]
-    problems: list[Mendable]
+    problems: list[UserError]
 
 
 def read_time(cell: object) -> GivenTime:
@@ -112,16 +112,16 @@ def read_runs(path: Path) -> Given:
             ``device`` and ``batch``. Other columns are kept.
 
     Raises:
-        Mendable: It cannot be read, or lacks a column.
+        UserError: It cannot be read, or lacks a column.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise Mendable(f"{path} cannot be read ({error.strerror})", "name a CSV file") from None
+        raise UserError(f"{path} cannot be read ({error.strerror})", "name a CSV file") from None
     except UnicodeDecodeError:
-        raise Mendable(f"{path} is not a text file", "name a CSV file") from None
+        raise UserError(f"{path} is not a text file", "name a CSV file") from None
     reader = csv.reader(text.splitlines(), skipinitialspace=True)
-    problems: list[Mendable] = []
+    problems: list[UserError] = []
     rows: list[tuple[str, Mapping[Hashable, object]]] = []
     header: list[str] | None = None
     try:
@@ -134,13 +134,13 @@ def read_runs(path: Path) -> Given:
                 _check_columns(header, str(path))
             elif len(cells) != len(header):
                 wrong = f"{where}: {len(cells)} cells for {len(header)} columns"
-                problems.append(Mendable(wrong, "write one cell per column"))
+                problems.append(UserError(wrong, "write one cell per column"))
             else:
                 rows.append((where, dict(zip(header, cells, strict=True))))
     except csv.Error as error:
-        raise Mendable(f"{path} line {reader.line_num}: {error}", "write it as CSV") from None
+        raise UserError(f"{path} line {reader.line_num}: {error}", "write it as CSV") from None
     if header is None:
-        raise Mendable(f"{path} is empty", _HEADER)
+        raise UserError(f"{path} is empty", _HEADER)
     given = given_runs(rows)
     return Given(given.runs, problems + given.problems)
 
@@ -149,10 +149,10 @@ def _check_columns(names: Iterable[Hashable], where: str) -> None:
     columns = list(names)
     for name in REQUIRED:
         if name not in columns:
-            raise Mendable(f"{where} has no column {name!r}", _HEADER)
+            raise UserError(f"{where} has no column {name!r}", _HEADER)
     for column in columns:
         if columns.count(column) > 1:
-            raise Mendable(f"{where} has two columns {column!r}", "give each its own name")
+            raise UserError(f"{where} has two columns {column!r}", "give each its own name")
 
 
 def given_runs(rows: Iterable[tuple[str, Mapping[Hashable, object]]]) -> Given:
@@ -163,21 +163,21 @@ def given_runs(rows: Iterable[tuple[str, Mapping[Hashable, object]]]) -> Given:
             and NaN are missing values.
 
     Raises:
-        Mendable: A column is missing.
+        UserError: A column is missing.
     """
     given = Given([], [])
     for where, cells in rows:
         _check_columns(cells, where)
         try:
             given.runs.append(_run(where, cells))
-        except Mendable as problem:
+        except UserError as problem:
             given.problems.append(problem)
     return given
 
 
 def _run(where: str, cells: Mapping[Hashable, object]) -> GivenRun:
-    def wrong(column: str, remedy: str) -> Mendable:
-        return Mendable(f"{where}: {column} is {_text(cells[column]) or ''!r}", remedy)
+    def wrong(column: str, remedy: str) -> UserError:
+        return UserError(f"{where}: {column} is {_text(cells[column]) or ''!r}", remedy)
 
     def time(column: str) -> GivenTime:
         try:
@@ -199,10 +199,10 @@ def _run(where: str, cells: Mapping[Hashable, object]) -> GivenRun:
 
     name = _text(cells["name"])
     if name is None:
-        raise Mendable(f"{where} has no name", "give the run one")
+        raise UserError(f"{where} has no name", "give the run one")
     start, end = time("start"), time("end")
     if start.clock == end.clock and end.ns <= start.ns and start.clock != "local":
-        raise Mendable(f"{where}: the run ends before it begins", "correct start or end")
+        raise UserError(f"{where}: the run ends before it begins", "correct start or end")
     device = _text(cells.get("device")) or "external"
     if device not in get_args(Device):
         raise wrong("device", f"use one of {', '.join(get_args(Device))}")
@@ -290,7 +290,7 @@ class LogClock:
         """Return the place of a time in the log, or both if the clock went back.
 
         Raises:
-            Mendable: The log does not have that clock, or its clock jumped over that time.
+            UserError: The log does not have that clock, or its clock jumped over that time.
         """
         if time.clock == "elapsed":
             return [Place(time.ns, self.error_ns, False)]
@@ -300,10 +300,10 @@ class LogClock:
         if own:
             return _find(own, time.ns)
         if not other:
-            raise Mendable("the log has no times", _WRITE_ELAPSED)
+            raise UserError("the log has no times", _WRITE_ELAPSED)
         if self.zone is None:
             wrong = "local time without its zone" if self.local else "no local time"
-            raise Mendable(f"the log prints {wrong}", _WRITE_ZONE)
+            raise UserError(f"the log prints {wrong}", _WRITE_ZONE)
         if time.clock == "local":
             return [place for ns in _to_unix(time.ns, self.zone) for place in _find(self.unix, ns)]
         local_ns, fold = _to_local(time.ns, self.zone)
@@ -463,7 +463,7 @@ def _find(clock: Sequence[Stretch], shown_ns: int) -> list[Place]:
         return [Place(shown_ns - first.offset_ns, first.error_ns, False)]
     if shown_ns > last.end_ns + last.offset_ns:
         return [Place(shown_ns - last.offset_ns, last.error_ns, False)]
-    raise Mendable("the log's clock jumped over that time", _WRITE_ELAPSED)
+    raise UserError("the log's clock jumped over that time", _WRITE_ELAPSED)
 
 
 def _stretch_at(clock: Sequence[Stretch], at_ns: int) -> Stretch:
@@ -491,12 +491,12 @@ def find_zone(name: str) -> ZoneInfo:
     """Return a time zone by its name.
 
     Raises:
-        Mendable: This machine does not have a zone of that name.
+        UserError: This machine does not have a zone of that name.
     """
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise Mendable(
+        raise UserError(
             f"time zone {name!r} is not known here",
             "name one like Europe/Berlin; if all are unknown, pip install tzdata",
         ) from None

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 
 GOOD, FAILED, USAGE, CHECK_SAYS_NO = 0, 1, 2, 3
 
@@ -27,7 +27,7 @@ def open_output(path: Path | None) -> Iterator[TextIO]:
 
     Raises:
         BrokenPipeError: The reader of standard output closed it.
-        Mendable: The file cannot be written completely.
+        UserError: The file cannot be written completely.
     """
     try:
         if path is None:
@@ -42,9 +42,9 @@ def open_output(path: Path | None) -> Iterator[TextIO]:
 
 
 def standard_output() -> TextIO:
-    """Return standard output; raise Mendable if the parent process closed it."""
+    """Return standard output; raise UserError if the parent process closed it."""
     if sys.stdout is None:
-        raise Mendable("standard output is closed", "name a writable file with -o")
+        raise UserError("standard output is closed", "name a writable file with -o")
     return sys.stdout
 
 
@@ -53,7 +53,7 @@ def flush() -> None:
 
     Raises:
         BrokenPipeError: The reader of standard output closed it.
-        Mendable: It cannot be written.
+        UserError: It cannot be written.
     """
     if sys.stdout is None:
         return
@@ -71,10 +71,10 @@ def discard() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def unwritable(path: Path | None, error: OSError) -> Mendable:
+def unwritable(path: Path | None, error: OSError) -> UserError:
     """Return the error of an output, with its remedy."""
     where = "standard output" if path is None else path
-    return Mendable(f"{where}: {error.strerror or error}", "name a writable file with -o")
+    return UserError(f"{where}: {error.strerror or error}", "name a writable file with -o")
 
 
 LONG_WORK_BYTES = 16 << 20

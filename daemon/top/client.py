@@ -21,7 +21,7 @@ from rich.text import Text
 
 from ...collectors.application.client import ApiClient
 from ...collectors.board.boards import find_rail_rule
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ...parsers.signals import RAIL_POWER
 from .screen import Glyphs, ScreenState, draw
 from .view import Series, View, make_view
@@ -55,7 +55,7 @@ class DaemonClient:
         """Ask once.
 
         Raises:
-            Mendable: No daemon answers.
+            UserError: No daemon answers.
         """
         page = self._client.get("/metrics", lambda body: Series(body.decode()))
         self._asked_at = time.monotonic()
@@ -131,8 +131,8 @@ class Poller(threading.Thread):
                 self.state = self._client.ask()
                 self._answered_at = time.time()
                 continue
-            except Mendable as error:
-                problem = error.what
+            except UserError as error:
+                problem = error.message
             except Exception as error:  # an answer of another program
                 problem = f"{self._client.url} does not answer as a daemon does ({error!r})"
             since = time.strftime("%H:%M:%S", time.localtime(self._answered_at))
@@ -148,7 +148,7 @@ def save_picture(path: Path, url: str | None = None, *, width: int = 80, height:
         height: In lines.
 
     Raises:
-        Mendable: No daemon answers.
+        UserError: No daemon answers.
     """
     console = Console(
         record=True, width=width, height=height, file=io.StringIO(), force_terminal=True,

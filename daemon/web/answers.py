@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from ...collectors.base import Clock
 from ...collectors.board.boards import RailRule
 from ..export.metrics import families
-from ..export.snapshot import Ledger, Snapshot
+from ..export.snapshot import LiveState, Snapshot
 from ..measure.timeline import Timeline
 from ..store.history import History
 
@@ -35,12 +35,12 @@ class Serving:
 
     Attributes:
         problem: Why the daemon is not ready, or None.
-        start_run: Runs a configured workload and returns the run's id, or raises ``Mendable``.
-        mark_window: Takes a mark of an application and returns the answer, or raises ``Refusal``.
+        start_run: Runs a configured workload and returns the run's id, or raises ``UserError``.
+        mark_window: Takes a mark of an application and returns the answer, or raises ``RefusedMarkError``.
         note: A restriction of a daemon that is ready, or None.
     """
 
-    ledger: Ledger
+    live: LiveState
     timeline: Timeline
     history: History
     clock: Clock

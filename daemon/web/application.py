@@ -15,8 +15,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ...parsers.errors import Mendable
-from ..session.windows import BODY_AT_MOST, Refusal
+from ...parsers.errors import UserError
+from ..session.windows import BODY_AT_MOST, RefusedMarkError
 from ..store.history import samples_since
 from .answers import LATEST_SECONDS, Page, Serving, Streamed, json_list, number
 from .authentication import carries_token
@@ -34,7 +34,7 @@ _CLOSE = {"connection": "close"}
 
 def make_app(serving: Serving) -> Starlette:
     """Return the ASGI application."""
-    page = Page(lambda: serving.ledger.snapshot, serving.clock.monotonic_ns)
+    page = Page(lambda: serving.live.snapshot, serving.clock.monotonic_ns)
     streams = asyncio.Semaphore(_STREAMS_AT_MOST)
     marks = asyncio.Semaphore(_MARKS_AT_MOST)
 
@@ -59,7 +59,7 @@ def make_app(serving: Serving) -> Starlette:
         found = await asyncio.to_thread(
             lambda: list(serving.history.runs(limit, workload, before_ns))
         )
-        states = serving.ledger.snapshot.workloads.values()
+        states = serving.live.snapshot.workloads.values()
         active = {state.workload: state.active_run for state in states if state.active_run}
         return JSONResponse({"runs": found, "active": active})
 
@@ -83,7 +83,7 @@ def make_app(serving: Serving) -> Starlette:
             raise HTTPException(400, 'the body is {"workload": NAME}')
         try:
             run_id = await asyncio.to_thread(serving.start_run, workload)
-        except Mendable as error:
+        except UserError as error:
             raise HTTPException(409, str(error)) from None
         return JSONResponse({"run_id": run_id}, 202)
 
@@ -95,7 +95,7 @@ def make_app(serving: Serving) -> Starlette:
             async with marks:
                 body = await _body(request, BODY_AT_MOST, serving.body_seconds)
                 answer = await asyncio.to_thread(serving.mark_window, body)
-        except Refusal as error:
+        except RefusedMarkError as error:
             later = {"retry-after": "1"} if error.status == 503 else None
             raise HTTPException(error.status, str(error), later) from None
         return JSONResponse(answer, 202)

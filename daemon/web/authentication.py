@@ -23,7 +23,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...collectors.base import Clock, write_atomic
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ..settings.config import split_listen
 from ..settings.file import ConfigError
 from .web_config import WebConfig, WebRules
@@ -44,11 +44,11 @@ def read_token(path: Path) -> str:
             write_atomic(path, f"{secrets.token_urlsafe(32)}\n".encode(), mode=0o600)
         token = path.read_text(encoding="ascii").strip()
     except OSError as error:
-        raise Mendable(f"{path}: {error.strerror}", "name a writable --state-dir") from None
+        raise UserError(f"{path}: {error.strerror}", "name a writable --state-dir") from None
     except UnicodeDecodeError:
         token = ""
     if not token:  # every request would carry it
-        raise Mendable(f"{path}: holds no token", f"rm {path}, and another one is made")
+        raise UserError(f"{path}: holds no token", f"rm {path}, and another one is made")
     return token
 
 

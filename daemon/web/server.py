@@ -16,7 +16,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ...parsers.errors import Mendable
+from ...parsers.errors import UserError
 from ..settings.config import split_listen
 from ..settings.file import ConfigError
 from .web_config import WebRules
@@ -64,7 +64,7 @@ def bind(listen: str) -> socket.socket:
     """Return a socket that listens on ``HOST:PORT``.
 
     Raises:
-        Mendable: The address is in use, or is not an address of this machine.
+        UserError: The address is in use, or is not an address of this machine.
     """
     host, port = split_listen(listen)
     try:
@@ -74,14 +74,14 @@ def bind(listen: str) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "is not a host name"
-        raise Mendable(f"{listen}: {reason}", "give --listen HOST:PORT") from None
+        raise UserError(f"{listen}: {reason}", "give --listen HOST:PORT") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise Mendable(
+        raise UserError(
             f"{listen}: {error.strerror}", "stop what listens there, or give --listen HOST:PORT"
         ) from None
     return listener

@@ -357,7 +357,7 @@ def _fresh(response: Response) -> Response:
 
 def _status(serving: Serving) -> dict[str, Any]:
     """Return the head of the page: sources, workloads, store and board; unknown is None."""
-    snapshot = serving.ledger.snapshot
+    snapshot = serving.live.snapshot
     environment = snapshot.environment
     now_ns, now_wall_ns = serving.clock.monotonic_ns(), serving.clock.wall_ns()
     sources = [_source(source, now_ns) for source in snapshot.sources]

@@ -23,7 +23,7 @@ from tegrascope.collectors.dla.reader import (
     follow,
 )
 from tegrascope.parsers.dla import Alive, Firmware, TraceHello, parse_trace_line
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 from tests.fakes.tracefs import make_instance, make_kernel, remove_instance, said
 
 SUBMIT = "x-1 [000] ..... {at:.6f}: job_submit: 15880000.nvdla0 class=f3 id=1 fences=0 ts=31250000"
@@ -70,13 +70,13 @@ def test_what_a_crash_left_behind_is_taken_over(tracefs):
 def test_second_reader_is_refused(tracefs):
     """Two readers of one trace would each get half of it, and both would be wrong."""
     with instance_in(tracefs):
-        with pytest.raises(Mendable, match=r"another program reads .*: .*systemctl stop"):
+        with pytest.raises(UserError, match=r"another program reads .*: .*systemctl stop"):
             instance_in(tracefs)
         assert (tracefs / "instances/tegrascope").is_dir()
 
 
 @pytest.mark.parametrize(
-    ("spoil", "what", "mend"),
+    ("spoil", "what", "remedy"),
     [
         (Path.exists, "tracefs is not mounted", "sudo mount -t tracefs"),
         (
@@ -86,15 +86,15 @@ def test_second_reader_is_refused(tracefs):
         ),
     ],
 )
-def test_what_is_missing_is_told_with_what_mends_it(tmp_path, monkeypatch, spoil, what, mend):
+def test_what_is_missing_is_told_with_what_mends_it(tmp_path, monkeypatch, spoil, what, remedy):
     """A kernel without tracefs, and one that is older than R36."""
     monkeypatch.setattr(trace_instance.os, "geteuid", lambda: 0)
     monkeypatch.setattr(trace_instance.os, "access", lambda *_: True)
     spoil(tmp_path)
-    with pytest.raises(Mendable) as told:
+    with pytest.raises(UserError) as told:
         find_tracefs(tmp_path)
-    assert what in told.value.what
-    assert mend in told.value.mend
+    assert what in told.value.message
+    assert remedy in told.value.remedy
 
 
 def test_tracer_of_older_mounts_is_found(tmp_path):
@@ -107,7 +107,7 @@ def test_tracer_of_older_mounts_is_found(tmp_path):
 def test_without_root_it_says_so(tmp_path, monkeypatch):
     """Who may not look is told to become root, and not that nothing is mounted."""
     monkeypatch.setattr(trace_instance.os, "geteuid", lambda: 1000)
-    with pytest.raises(Mendable, match="for root alone: sudo"):
+    with pytest.raises(UserError, match="for root alone: sudo"):
         find_tracefs(tmp_path)
 
 
@@ -117,7 +117,7 @@ def test_refusal_to_write_is_told(tracefs):
     def refuse(path: Path) -> None:
         raise OSError(30, "Read-only file system", str(path))
 
-    with pytest.raises(Mendable, match="ReadWritePaths="):
+    with pytest.raises(UserError, match="ReadWritePaths="):
         TraceInstance(tracefs, make=refuse)
 
 
@@ -148,7 +148,7 @@ def followed(text: str, **options: Any) -> list[str]:
     os.write(writer, text.encode())
     os.close(writer)
     try:
-        with pytest.raises(Mendable, match="the trace has ended"):
+        with pytest.raises(UserError, match="the trace has ended"):
             follow(pipe, out, every_seconds=1.0, **options)
     finally:
         os.close(out)

@@ -18,7 +18,7 @@ from tegrascope.collectors.backends.engine_cache import (
 )
 from tegrascope.collectors.base import write_atomic
 from tegrascope.collectors.models.files import external_files
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 from tegrascope.parsers.inference.placement import Built
 from tests.fakes.models import write_chain
 
@@ -58,7 +58,7 @@ def test_the_directory_is_for_this_user_alone(cache):
 def test_a_directory_that_others_may_write_is_refused(tmp_path, mode):
     """Whoever writes an engine runs a program as us."""
     tmp_path.chmod(mode)
-    with pytest.raises(Mendable, match=r"others may write to .*chmod go-w"):
+    with pytest.raises(UserError, match=r"others may write to .*chmod go-w"):
         EngineCache(tmp_path)
     tmp_path.chmod(0o755)
     EngineCache(tmp_path)
@@ -67,14 +67,14 @@ def test_a_directory_that_others_may_write_is_refused(tmp_path, mode):
 def test_a_directory_of_another_user_is_refused(tmp_path, monkeypatch):
     """Even one that only its owner may write."""
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
-    with pytest.raises(Mendable, match=r"belongs to user \d+"):
+    with pytest.raises(UserError, match=r"belongs to user \d+"):
         EngineCache(tmp_path)
 
 
 def test_a_directory_that_cannot_be_made_is_told(tmp_path):
     """A file is in its place."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(Mendable, match="cannot be kept in"):
+    with pytest.raises(UserError, match="cannot be kept in"):
         EngineCache(tmp_path / "file" / "engines")
 
 
@@ -239,7 +239,7 @@ def test_missing_weights_are_named(tmp_path):
     """A model copied without its weights is a common mistake."""
     model = external_model(tmp_path)
     (tmp_path / "weights.bin").unlink()
-    with pytest.raises(Mendable, match=r"keeps weights in .*weights\.bin, which is missing"):
+    with pytest.raises(UserError, match=r"keeps weights in .*weights\.bin, which is missing"):
         external_files(model)
 
 
@@ -248,7 +248,7 @@ def test_what_is_no_model_is_told(tmp_path, content):
     """A web page saved as a model, or a part of one, ends in one line."""
     model = tmp_path / "x.onnx"
     model.write_bytes(content)
-    with pytest.raises(Mendable, match="export the model again"):
+    with pytest.raises(UserError, match="export the model again"):
         external_files(model)
 
 

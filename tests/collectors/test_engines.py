@@ -10,7 +10,7 @@ from tegrascope.collectors.backends.base import Inferring, SelfTimed, input_shap
 from tegrascope.collectors.backends.onnxruntime import OnnxRuntime
 from tegrascope.collectors.catalog import BACKENDS, make_backend
 from tegrascope.collectors.models.files import find_model
-from tegrascope.parsers.errors import BackendUnavailable, Mendable
+from tegrascope.parsers.errors import BackendUnavailable, UserError
 from tegrascope.parsers.inference.events import Order
 from tests.fakes.fake_cuda import install_cuda
 from tests.fakes.fake_device import FakeDevice
@@ -109,21 +109,21 @@ def test_inputs_of_every_numeric_type_are_made(engine, tmp_path, kind):
 def test_a_type_that_cannot_be_made_is_named(engine, tmp_path):
     """A string input is refused by its name."""
     model = write_model(tmp_path / "m.onnx", [1], onnx.TensorProto.STRING)
-    with pytest.raises(Mendable, match=r"'given' is a tensor\(string\)"):
+    with pytest.raises(UserError, match=r"'given' is a tensor\(string\)"):
         engine.load(model, make_order(model))
 
 
 def test_another_fixed_batch_is_refused(engine, tmp_path):
     """A model exported for one batch does not quietly run at another."""
     model = write_model(tmp_path / "m.onnx", [1, 2])
-    with pytest.raises(Mendable, match=r"batch of 1 for input 'given', not 4: set batch: 1"):
+    with pytest.raises(UserError, match=r"batch of 1 for input 'given', not 4: set batch: 1"):
         engine.load(model, make_order(model, batch=4))
 
 
 def test_another_dynamic_dimension_is_refused(engine, tmp_path):
     """A dimension that only the user knows is named, not guessed."""
     model = write_model(tmp_path / "m.onnx", ["N", 3, "height"])
-    with pytest.raises(Mendable, match=r"'given' leaves dimension 2 open \(height\)"):
+    with pytest.raises(UserError, match=r"'given' leaves dimension 2 open \(height\)"):
         engine.load(model, make_order(model))
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from tegrascope.collectors.models.files import BUILTIN_MODELS, builtin_path, find_model, sha256_of
-from tegrascope.parsers.errors import BackendUnavailable, Mendable
+from tegrascope.parsers.errors import BackendUnavailable, UserError
 
 numpy = pytest.importorskip("numpy")
 onnx = pytest.importorskip("onnx")
@@ -128,7 +128,7 @@ def test_only_generating_needs_onnx(tmp_path):
 def test_a_cache_that_cannot_be_written_is_reported(tmp_path):
     occupied = tmp_path / "file"
     occupied.touch()
-    with pytest.raises(Mendable, match=f"could not be generated in {occupied}: .*exists"):
+    with pytest.raises(UserError, match=f"could not be generated in {occupied}: .*exists"):
         find_model("builtin:mobilenet", occupied)
 
 
@@ -141,7 +141,7 @@ def test_a_cache_that_cannot_be_written_is_reported(tmp_path):
     ],
 )
 def test_a_missing_model_is_reported(model, message, tmp_path):
-    with pytest.raises(Mendable, match=message):
+    with pytest.raises(UserError, match=message):
         find_model(model, tmp_path)
 
 

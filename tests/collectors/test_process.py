@@ -14,7 +14,7 @@ import pytest
 from tegrascope.collectors.base import SYSTEM_CLOCK, Stamped
 from tegrascope.collectors.children.process import LONGEST_LINE, LineBuffer, LineChild, Quiet
 from tegrascope.collectors.lines.program import ProcessSource
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 from tests.fakes.processes import is_running, until
 
 
@@ -174,9 +174,9 @@ def test_a_line_without_end_costs_no_memory():
 )
 def test_a_child_that_cannot_start_says_what_mends_it(argv, options, what):
     """A person can end these failures, so they name the value and the way out."""
-    with pytest.raises(Mendable, match=what) as caught:
+    with pytest.raises(UserError, match=what) as caught:
         LineChild(argv, **options)
-    assert caught.value.mend
+    assert caught.value.remedy
 
 
 def test_environment_and_directory_are_passed(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 from tegrascope.collectors.dla.reader import TraceInstance, find_tracefs, follow
 from tegrascope.parsers.dla import OWN_PREFIX, parse_trace_line
-from tegrascope.parsers.errors import Mendable, ParseError
+from tegrascope.parsers.errors import ParseError, UserError
 
 # Programs that start are traced in place of the DLA's tasks.
 STARTS: dict[str, Any] = {"system": "sched", "events": ("sched_process_exec",)}
@@ -46,7 +46,7 @@ def test_kernel_makes_fills_and_removes_the_instance(root):
     with TraceInstance(tracefs, **STARTS) as instance:
         assert "[mono]" in (path / "trace_clock").read_text()
         assert 128 <= int((path / "buffer_size_kb").read_text()) < 160  # in whole pages
-        with pytest.raises(Mendable, match="another program reads"):
+        with pytest.raises(UserError, match="another program reads"):
             TraceInstance(tracefs, **STARTS)
         with pytest.raises(BlockingIOError):
             os.read(instance.pipe, 1)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tegrascope.collectors.lines.replay import MOST_LINES_A_SECOND, ReplaySource, timed_lines
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "tegrastats" / "logs"
 
@@ -190,10 +190,10 @@ def test_what_cannot_be_replayed_is_refused(tmp_path):
     """A person gets one sentence with what mends it."""
     (tmp_path / "bad.gz").write_bytes(b"\x1f\x8b but no gzip")
     for path, what in [("none", "not there"), (".", "directory"), ("bad.gz", "cannot be read")]:
-        with pytest.raises(Mendable, match=what):
+        with pytest.raises(UserError, match=what):
             ReplaySource(tmp_path / path)
     for speed in (0, -1, float("nan"), float("inf")):
-        with pytest.raises(Mendable, match="replays nothing"):
+        with pytest.raises(UserError, match="replays nothing"):
             ReplaySource(write(tmp_path / "log", []), speed)
 
 

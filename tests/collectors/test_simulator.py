@@ -15,7 +15,7 @@ from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.collectors.simulator.board import JumpClock, SimulatedBoard, SimulatorSource
 from tegrascope.collectors.simulator.load import LoadBoard, LoadChange, read_load_file
 from tegrascope.collectors.simulator.physics import board_model, board_models
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 from tegrascope.parsers.records import Sample
 from tegrascope.parsers.tegrastats import parse_line, render_line
 
@@ -220,13 +220,13 @@ def test_stop_ends_the_lines():
 
 def test_an_unknown_board_is_refused():
     """With the names of those that are known."""
-    with pytest.raises(Mendable, match="agx-orin-64gb, orin-nx-16gb, orin-nano-8gb"):
+    with pytest.raises(UserError, match="agx-orin-64gb, orin-nx-16gb, orin-nano-8gb"):
         SimulatorSource("tx9")
 
 
 def test_a_schedule_for_a_lane_that_is_not_there_is_refused():
     """An Orin Nano has no DLA, and does not shrug off a load for one."""
-    with pytest.raises(Mendable, match="no lane 'dla0': use one of gpu, cpu, emc"):
+    with pytest.raises(UserError, match="no lane 'dla0': use one of gpu, cpu, emc"):
         SimulatorSource("orin-nano-8gb", schedule=[LoadChange(0, "dla0", 1.0)])
 
 
@@ -414,7 +414,7 @@ def test_a_bad_load_file_names_the_line(tmp_path, text, what):
     """A person can end these, so the line and the way out are named."""
     path = tmp_path / "load.csv"
     path.write_text(text)
-    with pytest.raises(Mendable, match=re.escape(what)):
+    with pytest.raises(UserError, match=re.escape(what)):
         read_load_file(path, board_models()["orin-nano-8gb"].lanes)
 
 
@@ -422,5 +422,5 @@ def test_a_load_file_that_is_none_is_refused(tmp_path):
     """A missing file, a directory and a binary one."""
     (tmp_path / "binary").write_bytes(bytes(range(256)))
     for name in ("missing", ".", "binary"):
-        with pytest.raises(Mendable, match=r"cannot be read|is not text"):
+        with pytest.raises(UserError, match=r"cannot be read|is not text"):
             read_load_file(tmp_path / name)

@@ -14,7 +14,7 @@ import pytest
 from tegrascope.collectors.base import SYSTEM_CLOCK, Stamped
 from tegrascope.collectors.children.process import Quiet
 from tegrascope.collectors.lines.program import LOOK_AGAIN_SECONDS, LineSocket, SocketSource
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 
 
 class Server:
@@ -236,5 +236,5 @@ def test_stop_ends_both(serving, source):
 
 def test_refusal_says_what_to_do(tmp_path):
     """No socket: the error has the command that makes one."""
-    with pytest.raises(Mendable, match=r"enable --now tegrascope-tegrastats\.socket"):
+    with pytest.raises(UserError, match=r"enable --now tegrascope-tegrastats\.socket"):
         LineSocket(tmp_path / "tegrastats.sock")

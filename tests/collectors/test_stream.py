@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tegrascope.collectors.lines.stream import StreamSource
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 
 
 @pytest.fixture
@@ -135,13 +135,13 @@ def test_a_named_pipe_that_was_removed_is_waited_for(fifo):
 
 
 @pytest.mark.parametrize(
-    ("name", "mend"), [("missing", "mkfifo"), ("file", "replay"), ("directory", "")]
+    ("name", "remedy"), [("missing", "mkfifo"), ("file", "replay"), ("directory", "")]
 )
-def test_what_is_no_named_pipe_is_refused(tmp_path, name, mend):
+def test_what_is_no_named_pipe_is_refused(tmp_path, name, remedy):
     """Whoever wrote the path is told what to do."""
     (tmp_path / "file").write_text("RAM 1/2MB\n")
     (tmp_path / "directory").mkdir()
-    with pytest.raises(Mendable) as caught:
+    with pytest.raises(UserError) as caught:
         StreamSource(tmp_path / name)
-    assert name in caught.value.what
-    assert mend in caught.value.mend
+    assert name in caught.value.message
+    assert remedy in caught.value.remedy

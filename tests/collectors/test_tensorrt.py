@@ -15,7 +15,7 @@ from tegrascope.collectors.backends.base import Pipelined, Profiled, make_input,
 from tegrascope.collectors.backends.engine_cache import BuiltEngine, EngineCache
 from tegrascope.collectors.backends.tensorrt import TensorRt
 from tegrascope.collectors.backends.tensorrt_probe import look
-from tegrascope.parsers.errors import BackendUnavailable, DeviceLostError, Mendable
+from tegrascope.parsers.errors import BackendUnavailable, DeviceLostError, UserError
 from tegrascope.parsers.inference.events import Order
 from tegrascope.parsers.inference.placement import Placement
 from tests.fakes.fake_cuda import install_cuda
@@ -216,14 +216,14 @@ def test_forbidden_fallback_fails_with_the_reason(desk, tmp_path):
     """What the DLA refuses is named by TensorRT, and the way out by us."""
     desk.use("8.6.1", dla_cores=1)
     model = write_chain(tmp_path / "s.onnx", "Conv", "Softmax")
-    with pytest.raises(Mendable, match=r"softmax1 is not supported on DLA.*set fallback: allow"):
+    with pytest.raises(UserError, match=r"softmax1 is not supported on DLA.*set fallback: allow"):
         desk.make(model, device="dla0", fallback="forbid")
 
 
 def test_a_log_is_of_one_build(desk, model, tmp_path):
     """What an earlier build complained of is no part of the next one's record."""
     desk.use("8.6.1", dla_cores=1)
-    with pytest.raises(Mendable, match="softmax1"):
+    with pytest.raises(UserError, match="softmax1"):
         bad = write_chain(tmp_path / "s.onnx", "Conv", "Softmax")
         desk.make(bad, device="dla0", fallback="forbid")
     key = desk.make(model).built().engine_key
@@ -235,7 +235,9 @@ def test_a_pure_engine_is_held_to_it(desk, tmp_path):
     desk.use("8.6.1", dla_cores=1)
     model = write_chain(tmp_path / "s.onnx", "Conv", "Softmax")
     for _ in range(2):
-        with pytest.raises(Mendable, match=r"s\.onnx is not pure on the DLA.*: softmax1: set fall"):
+        with pytest.raises(
+            UserError, match=r"s\.onnx is not pure on the DLA.*: softmax1: set fall"
+        ):
             desk.make(model, device="dla0", fallback="require-pure")
     built = desk.make(model, device="dla0").built()
     assert (built.placement.verdict, built.fallback, desk.builds) == ("mixed", "allow", 1)
@@ -245,7 +247,7 @@ def test_a_pure_engine_is_held_to_it(desk, tmp_path):
 
 
 def test_a_pure_engine_without_evidence_is_refused():
-    with pytest.raises(Mendable, match=r"m\.onnx is not pure .* does not say where the layers"):
+    with pytest.raises(UserError, match=r"m\.onnx is not pure .* does not say where the layers"):
         require_pure("m.onnx", Placement())
 
 
@@ -311,18 +313,18 @@ def test_a_request_against_the_models_types_is_refused(
     """What the model fixes, no request changes; the answer says what is missing."""
     desk.use(version)
     model = write_chain(tmp_path / "t.onnx", *operations, **({"kind": kind} if kind else {}))
-    with pytest.raises(Mendable, match=says):
+    with pytest.raises(UserError, match=says):
         desk.make(model, precision=precision)
 
 
 @pytest.mark.parametrize(
-    ("version", "precision", "mend"),
+    ("version", "precision", "remedy"),
     [("8.6.1", "fp32", "set precision: fp16"), ("11.4.1", None, "export the model in fp16")],
 )
-def test_a_dla_has_no_fp32(desk, model, version, precision, mend):
+def test_a_dla_has_no_fp32(desk, model, version, precision, remedy):
     """It is said before TensorRT says it in other words, or moves all layers to the GPU."""
     desk.use(version, dla_cores=1)
-    with pytest.raises(Mendable, match=f"a DLA computes in fp16 and int8 only: {mend}"):
+    with pytest.raises(UserError, match=f"a DLA computes in fp16 and int8 only: {remedy}"):
         desk.make(model, device="dla0", precision=precision)
 
 
@@ -345,13 +347,13 @@ def test_the_optimisation_level_is_set_where_there_is_one(desk, model, version, 
 
 def test_another_fixed_batch_is_refused(desk, tmp_path):
     """The model's own batch stands."""
-    with pytest.raises(Mendable, match="batch of 1 for input 'given', not 2"):
+    with pytest.raises(UserError, match="batch of 1 for input 'given', not 2"):
         desk.make(write_chain(tmp_path / "one.onnx", "Conv"), batch=2)
 
 
 def test_what_the_parser_refuses_is_told(desk, tmp_path):
     """The operation is named in TensorRT's own words."""
-    with pytest.raises(Mendable, match=r"cannot read e\.onnx \(No importer registered for op"):
+    with pytest.raises(UserError, match=r"cannot read e\.onnx \(No importer registered for op"):
         desk.make(write_chain(tmp_path / "e.onnx", "Einsum"))
 
 
@@ -399,7 +401,7 @@ def test_a_fresh_plan_that_does_not_load_is_no_loop(desk, model, monkeypatch):
         self.logger.log(desk.trt.ILogger.Severity.ERROR, "1: out of sorts")
 
     monkeypatch.setattr(desk.trt.Runtime, "deserialize_cuda_engine", refuse)
-    with pytest.raises(Mendable, match=r"does not load the engine that it just built \(out of so"):
+    with pytest.raises(UserError, match=r"does not load the engine that it just built \(out of so"):
         desk.make(model)
     assert desk.builds == 1
 
@@ -482,7 +484,7 @@ def test_a_lost_device_is_told_apart(desk, model):
 def test_no_memory_for_a_context_is_told(desk, model):
     """TensorRT answers None."""
     desk.device.failing["create_execution_context"] = "None"
-    with pytest.raises(Mendable, match=r"makes no context.*free memory"):
+    with pytest.raises(UserError, match=r"makes no context.*free memory"):
         desk.make(model)
 
 
@@ -533,14 +535,14 @@ def test_an_output_whose_shape_depends_on_data_is_refused(desk, tmp_path):
     loaded = onnx.load(model)
     loaded.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "found"
     onnx.save(loaded, model)
-    with pytest.raises(Mendable, match="shape of output 'made' depends on the data"):
+    with pytest.raises(UserError, match="shape of output 'made' depends on the data"):
         desk.make(model)
 
 
 def test_a_type_that_numpy_has_not_is_refused(desk, tmp_path):
     """bfloat16 has no inputs that we could make."""
     model = write_chain(tmp_path / "b.onnx", "Conv", kind=onnx.TensorProto.BFLOAT16)
-    with pytest.raises(Mendable, match="input 'given' is of type BF16"):
+    with pytest.raises(UserError, match="input 'given' is of type BF16"):
         desk.make(model)
 
 

@@ -13,7 +13,7 @@ import pytest
 from tegrascope.collectors.backends.tensorrt_build import Builder, BuildSpec, logger_of, reason_in
 from tegrascope.collectors.backends.tensorrt_probe import probe, symbols_of
 from tegrascope.collectors.models.files import find_model
-from tegrascope.parsers.errors import BackendUnavailable, Mendable
+from tegrascope.parsers.errors import BackendUnavailable, UserError
 from tests.fakes.models import HALF, write_chain
 
 trt = pytest.importorskip("tensorrt_rtx", reason="pip install tensorrt-rtx-cu13")
@@ -70,20 +70,20 @@ def test_types_are_read_from_the_real_network(builder, tmp_path):
     """Half precision and Q/DQ nodes are seen, and a request against them is refused."""
     half = write_chain(tmp_path / "h.onnx", "Relu", shape=(1, 8), kind=HALF)
     assert builder.build(BuildSpec(half, "gpu", precision="fp16")).plan
-    with pytest.raises(Mendable, match="typed in half precision"):
+    with pytest.raises(UserError, match="typed in half precision"):
         builder.build(BuildSpec(half, "gpu", precision="int8"))
     quantised = write_quantised(tmp_path / "q.onnx")
     assert builder.build(BuildSpec(quantised, "gpu")).built.int8_scales == "explicit"
-    with pytest.raises(Mendable, match="quantised by Q/DQ nodes"):
+    with pytest.raises(UserError, match="quantised by Q/DQ nodes"):
         builder.build(BuildSpec(quantised, "gpu", precision="fp16"))
     single = write_chain(tmp_path / "f.onnx", "Relu", shape=(1, 8))
-    with pytest.raises(Mendable, match="typed fp32"):
+    with pytest.raises(UserError, match="typed fp32"):
         builder.build(BuildSpec(single, "gpu", precision="fp16"))
 
 
 def test_what_its_parser_refuses_is_told(builder, tmp_path):
     """In its own words, and in one line."""
-    with pytest.raises(Mendable, match=r"cannot read x\.onnx \(node 0 \[") as caught:
+    with pytest.raises(UserError, match=r"cannot read x\.onnx \(node 0 \[") as caught:
         builder.build(BuildSpec(write_chain(tmp_path / "x.onnx", "NoSuchOperation"), "gpu"))
     assert "NoSuchOperation" in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -20,7 +20,7 @@ from tegrascope.collectors.application.reporter import TIMES_AT_MOST, MarkBuffer
 from tegrascope.collectors.application.window import Window
 from tegrascope.daemon.session.windows import TIMES_AT_MOST as TAKEN_AT_MOST
 from tegrascope.daemon.session.windows import Begin, End, read_mark
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 
 
 class Answers:
@@ -244,7 +244,7 @@ def test_refusal_is_one_warning_and_strict_an_error(answers, status, caplog):
         infer(marks, 1)
     assert len(caplog.records) == 1
     with (
-        pytest.raises(Mendable, match=str(status) if status != 401 else "token"),
+        pytest.raises(UserError, match=str(status) if status != 401 else "token"),
         tegrascope.window("detector", strict=True, **answers.where),
     ):
         raise AssertionError("the block must not begin")
@@ -253,7 +253,7 @@ def test_refusal_is_one_warning_and_strict_an_error(answers, status, caplog):
 def test_strict_window_raises_if_its_end_is_refused(answers):
     marks = tegrascope.window("detector", strict=True, **answers.where).start()
     answers.refusals = [404] * 9
-    with pytest.raises(Mendable, match="404"):
+    with pytest.raises(UserError, match="404"):
         marks.stop()
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from tegrascope.collectors.backends.base import Inferring
 from tegrascope.collectors.worker.run_loop import Runner, peak_bytes
-from tegrascope.parsers.errors import BackendUnavailable, DeviceLostError, Mendable
+from tegrascope.parsers.errors import BackendUnavailable, DeviceLostError, UserError
 from tegrascope.parsers.inference.events import (
     Finished,
     Hello,
@@ -468,7 +468,7 @@ def test_warm_up_gives_up(bench):
     ("failure", "ending", "reason"),
     [
         (BackendUnavailable("no libcuda", "install it"), "unavailable", "no libcuda: install it"),
-        (Mendable("bad batch", "set batch: 1"), "failed", "bad batch: set batch: 1"),
+        (UserError("bad batch", "set batch: 1"), "failed", "bad batch: set batch: 1"),
         (RuntimeError("first line\nsecond"), "failed", "RuntimeError: first line"),
         (RuntimeError(), "failed", "RuntimeError:"),
     ],

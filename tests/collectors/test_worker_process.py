@@ -13,10 +13,10 @@ from tegrascope.parsers.inference.events import Process
 SETTLE = """
 import json, os, sys
 from tegrascope.collectors.worker.child import settle
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 try:
     settle(*json.loads(sys.argv[1]))
-except Mendable as error:
+except UserError as error:
     sys.exit(str(error))
 share = os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
 print(json.dumps([os.nice(0), sorted(os.sched_getaffinity(0)), share]))

@@ -243,7 +243,7 @@ def test_formats_hold_the_same_numbers(kind, log, tmp_path):
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
 def test_unwritable_output_is_one_line(kind, log, tmp_path, capsys):
-    """A place that cannot be written, and a disk that is full, are told with their mend."""
+    """A place that cannot be written, and a disk that is full, are told with their remedy."""
     if kind != "jsonl":
         pytest.importorskip("pyarrow")
     for place in (tmp_path / "none" / "out", tmp_path):

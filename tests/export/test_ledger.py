@@ -2,7 +2,7 @@
 
 import threading
 
-from tegrascope.daemon.export.snapshot import Ledger, Snapshot, WorkloadState
+from tegrascope.daemon.export.snapshot import LiveState, Snapshot, WorkloadState
 from tegrascope.daemon.measure.energy import EnergyCounters
 from tegrascope.daemon.measure.run_report import Environment, RunReport
 from tegrascope.parsers.inference.events import Inferences
@@ -27,25 +27,25 @@ def is_whole(state: WorkloadState) -> bool:
 
 def test_threads_lose_no_count():
     """Four lanes and a telemetry thread at once: every run and inference is counted, once."""
-    ledger = Ledger(Snapshot())
+    live = LiveState(Snapshot())
     names = ("a", "b", "c", "d")
-    ledger.set_workloads(dict.fromkeys(names, "cpu"))
+    live.set_workloads(dict.fromkeys(names, "cpu"))
     over = threading.Event()
     torn = []
 
     def lane(name: str) -> None:
         for number in range(200):
             run_id = f"{name}{number}"
-            ledger.run_began(name, run_id, 0.01, 1.0)
+            live.run_began(name, run_id, 0.01, 1.0)
             chunk = Inferences(run_id=run_id, start_ns=(0, 1), latency_ns=(1_000_000, 3_000_000))
-            ledger.inferred(name, chunk, 1.0)
-            ledger.run_ended(report(run_id, name))
-            ledger.skipped("overlap")
+            live.inferred(name, chunk, 1.0)
+            live.run_ended(report(run_id, name))
+            live.skipped("overlap")
 
     def look() -> None:
         while not over.is_set():
-            ledger.update(module_joules=1.0)
-            torn.extend(one for one in ledger.snapshot.workloads.values() if not is_whole(one))
+            live.update(module_joules=1.0)
+            torn.extend(one for one in live.snapshot.workloads.values() if not is_whole(one))
 
     watcher = threading.Thread(target=look)
     lanes = [threading.Thread(target=lane, args=(name,)) for name in names]
@@ -56,22 +56,22 @@ def test_threads_lose_no_count():
     over.set()
     watcher.join()
     assert not torn
-    for state in ledger.snapshot.workloads.values():
+    for state in live.snapshot.workloads.values():
         assert (state.runs, state.inferences, state.active_run) == ({"ok": 200}, 400, None)
         assert is_whole(state)
-    assert sum(ledger.snapshot.lateness.counts) == 800
-    assert ledger.snapshot.skipped == {"overlap": 800}
+    assert sum(live.snapshot.lateness.counts) == 800
+    assert live.snapshot.skipped == {"overlap": 800}
 
 
 def test_reload_during_a_run_keeps_what_is_counted():
     """A workload that stays keeps its counts and its run; on another lane it begins anew."""
-    ledger = Ledger(Snapshot())
-    ledger.set_workloads({"stays": "cpu", "moves": "cpu"})
+    live = LiveState(Snapshot())
+    live.set_workloads({"stays": "cpu", "moves": "cpu"})
     for name in ("stays", "moves"):
-        ledger.run_ended(report("0", name))
-        ledger.run_began(name, "1", None, 1.0)
-    ledger.set_workloads({"stays": "cpu", "moves": "gpu", "new": "cpu"})
-    states = ledger.snapshot.workloads
+        live.run_ended(report("0", name))
+        live.run_began(name, "1", None, 1.0)
+    live.set_workloads({"stays": "cpu", "moves": "gpu", "new": "cpu"})
+    states = live.snapshot.workloads
     assert (states["stays"].runs, states["stays"].active_run) == ({"ok": 1}, "1")
     assert (states["moves"].runs, states["moves"].active_run) == ({}, None)
     assert list(states) == ["stays", "moves", "new"]
@@ -89,10 +89,10 @@ def test_garbled_rails_do_not_pile_up():
 
 def test_a_description_that_says_nothing_new_changes_nothing():
     """Facts that are looked at again and again make a new page only when they changed."""
-    ledger = Ledger(Snapshot(environment=Environment(board="b", power_mode="MAXN")))
-    before = ledger.snapshot
-    ledger.describe(power_mode="MAXN", clocks_locked=None)
-    assert ledger.snapshot is before
-    ledger.describe(power_mode="15W", clocks_locked=None)
-    assert ledger.snapshot.environment == Environment(board="b", power_mode="15W")
-    assert ledger.snapshot.version == before.version + 1
+    live = LiveState(Snapshot(environment=Environment(board="b", power_mode="MAXN")))
+    before = live.snapshot
+    live.describe(power_mode="MAXN", clocks_locked=None)
+    assert live.snapshot is before
+    live.describe(power_mode="15W", clocks_locked=None)
+    assert live.snapshot.environment == Environment(board="b", power_mode="15W")
+    assert live.snapshot.version == before.version + 1

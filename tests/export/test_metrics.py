@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tegrascope.collectors.base import Stamped
 from tegrascope.daemon.export.metrics import METRICS, families
-from tegrascope.daemon.export.snapshot import Ledger, Snapshot, SourceState, WorkloadState
+from tegrascope.daemon.export.snapshot import LiveState, Snapshot, SourceState, WorkloadState
 from tegrascope.daemon.measure.run_report import (
     Distribution,
     Energy,
@@ -87,7 +87,7 @@ def report(**changes: object) -> RunReport:
     return RunReport.model_validate(fields | changes)
 
 
-def full_ledger() -> Ledger:
+def full_state() -> LiveState:
     """Everything that can be on the page, once."""
     memory = GpuMemory(used_bytes=1 << 30, total_bytes=8 << 30, active_ratio=0.12)
     board = asdict(parse_line(LINE))
@@ -102,7 +102,7 @@ def full_ledger() -> Ledger:
         tokens_unparsed=3,
         lacks_root=False,
     )
-    ledger = Ledger(
+    live = LiveState(
         Snapshot(
             environment=Environment(board="AGX Orin"),
             sources=(source,),
@@ -126,13 +126,13 @@ def full_ledger() -> Ledger:
         )
     )
     settings = {"model": "resnet50.onnx", "backend": "tensorrt", "precision": "fp16", "batch": "1"}
-    ledger.set_workloads({"resnet50": "dla0"}, {"resnet50": settings})
-    ledger.run_began("resnet50", "0193", 0.02, 1000.0)
+    live.set_workloads({"resnet50": "dla0"}, {"resnet50": settings})
+    live.run_began("resnet50", "0193", 0.02, 1000.0)
     chunk = Inferences(run_id="0193", start_ns=(0, 1, 2), latency_ns=(16_000_000,) * 3)
-    ledger.inferred("resnet50", chunk, 1001.0)
-    ledger.run_ended(report())
-    ledger.skipped("overlap", 2)
-    return ledger
+    live.inferred("resnet50", chunk, 1001.0)
+    live.run_ended(report())
+    live.skipped("overlap", 2)
+    return live
 
 
 def page_of(snapshot: Snapshot, now_ns: int = 100 * S, accept: str = "") -> str:
@@ -152,7 +152,7 @@ def series(snapshot: Snapshot, now_ns: int = 100 * S) -> dict[str, float]:
 
 def test_every_name_of_the_table_is_on_a_full_page():
     """Nothing is in the table that cannot be exported, and the page keeps the table's order."""
-    made = families(full_ledger().snapshot, 100 * S)
+    made = families(full_state().snapshot, 100 * S)
     names = [
         f"{one.name}{'_total' * (one.type == 'counter')}{'_info' * (one.type == 'info')}"
         for one in made
@@ -162,7 +162,7 @@ def test_every_name_of_the_table_is_on_a_full_page():
 
 def test_numbers_of_the_line_stand_under_their_names():
     """The page says what the line said, in base units, and off is not zero load."""
-    found = series(full_ledger().snapshot)
+    found = series(full_state().snapshot)
     assert found["tegra_ram_used_bytes{}"] == 13983 * 1048576
     assert found["tegra_cpu_utilization_ratio{core=0}"] == 0.9
     assert found["tegra_cpu_online{core=1}"] == 0
@@ -179,21 +179,21 @@ def test_numbers_of_the_line_stand_under_their_names():
 
 def test_trace_of_the_dla_stands_beside_what_tegrastats_says():
     """One metric a meaning, labelled with its source; what is stale is taken off with the rest."""
-    ledger = full_ledger()
-    found = series(ledger.snapshot)
+    live = full_state()
+    found = series(live.snapshot)
     assert found["tegra_dla_busy_ratio{core=0,source=ftrace}"] == 0.25
     assert found["tegra_dla_busy_ratio{core=0,source=firmware}"] == 0.75
     assert found["tegra_dla_busy_ratio{core=0,source=tegrastats}"] == 0.42
     assert found["tegra_dla_busy_seconds_total{core=0,source=ftrace}"] == 12.5
     assert found["tegra_dla_tasks_total{core=0}"] == 900
     assert found["tegrascope_dla_trace_errors_total{reason=lost}"] == 3
-    later = series(ledger.snapshot, now_ns=200 * S)
+    later = series(live.snapshot, now_ns=200 * S)
     assert not any("ftrace" in name or "dla_tasks" in name for name in later)
 
 
 def test_a_gpu_with_memory_of_its_own_has_more():
     """What only NVML tells stands under names of its own, and a board has none of it."""
-    found = series(full_ledger().snapshot)
+    found = series(full_state().snapshot)
     assert found["tegra_gpu_memory_used_bytes{}"] == 1 << 30
     assert found["tegra_gpu_memory_active_ratio{}"] == 0.12
     assert found["tegra_fan_speed_ratio{fan=gpu}"] == 0.33
@@ -208,7 +208,7 @@ def test_a_gpu_with_memory_of_its_own_has_more():
 
 def test_what_is_read_beside_the_line_stands_under_the_same_names():
     """Files of the kernel fill what the line does not say; powered is a metric of its own."""
-    found = series(full_ledger().snapshot)
+    found = series(full_state().snapshot)
     assert found["tegra_dla_powered_ratio{core=0}"] == 0.75
     assert found["tegra_dla_powered_seconds_total{core=0}"] == 12.5
     assert found["tegra_fan_speed_ratio{fan=pwmfan}"] == 0.2
@@ -217,14 +217,14 @@ def test_what_is_read_beside_the_line_stands_under_the_same_names():
     assert found["tegra_temperature_trip_celsius{kind=passive,zone=cpu}"] == 99
     assert found["tegrascope_source_up{source=sysfs}"] == 1
     assert found["tegrascope_store_free_bytes{}"] == 5 << 30
-    stale = series(full_ledger().snapshot, now_ns=106 * S)
+    stale = series(full_state().snapshot, now_ns=106 * S)
     assert stale["tegrascope_source_up{source=sysfs}"] == 0
     assert not any(name.startswith(("tegra_dla_powered", "tegra_cooling")) for name in stale)
 
 
 def test_powered_is_no_load_of_the_last_run():
     """The share of time in which a core was powered never stands among those that it was busy."""
-    ledger = full_ledger()
+    live = full_state()
     told = RunTelemetry(
         samples=100,
         utilization={
@@ -232,8 +232,8 @@ def test_powered_is_no_load_of_the_last_run():
             "dla0:ftrace": Utilization(mean_ratio=0.25, max_ratio=0.5),
         },
     )
-    ledger.run_ended(report(telemetry=told))
-    found = series(ledger.snapshot)
+    live.run_ended(report(telemetry=told))
+    found = series(live.snapshot)
     busy = {name: value for name, value in found.items() if "last_run_dla_busy_ratio" in name}
     assert busy == {
         "tegra_inference_last_run_dla_busy_ratio"
@@ -243,8 +243,8 @@ def test_powered_is_no_load_of_the_last_run():
 
 def test_runs_are_counted_and_a_negative_net_never_lowers_a_counter():
     """Energy below the baseline is within its uncertainty; a counter must not fall for it."""
-    ledger = full_ledger()
-    found = series(ledger.snapshot)
+    live = full_state()
+    found = series(live.snapshot)
     of = "device=dla0,{}workload=resnet50"
     assert found[f"tegra_inference_runs_total{{{of.format('outcome=ok,')}}}"] == 1
     assert found[f"tegra_inferences_total{{{of.format('')}}}"] == 3
@@ -255,8 +255,8 @@ def test_runs_are_counted_and_a_negative_net_never_lowers_a_counter():
     net = f"tegra_inference_energy_joules_total{{{of.format('kind=net,')}}}"
     each = f"tegra_inference_last_run_energy_joules_per_inference{{{of.format('kind=net,')}}}"
     assert (found[gross], found[net], found[each]) == (10, 0, -0.01)
-    ledger.run_ended(report(outcome="failed", energy=None))
-    again = series(ledger.snapshot)
+    live.run_ended(report(outcome="failed", energy=None))
+    again = series(live.snapshot)
     assert (again[gross], again[each]) == (10, -0.01)
 
 
@@ -264,30 +264,30 @@ def test_settings_pair_workloads_of_one_model():
     """What a workload runs is one series of labels; what is not set has no label."""
     name = "tegra_inference_workload_info"
     full = "backend=tensorrt,batch=1,device=dla0,model=resnet50.onnx,precision=fp16"
-    ledger = full_ledger()
-    assert series(ledger.snapshot)[f"{name}{{{full},workload=resnet50}}"] == 1
-    ledger.set_workloads({"resnet50": "dla0"}, {"resnet50": {"backend": "window", "batch": "1"}})
-    found = series(ledger.snapshot)
+    live = full_state()
+    assert series(live.snapshot)[f"{name}{{{full},workload=resnet50}}"] == 1
+    live.set_workloads({"resnet50": "dla0"}, {"resnet50": {"backend": "window", "batch": "1"}})
+    found = series(live.snapshot)
     assert found[f"{name}{{backend=window,batch=1,device=dla0,workload=resnet50}}"] == 1
     assert found["tegra_inferences_total{device=dla0,workload=resnet50}"] == 3
 
 
 def test_layers_are_told_by_where_they_run():
     """Each place has a number, 0 too; an engine of which nothing is known has none."""
-    ledger = full_ledger()
+    live = full_state()
     name = "tegra_inference_layers{{device=dla0,placement={},workload=resnet50}}"
     names = [name.format(place) for place in ("dla", "gpu", "reformat")]
-    found = series(ledger.snapshot)
+    found = series(live.snapshot)
     assert [found[one] for one in names] == [2, 1, 0]
-    ledger.run_ended(report(built=Built(placement=Placement(gpu_layers=("c",)))))
-    assert not set(names) & set(series(ledger.snapshot))
-    ledger.run_ended(report(built=None))
-    assert not set(names) & set(series(ledger.snapshot))
+    live.run_ended(report(built=Built(placement=Placement(gpu_layers=("c",)))))
+    assert not set(names) & set(series(live.snapshot))
+    live.run_ended(report(built=None))
+    assert not set(names) & set(series(live.snapshot))
 
 
 def test_stale_telemetry_has_no_series():
     """A source that fell silent is down; its last values are gone, its counters stay."""
-    found = series(full_ledger().snapshot, now_ns=100 * S + 6 * S)
+    found = series(full_state().snapshot, now_ns=100 * S + 6 * S)
     assert found["tegrascope_source_up{source=simulator}"] == 0
     assert not any(
         name.startswith(("tegra_ram", "tegra_rail_power", "tegra_dla")) for name in found
@@ -307,7 +307,7 @@ def test_empty_daemon_has_a_page():
 
 def test_simulated_figures_all_say_so():
     """No figure of a simulated board can pass for a real one, wherever it is copied to."""
-    snapshot = replace(full_ledger().snapshot, environment=Environment(simulated=True))
+    snapshot = replace(full_state().snapshot, environment=Environment(simulated=True))
     for family in families(snapshot, 100 * S):
         if family.name.startswith("tegra_"):
             assert {sample.labels["simulated"] for sample in family.samples} == {"true"}
@@ -315,7 +315,7 @@ def test_simulated_figures_all_say_so():
 
 def test_exemplars_lead_to_the_run():
     """OpenMetrics, when asked for, carries the run id beside the latency bucket."""
-    page = page_of(full_ledger().snapshot, accept=OPENMETRICS)
+    page = page_of(full_state().snapshot, accept=OPENMETRICS)
     assert page.endswith("# EOF\n")
     (line,) = [line for line in page.splitlines() if '="0.02"' in line and " # " in line]
     assert line.endswith('# {run_id="0193"} 0.016 1001.0')
@@ -323,12 +323,12 @@ def test_exemplars_lead_to_the_run():
 
 def test_page_is_rendered_once_for_each_snapshot():
     """Sixteen scrapers of one sample cost one rendering; a change or a second makes a new one."""
-    ledger, now = full_ledger(), [100 * S]
-    page = Page(lambda: ledger.snapshot, lambda: now[0])
+    live, now = full_state(), [100 * S]
+    page = Page(lambda: live.snapshot, lambda: now[0])
     first = page.render("")[0]
     assert page.render("")[0] is first
     assert page.render(OPENMETRICS)[0] is not first
-    ledger.skipped("overlap")
+    live.skipped("overlap")
     second = page.render("")[0]
     assert second is not first
     now[0] += S
@@ -345,7 +345,7 @@ def test_strange_formats_do_not_pile_up():
 
 def test_limits_stand_beside_what_they_limit():
     """What the configuration holds the board to is on the page, and is nowhere without it."""
-    found = series(full_ledger().snapshot)
+    found = series(full_state().snapshot)
     assert found["tegrascope_module_power_budget_watts{}"] == 40
     assert found["tegrascope_dla_expected_busy_ratio{core=0}"] == 0.2
     assert not any("budget" in name or "expected" in name for name in series(Snapshot()))
@@ -364,27 +364,26 @@ def test_counters_of_a_workload_begin_at_nothing():
 
 def test_failures_in_a_row_end_with_a_good_run():
     """A failure and a timeout are two, what was cancelled is none, and a good run ends the row."""
-    ledger = full_ledger()
+    live = full_state()
     of = "device=dla0,{}workload=resnet50"
     assert (
-        series(ledger.snapshot)[f"tegra_inference_runs_total{{{of.format('outcome=failed,')}}}"]
-        == 0
+        series(live.snapshot)[f"tegra_inference_runs_total{{{of.format('outcome=failed,')}}}"] == 0
     )
     told = []
     for outcome in ("failed", "cancelled", "timeout", "ok", "failed"):
-        ledger.run_ended(report(outcome=outcome))
+        live.run_ended(report(outcome=outcome))
         name = f"tegra_inference_consecutive_failures{{{of.format('')}}}"
-        told.append(series(ledger.snapshot)[name])
+        told.append(series(live.snapshot)[name])
     assert told == [1, 1, 2, 0, 1]
 
 
 def test_forgotten_workload_is_not_counted():
     """A run that ends after a reload took its workload away leaves no series behind."""
-    ledger = full_ledger()
-    ledger.set_workloads({})
-    ledger.run_ended(report())
-    assert ledger.snapshot.workloads == {}
-    assert "resnet50" not in page_of(ledger.snapshot)
+    live = full_state()
+    live.set_workloads({})
+    live.run_ended(report())
+    assert live.snapshot.workloads == {}
+    assert "resnet50" not in page_of(live.snapshot)
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed")
@@ -392,7 +391,7 @@ def test_promtool_has_no_complaint():
     """The full page passes Prometheus' own lint without a word."""
     told = subprocess.run(
         ["promtool", "check", "metrics"],
-        input=page_of(full_ledger().snapshot),
+        input=page_of(full_state().snapshot),
         capture_output=True,
         text=True,
         check=False,

@@ -29,7 +29,7 @@ def page(one: SimulatedDevice) -> dict[tuple[str, ...], float]:
         (sample.name, *(text for label, text in sample.labels.items() if label != "simulated")): (
             sample.value
         )
-        for family in families(one.ledger.snapshot, one.clock.monotonic_ns())
+        for family in families(one.live.snapshot, one.clock.monotonic_ns())
         for sample in family.samples
     }
 
@@ -57,7 +57,7 @@ def test_a_run_is_paired_as_by_a_daemon():
     """One without trouble has runs of a known energy, measured over a hundred samples."""
     one = device(1)
     live(one, 160)
-    (state,) = [state for state in one.ledger.snapshot.workloads.values() if state.last_good]
+    (state,) = [state for state in one.live.snapshot.workloads.values() if state.last_good]
     report = state.last_good
     assert report is not None
     assert report.telemetry is not None
@@ -103,7 +103,7 @@ def test_slow_becomes_slower():
     medians = []
     for seconds in (150, 300):
         live(one, seconds)
-        (state,) = one.ledger.snapshot.workloads.values()
+        (state,) = one.live.snapshot.workloads.values()
         assert state.last_good is not None
         assert state.last_good.latency is not None
         medians.append(state.last_good.latency.p50_seconds)

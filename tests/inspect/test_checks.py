@@ -11,7 +11,7 @@ from tegrascope.daemon.inspect.checks import check_builder, check_engine, find_e
 from tegrascope.daemon.inspect.records import Inspection, JudgedNode
 from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.store.store import Store
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 from tegrascope.parsers.inference.placement import Built, LayerAnswer, LayerAnswers, Placement
 from tegrascope.parsers.onnx.graph import Graph, Node
 from tests.fakes.shims import write_shims
@@ -300,7 +300,7 @@ def test_a_file_without_a_placement_is_rejected(tmp_path, content, says):
     path = tmp_path / "given"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(Mendable, match=says) as caught:
+    with pytest.raises(UserError, match=says) as caught:
         find_evidence(str(path), tmp_path)
     assert "tegrascope engines list" in str(caught.value)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 
 from tegrascope.collectors.models.onnx_graph import read_graph, read_graph_apart
-from tegrascope.parsers.errors import Mendable, UnreadableError
+from tegrascope.parsers.errors import UnreadableError, UserError
 from tegrascope.parsers.onnx.inputs import KEPT_BYTES, slim
 
 from .made import FLOAT, axes, model, node, one
@@ -74,7 +74,7 @@ def test_weights_in_other_files_are_not_read(tmp_path):
     assert graph.tensor("w").shape == (64, 64, 3, 3)
     assert graph.output(graph.nodes[0]).shape == (1, 64, 6, 6)
     (tmp_path / "w.bin").unlink()
-    with pytest.raises(Mendable, match=r"w\.bin, which is missing"):
+    with pytest.raises(UserError, match=r"w\.bin, which is missing"):
         read_graph(path)
 
 
@@ -82,7 +82,7 @@ def test_weights_in_other_files_are_not_read(tmp_path):
 def test_an_invalid_file_is_one_line(content, tmp_path):
     path = tmp_path / "bad.onnx"
     path.write_bytes(content)
-    with pytest.raises(Mendable, match=r"bad\.onnx"):
+    with pytest.raises(UserError, match=r"bad\.onnx"):
         read_graph(path)
 
 
@@ -100,7 +100,7 @@ def test_one_changed_byte_makes_no_traceback(tmp_path_factory, at, value):
     path.write_bytes(GOOD[:at] + bytes([value]) + GOOD[at + 1 :])
     try:
         read_graph(path)
-    except Mendable as error:
+    except UserError as error:
         assert "\n" not in str(error)
 
 
@@ -111,7 +111,7 @@ def test_shapes_that_do_not_fit_are_reported(tmp_path):
         ({"x": (1, 8)}, "has 4 dimensions, not 2"),
         ({"x": (1, 9, 4, 4)}, "fixed to 8 where 9"),
     ):
-        with pytest.raises(Mendable, match=said):
+        with pytest.raises(UserError, match=said):
             read_graph(path, shapes)
     assert read_graph(path, {"x": (2, 8, 4, 4)}).output(read_graph(path).nodes[0]) is not None
     assert read_graph(path, {"x": (2, 8, 4, 4)}).tensor("y").shape == (2, 8, 4, 4)
@@ -187,18 +187,18 @@ def test_a_missing_package_is_reported(tmp_path, monkeypatch):
     path = saved(one("Relu"), tmp_path)
     (tmp_path / "onnx.py").write_text("raise ModuleNotFoundError(name='onnx')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(Mendable, match="onnx is not installed") as raised:
+    with pytest.raises(UserError, match="onnx is not installed") as raised:
         read_graph_apart(path)
-    assert raised.value.mend == "pip install 'tegrascope[onnx]'"
+    assert raised.value.remedy == "pip install 'tegrascope[onnx]'"
 
 
 def test_a_child_reads_as_this_process_does(tmp_path):
     path = saved(one("Relu", ("n", 8, 4, 4)), tmp_path)
     assert read_graph_apart(path) == read_graph(path)
     assert read_graph_apart(path, {"x": (1, 8, 4, 4)}).tensor("y").shape == (1, 8, 4, 4)
-    with pytest.raises(Mendable, match="no input is named 'z'") as raised:
+    with pytest.raises(UserError, match="no input is named 'z'") as raised:
         read_graph_apart(path, {"z": (1,)})
-    assert raised.value.mend == "give --shape x:?x8x4x4, a number for each ?"
+    assert raised.value.remedy == "give --shape x:?x8x4x4, a number for each ?"
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_model_that_kills_its_reader_is_reported(script, said, tmp_path):
     program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     program.chmod(0o755)
     seconds = 0.5 if "sleep" in script else 60
-    with pytest.raises(Mendable, match=said):
+    with pytest.raises(UserError, match=said):
         read_graph_apart(tmp_path / "made.onnx", seconds=seconds, reader=[str(program)])
 
 
@@ -223,7 +223,7 @@ def test_recursive_functions_are_one_line(tmp_path):
     body = [node("Again", "a", "b", domain="own")]
     made = model([node("Again", "x", "y", domain="own")], {"x": (1, 4)}, domains=["own"])
     made.functions.append(onnx.helper.make_function("own", "Again", ["a"], ["b"], body, opsets))
-    with pytest.raises(Mendable, match="its functions cannot be inlined"):
+    with pytest.raises(UserError, match="its functions cannot be inlined"):
         read_graph(saved(made, tmp_path))
 
 
@@ -262,7 +262,7 @@ def test_a_tensor_that_a_subgraph_reads_comes_before_it(tmp_path):
     ids=["never made", "made twice", "an input made", "a circle"],
 )
 def test_an_invalid_graph_is_refused(nodes, words, tmp_path):
-    with pytest.raises(Mendable, match=words):
+    with pytest.raises(UserError, match=words):
         read_graph(saved(model(nodes, {"x": (1, 4, 8, 8)}), tmp_path))
 
 
@@ -272,5 +272,5 @@ def test_a_missing_opset_is_refused_and_a_newer_one_noted(tmp_path):
     (note,) = read_graph(saved(made, tmp_path)).notes
     assert "opset 999; it is read as" in note
     del made.opset_import[:]
-    with pytest.raises(Mendable, match="does not name the opset"):
+    with pytest.raises(UserError, match="does not name the opset"):
         read_graph(saved(made, tmp_path))

@@ -8,7 +8,7 @@ import pytest
 
 from tegrascope.daemon.inspect.measures import buffer_banks
 from tegrascope.daemon.inspect.rules import Rule, all_rules, line_of, lines, operators, rules_of
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 
 from .cases import CASES, Case, clip, compared, conv, deconv, gemm, pool, resize, scaled, two
 from .made import array, inspected, model, node, one, rules_broken, target_of
@@ -75,7 +75,7 @@ def test_releases_find_their_line():
     ]
     for gone in ("8.0", "10.8.0", "10.16.2", "11.0", "11.4.0", "12.1", "newest"):
         assert line_of(gone) is None, gone
-        with pytest.raises(Mendable, match="name one of 8"):
+        with pytest.raises(UserError, match="name one of 8"):
             rules_of(gone)
 
 

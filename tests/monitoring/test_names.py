@@ -4,7 +4,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from tegrascope.daemon.export.metrics import METRICS
-from tests.export.test_metrics import OPENMETRICS, full_ledger, page_of
+from tests.export.test_metrics import OPENMETRICS, full_state, page_of
 from tests.monitoring.names import COUNTED, LABELS, MOST_VALUES, UNITS, lint
 
 
@@ -211,7 +211,7 @@ def test_every_fault_is_found(fault):
 
 def test_the_page_keeps_its_rules():
     """All that can be exported, in the text format and in OpenMetrics, is named as it should be."""
-    snapshot = full_ledger().snapshot
+    snapshot = full_state().snapshot
     assert lint(page_of(snapshot)) == []
     assert lint(page_of(snapshot, accept=OPENMETRICS)) == []
 
@@ -222,7 +222,7 @@ def test_no_rule_is_wider_than_it_has_to_be():
     assert {unit for unit in UNITS if not any(name.endswith(f"_{unit}") for name in names)} == set()
     ends = {name.rpartition("_")[2] for name in names}
     assert COUNTED - ends == set()
-    page = read_text(page_of(full_ledger().snapshot))
+    page = read_text(page_of(full_state().snapshot))
     used = {label for family in page for one in family.samples for label in one.labels}
     assert LABELS - used - {"simulated"} == set()
 

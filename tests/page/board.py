@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tegrascope.collectors.base import SYSTEM_CLOCK, Stamped
-from tegrascope.daemon.export.snapshot import Ledger, Snapshot, SourceState
+from tegrascope.daemon.export.snapshot import LiveState, Snapshot, SourceState
 from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.store.history import History
@@ -31,8 +31,8 @@ class Board:
     ) -> None:
         self.store = Store(state / "runs.db")
         self.timeline = Timeline(on_sealed=self.store.add_block)
-        self.ledger = Ledger(Snapshot())
-        self.ledger.describe(board="made-board", simulated=simulated)
+        self.live = LiveState(Snapshot())
+        self.live.describe(board="made-board", simulated=simulated)
         self.problem: str | None = None
         self.note: str | None = None
         self.total: tuple[str, ...] = RULE_RAILS
@@ -48,7 +48,7 @@ class Board:
 
     def _serving(self) -> Serving:
         return Serving(
-            ledger=self.ledger,
+            live=self.live,
             timeline=self.timeline,
             history=History(self.store.path),
             clock=SYSTEM_CLOCK,
@@ -73,10 +73,10 @@ class Board:
         assert self.timeline.append(now_ns, wall_ns, values)
         latest = Stamped(now_ns, parse_line("RAM 1/2MB"), wall_ns)
         state = SourceState("tegrastats", 0.1, latest, 1 + self._samples())
-        self.ledger.update(sources=(state,))
+        self.live.update(sources=(state,))
 
     def _samples(self) -> int:
-        sources = self.ledger.snapshot.sources
+        sources = self.live.snapshot.sources
         return sources[0].samples if sources else 0
 
     def fill(
@@ -96,19 +96,19 @@ class Board:
         """Store a run that began so many seconds ago; a plain name has a steady phase."""
         made = report(ago, lasted, **fields)
         self.store.finish(made)
-        if made.workload not in self.ledger.snapshot.workloads:
-            known = self.ledger.snapshot.workloads
-            self.ledger.set_workloads(
+        if made.workload not in self.live.snapshot.workloads:
+            known = self.live.snapshot.workloads
+            self.live.set_workloads(
                 {**{name: one.device for name, one in known.items()}, made.workload: made.device}
             )
-        self.ledger.run_ended(made)
+        self.live.run_ended(made)
         return made
 
     def begin(self, ago: float, **fields: Any) -> RunReport:
         """Store a run that is in flight."""
         made = report(ago, 0.0, **{"outcome": "failed", "reason": "the daemon ended", **fields})
         self.store.begin(made)
-        self.ledger.run_began(made.workload, made.run_id, None, 0.0)
+        self.live.run_began(made.workload, made.run_id, None, 0.0)
         return made
 
     def stop(self) -> None:

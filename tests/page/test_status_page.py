@@ -47,7 +47,7 @@ def busy(board):
         95, 40, quality=("not_steady", "simulated"), inferences=400, environment={"simulated": True}
     )
     board.finish(400, 20, device="gpu", workload="yolo", outcome="failed", reason="no engine")
-    board.ledger.set_workloads({"resnet": "dla0", "yolo": "gpu", "now": "dla1"})
+    board.live.set_workloads({"resnet": "dla0", "yolo": "gpu", "now": "dla1"})
     board.begin(20, workload="now", device="dla1")
     return board
 
@@ -112,7 +112,7 @@ def test_page_follows_the_telemetry(board, show):
     tab.run("document.getElementById('pause').click()")
     shown = tab.run(told("samples") + " + document.getElementById('charts').innerHTML")
     board.sample({**telemetry(0), "rails.VDD_GPU_SOC.instant_watts": 100.0})
-    samples = board.ledger.snapshot.sources[0].samples
+    samples = board.live.snapshot.sources[0].samples
     tab.wait_for(f"document.getElementById('health').innerText.includes('{samples} samples')")
     assert tab.run(told("samples") + " + document.getElementById('charts').innerHTML") == shown
     tab.run("document.getElementById('pause').click()")
@@ -229,7 +229,7 @@ def test_names_from_elsewhere_are_text(board, show):
         quality=("fallback",),
         built={"placement": placed, "notes": (EVIL,)},
     )
-    board.ledger.describe(board=EVIL, module=EVIL)
+    board.live.describe(board=EVIL, module=EVIL)
     board.problem = board.note = EVIL
     tab = show(board.url)
     tab.wait_for(f"{BANDS}.length === 1 && document.querySelectorAll('#runs tbody tr').length")

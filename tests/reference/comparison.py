@@ -15,7 +15,7 @@ Output = Any
 # JSON keys and metrics that were renamed since: old name to new name. Both are accepted.
 KEYS = {
     "said": "message",
-    "mend": "remedy",
+    "remedy": "remedy",
     "able": "ok",
     "stops": "blocking",
     "looked_at": "evaluated",

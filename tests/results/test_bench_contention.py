@@ -14,7 +14,7 @@ from tegrascope.daemon.measure.run_report import Energy, Interval, Span
 from tegrascope.daemon.results.bench_page import placed_name, print_result
 from tegrascope.daemon.results.contention import Joint, NotRun, joint_span, summarise_contention
 from tegrascope.daemon.results.records import BenchResult, JointRound, Placed
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 
 from .bench_fakes import SECOND, FakeLanes, Silence, report, settings
 
@@ -232,7 +232,7 @@ def test_smaller_groups_run_before_those_that_hold_them():
     ],
 )
 def test_impossible_contention_is_refused_before_measuring(models, changes, said):
-    with pytest.raises(Mendable, match=said):
+    with pytest.raises(UserError, match=said):
         check_contention(settings(*models, **changes))
 
 

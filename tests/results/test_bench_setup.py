@@ -9,7 +9,7 @@ from tegrascope.daemon.bench.settings import absolute, read_settings
 from tegrascope.daemon.bench.workers import Setup
 from tegrascope.daemon.cli import make_parser
 from tegrascope.daemon.settings.config import Telemetry
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 
 
 def asked(*arguments: str) -> argparse.Namespace:
@@ -35,7 +35,7 @@ def test_without_telemetry_there_is_no_baseline():
 
 
 def test_source_that_needs_settings_is_refused_with_the_remedy():
-    with pytest.raises(Mendable, match=r"replay\.path must name the log.*-c FILE"):
+    with pytest.raises(UserError, match=r"replay\.path must name the log.*-c FILE"):
         read_settings(asked("--telemetry", "replay"))
 
 

@@ -81,7 +81,7 @@ class Board:
     def run(self, amid: Callable[[], None] = lambda: None) -> "dict[str, Any]":
         """Run the workload, do something in the middle of it, and return its record."""
         run_id = self.service.start_run("w")
-        self.wait_for(lambda: self.service.ledger.snapshot.workloads["w"].active_run == run_id)
+        self.wait_for(lambda: self.service.live.snapshot.workloads["w"].active_run == run_id)
         self.wait_for(lambda: run_id in self.service.session.times.others(""))
         seen = self.samples()
         self.wait_for(lambda: self.samples() > seen + 3)
@@ -94,7 +94,7 @@ class Board:
         self.wait_for(lambda: self.prunes > seen + 2)
 
     def samples(self) -> int:
-        return sum(source.samples for source in self.service.ledger.snapshot.sources)
+        return sum(source.samples for source in self.service.live.snapshot.sources)
 
     def stored(self) -> "list[dict[str, Any]]":
         return list(History(self.service.session.store.path).runs())

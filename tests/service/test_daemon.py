@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import tegrascope
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 
 SIMULATED = """
 telemetry: {source: simulator, interval: 103ms, simulator: {seed: 3}}
@@ -303,7 +303,7 @@ def test_application_marks_its_own_inference(start, tmp_path):
     assert run["energy"]["gross_joules"] > 0
     assert daemon.metric('tegra_inferences_total{device="dla0"') == 20
     assert daemon.metric('tegra_inference_latency_seconds_count{device="dla0"') == 20
-    with pytest.raises(Mendable, match="configured for dla0"):
+    with pytest.raises(UserError, match="configured for dla0"):
         tegrascope.window("detector", device="gpu", strict=True, **where).start()
 
 

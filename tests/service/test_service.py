@@ -19,7 +19,7 @@ from tegrascope.daemon.settings.file import load_config
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
 from tegrascope.daemon.web.server import bind
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 from tests.fakes.board_tree import set_powered, write_board
 
 BOARD = {"name": "mine", "rails": ["VDD_IN"], "total": ["VDD_IN"], "step": {"default": 0.04}}
@@ -51,7 +51,7 @@ def service_of(tmp_path: Path):
             service = Service(
                 Config.model_validate(settings), tmp_path / directory, listener, periods=PERIODS
             )
-        except Mendable:
+        except UserError:
             listener.close()
             raise
         made.append(service)
@@ -69,7 +69,7 @@ def running(service: Service) -> Service:
 
 
 def samples(service: Service) -> int:
-    return sum(source.samples for source in service.ledger.snapshot.sources)
+    return sum(source.samples for source in service.live.snapshot.sources)
 
 
 def reload(service: Service, settings: "dict[str, object]") -> None:
@@ -84,7 +84,7 @@ def workload(name: str, **settings: object) -> "dict[str, object]":
 def test_one_daemon_for_one_store(service_of):
     """A second daemon is refused in one line and harms nothing; after the first it may start."""
     first = running(service_of(SIMULATED))
-    with pytest.raises(Mendable, match="in use by another tegrascope") as told:
+    with pytest.raises(UserError, match="in use by another tegrascope") as told:
         service_of(SIMULATED)
     assert "\n" not in str(told.value)
     service_of(SIMULATED, "other")
@@ -97,7 +97,7 @@ def test_start_that_fails_leaves_nothing(service_of, tmp_path):
     before = threading.active_count()
     broken = {"telemetry": {"source": "replay", "replay": {"path": str(tmp_path / "none.log")}}}
     service = service_of(broken)
-    with pytest.raises(Mendable, match=r"none\.log"):
+    with pytest.raises(UserError, match=r"none\.log"):
         service.start()
     service.stop()
     assert threading.active_count() == before
@@ -112,7 +112,7 @@ def test_token_file_without_a_token_is_refused(service_of, tmp_path, text):
     """An empty secret would be known to everybody; the daemon says how to get another."""
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "token").write_text(text, encoding="latin-1")
-    with pytest.raises(Mendable, match="holds no token"):
+    with pytest.raises(UserError, match="holds no token"):
         service_of(SIMULATED)
 
 
@@ -133,11 +133,11 @@ def test_reload_is_taken_whole_or_not_at_all(service_of, tmp_path, caplog):
 def test_limits_follow_a_reload(service_of):
     """What alerts hold the board to is what the file in force says."""
     service = service_of(SIMULATED | {"limits": {"power_watts": 30}})
-    assert service.ledger.snapshot.limits.power_watts == 30
+    assert service.live.snapshot.limits.power_watts == 30
     running(service)
     reload(service, SIMULATED | {"limits": {"dla_busy_ratio": {"dla0": 0.5}}})
-    assert service.ledger.snapshot.limits.power_watts is None
-    assert service.ledger.snapshot.limits.dla_busy_ratio == {"dla0": 0.5}
+    assert service.live.snapshot.limits.power_watts is None
+    assert service.live.snapshot.limits.dla_busy_ratio == {"dla0": 0.5}
 
 
 def test_source_may_change_and_change_back(service_of, tmp_path):
@@ -150,7 +150,7 @@ def test_source_may_change_and_change_back(service_of, tmp_path):
         reload(service, {"telemetry": telemetry})
         assert telemetry_threads() == 1
         wait_for(lambda: samples(service) > 0)
-        (source,) = service.ledger.snapshot.sources
+        (source,) = service.live.snapshot.sources
         assert source.name == telemetry["source"]
     assert service.problem() is None
 
@@ -208,8 +208,8 @@ def test_window_has_no_lane_and_is_never_due(service_of):
     service = running(service_of(SIMULATED | {"workloads": [workload("a", every=1000), window]}))
     assert {thread.name for thread in threading.enumerate()} >= {"executor-cpu"}
     assert [one.workload.name for one in service.planned()] == ["a"]
-    assert service.ledger.snapshot.workloads["w"].device == "dla0"
-    with pytest.raises(Mendable, match="run by its own application"):
+    assert service.live.snapshot.workloads["w"].device == "dla0"
+    with pytest.raises(UserError, match="run by its own application"):
         service.start_run("w")
 
 
@@ -217,12 +217,12 @@ def test_windows_follow_a_reload_and_the_end(service_of):
     """A reload decides who may begin and leaves alone what has begun; the end closes that."""
     service = running(service_of(SIMULATED))
     mark = b'{"event": "begin", "workload": "w"}'
-    with pytest.raises(Mendable, match="no workload w"):
+    with pytest.raises(UserError, match="no workload w"):
         service.windows.take(mark)
     reload(service, SIMULATED | {"workloads": [{"name": "w", "backend": "window"}]})
     run_id = service.windows.take(mark)["run_id"]
     reload(service, SIMULATED)
-    with pytest.raises(Mendable, match="no workload w"):
+    with pytest.raises(UserError, match="no workload w"):
         service.windows.take(mark)
     assert History(service.session.store.path).run(run_id) is None
     service.stop()
@@ -236,7 +236,7 @@ def test_window_is_closed_by_the_tick(service_of):
     service = running(service_of(SIMULATED | {"workloads": [window]}))
     run_id = service.windows.take(b'{"event": "begin", "workload": "w"}')["run_id"]
     wait_for(lambda: History(service.session.store.path).run(run_id) is not None)
-    assert service.ledger.snapshot.workloads["w"].runs == {"failed": 1}
+    assert service.live.snapshot.workloads["w"].runs == {"failed": 1}
 
 
 def test_nothing_is_reloaded_after_the_end(service_of):
@@ -279,8 +279,8 @@ def test_locked_store_delays_runs_and_loses_none(service_of):
         wait_for(lambda: "locked" in (service.problem() or ""))
         seen = samples(service)
         wait_for(lambda: samples(service) > seen + 5)
-        wait_for(lambda: service.ledger.snapshot.store_write_errors > 0)
-        wait_for(lambda: service.ledger.snapshot.workloads["a"].runs)
+        wait_for(lambda: service.live.snapshot.store_write_errors > 0)
+        wait_for(lambda: service.live.snapshot.workloads["a"].runs)
         other.rollback()
     wait_for(lambda: History(service.session.store.path).run(run_id) is not None)
     wait_for(lambda: service.problem() is None)
@@ -300,7 +300,7 @@ def test_locked_or_strange_database_is_one_line(service_of, tmp_path):
     """What can't be opened or recovered at the start is told with the path."""
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "tegrascope.db").write_bytes(b"no database" * 1000)
-    with pytest.raises(Mendable, match=r"tegrascope\.db: file is not a database"):
+    with pytest.raises(UserError, match=r"tegrascope\.db: file is not a database"):
         service_of(SIMULATED)
 
 
@@ -320,7 +320,7 @@ def test_full_disk_keeps_runs_and_samples(service_of):
     run_id = service.start_run("a")
     service.session.timeline.seal()
     wait_for(lambda: service.session.store._blocks)
-    wait_for(lambda: service.ledger.snapshot.store_write_errors > 1)
+    wait_for(lambda: service.live.snapshot.store_write_errors > 1)
     assert not service.session.store.wants_restart  # it would lose what waits in memory
     writer.execute("PRAGMA max_page_count=1000000")
     wait_for(lambda: History(service.session.store.path).run(run_id) is not None, 5)
@@ -394,10 +394,10 @@ def test_unknown_lines_are_told(service_of, tmp_path):
 def test_run_that_cannot_be_is_told(service_of):
     """Who asks for a run while another of it waits hears that, and no id."""
     service = running(service_of(SIMULATED | {"workloads": [workload("a", warm_up=100)]}))
-    with pytest.raises(Mendable, match="configured are: a"):
+    with pytest.raises(UserError, match="configured are: a"):
         service.start_run("b")
     service.stop()
-    with pytest.raises(Mendable, match="the daemon is stopping"):
+    with pytest.raises(UserError, match="the daemon is stopping"):
         service.start_run("a")
 
 
@@ -405,8 +405,8 @@ def test_board_of_the_configuration_names_itself(service_of):
     """Who overrides what is known of the rails sees that name on the page and in the records."""
     rule = {"name": "my carrier", "rails": ["VDDX"], "total": ["VDDX"], "step": {"default": 0.1}}
     service = running(service_of({**SIMULATED, "board": rule}))
-    assert service.ledger.snapshot.environment.board == "my carrier"
-    assert service.ledger.snapshot.module_joules is None
+    assert service.live.snapshot.environment.board == "my carrier"
+    assert service.live.snapshot.module_joules is None
 
 
 def test_files_of_a_board_stand_beside_its_lines(service_of, tmp_path):
@@ -415,24 +415,24 @@ def test_files_of_a_board_stand_beside_its_lines(service_of, tmp_path):
     command = [sys.executable, "-m", "tegrascope", "simulate"]
     telemetry = {"tegrastats": {"command": command}, "interval": 0.05, "sysfs": str(root)}
     service = running(service_of({"telemetry": telemetry}))
-    snapshot = service.ledger.snapshot
+    snapshot = service.live.snapshot
     environment = snapshot.environment
     assert environment.board == "NVIDIA Jetson AGX Orin Developer Kit"
     assert (environment.l4t, environment.jetpack) == ("36.4.3", "6.2")
     assert environment.rail_sensors["1-0040.samples"] == 1
     assert environment.versions["kernel"] == "5.15.148-tegra"
     assert snapshot.trips_celsius["cpu", "passive"] == 70
-    wait_for(lambda: service.ledger.snapshot.companions_up == {"sysfs": True})
+    wait_for(lambda: service.live.snapshot.companions_up == {"sysfs": True})
     set_powered(root, 1, 2500)
-    wait_for(lambda: service.ledger.snapshot.values["dla.1.powered_seconds"] == 2.5)
-    assert service.ledger.snapshot.values["throttle.oc3.events"] == 27390
-    wait_for(lambda: (service.ledger.snapshot.store_free_bytes or 0) > 0)
+    wait_for(lambda: service.live.snapshot.values["dla.1.powered_seconds"] == 2.5)
+    assert service.live.snapshot.values["throttle.oc3.events"] == 27390
+    wait_for(lambda: (service.live.snapshot.store_free_bytes or 0) > 0)
     assert environment.power_mode == "MODE_30W"
     (root / "var/lib/nvpmodel/status").write_text("pmode:0000 fmode:quiet")
-    wait_for(lambda: service.ledger.snapshot.environment.power_mode == "MAXN")
+    wait_for(lambda: service.live.snapshot.environment.power_mode == "MAXN")
     reload(service, {"telemetry": {**telemetry, "sysfs": False}, "board": BOARD})
     wait_for(lambda: service.problem() is None)
-    left = service.ledger.snapshot
+    left = service.live.snapshot
     assert (left.environment.board, left.environment.l4t) == ("mine", None)
     assert "dla.1.powered_seconds" not in left.values
     assert (left.companions_up, left.trips_celsius) == ({}, {})
@@ -444,7 +444,7 @@ def test_the_configurations_board_wins(service_of, tmp_path):
     command = [sys.executable, "-m", "tegrascope", "simulate"]
     telemetry = {"tegrastats": {"command": command}, "interval": 0.05, "sysfs": str(root)}
     service = running(service_of({"telemetry": telemetry, "board": BOARD}))
-    environment = service.ledger.snapshot.environment
+    environment = service.live.snapshot.environment
     assert (environment.board, environment.module) == ("mine", "p3701-0005")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.service.systemd import check_visible, installed_files
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 
 PROGRAM = "/opt/t/bin/tegrascope"
 ROOT = Path(__file__).parents[2]
@@ -121,11 +121,11 @@ def test_package_and_pip_do_not_mix(tmp_path, capsys):
 
 def test_installation_that_the_service_could_not_see_is_refused(tmp_path):
     """In a home directory, or behind a closed door: one line, with the commands that help."""
-    with pytest.raises(Mendable, match="may not look into /home") as told:
+    with pytest.raises(UserError, match="may not look into /home") as told:
         check_visible("/home/ann/.local/bin/tegrascope")
     assert "/opt/tegrascope/bin/pip install tegrascope" in str(told.value)
     shut = tmp_path / "shut"
     (shut / "bin").mkdir(parents=True)
     shut.chmod(0o700)
-    with pytest.raises(Mendable, match="only some users may enter"):
+    with pytest.raises(UserError, match="only some users may enter"):
         check_visible(str(shut / "bin/tegrascope"))

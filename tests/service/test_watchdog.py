@@ -1,4 +1,4 @@
-"""systemd hears that the daemon lives for as long as a restart could mend nothing."""
+"""systemd hears that the daemon lives for as long as a restart could remedy nothing."""
 
 import os
 

@@ -22,7 +22,7 @@ import pytest
 
 import tegrascope
 from tegrascope.collectors.application.client import ApiClient
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 
 from ..web.web_files import make_pair, needs_openssl, tls, users
 
@@ -155,7 +155,7 @@ def test_own_clients_reach_a_guarded_daemon(guarded, monkeypatch, tmp_path):
     assert memory_of(guarded, "VmRSS") < 56 * 1024
     (tmp_path / "another").write_text("another\n")
     monkeypatch.setenv("TEGRASCOPE_TOKEN_FILE", str(tmp_path / "another"))
-    with pytest.raises(Mendable, match="does not take this token"):
+    with pytest.raises(UserError, match="does not take this token"):
         ApiClient(guarded.url).post("/api/v1/windows", b"{}")
 
 

@@ -50,7 +50,7 @@ class Bench:
         self.session = Session(
             store=self.store, model_directory=directory, engine_directory=directory
         )
-        self.ledger = self.session.ledger
+        self.live = self.session.live
         self.load = self.session.load
         self.runners: list[ExecutorThread] = []
 
@@ -65,8 +65,8 @@ class Bench:
     def submit(
         self, runner: ExecutorThread, asked: Workload, late_seconds: "float | None" = None
     ) -> str:
-        known = {name: one.device for name, one in self.ledger.snapshot.workloads.items()}
-        self.ledger.set_workloads(known | {asked.name: asked.device})
+        known = {name: one.device for name, one in self.live.snapshot.workloads.items()}
+        self.live.set_workloads(known | {asked.name: asked.device})
         due_ns = None if late_seconds is None else time.monotonic_ns() - int(late_seconds * 1e9)
         job = Job(new_run_id(), asked, due_ns)
         runner.submit(job)
@@ -102,8 +102,8 @@ def test_counters_are_the_sum_of_many_runs(bench):
     for _ in range(30):
         run_id = bench.submit(runner, workload())
         bench.wait_for(lambda one=run_id: one in bench.runs())
-    bench.wait_for(lambda: bench.ledger.snapshot.workloads["w"].runs == {"ok": 30})
-    state = bench.ledger.snapshot.workloads["w"]
+    bench.wait_for(lambda: bench.live.snapshot.workloads["w"].runs == {"ok": 30})
+    state = bench.live.snapshot.workloads["w"]
     assert state.inferences == sum(state.latency.counts) == 300
     assert state.latency.total == pytest.approx(30 * 0.055)
     assert [run["inferences"] for run in bench.runs().values()] == [10] * 30
@@ -118,7 +118,7 @@ def test_lateness_is_from_due_to_start(bench):
     bench.wait_for(lambda: asked in bench.runs())
     assert bench.runs()[late]["lateness_seconds"] == pytest.approx(3.0, abs=0.5)
     assert "lateness_seconds" not in bench.runs()[asked]
-    lateness = bench.ledger.snapshot.lateness
+    lateness = bench.live.snapshot.lateness
     assert sum(lateness.counts) == 1
     assert lateness.total == pytest.approx(3.0, abs=0.5)
 
@@ -147,7 +147,7 @@ def test_fault_of_the_daemon_fails_one_run(bench, monkeypatch, caplog):
         monkeypatch.undo()
         raise ZeroDivisionError
 
-    monkeypatch.setattr(bench.ledger, "inferred", fail)
+    monkeypatch.setattr(bench.live, "inferred", fail)
     first = bench.submit(runner, workload())
     bench.wait_for(lambda: first in bench.runs())
     second = bench.submit(runner, workload())
@@ -156,7 +156,7 @@ def test_fault_of_the_daemon_fails_one_run(bench, monkeypatch, caplog):
     assert runs[first]["outcome"] == "failed"
     assert "daemon itself" in runs[first]["reason"]
     assert runs[second]["outcome"] == "ok"
-    assert bench.ledger.snapshot.workloads["w"].active_run is None
+    assert bench.live.snapshot.workloads["w"].active_run is None
     assert bench.session.times.others("") == bench.session.times.others(first)
     assert "ZeroDivisionError" in caplog.text
 
@@ -235,7 +235,7 @@ def test_overlap_is_refused_with_its_reason(bench):
     assert ask(name="other", overlap="skip") == "its lane is busy"
     assert ask(name="other") is None
     assert ask(name="other") == "an earlier run of its own waits"
-    assert bench.ledger.snapshot.skipped == {"overlap": 2}
+    assert bench.live.snapshot.skipped == {"overlap": 2}
 
 
 def test_reload_drops_what_is_no_longer_wanted(bench):

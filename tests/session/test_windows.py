@@ -15,7 +15,7 @@ from tegrascope.daemon.session.windows import (
     OPEN_AT_MOST,
     TIMES_AT_MOST,
     WAITING_AT_MOST,
-    Refusal,
+    RefusedMarkError,
     WindowKeeper,
 )
 from tegrascope.daemon.settings.config import Workload
@@ -65,8 +65,8 @@ class Desk:
             engine_directory=directory,
         )
         self.session.energy.rule = RULE
-        self.ledger = self.session.ledger
-        self.ledger.set_workloads({"detector": "dla0", "camera": "gpu"})
+        self.live = self.session.live
+        self.live.set_workloads({"detector": "dla0", "camera": "gpu"})
         workloads = [
             Workload(name="detector", backend="window", device="dla0", batch=2),
             Workload(name="camera", backend="window", timeout=30),
@@ -77,8 +77,8 @@ class Desk:
     def post(self, **document: object) -> "dict[str, Any]":
         return self.keeper.take(json.dumps(document).encode())
 
-    def refused(self, **document: object) -> Refusal:
-        with pytest.raises(Refusal) as raised:
+    def refused(self, **document: object) -> RefusedMarkError:
+        with pytest.raises(RefusedMarkError) as raised:
             self.post(**document)
         assert "\n" not in str(raised.value)
         return raised.value
@@ -130,7 +130,7 @@ def test_window_told_afterwards_is_a_run(desk):
     assert run["stages"]["pre"]["count"] == 10
     assert "device_latency" not in run  # the host timed it
     assert run["started_wall_ns"] == NOW - 120 * S + 10**18
-    state = desk.ledger.snapshot.workloads["detector"]
+    state = desk.live.snapshot.workloads["detector"]
     assert (state.inferences, sum(state.latency.counts), dict(state.runs)) == (
         3000,
         2900,
@@ -153,7 +153,7 @@ def test_begin_and_end_are_stamped_here(desk):
     answer = desk.post(event="begin", workload="detector")
     assert answer["timeout_seconds"] == 600
     assert answer["enough"] == {"seconds": pytest.approx(11), "inferences": 200}
-    state = desk.ledger.snapshot.workloads["detector"]
+    state = desk.live.snapshot.workloads["detector"]
     assert state.active_run == answer["run_id"]
     desk.clock.now_ns += 30 * S
     desk.clock.asleep_ns = S
@@ -164,7 +164,7 @@ def test_begin_and_end_are_stamped_here(desk):
     assert run["phases"]["steady"] == {"begin_ns": NOW, "end_ns": NOW + 30 * S}
     assert run["energy"]["gross_joules_per_inference"] == pytest.approx(1.0)
     assert "suspended" in run["quality"]
-    assert desk.ledger.snapshot.workloads["detector"].active_run is None
+    assert desk.live.snapshot.workloads["detector"].active_run is None
 
 
 def test_failed_window_keeps_what_is_known(desk):
@@ -264,7 +264,7 @@ def test_what_is_wrong_is_refused_with_a_reason(desk, change, status, words):
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'"begin"'])
 def test_what_is_no_object_is_refused(desk, body):
     """Whatever bytes are posted, they are answered as no JSON object."""
-    with pytest.raises(Refusal) as raised:
+    with pytest.raises(RefusedMarkError) as raised:
         desk.keeper.take(body)
     assert raised.value.status == 400
 
@@ -302,7 +302,7 @@ def test_thousand_windows_at_once_cost_a_bounded_place(desk):
         try:
             desk.post(**desk.whole(inferences=10))
             taken += 1
-        except Refusal as error:
+        except RefusedMarkError as error:
             assert error.status == 503
             refused += 1
     assert (taken, refused) == (WAITING_AT_MOST, 1000 - WAITING_AT_MOST)

@@ -10,7 +10,7 @@ from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.measure.timeline import SealedBlock
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 
 S = 1_000_000_000
 NOW = 1_767_225_600
@@ -142,17 +142,17 @@ def test_newer_schema_is_refused(tmp_path):
     database = sqlite3.connect(path)
     database.execute("PRAGMA user_version=99")
     database.close()
-    with pytest.raises(Mendable, match="newer tegrascope"):
+    with pytest.raises(UserError, match="newer tegrascope"):
         Store(path)
 
 
 def test_unwritable_place_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(Mendable, match="--state-dir"):
+    with pytest.raises(UserError, match="--state-dir"):
         Store(tmp_path / "file" / "runs.db")
 
 
 def test_missing_store_is_one_line(tmp_path):
-    with pytest.raises(Mendable, match="no run store"):
+    with pytest.raises(UserError, match="no run store"):
         History(tmp_path / "none.db")
     assert list(tmp_path.iterdir()) == []

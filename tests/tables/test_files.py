@@ -8,7 +8,7 @@ import pytest
 from tegrascope import frames
 from tegrascope.daemon.tables.frames import write_tables
 from tegrascope.daemon.tables.logs import read_tables
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 
 USER = "RAM 1/2MB CPU [5%@729] GR3D_FREQ 7% tj@40.5C VDD_IN 5139mW/4890mW\n"
 ROOT = (
@@ -103,7 +103,7 @@ def test_nothing_is_left_of_what_failed(log, tmp_path):
 
     path = tmp_path / "out" / "a.parquet"
     path.parent.mkdir()
-    with pytest.raises(Mendable, match="No space left"):
+    with pytest.raises(UserError, match="No space left"):
         write_tables(failing(), path, "parquet")
     assert list(path.parent.iterdir()) == []
 

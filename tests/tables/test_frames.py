@@ -11,7 +11,7 @@ import pytest
 import tegrascope
 from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.store.store import Store
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 
 pandas = pytest.importorskip("pandas")
 
@@ -113,9 +113,9 @@ def test_logs_stand_behind_each_other(log, plain):
 
 def test_what_cannot_be_read_is_told(tmp_path):
     """A log that is not there, and no log at all, are told in a line."""
-    with pytest.raises(Mendable, match="is not there"):
+    with pytest.raises(UserError, match="is not there"):
         frames.read_log(tmp_path / "none.log")
-    with pytest.raises(Mendable, match="no log"):
+    with pytest.raises(UserError, match="no log"):
         frames.read_log([])
 
 
@@ -148,10 +148,10 @@ def test_runs_of_a_store_are_a_table(tmp_path):
 
 def test_what_is_no_store_is_told(tmp_path):
     """Neither a missing store nor a file of something else is a traceback of SQLite."""
-    with pytest.raises(Mendable, match="no run store"):
+    with pytest.raises(UserError, match="no run store"):
         frames.runs(tmp_path)
     (tmp_path / "tegrascope.db").write_text("something else, and long enough to be a header " * 9)
-    with pytest.raises(Mendable, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be read"):
         frames.runs(tmp_path)
 
 
@@ -194,7 +194,7 @@ def test_runs_of_a_daemon_are_a_table(daemon):
 
 def test_a_daemon_that_does_not_answer_is_told(daemon):
     """Another server, or none, is told in a line."""
-    with pytest.raises(Mendable, match="returns no runs"):
+    with pytest.raises(UserError, match="returns no runs"):
         frames.runs(f"{daemon}/other")
-    with pytest.raises(Mendable, match="returns no runs"):
+    with pytest.raises(UserError, match="returns no runs"):
         frames.runs("http://127.0.0.1:9")

@@ -10,7 +10,7 @@ from tegrascope.collectors.simulator.board import JumpClock, SimulatorSource
 from tegrascope.collectors.simulator.load import LoadBoard
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.tables.recorded_log import GivenTime, given_runs, read_runs, read_time
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 
 pandas = pytest.importorskip("pandas")
 
@@ -230,7 +230,7 @@ def test_absolute_times_need_a_zone_where_only_local_time_is_printed(tmp_path):
     """A printed time has no zone: it is asked for, once it is needed."""
     log = printed_log(tmp_path / "a.log", range(BEGIN, BEGIN + 300))
     row = "a,2025-06-25T15:44:00Z,2025-06-25T15:46:00Z,400"
-    with pytest.raises(Mendable, match=r"a\.csv line 2: .* without its zone: .*--timezone"):
+    with pytest.raises(UserError, match=r"a\.csv line 2: .* without its zone: .*--timezone"):
         found_by(log, row)
     (run,) = found_by(log, row, timezone="UTC").to_dict("records")
     assert run["started_ns"] == pytest.approx(40.5 * S)
@@ -246,7 +246,7 @@ def test_a_log_that_prints_no_time_takes_seconds_only(tmp_path):
     """Where times are assumed there is energy, but no interval, and no absolute time."""
     log = tmp_path / "r32.log"
     log.write_text("\n".join(line(5 + 0.04 * (i % 3)) for i in range(400)) + "\n")
-    with pytest.raises(Mendable, match="the log has no times"):
+    with pytest.raises(UserError, match="the log has no times"):
         found_by(log, "a,2025-06-25T15:44:00Z,2025-06-25T15:46:00Z,400")
     (run,) = found_by(log, "a,20,60,400", interval_seconds=0.25).to_dict("records")
     assert run["energy.gross_joules"] == pytest.approx(40 * 5.04, rel=0.01)
@@ -274,7 +274,7 @@ def test_an_hour_that_comes_twice_is_told_apart(tmp_path):
     assert across["quality"] == "clock_step"
     assert across["started_ns"] / S == pytest.approx(1500, abs=1)
     assert (across["ended_ns"] - across["started_ns"]) / S == pytest.approx(600, abs=1)
-    with pytest.raises(Mendable, match="may be in several places"):
+    with pytest.raises(UserError, match="may be in several places"):
         found_by(log, "a,2025-10-26T02:40:00,2025-10-26T02:45:00,400")
 
 
@@ -283,7 +283,7 @@ def test_a_time_that_the_clock_jumped_over_is_refused(tmp_path):
     log = printed_log(
         tmp_path / "a.log", [*range(BEGIN, BEGIN + 99), *range(BEGIN + 999, BEGIN + 1999)]
     )
-    with pytest.raises(Mendable, match="jumped over that time"):
+    with pytest.raises(UserError, match="jumped over that time"):
         found_by(log, "a,2025-06-25T15:50:00,2025-06-25T16:00:00,400")
     (run,) = found_by(log, "a,50,150,400").to_dict("records")
     assert run["quality"] == "clock_step"
@@ -305,9 +305,9 @@ def test_of_several_logs_the_one_that_covers_is_taken(tmp_path):
     found = frames.correlate(logs, runs)
     assert found["log"].tolist()[:2] == [str(log) for log in logs]
     assert found["outcome"].tolist() == ["ok", "ok", "skipped"]
-    with pytest.raises(Mendable, match=r"row 0: seconds since .* ambiguous with 2 logs"):
+    with pytest.raises(UserError, match=r"row 0: seconds since .* ambiguous with 2 logs"):
         frames.correlate(logs, pandas.DataFrame({"name": ["a"], "start": [1], "end": [20]}))
-    with pytest.raises(Mendable, match="the run lies in"):
+    with pytest.raises(UserError, match="the run lies in"):
         frames.correlate(
             [logs[0], printed_log(tmp_path / "c.log", range(BEGIN, BEGIN + 300))], runs[:1]
         )

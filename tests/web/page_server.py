@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
-from tegrascope.daemon.export.snapshot import Ledger, Snapshot
+from tegrascope.daemon.export.snapshot import LiveState, Snapshot
 from tegrascope.daemon.measure.timeline import Timeline
-from tegrascope.daemon.session.windows import Refusal
+from tegrascope.daemon.session.windows import RefusedMarkError
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
 from tegrascope.daemon.web.answers import Serving
@@ -20,7 +20,7 @@ from tegrascope.daemon.web.application import make_app
 from tegrascope.daemon.web.authentication import Gate, host_names
 from tegrascope.daemon.web.server import ConnectionLimits, bind, serve
 from tegrascope.daemon.web.web_config import WebRules
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 
 TOKEN = {"Authorization": "Bearer secret"}
 DEFAULT = ConnectionLimits()
@@ -51,7 +51,7 @@ class Server:
     def _serve(self) -> None:
         app = make_app(
             Serving(
-                ledger=Ledger(Snapshot()),
+                live=LiveState(Snapshot()),
                 timeline=self.timeline,
                 history=self._history,
                 clock=SYSTEM_CLOCK,
@@ -73,7 +73,7 @@ class Server:
         if name == "odd":
             raise ZeroDivisionError
         if name != "w":
-            raise Mendable(f"no workload {name}", "configured is w")
+            raise UserError(f"no workload {name}", "configured is w")
         self.asked.append(name)
         return "0193"
 
@@ -81,7 +81,7 @@ class Server:
         if body == b"odd":
             raise ZeroDivisionError
         if body == b"full":
-            raise Refusal(503, "16 windows wait", "try again")
+            raise RefusedMarkError(503, "16 windows wait", "try again")
         self.marked.append(len(body))
         return {"run_id": "0194"}
 

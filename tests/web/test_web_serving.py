@@ -24,7 +24,7 @@ from tegrascope.daemon.doctor.service import judge_daemon
 from tegrascope.daemon.web.authentication import AttemptLimit, Passwords
 from tegrascope.daemon.web.server import ConnectionLimits
 from tegrascope.daemon.web.web_config import WebRules
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 
 from .page_server import DEFAULT, Server, until_closed
 from .web_files import make_pair, needs_openssl, tls, users
@@ -434,7 +434,7 @@ def test_own_client_speaks_tls_and_passwords(site, monkeypatch):
     with pytest.raises(UnreachableError, match="https://"):
         ApiClient(f"http://localhost:{port}").get("/api/v1/runs")
     monkeypatch.setenv("TEGRASCOPE_CA_FILE", str(site.directory / "none.pem"))
-    with pytest.raises(Mendable, match="TLS can't be set up"):
+    with pytest.raises(UserError, match="TLS can't be set up"):
         ApiClient(where).get("/api/v1/runs")
 
 

@@ -129,7 +129,7 @@ def past_pages(numbers: range) -> Iterator[str]:
             at_ns = scrape * _SCRAPE_SECONDS * 1_000_000_000
             while device.due_ns < at_ns:
                 device.step()
-            for family in families(device.ledger.snapshot, device.clock.monotonic_ns()):
+            for family in families(device.live.snapshot, device.clock.monotonic_ns()):
                 kept = lines.setdefault(family.name, [f"# TYPE {family.name} {family.type}\n"])
                 for one in family.samples:
                     labels = {**one.labels, "instance": plan.name}

@@ -10,7 +10,7 @@ from tegrascope.daemon.commands import positive
 from tegrascope.daemon.session.process_signals import END, Signals
 from tegrascope.daemon.settings.config import split_listen
 from tegrascope.daemon.web.server import bind, serve, url_of
-from tegrascope.parsers.errors import Mendable
+from tegrascope.parsers.errors import UserError
 
 from .app import make_app
 from .devices import Fleet
@@ -33,7 +33,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         listener = bind(arguments.listen)
-    except Mendable as error:
+    except UserError as error:
         parser.error(str(error))
     with listener:
         fleet = Fleet(

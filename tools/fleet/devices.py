@@ -92,9 +92,9 @@ class SimulatedDevice:
             seed=plan.number,
             most_pieces=2,
         )
-        self.ledger = session.ledger
-        self.ledger.update(trips_celsius=trips())
-        self.ledger.set_workloads({one.workload.name: one.workload.device for one in plan.tasks})
+        self.live = session.live
+        self.live.update(trips_celsius=trips())
+        self.live.set_workloads({one.workload.name: one.workload.device for one in plan.tasks})
         self.timeline = session.timeline
         collector = TegrastatsCollector(source)
         self._samples = collector.collect()
@@ -104,7 +104,7 @@ class SimulatedDevice:
             companions=(self._kernel,),
         )
         self.work = Work(plan, session, begin_ns + self._interval_ns)
-        self.page = Page(lambda: self.ledger.snapshot, time.monotonic_ns)
+        self.page = Page(lambda: self.live.snapshot, time.monotonic_ns)
         self.due_ns = 0
         self._set_due()
 

@@ -70,7 +70,7 @@ class Work:
             return
         outcome = run.trace.outcome or "failed"
         report = run.pair(Verdict(outcome, run.trace.reason))
-        self._session.ledger.run_ended(report)
+        self._session.live.run_ended(report)
         self.reports.appendleft(report)
         self._ended = None
         pause_ns = round(self._plan.pause_seconds * 1e9)
@@ -87,7 +87,7 @@ class Work:
         )
         run_id = new_run_id()
         self._running = InFlightRun(self._session, Job(run_id, task.workload, self._start_ns))
-        self._session.ledger.run_began(
+        self._session.live.run_began(
             task.workload.name,
             run_id,
             self._running.trace.lateness_seconds,
