@@ -189,7 +189,11 @@ class WindowKeeper:
             self._give_up(window, Verdict("failed", reason))
 
     def take(self, body: bytes) -> dict[str, object]:
-        """Accept one mark and return the answer, with its ``run_id``, or raise ``RefusedMarkError``."""
+        """Accept one mark and return the answer, with its ``run_id``.
+
+        Raises:
+            RefusedMarkError: The mark is not valid, or cannot be accepted now.
+        """
         mark = read_mark(body)
         self._check_running()
         if isinstance(mark, Begin):

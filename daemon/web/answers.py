@@ -36,7 +36,8 @@ class Serving:
     Attributes:
         problem: Why the daemon is not ready, or None.
         start_run: Runs a configured workload and returns the run's id, or raises ``UserError``.
-        mark_window: Takes a mark of an application and returns the answer, or raises ``RefusedMarkError``.
+        mark_window: Takes an application's mark and returns the answer, or raises
+            ``RefusedMarkError``.
         note: A restriction of a daemon that is ready, or None.
     """
 
