@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...parsers.signals import BATTERY_CHARGE
-from .kernel_file import KernelFile, Reading, Scaled
+from .readers import KernelFile, Reading, Scaled
 
 
 def find_batteries(root: Path) -> Iterator[Reading]:

@@ -311,7 +311,7 @@ def _details(run: RunReport) -> Iterator[Part]:
             ("rail", "gross", "mean power", "idle power", "net", "by its own counter"), rows
         )
     if run.telemetry is not None:
-        yield Heading("RunTelemetry", 3)
+        yield Heading("Telemetry", 3)
         loads = [
             (f"{name} load", percent(load.mean_ratio), percent(load.max_ratio))
             for name, load in run.telemetry.utilization.items()

@@ -206,7 +206,7 @@ def test_a_child_reads_as_this_process_does(tmp_path):
     [
         ("kill -9 $$", "onnx ended the process .* by signal 9"),
         ("exit 3", "by status 3"),
-        ("exec sleep 60", r"nothing for 0\.5 s"),
+        ("exec sleep 60", r"gave no answer in 0\.5 s"),
     ],
 )
 def test_a_model_that_kills_its_reader_is_reported(script, said, tmp_path):

@@ -193,14 +193,15 @@ def test_missing_replay_is_one_line(program):
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b""),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"HTTP/1.1 404"),
         (
-            b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+            b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\n"
             b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP\r\n\r\n",
             b"HTTP/1.1 200",
         ),
         (
-            b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+            b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
             b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
             b"HTTP/1.1 200",
         ),
@@ -209,7 +210,7 @@ def test_missing_replay_is_one_line(program):
     ids=["http2", "h2c", "websocket", "tls"],
 )
 def test_protocols_that_are_left_out_leave_no_trace(strangers, words, answer):
-    """Without the modules for them, HTTP/2, WebSocket and TLS peers get HTTP/1.1 or nothing."""
+    """HTTP/2, WebSocket and TLS clients get an answer of HTTP/1.1."""
     host, port = strangers.url.removeprefix("http://").rstrip("/").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as peer:
         peer.sendall(words)

@@ -26,6 +26,7 @@ NAMESPACES = ("mount", "pid", "cgroup", "net", "uts", "ipc")
 PYTHON, SITE, CHECKOUT = "/opt/python", "/opt/site", "/opt/checkout/tegrascope"
 INTERPRETER = f"{PYTHON}/bin/python{sys.version_info[0]}.{sys.version_info[1]}"
 TEGRASCOPE = f"""#!/bin/sh
+export LD_LIBRARY_PATH={PYTHON}/lib
 export PYTHONPATH={SITE}:{Path(CHECKOUT).parent} PYTHONDONTWRITEBYTECODE=1
 exec {INTERPRETER} -m tegrascope "$@"
 """
