@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
+from msgspec.structs import astuple
+
 from .. import signals
 from ..errors import UnreadableError
 from ..records import Iram, Rail, Ram, Sample, Swap
-from .layout import NOWHERE, NumberMap
 from .processors import EngineToken
-from .tokens import Draft, NextRecordError, RestartError, Token
+from .tokens import NOWHERE, Draft, NextRecordError, NumberMap, RestartError, Token
 from .values import (
     BYTES,
     Memory,
@@ -29,7 +30,7 @@ class TimeToken(Token):
 
     @classmethod
     def match(cls, word: str, value: str) -> Token | None:
-        return cls(word) if word[2:3] == "-" else None
+        return cls() if word[2:3] == "-" else None
 
     def read(self, draft: Draft, at: int) -> int:
         time = read_time(draft.words[at], draft.words[at + 1])
@@ -37,7 +38,7 @@ class TimeToken(Token):
             raise NextRecordError
         if draft.first < at:
             raise RestartError(at)
-        draft.time = time
+        draft.once["time"] = time
         return 2
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
@@ -50,139 +51,126 @@ class TimeToken(Token):
             yield f"{sample.time:%m-%d}-{sample.time.year:04} {sample.time:%H:%M:%S}"
 
 
-class RamToken(Token):
-    """``RAM 936/3964MB (lfb 366x4MB)``; the part in brackets may be missing.
+class MemoryToken(Token):
+    """Two sizes, and a note in brackets that may be missing."""
 
-    A prompt, an escape sequence or ``^C`` may stand before ``RAM`` without a blank.
-    """
-
-    NAME: ClassVar = "RAM"
-    NOTE: ClassVar = "(lfb"
-    COLUMNS: ClassVar = (signals.RAM_USED, signals.RAM_TOTAL, signals.RAM_FREE_BLOCK)
+    FIELD: ClassVar[str]
+    RECORD: ClassVar[type[Ram | Swap | Iram]]
+    UNIT: ClassVar = "MB"
+    NOTE: ClassVar = " (lfb "
+    COUNTED: ClassVar = False  # whether the note counts blocks
+    COLUMNS: ClassVar[tuple[signals.Signal, ...]]
 
     def __init__(self, label: str) -> None:
         super().__init__(label)
         self._totals = Memory(read_total)
         self._notes = Memory(self._read_note)
-
-    @classmethod
-    def match(cls, word: str, value: str) -> Token | None:
-        if word != cls.NAME and (not word.endswith(cls.NAME) or is_label(word) or "@" in word):
-            return None
-        return cls(word)
+        self._note_word = self.NOTE.strip()
 
     def read(self, draft: Draft, at: int) -> int:
-        words, used, total, size, blocks = self._read_words(draft, at)
-        if draft.ram_at is None:
-            draft.ram_at = at
-        if draft.ram is not None:
-            raise draft.next_record()
-        draft.ram = Ram(used, total, size, blocks)
-        if self.label != self.NAME:
-            draft.leave(self.label.removesuffix(self.NAME))
-        return words
-
-    def _read_words(self, draft: Draft, at: int) -> tuple[int, int, int, int | None, int | None]:
-        """Return the number of words, two sizes, and size and number in brackets."""
         words = draft.words
         number, _, rest = words[at + 1].partition("/")
         total, unit = self._totals[rest]
         used = read_number(number) * unit
-        draft.signs += 1
-        if words[at + 2] == self.NOTE:
+        if used > total:
+            raise UnreadableError(number)
+        note: tuple[int | None, ...] = ()
+        if words[at + 2] == self._note_word:
             try:
-                size, blocks = self._notes[words[at + 3]]
+                note = self._notes[words[at + 3]]
             except UnreadableError:
-                pass
-            else:
-                return 4, used, total, size, blocks
-        return 2, used, total, None, None
+                note = ()
+        draft.signs += 1
+        if self.FIELD in draft.once:
+            raise draft.next_record()
+        draft.once[self.FIELD] = self.RECORD(used, total, *note)
+        return 4 if note else 2
 
-    def _read_note(self, text: str) -> tuple[int, int | None]:
-        return read_free_block(text)
+    def _read_note(self, text: str) -> tuple[int | None, ...]:
+        size, blocks = read_free_block(text)
+        if self.COUNTED:
+            return size, blocks
+        if blocks is not None:
+            raise UnreadableError(text)
+        return (size,)
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
         used, total, block = self.COLUMNS
-        numbers.size(used.column(), words[1][-2:])
-        numbers.size(total.column(), words[1][-2:])
+        unit = BYTES[words[1][-2:]]
+        numbers.parts.append(numbers.number(used.column(), unit))
+        numbers.number(total.column(), unit)
         if len(words) > 2:
             if "x" in words[3]:
                 numbers.number(signals.RAM_FREE_BLOCKS.column())
-            numbers.size(block.column(), words[3][-3:-1])
+            numbers.number(block.column(), BYTES[words[3][-3:-1]])
 
     @classmethod
     def render(cls, sample: Sample) -> Iterator[str]:
-        ram = sample.ram
-        if ram is not None:
-            size, blocks = ram.largest_free_block_bytes, ram.largest_free_block_count
-            count = "" if blocks is None else f"{blocks}x"
-            unit = "kB" if size is not None and size < BYTES["MB"] else "MB"
-            yield _show_memory("RAM", ram, "MB") + _show_note(f" (lfb {count}", size, unit)
+        memory = getattr(sample, cls.FIELD)
+        if memory is not None:
+            used, total, size, *counts = astuple(memory)
+            text = f"{cls.FIELD.upper()} {_in(cls.UNIT, used)}/{_in(cls.UNIT, total)}{cls.UNIT}"
+            if size is not None:
+                unit = "kB" if cls.COUNTED and size < BYTES["MB"] else cls.UNIT
+                count = "".join(f"{count}x" for count in counts if count is not None)
+                text += f"{cls.NOTE}{count}{_in(unit, size)}{unit})"
+            yield text
 
 
-class SwapToken(RamToken):
-    """``SWAP 45/15294MB (cached 0MB)``."""
+def _in(unit: str, size_bytes: int) -> int:
+    return size_bytes // BYTES[unit]
 
-    NAME = "SWAP"
-    NOTE = "(cached"
-    COLUMNS = (signals.SWAP_USED, signals.SWAP_TOTAL, signals.SWAP_CACHED)
+
+class RamToken(MemoryToken):
+    """``RAM 936/3964MB (lfb 366x4MB)``.
+
+    A prompt, an escape sequence or ``^C`` may stand before ``RAM`` without a blank.
+    """
+
+    LABELS = frozenset(("RAM",))
+    FIELD, RECORD, COUNTED = "ram", Ram, True
+    COLUMNS = (signals.RAM_USED, signals.RAM_TOTAL, signals.RAM_FREE_BLOCK)
 
     @classmethod
     def match(cls, word: str, value: str) -> Token | None:
-        return cls(word) if word == cls.NAME else None
+        is_glued = word.endswith("RAM") and not is_label(word) and "@" not in word
+        return cls(word) if is_glued else super().match(word, value)
 
     def read(self, draft: Draft, at: int) -> int:
-        words, used, total, size, _ = self._read_words(draft, at)
-        if draft.swap is not None:
-            raise draft.next_record()
-        draft.swap = Swap(used, total, size)
-        return words
-
-    def _read_note(self, text: str) -> tuple[int, int | None]:
-        size, blocks = read_free_block(text)
-        if blocks is not None:
-            raise UnreadableError(text)
-        return size, None
-
-    @classmethod
-    def render(cls, sample: Sample) -> Iterator[str]:
-        if sample.swap is not None:
-            note = _show_note(" (cached ", sample.swap.cached_bytes, "MB")
-            yield _show_memory("SWAP", sample.swap, "MB") + note
+        used = super().read(draft, at)
+        draft.ram_at = at
+        if self.label != "RAM":
+            draft.leave(self.label.removesuffix("RAM"))
+        return used
 
 
-class IramToken(SwapToken):
+class SwapToken(MemoryToken):
+    """``SWAP 45/15294MB (cached 0MB)``."""
+
+    LABELS = frozenset(("SWAP",))
+    FIELD, RECORD, NOTE = "swap", Swap, " (cached "
+    COLUMNS = (signals.SWAP_USED, signals.SWAP_TOTAL, signals.SWAP_CACHED)
+
+
+class IramToken(MemoryToken):
     """``IRAM 0/252kB(lfb 252kB)``: on-chip memory of TX1 and Nano."""
 
-    NAME = "IRAM"
-    NOTE = "(lfb"
+    LABELS = frozenset(("IRAM",))
+    FIELD, RECORD, UNIT, NOTE = "iram", Iram, "kB", "(lfb "
     COLUMNS = (signals.IRAM_USED, signals.IRAM_TOTAL, signals.IRAM_FREE_BLOCK)
-
-    def read(self, draft: Draft, at: int) -> int:
-        words, used, total, size, _ = self._read_words(draft, at)
-        if draft.iram is not None:
-            raise draft.next_record()
-        draft.iram = Iram(used, total, size)
-        return words
-
-    @classmethod
-    def render(cls, sample: Sample) -> Iterator[str]:
-        if sample.iram is not None:
-            note = _show_note("(lfb ", sample.iram.largest_free_block_bytes, "kB")
-            yield _show_memory("IRAM", sample.iram, "kB") + note
 
 
 class ZonesToken(Token):
     """``tj@47.687C``, from R39 on ``tj@47.687C/51C``: thermal zones that follow each other."""
 
-    def __init__(self, label: str) -> None:
-        super().__init__(label)
+    def __init__(self) -> None:
+        super().__init__()
         self._labels = Memory(read_label, 256)
         self._readings = Memory(read_temperature, 2048)
 
     @classmethod
     def match(cls, word: str, value: str) -> Token | None:
-        return cls(word) if "@" in word else None
+        return cls() if "@" in word else None
 
     def read(self, draft: Draft, at: int) -> int:
         words, zones, labels, readings = draft.words, draft.zones, self._labels, self._readings
@@ -201,14 +189,12 @@ class ZonesToken(Token):
                 draft.maxima[zone] = maximum
             end += 1
         draft.signs += end - at
-        return end - at or self._repeat_or_refuse(draft, at)
-
-    def _repeat_or_refuse(self, draft: Draft, at: int) -> int:
-        name, _, text = draft.words[at].partition("@")
-        if name in draft.zones:
-            read_temperature(text)
-            return draft.repeat(at, 1)
-        raise UnreadableError(text)
+        if end > at:
+            return end - at
+        if zone not in zones:
+            raise UnreadableError(text)
+        read_temperature(text)
+        return draft.repeat(at, 1)
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
         for word in words:
@@ -250,18 +236,17 @@ class RailToken(Token):
 
     def read(self, draft: Draft, at: int) -> int:
         text = draft.words[at + 1]
-        cut, is_sign = "", True
-        # The usual form, read without an expression.
-        now, _, mean = text.partition("mW/")
-        mean, unit = mean[:-2], mean[-2:]
-        is_usual = unit == "mW" and now.isdecimal() and mean.isdecimal() and text.isascii()
+        cut, is_sign = "", text[-2:] == "mW"
+        # The usual forms, read without an expression.
+        now, _, mean = text[:-2].partition("mW/") if is_sign else text.partition("/")
+        is_usual = now.isdecimal() and mean.isdecimal() and text.isascii()
         if is_usual and len(now) < 10 and len(mean) < 10:
             rail = Rail(int(now) / 1000, int(mean) / 1000)
         else:
             watts, cut, is_sign = read_power(text)
-            if not (is_sign or self._may_lack_unit):
-                raise UnreadableError(text)
             rail = Rail(*watts)
+        if not (is_sign or self._may_lack_unit):
+            raise UnreadableError(text)
         if not self._is_connected:
             return 2
         rails = draft.rails
@@ -274,9 +259,9 @@ class RailToken(Token):
         return 2
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
-        numbers.literal(self.label)
         for signal, _ in zip(self.COLUMNS, words[1].split("/"), strict=False):
-            numbers.milliwatts(signal.column(self.label) if self._is_connected else NOWHERE)
+            column = signal.column(self.label) if self._is_connected else NOWHERE
+            numbers.number(column, divisor=1000.0)
 
     @classmethod
     def render(cls, sample: Sample) -> Iterator[str]:
@@ -284,12 +269,3 @@ class RailToken(Token):
             numbers = (rail.instant_watts, rail.average_watts, rail.maximum_watts)
             shown = "/".join(f"{round(watts * 1000)}mW" for watts in numbers if watts is not None)
             yield f"{name} {shown}"
-
-
-def _show_memory(label: str, memory: Ram | Swap | Iram, unit: str) -> str:
-    used, total = memory.used_bytes // BYTES[unit], memory.total_bytes // BYTES[unit]
-    return f"{label} {used}/{total}{unit}"
-
-
-def _show_note(before: str, size: int | None, unit: str) -> str:
-    return "" if size is None else f"{before}{size // BYTES[unit]}{unit})"

@@ -4,6 +4,7 @@ Lines are grouped by their text without digits. Lines of one layout are read tog
 of one line assign its numbers to columns. In all others every gap between two numbers must have the
 same length, every digit of a name must be equal, and every number must be valid. A rare or damaged
 line, or one that only looks like others, is read alone by ``parse_line``, with the same result.
+Lines of one layout are appended together, so the rows are in the order of lines only at the end.
 
 >>> import io
 >>> log = io.BytesIO(b"RAM 1/2MB tj@40C\nnoise\nRAM 1/2MB tj@41.5C\n")
@@ -15,15 +16,18 @@ line, or one that only looks like others, is read alone by ``parse_line``, with 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
 from ..errors import ParseError
-from .digits import CHARACTERS, Integers, Runs, find_runs
-from .line import LONGEST_LINE, LineParser, split_prefix
-from .printed_time import ABSENT
-from .sheet import Batch, BlockLayout, Empty, Numbering, Sheet, epoch_ns, learn_layout
+from ..records import Sample, flatten
+from . import tokens
+from .digits import CHARACTERS, MOST_RUNS, Flags, Floats, Integers, find_runs
+from .line import LONGEST_LINE, LineParser, Tokens, split_prefix, split_words
+from .printed_time import ABSENT, epoch_ns, read_seconds, seconds_of
+from .tokens import RESERVED_COLUMNS, TIME_COLUMNS
+from .values import GATED_CELSIUS, HIGHEST_CELSIUS, LOWEST_CELSIUS
 
 BLOCK_BYTES: Final = 1 << 21
 LEARN_AFTER: Final = 3
@@ -31,9 +35,16 @@ MOST_LAYOUTS_ALIKE: Final = 8
 MOST_FAILURES: Final = 8
 MOST_LAYOUTS: Final = 4096
 MOST_SKELETONS: Final = 4096
+MOST_COLUMNS: Final = 1024
 
 # Arrays of a block are smaller, as a rule.
 _KEPT_BYTES = 16 << 20
+# No number of a layout has these, whatever the line has that it is learnt from.
+_NEVER = tokens.POINT_BIT | tokens.LONG_BIT | tokens.WIDE_BIT | tokens.WRONG_BIT
+_TIME = slice(len(RESERVED_COLUMNS) - len(TIME_COLUMNS), len(RESERVED_COLUMNS))
+_NO_LINES: Integers = np.empty(0, np.int64)
+
+K = TypeVar("K")
 
 
 class Log(Protocol):
@@ -41,6 +52,294 @@ class Log(Protocol):
 
     def read1(self, size: int = ..., /) -> bytes:
         """Return some of the next bytes, or no bytes at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLayout:
+    """One layout of lines, with m runs, and numbers of a ``Numbering`` for columns.
+
+    Attributes:
+        like: shape (m,), the runs of one line, as ``Runs.packed`` has them.
+        bits, columns, factors, divisors: shape (m,).
+        map: The same and the meaning of the words without a number, by names.
+        used: All columns but the reserved ones, by name.
+        has_epoch: Whether the first run is an epoch prefix.
+    """
+
+    like: Integers
+    bits: Integers
+    columns: Integers
+    factors: Floats
+    divisors: Floats
+    map: tokens.NumberMap
+    used: dict[str, int]
+    unparsed_words: int
+    has_epoch: bool
+
+
+class Numbering(dict[K, int]):
+    """Names and their numbers, in the order in which they came up."""
+
+    def __init__(self, names: Iterable[K] = ()) -> None:
+        super().__init__((name, number) for number, name in enumerate(names))
+
+    def __missing__(self, name: K) -> int:
+        return self.setdefault(name, len(self))
+
+
+def learn_layout(
+    line: str, packed: Integers, numbering: Numbering[str], parser: LineParser
+) -> tuple[BlockLayout, Sample]:
+    r"""Learn a layout from one line and its m runs, and read the line; number new columns.
+
+    Raises:
+        ParseError: The line is not a record, or one that must be read by itself.
+
+    >>> from .digits import find_runs
+    >>> line = "RAM 1/2MB NVDLA0 off"
+    >>> runs = find_runs(f"{line}\n".encode())
+    >>> layout, _ = learn_layout(line, runs.packed[:3], Numbering(RESERVED_COLUMNS), LineParser())
+    >>> list(layout.used), layout.map.constants
+    (['ram.used_bytes', 'ram.total_bytes', 'dla.0.on'], {'dla.0.on': 0.0})
+    """
+    numbers, words, read = tokens.NumberMap(), split_words(line), Tokens()
+    draft = parser.read(line, words, read)
+    if not (line.isascii() and draft.is_regular and draft.ram_at is not None):
+        raise ParseError("noise", line)
+    has_epoch = split_prefix(line)[0] is not None
+    if has_epoch:
+        numbers.put(tokens.EPOCH_BITS)
+    ends = [at for _, at in read[1:]] + [len(words)]
+    for (token, at), end in zip(read, ends, strict=True):
+        numbers.literal(token.label)
+        token.columns(words[at:end], numbers)
+    if len(numbers.bits) != len(packed) or not 0 < len(packed) <= MOST_RUNS:
+        raise ParseError("noise", line)
+    bits = np.array(numbers.bits)
+    # The value of a run with a decimal point, or of more than eight digits, is undefined.
+    if (packed[bits == tokens.LITERAL_BITS] & (tokens.POINT_BIT | tokens.LONG_BIT)).any():
+        raise ParseError("noise", line)
+    names = [name for name in numbers.names if name not in RESERVED_COLUMNS]
+    names += [*numbers.copies, *numbers.gates, *numbers.constants]
+    has_room = len(numbering) + len(names) <= MOST_COLUMNS or numbering.keys() >= set(names)
+    if len(set(names)) != len(names) or not has_room:
+        raise ParseError("noise", line)
+    layout = BlockLayout(
+        like=packed & ~_NEVER,
+        bits=bits,
+        columns=np.array([numbering[name] for name in numbers.names]),
+        factors=np.array(numbers.factors),
+        divisors=np.array(numbers.divisors),
+        map=numbers,
+        used={name: numbering[name] for name in names},
+        unparsed_words=len(draft.unparsed),
+        has_epoch=has_epoch,
+    )
+    return layout, draft.sample(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The records of some lines in a row, as columns.
+
+    Attributes:
+        names: Names of the columns, as in ``flatten``.
+        values: shape (columns, n), base units; NaN if a line does not contain it.
+        line: shape (n,), number of the line in its log, from 1 on.
+        printed_seconds, received_ns: shape (n,), see ``RecordedClock.feed``.
+        lines: Number of lines, with the skipped ones.
+        skipped: Number of lines that are not a record, by reason.
+        unparsed_words: Words in records that were not understood.
+    """
+
+    names: tuple[str, ...]
+    values: Floats
+    line: Integers
+    printed_seconds: Integers
+    received_ns: Integers
+    lines: int
+    skipped: Counter[str]
+    unparsed_words: int
+
+
+class Sheet:
+    """Rows of a block of n lines, at most one per line."""
+
+    def __init__(self, block: bytes, columns: int) -> None:
+        """Begin without rows, with so many columns, the reserved ones among them."""
+        self.rows = 0
+        self._block = block
+        self._runs = find_runs(block)
+        lines = len(self._runs.line_ends)
+        self._values: Floats = np.full((columns, lines), np.nan)
+        # Of each row its line, printed second, epoch prefix, and number of words left over.
+        self._notes = np.empty((4, lines), np.int64)
+        self._used: dict[str, int] = {}
+        self._next_column = columns
+
+    def line(self, at: int) -> bytes:
+        """Return a line of the block."""
+        ends = self._runs.line_ends
+        return self._block[ends[at - 1] + 1 if at else 0 : ends[at]]
+
+    def packed(self, at: int) -> Integers:
+        """Return the runs of a line."""
+        first, end = self._runs.first[at : at + 2]
+        packed: Integers = self._runs.packed[first:end]
+        return packed
+
+    def read(self, layout: BlockLayout, lines: Integers, sample: Sample | None = None) -> Integers:
+        """Make rows of the lines that have a layout, and return the other lines.
+
+        Args:
+            layout: The layout with which they are compared.
+            lines: shape (m,), which lines, rising.
+            sample: The record of the first one, from which the layout was learnt just now.
+
+        Raises:
+            ParseError: The new layout gives another record of its own line.
+        """
+        runs, count = self._runs, len(layout.like)
+        firsts = runs.first[lines]
+        # A line with fewer or more runs differs in the bit of the last one.
+        apart: Integers = _windows(runs.packed, count)[firsts]
+        apart ^= layout.like
+        apart &= layout.bits
+        others: Integers = _NO_LINES
+        received_ns: Integers | int = ABSENT
+        if np.count_nonzero(apart) or layout.has_epoch:
+            same: Flags = ~np.any(apart, axis=1)
+            if layout.has_epoch:
+                received_ns = self._read_epochs(firsts, same)[same]
+            others = lines[~same]
+            lines, firsts = lines[same], firsts[same]
+            if not len(lines) and sample is None:
+                return others
+        numbers: Floats = _windows(runs.numbers, count)[firsts]
+        numbers *= layout.factors
+        numbers /= layout.divisors
+        for run in layout.map.negative:
+            below = numbers[:, run]
+            below[below == GATED_CELSIUS] = np.nan
+        wrong = _is_wrong(numbers, layout.map)
+        if wrong.any():
+            others = np.sort(np.concatenate((others, lines[wrong])))
+            lines, numbers = lines[~wrong], numbers[~wrong]
+            if not isinstance(received_ns, int):
+                received_ns = received_ns[~wrong]
+        begin, end = self.rows, self.rows + len(lines)
+        rows = self._wide(layout.used.values())[:, begin:end]
+        rows[layout.columns] = numbers.T
+        for name, value in layout.map.constants.items():
+            rows[layout.used[name]] = value
+        for name, run in layout.map.copies.items():
+            rows[layout.used[name]] = numbers[:, run]
+        for name, run in layout.map.gates.items():
+            rows[layout.used[name]] = numbers[:, run] > 0
+        if sample and not (len(lines) and _is_right(rows[:, 0].tolist(), layout, sample)):
+            rows[:] = np.nan
+            raise ParseError("noise", "")
+        for note, values in zip(
+            self._notes, (lines, ABSENT, received_ns, layout.unparsed_words), strict=True
+        ):
+            note[begin:end] = values
+        self._used |= layout.used
+        self.rows = end
+        return others
+
+    def read_times(self) -> Integers:
+        """Read all printed times, remove rows with an invalid one, and return their lines."""
+        self._next_column = max(self._used.values(), default=len(RESERVED_COLUMNS) - 1) + 1
+        line, printed_seconds = self._notes[:2]
+        rows = np.flatnonzero(self._values[_TIME.start, : self.rows] >= 0)
+        printed_seconds[rows], valid = read_seconds(self._values[_TIME, rows].astype(np.int64))
+        if valid.all():
+            return _NO_LINES
+        refused: Integers = line[rows[~valid]]
+        kept = np.delete(np.arange(self.rows), rows[~valid])
+        for column in (*self._values, *self._notes):
+            column[: len(kept)] = column[kept]
+        self._values[:, len(kept) : self.rows] = np.nan
+        self.rows = len(kept)
+        return refused
+
+    def add(self, line: int, sample: Sample, received_ns: int) -> None:
+        """Make a row of a line that was read by itself; ``read_times`` comes before."""
+        for name, value in flatten(sample).items():
+            # Its names are not numbered for other blocks: a damaged log may have any number.
+            number = self._used.setdefault(name, self._next_column)
+            self._next_column = max(self._next_column, number + 1)
+            self._wide([number])[number, self.rows] = value
+        notes = (line, seconds_of(sample.time), received_ns, len(sample.unparsed))
+        self._notes[:, self.rows] = notes
+        self.rows += 1
+
+    def finish(self, skipped: Counter[str]) -> Batch:
+        """Return the rows in the order of their lines."""
+        order = np.argsort(self._notes[0, : self.rows])
+        line, printed_seconds, received_ns, unparsed_words = self._notes[:, order]
+        values = np.empty((len(self._used), self.rows))
+        for number, column in zip(self._used.values(), values, strict=True):
+            # This mode does not check first that all places exist.
+            self._values[number].take(order, out=column, mode="clip")
+        return Batch(
+            names=tuple(self._used),
+            values=values,
+            line=line + 1,
+            printed_seconds=printed_seconds,
+            received_ns=received_ns,
+            lines=self._notes.shape[1],
+            skipped=skipped,
+            unparsed_words=int(unparsed_words.sum()),
+        )
+
+    def _wide(self, columns: Iterable[int]) -> Floats:
+        """Return the values, with room for some columns."""
+        missing = max(columns, default=0) + 1 - len(self._values)
+        if missing > 0:
+            more = max(missing, len(self._values) // 2)
+            room = np.full((more, self._notes.shape[1]), np.nan)
+            self._values = np.concatenate((self._values, room))
+        return self._values
+
+    def _read_epochs(self, runs: Integers, same: Flags) -> Integers:
+        """Read the epoch prefix of each line; unmark lines without a valid one."""
+        received_ns = np.full(len(runs), ABSENT)
+        ends = self._runs.ends[runs].tolist()
+        lengths = (self._runs.packed[runs] & tokens.LENGTH_BITS) >> tokens.LENGTH_SHIFT
+        for line, (end, length) in enumerate(zip(ends, lengths.tolist(), strict=True)):
+            try:
+                received_ns[line] = epoch_ns(self._block[end - length : end].decode())
+            except ParseError:
+                same[line] = False
+        return received_ns
+
+
+def _is_wrong(numbers: Floats, map_: tokens.NumberMap) -> Flags:
+    """Return which lines have a value that no board can have."""
+    wrong: Flags = np.zeros(len(numbers), np.bool_)
+    for run in map_.celsius_runs:
+        wrong |= numbers[:, run] > HIGHEST_CELSIUS
+    for run in map_.negative:
+        wrong |= numbers[:, run] < LOWEST_CELSIUS
+    for run in map_.parts:
+        wrong |= numbers[:, run] > numbers[:, run + 1]
+    return wrong
+
+
+def _is_right(row: list[float], layout: BlockLayout, sample: Sample) -> bool:
+    """Return whether a row has the values of a record."""
+    time = sample.time
+    printed = [number for number in row[_TIME] if number == number]
+    if printed != ([] if time is None else [getattr(time, unit) for unit in TIME_COLUMNS]):
+        return False
+    values = {name: row[number] for name, number in layout.used.items()}
+    return {name: one for name, one in values.items() if one == one} == flatten(sample)
+
+
+def _windows(runs: Any, count: int) -> Any:
+    """Return all stretches of so many runs, without copying them."""
+    return np.ndarray((len(runs) - count + 1, count), runs.dtype, runs, strides=(8, 8))
 
 
 @dataclass(slots=True)
@@ -52,64 +351,61 @@ class _Look:
     failures: int = 0
 
 
-class _Looks(dict[bytes, int]):
-    """Lines without their digits, numbered; ``all`` has one entry per number."""
-
-    def __init__(self, some: Iterable[tuple[bytes, _Look]] = ()) -> None:
-        both = list(some)
-        super().__init__((skeleton, number) for number, (skeleton, _) in enumerate(both))
-        self.all = [look for _, look in both]
-
-    def __missing__(self, skeleton: bytes) -> int:
-        self.all.append(_Look())
-        return self.setdefault(skeleton, len(self))
-
-    def kept(self) -> "_Looks":
-        """Return the ones with a layout; most others are damaged lines."""
-        return _Looks((one, self.all[at]) for one, at in self.items() if self.all[at].layouts)
-
-
 class ColumnParser:
     """Reads blocks of lines, and remembers their layouts."""
 
     def __init__(self, learn_after: int = LEARN_AFTER) -> None:
         """Learn a layout once so many lines look alike."""
         self._learn_after = learn_after
-        self._looks = _Looks()
-        self._numbering = Numbering()
+        # Lines without their digits, numbered, and one look per number.
+        self._skeletons: Numbering[bytes] = Numbering()
+        self._looks: list[_Look] = []
+        self._numbering = Numbering(RESERVED_COLUMNS)
         self._layouts = 0
         self._lines = LineParser()
-        _keep_memory()
+        # glibc returns large pieces of memory to the system until one of their size was freed, and
+        # zeroing new ones for the columns of each block takes longer than reading it.
+        np.empty(_KEPT_BYTES, np.uint8)
 
-    def parse(self, block: bytes, empty: Empty = np.empty) -> Batch:
-        """Read whole lines, each with its newline, none longer than ``LONGEST_LINE``."""
-        runs = find_runs(block)
-        sheet = Sheet(block, runs, len(self._numbering))
-        alone = [self._read(sheet, look, lines, block, runs) for look, lines in self._alike(block)]
+    def parse(self, block: bytes) -> Batch:
+        """Read lines, none longer than ``LONGEST_LINE``; one without its newline was cut."""
+        whole = block[: block.rfind(b"\n") + 1]
+        is_cut = len(whole) < len(block)
+        sheet = Sheet(block + b"\n" if is_cut else block, len(self._numbering))
+        alone = [self._read(sheet, look, lines) for look, lines in self._alike(whole)]
         alone.append(sheet.read_times())
+        cut_at = whole.count(b"\n") if is_cut else -1
+        alone.append(np.arange(cut_at, cut_at + is_cut))
         skipped: Counter[str] = Counter()
         for at in sorted(np.concatenate(alone).tolist()):
-            text = _line(block, runs, at).decode("utf-8", "backslashreplace")
+            text = sheet.line(at).decode("utf-8", "backslashreplace")
+            epoch = split_prefix(text)[0]
             try:
-                sheet.add(at, self._lines.parse(text), _received_ns(text))
+                sample = self._lines.parse(text, is_cut=at == cut_at)
+                sheet.add(at, sample, ABSENT if epoch is None else epoch_ns(epoch))
             except ParseError as error:
                 skipped[error.reason] += 1
-        return sheet.finish(skipped, empty)
+        return sheet.finish(skipped)
 
     def _alike(self, block: bytes) -> Iterator[tuple[_Look, Integers]]:
         """Yield groups of lines that look alike."""
-        if len(self._looks) > MOST_SKELETONS:
-            self._looks = self._looks.kept()
+        if len(self._skeletons) > MOST_SKELETONS:
+            # Most of those without a layout are damaged lines.
+            looks = zip(self._skeletons, self._looks, strict=True)
+            kept = [(skeleton, look) for skeleton, look in looks if look.layouts]
+            self._skeletons = Numbering(skeleton for skeleton, _ in kept)
+            self._looks = [look for _, look in kept]
         skeletons = block.translate(None, CHARACTERS).split(b"\n")[:-1]
-        looks = np.array(list(map(self._looks.__getitem__, skeletons)))
-        order = np.argsort(looks, kind="stable")
-        edges = np.flatnonzero(np.diff(looks[order])) + 1
+        if not skeletons:
+            return
+        numbers = np.array(list(map(self._skeletons.__getitem__, skeletons)))
+        self._looks += (_Look() for _ in range(len(self._skeletons) - len(self._looks)))
+        order = np.argsort(numbers, kind="stable")
+        edges = np.flatnonzero(np.diff(numbers[order])) + 1
         for lines in np.split(order, edges):
-            yield self._looks.all[looks[lines[0]]], lines
+            yield self._looks[numbers[lines[0]]], lines
 
-    def _read(
-        self, sheet: Sheet, look: _Look, lines: Integers, block: bytes, runs: Runs
-    ) -> Integers:
+    def _read(self, sheet: Sheet, look: _Look, lines: Integers) -> Integers:
         """Read lines by known layouts or newly learnt ones; return those to read one by one."""
         look.seen += len(lines)
         for layout in look.layouts:
@@ -118,9 +414,8 @@ class ColumnParser:
                 return lines
         while len(lines) and self._may_learn(look):
             at = lines[0]
-            packed = runs.packed[runs.first[at] : runs.first[at + 1]]
             try:
-                text = _line(block, runs, at).decode("ascii")
+                text, packed = sheet.line(at).decode("ascii"), sheet.packed(at)
                 layout, sample = learn_layout(text, packed, self._numbering, self._lines)
                 lines = sheet.read(layout, lines, sample)
             except (ParseError, UnicodeDecodeError):
@@ -157,27 +452,11 @@ def numbered(batches: Iterable[Batch]) -> Iterator[Batch]:
         line += batch.lines
 
 
-def _received_ns(line: str) -> int:
-    epoch = split_prefix(line)[0]
-    return ABSENT if epoch is None else epoch_ns(epoch)
-
-
-def _keep_memory() -> None:
-    """Make glibc keep freed memory of the size of a block's columns.
-
-    It returns large pieces to the system until one of their size was freed, and zeroing new ones
-    for each block takes longer than reading it.
-    """
-    np.empty(_KEPT_BYTES, np.uint8)
-
-
-def _line(block: bytes, runs: Runs, at: int) -> bytes:
-    begin = runs.line_ends[at - 1] + 1 if at else 0
-    return block[begin : runs.line_ends[at]]
-
-
 def cut_blocks(log: Log, size: int) -> Iterator[bytes]:
-    """Yield the log in blocks of whole lines; one that is too long is cut in several."""
+    """Yield the log in blocks of whole lines; one that is too long is cut in several.
+
+    Only the last line of the log may lack its newline.
+    """
     pieces: list[bytes] = []
     kept = 0
     while data := log.read1(size):
@@ -198,7 +477,7 @@ def cut_blocks(log: Log, size: int) -> Iterator[bytes]:
 
 
 def _cut(block: bytes) -> bytes:
-    """Cut lines that are too long, as ``readline`` does, and end the last line."""
+    """Cut lines that are too long, as ``readline`` does."""
     begin = 0
     while len(block) - begin > LONGEST_LINE:
         end = block.rfind(b"\n", begin, begin + LONGEST_LINE) + 1
@@ -207,4 +486,4 @@ def _cut(block: bytes) -> bytes:
             block = block[:end] + b"\n" + block[end:]
             end += 1
         begin = end
-    return block if block.endswith(b"\n") else block + b"\n"
+    return block + b"\n" if len(block) - begin == LONGEST_LINE and block[-1:] != b"\n" else block

@@ -1,4 +1,4 @@
-"""All numbers of a block of lines, found and read at once; ``layout`` describes the bits."""
+"""All numbers of a block of lines, found and read at once; ``tokens`` describes the bits."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .layout import LAST_BIT, LENGTH_SHIFT, LONG_BIT, POINT_BIT, WIDE_BIT, WRONG_BIT
+from .tokens import LAST_BIT, LENGTH_SHIFT, LONG_BIT, POINT_BIT, WIDE_BIT, WRONG_BIT
 
 Integers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -36,15 +36,9 @@ _SECOND_PAIRS = np.uint64(1 + (10_000 << 32))
 # Mask of the last eight characters that belong to a run, by its length.
 _INSIDE = np.array([(1 << 64) - (1 << (64 - 8 * length)) for length in range(9)], np.uint64)
 # Length and what follows from it, by length.
-_LENGTH_MARKS = np.array(
-    [
-        (length << LENGTH_SHIFT)
-        | (LONG_BIT if length > LONGEST_NUMBER else 0)
-        | (WIDE_BIT if length > LONGEST_PERCENTAGE else 0)
-        for length in range(256)
-    ],
-    np.uint64,
-)
+_LENGTH_MARKS = np.arange(256, dtype=np.uint64) << np.uint64(LENGTH_SHIFT)
+_LENGTH_MARKS[LONGEST_NUMBER + 1 :] |= np.uint64(LONG_BIT)
+_LENGTH_MARKS[LONGEST_PERCENTAGE + 1 :] |= np.uint64(WIDE_BIT)
 _POWERS = 10.0 ** np.arange(_PADDING)
 
 
@@ -53,7 +47,7 @@ class Runs:
     """The runs of a block of n lines.
 
     Attributes:
-        packed: shape (r + ``MOST_RUNS``,), bits as in ``layout``; zeros behind the last.
+        packed: shape (r + ``MOST_RUNS``,), bits as in ``tokens``; zeros behind the last.
         numbers: same shape, the nearest number; undefined for a run that is too long or wrong.
         ends: shape (r,), place in the block of the character behind each.
         first: shape (n + 1,), index of the first run of each line, and the number of runs.

@@ -6,22 +6,14 @@ from typing import Final, Literal, get_args
 
 from ..errors import ParseError, UnreadableError
 from ..records import Sample
-from .board import IramToken, RailToken, RamToken, SwapToken, TimeToken, ZonesToken
-from .processors import (
-    CoresToken,
-    EdpToken,
-    EmcToken,
-    EngineToken,
-    GpuToken,
-    MtsToken,
-    SecondClusterToken,
-)
+from . import board, processors
 from .tokens import Draft, NextRecordError, RestartError, Token, UnknownToken
 
 KINDS: Final[tuple[type[Token], ...]] = (
-    *(TimeToken, RamToken, SwapToken, IramToken, CoresToken, EmcToken, GpuToken),
-    *(SecondClusterToken, EngineToken, MtsToken, EdpToken, ZonesToken, RailToken),
-    UnknownToken,
+    *(board.TimeToken, board.RamToken, board.SwapToken, board.IramToken, processors.CoresToken),
+    *(processors.EmcToken, processors.GpuToken, processors.SecondClusterToken),
+    *(processors.EngineToken, processors.MtsToken, processors.EdpToken),
+    *(board.ZonesToken, board.RailToken, UnknownToken),
 )
 """Every kind of token, in the order in which they are printed; no word fits two of them."""
 
@@ -45,6 +37,9 @@ LONGEST_LINE: Final = 65_536
 
 MOST_TOKENS: Final = 4096
 
+MOST_NAMES: Final = 256
+"""Zones, rails and engines of a line together; a board has about 40, and each is a time series."""
+
 # Without a RAM token, so many tokens of a shape that prose does not have make a record.
 _SIGNS_NEEDED = 2
 
@@ -62,16 +57,21 @@ class LineParser:
     """
 
     def __init__(self) -> None:
-        """Begin without tokens."""
         self._known: dict[str, Token] = {}
-        self._zones = ZonesToken("")
+        # `CPU` begins the cores and a rail of AGX Xavier: a second kind of token by its word.
+        self._second: dict[str, Token] = {}
+        self._zones = board.ZonesToken()
 
-    def parse(self, line: str, *, keep_line: bool = False) -> Sample:
+    def parse(self, line: str, *, keep_line: bool = False, is_cut: bool = False) -> Sample:
         """Read one line, as ``parse_line`` does."""
         if len(line) > LONGEST_LINE:
             raise ParseError("long", line)
         text = line if line.isascii() else _SURROGATE.sub("\ufffd", line)
-        return self.read(line, split_words(text)).sample(text if keep_line else None)
+        words = split_words(text)
+        last = [words.pop()] if is_cut and len(words) > 1 and not text[-1].isspace() else []
+        draft = self.read(line, words)
+        draft.leave(*last)
+        return draft.sample(text if keep_line else None)
 
     def read(self, line: str, words: list[str], tokens: Tokens | None = None) -> Draft:
         """Read the words of a line; raise ParseError if it is not a record.
@@ -80,29 +80,19 @@ class LineParser:
         """
         if not words:
             raise ParseError("empty", line)
-        draft = Draft(words, 0)
-        try:
-            self._read(draft, 0, tokens)
-        except RestartError as error:
-            draft = self._restart(words, error.at)
-        except NextRecordError:
-            pass
-        if draft.ram_at is None and draft.signs < _SIGNS_NEEDED:
+        start, draft = 0, None
+        while draft is None:
+            try:
+                draft = self._read(Draft(words, start), start, tokens)
+            except RestartError as error:
+                # The words before it are the remnant of another record.
+                start, tokens = error.at, None
+        is_record = draft.ram_at is not None or draft.signs >= _SIGNS_NEEDED
+        if not is_record or len(draft.zones) + len(draft.rails) + len(draft.engines) > MOST_NAMES:
             raise ParseError("noise", line)
         return draft
 
-    def _restart(self, words: list[str], start: int) -> Draft:
-        """Read the record that begins at a word; the words before it are another's remnant."""
-        while True:
-            draft = Draft(words, start)
-            try:
-                self._read(draft, start, None)
-            except RestartError as error:
-                start = error.at
-                continue
-            return draft
-
-    def _read(self, draft: Draft, at: int, tokens: Tokens | None) -> None:
+    def _read(self, draft: Draft, at: int, tokens: Tokens | None) -> Draft:
         """Read the words from a place on, to the end of the record."""
         words, known, end, zones = draft.words, self._known, draft.end, self._zones
         try:
@@ -116,20 +106,24 @@ class LineParser:
                     tokens.append((token, at))
                 at += used
         except NextRecordError:
-            draft.unparsed += words[at:end]
-            draft.is_regular = False
+            draft.leave(*words[at:end])
+        return draft
 
     def _read_other(self, draft: Draft, at: int, failed: Token) -> tuple[Token, int]:
         """Read a word that begins a new token, or one of another kind than it did before."""
         word = draft.words[at]
+        second = self._second.get(word)
+        if second is not None:
+            with suppress(UnreadableError):
+                return second, second.read(draft, at)
         token = find_token(word, draft.words[at + 1])
         if type(token) is not type(failed):
             with suppress(UnreadableError):
                 used = token.read(draft, at)
                 if len(self._known) >= MOST_TOKENS:
-                    self._known = {}
+                    self._known, self._second = {}, {}
                 if not isinstance(token, UnknownToken):
-                    self._known[word] = token
+                    (self._second if word in self._known else self._known)[word] = token
                 return token, used
         unknown = UnknownToken(word)
         return unknown, unknown.read(draft, at)
@@ -138,22 +132,29 @@ class LineParser:
 _SHARED = LineParser()
 
 
-def parse_line(line: str, *, keep_line: bool = False) -> Sample:
+def parse_line(line: str, *, keep_line: bool = False, is_cut: bool = False) -> Sample:
     """Read one line of tegrastats.
 
     Only a ParseError is ever raised, whatever the text. A wrapper's words before the record, a
     second record behind it, a name that stands there twice and every word of unknown shape are in
-    ``unparsed``. An epoch prefix (``1750866199.3488::``) is dropped, and ``NC`` rails, which are
-    monitor channels that are not connected, are ignored.
+    ``unparsed``, and so are values that no board can have: a temperature of 9999 °C, or more
+    memory in use than there is. An epoch prefix (``1750866199.3488::``) is dropped, and ``NC``
+    rails, which are monitor channels that are not connected, are ignored.
+
+    Args:
+        line: The line, with or without its newline.
+        keep_line: Keep the line in ``source_line``.
+        is_cut: The line ends without its newline, so that its last word may be incomplete; that
+            word is left in ``unparsed``.
 
     Returns:
-        The record in base units, with the line itself if ``keep_line`` is set; a value that the
-        line does not contain is None or empty.
+        The record in base units; a value that the line does not contain is None or empty.
 
     Raises:
         ParseError: The line is not a record: neither ``RAM`` with two sizes nor two other
             tokens that prose does not have (a temperature, a rail in mW, a list of cores, a
-            load with its clock). The reason is one of ``PARSE_REASONS``.
+            load with its clock), or it has more names than ``MOST_NAMES``. The reason is one of
+            ``PARSE_REASONS``.
 
     Source:
         "Tegrastats Utility", Jetson Linux Developer Guide, R32 to R38; lines of boards from
@@ -166,7 +167,7 @@ def parse_line(line: str, *, keep_line: bool = False) -> Sample:
     Traceback (most recent call last):
     ParseError: noise: 'make: *** [all] Error 2'
     """
-    return _SHARED.parse(line, keep_line=keep_line)
+    return _SHARED.parse(line, keep_line=keep_line, is_cut=is_cut)
 
 
 def render_line(sample: Sample) -> str:

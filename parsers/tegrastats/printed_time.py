@@ -3,12 +3,15 @@
 Both are fed batch by batch, and the answer is the same however a log is cut into batches.
 """
 
+import re
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import ParseError
 from .digits import Flags, Floats, Integers
 
 ABSENT = int(np.iinfo(np.int64).min)
@@ -25,7 +28,45 @@ _FAR_OFF_NS = 1 << 62
 # Beyond this a printed year is damage, and its nanoseconds would not fit.
 _LATEST_SECONDS = 9_000_000_000
 
+_EPOCH = re.compile("[0-9]{1,12}([.][0-9]{1,12})?")
+
 _NONE, _PRINTED, _COARSE, _EXACT = 0, 1, 2, 3
+
+
+def seconds_of(time: datetime | None) -> int:
+    """Return a local time as printed, as if it were UTC, in seconds since 1970."""
+    return ABSENT if time is None else int(time.replace(tzinfo=timezone.utc).timestamp())
+
+
+def read_seconds(times: Integers) -> tuple[Integers, Flags]:
+    """Return the seconds since 1970 of the six printed numbers, and which times are valid."""
+    month, day, year, hour, minute, second = times
+    valid = (month >= 1) & (month <= 12) & (day >= 1) & (year >= 1)
+    valid &= (hour <= 23) & (minute <= 59) & (second <= 59)
+    months = ((year - 1970) * 12 + np.where(valid, month, 1) - 1).astype("datetime64[M]")
+    first_day = months.astype("datetime64[D]").astype(np.int64)
+    late = np.flatnonzero(day > 28)
+    if len(late):
+        next_month = (months[late] + np.timedelta64(1, "M")).astype("datetime64[D]")
+        valid[late] &= first_day[late] + day[late] <= next_month.astype(np.int64)
+    days = first_day + day - 1
+    seconds: Integers = ((days * 24 + hour) * 60 + minute) * 60 + second
+    return seconds, valid
+
+
+def epoch_ns(text: str) -> int:
+    """Read the seconds of an epoch prefix to the last digit; beyond nanoseconds they are cut.
+
+    Raises:
+        ParseError: The text is not such a number.
+
+    >>> epoch_ns("1750866199.3488")
+    1750866199348800000
+    """
+    if _EPOCH.fullmatch(text) is None:
+        raise ParseError("noise", text)
+    whole, _, fraction = text.partition(".")
+    return ABSENT if int(whole) > _LATEST_SECONDS else int(whole + fraction[:9].ljust(9, "0"))
 
 
 class Times(NamedTuple):
@@ -41,6 +82,9 @@ class Times(NamedTuple):
     elapsed_seconds: Floats
     error_seconds: Floats
     step_seconds: Floats
+
+
+_NOTHING = Times(*np.empty((3, 0)))
 
 
 class RecordedClock:
@@ -67,15 +111,14 @@ class RecordedClock:
     """
 
     def __init__(self, interval_seconds: float = 1.0) -> None:
-        """Begin a log; the interval is that between two records of a log without times."""
+        """Begin a log; the interval is that of a log without times."""
         self._usual_ns = round(interval_seconds * 1e9)
         self._longest_ns = self._assumed_ns = 0
-        self._begun = self._coarse = False
+        self._coarse = False
         # The rows of the last settled group, which give its count, and the rows that wait.
-        none = np.empty(0, np.int64)
-        self._rows = _Rows(none, none, np.empty(0, np.bool_))
+        self._rows: Integers = np.empty((3, 0), np.int64)
         self._settled = 0
-        self._recent: Integers = none
+        self._recent: Integers = np.empty(0, np.int64)
         self._last: dict[int, tuple[int, int]] = {}  # by kind: position on its clock, elapsed
 
     def feed(self, printed_seconds: Integers, received_ns: Integers, restarted: Flags) -> Times:
@@ -90,12 +133,8 @@ class RecordedClock:
         Returns:
             Times of the next records; those of an unfinished second come later.
         """
-        rows = self._rows
-        self._rows = _Rows(
-            np.concatenate((rows.printed_seconds, printed_seconds)),
-            np.concatenate((rows.received_ns, received_ns)),
-            np.concatenate((rows.restarted, restarted)),
-        )
+        rows = np.stack((printed_seconds, received_ns, restarted))
+        self._rows = np.concatenate((self._rows, rows), axis=1)
         return self._settle(finishing=False)
 
     def finish(self) -> Times:
@@ -103,18 +142,18 @@ class RecordedClock:
         return self._settle(finishing=True)
 
     def _settle(self, *, finishing: bool) -> Times:
-        if not self._begun:
+        if not self._longest_ns:
             groups = _group(self._rows, coarse=False)
             if len(groups.firsts) <= RECENT_RECORDS and not finishing:
-                return _nothing()
+                return _NOTHING
             self._begin(groups)
         groups = _group(self._rows, coarse=self._coarse)
         count = len(groups.firsts)
         opens = self._breaks(groups)
         settled = _settled_groups(groups, opens, bool(self._settled), finishing=finishing)
-        first = groups.firsts[settled] if settled < count else len(self._rows.restarted)
+        first = groups.firsts[settled] if settled < count else self._rows.shape[1]
         if first <= self._settled:
-            return _nothing()
+            return _NOTHING
         at_ns, error = _positions(groups, opens, context=bool(self._settled), finishing=finishing)
         rows = slice(self._settled, int(first))
         breaks = groups.firsts[1:settled][opens[1:settled]]
@@ -123,16 +162,15 @@ class RecordedClock:
         times = self._elapsed(groups.row_kinds, at_ns, breaks, rows)
         keep = int(groups.firsts[settled - 1])
         self._settled = rows.stop - keep
-        self._rows = self._rows.part(slice(keep, None))
+        self._rows = self._rows[:, keep:]
         return Times(times[0], error[rows], times[1])
 
     def _begin(self, groups: "_Groups") -> None:
         """Learn the usual interval, and how fine the prefix is, from the first records."""
-        early = len(self._rows.restarted)
+        rows = self._rows
         if len(groups.firsts) > RECENT_RECORDS:
-            early = int(groups.firsts[RECENT_RECORDS])
-        rows = self._rows.part(slice(early))
-        received = rows.received_ns[rows.received_ns != ABSENT]
+            rows = rows[:, : groups.firsts[RECENT_RECORDS]]
+        received = rows[1, rows[1] != ABSENT]
         self._coarse = len(received) > 1 and not np.any(received % _SECOND_NS)
         groups = _group(rows, coarse=self._coarse)
         gaps = np.diff(groups.marks_ns) / groups.counts[:-1]
@@ -142,7 +180,6 @@ class RecordedClock:
         self._longest_ns = max(
             round(LONGEST_STEP_SECONDS * 1e9), LONGEST_STEP_INTERVALS * self._usual_ns
         )
-        self._begun = True
 
     def _breaks(self, groups: "_Groups") -> Flags:
         """Return before which groups the clock changed, or was set."""
@@ -167,9 +204,8 @@ class RecordedClock:
             if begin in breaking:
                 self._assumed_ns = self._interval_ns()
             if kind == _NONE or begin in breaking:
-                start_ns, step[begin] = self._start(
-                    kind, int(at_ns[begin]), bool(self._rows.restarted[begin])
-                )
+                restarted = bool(self._rows[2, begin])
+                start_ns, step[begin] = self._start(kind, int(at_ns[begin]), restarted)
             else:
                 clock_ns, then_ns = self._last[kind]
                 start_ns = then_ns + int(at_ns[begin]) - clock_ns
@@ -219,7 +255,6 @@ class Restarts:
     """
 
     def __init__(self) -> None:
-        """Begin a log."""
         self._begun = False
         self._means: dict[str, float] = {}
         self._maxima: dict[str, float] = {}
@@ -258,17 +293,6 @@ class Restarts:
         return restarted, known
 
 
-class _Rows(NamedTuple):
-    """The times in records; see ``RecordedClock.feed``."""
-
-    printed_seconds: Integers
-    received_ns: Integers
-    restarted: Flags
-
-    def part(self, kept: slice) -> "_Rows":
-        return _Rows(self.printed_seconds[kept], self.received_ns[kept], self.restarted[kept])
-
-
 class _Groups(NamedTuple):
     """Records with the same reading of the same clock; each of an exact clock is its own group.
 
@@ -285,8 +309,8 @@ class _Groups(NamedTuple):
     restarted: Flags
 
 
-def _group(rows: _Rows, *, coarse: bool) -> _Groups:
-    printed, received = rows.printed_seconds, rows.received_ns
+def _group(rows: Integers, *, coarse: bool) -> _Groups:
+    printed, received, restarted = rows
     prints = (printed > -_LATEST_SECONDS) & (printed < _LATEST_SECONDS)
     has = received != ABSENT
     kinds = np.where(has, _COARSE if coarse else _EXACT, np.where(prints, _PRINTED, _NONE))
@@ -296,7 +320,7 @@ def _group(rows: _Rows, *, coarse: bool) -> _Groups:
     new |= (kinds == _NONE) | (kinds == _EXACT)
     firsts = np.flatnonzero(new)
     counts = np.diff(np.append(firsts, len(kinds)))
-    return _Groups(kinds, firsts, counts, kinds[firsts], marks[firsts], rows.restarted[firsts])
+    return _Groups(kinds, firsts, counts, kinds[firsts], marks[firsts], restarted[firsts] > 0)
 
 
 def _is_spread(kinds: Integers) -> Flags:
@@ -347,7 +371,3 @@ def _filled(column: Floats, before: float) -> Floats:
     places = np.where(np.isnan(whole), 0, np.arange(len(whole)))
     filled: Floats = whole[np.maximum.accumulate(places)]
     return filled
-
-
-def _nothing() -> Times:
-    return Times(np.empty(0), np.empty(0), np.empty(0))

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import ClassVar
+
+from msgspec.structs import astuple, replace
 
 from .. import signals
 from ..errors import UnreadableError
 from ..records import Core, Dla, Emc, Engine, GateState, Gpu, Sample
-from .layout import NOWHERE, NumberMap
-from .tokens import Draft, LabelToken, Token
+from .tokens import NOWHERE, Draft, NumberMap, Token, ValueToken
 from .values import (
     HERTZ,
     RATIOS,
@@ -27,6 +28,9 @@ from .values import (
 class CoresToken(Token):
     """``CPU [5%@729,off]``; on TK1 and TX1 ``cpu [5%,off]@729``, with one clock for all."""
 
+    # Thor has 14; each is three time series.
+    MOST: ClassVar = 64
+
     @classmethod
     def match(cls, word: str, value: str) -> Token | None:
         return cls(word) if word in ("CPU", "cpu") and value[:1] == "[" else None
@@ -34,39 +38,31 @@ class CoresToken(Token):
     def read(self, draft: Draft, at: int) -> int:
         text = draft.words[at + 1]
         inner, closing, shared = text[1:].partition("]")
-        if text[:1] != "[" or not closing:
+        if text[:1] != "[" or not closing or inner.count(",") >= self.MOST:
             raise UnreadableError(text)
         cores: list[Core] = []
         append = cores.append
-        for core, entry in enumerate(inner.split(",")):
-            load, _, clock = entry.partition("@")
-            try:
-                append(Core(core, True, RATIOS[load], HERTZ[clock]))
-            except (KeyError, UnreadableError):
-                append(self._read_other(core, entry))
+        try:
+            for core, entry in enumerate(inner.split(",")):
+                load, _, clock = entry.partition("@")
+                if clock:
+                    append(Core(core, True, RATIOS[load], HERTZ[clock]))
+                elif entry.lower() == "off":
+                    append(Core(core, False))
+                else:
+                    append(Core(core, True, RATIOS[entry]))
+        except KeyError:
+            raise UnreadableError(text) from None
         if shared:
-            cores = self._share(cores, shared)
+            if shared[0] != "@" or any(core.frequency_hertz is not None for core in cores):
+                raise UnreadableError(shared)
+            hertz = read_megahertz(shared[1:])
+            cores = [replace(one, frequency_hertz=hertz) if one.online else one for one in cores]
         draft.signs += 1
-        if draft.cpu:
+        if "cpu" in draft.once:
             raise draft.next_record()
-        draft.cpu = tuple(cores)
+        draft.once["cpu"] = tuple(cores)
         return 2
-
-    @staticmethod
-    def _read_other(core: int, text: str) -> Core:
-        """Read a core that is off, or that has no clock."""
-        return Core(core, False) if text.lower() == "off" else Core(core, True, read_percent(text))
-
-    @staticmethod
-    def _share(cores: Sequence[Core], shared: str) -> list[Core]:
-        """Give all cores one clock."""
-        if shared[0] != "@" or any(core.frequency_hertz is not None for core in cores):
-            raise UnreadableError(shared)
-        hertz = read_megahertz(shared[1:])
-        return [
-            Core(one.core, one.online, one.utilization_ratio, hertz if one.online else None)
-            for one in cores
-        ]
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
         inner, _, shared = words[1][1:].partition("]")
@@ -86,47 +82,34 @@ class CoresToken(Token):
 
     @classmethod
     def render(cls, sample: Sample) -> Iterator[str]:
-        if sample.cpu:
-            yield f"CPU [{','.join(map(cls._show_core, sample.cpu))}]"
-
-    @staticmethod
-    def _show_core(core: Core) -> str:
-        if not core.online:
-            return "off"
-        if core.utilization_ratio is None:
-            raise ValueError(f"core {core.core} is online without a load")
-        return show_activity(core.utilization_ratio, core.frequency_hertz)
+        entries = []
+        for core in sample.cpu:
+            if core.online and core.utilization_ratio is None:
+                raise ValueError(f"core {core.core} is online without a load")
+            shown = show_activity(core.utilization_ratio, core.frequency_hertz)
+            entries.append(shown if core.online else "off")
+        if entries:
+            yield f"CPU [{','.join(entries)}]"
 
 
-class EmcToken(LabelToken):
+class EmcToken(ValueToken):
     """``EMC_FREQ 3%@2133``: the memory controller.
 
-    A load without a clock is a constant 0 that an unprivileged tegrastats prints: not a load.
+    A bare number is what a cut left of a load: no release prints a clock without ``@``. A load
+    without a clock is a constant 0 that an unprivileged tegrastats prints: not a load.
     """
 
     LABELS = frozenset(("EMC", "EMC_FREQ"))
-
-    def __init__(self, label: str) -> None:
-        super().__init__(label)
-        self._values = Memory(self._read_value)
-
-    def read(self, draft: Draft, at: int) -> int:
-        emc = self._values[draft.words[at + 1]]
-        draft.signs += 1
-        if draft.emc is not None:
-            raise draft.next_record()
-        draft.emc = emc
-        return 2
+    FIELD = "emc"
 
     @staticmethod
-    def _read_value(text: str) -> Emc:
-        off, ratios, hertz, listed, _ = read_activity(text)
-        if off or listed or len(hertz) > 1:
+    def read_value(text: str) -> Emc:
+        off, ratios, hertz, listed, bare = read_activity(text)
+        if off or listed or bare or len(hertz) > 1:
             raise UnreadableError(text)
         return Emc(ratios[0] if ratios and hertz else None, hertz[0] if hertz else None)
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
-        numbers.literal(self.label)
         activity = read_activity(words[1])
         if activity.ratios:
             numbers.percent(signals.EMC_LOAD.column() if activity.hertz else NOWHERE)
@@ -135,44 +118,30 @@ class EmcToken(LabelToken):
 
     @classmethod
     def render(cls, sample: Sample) -> Iterator[str]:
-        emc = sample.emc
-        if emc is not None:
-            if emc.frequency_hertz is not None:
-                yield f"EMC_FREQ {show_activity(emc.utilization_ratio, emc.frequency_hertz)}"
-            elif emc.utilization_ratio is not None:
+        if sample.emc is not None:
+            load, clock = sample.emc.utilization_ratio, sample.emc.frequency_hertz
+            if load is not None and clock is None:
                 raise ValueError("the memory controller has a load without a clock")
-            else:
-                yield "EMC_FREQ 0%"
+            yield f"EMC_FREQ {'0%' if clock is None else show_activity(load, clock)}"
 
 
-class GpuToken(LabelToken):
-    """``GR3D_FREQ 99%@[1300,305]``: the GPU, or the first of two clusters printed apart."""
+class GpuToken(ValueToken):
+    """``GR3D_FREQ 99%@[1300,305]``: the GPU, or the first of two clusters printed apart.
+
+    A bare number is what a cut left of a load, since no release prints a clock without ``@``.
+    """
 
     LABELS = frozenset(("GR3D", "GR3D_FREQ"))
-
-    def __init__(self, label: str) -> None:
-        super().__init__(label)
-        self._values = Memory(self._read_value)
-
-    def read(self, draft: Draft, at: int) -> int:
-        text = draft.words[at + 1]
-        gpu = self._values[text]
-        draft.signs += 1
-        if draft.gpu is not None:
-            raise draft.next_record()
-        draft.gpu = gpu
-        draft.gpu_text = text
-        return 2
+    FIELD = "gpu"
 
     @staticmethod
-    def _read_value(text: str) -> Gpu:
-        off, ratios, hertz, listed, _ = read_activity(text)
-        if off or listed:
+    def read_value(text: str) -> Gpu:
+        off, ratios, hertz, listed, bare = read_activity(text)
+        if off or listed or bare:
             raise UnreadableError(text)
         return Gpu(ratios[0] if ratios else None, hertz)
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
-        numbers.literal(self.label)
         activity = read_activity(words[1])
         if activity.ratios:
             numbers.percent(signals.GPU_LOAD.column())
@@ -182,44 +151,45 @@ class GpuToken(LabelToken):
     @classmethod
     def render(cls, sample: Sample) -> Iterator[str]:
         gpu = sample.gpu
-        if gpu is None or gpu.cluster_utilization_ratio:
+        if gpu is None:
             return
-        text = "" if gpu.utilization_ratio is None else show_percent(gpu.utilization_ratio)
-        if gpu.frequency_hertz:
-            text += f"@[{','.join(map(show_megahertz, gpu.frequency_hertz))}]"
-        if not text:
+        load, clocks, loads = astuple(gpu)
+        if loads:
+            if len(loads) != 2 or loads[0] != load or len(clocks) not in (0, 2):
+                raise ValueError("GR3D and GR3D2 need two loads, and two clocks or none")
+            first, second = map(show_activity, loads, clocks or (None, None))
+            yield f"GR3D_FREQ {first} GR3D2_FREQ {second}"
+        elif load is None and not clocks:
             raise ValueError("the GPU has neither a load nor a clock")
-        yield f"GR3D_FREQ {text}"
+        else:
+            listed = f"@[{','.join(map(show_megahertz, clocks))}]" if clocks else ""
+            yield f"GR3D_FREQ {show_activity(load, None)}{listed}"
 
 
-class SecondClusterToken(LabelToken):
+class SecondClusterToken(Token):
     """``GR3D2_FREQ 9%@0`` behind ``GR3D_FREQ 7%@918``, as in early R35."""
 
     LABELS = frozenset(("GR3D2", "GR3D2_FREQ"))
 
-    def __init__(self, label: str) -> None:
-        super().__init__(label)
-        self._values = Memory(self._read_clusters)
-
     def read(self, draft: Draft, at: int) -> int:
         text = draft.words[at + 1]
-        if draft.gpu_text is None:
-            raise UnreadableError(text)
-        draft.gpu = self._values[draft.gpu_text, text]
-        draft.gpu_text = None
+        draft.once["gpu"] = self._join(draft.once.get("gpu"), text)
         return 2
 
     @staticmethod
-    def _read_clusters(texts: tuple[str, str]) -> Gpu:
-        first, second = map(read_activity, texts)
-        same = len(first.ratios) == len(second.ratios) and len(first.hertz) == len(second.hertz)
-        if not same or len(first.hertz) > 1 or second.off or second.listed:
-            raise UnreadableError(texts[1])
-        ratios = first.ratios + second.ratios
-        return Gpu(ratios[0] if ratios else None, first.hertz + second.hertz, ratios)
+    @lru_cache(512)
+    def _join(first: Gpu | None, text: str) -> Gpu:
+        """Return the GPU of two clusters, whose loads and clocks must have the same form."""
+        _, ratios, hertz, listed, bare = read_activity(text)
+        is_wrong = listed or bare or len(hertz) > 1
+        if first is None or first.cluster_utilization_ratio or is_wrong:
+            raise UnreadableError(text)
+        loads = () if first.utilization_ratio is None else (first.utilization_ratio,)
+        if len(loads) != len(ratios) or len(first.frequency_hertz) != len(hertz):
+            raise UnreadableError(text)
+        return Gpu(first.utilization_ratio, first.frequency_hertz + hertz, loads + ratios)
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
-        numbers.literal(self.label)
         activity = read_activity(words[1])
         if activity.ratios:
             # The load of the GPU is that of the first cluster as well.
@@ -229,19 +199,8 @@ class SecondClusterToken(LabelToken):
         if activity.hertz:
             numbers.megahertz(signals.GPU_FREQUENCY.column(1))
 
-    @classmethod
-    def render(cls, sample: Sample) -> Iterator[str]:
-        gpu = sample.gpu
-        if gpu is None or not gpu.cluster_utilization_ratio:
-            return
-        loads, clocks = gpu.cluster_utilization_ratio, gpu.frequency_hertz
-        if len(loads) != 2 or loads[0] != gpu.utilization_ratio or len(clocks) not in (0, 2):
-            raise ValueError("GR3D and GR3D2 need two loads, and two clocks or none")
-        first, second = map(show_activity, loads, clocks or (None, None))
-        yield f"GR3D_FREQ {first} GR3D2_FREQ {second}"
 
-
-class MtsToken(LabelToken):
+class MtsToken(Token):
     """``MTS fg 3% bg 7%``: the code morphing of the Denver cores."""
 
     LABELS = frozenset(("MTS",))
@@ -252,12 +211,11 @@ class MtsToken(LabelToken):
         if fg != "fg" or bg != "bg":
             raise UnreadableError(self.label)
         loads = read_percent(foreground), read_percent(background)
-        engines = draft.engines
-        if engines.keys() & set(self.ENGINES):
+        if draft.engines.keys() & set(self.ENGINES):
             return draft.repeat(at, 5)
         draft.signs += 1
         for name, load in zip(self.ENGINES, loads, strict=True):
-            engines[name] = Engine(None, load, None)
+            draft.engines[name] = Engine(None, load)
         return 5
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
@@ -289,12 +247,8 @@ class EngineToken(Token):
     _RAIL_PREFIXES: ClassVar = ("VDD", "VIN", "POM_")
     # One name for what releases name differently.
     CANONICAL: ClassVar[Mapping[str, str]] = {
+        **{f"{name}0": name for name in ("NVENC", "NVDEC", "NVJPG", "VIC", "OFA")},
         "MSENC": "NVENC",
-        "NVENC0": "NVENC",
-        "NVDEC0": "NVDEC",
-        "NVJPG0": "NVJPG",
-        "VIC0": "VIC",
-        "OFA0": "OFA",
         "PVA": "PVA0",
         "NVDLA": "NVDLA0",
     }
@@ -315,6 +269,9 @@ class EngineToken(Token):
         self._is_dla = False
         self._make: Callable[..., Engine] = Engine
         self._values = Memory(self._read_value)
+        # A line may be cut, and a rail without its last digits (`SYS5V 20`) looks like an engine
+        # with a clock; so an engine must be known, or its label must name a clock.
+        self._may_end_a_line = label.endswith("_FREQ") or self.name in self._KNOWN
 
     @classmethod
     def match(cls, word: str, value: str) -> Token | None:
@@ -326,7 +283,7 @@ class EngineToken(Token):
 
     def read(self, draft: Draft, at: int) -> int:
         engine, is_sign, is_bare, units = self._values[draft.words[at + 1]]
-        if is_bare and at + 2 == draft.end and not self._may_end_a_line():
+        if is_bare and at + 2 == draft.end and not self._may_end_a_line:
             raise UnreadableError(self.label)
         engines = draft.dla if self._is_dla else draft.engines
         if self.name in engines:
@@ -337,14 +294,8 @@ class EngineToken(Token):
         draft.signs += is_sign
         engines[self.name] = engine
         if units:
-            for unit, ratio in enumerate(units):
-                engines[self._unit(unit)] = Engine(None, ratio, None)
+            engines.update((unit, Engine(None, ratio)) for unit, ratio in units)
         return 2
-
-    def _may_end_a_line(self) -> bool:
-        # A line may be cut, and a rail without its last digits (`SYS5V 20`) looks like an engine
-        # with a clock; so an engine must be known, or its label must name a clock.
-        return self.label.endswith("_FREQ") or self.name in self._KNOWN
 
     def _merge(self, one: Engine, other: Engine, draft: Draft, at: int) -> Engine | None:
         """Join ``NVENC_FREQ @166`` and ``NVENC_LOAD 7%``; None if both contain the same."""
@@ -363,10 +314,11 @@ class EngineToken(Token):
                     return bool(self._values[draft.words[before + 1]])
         return False
 
-    def _read_value(self, text: str) -> tuple[Engine, bool, bool, tuple[float, ...]]:
-        """Return the record, whether it is a sign, whether it is bare, and loads of units."""
+    def _read_value(self, text: str) -> tuple[Engine, bool, bool, tuple[tuple[str, float], ...]]:
+        """Return the record, whether it is a sign, whether it is bare, and loads by unit."""
         off, ratios, hertz, listed, bare = read_activity(text)
-        if len(hertz) > 1 or (listed and not self.name.startswith("PVA")):
+        is_cut = bare and self.label.endswith("_LOAD")
+        if len(hertz) > 1 or is_cut or (listed and not self.name.startswith("PVA")):
             raise UnreadableError(text)
         state: GateState | None = "off" if off else None
         if hertz:
@@ -374,39 +326,38 @@ class EngineToken(Token):
         ratio = ratios[0] if ratios and not listed else None
         engine = self._make(state, ratio, hertz[0] if hertz else None)
         is_sign = bool(ratios and hertz) or text[0] == "@"
-        return engine, is_sign, bare, ratios if listed else ()
+        return engine, is_sign, bare, tuple(self._by_unit(ratios)) if listed else ()
+
+    def _by_unit(self, ratios: Sequence[float]) -> Iterator[tuple[str, float]]:
+        """Yield the names of the vector units of a PVA, and their loads."""
+        return ((f"{self.name}_VPU{unit}", ratio) for unit, ratio in enumerate(ratios))
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
-        numbers.literal(self.label)
         activity = read_activity(words[1])
         on, load, frequency = self.COLUMNS
         if activity.off:
             numbers.constants[on.column(self._index)] = 0.0
         if activity.listed:
-            for unit in range(len(activity.ratios)):
-                numbers.percent(load.column(self._unit(unit)))
+            for unit, _ in self._by_unit(activity.ratios):
+                numbers.percent(load.column(unit))
         elif activity.ratios:
             numbers.percent(load.column(self._index))
         if activity.hertz:
             numbers.gates[on.column(self._index)] = numbers.megahertz(frequency.column(self._index))
 
-    def _unit(self, unit: int) -> str:
-        """Return the name of a vector unit of a PVA."""
-        return f"{self.name}_VPU{unit}"
-
     @classmethod
     def render(cls, sample: Sample) -> Iterator[str]:
         engines = sample.engines
         dla = [text for one in sample.dla for text in cls._show(f"NVDLA{one.core}", one, {})]
+        is_mts = engines.keys() >= set(MtsToken.ENGINES)
         for name, engine in engines.items():
             if name.startswith(cls._AFTER_DLA):
                 yield from dla
                 dla = []
-            if name in MtsToken.ENGINES and all(one in engines for one in MtsToken.ENGINES):
-                if name == MtsToken.ENGINES[0]:
-                    yield MtsToken.show(engines)
-            else:
+            if not is_mts or name not in MtsToken.ENGINES:
                 yield from cls._show(name, engine, engines)
+            elif name == MtsToken.ENGINES[0]:
+                yield MtsToken.show(engines)
         yield from dla
 
     @staticmethod
@@ -416,20 +367,18 @@ class EngineToken(Token):
         if unit_mark and owner in engines:
             return
         units = [engines[key].utilization_ratio for key in engines if key.startswith(f"{name}_VPU")]
-        frequency_name = f"{name}_FREQ"
-        plain_name = frequency_name if name.startswith("PVA") else name
-        if units and clock is not None:
+        plain_name = f"{name}_FREQ" if name.startswith("PVA") else name
+        if clock is not None and units:
             loads = ",".join(show_percent(unit) for unit in units if unit is not None)
             yield f"{plain_name} [{loads}]@{show_megahertz(clock)}"
-        elif clock is not None and load is not None:
-            yield f"{plain_name} {show_activity(load, clock)}"
-        elif clock is not None and name == "APE":
-            yield f"APE {show_megahertz(clock)}"
+        elif clock is not None and load is None:
+            megahertz = show_megahertz(clock)
+            yield f"APE {megahertz}" if name == "APE" else f"{name}_FREQ @{megahertz}"
         elif clock is not None:
-            yield f"{frequency_name} @{show_megahertz(clock)}"
+            yield f"{plain_name} {show_activity(load, clock)}"
         elif load is not None:
             if engine.state == "off":
-                yield f"{frequency_name} off"
+                yield f"{name}_FREQ off"
             yield f"{name}_LOAD {show_percent(load)}"
         elif engine.state == "off":
             yield f"{plain_name} off"
@@ -452,17 +401,15 @@ class DlaToken(EngineToken):
 class EdpToken(Token):
     """``EDP limit 1734``: the clock limit of TK1 and TX1 on R24."""
 
-    @classmethod
-    def match(cls, word: str, value: str) -> Token | None:
-        return cls(word) if word == "EDP" and value == "limit" else None
+    LABELS = frozenset(("EDP",))
 
     def read(self, draft: Draft, at: int) -> int:
         if draft.words[at + 1] != "limit":
             raise UnreadableError(self.label)
         hertz = read_megahertz(draft.words[at + 2])
-        if draft.edp is not None:
+        if "edp_limit_hertz" in draft.once:
             raise draft.next_record()
-        draft.edp = hertz
+        draft.once["edp_limit_hertz"] = hertz
         return 3
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:

@@ -1,16 +1,121 @@
-"""The base of all tokens, and the record that they fill while a line is read."""
+"""The base of all tokens, and what they fill: the record of a line, and the columns of a log.
 
+Lines of one layout differ in numbers only. A *run* is a sequence of digits and decimal points, a
+*gap* the text between two runs. One integer describes a run, except for the place of its points,
+so comparing integers compares lines:
+
+| bits | meaning |
+|---|---|
+| 0 to 31 | its value, if it is at most eight digits and nothing else |
+| 32 to 47 | length of the gap before it, for the first one from the beginning of the line |
+| 48 to 55 | its length |
+| 56 | it has a decimal point |
+| 57 | it is longer than eight characters |
+| 58 | it is longer than two characters and not 100, as no percentage is |
+| 59 | its decimal points are not those of a number |
+| 60 | it is the last one of its line |
+"""
+
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from ..records import Core, Dla, Emc, Engine, Gpu, Iram, Rail, Ram, Sample, Swap
-from .layout import NumberMap
+from ..records import Engine, Rail, Sample
+from .values import HERTZ_PER_MEGAHERTZ, Memory
 
+VALUE_BITS = 0xFFFFFFFF
+GAP_BITS = 0xFFFF << 32
+LENGTH_SHIFT = 48
+LENGTH_BITS = 0xFF << LENGTH_SHIFT
+POINT_BIT, LONG_BIT, WIDE_BIT, WRONG_BIT, LAST_BIT = (1 << bit for bit in range(56, 61))
+
+# What must be equal in all lines of a layout: of a number, and of a digit in a name.
+_DECIMAL_BITS = GAP_BITS | LONG_BIT | WRONG_BIT | LAST_BIT
+_NUMBER_BITS = _DECIMAL_BITS | POINT_BIT
+_PERCENT_BITS = _NUMBER_BITS | WIDE_BIT
+_WIDTH_BITS = _NUMBER_BITS | LENGTH_BITS
+LITERAL_BITS = _WIDTH_BITS | VALUE_BITS
+EPOCH_BITS = GAP_BITS | LAST_BIT
+
+NOWHERE = ""
+TIME_COLUMNS = ("month", "day", "year", "hour", "minute", "second")
+RESERVED_COLUMNS = (NOWHERE, *TIME_COLUMNS)
+"""The first columns: of runs that mean nothing by themselves, and of the printed time."""
+
+_RUN = re.compile("[0-9.]+")
 # A token has at most five words.
 _PADDING = [""] * 5
+
+
+@dataclass(slots=True)
+class NumberMap:
+    """The runs of some words, and what the words mean without a number.
+
+    Attributes:
+        bits: The part of each run that must be equal in all lines.
+        names: The column of each.
+        factors, divisors: Each printed number is multiplied, then divided, to be in base units.
+        celsius_runs: Runs that are temperatures.
+        negative: Those of them with a minus before them.
+        parts: Runs that are not above the run behind them.
+        copies: Further columns, and the run that is in them too.
+        gates: Columns that are 1 if something is on, and the run that is its clock.
+        constants: Columns that are equal in all lines.
+    """
+
+    bits: list[int] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    factors: list[float] = field(default_factory=list)
+    divisors: list[float] = field(default_factory=list)
+    celsius_runs: list[int] = field(default_factory=list)
+    negative: list[int] = field(default_factory=list)
+    parts: list[int] = field(default_factory=list)
+    copies: dict[str, int] = field(default_factory=dict)
+    gates: dict[str, int] = field(default_factory=dict)
+    constants: dict[str, float] = field(default_factory=dict)
+
+    def put(
+        self, bits: int, column: str = NOWHERE, factor: float = 1.0, divisor: float = 1.0
+    ) -> int:
+        """Append one run and return its place."""
+        self.bits.append(bits)
+        self.names.append(column)
+        self.factors.append(factor)
+        self.divisors.append(divisor)
+        return len(self.bits) - 1
+
+    def literal(self, word: str) -> None:
+        """Append the runs of a word that is equal in all lines."""
+        for _ in _RUN.findall(word):
+            self.put(LITERAL_BITS)
+
+    def time(self) -> None:
+        """Append the runs of a printed time."""
+        for column in TIME_COLUMNS:
+            self.put(_WIDTH_BITS, column)
+
+    def number(self, column: str, factor: float = 1.0, divisor: float = 1.0) -> int:
+        """Append a whole number, and return its place."""
+        return self.put(_NUMBER_BITS, column, factor, divisor)
+
+    def percent(self, column: str) -> int:
+        """Append a percentage, and return its place."""
+        return self.put(_PERCENT_BITS, column, divisor=100.0)
+
+    def megahertz(self, column: str) -> int:
+        """Append a clock, and return its place."""
+        return self.number(column, HERTZ_PER_MEGAHERTZ)
+
+    def celsius(self, column: str, text: str) -> None:
+        """Append a temperature; its sign is that of the text."""
+        is_negative = text.startswith("-")
+        at = self.put(_DECIMAL_BITS, column, -1.0 if is_negative else 1.0)
+        self.celsius_runs.append(at)
+        if is_negative:
+            self.negative.append(at)
 
 
 class NextRecordError(Exception):
@@ -33,8 +138,8 @@ class Draft:
         first: Place of the first token; that of the next word if there was none yet.
         ram_at: Place of the RAM token.
         signs: Number of tokens that prose does not have.
-        gpu_text: Value of the first GPU cluster, while a second may follow.
         is_regular: Whether the same tokens with other values mean the same in other lines.
+        once: Fields of the record that a line has once, by name.
     """
 
     def __init__(self, words: list[str], start: int) -> None:
@@ -43,59 +148,51 @@ class Draft:
         self.first = start
         self.ram_at: int | None = None
         self.signs = 0
-        self.gpu_text: str | None = None
         self.is_regular = start == 0
         self.unparsed = words[:start]
-        self.time: datetime | None = None
-        self.ram: Ram | None = None
-        self.swap: Swap | None = None
-        self.iram: Iram | None = None
-        self.cpu: tuple[Core, ...] = ()
-        self.edp: int | None = None
-        self.emc: Emc | None = None
-        self.gpu: Gpu | None = None
+        self.once: dict[str, Any] = {}
         self.engines: dict[str, Engine] = {}
-        self.dla: dict[str, Engine] = {}
+        self.dla: dict[str, Any] = {}
         self.zones: dict[str, float | None] = {}
         self.maxima: dict[str, float] = {}
         self.rails: dict[str, Rail] = {}
 
-    def clash(self) -> None:
-        """Begin anew at RAM if something is there twice, and stood before RAM the first time."""
-        if self.ram_at is not None and self.time is None and self.first < self.ram_at:
-            raise RestartError(self.ram_at)
-
     def next_record(self) -> NextRecordError:
         """Return the error for something that a record has once and that is there twice."""
-        self.clash()
+        self._restart_at_ram()
         return NextRecordError()
 
     def repeat(self, at: int, words: int) -> int:
         """Leave out a token whose name was there before."""
-        self.clash()
-        self.unparsed += self.words[at : at + words]
-        self.is_regular = False
+        self._restart_at_ram()
+        self.leave(*self.words[at : at + words])
         return words
 
-    def leave(self, text: str) -> None:
-        """Keep a part of a word that was not understood."""
-        self.unparsed.append(text)
+    def leave(self, *texts: str) -> None:
+        """Keep words, or a part of one, that were not understood."""
+        self.unparsed += texts
         self.is_regular = False
+
+    def _restart_at_ram(self) -> None:
+        """Begin anew at RAM if something is there twice, and stood before RAM the first time."""
+        if self.ram_at is not None and "time" not in self.once and self.first < self.ram_at:
+            raise RestartError(self.ram_at)
 
     def sample(self, source_line: str | None) -> Sample:
         """Return the record."""
-        dla = tuple([one for one in self.dla.values() if isinstance(one, Dla)])
+        once = self.once.get
+        dla = tuple(self.dla.values())
         if len(dla) > 1:
             dla = tuple(sorted(dla, key=attrgetter("core")))
         return Sample(
-            self.time,
-            self.ram,
-            self.swap,
-            self.iram,
-            self.cpu,
-            self.edp,
-            self.emc,
-            self.gpu,
+            once("time"),
+            once("ram"),
+            once("swap"),
+            once("iram"),
+            once("cpu", ()),
+            once("edp_limit_hertz"),
+            once("emc"),
+            once("gpu"),
             self.engines,
             dla,
             self.zones,
@@ -107,15 +204,22 @@ class Draft:
 
 
 class Token(ABC):
-    """A token that begins with a certain word; it remembers the values that it has read."""
+    """A token that begins with a certain word; it may remember the values that it has read.
 
-    def __init__(self, label: str) -> None:
+    Attributes:
+        LABELS: The words that begin it, if its first word alone identifies it.
+        label: Its first word, ``""`` where that contains values.
+    """
+
+    LABELS: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, label: str = "") -> None:
         self.label = label
 
     @classmethod
-    @abstractmethod
     def match(cls, word: str, value: str) -> "Token | None":
         """Return the token if a word begins one of this kind, by the shape of the word behind."""
+        return cls(word) if word in cls.LABELS else None
 
     @abstractmethod
     def read(self, draft: Draft, at: int) -> int:
@@ -128,7 +232,7 @@ class Token(ABC):
 
     @abstractmethod
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
-        """Assign the runs in the token's words to columns, by the shape of the values."""
+        """Assign the runs behind the label to columns, by the shape of the token's words."""
 
     @classmethod
     def render(cls, sample: Sample) -> Iterator[str]:
@@ -136,14 +240,27 @@ class Token(ABC):
         yield from ()
 
 
-class LabelToken(Token):
-    """A token that its label alone identifies."""
+class ValueToken(Token):
+    """A label and one word, which is one field of the record."""
 
-    LABELS: ClassVar[frozenset[str]]
+    FIELD: ClassVar[str]
 
-    @classmethod
-    def match(cls, word: str, value: str) -> Token | None:
-        return cls(word) if word in cls.LABELS else None
+    def __init__(self, label: str) -> None:
+        super().__init__(label)
+        self._values = Memory(self.read_value)
+
+    def read(self, draft: Draft, at: int) -> int:
+        value = self._values[draft.words[at + 1]]
+        draft.signs += 1
+        if self.FIELD in draft.once:
+            raise draft.next_record()
+        draft.once[self.FIELD] = value
+        return 2
+
+    @staticmethod
+    @abstractmethod
+    def read_value(text: str) -> Any:
+        """Return the record of a word, or raise UnreadableError."""
 
 
 class UnknownToken(Token):
@@ -160,4 +277,4 @@ class UnknownToken(Token):
         return 1
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
-        numbers.literal(self.label)
+        """Nothing but the label."""

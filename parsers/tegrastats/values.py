@@ -8,6 +8,7 @@ Python refuses to convert the longest ones. A reader raises UnreadableError for 
 import re
 from collections.abc import Callable, Hashable
 from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from ..errors import UnreadableError
@@ -16,6 +17,8 @@ BYTES = {"kB": 1024, "MB": 1024**2}
 HERTZ_PER_MEGAHERTZ = 1_000_000
 GATED_CELSIUS = -256.0
 """Temperature that tegrastats prints for a zone without power."""
+LOWEST_CELSIUS, HIGHEST_CELSIUS = -100.0, 200.0
+"""Any other temperature is damage: sensors of boards measure -40 to 125 °C."""
 
 _NUMBER = "[0-9]{1,9}"
 _CELSIUS = r"-?[0-9]{1,9}(?:\.[0-9]{1,6})?"
@@ -61,10 +64,8 @@ class Memory(dict[K, V]):
 class Activity(NamedTuple):
     """Load and clock of a GPU, a memory controller or an engine.
 
-    Attributes:
-        ratios: Loads: none, one, or one per unit if ``listed`` in brackets.
-        hertz: Clocks, one per cluster.
-        bare: The word was only a number, the weakest of all shapes.
+    It has at most one load, or one per unit if they are ``listed`` in brackets, and one clock per
+    cluster. It is ``bare`` if the word was only a number, the weakest of all shapes.
     """
 
     off: bool = False
@@ -99,18 +100,16 @@ def read_time(date: str, clock: str) -> datetime:
     if len(clock) != 8 or clock[2] != ":" or clock[5] != ":" or clock >= "24":
         raise UnreadableError(clock)
     try:
-        return datetime.fromisoformat(_DATES[date] + clock)
+        return datetime.fromisoformat(_read_date(date) + clock)
     except ValueError:
         raise UnreadableError(date) from None
 
 
+@lru_cache(64)
 def _read_date(text: str) -> str:
     if len(text) != 10 or text[2] != "-" or text[5] != "-":
         raise UnreadableError(text)
     return f"{text[6:]}-{text[:5]}T"
-
-
-_DATES = Memory(_read_date, 64)
 
 
 def read_number(text: str) -> int:
@@ -163,11 +162,10 @@ def read_temperature(text: str) -> tuple[float | None, float | None]:
 
 
 def read_power(text: str) -> tuple[tuple[float, ...], str, bool]:
-    """Read one to three numbers of milliwatts as watts; one alone needs its unit.
+    """Read instant power, mean and maximum, as far as printed; one alone needs its unit.
 
-    Returns:
-        Instant, mean and maximum, as far as printed; the text from the first number without its
-        unit on, if others had theirs; and whether they had a unit.
+    The result is in watts, with the text from the first number without its unit on, if others had
+    theirs, and whether they had a unit.
 
     >>> read_power("5139mW/4890mW"), read_power("598mW/598"), read_power("463/470")
     (((5.139, 4.89), '', True), ((0.598,), '/598', True), ((0.463, 0.47), '', False))
@@ -192,7 +190,7 @@ def read_activity(text: str) -> Activity:
         if text in RATIOS:
             return Activity(ratios=(RATIOS[text],))
         if text.lower() == "off":
-            return _OFF
+            return Activity(off=True)
         return Activity(hertz=(read_megahertz(text),), bare=True)
     hertz = tuple([HERTZ[one] for one in _items(clock)]) if clock[:1] == "[" else (HERTZ[clock],)
     if load in RATIOS:
@@ -224,12 +222,14 @@ def read_megahertz(text: str) -> int:
 HERTZ = Memory(read_megahertz, 4096)
 """Clocks by their text; a board has few."""
 
-_OFF = Activity(off=True)
-
 
 def _celsius(text: str) -> float | None:
     celsius = float(text)
-    return None if celsius == GATED_CELSIUS else celsius
+    if celsius == GATED_CELSIUS:
+        return None
+    if not LOWEST_CELSIUS <= celsius <= HIGHEST_CELSIUS:
+        raise UnreadableError(text)
+    return celsius
 
 
 def show_percent(ratio: float) -> str:

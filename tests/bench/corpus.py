@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tegrascope import ParseError, Sample, frames, parse_line
-from tegrascope.collectors.lines.replay import read_lines
+from tegrascope.collectors.lines.replay import LogFile
 
 from .truth import faults, row_of
 
@@ -16,16 +16,23 @@ def logs(corpus: Path = CORPUS) -> list[Path]:
     return sorted((corpus / "logs").rglob("*.log"))
 
 
+def read_lines(log: Path) -> Iterator[tuple[str, bool]]:
+    """Yield the lines of a log, and whether each was cut off."""
+    with LogFile(log) as opened:
+        for line in opened.lines():
+            yield line, opened.is_cut
+
+
 def texts(log: Path) -> list[str]:
     """Return the lines of a log that look like records."""
-    return [line for line in read_lines(log) if "RAM " in line]
+    return [line for line, _ in read_lines(log) if "RAM " in line]
 
 
 def records(log: Path) -> Iterator[tuple[int, str, Sample]]:
     """Yield the records of a log: number of the line, the line, the Sample."""
-    for number, line in enumerate(read_lines(log), 1):
+    for number, (line, is_cut) in enumerate(read_lines(log), 1):
         try:
-            yield number, line, parse_line(line)
+            yield number, line, parse_line(line, is_cut=is_cut)
         except ParseError:
             continue
 

@@ -149,9 +149,15 @@ times = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)).map(
 
 
 @st.composite
+def pairs(draw, sizes):
+    """A part and its whole."""
+    return sorted((draw(sizes), draw(sizes)))
+
+
+@st.composite
 def rams(draw):
     """RAM with its free blocks, or without."""
-    pair = {"used_bytes": draw(sizes), "total_bytes": draw(sizes)}
+    pair = dict(zip(("used_bytes", "total_bytes"), draw(pairs(sizes)), strict=True))
     if draw(st.booleans()):
         return Ram(**pair)
     size = draw(st.sampled_from([1024 * 2**power for power in range(2, 13)]))
@@ -240,15 +246,14 @@ def samples(draw):
         ram=draw(rams()),
         swap=draw(
             st.none()
-            | st.builds(Swap, used_bytes=sizes, total_bytes=sizes, cached_bytes=st.none() | sizes)
+            | st.builds(lambda pair, cached: Swap(*pair, cached), pairs(sizes), st.none() | sizes)
         ),
         iram=draw(
             st.none()
             | st.builds(
-                Iram,
-                used_bytes=small_sizes,
-                total_bytes=small_sizes,
-                largest_free_block_bytes=st.none() | small_sizes,
+                lambda pair, block: Iram(*pair, block),
+                pairs(small_sizes),
+                st.none() | small_sizes,
             )
         ),
         cpu=draw(cores()),

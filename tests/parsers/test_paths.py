@@ -20,11 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tegrascope import ParseError, Sample, frames
-from tegrascope.collectors.lines.replay import read_lines
 from tegrascope.daemon.cli import main
 from tegrascope.parsers.tegrastats import render_line
 from tegrascope.parsers.tegrastats.bulk import ColumnParser, read_batches
 from tegrascope.parsers.tegrastats.line import LineParser
+from tests.bench.corpus import read_lines
 from tests.bench.lines import LAYOUTS, generate, interleave
 from tests.bench.truth import Row, faults, is_right, row_of, rows_of
 from tests.parsers.test_laws import LINES, pieces, samples, soup
@@ -80,10 +80,12 @@ CHANGES = {
             "00:00:00|09:43: 7||off|09:43:17Z"
         ),
         "RAM 936": (
-            "IRAM 936|SWAP 936|RAM 0|RAM 0936|RAM 936.5|RAM -936|RAM|RAM 123456789|"
+            "RAM 3964|RAM 3965|IRAM 936|SWAP 936|RAM 0|RAM 0936|RAM 936.5|RAM -936|RAM|"
+            "RAM 123456789|"
             "RAM 1234567890|ram 936|\x1b[KRAM 936|RAM 936 RAM 1|^CRAM 9"
         ),
         "3964MB": "3964kB|3964GB|3964mb|3964|3964M|3964 MB|3964MBx|MB",
+        "SWAP 45": "SWAP 15294|SWAP 15295",
         "(lfb": "(cached|lfb|(lfb(|(LFB|",
         "366x4MB)": (
             "366x512kB)|4MB)|366X4MB)|366x4MB|x4MB)|366x)|0x0MB)|0366x04MB)|366x4MB))|"
@@ -128,7 +130,7 @@ CHANGES = {
             "-256C|-256.0C|-0C|-0.5C|48C|48.C|.5C|48.65600C|1e3C|48.1234567C|+48C|48.656C/51C|"
             "48.656c|48.656|48.6.5C|1234567890C|048.656C|48,656C|C|0.0625C|48.123456C|"
             "123456789.123456C|-256.5C|--5C|-C|48.656CC|48.656C/|48.656C/C|48.656C/-256C|256C|"
-            "-40.25C"
+            "-40.25C|9999C|-300C|200C|200.1C|-100C|-100.5C"
         ),
         "soc0@": (
             "soc1@|cpu@|soc@|0soc@|soc_0@|_soc@|@|soc0@soc0@|SOC0@|so\u0441@|on@|x_hertz@|a.b@|"
@@ -148,7 +150,7 @@ CHANGES = {
         ),
     },
     R39: {
-        "50.718C/51C": "50.718C|-256C/51C|50.718C/-256C|50.718C/051C|50C/51.5C/52C",
+        "50.718C/51C": "50.718C|50.718C/999C|-256C/51C|50.718C/-256C|50.718C/051C|50C/51.5C/52C",
         "49C/52.5C": "49C|49C/52.5|049.0C/52.500C|49C/1234567890C",
         "2265mW/2265mW/2301mW": "2265mW/2265mW|2265mW|2265mW/2265mW/2301|1/2/3|1mW/2/3",
         "4722mW/4722mW/4722mW": "4722mW/4722mW/47|4722mW/4722mW|4722mW/4722mW/4722mW/1mW|"
@@ -202,10 +204,10 @@ VARIANTS = [
 ]
 
 
-def result(line, parser):
+def result(line, parser, *, is_cut=False):
     """Read a line; a refusal is its reason and text."""
     try:
-        return parser.parse(line)
+        return parser.parse(line, is_cut=is_cut)
     except ParseError as error:
         return error.reason, error.line, str(error)
 
@@ -230,9 +232,9 @@ class Truth(NamedTuple):
 def read_alone(log, number=0):
     """Read a log line by line."""
     rows, received, lines, skipped, words = [], [], 0, Counter(), 0
-    for line in read_lines(log):
+    for line, is_cut in read_lines(log):
         lines += 1
-        sample = result(line, LineParser())
+        sample = result(line, LineParser(), is_cut=is_cut)
         if not isinstance(sample, Sample):
             skipped[sample[0]] += 1
             continue
@@ -434,7 +436,8 @@ def test_values_of_one_record_among_those_of_another(one, other):
 def test_more_tokens_and_values_than_are_remembered():
     parser = LineParser()
     for number in range(6000):
-        line = f"RAM {number}/6000MB R{number} {number}mW/5mW z{number}@{number}C APE {number}"
+        tokens = f"R{number} {number}mW/5mW z{number}@{number % 99}.{number}C APE {number}"
+        line = f"RAM {number}/6000MB {tokens}"
         assert parser.parse(line) == LineParser().parse(line)
 
 
@@ -577,6 +580,29 @@ def test_odd_logs(text):
 
 
 @pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("tail", ["EMC_FREQ 1", "VDD_SOC 1579mW/15", "tj", "", "tj@47.5C "])
+def test_cut_log_reads_the_same_in_both_formats(tmp_path, capsys, zipped, tail):
+    text = f"{R39}\n" * 2 + f"{R32}\n" * 3 + f"{BASE} {tail}"
+    log, table = tmp_path / "cut.log", tmp_path / "cut.csv"
+    # Stored blocks: all text is there, but not the end of the gzip file.
+    log.write_bytes(gzip.compress(text.encode(), 0)[:-8] if zipped else text.encode())
+    records = []
+    for kind in ("jsonl", "csv"):
+        assert main(["parse", "-f", kind, "-o", str(table), str(log)]) == int(zipped)
+        records.append(table.read_text().splitlines())
+    _, counts = capsys.readouterr()
+    assert counts.count("6 lines: 6 records") == 2
+    last = msgspec.json.decode(records[0][-1], type=Sample)
+    certain, _, word = f"{BASE} {tail}".rpartition(" ")
+    whole = LineParser().parse(certain)
+    assert last == msgspec.structs.replace(whole, unparsed=(*whole.unparsed, *word.split()))
+    frame = pandas.read_csv(table.with_name("cut.csv"))
+    assert [len(records[0]), len(frame)] == [6, 6]
+    assert frame["emc.frequency_hertz"].iloc[-1] == 2133 * 10**6
+    check_batches(text.encode(), block=100)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
 def test_parse_counts_the_same_in_both_formats(tmp_path, capsys, zipped):
     chance = random.Random(13)
     lines = [*POOL, *(line for _, line in VARIANTS), " ", "x" * 70_000, BASE + " x" * 40_000]
@@ -592,8 +618,8 @@ def test_parse_counts_the_same_in_both_formats(tmp_path, capsys, zipped):
     assert told[0] == told[1]
     numbers = [
         number
-        for number, line in enumerate(read_lines(log), 1)
-        if isinstance(result(line, LineParser()), Sample)
+        for number, (line, is_cut) in enumerate(read_lines(log), 1)
+        if isinstance(result(line, LineParser(), is_cut=is_cut), Sample)
     ]
     dumped = json_lines.read_text(encoding="utf-8").splitlines()
     records = [msgspec.json.decode(line, type=Sample) for line in dumped]

@@ -214,7 +214,6 @@ def test_each_number_stands_under_its_own_field():
         ("@[314,314,314]", Gpu(frequency_hertz=(314 * MEGA,) * 3)),
         ("@[0,0]", Gpu(frequency_hertz=(0, 0))),
         ("@0", Gpu(frequency_hertz=(0,))),
-        ("305", Gpu(frequency_hertz=(305 * MEGA,))),
     ],
 )
 @pytest.mark.parametrize("label", ["GR3D_FREQ", "GR3D"])
@@ -306,7 +305,6 @@ def test_line_without_swap_is_a_record():
         ("@[9]", Engine(state="on", frequency_hertz=9 * MEGA)),
         ("7%@9", Engine(state="on", utilization_ratio=0.07, frequency_hertz=9 * MEGA)),
         ("7%@[9]", Engine(state="on", utilization_ratio=0.07, frequency_hertz=9 * MEGA)),
-        ("9", Engine(state="on", frequency_hertz=9 * MEGA)),
     ],
 )
 @pytest.mark.parametrize("suffix", ["", "_FREQ", "_LOAD"])
@@ -431,7 +429,17 @@ def test_name_seen_twice_counts_once(tokens):
         "CPU [5%@6,101%@7]",
         "MTS fg 101% bg 0%",
         "GR3D_FREQ off",
+        "GR3D_FREQ 1",
         "EMC_FREQ off",
+        "EMC_FREQ 1",
+        "EMC 1",
+        "NVDLA0_LOAD 0",
+        "tj@9999C",
+        "tj@-300C",
+        "tj@47C/9999C",
+        "SWAP 5/2MB (cached 1MB)",
+        "IRAM 5/2kB",
+        f"CPU [{'5%,' * 64}5%]",
         "EMC_FREQ 5%@[6,7]",
         "NVENC 5%@[6,7]",
         "NVENC [5%,6%]@7",
@@ -463,6 +471,50 @@ def test_what_cannot_be_is_left_over(tokens):
     assert read(tokens, unparsed=tuple(tokens.split())) == Sample(
         ram=parse_line("RAM 1/2MB").ram, unparsed=tuple(tokens.split())
     )
+
+
+def test_bare_number_is_the_clock_of_an_engine_unless_its_label_is_a_load():
+    engine = Engine(state="on", frequency_hertz=9 * MEGA)
+    for label in ("NVENC", "NVENC_FREQ", "VIC_FREQ", "APE", "NVDLA1_FREQ"):
+        sample = read(f"{label} 9 tj@1C")
+        assert [*sample.engines.values(), *sample.dla] == [
+            Dla(core=1, **engine.model_dump()) if "NVDLA" in label else engine
+        ]
+
+
+def test_more_memory_in_use_than_there_is_is_left_over():
+    sample = parse_line("RAM 5/2MB (lfb 1x4MB) tj@5C gpu@6C")
+    assert sample.ram is None
+    assert sample.unparsed == ("RAM", "5/2MB", "(lfb", "1x4MB)")
+    assert read("SWAP 2/2MB tj@-100C gpu@200C").swap.used_bytes == 2 * MEBI
+
+
+def test_one_line_does_not_make_thousands_of_time_series():
+    assert len(read(f"CPU [{','.join(['5%'] * 64)}]").cpu) == 64
+    for names in (
+        " ".join(f"z{n}@5C" for n in range(300)),
+        " ".join(f"R{n} 1/1" for n in range(300)),
+    ):
+        with pytest.raises(ParseError, match="noise"):
+            parse_line(f"RAM 1/2MB {names}")
+
+
+@pytest.mark.parametrize(
+    ("cut", "left"),
+    [
+        ("GR3D_FREQ 14%@[407,407] EMC_FREQ 1", ("EMC_FREQ", "1")),
+        ("GR3D_FREQ 14%@[407,407] VIC_FREQ 1", ("VIC_FREQ", "1")),
+        ("tj@5C GPU 463/4", ("GPU", "463/4")),
+        ("tj@5C gpu@4C", ("gpu@4C",)),
+        ("CPU [5%@729] tj@5C", ("tj@5C",)),
+    ],
+)
+def test_last_word_of_a_cut_line_is_not_certain(cut, left):
+    """Up to its last blank the line is the record that it was."""
+    line = f"RAM 1/2MB {cut}"
+    kept = parse_line(f"{line.removesuffix(' '.join(left))}")
+    assert parse_line(line, is_cut=True) == replace(kept, unparsed=left)
+    assert parse_line(f"{line} ", is_cut=True) == parse_line(line)
 
 
 def test_bare_number_of_an_unknown_engine_must_not_be_the_last_word():
