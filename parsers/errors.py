@@ -14,6 +14,26 @@ class UserError(Exception):
         self.message = message
         self.remedy = remedy
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The text for a person, one problem per line."""
+        return (str(self),)
+
+
+def file_error(error: OSError, path: object = None) -> UserError:
+    """Return the error of a file that cannot be used, with a remedy that fits the reason.
+
+    >>> print(file_error(PermissionError(13, "Permission denied", "/etc/shadow")))
+    /etc/shadow: Permission denied: use sudo, or name another (namei -l /etc/shadow shows the owner)
+    """
+    where, reason = path or error.filename, error.strerror or str(error)
+    remedy = "name another"
+    if isinstance(error, PermissionError):
+        remedy = f"use sudo, or name another (namei -l {where} shows the owner)"
+    elif isinstance(error, FileNotFoundError):
+        remedy = "check the name"
+    return UserError(f"{where}: {reason}" if where else reason, remedy)
+
 
 class UsageError(UserError):
     """The command line contradicts itself or has no meaning; exit status 2."""
@@ -32,7 +52,7 @@ class UnreadableError(ValueError):
 
 
 class ParseError(ValueError):
-    """A whole line that is no record of its kind.
+    """A whole line that is not a record of its kind.
 
     Attributes:
         reason: One of a few words, fit for a metric label: ``empty``, ``noise`` …

@@ -30,13 +30,9 @@ class TelemetryRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of parsed telemetry: cheap to make, and not checked, since the parser did that."""
 
     def model_dump(self, *, exclude_defaults: bool = False) -> dict[str, Any]:
-        """Return the record as mappings and tuples of numbers, texts and times.
-
-        Args:
-            exclude_defaults: Whether to leave out what has the value of a default, at any depth.
-        """
+        """Return the record as mappings and tuples, without defaults at any depth if asked."""
         if exclude_defaults:
-            return _set_fields(self)
+            return cast(dict[str, Any], _without_defaults(self))
         return cast(dict[str, Any], msgspec.to_builtins(self, builtin_types=(datetime,)))
 
     def model_dump_json(
@@ -45,7 +41,7 @@ class TelemetryRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the record as one line of JSON, without the fields to exclude."""
         if not exclude and not exclude_defaults:
             return msgspec.json.encode(self).decode()
-        shown = _set_fields(self) if exclude_defaults else msgspec.structs.asdict(self)
+        shown = _without_defaults(self) if exclude_defaults else msgspec.structs.asdict(self)
         return msgspec.json.encode({k: v for k, v in shown.items() if k not in exclude}).decode()
 
     @classmethod
@@ -54,39 +50,26 @@ class TelemetryRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.json.schema(cls)
 
 
-def _set_fields(record: msgspec.Struct) -> dict[str, Any]:
-    """Return the fields that do not have the value of their default, at any depth."""
-    fields = msgspec.structs.fields(record)
-    return {
-        field.name: _without_defaults(value)
-        for field in fields
-        if (value := getattr(record, field.name)) != _default(field)
-    }
-
-
-def _default(field: msgspec.structs.FieldInfo) -> Any:
-    """Return the value of a field that is not given, or ``msgspec.NODEFAULT``."""
-    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-
-
 def _without_defaults(value: Any) -> Any:
+    """Return a value; its records become mappings of the fields that differ from their default."""
     if isinstance(value, msgspec.Struct):
-        return _set_fields(value)
+        shown = {}
+        for field in msgspec.structs.fields(value):
+            factory, own = field.default_factory, getattr(value, field.name)
+            if own != (field.default if factory is msgspec.NODEFAULT else factory()):
+                shown[field.name] = _without_defaults(own)
+        return shown
     if isinstance(value, tuple):
-        return tuple(_without_defaults(one) for one in value)
+        return tuple(map(_without_defaults, value))
     if isinstance(value, dict):
         return {key: _without_defaults(one) for key, one in value.items()}
     return value
 
 
 class Ram(TelemetryRecord, frozen=True, gc=False):
-    """Memory in use, printed as ``RAM 936/3964MB (lfb 366x4MB)``.
+    """Memory of Linux, printed as ``RAM 936/3964MB (lfb 366x4MB)``.
 
-    Attributes:
-        used_bytes: In use.
-        total_bytes: Available to Linux.
-        largest_free_block_bytes: Size of the largest free block of the buddy allocator.
-        largest_free_block_count: How many blocks of that size are free.
+    The largest free block is that of the buddy allocator; so many of its size are free.
     """
 
     used_bytes: Natural
@@ -96,13 +79,7 @@ class Ram(TelemetryRecord, frozen=True, gc=False):
 
 
 class Swap(TelemetryRecord, frozen=True, gc=False):
-    """Swap in use, printed as ``SWAP 45/15294MB (cached 0MB)``.
-
-    Attributes:
-        used_bytes: In use.
-        total_bytes: Configured.
-        cached_bytes: In memory and on the swap device at once.
-    """
+    """Swap, printed as ``SWAP 45/15294MB (cached 0MB)``; cached is in memory too."""
 
     used_bytes: Natural
     total_bytes: Natural
@@ -110,13 +87,7 @@ class Swap(TelemetryRecord, frozen=True, gc=False):
 
 
 class Iram(TelemetryRecord, frozen=True, gc=False):
-    """On-chip memory of TX1 and Nano, printed as ``IRAM 0/252kB(lfb 252kB)``.
-
-    Attributes:
-        used_bytes: In use.
-        total_bytes: On the chip.
-        largest_free_block_bytes: Largest free block.
-    """
+    """On-chip memory of TX1 and Nano, printed as ``IRAM 0/252kB(lfb 252kB)``."""
 
     used_bytes: Natural
     total_bytes: Natural
@@ -124,13 +95,9 @@ class Iram(TelemetryRecord, frozen=True, gc=False):
 
 
 class Core(TelemetryRecord, frozen=True, gc=False):
-    """One CPU core; an offline one has neither load nor clock.
+    """One CPU core, numbered as in the kernel; an offline one has neither load nor clock.
 
-    Attributes:
-        core: Index in kernel order.
-        online: Whether the core is plugged in.
-        utilization_ratio: Busy share since the line before, 0…1.
-        frequency_hertz: Clock at the moment of the line.
+    The load is the busy share since the line before, the clock that at the moment of the line.
     """
 
     core: Natural
@@ -142,10 +109,8 @@ class Core(TelemetryRecord, frozen=True, gc=False):
 class Emc(TelemetryRecord, frozen=True, gc=False):
     """The memory controller.
 
-    Attributes:
-        utilization_ratio: Share of the bandwidth at the present clock; ``None`` without a
-            clock, since an unprivileged tegrastats prints a constant 0 % there.
-        frequency_hertz: Present clock.
+    The load is a share of the bandwidth at the present clock; ``None`` without a clock, since an
+    unprivileged tegrastats prints a constant 0 % there.
     """
 
     utilization_ratio: Ratio | None = None
@@ -172,8 +137,6 @@ class Engine(TelemetryRecord, frozen=True, gc=False):
     Attributes:
         state: ``off`` where the line says so or prints a clock of 0, ``on`` where it prints a
             clock above 0, ``None`` where it prints a load alone.
-        utilization_ratio: Load, where printed.
-        frequency_hertz: Clock, where printed.
     """
 
     state: GateState | None = None
@@ -182,12 +145,9 @@ class Engine(TelemetryRecord, frozen=True, gc=False):
 
 
 class Dla(Engine, frozen=True, kw_only=True, gc=False):
-    """One deep-learning accelerator core (NVDLA).
+    """One deep-learning accelerator core (NVDLA), 0 or 1.
 
     A clock is not a load: the driver keeps a core powered for a while after its last task.
-
-    Attributes:
-        core: 0 or 1.
     """
 
     core: Natural
@@ -212,22 +172,16 @@ class Sample(TelemetryRecord, frozen=True):
 
     Attributes:
         time: Local time as printed, without zone, in whole seconds; R34 and later.
-        ram: Memory.
-        swap: Swap; ``None`` where swap is disabled.
-        iram: On-chip memory; TX1 and Nano, as root.
-        cpu: Cores in kernel order, offline ones too.
+        swap: ``None`` where swap is disabled.
+        iram: TX1 and Nano, as root.
         edp_limit_hertz: CPU clock limit of TK1 and TX1 on R24 (``EDP limit 1734``; that the
             number is megahertz is inferred from the clock next to it).
-        emc: Memory controller; ``None`` where not printed.
-        gpu: GPU; ``None`` where not printed.
         engines: The other engines by name, without ``_FREQ`` and ``_LOAD``. ``MTS fg 3% bg 7%``
             is ``MTS_FG`` and ``MTS_BG``; the vector units of ``PVA0`` are ``PVA0_VPU0`` ….
-        dla: DLA cores that the line names.
         temperatures_celsius: By thermal zone; ``None`` is a sensor that is powered off.
         temperatures_max_celsius: Highest since tegrastats started, by zone (R39).
         rails: By name as printed.
         unparsed: Tokens that were not understood, verbatim and in order.
-        source_line: The line itself, where it was asked for.
     """
 
     time: datetime | None = None
@@ -248,12 +202,10 @@ class Sample(TelemetryRecord, frozen=True):
 
 
 class GpuMemory(TelemetryRecord, frozen=True):
-    """Memory of a GPU that has its own.
+    """Memory of a GPU that has its own; in use is also what the driver reserves.
 
-    Attributes:
-        used_bytes: In use, including the part that the driver reserves.
-        active_ratio: Share of time in which it was read or written. This is not a share of its
-            bandwidth: slow access without a pause is 1.
+    The active ratio is the share of time in which it was read or written. This is not a share of
+    its bandwidth: slow access without a pause is 1.
     """
 
     used_bytes: Natural | None = None
@@ -266,8 +218,7 @@ class EnergyCounter(TelemetryRecord, frozen=True):
 
     Attributes:
         joules: Since the driver was loaded; it ticks about every 100 ms.
-        begin_ns: CLOCK_MONOTONIC before the read.
-        end_ns: CLOCK_MONOTONIC after the read.
+        begin_ns, end_ns: CLOCK_MONOTONIC before and after the read.
     """
 
     joules: Amount
@@ -280,9 +231,7 @@ class GpuSample(Sample, frozen=True, kw_only=True):
 
     Attributes:
         at_ns: CLOCK_MONOTONIC at which power was read.
-        energy: Its energy counter.
         fan_speed_ratio: Speed of the first fan as a share of its full speed; may exceed 1.
-        power_limit_watts: In force.
         performance_state: 0 (fastest) to 15.
         throttling: By kind, whether the clock is held down for that reason just now.
         throttle_events: By kind, how often that began since the source did.
@@ -310,11 +259,7 @@ def has_root_fields(sample: Sample) -> bool:
     >>> has_root_fields(parse_line("RAM 1/2MB EMC_FREQ 0% GR3D_FREQ 0% tj@47C"))
     False
     """
-    emc = sample.emc
-    tells_emc = emc is not None and (
-        emc.utilization_ratio is not None or emc.frequency_hertz is not None
-    )
-    return tells_emc or bool(sample.dla or sample.engines)
+    return bool(sample.emc not in (None, Emc()) or sample.dla or sample.engines)
 
 
 _STATES: Final = {"on": 1, "off": 0, True: 1, False: 0, None: None}
@@ -348,34 +293,26 @@ def flatten(sample: Sample) -> dict[str, float]:
     named: dict[str, Any] = {}
     for part in _ROWS:
         value = getattr(sample, part)
-        if isinstance(value, dict):
-            for label, record in value.items():
-                _flatten(part, label, record, named)
-        elif isinstance(value, tuple):
-            for record in value:
-                _flatten(part, record.core, record, named)
-        elif value is not None:
-            _flatten(part, "", value, named)
+        if isinstance(value, tuple):
+            value = {record.core: record for record in value}
+        elif not isinstance(value, dict):
+            value = {} if value is None else {"": value}
+        for label, record in value.items():
+            for field, row, column in _columns(part, label, record.__class__):
+                number = getattr(record, field) if field else record
+                if isinstance(number, tuple):
+                    named.update((row.column(unit), one) for unit, one in enumerate(number))
+                else:
+                    named[column] = _STATES[number] if row.dtype == "boolean" else number
     if isinstance(sample, GpuSample):
         _flatten_gpu(sample, named)
     return {column: value for column, value in named.items() if value is not None}
 
 
-def _flatten(part: str, label: str | int, record: Any, named: dict[str, Any]) -> None:
-    for field, row, column in _columns(part, label, record.__class__):
-        value = getattr(record, field) if field else record
-        if row.dtype == "boolean":
-            value = _STATES[value]
-        elif isinstance(value, tuple):
-            named.update((row.column(cluster), one) for cluster, one in enumerate(value))
-            continue
-        named[column] = value
-
-
 @lru_cache(1024)
 def _columns(part: str, label: str | int, kind: type) -> tuple[tuple[str, Signal, str], ...]:
     """Return attribute, row and column of each number of a kind of record."""
-    known = {"", *(name for base in kind.__mro__ for name in getattr(base, "__annotations__", ()))}
+    known = ("", *getattr(kind, "__struct_fields__", ()))
     rows = _ROWS[part].items()
     return tuple((field, row, row.column(label)) for field, row in rows if field in known)
 

@@ -37,7 +37,6 @@ class Family:
     """One metric of the page.
 
     Attributes:
-        name: Counters end in ``_total``, infos in ``_info``.
         chart: Title of the panel that draws it; ``""`` if its panels are written by hand; None if
             it is deliberately not shown.
         legend: Text of its line in that panel, with ``{{label}}``; default: its labels.
@@ -61,7 +60,6 @@ class Signal:
         family: Metric that exports it; None if none does. Several rows may share one: they differ
             in ``fixed``, and the first of them has the help.
         fixed: Labels of the metric besides the variable part.
-        dtype: pandas type of the column in a table.
         chart: As of a ``Family``, and so are ``legend`` and ``after``.
         kept: Whether the metric stays on the page while the source is silent.
     """
@@ -201,6 +199,7 @@ THROTTLE_ACTIVE = Signal("throttle.{kind}.active", weight=AT_MOMENT, dtype="bool
 POWER_MODE = Signal("power_mode.number", weight=AT_MOMENT, dtype="Int64")
 FAN_SPEED = Signal("fans.{fan}.speed_ratio", "tegra_fan_speed_ratio", "Speed of a fan as a share of its full speed.", weight=AT_MOMENT, chart="Fans and cooling", legend="fan {{fan}}")
 DLA_TRACE_ERRORS = Signal("dla.trace.{reason}", "tegrascope_dla_trace_errors_total", "Irregular events in the DLA trace, by reason.", weight=COUNTED, dtype="Int64", after="tegrascope_root_fields_missing", chart="")
+LATE_SECONDS = Signal("telemetry.late_seconds", "tegrascope_sample_late_seconds", "How much later than its line was printed the time of the newest sample may be; absent for a line that came alone and on time.", weight=AT_MOMENT, after="tegrascope_sample_timestamp_seconds")
 # fmt: on
 
 SIGNALS: Final[tuple[Signal, ...]] = tuple(

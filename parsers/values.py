@@ -1,4 +1,4 @@
-"""Small value types that all rooms share: names of devices and durations."""
+"""Small value types that all rooms share: names of devices, durations and text to print."""
 
 import re
 from typing import Annotated, Literal
@@ -8,24 +8,48 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, NonNegativeFloat, P
 Device = Literal["gpu", "dla0", "dla1", "cpu", "external"]
 
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?\s*", re.ASCII)
-_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+# 100 years: their nanoseconds fit the integers of SQLite and of the operating system's calls.
+_LONGEST_DAYS = 36500
+_UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
 
 
 def read_duration(value: object) -> object:
     """Read ``90``, ``90s``, ``1.5m``, ``2h`` or ``7d`` as seconds; return anything else unchanged.
 
     Raises:
-        ValueError: It is text of another form.
+        ValueError: It is text of another form, not a number, or above 100 years.
 
-    >>> read_duration("1.5m")
-    90.0
+    >>> read_duration("1.5m"), read_duration("1009ms")
+    (90.0, 1.009)
     """
-    if not isinstance(value, str):
-        return value
-    found = _DURATION.fullmatch(value)
-    if found is None:
-        raise ValueError("a duration is a number of seconds, or like 500ms, 30s, 5m, 2h, 7d")
-    return float(found[1]) * _UNIT_SECONDS[found[2]]
+    if isinstance(value, str):
+        found = _DURATION.fullmatch(value)
+        if found is None:
+            raise ValueError("a duration is a number of seconds, or like 500ms, 30s, 5m, 2h, 7d")
+        if found[2] == "ms":
+            value = float(found[1]) / 1000  # a factor of 0.001 makes 1009ms less than 1.009
+        else:
+            value = float(found[1]) * _UNIT_SECONDS[found[2]]
+    if isinstance(value, (int, float)) and not value <= _LONGEST_DAYS * 86400:
+        raise ValueError(f"a duration is at most {_LONGEST_DAYS}d, which is 100 years")
+    return value
+
+
+# A terminal executes these. A line end and a tab do no harm.
+_CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)
+}
+
+
+def printable(text: str, most: int | None = None) -> str:
+    r"""Return text without control characters and lone surrogates, cut to a number of characters.
+
+    >>> print(printable("a\x1b[2Jb"), printable("long text", 4))
+    a\x1b[2Jb long…
+    """
+    if most is not None and len(text) > most:
+        text = f"{text[:most]}…"
+    return text.translate(_CONTROLS).encode("utf-8", "backslashreplace").decode()
 
 
 Seconds = Annotated[NonNegativeFloat, BeforeValidator(read_duration)]
@@ -33,6 +57,6 @@ PositiveSeconds = Annotated[PositiveFloat, BeforeValidator(read_duration)]
 
 
 class Section(BaseModel):
-    """Base of all settings: immutable, and a key that is not declared is an error."""
+    """Base of all settings: immutable, finite, and a key that is not declared is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -4,31 +4,28 @@ Only the standard library, because the privileged reader uses it too.
 """
 
 import re
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from ..errors import ParseError
 
 OWN_PREFIX = "# tegrascope-dla "
 """Begins the lines that the reader adds; all other lines are the kernel's."""
 
-_EVENTS = ("job_submit", "job_timestamps", "job_prefence", "job_postfence")
 _TIME = re.compile(r"([0-9]{1,12})\.([0-9]{1,9})", re.ASCII)
-_SUBMIT = re.compile(
-    r"(?P<device>.*) class=(?P<class>[0-9a-f]{2,8}) id=(?P<id>[0-9]{1,10}) "
-    r"fences=(?P<fences>[0-9]{1,10}) ts=(?P<ts>[0-9]{1,20})",
-    re.ASCII,
-)
-_TIMESTAMPS = re.compile(
-    r"job_id=(?P<id>[0-9]{1,10}) begin=(?P<begin>[0-9]{1,20}) end=(?P<end>[0-9]{1,20})", re.ASCII
-)
-_FENCE = re.compile(
-    r"job_id=(?P<id>[0-9]{1,10}) syncpt_id=(?P<syncpt>[0-9]{1,10}) "
-    r"threshold=(?P<threshold>[0-9]{1,10})",
-    re.ASCII,
-)
-_LOST = re.compile(r"CPU:(?P<cpu>[0-9]{1,5}) \[LOST(?: (?P<count>[0-9]{1,20}))? EVENTS\]", re.ASCII)
-_ALIVE = re.compile(r"alive at=(?P<at>[0-9.]{3,22})", re.ASCII)
-_HELLO = re.compile(r"hello cores=(?P<cores>(?:[0-9](?:,[0-9])*)?)", re.ASCII)
+# The reader enables only these events of the driver.
+_EVENTS = {
+    "job_submit": re.compile(
+        r"(?P<device>.*) class=(?P<class>[0-9a-f]{2,8}) id=(?P<id>[0-9]{1,10}) "
+        r"fences=[0-9]{1,10} ts=(?P<ts>[0-9]{1,20})",
+        re.ASCII,
+    ),
+    "job_timestamps": re.compile(
+        r"job_id=([0-9]{1,10}) begin=([0-9]{1,20}) end=([0-9]{1,20})", re.ASCII
+    ),
+}
+_LOST = re.compile(r"CPU:([0-9]{1,5}) \[LOST(?: ([0-9]{1,20}))? EVENTS\]", re.ASCII)
+_ALIVE = re.compile(r"alive at=([0-9.]{3,22})", re.ASCII)
+_HELLO = re.compile(r"hello cores=((?:[0-9](?:,[0-9])*)?)", re.ASCII)
 _FIRMWARE = re.compile(
     r"firmware core=(?P<core>[0-9]) percent=(?P<percent>[0-9]{1,7}(?:\.[0-9]{1,4})?) "
     r"at=(?P<at>[0-9.]{3,22})",
@@ -39,13 +36,12 @@ _DEVICE = re.compile(r".*nvdla([0-9])", re.ASCII)
 
 
 class Submitted(NamedTuple):
-    """A task was submitted to a DLA.
+    """A task was submitted to a DLA, a moment before the event was written.
 
     Attributes:
-        at_ns: CLOCK_MONOTONIC when the event was written, a moment later.
         task: Its id, unique among the tasks in flight on one core; two cores may use the same.
         core: Number of the core; ``None`` if neither class nor name shows it.
-        ticks: The architectural counter, just before.
+        ticks: The architectural counter at the submission.
     """
 
     at_ns: int
@@ -55,28 +51,15 @@ class Submitted(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A task has ended; the event does not contain the core.
+    """A task has ended, a moment before the event was written; the event does not name the core.
 
-    Attributes:
-        at_ns: CLOCK_MONOTONIC when the event was written, a moment after the end.
-        begin_ticks: The architectural counter when the DLA began the task; ``end_ticks`` at its
-            end.
+    The ticks are the architectural counter when the DLA began the task and when it ended it.
     """
 
     at_ns: int
     task: int
     begin_ticks: int
     end_ticks: int
-
-
-class Fence(NamedTuple):
-    """A task waits for a syncpoint (``pre``) or raises it (``post``) at ``threshold``."""
-
-    at_ns: int
-    task: int
-    edge: Literal["pre", "post"]
-    syncpoint: int
-    threshold: int
 
 
 class Lost(NamedTuple):
@@ -105,38 +88,28 @@ class Alive(NamedTuple):
 
 
 class Firmware(NamedTuple):
-    """The firmware's own figure, read while a task was in flight.
-
-    Attributes:
-        at_ns: CLOCK_MONOTONIC after the reading.
-        busy_ratio: Busy share of the firmware's own window.
-    """
+    """The busy share of the firmware's own window, read just before while a task was in flight."""
 
     at_ns: int
     core: int
     busy_ratio: float
 
 
-TraceEvent = Submitted | Ended | Fence | Lost | TraceHello | Unavailable | Alive | Firmware
+TraceEvent = Submitted | Ended | Lost | TraceHello | Unavailable | Alive | Firmware
 
 
 def parse_trace_line(line: str) -> TraceEvent:
-    """Parse one line of the reader.
+    """Parse a line of ``trace_pipe`` with the ``mono`` trace clock, or of the reader itself.
 
-    Args:
-        line: A line of ``trace_pipe`` with the ``mono`` trace clock, or a line of the reader
-            itself.
-
-    Returns:
-        The event; ticks are as printed, because the caller knows their rate.
+    Times are CLOCK_MONOTONIC; ticks are as printed, because the caller knows their rate.
 
     Raises:
         ParseError: It is blank (``empty``), not a line of a trace (``noise``), another event
             (``event``), or one of these events with unknown fields (``fields``).
 
     Source:
-        The trace events of the NVDLA driver of L4T R36 (``nvdla_ftrace``: ``job_submit``,
-            ``job_prefence``, ``job_postfence``, ``job_timestamps``), and the format of ftrace.
+        The trace events ``job_submit`` and ``job_timestamps`` of ``nvdla_ftrace``, in the NVDLA
+        driver of L4T R36, and the format of ftrace.
 
     >>> parse_trace_line(
     ...     " kworker/3:1-112 [003] .....  1234.567890: job_timestamps: "
@@ -153,16 +126,15 @@ def parse_trace_line(line: str) -> TraceEvent:
         return _own(text.removeprefix(OWN_PREFIX), line)
     lost = _LOST.fullmatch(text)
     if lost is not None:
-        return Lost(int(lost["cpu"]), None if lost["count"] is None else int(lost["count"]))
+        return Lost(int(lost[1]), None if lost[2] is None else int(lost[2]))
     for event in _EVENTS:
         # From the right: the name of the program stands in front and may contain anything.
         head, found, rest = text.rpartition(f": {event}: ")
         if found:
             return _event(event, _time(head, line), rest, line)
     head, found, _ = text.partition(": ")
-    if found and _TIME.fullmatch(head.rpartition(" ")[2]):
-        raise ParseError("event", line)
-    raise ParseError("noise", line)
+    is_event = found and _TIME.fullmatch(head.rpartition(" ")[2])
+    raise ParseError("event" if is_event else "noise", line)
 
 
 def core_of(class_id: int, device: str) -> int | None:
@@ -171,40 +143,27 @@ def core_of(class_id: int, device: str) -> int | None:
     >>> core_of(0xF4, "158c0000.nvdla1"), core_of(0, "15880000.nvdla0"), core_of(0, "?")
     (1, 0, None)
     """
-    if class_id in _CORES:
-        return _CORES[class_id]
     named = _DEVICE.fullmatch(device)
-    return None if named is None else int(named[1])
+    return _CORES.get(class_id, None if named is None else int(named[1]))
 
 
 def _event(event: str, at_ns: int, fields: str, line: str) -> TraceEvent:
-    if event == "job_submit":
-        found = _SUBMIT.fullmatch(fields)
-        if found is not None:
-            core = core_of(int(found["class"], 16), found["device"])
-            return Submitted(at_ns, int(found["id"]), core, int(found["ts"]))
-    elif event == "job_timestamps":
-        found = _TIMESTAMPS.fullmatch(fields)
-        if found is not None:
-            return Ended(at_ns, int(found["id"]), int(found["begin"]), int(found["end"]))
-    else:
-        found = _FENCE.fullmatch(fields)
-        if found is not None:
-            edge: Literal["pre", "post"] = "pre" if event == "job_prefence" else "post"
-            numbers = int(found["syncpt"]), int(found["threshold"])
-            return Fence(at_ns, int(found["id"]), edge, *numbers)
-    raise ParseError("fields", line)
+    found = _EVENTS[event].fullmatch(fields)
+    if found is None:
+        raise ParseError("fields", line)
+    if event == "job_timestamps":
+        return Ended(at_ns, *map(int, found.groups()))
+    core = core_of(int(found["class"], 16), found["device"])
+    return Submitted(at_ns, int(found["id"]), core, int(found["ts"]))
 
 
 def _own(text: str, line: str) -> TraceEvent:
     if text.startswith("unavailable "):
         return Unavailable(text.removeprefix("unavailable "))
-    hello = _HELLO.fullmatch(text)
-    if hello is not None:
-        return TraceHello(tuple(int(core) for core in hello["cores"].split(",") if core))
-    alive = _ALIVE.fullmatch(text)
-    if alive is not None:
-        return Alive(_time(alive["at"], line))
+    if hello := _HELLO.fullmatch(text):
+        return TraceHello(tuple(int(core) for core in hello[1].split(",") if core))
+    if alive := _ALIVE.fullmatch(text):
+        return Alive(_time(alive[1], line))
     firmware = _FIRMWARE.fullmatch(text)
     if firmware is not None and float(firmware["percent"]) <= 100:
         ratio = float(firmware["percent"]) / 100

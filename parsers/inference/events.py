@@ -22,25 +22,21 @@ Ending = Literal["ok", "failed", "unavailable", "cancelled"]
 class Process(Record):
     """How a worker shares the machine with others.
 
-    Attributes:
-        nice: Added to the daemon's own niceness.
-        cpus: Empty means all.
-        mps_percentage: Share of the GPU's multiprocessors under NVIDIA MPS; ``None`` for all.
+    ``nice`` is added to the daemon's own, and empty ``cpus`` are all. ``mps_percentage`` is the
+    share of the GPU's multiprocessors under NVIDIA MPS.
     """
 
     nice: int = Field(0, ge=0, le=19)
-    cpus: tuple[NonNegativeInt, ...] = ()
+    cpus: tuple[Annotated[NonNegativeInt, Field(le=8191)], ...] = ()
     mps_percentage: int | None = Field(None, ge=1, le=100)
 
 
 class Order(Record):
-    """A run that the daemon requests from a worker.
+    """A run that the daemon requests from a worker; ``None`` leaves a choice to the back-end.
 
     Attributes:
-        backend: Name of a back-end in ``collectors/catalog.py``.
         model: Path of an ONNX file, or ``builtin:NAME``; empty for a program.
-        threads: CPU threads of a CPU back-end; ``None`` for the library's default.
-        precision: ``None`` for the back-end's default; so is ``optimization_level``.
+        threads: CPU threads of a CPU back-end.
         fallback: Policy for layers that a DLA does not accept.
         streams: Inferences in flight at the same time.
         transfers: Whether inputs and outputs are copied with each inference.
@@ -52,6 +48,8 @@ class Order(Record):
         warm_up_seconds: Least warm-up before the measurement.
         baseline_seconds: Idle time before and after the steady phase, with the model loaded.
         duration_seconds: Length of the steady phase; either this or ``count`` inferences.
+        steps_seconds: Lengths of off- and on-steps in turn, for lock-in; empty to infer throughout.
+        stage: The stage that is repeated in place of inferences, ``repeats`` times for each.
     """
 
     run_id: str
@@ -76,6 +74,14 @@ class Order(Record):
     baseline_seconds: NonNegativeFloat = 0.0
     duration_seconds: NonNegativeFloat | None = None
     count: PositiveInt | None = None
+    steps_seconds: tuple[NonNegativeFloat, ...] = ()
+    stage: StageName | None = None
+    repeats: PositiveInt = 1
+
+    @property
+    def dla_core(self) -> int | None:
+        """Number of the DLA core; ``None`` on any other device."""
+        return {"dla0": 0, "dla1": 1}.get(self.device)
 
 
 class Hello(Record):
@@ -104,12 +110,7 @@ class Phase(Record):
 
 
 class Loaded(Record):
-    """The model is loaded.
-
-    Attributes:
-        cold_start_seconds: Parts of the cold start: ``import``, ``load``, ``first_inference`` ….
-        built: Result of the build; ``None`` if it builds nothing.
-    """
+    """The model is loaded; the cold start has parts: ``import``, ``load``, ``build`` …."""
 
     event: Literal["loaded"] = "loaded"
     run_id: str
@@ -123,7 +124,7 @@ class Inferences(Record):
     """Completed inferences of the steady phase, about one second's worth.
 
     Attributes:
-        latency_ns: shape (n,) like ``start_ns``; durations by the host clock.
+        start_ns: shape (n,); ``latency_ns`` likewise, by the host clock.
         stages_ns: Stage to shape (n,), if the back-end measures stages.
     """
 
@@ -142,14 +143,21 @@ class Counted(Record):
     inferences: NonNegativeInt | None = None
 
 
+class Declined(Record):
+    """The worker did not begin the order: this process loads no second model."""
+
+    event: Literal["declined"] = "declined"
+    run_id: str
+
+
 class Finished(Record):
     """The run is over.
 
     Attributes:
         ending: ``unavailable`` means that the back-end or device is not on this machine.
         reason: One line, for every ending except ``ok``.
-        process_peak_bytes: Peak resident memory of the worker; ``device_peak_bytes`` is on the
-            device, if the back-end measures it.
+        process_peak_bytes: Peak resident memory of the worker.
+        device_peak_bytes: Peak on the device, if the back-end measures it.
     """
 
     event: Literal["finished"] = "finished"
@@ -161,17 +169,14 @@ class Finished(Record):
 
 
 RunEvent = Annotated[
-    Hello | Phase | Loaded | Inferences | Counted | Finished,
+    Hello | Phase | Loaded | Inferences | Counted | Declined | Finished,
     Field(discriminator="event"),
 ]
 _RUN_EVENT: TypeAdapter[RunEvent] = TypeAdapter(RunEvent)
 
 
 def parse_run_event(line: str) -> RunEvent:
-    """Parse one line of a worker.
-
-    Raises:
-        ParseError: The line is not an event (for example, a library printed it); reason ``noise``.
+    """Parse one line of a worker, or raise ``ParseError``: for example, a library printed it.
 
     >>> parse_run_event('{"event": "hello", "pid": 7, "python": "3.10.12"}')
     Hello(event='hello', pid=7, python='3.10.12')

@@ -27,11 +27,9 @@ class Placement(Record):
     """Layers of an engine by device, from the build log and the inspector.
 
     Attributes:
-        verdict: ``pure_dla``: nothing on the GPU; ``dla_plus_reformat``: the GPU only changes the
-            form of tensors; ``mixed``: both compute; ``gpu_only``: nothing on the DLA; ``unknown``:
-            no evidence.
-        loadables: Number of DLA subgraphs; ``None`` if unknown.
-        dla_layers: Names of these subgraphs as TensorRT prints them.
+        verdict: ``dla_plus_reformat``: the GPU only changes the form of tensors; ``mixed``: both
+            compute; ``unknown``: no evidence.
+        loadables: Number of DLA subgraphs; ``None`` if unknown. ``dla_layers`` are their names.
         gpu_layers: Layers that compute on the GPU; in an engine for a DLA, those that fell back.
         reformat_layers: Layers on the GPU that only reformat, shuffle or copy.
     """
@@ -50,12 +48,9 @@ class Built(Record):
         requested_precision: ``None`` left it to the back-end.
         layer_types: Data type to the number of layers whose first output has it.
         is_strongly_typed: Whether the model's own types were used.
-        int8_scales: Source of the scales of an int8 engine; with ``dummy`` scales the speed is
-            meaningful and the outputs are not.
-        engine_key: Key of the engine cache, SHA-256.
+        int8_scales: With ``dummy`` scales the speed is meaningful and the outputs are not.
         build_seconds: Duration of the build, this time or earlier.
         context_bytes: Device memory of one execution context.
-        why_no_graph: Why inferences are not launched as a requested CUDA graph.
     """
 
     requested_precision: Precision | None = None
@@ -82,7 +77,7 @@ class LayerAnswer(Record):
     Attributes:
         kind: For example ``CONVOLUTION``.
         marks: Origin of the layer as TensorRT writes it, for example ``[ONNX Layer: conv1]``.
-        on_dla: Whether the layer can run on the DLA; None without a DLA.
+        on_dla: Whether the layer can run on the DLA; ``None`` without a DLA.
     """
 
     name: str
@@ -92,12 +87,7 @@ class LayerAnswer(Record):
 
 
 class LayerAnswers(Record):
-    """The answers of this machine's builder for a model.
-
-    Attributes:
-        problem: Why the builder cannot be used, or None.
-        tensorrt: Its version.
-    """
+    """The answers of this machine's builder for a model, or why it cannot be used."""
 
     problem: str | None = None
     remedy: str | None = None
@@ -125,20 +115,10 @@ _Place = Literal["dla", "gpu", "reformat"]
 _RANK: Mapping[_Place | None, int] = {"reformat": 1, "gpu": 2, "dla": 3}
 
 _TYPES: Mapping[str, str] = {
-    "bf16": "bf16",
-    "bfloat16": "bf16",
-    "bool": "bool",
-    "float": "fp32",
-    "fp16": "fp16",
-    "fp32": "fp32",
-    "fp4": "fp4",
-    "fp8": "fp8",
-    "half": "fp16",
-    "int32": "int32",
-    "int4": "int4",
-    "int64": "int64",
-    "int8": "int8",
-    "uint8": "uint8",
+    **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
+    **dict.fromkeys(("fp16", "half"), "fp16"),
+    **dict.fromkeys(("fp32", "float"), "fp32"),
+    **{name: name for name in ("fp4", "fp8", "int4", "int8", "int32", "int64", "uint8", "bool")},
 }
 
 
@@ -147,14 +127,6 @@ class _Layer(NamedTuple):
 
     name: str
     kind: str = ""
-
-
-class _Log(NamedTuple):
-    """The lists of layers of a build log, in order."""
-
-    on_dla: list[_Layer]
-    on_gpu: list[_Layer]
-    finished: list[_Layer]
 
 
 def placement_of(log: Sequence[str], inspector: str | None, device: str) -> Placement:
@@ -167,7 +139,7 @@ def placement_of(log: Sequence[str], inspector: str | None, device: str) -> Plac
     Args:
         log: Lines of the build, with or without time and severity in front.
         inspector: The engine as JSON of the inspector, or ``None``.
-        device: Device that the engine was built for: ``gpu``, ``dla0`` or ``dla1``.
+        device: ``gpu``, ``dla0`` or ``dla1``.
 
     >>> placement_of(
     ...     ["[I] [TRT] [DlaLayer] {ForeignNode[conv1...relu9]}", "[GpuLayer] SOFTMAX: prob"],
@@ -176,22 +148,29 @@ def placement_of(log: Sequence[str], inspector: str | None, device: str) -> Plac
     ... ).verdict
     'mixed'
     """
-    listed = _read_log(log)
-    kinds = {layer.name: layer.kind for layer in listed.on_gpu}
-    places: dict[str, _Place] = {layer.name: "dla" for layer in listed.on_dla}
+    on_dla, on_gpu, finished = _read_log(log)
+    kinds = dict(on_gpu)
+    places: dict[str, _Place] = dict.fromkeys(on_dla, "dla")
     undecided = False
-    for layer in _inspected(inspector) or listed.finished or listed.on_gpu:
-        place = _place(layer.name, layer.kind or kinds.get(layer.name, ""), device, kinds)
+    for name, kind in _inspected(inspector) or finished or on_gpu:
+        place = _place(name, kind or kinds.get(name, ""), device, kinds)
         if place is None:
-            undecided |= layer.name not in places
-        elif _RANK[place] > _RANK.get(places.get(layer.name), 0):
-            places[layer.name] = place
-    has = set(places.values())
-    verdict = "unknown" if undecided else _verdict("dla" in has, "gpu" in has, "reformat" in has)
+            undecided |= name not in places
+        elif _RANK[place] > _RANK.get(places.get(name), 0):
+            places[name] = place
     dla, gpu, reformat = (
         tuple(name for name, place in places.items() if place == wanted)
         for wanted in ("dla", "gpu", "reformat")
     )
+    verdict: PlacementVerdict
+    if undecided or not places:
+        verdict = "unknown"
+    elif not dla:
+        verdict = "gpu_only"
+    elif gpu:
+        verdict = "mixed"
+    else:
+        verdict = "dla_plus_reformat" if reformat else "pure_dla"
     return Placement(
         verdict=verdict,
         loadables=None if verdict == "unknown" else len(dla),
@@ -215,33 +194,35 @@ def layer_types(inspector: str | None) -> dict[str, int]:
     return dict(Counter(found for found in types if found is not None).most_common())
 
 
-def _read_log(log: Iterable[str]) -> _Log:
-    """Collect the lists of layers; if a log has several builds, of the last one."""
-    found = _Log([], [], [])
+def _read_log(log: Iterable[str]) -> tuple[list[str], list[_Layer], list[_Layer]]:
+    """Collect names on the DLA, layers on the GPU and layers of the last finished engine."""
+    on_dla: list[str] = []
+    on_gpu: list[_Layer] = []
+    finished: list[_Layer] = []
     for line in log:
         if _SECTION in line.lower():
-            found = _Log([], [], [])
+            for listed in (on_dla, on_gpu, finished):
+                listed.clear()
         elif _DLA in line:
-            name = line.partition(_DLA)[2].strip().rstrip(",")
-            found.on_dla.extend([_Layer(name)] if name else [])
+            on_dla.append(line.partition(_DLA)[2].strip().rstrip(","))
         elif _GPU in line:
-            found.on_gpu.extend(_kind_and_name(line.partition(_GPU)[2].strip()))
+            on_gpu.append(_kind_and_name(line.partition(_GPU)[2].strip()))
         elif _OFFLOADED in line and _SUBGRAPH in line:
             name = line.partition(_OFFLOADED)[0]
-            found.on_dla.append(_Layer(name[name.index(_SUBGRAPH) :].strip()))
+            on_dla.append(name[name.index(_SUBGRAPH) :].strip())
         elif _FINISHED in line and _TACTIC in line:
             kind, _, rest = line.partition(_FINISHED)[2].partition("): ")
-            name = rest.partition(_TACTIC)[0].strip()
-            found.finished.extend([_Layer(name, kind.strip().lower())] if name else [])
-    return found
+            finished.append(_Layer(rest.partition(_TACTIC)[0].strip(), kind.strip().lower()))
+    on_gpu, finished = ([layer for layer in of if layer.name] for of in (on_gpu, finished))
+    return list(filter(None, on_dla)), on_gpu, finished
 
 
-def _kind_and_name(text: str) -> list[_Layer]:
+def _kind_and_name(text: str) -> _Layer:
     """Split ``CONVOLUTION: conv1 + relu1``; not every version prints the kind."""
     kind, colon, name = text.partition(": ")
     if colon and kind.replace("_", "").isalnum() and kind.isupper() and name.strip():
-        return [_Layer(name.strip(), kind.lower())]
-    return [_Layer(text)] if text else []
+        return _Layer(name.strip(), kind.lower())
+    return _Layer(text)
 
 
 def _layers(inspector: str | None) -> list[Any]:
@@ -287,14 +268,6 @@ def _place(name: str, kind: str, device: str, kinds: Mapping[str, str]) -> _Plac
     return "gpu" if is_known or "myelin" in kind or name in kinds else None
 
 
-def _verdict(has_dla: bool, has_gpu: bool, has_reformat: bool) -> PlacementVerdict:
-    if not has_dla:
-        return "gpu_only" if has_gpu or has_reformat else "unknown"
-    if has_gpu:
-        return "mixed"
-    return "dla_plus_reformat" if has_reformat else "pure_dla"
-
-
 def _type_of(layer: object) -> str | None:
     """Return the type of a layer's first output in our own words, or ``None``."""
     outputs = layer.get("Outputs") if isinstance(layer, dict) else None
@@ -306,46 +279,37 @@ def _type_of(layer: object) -> str | None:
     return next((_TYPES[word] for word in words if word in _TYPES), None)
 
 
-_INTO = (" to nvm",)
+_INTO = " to nvm"
 _OUT_OF = (" from nvm", " copy finish", " copy", "_copy_output")
-_REFORMAT = "reformatting copynode"
 
 
 def group_dla_rows(rows: Sequence[tuple[str, int]], dla_layers: Collection[str]) -> dict[str, int]:
-    """Merge the rows around each subgraph of a DLA under its name.
+    """Merge rows of layer and time under the DLA subgraph that they surround, and return them.
 
-    Args:
-        rows: Layer and time, in the order of the engine.
-        dla_layers: Names of the subgraphs; empty on a GPU, whose rows stay as they are.
-
-    Returns:
-        Layer to time. A subgraph has the sum of its own row, of the copies into its memory before
-            it, and of the copies after it.
+    A subgraph gets its own row, the copies into its memory before it, and the copies after it.
+    Without names in ``dla_layers``, as on a GPU, the rows stay as they are.
 
     >>> rows = [("in to nvm", 20), ("{ForeignNode[a...b]}", 8), ("out from nvm", 7690), ("fc", 5)]
     >>> group_dla_rows(rows, ["{ForeignNode[a...b]}"])
     {'{ForeignNode[a...b]}': 7718, 'fc': 5}
     """
-    grouped: dict[str, int] = {}
-    waiting: list[tuple[str, int]] = []
+    grouped: Counter[str] = Counter()
+    waiting: Counter[str] = Counter()
     owner: str | None = None
     for name, time in rows:
+        lower = name.lower()
         if name in dla_layers:
             owner = name
-            grouped[name] = grouped.get(name, 0) + time + sum(spent for _, spent in waiting)
-            waiting = []
-        elif dla_layers and _is_like(name, _INTO):
-            waiting.append((name, time))
-        elif owner is not None and _is_like(name, _OUT_OF):
+            grouped[name] += time + waiting.total()
+            waiting.clear()
+        elif dla_layers and lower.endswith(_INTO):
+            waiting[name] += time
+        elif owner is not None and (
+            lower.endswith(_OUT_OF) or lower.startswith("reformatting copynode")
+        ):
             grouped[owner] += time
         else:
             owner = None
-            grouped[name] = grouped.get(name, 0) + time
-    for name, time in waiting:
-        grouped[name] = grouped.get(name, 0) + time
-    return grouped
-
-
-def _is_like(name: str, endings: tuple[str, ...]) -> bool:
-    lower = name.lower()
-    return lower.endswith(endings) or (endings is _OUT_OF and lower.startswith(_REFORMAT))
+            grouped[name] += time
+    grouped.update(waiting)
+    return dict(grouped)

@@ -8,34 +8,18 @@ import json
 import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-
-from pydantic import NonNegativeFloat, NonNegativeInt
+from typing import NamedTuple
 
 from ..errors import UnreadableError
-from ..records import Record
-from .events import StageName
-from .placement import Fallback, Precision
+from .events import Order, StageName
+from .placement import Precision
 
 _PREFIX = re.compile(r"(?:\[[^\]]*\] )*")
-_FIGURES = re.compile(r"(min|max|mean|median|percentile\((?P<share>[\d.]+)%\)) = (\S+) ms")
-_TRACE = re.compile(r"Timing trace has (\d+) queries over (\S+) m?s")
-_CONTEXT = re.compile(r"Created execution context with device memory size: (\S+) MiB")
+_TRACE = re.compile(r"Timing trace has (\d+) queries over \S+ m?s")
+_CONTEXT = re.compile(r"Created execution context with device memory size: (\d{1,9}(?:\.\d+)?) MiB")
 _VERSION = re.compile(r"TensorRT version: (\d+(?:\.\d+)+)")
 # 8.6.2 is 8602, 10.3.0 is 100300.
 _TAG = re.compile(r"\[TensorRT v(?:(\d)(\d)(\d\d)|(\d\d)(\d\d)(\d\d))\]")
-_SPANS: Mapping[str, str] = {
-    "Latency": "latency",
-    "Enqueue Time": "enqueue",
-    "H2D Latency": "h2d",
-    "GPU Compute Time": "compute",
-    "D2H Latency": "d2h",
-}
-_NUMBERS: Mapping[str, str] = {
-    "Throughput": "throughput_per_second",
-    "Total Host Walltime": "host_seconds",
-    "Total GPU Compute Time": "compute_seconds",
-}
 # Printed after each failure, for any reason.
 _GENERIC = (
     "building engine failed",
@@ -59,47 +43,14 @@ _STAGES: Mapping[StageName, tuple[str, ...]] = {
 }
 
 
-class Figures(Record):
-    """One line of the summary.
+class TrtexecReport(NamedTuple):
+    """The inferences that count, if printed, and trtexec's remarks about its figures."""
 
-    The median of an even number lies between the two in the middle. Percentiles are samples without
-    interpolation, by percentage.
-    """
-
-    min_seconds: NonNegativeFloat | None = None
-    max_seconds: NonNegativeFloat | None = None
-    mean_seconds: NonNegativeFloat | None = None
-    median_seconds: NonNegativeFloat | None = None
-    percentiles_seconds: dict[float, NonNegativeFloat] = {}
-
-
-class TrtexecReport(Record):
-    """The performance summary.
-
-    Attributes:
-        throughput_per_second: Inferences per second of host time.
-        latency: Copies and compute together, by the device's clock.
-        enqueue: Host time to launch one inference.
-        compute: Between events around the launch; on a DLA, its work and the reformats with it.
-        host_seconds: From the first launch to the last completion.
-        warnings: Remarks of trtexec about the figures.
-    """
-
-    tensorrt: str | None = None
-    queries: NonNegativeInt | None = None
-    throughput_per_second: NonNegativeFloat
-    latency: Figures | None = None
-    enqueue: Figures | None = None
-    h2d: Figures | None = None
-    compute: Figures | None = None
-    d2h: Figures | None = None
-    host_seconds: NonNegativeFloat | None = None
-    compute_seconds: NonNegativeFloat | None = None
+    queries: int | None = None
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class ExportedTimes:
+class ExportedTimes(NamedTuple):
     """Inferences as trtexec exported them, in order of their start.
 
     Attributes:
@@ -108,21 +59,9 @@ class ExportedTimes:
         latency_ns: shape (n,), copies and compute, by the device's clock; ``stages_ns`` likewise.
     """
 
-    start_ns: "array[int]" = field(default_factory=lambda: array("q"))
-    latency_ns: "array[int]" = field(default_factory=lambda: array("q"))
-    stages_ns: "dict[StageName, array[int]]" = field(default_factory=dict)
-
-    def last(self, count: int) -> "ExportedTimes":
-        """Return the last ones: old versions also export the warm-up, before the rest."""
-        return self._kept(slice(max(0, len(self.start_ns) - count), None))
-
-    def first(self, count: int) -> "ExportedTimes":
-        """Return the first ones."""
-        return self._kept(slice(count))
-
-    def _kept(self, kept: slice) -> "ExportedTimes":
-        stages_ns = {stage: column[kept] for stage, column in self.stages_ns.items()}
-        return ExportedTimes(self.start_ns[kept], self.latency_ns[kept], stages_ns)
+    start_ns: "array[int]"
+    latency_ns: "array[int]"
+    stages_ns: "dict[StageName, array[int]]"
 
 
 def message_of(line: str) -> str:
@@ -141,67 +80,45 @@ def parse_report(lines: Iterable[str]) -> TrtexecReport:
     Raises:
         UnreadableError: The summary is missing.
     """
-    found: dict[str, object] = {}
+    queries: int | None = None
     warnings: list[str] = []
-    is_summary = False
+    is_summary = has_figures = False
     for line in lines:
         text = message_of(line)
         if "=== Performance summary ===" in text:
             is_summary = True
         elif trace := _TRACE.match(text):
-            found["queries"] = int(trace[1])
+            queries = int(trace[1])
         elif is_summary and text.startswith("* "):
             warnings.append(text[2:])
-        elif is_summary:
-            name, _, value = text.partition(": ")
-            if name in _SPANS:
-                found[_SPANS[name]] = _figures(value)
-            elif name in _NUMBERS and value.split():
-                found[_NUMBERS[name]] = _number(value.split()[0])
-    if found.get("throughput_per_second") is None:
+        elif is_summary and text.startswith("Throughput: "):
+            has_figures = True
+    if not has_figures:
         raise UnreadableError("the performance summary is missing")
-    return TrtexecReport.model_validate({**found, "warnings": tuple(warnings)})
+    return TrtexecReport(queries, tuple(warnings))
 
 
-def _figures(text: str) -> Figures:
-    named: dict[str, float] = {}
-    shares: dict[float, float] = {}
-    for one in _FIGURES.finditer(text):
-        milliseconds = _number(one[3])
-        if milliseconds is None:
-            continue
-        if one["share"] is None:
-            named[f"{one[1]}_seconds"] = milliseconds / 1e3
-        elif (share := _number(one["share"])) is not None:
-            shares[share] = milliseconds / 1e3
-    return Figures(**named, percentiles_seconds=shares)
-
-
-def _number(text: str) -> float | None:
-    """Return a finite number of 0 or more, or ``None``."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if 0 <= value < float("inf") else None
-
-
-def parse_times(lines: Iterable[str]) -> ExportedTimes:
+def parse_times(
+    lines: Iterable[str], queries: int | None = None, count: int | None = None
+) -> ExportedTimes:
     """Parse the file of ``--exportTimes``: a JSON list with one object per line.
 
     Up to 8.0 the copies are called ``in`` and ``out``, later ``h2d`` and ``d2h``.
 
+    Args:
+        queries: Inferences that count; old versions also export the warm-up, before the rest.
+        count: Number of these to return; ``None`` for all.
+
     Raises:
         UnreadableError: A line is not an inference, or the file is empty.
     """
-    rows: list[tuple[int, ...]] = []
-    for line in lines:
-        text = line.strip().lstrip("[,").rstrip(",]").strip()
-        if text:
-            rows.append(_row(text))
+    texts = (line.strip().lstrip("[,").rstrip(",]").strip() for line in lines)
+    rows = sorted(_row(text) for text in texts if text)
+    if queries is not None:
+        rows = rows[max(0, len(rows) - queries) :]
+    rows = rows[:count]
     if not rows:
         raise UnreadableError("it contains no inference")
-    rows.sort()
     start_ns, latency_ns, *stages_ns = (array("q", column) for column in zip(*rows, strict=True))
     return ExportedTimes(start_ns, latency_ns, dict(zip(_STAGES, stages_ns, strict=True)))
 
@@ -235,21 +152,18 @@ def reason_in(lines: Sequence[str]) -> str | None:
     >>> reason_in(["[E] Cannot create DLA engine, 0 not available", "[E] Engine set up failed"])
     'Cannot create DLA engine, 0 not available'
     """
-    errors: list[str] = []
-    for place, line in enumerate(lines):
+    generic: str | None = None
+    for line, follows in zip(reversed(lines), ("", *reversed(lines)), strict=False):
         text = message_of(line)
-        if "[E] " in line[:64] and text:
-            # A parser's error continues in the next line, which has no severity.
-            follows = lines[place + 1].strip() if place + 1 < len(lines) else ""
-            continues = text.endswith(":") and follows and not follows.startswith("[0123456789/")
-            errors.append(f"{text} {follows}" if continues else text)
-    specific = [
-        text
-        for text in errors
-        if not text.lower().startswith(_GENERIC) and "--- End node ---" not in text
-    ]
-    chosen = specific or errors
-    return chosen[-1] if chosen else None
+        if "[E] " not in line[:64] or not text:
+            continue
+        # A parser's error continues in the next line, which has no severity.
+        if text.endswith(":") and follows.strip():
+            text = f"{text} {follows.strip()}"
+        if not text.lower().startswith(_GENERIC) and "--- End node ---" not in text:
+            return text
+        generic = generic or text
+    return generic
 
 
 def version_in(lines: Iterable[str]) -> str | None:
@@ -268,17 +182,15 @@ def version_in(lines: Iterable[str]) -> str | None:
 
 def context_bytes_in(lines: Iterable[str]) -> int | None:
     """Return the device memory of one execution context, or ``None``."""
-    for line in lines:
-        if found := _CONTEXT.search(line):
-            mebibytes = _number(found[1])
-            return None if mebibytes is None else round(mebibytes * 2**20)
-    return None
+    found = next(filter(None, map(_CONTEXT.search, lines)), None)
+    return None if found is None else round(float(found[1]) * 2**20)
 
 
 # An option begins its line, and its text continues in lines with more blanks; elsewhere in the
 # help it is only mentioned. An option that became the default is listed as a "no-op".
 _OPTION = re.compile(r"^ {0,8}(?:-\w, *)?(--[A-Za-z]\w*)", re.MULTILINE)
 _NO_OP = "no-op"
+DEFAULT_PRECISION: Precision = "fp16"
 _PRECISIONS: Mapping[Precision, tuple[str, ...]] = {
     "fp32": (),
     "fp16": ("--fp16",),
@@ -287,40 +199,7 @@ _PRECISIONS: Mapping[Precision, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """An engine to build and measure; see also ``Order``.
-
-    Attributes:
-        shapes: Shapes of inputs that the model leaves open, by name.
-        precision: Used if this trtexec can choose types.
-        cuda_graph: Whether to launch as a CUDA graph; ignored on a DLA.
-        warm_up_seconds: Inferences before this time do not count.
-        duration_seconds: Length of the measurement; either this or at least ``count`` inferences.
-    """
-
-    device: str
-    shapes: Mapping[str, tuple[int, ...]]
-    precision: Precision = "fp16"
-    fallback: Fallback = "allow"
-    optimization_level: int | None = None
-    streams: int = 1
-    cuda_graph: bool = True
-    transfers: bool = True
-    warm_up_seconds: float = 1.0
-    duration_seconds: float | None = None
-    count: int | None = None
-
-    @property
-    def core(self) -> int | None:
-        """Number of the DLA core; ``None`` for the GPU."""
-        number = self.device.removeprefix("dla")
-        return int(number) if self.device.startswith("dla") and number.isdigit() else None
-
-    @property
-    def is_graph(self) -> bool:
-        """Whether to request a CUDA graph: work of a DLA cannot be captured."""
-        return self.cuda_graph and self.core is None
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 def options_in(help_text: str) -> frozenset[str]:
@@ -338,66 +217,69 @@ def options_in(help_text: str) -> frozenset[str]:
     )
 
 
-def is_typed(offered: frozenset[str]) -> bool:
-    """Return whether this trtexec builds only the types of the model."""
-    return "--fp16" not in offered
-
-
 def chooses_types(offered: frozenset[str], precision: Precision) -> bool:
     """Return whether this trtexec can build a requested precision instead of the model's types."""
     return all(flag in offered for flag in _PRECISIONS[precision])
 
 
 def build_arguments(
-    offered: frozenset[str], wanted: Wanted, *, model: str, plan: str, layers: str
+    offered: frozenset[str], order: Order, shapes: Shapes, model: str, plan: str, layers: str
 ) -> list[str]:
     """Return the arguments that build an engine without inferences.
 
-    ``offered`` are the options of this trtexec. The other arguments are the paths of the ONNX file,
-    of the engine to write, and of the inspector's JSON to write.
+    ``offered`` are the options of this trtexec, and ``shapes`` those of inputs that the model
+    leaves open. It writes the engine to ``plan`` and its inspector's JSON to ``layers``.
     """
-    chosen = [f"--onnx={model}", f"--saveEngine={plan}", *_shapes(wanted), *_core(wanted)]
-    if chooses_types(offered, wanted.precision):
-        chosen += _PRECISIONS[wanted.precision]
+    chosen = [f"--onnx={model}", f"--saveEngine={plan}", *_common(order, shapes)]
+    precision = order.precision or DEFAULT_PRECISION
+    if chooses_types(offered, precision):
+        chosen += _PRECISIONS[precision]
     # Without fallback not even a reformat may run on the GPU, which "require-pure" does allow.
-    if wanted.core is not None and wanted.fallback != "forbid":
+    if order.dla_core is not None and order.fallback != "forbid":
         chosen.append("--allowGPUFallback")
     chosen += _first(offered, "--skipInference", "--buildOnly")
     # Some versions list the layers of a DLA only with the highest verbosity.
-    if wanted.core is not None:
+    if order.dla_core is not None:
         chosen += _first(offered, "--verbose")
-    if wanted.optimization_level is not None and "--builderOptimizationLevel" in offered:
-        chosen.append(f"--builderOptimizationLevel={wanted.optimization_level}")
-    if "--profilingVerbosity" in offered:
-        chosen.append("--profilingVerbosity=detailed")
-    if "--exportLayerInfo" in offered:
-        chosen.append(f"--exportLayerInfo={layers}")
-    return chosen
+    optional = {
+        "--builderOptimizationLevel": order.optimization_level,
+        "--profilingVerbosity": "detailed",
+        "--exportLayerInfo": layers,
+    }
+    found = {name: value for name, value in optional.items() if name in offered}
+    return [*chosen, *(f"{name}={value}" for name, value in found.items() if value is not None)]
 
 
-def run_arguments(offered: frozenset[str], wanted: Wanted, *, plan: str, times: str) -> list[str]:
+def run_arguments(
+    offered: frozenset[str], order: Order, shapes: Shapes, plan: str, times: str
+) -> list[str]:
     """Return the arguments that load an engine and measure it.
 
     One inference is complete before the next begins, as in every other back-end. No thread spins
     while it waits, because that would draw power. ``plan`` is the path of the engine, and ``times``
     that of the file to write with the times of all inferences.
     """
-    chosen = [f"--loadEngine={plan}", *_shapes(wanted), *_core(wanted)]
-    chosen += _first(offered, "--useCudaGraph" if wanted.is_graph else "--noCudaGraph")
-    chosen += _first(offered, "--includeDataTransfers" if wanted.transfers else "--noDataTransfers")
+    chosen = [f"--loadEngine={plan}", *_common(order, shapes)]
+    chosen += _first(offered, "--useCudaGraph" if launches_graph(order) else "--noCudaGraph")
+    chosen += _first(offered, "--includeDataTransfers" if order.transfers else "--noDataTransfers")
     chosen += _first(offered, "--noSpinWait")
-    if wanted.streams > 1:
+    if order.streams > 1:
         flags = _first(offered, "--infStreams", "--streams")
-        chosen += [f"{flag}={wanted.streams}" for flag in flags]
+        chosen += [f"{flag}={order.streams}" for flag in flags]
     else:
         chosen += _first(offered, "--exposeDMA")
     return [
         *chosen,
-        f"--warmUp={round(wanted.warm_up_seconds * 1000)}",
-        f"--duration={wanted.duration_seconds or 0:g}",
-        f"--iterations={wanted.count or 1}",
+        f"--warmUp={round(order.warm_up_seconds * 1000)}",
+        f"--duration={order.duration_seconds or 0:g}",
+        f"--iterations={order.count or 1}",
         f"--exportTimes={times}",
     ]
+
+
+def launches_graph(order: Order) -> bool:
+    """Return whether to request a CUDA graph: work of a DLA cannot be captured."""
+    return order.cuda_graph and order.dla_core is None
 
 
 def _first(offered: frozenset[str], *names: str) -> list[str]:
@@ -405,11 +287,8 @@ def _first(offered: frozenset[str], *names: str) -> list[str]:
     return next(([name] for name in names if name in offered), [])
 
 
-def _core(wanted: Wanted) -> list[str]:
-    return [] if wanted.core is None else [f"--useDLACore={wanted.core}"]
-
-
-def _shapes(wanted: Wanted) -> list[str]:
-    """Return the shapes of open inputs; the shape of another input would be an error."""
-    named = ",".join(f"{name}:{'x'.join(map(str, of))}" for name, of in wanted.shapes.items())
-    return [f"--shapes={named}"] if named else []
+def _common(order: Order, shapes: Shapes) -> list[str]:
+    """Return shapes and core; the shape of an input that is not open would be an error."""
+    named = ",".join(f"{name}:{'x'.join(map(str, of))}" for name, of in shapes.items())
+    core = [] if order.dla_core is None else [f"--useDLACore={order.dla_core}"]
+    return [*([f"--shapes={named}"] if named else []), *core]

@@ -2,29 +2,43 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    TypeAdapter,
+    ValidationError,
+)
 
 from ..errors import ParseError
 from ..records import Emc, EnergyCounter, Engine, Gpu, GpuMemory, GpuSample, Rail, Record
 
 
+def _thousandth(number: float | None) -> float | None:
+    return None if number is None else number / 1000
+
+
 class GpuFacts(Record):
-    """Constant facts of a GPU.
+    """Constant facts of a GPU, which the reader prints first.
 
     Attributes:
-        uuid: Distinguishes it from equal GPUs.
+        power_limit_watts: The reader prints milliwatts.
         power_reading: ``instant``; or ``usage``, a mean over one second on Ampere and later;
             ``None`` without power.
         versions: Driver, NVML and CUDA driver.
         refused: Values that it does not support, with NVML's reason.
     """
 
+    event: Literal["hello"]
     name: str | None = None
     uuid: str | None = None
     part_number: str | None = None
-    power_limit_watts: NonNegativeFloat | None = None
+    power_limit_watts: Annotated[NonNegativeFloat | None, AfterValidator(_thousandth)] = Field(
+        None, alias="power_limit_mw"
+    )
     memory_total_bytes: NonNegativeInt | None = None
-    power_reading: str | None = None
+    power_reading: Literal["instant", "usage"] | None = Field(None, alias="power_from")
     versions: dict[str, str] = {}
     refused: dict[str, str] = {}
 
@@ -43,18 +57,6 @@ THROTTLES = {
 # Idle, clocks set by a user, a synchronised group, a display: these are normal.
 _NO_THROTTLES = 0x001 | 0x002 | 0x010 | 0x100
 _HW_CAUSES = 0x040 | 0x080
-
-
-class _Hello(Record):
-    event: Literal["hello"]
-    name: str | None = None
-    uuid: str | None = None
-    part_number: str | None = None
-    power_limit_mw: NonNegativeInt | None = None
-    memory_total_bytes: NonNegativeInt | None = None
-    power_from: Literal["instant", "usage"] | None = None
-    versions: dict[str, str] = {}
-    refused: dict[str, str] = {}
 
 
 class _Reading(Record):
@@ -84,17 +86,15 @@ class _Reading(Record):
     energy_end_ns: NonNegativeInt | None = None
 
 
-_LINE: TypeAdapter[_Hello | _Reading] = TypeAdapter(
-    Annotated[_Hello | _Reading, Field(discriminator="event")]
+_LINE: TypeAdapter[GpuFacts | _Reading] = TypeAdapter(
+    Annotated[GpuFacts | _Reading, Field(discriminator="event")]
 )
 
 
 def parse_nvml_line(line: str) -> GpuFacts | GpuSample:
     """Parse one line of the reader: a JSON object in NVML's own units, which its keys name.
 
-    Returns:
-        The facts for the first line; for any other a sample without ``throttle_events``, because
-            these need several lines.
+    A sample has no ``throttle_events``, because these need several lines.
 
     Raises:
         ParseError: The line is not from the reader (``noise``), or the GPU returned no value
@@ -111,17 +111,8 @@ def parse_nvml_line(line: str) -> GpuFacts | GpuSample:
         found = _LINE.validate_json(line)
     except ValidationError:
         raise ParseError("noise", line) from None
-    if isinstance(found, _Hello):
-        return GpuFacts(
-            name=found.name,
-            uuid=found.uuid,
-            part_number=found.part_number,
-            power_limit_watts=_thousandth(found.power_limit_mw),
-            memory_total_bytes=found.memory_total_bytes,
-            power_reading=found.power_from,
-            versions=found.versions,
-            refused=found.refused,
-        )
+    if isinstance(found, GpuFacts):
+        return found
     if found.model_fields_set <= {"event", "at_ns"}:
         raise ParseError("empty", line)
     return _sample(found)
@@ -131,14 +122,13 @@ def _sample(found: _Reading) -> GpuSample:
     strange: list[str] = []
 
     def share(field: str) -> float | None:
-        """Return a percentage as a ratio; report one above 100 and return None."""
         percent: int | None = getattr(found, field)
-        if percent is not None and percent > 100:
-            strange.append(f"{field}={percent}")
-            return None
-        return None if percent is None else percent / 100
+        if percent is None or percent <= 100:
+            return None if percent is None else percent / 100
+        strange.append(f"{field}={percent}")
+        return None
 
-    temperatures = {"gpu": found.gpu_celsius, "memory": found.memory_celsius}
+    celsius = {"gpu": found.gpu_celsius, "memory": found.memory_celsius}
     memory = GpuMemory(
         used_bytes=found.memory_used_bytes,
         total_bytes=found.memory_total_bytes,
@@ -165,7 +155,7 @@ def _sample(found: _Reading) -> GpuSample:
         # The load of the memory controller is unknown: NVML's figure is a share of time.
         emc=None if found.memory_mhz is None else Emc(frequency_hertz=found.memory_mhz * 1_000_000),
         engines=engines,
-        temperatures_celsius={n: float(c) for n, c in temperatures.items() if c is not None},
+        temperatures_celsius={n: float(c) for n, c in celsius.items() if c is not None},
         rails=rails,
         memory=None if memory == GpuMemory() else memory,
         energy=_energy(found),
@@ -196,7 +186,3 @@ def _energy(found: _Reading) -> EnergyCounter | None:
     return EnergyCounter(
         joules=found.energy_mj / 1000, begin_ns=found.energy_begin_ns, end_ns=found.energy_end_ns
     )
-
-
-def _thousandth(number: int | None) -> float | None:
-    return None if number is None else number / 1000

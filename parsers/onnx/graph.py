@@ -4,11 +4,13 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Any, TypeVar
 
 from pydantic import NonNegativeInt
 
 from ..records import Record
 
+T = TypeVar("T", int, float, str, tuple[Any, ...])
 # Length of a dimension: a number, the model's name for it, or None if unknown.
 Dimension = int | str | None
 Shape = tuple[Dimension, ...]
@@ -32,28 +34,29 @@ _BITS: Mapping[str, int] = {
 
 
 class Tensor(Record):
-    """A tensor of a graph.
+    """A tensor of a graph: element type (``float32``), shape, and values of a small constant.
 
     Attributes:
-        dtype: Element type, ``float32`` ``float16`` ``int8`` …; None if unknown.
-        shape: Length of each dimension; None if even their number is unknown.
+        shape: None if even the number of dimensions is unknown.
         is_constant: Whether it is the same at each inference: a weight, or computed from weights.
-        is_initializer: Whether the file stores it as a weight.
-        values: Elements of a small constant, in order; None if unknown.
     """
 
     name: str
     dtype: str | None = None
     shape: Shape | None = None
     is_constant: bool = False
-    is_initializer: bool = False
     values: tuple[Number, ...] | None = None
+
+    @property
+    def rank(self) -> int | None:
+        """Number of dimensions; None if unknown."""
+        return None if self.shape is None else len(self.shape)
 
     @property
     def lengths(self) -> tuple[int, ...] | None:
         """The shape if every dimension has a number, or None."""
         known = tuple(one for one in self.shape or () if isinstance(one, int))
-        return None if self.shape is None or len(known) < len(self.shape) else known
+        return known if len(known) == self.rank else None
 
     @property
     def is_fixed(self) -> bool:
@@ -71,16 +74,17 @@ class Tensor(Record):
         elements, bits = self.elements, _BITS.get(self.dtype or "")
         return None if elements is None or bits is None else (elements * bits + 7) // 8
 
+    def length(self, axis: int) -> int | None:
+        """Return the length of a dimension; None if it is open, unknown or not there."""
+        shape = self.shape or ()
+        length = shape[axis] if -len(shape) <= axis < len(shape) else None
+        return length if isinstance(length, int) else None
+
 
 class Node(Record):
-    """An operation.
+    """An operation; the domain is empty for ONNX's own, and an omitted tensor has an empty name.
 
-    Attributes:
-        name: Its name in the model, or one of operator and index.
-        domain: Empty for ONNX's own operators.
-        inputs: Names of tensors; an empty name is an omitted input.
-        outputs: Names of tensors; an empty name is an omitted output.
-        attributes: Numbers, text and tuples of both; tensors are omitted.
+    Attributes are numbers, text and tuples of both; tensors among them are omitted.
     """
 
     index: NonNegativeInt
@@ -96,41 +100,20 @@ class Node(Record):
         """Whether it runs a graph of its own."""
         return SUBGRAPH in self.attributes.values()
 
-    def integers(self, name: str, default: tuple[int, ...] | None = None) -> tuple[int, ...] | None:
-        """Return an attribute that is a list of integers."""
-        found = self.attributes.get(name)
-        if isinstance(found, tuple):
-            return tuple(int(one) for one in found)
-        return default
+    @property
+    def groups(self) -> int:
+        """Number of groups of a convolution."""
+        return self.attribute("group", int) or 1
 
-    def integer(self, name: str, default: int | None = None) -> int | None:
-        """Return an attribute that is an integer."""
+    def attribute(self, name: str, kind: type[T]) -> T | None:
+        """Return an attribute if it is of a kind: a number, text, or a tuple of them."""
         found = self.attributes.get(name)
-        return found if isinstance(found, int) else default
-
-    def number(self, name: str, default: float | None = None) -> float | None:
-        """Return an attribute that is a number."""
-        found = self.attributes.get(name)
-        return float(found) if isinstance(found, int | float) else default
-
-    def word(self, name: str, default: str = "") -> str:
-        """Return an attribute that is text."""
-        found = self.attributes.get(name)
-        return found if isinstance(found, str) else default
+        return found if isinstance(found, kind) else None
 
 
 class Graph(Record):
-    """A model.
+    """A model: ``opsets`` by domain, nodes each after those it reads from, notes on the reading."""
 
-    Attributes:
-        opsets: Domain to version; ONNX's own domain is empty.
-        nodes: In an order in which each follows those it reads from.
-        notes: Remarks on the reading; each is one line.
-    """
-
-    name: str = ""
-    producer: str = ""
-    ir_version: int | None = None
     opsets: dict[str, int] = {}
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
@@ -142,17 +125,29 @@ class Graph(Record):
         """Return a tensor; an unknown name gives a tensor without facts."""
         return self.tensors.get(name) or Tensor(name=name)
 
-    def input(self, node: Node, position: int) -> Tensor | None:
-        """Return an input of a node, or None if it is omitted."""
-        if position < len(node.inputs) and node.inputs[position]:
-            return self.tensor(node.inputs[position])
-        return None
+    def input(self, node: Node, position: int) -> Tensor:
+        """Return an input of a node; an omitted one has neither name nor facts."""
+        return self.tensor(node.inputs[position] if position < len(node.inputs) else "")
 
-    def output(self, node: Node, position: int = 0) -> Tensor | None:
-        """Return an output of a node, or None if it is omitted."""
-        if position < len(node.outputs) and node.outputs[position]:
-            return self.tensor(node.outputs[position])
-        return None
+    def output(self, node: Node) -> Tensor:
+        """Return the first output of a node; an omitted one has neither name nor facts."""
+        return self.tensor(node.outputs[0] if node.outputs else "")
+
+    def varying_inputs(self, node: Node) -> list[Tensor]:
+        """Return the inputs of a node that change with each inference."""
+        return [one for name in node.inputs if name and not (one := self.tensor(name)).is_constant]
+
+    def maker(self, name: str) -> Node | None:
+        """Return the node that makes a tensor; None for inputs and weights."""
+        index = self.producers.get(name)
+        return None if index is None else self.nodes[index]
+
+    def sole_reader(self, node: Node) -> Node | None:
+        """Return the only reader of a node; None if there are several or it makes an output."""
+        readers = {reader for name in node.outputs for reader in self.consumers.get(name, ())}
+        if len(readers) != 1 or any(name in self.outputs for name in node.outputs):
+            return None
+        return self.nodes[readers.pop()]
 
     @cached_property
     def producers(self) -> dict[str, int]:
@@ -164,7 +159,6 @@ class Graph(Record):
         """Name of a tensor to the indices of the nodes that read it, in order."""
         found: defaultdict[str, list[int]] = defaultdict(list)
         for node in self.nodes:
-            for name in dict.fromkeys(node.inputs):
-                if name:
-                    found[name].append(node.index)
+            for name in filter(None, dict.fromkeys(node.inputs)):
+                found[name].append(node.index)
         return {name: tuple(indices) for name, indices in found.items()}

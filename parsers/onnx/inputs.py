@@ -1,4 +1,4 @@
-"""The inputs of an ONNX file, read from its bytes: no package is needed, weights are skipped.
+"""Read an ONNX file from its bytes: no package is needed, and weights are skipped.
 
 Source:
     ``onnx.proto`` of ONNX: the numbers of the fields.
@@ -10,19 +10,14 @@ from mmap import mmap
 from ..errors import UnreadableError
 from ..records import Record
 
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
-_FIXED_BYTES = {_FIXED64: 8, _FIXED32: 4}
+_VARINT, _LENGTH = 0, 2
+_FIXED_BYTES = {1: 8, 5: 4}
 
 Data = bytes | mmap
 
 
 def fields(data: Data, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Walk a message.
-
-    Args:
-        data: The file, as bytes or mapped.
-        at: Begin of the message in it.
-        end: End of the message.
+    """Walk a message between two places in a file, which is given as bytes or mapped.
 
     Yields:
         Number of a field, its value (0 unless it is a varint), and begin and end of its bytes.
@@ -103,13 +98,21 @@ def slim(data: Data) -> bytes:
     Shapes follow from dimensions, not from weights. A file of 500 MB shrinks to its list of nodes,
     and its weights are never read.
 
-    Args:
-        data: The file, as bytes or mapped.
-
     Raises:
         UnreadableError: It is not a Protocol Buffers message.
     """
     return b"".join(_slimmed(data, 0, len(data), _MODEL))
+
+
+def _slimmed(data: Data, begin: int, end: int, kind: int) -> Iterator[bytes]:
+    at = begin
+    for number, _, inner, stop in fields(data, begin, end):
+        if number in _WAYS[kind]:
+            body = b"".join(_slimmed(data, inner, stop, _WAYS[kind][number]))
+            yield write_varint(number << 3 | 2) + write_varint(len(body)) + body
+        elif not (kind == _TENSOR and number in _CONTENTS and stop - inner > KEPT_BYTES):
+            yield data[at:stop]
+        at = stop
 
 
 def external_locations(data: Data) -> Iterator[str]:
@@ -121,34 +124,21 @@ def external_locations(data: Data) -> Iterator[str]:
     yield from _locations(data, 0, len(data), _MODEL)
 
 
-def _slimmed(data: Data, begin: int, end: int, kind: int) -> Iterator[bytes]:
-    ways, at = _WAYS[kind], begin
-    for number, _, inner, stop in fields(data, begin, end):
-        following = ways.get(number)
-        if following is not None:
-            body = b"".join(_slimmed(data, inner, stop, following))
-            yield write_varint(number << 3 | 2) + write_varint(len(body))
-            yield body
-        elif not (kind == _TENSOR and number in _CONTENTS and stop - inner > KEPT_BYTES):
-            yield data[at:stop]
-        at = stop
-
-
 def _locations(data: Data, begin: int, end: int, kind: int) -> Iterator[str]:
-    ways = _WAYS[kind]
     for number, _, inner, stop in fields(data, begin, end):
         if kind == _TENSOR and number == _EXTERNAL_DATA:
             entry = {key: data[at:to] for key, _, at, to in fields(data, inner, stop)}
             if entry.get(_KEY) == b"location" and entry.get(_VALUE):
                 yield entry[_VALUE].decode()
-        elif number in ways:
-            yield from _locations(data, inner, stop, ways[number])
+        elif number in _WAYS[kind]:
+            yield from _locations(data, inner, stop, _WAYS[kind][number])
 
 
-_INPUTS_GRAPH = 7
-_INPUTS_NODE, _INITIALIZER, _INPUT = 1, 5, 11
-_OPERATION, _TENSOR_NAME = 4, 8
-_QUANTIZE = frozenset({b"DequantizeLinear", b"QuantizeLinear"})
+# Paths of fields: the graph of a model, and in it an input, the name of a weight, an operator; of
+# an input its name and its dimensions; of a dimension its number or its name.
+_TO_GRAPH, _INPUT, _WEIGHT, _OPERATOR = (7,), (11,), (5, 8), (1, 4)
+_NAME, _DIMENSION, _NUMBER, _WORD = (1,), (2, 1, 2, 1), 1, 2
+_QUANTIZE = frozenset({"DequantizeLinear", "QuantizeLinear"})
 
 
 class ModelInput(Record):
@@ -164,83 +154,56 @@ class ModelInput(Record):
 
 
 class ModelFacts(Record):
-    """Facts about a file that need no weights.
-
-    Attributes:
-        inputs: In the order of the graph, without weights.
-        is_quantised: Whether the graph contains QuantizeLinear or DequantizeLinear.
-    """
+    """Inputs without weights, and the operators of the nodes."""
 
     inputs: tuple[ModelInput, ...] = ()
-    is_quantised: bool = False
+    operators: tuple[str, ...] = ()
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether QuantizeLinear or DequantizeLinear are in the graph."""
+        return not _QUANTIZE.isdisjoint(self.operators)
 
 
 def read_model(data: Data) -> ModelFacts:
-    """Read the inputs of an ONNX model.
-
-    Args:
-        data: The file, as bytes or mapped.
+    """Read the inputs of an ONNX model, which is given as bytes or mapped.
 
     Raises:
         UnreadableError: It is not an ONNX model.
     """
+    graphs = list(_at(data, 0, len(data), *_TO_GRAPH))
+    if len(graphs) != 1:
+        raise UnreadableError("there is no graph")
     try:
-        graphs = [
-            (a, b) for number, _, a, b in fields(data, 0, len(data)) if number == _INPUTS_GRAPH
-        ]
-        if len(graphs) != 1:
-            raise UnreadableError("there is no graph")
-        return _graph(data, *graphs[0])
+        weights = {data[a:b].decode() for a, b in _at(data, *graphs[0], *_WEIGHT)}
+        inputs = [_input(data, a, b) for a, b in _at(data, *graphs[0], *_INPUT)]
+        operators = tuple(data[a:b].decode() for a, b in _at(data, *graphs[0], *_OPERATOR))
     except UnicodeDecodeError:
         raise UnreadableError("a name is not text") from None
+    return ModelFacts(
+        inputs=tuple(one for one in inputs if one.name not in weights),
+        operators=operators,
+    )
 
 
-def _graph(data: Data, begin: int, end: int) -> ModelFacts:
-    inputs: list[ModelInput] = []
-    weights: set[str] = set()
-    is_quantised = False
+def _at(data: Data, begin: int, end: int, field: int, *rest: int) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of the bytes at a path of fields."""
     for number, _, a, b in fields(data, begin, end):
-        if number == _INPUT:
-            inputs.append(_input(data, a, b))
-        elif number == _INITIALIZER:
-            weights.update(
-                _text(data, c, d) for n, _, c, d in fields(data, a, b) if n == _TENSOR_NAME
-            )
-        elif number == _INPUTS_NODE and not is_quantised:
-            is_quantised = any(
-                n == _OPERATION and data[c:d] in _QUANTIZE for n, _, c, d in fields(data, a, b)
-            )
-    named = tuple(one for one in inputs if one.name not in weights)
-    return ModelFacts(inputs=named, is_quantised=is_quantised)
+        if number == field:
+            yield from _at(data, a, b, *rest) if rest else ((a, b),)
 
 
 def _input(data: Data, begin: int, end: int) -> ModelInput:
-    """Read a ``ValueInfoProto``: name 1, type 2, its tensor 1, of that the shape 2."""
-    name, shape = "", []
-    for number, _, a, b in fields(data, begin, end):
-        if number == 1:
-            name = _text(data, a, b)
-        elif number == 2:
-            for c, d in _parts(data, a, b, 1):
-                for e, f in _parts(data, c, d, 2):
-                    shape += [_length(data, g, h) for g, h in _parts(data, e, f, 1)]
-    return ModelInput(name=name, shape=tuple(shape))
+    names = [data[a:b].decode() for a, b in _at(data, begin, end, *_NAME)]
+    shape = tuple(_length(data, a, b) for a, b in _at(data, begin, end, *_DIMENSION))
+    return ModelInput(name=names[-1] if names else "", shape=shape)
 
 
 def _length(data: Data, begin: int, end: int) -> int | str | None:
-    """Read a dimension: a number 1, or a name 2, or neither."""
     found: int | str | None = None
     for number, value, a, b in fields(data, begin, end):
-        if number == 1 and value > 0:
+        if number == _NUMBER and value > 0:
             found = value
-        elif number == 2:
-            found = _text(data, a, b) or None
+        elif number == _WORD:
+            found = data[a:b].decode() or None
     return found
-
-
-def _parts(data: Data, begin: int, end: int, wanted: int) -> Iterator[tuple[int, int]]:
-    return ((a, b) for number, _, a, b in fields(data, begin, end) if number == wanted)
-
-
-def _text(data: Data, begin: int, end: int) -> str:
-    return data[begin:end].decode("utf-8")

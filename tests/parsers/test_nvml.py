@@ -1,4 +1,4 @@
-"""A line of the NVML reader: its numbers in base units, and nothing that it does not say."""
+"""A line of the NVML reader: its numbers in base units, and nothing that it does not contain."""
 
 import json
 
@@ -74,7 +74,7 @@ def test_every_number_has_a_name_and_a_base_unit():
 
 
 @pytest.mark.parametrize("left_out", [key for key in WHOLE if key not in ("event", "at_ns")])
-def test_what_is_not_said_is_absent(left_out):
+def test_a_missing_value_is_absent(left_out):
     """Each figure can be missing by itself; no other one changes for it, and none becomes zero."""
     whole = flatten(parse_nvml_line(json.dumps(WHOLE)))
     less = {key: value for key, value in WHOLE.items() if key != left_out}
@@ -84,7 +84,7 @@ def test_what_is_not_said_is_absent(left_out):
     assert len(found) < len(whole) or left_out == "power_from"
 
 
-def test_memory_activity_is_no_bandwidth():
+def test_memory_activity_is_not_a_bandwidth():
     """NVML's memory figure is a share of time, so the memory controller gets no load from it."""
     found = read(memory_percent=100, memory_mhz=2619)
     assert found.emc is not None
@@ -93,8 +93,8 @@ def test_memory_activity_is_no_bandwidth():
     assert found.memory.active_ratio == 1
 
 
-def test_lagging_power_has_no_average_beside_it():
-    """Where only the mean is told it stands alone; that it is one stands in the first line."""
+def test_lagging_power_has_no_average():
+    """The power of such a GPU is a mean itself; the first line says so."""
     found = read(power_mw=5000, power_from="usage", average_mw=4000)
     assert found.rails["GPU"].average_watts is None
     hello = parse_nvml_line('{"event": "hello", "power_from": "usage", "power_limit_mw": 1500}')
@@ -102,7 +102,7 @@ def test_lagging_power_has_no_average_beside_it():
     assert (hello.power_reading, hello.power_limit_watts) == ("usage", 1.5)
 
 
-def test_what_can_not_be_is_told_and_left_out():
+def test_impossible_values_are_reported_and_left_out():
     """A load beyond 100 % and a reason without a name are kept verbatim, and harm nothing else."""
     found = read(gpu_percent=255, nvenc_percent=50, clock_events=0x1004)
     assert found.unparsed == ("gpu_percent=255", "clock_events=0x1000")
@@ -124,8 +124,8 @@ def test_what_can_not_be_is_told_and_left_out():
         (0x600, {"board_limit", "reliability"}),
     ],
 )
-def test_only_what_holds_the_clock_down_is_throttling(mask, kinds):
-    """Idling and clocks that somebody set are none; one slowdown is told once, by its cause."""
+def test_only_reasons_that_lower_the_clock_are_throttling(mask, kinds):
+    """Idling and clocks set by a user are not throttling; a slowdown counts once, by its cause."""
     assert {kind for kind, is_active in throttles(mask).items() if is_active} == kinds
 
 
@@ -141,16 +141,16 @@ def test_only_what_holds_the_clock_down_is_throttling(mask, kinds):
         ('{"event": "sample", "at_ns": 1}', "empty"),
     ],
 )
-def test_what_is_no_line_of_the_reader_is_refused(line, reason):
-    """What a library prints between the lines is no sample."""
-    with pytest.raises(ParseError) as told:
+def test_other_lines_are_refused_with_a_reason(line, reason):
+    """Text that a library prints between the lines is not a sample."""
+    with pytest.raises(ParseError) as raised:
         parse_nvml_line(line)
-    assert told.value.reason == reason
+    assert raised.value.reason == reason
 
 
 @given(st.text())
 def test_no_text_is_fatal(text):
-    """Whatever is printed is a line or a ParseError."""
+    """Any text gives a record or a ParseError."""
     try:
         parse_nvml_line(text)
     except ParseError as error:

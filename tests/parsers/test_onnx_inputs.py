@@ -27,7 +27,7 @@ def onnx_bytes(
     weights: "tuple[str, ...]" = (),
     operations: "tuple[str, ...]" = ("Conv",),
 ) -> bytes:
-    """Write a model by its wire format: what a test needs, and no package."""
+    """Write a model in its wire format, without the onnx package."""
     graph = b"".join(part(1, part(4, name.encode())) for name in operations)
     graph += b"".join(part(5, part(8, name.encode()) + part(9, b"\0" * 9)) for name in weights)
     for name, shape in inputs.items():

@@ -71,7 +71,6 @@ def test_without_evidence_nothing_is_claimed():
 
 
 def test_a_name_proves_no_dla():
-    """A subgraph that only the inspector tells of may be the GPU's: unknown on a DLA lane."""
     text = json.dumps({"Layers": [SUBGRAPH]})
     assert placement_of([], text, "dla0").verdict == "unknown"
     assert placement_of([], text, "gpu").verdict == "gpu_only"
@@ -80,14 +79,12 @@ def test_a_name_proves_no_dla():
 
 
 def test_last_build_of_a_log_counts():
-    """Where a log holds two builds, the first one's layers are not the engine's."""
     header = "---------- Layers Running on DLA ----------"
     log = [header, f"[DlaLayer] {SUBGRAPH}", header, "[GpuLayer] CONVOLUTION: conv1"]
     assert placement_of(log, None, "dla0").dla_layers == ()
 
 
 def test_fused_shuffle_computes():
-    """A layer that ends in a fused shuffle but does more is no reformat."""
     found = placement_of(["[GpuLayer] conv1 + (Unnamed Layer* 7) [Shuffle]"], None, "dla0")
     assert found.reformat_layers == ()
     assert found.gpu_layers == ("conv1 + (Unnamed Layer* 7) [Shuffle]",)
@@ -112,7 +109,6 @@ def test_types_of_both_forms(tensor, expected):
 
 @given(st.lists(lines), inspectors, devices)
 def test_no_text_is_fatal(log, inspector, device):
-    """Whatever is printed, a placement comes of it whose verdict and lists agree."""
     found = placement_of(log, inspector, device)
     dla, gpu, reformat = map(set, (found.dla_layers, found.gpu_layers, found.reformat_layers))
     assert not (dla & gpu or dla & reformat or gpu & reformat)
