@@ -5,7 +5,7 @@ import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,8 +15,9 @@ from ...parsers.errors import ParseError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
 from ...parsers.values import Section
-from ..base import SYSTEM_CLOCK, Clock, LineSource, Stamped
-from .program import ProcessSource
+from ..base import SYSTEM_CLOCK, Clock, Companion, LineSource, Stamped
+from .arrivals import Arrivals
+from .program import ProcessSource, SocketSource, StreamSource
 
 MOST_REASONS = 16
 OTHER_REASON = "other"
@@ -26,38 +27,29 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class About:
-    """Facts about the machine from the source; each may be missing.
-
-    Attributes:
-        module: Part number.
-        power_reading: Kind of its power figures: ``instant``, or ``usage`` for NVML's own mean.
-        versions: Version by library.
-    """
+    """Facts about the machine from the source; each may be missing."""
 
     board: str | None = None
-    module: str | None = None
+    module: str | None = None  # part number
+    l4t: str | None = None
+    jetpack: str | None = None
     power_mode: str | None = None
     gpu_uuid: str | None = None
-    power_reading: str | None = None
+    power_reading: str | None = None  # ``instant``, or ``usage`` for NVML's own mean
     versions: Mapping[str, str] = field(default_factory=dict)
+    trips_celsius: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
 class LineCollector(ABC):
-    """Samples of one source, with the count of other lines.
+    """Samples of one source; its counts are written by one thread and may be read by any."""
 
-    The counts are written by the thread that collects and may be read by any.
-    """
-
-    shows_root_more = False
-    """Whether the program prints more fields when root runs it."""
-
-    def __init__(self, source: LineSource) -> None:
-        """Prepare; the source begins with ``collect``."""
+    def __init__(self, source: LineSource, *, shows_root_more: bool = False) -> None:
+        """Prepare; ``shows_root_more``: the program prints more fields when root runs it."""
         self.source = source
-        self.lines = 0
-        self.samples = 0
-        self.tokens_unparsed = 0
+        self.shows_root_more = shows_root_more
+        self.lines = self.samples = self.tokens_unparsed = self.backlog = 0
         self.about: About | None = None
+        self.companions: tuple[Companion, ...] = ()  # of the source itself
         self._unparsed: dict[str, int] = {}
 
     @property
@@ -67,19 +59,54 @@ class LineCollector(ABC):
 
     def collect(self) -> Iterator[Stamped[Sample]]:
         """Yield each record with its time, until the source ends or ``stop``."""
+        block: list[Stamped[Sample]] = []
+        arrived_ns = None
         for line in self.source.lines():
-            try:
-                sample = self._read(line)
-            except ParseError as error:
-                self.lines += 1
-                self._count(error.reason)
-                continue
-            if sample is None:
-                continue
+            if line.monotonic_ns != arrived_ns:  # the source dropped the rest of a read
+                yield from self._take(block)
+                block = []
+            arrived_ns = line.monotonic_ns
+            sample = self._parse(line)
+            if sample is not None:
+                block.append(replace(sample, following=line.following))
+            if not line.following:
+                yield from self._take(block)
+                block = []
+        yield from self._take(block)
+
+    def _parse(self, line: Stamped[str]) -> Stamped[Sample] | None:
+        try:
+            sample = self._read(line)
+        except ParseError as error:
             self.lines += 1
-            self.samples += 1
+            known = error.reason in self._unparsed or len(self._unparsed) < MOST_REASONS - 1
+            reason = error.reason if known else OTHER_REASON
+            self._unparsed[reason] = self._unparsed.get(reason, 0) + 1
+            return None
+        if sample is not None:
+            self.lines += 1
             self.tokens_unparsed += len(sample.value.unparsed)
-            yield sample
+        return sample
+
+    def _take(self, block: list[Stamped[Sample]]) -> Iterator[Stamped[Sample]]:
+        """Yield the records of one read with their own times."""
+        if len(block) > 1:
+            if not self.backlog:
+                _LOG.warning(
+                    "%s: %d lines arrived together: their times are estimated (docs/sources.md)",
+                    self.source.name,
+                    len(block),
+                )
+            self.backlog += len(block)
+        following = len(block)
+        for sample in self._timed(block) if block else ():
+            following -= 1
+            self.samples += 1
+            yield replace(sample, following=following)
+
+    def _timed(self, block: Sequence[Stamped[Sample]]) -> Sequence[Stamped[Sample]]:
+        """Return the records of one read with the time of each."""
+        return block
 
     def stop(self) -> None:
         """End the source, and with it ``collect``; from another thread, and more than once."""
@@ -88,11 +115,6 @@ class LineCollector(ABC):
     @abstractmethod
     def _read(self, line: Stamped[str]) -> Stamped[Sample] | None:
         """Return the record of a line, or None if it is not to be counted."""
-
-    def _count(self, reason: str) -> None:
-        if reason not in self._unparsed and len(self._unparsed) >= MOST_REASONS - 1:
-            reason = OTHER_REASON
-        self._unparsed[reason] = self._unparsed.get(reason, 0) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +128,11 @@ class Opening:
 
 
 class SourceSettings(Section, ABC):
-    """The settings of one telemetry source. The class describes the source, and opens it.
+    """The settings of one telemetry source. The class describes the source, and opens it."""
 
-    Attributes:
-        describes_this_board: Whether the lines are of this machine's board, so that the files and
-            traces of its kernel belong to them.
-        is_kept_alive: Whether it never ends by itself while nothing is wrong.
-        is_simulated: Whether the lines are of a board that does not exist.
-        is_recorded: Whether the lines were printed before.
-    """
-
+    # Whether the lines are of this machine's board, as the files and traces of its kernel are.
     describes_this_board: ClassVar[bool] = False
+    # Whether it never ends by itself while nothing is wrong.
     is_kept_alive: ClassVar[bool] = False
     is_simulated: ClassVar[bool] = False
     is_recorded: ClassVar[bool] = False
@@ -145,6 +161,15 @@ class SourceSettings(Section, ABC):
     def summary(self) -> str:
         """Return in a few words where the lines come from."""
 
+    def interval_in_force(self, interval_seconds: float) -> float:
+        """Return the interval of the lines, which may have another origin than ``interval``."""
+        return interval_seconds
+
+    @property
+    def interval_hint(self) -> str:
+        """How a person sets a short interval."""
+        return "telemetry.interval: 103ms"
+
     @abstractmethod
     def open(self, opening: Opening) -> LineCollector:
         """Return what makes samples of the source, or raise ``UserError``."""
@@ -162,15 +187,26 @@ def tegrastats_command(
 
 
 class TegrastatsCollector(LineCollector):
-    """Samples of tegrastats; the time of each is that of its line."""
+    """Samples of tegrastats; the time of each is that of its line, also if several came at once."""
 
     def __init__(self, source: LineSource, *, shows_root_more: bool = False) -> None:
-        """Prepare; the source begins with ``collect``."""
-        super().__init__(source)
-        self.shows_root_more = shows_root_more
+        """Prepare, as ``LineCollector``."""
+        super().__init__(source, shows_root_more=shows_root_more)
+        self._arrivals = Arrivals()
 
     def _read(self, line: Stamped[str]) -> Stamped[Sample]:
         return Stamped(line.monotonic_ns, line.wall_ns, parse_line(line.value))
+
+    def _timed(self, block: Sequence[Stamped[Sample]]) -> Sequence[Stamped[Sample]]:
+        if not self.source.is_live:  # its lines are made at their time
+            return block
+        arrived_ns, wall_ns = block[-1].monotonic_ns, block[-1].wall_ns
+        printed = [sample.value.time for sample in block]
+        times = self._arrivals.times(arrived_ns, wall_ns, printed, self.source.interval_seconds)
+        return [
+            Stamped(ns, wall_ns + ns - arrived_ns, sample.value, 0, late)
+            for (ns, late), sample in zip(times, block, strict=True)
+        ]
 
 
 class TegrastatsSettings(SourceSettings):
@@ -203,41 +239,60 @@ class TegrastatsSettings(SourceSettings):
         """Return whether the program is on ``PATH``."""
         return shutil.which("tegrastats") is not None
 
-    def summary(self) -> str:
-        """Return the command."""
+    def summary(self) -> str:  # noqa: D102
         return " ".join(self.command)
+
+    def interval_in_force(self, interval_seconds: float) -> float:
+        """Return the interval of the privileged unit if it is known; its unit and ours read it."""
+        text = os.environ.get("TEGRASTATS_INTERVAL_MS", "")
+        is_known = self.asks_socket and text.isascii() and text.isdigit() and int(text)
+        return int(text) / 1000 if is_known else interval_seconds
+
+    @property
+    def interval_hint(self) -> str:  # noqa: D102
+        own = super().interval_hint
+        unit = "for the service TEGRASTATS_INTERVAL_MS=103 in /etc/default/tegrascope"
+        return f"{own} ({unit})" if self.asks_socket else own
 
     def open(self, opening: Opening) -> TegrastatsCollector:
         """Return the samples of the privileged unit's socket or of a child."""
         interval, clock = opening.interval_seconds, opening.clock
         command = tegrastats_command(interval, self.command)
-        source: LineSource
+        source = ProcessSource(command, interval_seconds=interval, clock=clock)
         if self.socket is not None and self.asks_socket and os.geteuid() != 0:
-            from .program import SocketSource
-
             source = SocketSource(
                 self.socket,
                 command,
                 interval_seconds=interval,
-                socket_interval_seconds=_unit_interval(opening),
+                socket_interval_seconds=self._unit_interval(opening),
                 clock=clock,
             )
-        else:
-            source = ProcessSource(command, interval_seconds=interval, clock=clock)
         return TegrastatsCollector(source, shows_root_more=True)
 
+    def _unit_interval(self, opening: Opening) -> float:
+        seconds = self.interval_in_force(opening.interval_seconds)
+        own_ms, unit_ms = round(opening.interval_seconds * 1000), round(seconds * 1000)
+        if opening.is_interval_set and own_ms != unit_ms:
+            own = "telemetry.interval is %d ms, but root's tegrastats prints every %d ms: "
+            where = "that is set by TEGRASTATS_INTERVAL_MS in /etc/default/tegrascope"
+            _LOG.warning(own + where, own_ms, unit_ms)
+        return seconds
 
-def _unit_interval(opening: Opening) -> float:
-    """Return the interval of the privileged unit; both units read one environment file."""
-    text = os.environ.get("TEGRASTATS_INTERVAL_MS", "")
-    if not (text.isascii() and text.isdigit() and int(text)):
-        return opening.interval_seconds
-    seconds = int(text) / 1000
-    if opening.is_interval_set and opening.interval_seconds != seconds:
-        _LOG.warning(
-            "telemetry.interval is %g s, but root's tegrastats prints every %g s: that is set by "
-            "TEGRASTATS_INTERVAL_MS in /etc/default/tegrascope",
-            opening.interval_seconds,
-            seconds,
-        )
-    return seconds
+
+class StreamSettings(SourceSettings):
+    """Lines from standard input or a FIFO."""
+
+    describes_this_board = True
+
+    path: str = Field("-", description="- for standard input, else the path of a FIFO")
+
+    @property
+    def file(self) -> Path | None:  # noqa: D102
+        return None if self.path == "-" else Path(self.path)
+
+    def summary(self) -> str:  # noqa: D102
+        return "standard input" if self.path == "-" else f"lines from {self.path}"
+
+    def open(self, opening: Opening) -> TegrastatsCollector:  # noqa: D102
+        interval, clock = opening.interval_seconds, opening.clock
+        return TegrastatsCollector(StreamSource(self.file, interval_seconds=interval, clock=clock))

@@ -1,32 +1,84 @@
-"""tegrastats as root sees it, from a Unix socket; without the socket, as we see it ourselves."""
+"""Lines of running programs: of a child of ours, from a Unix socket, or from a pipe."""
 
 import logging
+import os
 import socket
+import stat
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ...parsers.errors import UserError
-from ..base import SYSTEM_CLOCK, Clock, Stamped
+from ..base import SYSTEM_CLOCK, Clock, Stamped, pause
 from ..children.process import DescriptorReader, LineChild, LineReader, Quiet
 
-# First and longest pause before a start.
-BACKOFF_SECONDS = (0.5, 30.0)
+# First and longest time from one start to the next; a start each 5 s takes 0.4 % of a core.
+BACKOFF_SECONDS = (0.5, 5.0)
+# systemd accepts at once; a socket that does not is treated as missing.
+_CONNECT_SECONDS = 2.0
+# First and longest time for which a socket that gave nothing, or is missing, is left alone: each
+# connection to a unit without tegrastats is a line of the journal.
+LOOK_AGAIN_SECONDS = (30.0, 3600.0)
+_REOPEN_SECONDS = 1.0
 
 _LOG = logging.getLogger(__name__)
+_WITHOUT_ROOT = "tegrastats runs without root, and shows less"
 
 
-class ProcessSource:
-    """A program that prints for ever, kept alive: the lines of tegrastats.
-
-    It is started again when it ends, and when it has been silent for five intervals (two seconds
-    at least, since the first line takes its time). Between two starts is a pause that doubles
-    from half a second to thirty, and is short again after the program has been printing for
-    thirty seconds. A program that is not there is tried for ever, since telemetry can be
-    installed later. One line is logged for each event, never for each line read.
-    """
+class _LiveSource:
+    """A source with one peer at a time, which ``stop`` wakes."""
 
     is_live = True
+
+    def __init__(self, name: str, interval_seconds: float | None, clock: Clock) -> None:
+        self.name = name
+        self.interval_seconds = interval_seconds
+        self.restarts = 0
+        self.problem: str | None = None
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._peer: LineReader | None = None
+        self._peer_lock = threading.Lock()
+
+    def stop(self) -> None:
+        """End ``lines`` and the peer; from another thread, and more than once."""
+        self._stopping.set()
+        with self._peer_lock:
+            if self._peer is not None:
+                self._peer.wake()
+
+    @contextmanager
+    def _reading(self, peer: LineReader) -> Iterator[None]:
+        """Let ``stop`` wake a peer, and end it after the block."""
+        with self._peer_lock:
+            self._peer = peer
+            if self._stopping.is_set():
+                peer.wake()
+        try:
+            yield
+        finally:
+            with self._peer_lock:
+                self._peer = None
+            peer.end()
+
+    def _report(self, problem: str) -> None:
+        """Keep a problem and log it, unless it is the same as before."""
+        if problem != self.problem:
+            _LOG.warning("%s: %s", self.name, problem)
+        self.problem = problem
+
+
+class ProcessSource(_LiveSource):
+    """A program that prints for ever, kept alive: the lines of tegrastats.
+
+    It is started again when it ends, and when it has been silent for ``silence_seconds``: by
+    default five intervals, and two seconds at least, since the first line takes its time. The time
+    between two starts is half a second at least. It doubles up to five seconds, and is short again
+    after the program has been printing for ``steady_seconds``. A program that is not there is tried
+    for ever, since telemetry can be installed later. An outage is one line of log, and so is its
+    end: lines came for as long as the longest pause.
+    """
 
     def __init__(
         self,
@@ -39,74 +91,69 @@ class ProcessSource:
         steady_seconds: float = 30.0,
         silence_seconds: float | None = None,
     ) -> None:
-        """Prepare; nothing is started before ``lines``.
-
-        Args:
-            backoff_seconds: First and longest pause before a start.
-            steady_seconds: How long the program prints until the pause is short again.
-            silence_seconds: How long it may print nothing; ``None`` is the rule above.
-        """
-        self.name = name
-        self.interval_seconds: float | None = interval_seconds
-        self.restarts = 0
-        self.problem: str | None = None
+        """Prepare; nothing is started before ``lines``."""
+        super().__init__(name, interval_seconds, clock)
         self._argv = tuple(argv)
-        self._clock = clock
         self._backoff_seconds = backoff_seconds
         self._steady_ns = round(steady_seconds * 1e9)
+        self._silent_since_ns: int | None = None  # the last line before an outage
         self.silence_seconds = silence_seconds or max(5 * interval_seconds, 2.0)
-        self._stopping = threading.Event()
-        self._peer: LineReader | None = None
-        self._peer_lock = threading.Lock()
 
     def lines(self) -> Iterator[Stamped[str]]:
         """Yield lines as they arrive, whatever happens to the program, until ``stop``."""
         shortest, longest = self._backoff_seconds
-        pause = shortest
+        backoff = shortest
         started_before = False
         while not self._stopping.is_set():
+            begin_ns = last_ns = self._clock.monotonic_ns()
             try:
                 peer = self._open()
             except UserError as error:
-                self._report(str(error))
+                self._lose(str(error), last_ns)
             else:
                 self.restarts += started_before
                 started_before = True
-                begin_ns = last_ns = self._clock.monotonic_ns()
-                with self._peer_lock:
-                    self._peer = peer
-                    if self._stopping.is_set():
-                        peer.wake()
-                try:
+                with self._reading(peer):
+                    first_ns = None
                     while isinstance(line := peer.read(self.silence_seconds), Stamped):
                         last_ns = line.monotonic_ns
+                        first_ns = first_ns or last_ns
                         self.problem = None
+                        if self._silent_since_ns is not None:
+                            self._note_recovery(first_ns, last_ns)
                         yield line
-                finally:
-                    with self._peer_lock:
-                        self._peer = None
-                    peer.end()
                 if self._stopping.is_set():
                     break
-                self._report(self._describe_end(line, peer), again=True)
+                problem = self._describe_end(line, peer)
+                if problem is not None:
+                    self._lose(problem, last_ns)
                 if last_ns - begin_ns >= self._steady_ns:
-                    pause = shortest
-            until_ns = self._clock.monotonic_ns() + round(pause * 1e9)
-            self._clock.wait(self._stopping, until_ns)
-            pause = min(2 * pause, longest)
+                    backoff = shortest
+            spent = (self._clock.monotonic_ns() - begin_ns) / 1e9
+            pause(self._clock, self._stopping, max(backoff - spent, shortest))
+            backoff = min(2 * backoff, longest)
 
-    def stop(self) -> None:
-        """End ``lines`` and the program; from another thread, and more than once."""
-        self._stopping.set()
-        with self._peer_lock:
-            if self._peer is not None:
-                self._peer.wake()
+    def _lose(self, problem: str, last_ns: int) -> None:
+        """Keep a problem, and log it if an outage begins with it."""
+        self.problem = problem
+        if self._silent_since_ns is None:
+            self._silent_since_ns = last_ns
+            _LOG.warning("%s: %s", self.name, problem)
+
+    def _note_recovery(self, first_ns: int, last_ns: int) -> None:
+        """Log the end of an outage, once lines have come for as long as the longest pause."""
+        assert self._silent_since_ns is not None
+        if last_ns - first_ns >= self._backoff_seconds[1] * 1e9:
+            seconds = (first_ns - self._silent_since_ns) / 1e9
+            _LOG.info("%s: lines come again, after %.1f s without", self.name, seconds)
+            self._silent_since_ns = None
 
     def _open(self) -> LineReader:
         """Start the program, or raise ``UserError``; then it is tried again after a pause."""
         return LineChild(self._argv, clock=self._clock)
 
-    def _describe_end(self, why: Quiet, child: LineReader) -> str:
+    def _describe_end(self, why: Quiet, child: LineReader) -> str | None:
+        """Return why the lines of a peer ended; None if the next peer has lines already."""
         assert isinstance(child, LineChild)
         if why is Quiet.TIMEOUT:
             found = f"printed nothing for {self.silence_seconds:g} s"
@@ -117,29 +164,25 @@ class ProcessSource:
         words = f" ({' | '.join(child.last_words)})" if child.last_words else ""
         return f"{self._argv[0]} {found}{words}: it is being started again"
 
-    def _report(self, problem: str, *, again: bool = False) -> None:
-        """Keep a problem and log it; the same one is logged again only where asked."""
-        if again or problem != self.problem:
-            _LOG.warning("%s: %s", self.name, problem)
-        self.problem = problem
-
-
-# systemd accepts at once; a socket that does not is treated as missing.
-CONNECT_SECONDS = 2.0
-# How long a socket that gave nothing, or is missing, is left alone.
-LOOK_AGAIN_SECONDS = 30.0
+    def _describe_quiet(self, why: Quiet) -> str:
+        """Return why a socket gives no line."""
+        silent = f"gave nothing for {self.silence_seconds:g} s"
+        return silent if why is Quiet.TIMEOUT else "was closed by the other end"
 
 
 class LineSocket(DescriptorReader):
     """One connection to a Unix socket; nothing is ever sent."""
 
     def __init__(self, path: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Connect.
-
-        Raises:
-            UserError: The socket is missing, not listening, or not for this user.
-        """
-        self._socket = _connect(path)
+        """Connect; raise ``UserError`` if the socket is not there, or not for this user."""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.settimeout(_CONNECT_SECONDS)
+            self._socket.connect(str(path))
+        except OSError as error:
+            self._socket.close()
+            raise _cannot_connect(path, error) from error
+        self._socket.setblocking(False)
         super().__init__(self._socket.fileno(), clock=clock)
 
     def end(self) -> None:
@@ -148,82 +191,62 @@ class LineSocket(DescriptorReader):
         self._socket.close()
 
 
-def _connect(path: Path) -> socket.socket:
-    channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        channel.settimeout(CONNECT_SECONDS)
-        channel.connect(str(path))
-    except OSError as error:
-        channel.close()
-        unit = f"tegrascope-{path.stem}.socket"
-        if isinstance(error, FileNotFoundError):
-            problem = UserError(f"{path} is not there", f"systemctl enable --now {unit}")
-        elif isinstance(error, PermissionError):
-            what = f"{path} is not for this user"
-            problem = UserError(what, "run as the user tegrascope, or as root")
-        else:
-            why = error.strerror or str(error)
-            what = f"{path} takes no connection ({why})"
-            problem = UserError(what, f"systemctl restart {unit}")
-        raise problem from error
-    channel.setblocking(False)
-    return channel
+def _cannot_connect(path: Path, error: OSError) -> UserError:
+    unit = f"tegrascope-{path.stem}.socket"
+    if isinstance(error, FileNotFoundError):
+        return UserError(f"{path} is not there", f"systemctl enable --now {unit}")
+    if isinstance(error, PermissionError):
+        return UserError(f"{path} is not for this user", "run as the user tegrascope, or as root")
+    what = f"{path} takes no connection ({error.strerror or error})"
+    return UserError(what, f"systemctl restart {unit}")
 
 
 class SocketLines(ProcessSource):
     """Lines that a privileged unit prints per connection, with the pauses of ``ProcessSource``.
 
-    Unlike ``SocketSource`` it has no fallback: without a socket it gives nothing, and
-    ``problem`` says so.
+    The path of the socket takes the place of the command. Unlike ``SocketSource`` it has no
+    fallback.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        name: str,
-        silence_seconds: float,
-        clock: Clock = SYSTEM_CLOCK,
-        backoff_seconds: tuple[float, float] = BACKOFF_SECONDS,
-    ) -> None:
-        """Prepare; nothing is connected before ``lines``.
-
-        Args:
-            path: The socket; its unit is called ``tegrascope-`` and its name.
-        """
-        super().__init__(
-            (str(path),),
-            interval_seconds=silence_seconds / 5,
-            name=name,
-            clock=clock,
-            backoff_seconds=backoff_seconds,
-            silence_seconds=silence_seconds,
-        )
-        self._path = path
-
     def _open(self) -> LineReader:
-        return LineSocket(self._path, clock=self._clock)
+        return LineSocket(Path(self._argv[0]), clock=self._clock)
 
-    def _describe_end(self, why: Quiet, child: LineReader) -> str:  # noqa: ARG002
-        found = _describe_quiet(why, self.silence_seconds)
-        unit = f"journalctl -u 'tegrascope-{self._path.stem}@*' may say why"
-        return f"{self._path} {found}: it is being connected again ({unit})"
+    def _describe_end(self, why: Quiet, child: LineReader) -> str | None:  # noqa: ARG002
+        unit = f"journalctl -u 'tegrascope-{Path(self._argv[0]).stem}@*' may say why"
+        again = "it is being connected again"
+        return f"{self._argv[0]} {self._describe_quiet(why)}: {again} ({unit})"
 
 
-def _describe_quiet(why: Quiet, silence_seconds: float) -> str:
-    if why is Quiet.TIMEOUT:
-        return f"gave nothing for {silence_seconds:g} s"
-    return "was closed by the other end"
+class _Looks:
+    """When a socket is tried: at once, after half a minute, and then ever more rarely."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._due_ns = clock.monotonic_ns()
+        self.restart()
+
+    def restart(self) -> None:
+        """Let half a minute be the next pause."""
+        self._seconds = LOOK_AGAIN_SECONDS[0]
+
+    def is_due(self) -> bool:
+        """Return whether the socket is to be tried now."""
+        return self._clock.monotonic_ns() >= self._due_ns
+
+    def postpone(self) -> None:
+        """Begin the next pause."""
+        self._due_ns = self._clock.monotonic_ns() + round(self._seconds * 1e9)
+        self._seconds = min(2 * self._seconds, LOOK_AGAIN_SECONDS[1])
 
 
 class _FallbackChild(LineChild):
     """Our own tegrastats, until the socket gives lines: then ``ready`` is its connection."""
 
-    def __init__(self, argv: Sequence[str], path: Path, due_ns: int, clock: Clock) -> None:
+    def __init__(self, argv: Sequence[str], path: Path, looks: _Looks, clock: Clock) -> None:
         super().__init__(argv, clock=clock)
         self.ready: LineSocket | None = None
         self._path = path
-        self._due_ns = due_ns
+        self._looks = looks
         self._candidate: LineSocket | None = None
 
     def read(self, timeout_seconds: float | None = None) -> Stamped[str] | Quiet:
@@ -241,14 +264,13 @@ class _FallbackChild(LineChild):
         self._drop()
 
     def _look(self) -> None:
-        """Connect to the socket once each half minute; drop the connection if it is silent."""
-        now_ns = self._clock.monotonic_ns()
+        """Connect to the socket when it is due; drop the connection if it is silent."""
         try:
             if self._candidate is not None and self._candidate.has_line():
                 self.ready, self._candidate = self._candidate, None
-            elif now_ns >= self._due_ns:
+            elif self._looks.is_due():
                 self._drop()
-                self._due_ns = now_ns + round(LOOK_AGAIN_SECONDS * 1e9)
+                self._looks.postpone()
                 self._candidate = LineSocket(self._path, clock=self._clock)
         except (EOFError, UserError):
             self._drop()
@@ -262,10 +284,10 @@ class _FallbackChild(LineChild):
 class SocketSource(ProcessSource):
     """Lines of a tegrastats that a privileged unit runs for each connection, kept alive.
 
-    It is connected again when the other end closes, and when it has been silent, with the pauses
-    of ``ProcessSource``. Without a socket, without the right to connect, or if a
-    connection brought no line, tegrastats is run here instead, and the log says what is lost by
-    it; every half minute the socket is looked for again.
+    It is connected again as ``ProcessSource`` starts a program again. Without a socket, without
+    the right to connect, or if a connection brought no line, tegrastats is run here instead, and
+    the log says what is lost by it. The socket is tried again after half a minute, then ever more
+    rarely; half a minute counts again once tegrastats is found where it was not.
     """
 
     def __init__(
@@ -289,14 +311,25 @@ class SocketSource(ProcessSource):
         self._path = path
         self._child_interval_seconds = interval_seconds
         self.socket_interval_seconds = socket_interval_seconds
-        self._not_before_ns = clock.monotonic_ns()
+        self._looks = _Looks(clock)
+        self._is_missing = False  # our own program
         self._logged: str | None = None
+        # Why each of the two gives no line, until it gives one.
+        self._socket_problem: str | None = None
+        self._own_problem: str | None = None
         self._fallback: _FallbackChild | None = None
 
     def lines(self) -> Iterator[Stamped[str]]:
         """Yield lines as they arrive, from whichever of the two, until ``stop``."""
         try:
-            yield from super().lines()
+            for line in super().lines():
+                self._own_problem = None
+                if self.is_privileged:
+                    self._socket_problem = None
+                elif self._socket_problem != self._logged:
+                    _LOG.warning("%s: %s: %s", self.name, _WITHOUT_ROOT, self._socket_problem)
+                self._logged = self._socket_problem
+                yield line
         finally:
             if self._fallback is not None and self._fallback.ready is not None:
                 self._fallback.ready.end()
@@ -304,38 +337,128 @@ class SocketSource(ProcessSource):
     def _open(self) -> LineReader:
         peer = None if self._fallback is None else self._fallback.ready
         self._fallback = None
-        if peer is None and self._clock.monotonic_ns() >= self._not_before_ns:
+        if peer is None and self._looks.is_due():
             try:
                 peer = LineSocket(self._path, clock=self._clock)
             except UserError as error:
-                self._log_once(str(error))
-                self._pause_socket()
+                self._socket_problem = str(error)
+                self._looks.postpone()
         self.is_privileged = peer is not None
         if peer is not None:
-            self._logged = None
             self.interval_seconds = self.socket_interval_seconds
             return peer
         self.interval_seconds = self._child_interval_seconds
-        child = _FallbackChild(self._argv, self._path, self._not_before_ns, self._clock)
-        self._fallback = child
-        return child
+        try:
+            self._fallback = _FallbackChild(self._argv, self._path, self._looks, self._clock)
+        except UserError as error:
+            self._is_missing = True
+            self._note_own(str(error))
+            raise UserError(error.message, self._add_socket(error.remedy)) from error
+        if self._is_missing:
+            self._is_missing = False
+            self._looks.restart()
+            self._looks.postpone()
+        return self._fallback
 
-    def _describe_end(self, why: Quiet, child: LineReader) -> str:
+    def _note_own(self, problem: str) -> None:
+        """Keep why our own tegrastats fails, and log it if the outage began with the socket."""
+        if self._own_problem is None and self._silent_since_ns is not None:
+            _LOG.warning("%s: %s", self.name, problem)
+        self._own_problem = problem
+
+    def _add_socket(self, text: str) -> str:
+        return "; ".join(filter(None, (text, self._socket_problem)))
+
+    def _describe_end(self, why: Quiet, child: LineReader) -> str | None:
         if isinstance(child, _FallbackChild):
             if child.ready is not None:
-                return f"{self._path} gives lines: they are used from now on"
-            return super()._describe_end(why, child)
-        found = _describe_quiet(why, self.silence_seconds)
-        then = "it is being connected again"
-        if not child.has_given:
-            self._pause_socket()
-            then = "tegrastats runs without root meanwhile, and shows less"
-        return f"{self._path} {found}: {then} (journalctl -u 'tegrascope-tegrastats@*')"
+                _LOG.info("%s: %s gives lines: they are used from now on", self.name, self._path)
+                return None
+            found = super()._describe_end(why, child)
+            if child.has_given:
+                return found
+            self._note_own(found or "")
+            return self._add_socket(found or "")
+        found, journal = self._describe_quiet(why), "(journalctl -u 'tegrascope-tegrastats@*')"
+        if child.has_given:
+            self._looks.restart()
+            return f"{self._path} {found}: it is being connected again {journal}"
+        self._looks.postpone()
+        self._socket_problem = f"{self._path} {found} {journal}"
+        return "; ".join(filter(None, (self._own_problem, self._socket_problem)))
 
-    def _pause_socket(self) -> None:
-        self._not_before_ns = self._clock.monotonic_ns() + round(LOOK_AGAIN_SECONDS * 1e9)
 
-    def _log_once(self, problem: str) -> None:
-        if problem != self._logged:
-            _LOG.warning("%s: tegrastats runs without root, and shows less: %s", self.name, problem)
-        self._logged = problem
+class StreamSource(_LiveSource):
+    """Lines from standard input until its end, or from a named pipe for ever.
+
+    A named pipe waits for its next writer when one goes away, and a line that the last writer
+    left unfinished is dropped. The last line of standard input needs no newline.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        stdin_fd: int = 0,
+        interval_seconds: float | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Check that a named pipe can be read, or raise ``UserError``; default: standard input."""
+        super().__init__("stream", interval_seconds, clock)
+        self.path = path
+        self._stdin_fd = stdin_fd
+        if path is not None:
+            os.close(_open_pipe(path))
+
+    def lines(self) -> Iterator[Stamped[str]]:
+        """Yield lines as they arrive, until standard input ends or until ``stop``."""
+        if self.path is None:
+            yield from self._read(self._stdin_fd, keeps_rest=True)
+            return
+        fd = _open_pipe(self.path)
+        try:
+            while not self._stopping.is_set():
+                yield from self._read(fd)
+                if self._stopping.is_set():
+                    return
+                self.restarts += 1
+                # The next end is opened first: a writer in between must find a reader.
+                following = self._open_again(self.path)
+                os.close(fd)
+                fd = following
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+    def _open_again(self, path: Path) -> int:
+        while not self._stopping.is_set():
+            try:
+                fd = _open_pipe(path)
+            except UserError as error:
+                self._report(str(error))
+            else:
+                self.problem = None
+                return fd
+            pause(self._clock, self._stopping, _REOPEN_SECONDS)
+        return -1
+
+    def _read(self, fd: int, *, keeps_rest: bool = False) -> Iterator[Stamped[str]]:
+        reader = DescriptorReader(fd, keeps_rest=keeps_rest, clock=self._clock)
+        with self._reading(reader):
+            while not self._stopping.is_set() and isinstance(line := reader.read(), Stamped):
+                yield line
+
+
+def _open_pipe(path: Path) -> int:
+    """Open a named pipe for reading, without waiting for a writer."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError as error:
+        raise UserError(f"{path} is not there", f"mkfifo {path}") from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror})", f"ls -l {path}") from error
+    if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+        os.close(fd)
+        remedy = "make one with mkfifo, or replay it as a log"
+        raise UserError(f"{path} is not a named pipe", remedy)
+    return fd

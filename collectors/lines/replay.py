@@ -7,7 +7,6 @@ import os
 import re
 import stat
 import statistics
-import sys
 import threading
 import zlib
 from collections import deque
@@ -15,115 +14,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, PositiveFloat
 
-from ...parsers.errors import UserError
+from ...parsers.errors import UserError, file_error
 from ...parsers.tegrastats.line import split_prefix
-from ..base import SYSTEM_CLOCK, Clock, Stamped, stamp
+from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import LONGEST_LINE
 from .collector import Opening, SourceSettings, TegrastatsCollector
-
-
-def read_lines(path: Path | None) -> Iterator[str]:
-    """Yield the lines of a log as ``LogFile`` does."""
-    with LogFile(path) as log:
-        yield from log.lines()
-
-
-class LogFile:
-    """A log, as lines or as bytes, and how far it has been read; a context manager.
-
-    Attributes:
-        size_bytes: Size on the disk; ``None`` for a pipe.
-        problem: Why ``read1`` could not read it to its end, if so.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        """Open a log.
-
-        Args:
-            path: Plain or gzip, by its first bytes; ``None`` is standard input, plain.
-
-        Raises:
-            UserError: It is missing, or may not be read.
-        """
-        self._path = path or Path("standard input")
-        self._owned = path is not None
-        self.problem: UserError | None = None
-        self.size_bytes: int | None = None
-        try:
-            self._log = _standard_input() if path is None else open_log(path)
-            on_disk = os.fstat(self._log.fileno())
-        except (OSError, EOFError) as error:
-            raise unreadable(self._path, error) from error
-        if stat.S_ISREG(on_disk.st_mode):
-            self.size_bytes = on_disk.st_size
-
-    def __enter__(self) -> "LogFile":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._owned:
-            self._log.close()
-
-    @property
-    def position_bytes(self) -> int:
-        """How much of the file has been read; 0 where it has no size."""
-        return 0 if self.size_bytes is None else os.lseek(self._log.fileno(), 0, os.SEEK_CUR)
-
-    def lines(self) -> Iterator[str]:
-        """Yield its lines without their newline; one that is too long is several.
-
-        Raises:
-            UserError: It cannot be read to its end; what came before has been yielded.
-        """
-        try:
-            while line := self._log.readline(LONGEST_LINE):
-                yield line.removesuffix(b"\n").decode("utf-8", "backslashreplace")
-        except (OSError, EOFError, zlib.error) as error:
-            raise unreadable(self._path, error) from error
-
-    def read1(self, size: int = -1, /) -> bytes:
-        """Return some of the next bytes; none at the end, and none after a problem."""
-        try:
-            return self._log.read1(size)
-        except (OSError, EOFError, zlib.error) as error:
-            self.problem = unreadable(self._path, error)
-            return b""
-
-
-def open_log(path: Path) -> io.BufferedIOBase:
-    """Open a log for reading bytes."""
-    log = path.open("rb")
-    try:
-        zipped = log.peek(2)[:2] == b"\x1f\x8b"
-    except OSError:
-        log.close()
-        raise
-    if not zipped:
-        return log
-    log.close()
-    return gzip.open(path, "rb")
-
-
-def _standard_input() -> io.BufferedIOBase:
-    log = sys.stdin.buffer
-    assert isinstance(log, io.BufferedIOBase)
-    return log
-
-
-def unreadable(path: Path, error: Exception) -> UserError:
-    """Return the error for a log that cannot be read."""
-    if isinstance(error, FileNotFoundError):
-        return UserError(f"{path} is not there", "name a log that tegrastats wrote")
-    if isinstance(error, PermissionError):
-        return UserError(f"{path} may not be read", f"chmod a+r {path}")
-    if isinstance(error, IsADirectoryError):
-        return UserError(f"{path} is a directory", "name one log in it")
-    return UserError(f"{path} cannot be read ({error})", "copy it again; it may be cut off")
-
 
 LONGEST_STEP_SECONDS = 10.0
 MOST_LINES_A_SECOND = 2000
@@ -136,103 +35,98 @@ _PRINTED = re.compile(
 _RECORD = re.compile(r"(?:^|\s)RAM [0-9]+/[0-9]+MB")
 
 
+class LogFile:
+    """A log, as lines or as bytes, and how far it has been read; a context manager."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Open a log, plain or gzip, or raise ``UserError``; ``None`` is standard input, plain."""
+        self._path = path or Path("standard input")
+        self.problem: UserError | None = None  # why ``read1`` could not read it to its end
+        self.is_cut = False  # whether the line that ``lines`` yielded last has no newline
+        self.size_bytes: int | None = None  # None for a pipe
+        try:
+            self._log = _open_log(path)
+            on_disk = os.fstat(self._log.fileno())
+        except (OSError, EOFError) as error:
+            raise _unreadable(self._path, error) from error
+        if stat.S_ISREG(on_disk.st_mode):
+            self.size_bytes = on_disk.st_size
+
+    def __enter__(self) -> "LogFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._log.close()
+
+    @property
+    def position_bytes(self) -> int:
+        """How much of the file has been read; 0 where it has no size."""
+        return 0 if self.size_bytes is None else os.lseek(self._log.fileno(), 0, os.SEEK_CUR)
+
+    def lines(self) -> Iterator[str]:
+        """Yield its lines, a too long one in pieces; an unreadable rest raises ``UserError``."""
+        # Not from the log itself: it loses the beginning of a line whose rest cannot be read.
+        log = io.BufferedReader(_ReadableRaw(self), LONGEST_LINE)
+        while line := log.readline(LONGEST_LINE):
+            self.is_cut = line[-1:] != b"\n" and len(line) < LONGEST_LINE
+            yield line.removesuffix(b"\n").decode("utf-8", "backslashreplace")
+        if self.problem is not None:
+            raise self.problem
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """Return some of the next bytes; none at the end, and none after a problem."""
+        try:
+            return self._log.read1(size)
+        except (OSError, EOFError, zlib.error) as error:
+            self.problem = _unreadable(self._path, error)
+            return b""
+
+
+class _ReadableRaw(io.RawIOBase):
+    """The bytes of a log until its end or a problem."""
+
+    def __init__(self, log: LogFile) -> None:
+        self._log = log
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = self._log.read1(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _open_log(path: Path | None) -> io.BufferedReader | gzip.GzipFile:
+    if path is None:
+        return open(0, "rb", closefd=False)
+    log = path.open("rb")
+    try:
+        zipped = log.peek(2)[:2] == b"\x1f\x8b"
+    except OSError:
+        log.close()
+        raise
+    if not zipped:
+        return log
+    log.close()
+    return gzip.open(path, "rb")
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    if isinstance(error, FileNotFoundError):
+        return UserError(f"{path} is not there", "name a log that tegrastats wrote")
+    if isinstance(error, PermissionError):
+        return file_error(error, path)
+    if isinstance(error, IsADirectoryError):
+        return UserError(f"{path} is a directory", "name one log in it")
+    return UserError(f"{path} cannot be read ({error})", "copy it again; it may be cut off")
+
+
 class TimedLine(NamedTuple):
     """A line and when it was printed, in seconds since the first line of the log."""
 
     seconds: float
     line: str
-
-
-def timed_lines(lines: Iterable[str], interval_seconds: float = 1.0) -> Iterator[TimedLine]:
-    """Yield every line of a log, in order, with the time at which it was printed.
-
-    A line's time is its epoch prefix (``1750865666.38::``) where it has one, else the timestamp
-    that it prints. Lines that print the same second are spread evenly up to the next different
-    one, which is the look-ahead: at most one second of lines, or 2000. A record without either
-    comes one interval after the record before; another line comes with the line
-    before it. A step back, or of more than ten seconds, is a clock that was set or a machine that
-    slept: it counts as one median interval. So the times never fall and never stall.
-
-    >>> log = ["05-18-2026 00:29:11 RAM 1/2MB", "05-18-2026 00:29:11 RAM 1/2MB",
-    ...        "05-18-2026 00:29:13 RAM 1/2MB"]
-    >>> [line.seconds for line in timed_lines(log)]
-    [0.0, 1.0, 2.0]
-    """
-    return _Timeline(interval_seconds).times(lines)
-
-
-class ReplaySource:
-    """A log file, plain or gzip, whose lines come as they did when it was recorded.
-
-    Lines are due on an absolute schedule, so late ones do not delay the rest. Lines that are not
-    tegrastats records are yielded too, for the collector to count.
-    """
-
-    name = "replay"
-    is_live = False
-    restarts = 0
-
-    def __init__(
-        self,
-        path: Path,
-        speed: float | None = 1.0,
-        *,
-        interval_seconds: float = 1.0,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        """Check that the log can be read.
-
-        Args:
-            speed: How many times faster than recorded; ``None`` does not wait at all.
-
-        Raises:
-            UserError: The log is missing or cannot be read, or the speed is not positive.
-        """
-        if speed is not None and not 0 < speed < float("inf"):
-            raise UserError(f"a speed of {speed:g} replays nothing", "give one above 0, or at once")
-        self.path = path
-        self.problem: str | None = None
-        self._speed = speed
-        self._timeline = _Timeline(interval_seconds)
-        self._clock = clock
-        self._stopping = threading.Event()
-        try:
-            with open_log(path) as log:
-                log.read(1)
-        except (OSError, EOFError, zlib.error) as error:
-            raise unreadable(path, error) from error
-
-    @property
-    def interval_seconds(self) -> float | None:
-        """Median time between two records as they are replayed; ``None`` until it is known."""
-        recorded = self._timeline.median_seconds
-        if recorded is None or self._speed is None:
-            return None
-        return recorded / self._speed
-
-    def lines(self) -> Iterator[Stamped[str]]:
-        """Yield the log's lines when they are due, stamped as they go out, until ``stop``."""
-        begin_ns = None
-        for seconds, line in self._timeline.times(self._read()):
-            if self._speed is not None:
-                if begin_ns is None:
-                    begin_ns = self._clock.monotonic_ns()
-                self._clock.wait(self._stopping, begin_ns + round(seconds / self._speed * 1e9))
-            if self._stopping.is_set():
-                return
-            yield stamp(self._clock, line)
-
-    def stop(self) -> None:
-        """End ``lines``; from another thread, and more than once."""
-        self._stopping.set()
-
-    def _read(self) -> Iterator[str]:
-        try:
-            yield from read_lines(self.path)
-        except UserError as error:
-            # Lines have gone out already, so the service goes on without the rest of them.
-            self.problem = str(error)
-            _LOG.warning("%s: %s", self.name, self.problem)
 
 
 @dataclass
@@ -245,10 +139,24 @@ class _Block:
     lines: list[tuple[int, str]] = field(default_factory=list)
 
 
-class _Timeline:
-    """The times of one log's lines, which never fall."""
+class LogTimes:
+    """The times of one log's lines, in seconds since the first; they never fall and never stall.
 
-    def __init__(self, interval_seconds: float) -> None:
+    A line's time is its epoch prefix (``1750865666.38::``) where it has one, else the timestamp
+    that it prints. Lines that print the same second are spread evenly up to the next different
+    one, which is the look-ahead: at most one second of lines, or 2000. A record without either
+    comes one interval after the record before; another line comes with the line before it. A step
+    back, or of more than ten seconds, is a clock that was set or a machine that slept: it counts as
+    one median interval.
+
+    >>> log = ["05-18-2026 00:29:11 RAM 1/2MB", "05-18-2026 00:29:11 RAM 1/2MB",
+    ...        "05-18-2026 00:29:13 RAM 1/2MB"]
+    >>> [line.seconds for line in LogTimes().times(log)]
+    [0.0, 1.0, 2.0]
+    """
+
+    def __init__(self, interval_seconds: float = 1.0) -> None:
+        """Prepare; the interval counts until the log shows its own."""
         self.median_seconds: float | None = None
         self._nominal_seconds = interval_seconds
         self._gaps: deque[float] = deque(maxlen=RECENT_GAPS)
@@ -256,16 +164,17 @@ class _Timeline:
         self._now = 0.0  # when the present block begins
 
     def times(self, lines: Iterable[str]) -> Iterator[TimedLine]:
-        """Yield every line with its time; see ``timed_lines``."""
+        """Yield every line with its time, in order."""
         block = _Block()
         prints_time = False
         for line in lines:
             epoch, rest = split_prefix(line)
             mark: float | None = _printed_second(rest) if epoch is None else float(epoch)
             kind = "printed" if epoch is None else "epoch"
-            prints_time = prints_time or mark is not None
             if mark is None:
                 kind = ""
+            else:
+                prints_time = True
             if mark is None and (prints_time or not _RECORD.search(rest)):
                 block.lines.append((max(0, block.records - 1), line))
             elif kind == block.kind == "printed" and mark == block.mark:
@@ -293,18 +202,15 @@ class _Timeline:
         """Return how long a block took: by its clock, if that is plausible."""
         if step is not None and 0 <= step <= LONGEST_STEP_SECONDS:
             if block.records and step:
-                self._note(step / block.records)
+                self._gaps.append(step / block.records)
+                self._gaps_seen += 1
+                if self._gaps_seen in (3, RECENT_GAPS) or self._gaps_seen % 256 == 0:
+                    self.median_seconds = statistics.median(self._gaps)
             return step
         gap = statistics.median(self._gaps) if self._gaps else self._nominal_seconds
         if block.kind == "printed" and block.records > 1:
             gap = min(gap, 1 / block.records)  # they share a second
         return gap * block.records
-
-    def _note(self, gap: float) -> None:
-        self._gaps.append(gap)
-        self._gaps_seen += 1
-        if self._gaps_seen in (3, RECENT_GAPS) or self._gaps_seen % 256 == 0:
-            self.median_seconds = statistics.median(self._gaps)
 
 
 def _printed_second(text: str) -> int | None:
@@ -320,6 +226,73 @@ def _printed_second(text: str) -> int | None:
     return ((days * 24 + hour) * 60 + minute) * 60 + second
 
 
+class ReplaySource:
+    """A log file, plain or gzip, whose lines come as they did when it was recorded.
+
+    Lines are due on an absolute schedule, so late ones do not delay the rest. Lines that are not
+    tegrastats records are yielded too, for the collector to count.
+    """
+
+    name = "replay"
+    is_live = False
+    restarts = 0
+
+    def __init__(
+        self,
+        path: Path,
+        speed: float | None = 1.0,
+        *,
+        interval_seconds: float = 1.0,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Check speed and log, or raise ``UserError``; without a speed nothing waits."""
+        if speed is not None and not 0 < speed < float("inf"):
+            raise UserError(f"a speed of {speed:g} replays nothing", "give one above 0, or at once")
+        self.path = path
+        self.problem: str | None = None
+        self._speed = speed
+        self._times = LogTimes(interval_seconds)
+        self._clock = clock
+        self._stopping = threading.Event()
+        with LogFile(path) as log:
+            log.read1(1)
+        if log.problem is not None:
+            raise log.problem
+
+    @property
+    def interval_seconds(self) -> float | None:
+        """Median time between two records as they are replayed; ``None`` until it is known."""
+        recorded, speed = self._times.median_seconds, self._speed
+        return None if recorded is None or speed is None else recorded / speed
+
+    def lines(self) -> Iterator[Stamped[str]]:
+        """Yield the log's lines when they are due, stamped as they go out, until ``stop``."""
+        begin_ns = None
+        for seconds, line in self._times.times(self._read()):
+            if self._speed is not None:
+                if begin_ns is None:
+                    begin_ns = self._clock.monotonic_ns()
+                self._clock.wait(self._stopping, begin_ns + round(seconds / self._speed * 1e9))
+            if self._stopping.is_set():
+                return
+            yield Stamped(self._clock.monotonic_ns(), self._clock.wall_ns(), line)
+
+    def stop(self) -> None:
+        """End ``lines``; from another thread, and more than once."""
+        self._stopping.set()
+
+    def _read(self) -> Iterator[str]:
+        try:
+            with LogFile(self.path) as log:
+                for line in log.lines():
+                    # The last word of a line without its newline may be incomplete.
+                    yield line.rpartition(" ")[0] if log.is_cut else line
+        except UserError as error:
+            # Lines have gone out already, so the service goes on without the rest of them.
+            self.problem = str(error)
+            _LOG.warning("%s: %s", self.name, self.problem)
+
+
 class ReplaySettings(SourceSettings):
     """A recorded log in place of this machine's telemetry."""
 
@@ -329,28 +302,20 @@ class ReplaySettings(SourceSettings):
     speed: PositiveFloat | Literal["max"] = Field(1.0, description="times its own pace, or max")
 
     @property
-    def problem(self) -> str | None:
-        """Why nothing can be replayed."""
-        if self.path is None:
-            return "source is replay, so replay.path must name the log"
-        return None
+    def problem(self) -> str | None:  # noqa: D102
+        named = self.path is not None
+        return None if named else "source is replay, so replay.path must name the log"
 
     @property
-    def file(self) -> Path | None:
-        """The log."""
+    def file(self) -> Path | None:  # noqa: D102
         return self.path
 
-    def summary(self) -> str:
-        """Return which log is replayed."""
+    def summary(self) -> str:  # noqa: D102
         return f"replay of {self.path}"
 
-    def open(self, opening: Opening) -> TegrastatsCollector:
-        """Return the samples of the log."""
+    def open(self, opening: Opening) -> TegrastatsCollector:  # noqa: D102
         assert self.path is not None  # see ``problem``
-        source = ReplaySource(
-            self.path,
-            None if self.speed == "max" else self.speed,
-            interval_seconds=opening.interval_seconds,
-            clock=opening.clock,
-        )
+        speed = None if self.speed == "max" else self.speed
+        interval, clock = opening.interval_seconds, opening.clock
+        source = ReplaySource(self.path, speed, interval_seconds=interval, clock=clock)
         return TegrastatsCollector(source)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tegrascope.collectors.lines.replay import MOST_LINES_A_SECOND, ReplaySource, timed_lines
+from tegrascope.collectors.lines.replay import MOST_LINES_A_SECOND, LogTimes, ReplaySource
 from tegrascope.parsers.errors import UserError
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "tegrastats" / "logs"
@@ -43,7 +43,7 @@ def at(seconds: float, used: int = 1) -> str:
 
 
 def times(lines: list[str], interval_seconds: float = 1.0) -> list[float]:
-    timed = list(timed_lines(lines, interval_seconds))
+    timed = list(LogTimes(interval_seconds).times(lines))
     assert [line.line for line in timed] == lines
     return [line.seconds for line in timed]
 
@@ -111,7 +111,7 @@ def test_a_clock_that_stands_still_costs_no_memory():
             yield at(1)
 
     taken = 0
-    for line in timed_lines(log()):
+    for line in LogTimes().times(log()):
         taken += 1
         assert line.seconds <= 1
     assert taken == 5 * MOST_LINES_A_SECOND
@@ -169,10 +169,16 @@ def test_the_interval_is_that_of_the_replay(tmp_path):
 
 
 def test_gzip_is_known_by_its_first_bytes(tmp_path):
-    """Whatever the name says; the last line needs no newline, and odd bytes are kept readable."""
+    """Whatever the name says; odd bytes are kept readable."""
     path = tmp_path / "log.txt"
-    path.write_bytes(gzip.compress(f"{at(1)}\n{at(2)}".encode() + b"\xff"))
+    path.write_bytes(gzip.compress(f"{at(1)}\n{at(2)}".encode() + b"\xff\n"))
     assert replayed(path, 1.0) == [(0.0, at(1)), (1.0, at(2) + "\\xff")]
+
+
+def test_last_word_without_its_newline_is_not_replayed(tmp_path):
+    path = tmp_path / "log.txt"
+    path.write_text(f"{at(1)}\n{at(2)} GPU 463/4")
+    assert replayed(path, 1.0) == [(0.0, at(1)), (1.0, at(2) + " GPU")]
 
 
 def test_a_log_that_is_cut_off_gives_what_it_has(tmp_path, caplog):

@@ -15,6 +15,7 @@ from tegrascope.collectors.base import SYSTEM_CLOCK, Stamped
 from tegrascope.collectors.children.process import Quiet
 from tegrascope.collectors.lines.program import LOOK_AGAIN_SECONDS, LineSocket, SocketSource
 from tegrascope.parsers.errors import UserError
+from tests.fakes.processes import until
 
 
 class Server:
@@ -99,6 +100,13 @@ def source(tmp_path: Path, clock: QuickClock) -> Iterator[SocketSource]:
 def talk(peer: socket.socket, number: int) -> None:
     while True:
         peer.sendall(f"root {number}\n".encode())
+        time.sleep(0.005)
+
+
+def wait_for(is_true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not is_true():
+        assert time.monotonic() < until
         time.sleep(0.005)
 
 
@@ -201,22 +209,101 @@ def test_connection_without_a_line_is_not_tried_over_and_over(serving, source, c
     lines = source.lines()
     assert {next(lines).value for _ in range(20)} == {"own"}
     assert server.accepted == 1
-    assert "runs without root meanwhile, and shows less" in caplog.text
+    assert "runs without root, and shows less" in caplog.text
     lines.close()
 
 
+@pytest.mark.parametrize("own", ["is absent", "fails"])
+def test_program_that_gives_no_line_is_not_said_to_run(serving, tmp_path, caplog, own):
+    """Neither of the two has lines: both reasons stay, also after the next try of the socket."""
+    server = serving(lambda peer, _: peer.close())
+    clock = QuickClock()
+    path = tmp_path / "lines.sock"
+    argv = ["/bin/false"] if own == "fails" else [str(tmp_path / "none")]
+    source = SocketSource(
+        path, argv, interval_seconds=0.01, socket_interval_seconds=0.02, clock=clock
+    )
+    reader = threading.Thread(target=lambda: list(source.lines()))
+    reader.start()
+    reason = "/bin/false ended with status 1" if own == "fails" else f"{tmp_path}/none"
+
+    def is_complete() -> bool:
+        found = source.problem or ""
+        return reason in found and f"{path} was closed by the other end" in found
+
+    try:
+        wait_for(is_complete)
+        for tries in (2, 3):
+            clock.ahead_ns += round(LOOK_AGAIN_SECONDS[1] * 1e9)
+            wait_for(lambda tries=tries: server.accepted >= tries)
+            wait_for(is_complete)
+    finally:
+        source.stop()
+        reader.join(5)
+    assert "runs without root" not in caplog.text
+    assert reason in caplog.records[-1].getMessage()
+    assert len(caplog.records) == 2
+
+
 def test_socket_that_comes_later_takes_over_without_a_gap(serving, source, clock):
-    """Half a minute on it is looked for again; the program is read until it speaks."""
+    """Half a minute later it is tried again, then a minute; the program is read until it prints."""
     lines = source.lines()
     assert next(lines).value == "own"
     server = serving(lambda peer, number: peer.recv(1) if number == 1 else talk(peer, number))
-    clock.ahead_ns = round(LOOK_AGAIN_SECONDS * 1e9)
+    clock.ahead_ns = round(LOOK_AGAIN_SECONDS[0] * 1e9)
     assert {next(lines).value for _ in range(20)} == {"own"}  # it is there, and mute
+    assert server.accepted == 1
+    clock.ahead_ns *= 2
+    assert {next(lines).value for _ in range(20)} == {"own"}
     assert server.accepted == 1
     clock.ahead_ns *= 2
     assert first_of(lines, "root") == "root 2"
     assert source.is_privileged
     lines.close()
+
+
+def test_socket_without_lines_is_tried_a_few_times_a_day(serving, source, clock, caplog):
+    """Each connection to a unit without tegrastats is a line of the journal."""
+    source.silence_seconds = 60.0
+    server = serving(lambda peer, _: peer.close())
+    lines = source.lines()
+    for _ in range(24 * 6):
+        next(lines)
+        clock.ahead_ns += 600 * 10**9
+    assert 15 <= server.accepted <= 40
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 2
+    lines.close()
+
+
+def test_socket_is_tried_soon_once_the_program_is_found_again(serving, tmp_path, clock):
+    """Who installs tegrastats has root's lines half a minute later."""
+    program = tmp_path / "tegrastats"
+    source = SocketSource(
+        tmp_path / "lines.sock",
+        [str(program)],
+        interval_seconds=0.01,
+        socket_interval_seconds=0.02,
+        clock=clock,
+    )
+    server = serving(lambda peer, number: program.exists() and talk(peer, number))
+    seen = []
+    reader = threading.Thread(target=lambda: seen.extend(line.value for line in source.lines()))
+    reader.start()
+
+    def is_tried_an_hour_later() -> bool:
+        clock.ahead_ns += 3600 * 10**9
+        return server.accepted >= 5
+
+    assert until(is_tried_an_hour_later)
+    program.with_suffix(".new").write_text("#!/bin/sh\nwhile :; do echo own; sleep 0.005; done\n")
+    program.with_suffix(".new").chmod(0o755)
+    program.with_suffix(".new").rename(program)
+    assert until(lambda: "own" in seen or source.is_privileged)
+    clock.ahead_ns += 31 * 10**9
+    assert until(lambda: source.is_privileged)
+    source.stop()
+    reader.join(10)
+    assert not reader.is_alive()
 
 
 def test_stop_ends_both(serving, source):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tegrascope.collectors.lines.stream import StreamSource
+from tegrascope.collectors.lines.program import StreamSource
 from tegrascope.parsers.errors import UserError
 
 
