@@ -1,1 +1,1 @@
-"""Measures an application's own inference: ``tegrascope.window`` and its API client."""
+"""Measures an application's own work: ``tegrascope.window``, ``lock_in`` and their API client."""

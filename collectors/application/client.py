@@ -9,18 +9,20 @@ import os
 from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from ...parsers.errors import UserError
 
 DEFAULT_URL = "http://127.0.0.1:9754"
+WINDOWS_PATH = "/api/v1/windows"
 # Meaning and remedy of plain answers from outside the API.
 _PLAIN_ANSWERS = {
     421: "it does not know this host name; list it under http.hosts in its configuration",
     429: "too many wrong passwords; ask less often",
     500: "see its log: its web configuration file may have become bad",
 }
+_PASSWORD = "put user and password into the address: TEGRASCOPE_URL=https://USER:PASSWORD@HOST"
 _USE_TLS = "give the address as https:// if it serves TLS"
 
 
@@ -58,32 +60,26 @@ class ApiClient:
             token_file: The secret for calls that change state; default:
                 ``TEGRASCOPE_TOKEN_FILE``, else the first readable one of the usual paths.
         """
-        given_url = (url or os.environ.get("TEGRASCOPE_URL") or DEFAULT_URL).rstrip("/")
-        self._address = read_address(given_url)
-        self.url = self._address.url if self._address else given_url
+        self.url = (url or os.environ.get("TEGRASCOPE_URL") or DEFAULT_URL).rstrip("/")
+        self._address = _split(self.url)
+        if self._address is not None:  # the password is not shown
+            host = self._address.netloc.rpartition("@")[2]
+            self.url = self._address._replace(netloc=host).geturl()
         self._timeout_seconds = timeout_seconds
         given = token_file or os.environ.get("TEGRASCOPE_TOKEN_FILE")
         self._token_files = token_files() if given is None else [Path(given)]
         self._accepted_token: str | None = None
 
     def get(self, path: str, read: Callable[[bytes], Any] = json.loads) -> Any:
-        """Return the answer to a request, decoded by ``read``.
+        """Return the answer to a request, decoded by ``read``, or raise ``UserError``.
 
         A token that the daemon accepted before is sent again, because readers may need a password.
-
-        Raises:
-            UserError: The address is not valid, or TLS can't be set up.
-            UnreachableError: The daemon does not answer, or ``read`` raises ``ValueError``.
-            RefusedError: The daemon refuses.
+        An answer for which ``read`` raises ``ValueError`` is not one of a daemon.
         """
         return self._request("GET", path, None, self._accepted_token, read)
 
     def post(self, path: str, body: bytes) -> Any:
-        """Change the daemon's state and return its answer.
-
-        Raises:
-            UserError: As for ``get``. ``UnreachableError`` also if no token can be read.
-        """
+        """Change the daemon's state with our token, and return its answer as ``get`` does."""
         token = self._token()
         answer = self._request("POST", path, body, token, json.loads)
         self._accepted_token = token
@@ -99,12 +95,12 @@ class ApiClient:
     ) -> Any:
         address = self._address
         if address is None:
-            raise UserError(
-                f"{self.url} is not the address of a daemon", f"give one like {DEFAULT_URL}"
-            )
+            what = f"{self.url} is not the address of a daemon"
+            raise UserError(what, f"give one like {DEFAULT_URL}")
         headers: dict[str, str] = {}
-        if address.authorization is not None:
-            headers["Authorization"] = address.authorization
+        if address.username is not None:
+            pair = f"{unquote(address.username)}:{unquote(address.password or '')}"
+            headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
         if token is not None and headers:  # the password takes the token's usual header
             headers["X-Tegrascope-Token"] = token
         elif token is not None:
@@ -116,13 +112,18 @@ class ApiClient:
             status, text = answer.status, answer.read()
             document = read(text) if status < 400 else None
         except (OSError, HTTPException, ValueError) as error:
-            problem = f"no tegrascope daemon answers at {self.url} "
-            problem += f"({error or type(error).__name__})"
-            raise UnreachableError(problem, _remedy(error)) from None
+            why = str(error) or type(error).__name__
+            raise self._unreachable(why, _remedy(error)) from None
         finally:
             connection.close()
         if status == 401:
-            raise self._unauthorized(address, token)
+            problem, remedy = "wants a user and a password", _PASSWORD
+            if token is not None:
+                problem = "does not take this token"
+                remedy = "name the daemon's own token file in TEGRASCOPE_TOKEN_FILE"
+            elif address.username is not None:
+                problem = "does not take this user and password"
+            raise RefusedError(401, f"{self.url} {problem}", remedy)
         if status >= 400:
             raise self._refused(status, text)
         return document
@@ -134,24 +135,17 @@ class ApiClient:
             reason = str(document.get("error") or "") if isinstance(document, dict) else ""
         except ValueError:
             if status not in _PLAIN_ANSWERS:
-                problem = f"no tegrascope daemon answers at {self.url} (status {status})"
-                return UnreachableError(problem, _USE_TLS)
+                return self._unreachable(f"status {status}", _USE_TLS)
             reason = _PLAIN_ANSWERS[status]
         return RefusedError(status, f"{self.url} answers {status}", reason or "see its log")
 
-    def _unauthorized(self, address: "Address", token: str | None) -> RefusedError:
-        remedy = "put user and password into the address: TEGRASCOPE_URL=https://USER:PASSWORD@HOST"
-        problem = "wants a user and a password"
-        if token is not None:
-            problem = "does not take this token"
-            remedy = "name the daemon's own token file in TEGRASCOPE_TOKEN_FILE"
-        elif address.authorization is not None:
-            problem = "does not take this user and password"
-        return RefusedError(401, f"{self.url} {problem}", remedy)
+    def _unreachable(self, why: object, remedy: str) -> UnreachableError:
+        return UnreachableError(f"no tegrascope daemon answers at {self.url} ({why})", remedy)
 
-    def _connect(self, address: "Address") -> HTTPConnection:
-        if not address.is_tls:
-            return HTTPConnection(address.host, address.port, timeout=self._timeout_seconds)
+    def _connect(self, address: SplitResult) -> HTTPConnection:
+        host, seconds = address.hostname or "", self._timeout_seconds
+        if address.scheme == "http":
+            return HTTPConnection(host, address.port or 80, timeout=seconds)
         import ssl
         from http.client import HTTPSConnection
 
@@ -162,14 +156,12 @@ class ApiClient:
             if own:
                 context.load_cert_chain(own, environment("TEGRASCOPE_KEY_FILE"), password="")
         except (OSError, ValueError) as error:
-            raise UserError(
-                f"{self.url}: TLS can't be set up ({error})",
+            remedy = (
                 "name PEM files in TEGRASCOPE_CA_FILE, TEGRASCOPE_CERT_FILE and "
-                "TEGRASCOPE_KEY_FILE, or unset them",
-            ) from None
-        return HTTPSConnection(
-            address.host, address.port, timeout=self._timeout_seconds, context=context
-        )
+                "TEGRASCOPE_KEY_FILE, or unset them"
+            )
+            raise UserError(f"{self.url}: TLS can't be set up ({error})", remedy) from None
+        return HTTPSConnection(host, address.port or 443, timeout=seconds, context=context)
 
     def _token(self) -> str:
         for path in self._token_files:
@@ -180,10 +172,8 @@ class ApiClient:
             if token.isprintable():
                 return token
         tried = ", ".join(map(str, self._token_files))
-        raise UnreachableError(
-            f"no token can be read in {tried}",
-            "name the daemon's token file in TEGRASCOPE_TOKEN_FILE, and let this user read it",
-        )
+        remedy = "name the daemon's token file in TEGRASCOPE_TOKEN_FILE, and let this user read it"
+        raise UnreachableError(f"no token can be read in {tried}", remedy)
 
 
 def _remedy(error: Exception) -> str:
@@ -195,37 +185,14 @@ def _remedy(error: Exception) -> str:
     return "start it with tegrascope run, or name its address in TEGRASCOPE_URL"
 
 
-class Address(NamedTuple):
-    """The address of a daemon; ``authorization`` is user and password as a header."""
-
-    url: str
-    is_tls: bool
-    host: str
-    port: int
-    path: str
-    authorization: str | None
-
-
-def read_address(url: str) -> Address | None:
-    """Return the parts of a daemon's address, or None if it is not valid.
-
-    >>> read_address("https://prom:p%40w@robot/x")[:5]
-    ('https://robot/x', True, 'robot', 443, '/x')
-    """
+def _split(url: str) -> SplitResult | None:
+    """Return the parts of a daemon's address, or None if it is not valid."""
     try:
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            return None
-        is_tls = parts.scheme == "https"
-        port = parts.port or (443 if is_tls else 80)
+        is_valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         return None
-    authorization = None
-    if parts.username is not None:
-        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        authorization = "Basic " + base64.b64encode(pair.encode()).decode()
-    shown = parts._replace(netloc=parts.netloc.rpartition("@")[2])
-    return Address(shown.geturl(), is_tls, parts.hostname, port, parts.path, authorization)
+    return parts if is_valid else None
 
 
 def token_files() -> list[Path]:
@@ -234,5 +201,4 @@ def token_files() -> list[Path]:
         home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
     except RuntimeError:  # a user without a home, as in a container
         home = "/var/lib"
-    found = [Path(home) / "tegrascope/token", Path("/var/lib/tegrascope/token")]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(Path(one) / "tegrascope/token" for one in (home, "/var/lib")))

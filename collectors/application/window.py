@@ -5,22 +5,296 @@ daemon, one window at a time. Without a daemon the cost is the same.
 """
 
 import atexit
+import json
+import logging
 import os
-from collections.abc import Callable
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial, wraps
-from threading import Thread
+from itertools import islice
+from threading import Event, Lock, Thread
 from time import monotonic_ns
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ...parsers.errors import UserError
-from .client import ApiClient
-from .reporter import BUSY_SECONDS, RETRY_SECONDS, STAGES, MarkBuffer, Reporter
+from .client import WINDOWS_PATH, ApiClient, RefusedError
 
+# The daemon's limit. In a faster loop every second inference is timed, then every fourth.
+TIMES_AT_MOST = 10_000
+# Converted to text in pieces, because holding the interpreter delays an inference.
+_PIECE = 256
+STAGES = {name: name for name in ("pre", "h2d", "compute", "d2h", "post")} | {
+    "inference": "compute"
+}
+
+_LOOK_SECONDS = 0.25
 _STOP_SECONDS = 5.0
+_BUSY_TRIES = 4
+# A window ends before the daemon would close it as failed.
+_TIMEOUT_SHARE = 0.8
+
+_LOG = logging.getLogger("tegrascope.window")
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Thinned:
+    """Rows of numbers; beyond a limit, evenly spaced ones are kept.
+
+    >>> rows = Thinned(1, at_most=4)
+    >>> for number in range(9):
+    ...     rows.add(number)
+    >>> rows.columns[0].tolist(), rows.seen
+    ([0, 4, 8], 9)
+    """
+
+    __slots__ = ("_at_most", "_stride", "columns", "seen")
+
+    def __init__(self, columns: int, at_most: int = TIMES_AT_MOST) -> None:
+        self.columns = [array("q") for _ in range(columns)]
+        self.seen = 0
+        self._stride = 1
+        self._at_most = at_most
+
+    def add(self, *row: int) -> None:
+        """Add a row, with one number for each column."""
+        if self.seen % self._stride == 0:
+            if len(self.columns[0]) == self._at_most:
+                self._stride *= 2
+                self.columns = [column[::2] for column in self.columns]
+            if self.seen % self._stride == 0:
+                for column, number in zip(self.columns, row, strict=True):
+                    column.append(number)
+        self.seen += 1
+
+
+@dataclass(slots=True)
+class WindowMarks:
+    """Inferences and stages of one window; protected by the lock of ``MarkBuffer``."""
+
+    count: int = 0
+    first_ns: int | None = None  # start of the first timed inference
+    last_ns: int = 0
+    times: Thinned = field(default_factory=partial(Thinned, 2))
+    stages: dict[str, Thinned] = field(default_factory=dict)
+
+    def render(self, begin_ns: int, **fields: object) -> bytes:
+        """Return the JSON that ends a window, with further fields unless they are ``None``.
+
+        An inference that began before the window is counted, but its time is left out.
+        """
+        given = {name: value for name, value in fields.items() if value is not None}
+        rows = zip(*self.times.columns, strict=True)
+        kept = [
+            (str(start), str(latency))
+            for start, latency in _politely(rows)
+            if start >= begin_ns and latency >= 0
+        ]
+        stages = ",".join(
+            f'"{name}":[{",".join(map(str, _politely(each.columns[0])))}]'
+            for name, each in self.stages.items()
+        )
+        return (
+            f'{json.dumps(given)[:-1]},"begin_ns":{begin_ns},'
+            f'"start_ns":[{",".join(start for start, _ in kept)}],'
+            f'"latency_ns":[{",".join(latency for _, latency in kept)}],'
+            f'"stages_ns":{{{stages}}}}}'
+        ).encode()
+
+
+def _politely(items: Iterable[T]) -> Iterator[T]:
+    """Yield items, and let go of the interpreter after each piece of them."""
+    rest = iter(items)
+    while piece := list(islice(rest, _PIECE)):
+        yield from piece
+        time.sleep(0)
+
+
+class MarkBuffer:
+    """Marks of all threads, taken window by window; ``begun`` is set by the first of a window."""
+
+    __slots__ = ("_lock", "_taken", "begun", "present")
+
+    def __init__(self) -> None:
+        self.begun = Event()
+        self.present = WindowMarks()
+        self._lock = Lock()
+        self._taken = 0
+
+    def inference(self, start_ns: int, end_ns: int) -> None:
+        """Add a timed inference."""
+        with self._lock:
+            marks = self.present
+            marks.times.add(start_ns, end_ns - start_ns)
+            if marks.first_ns is None:
+                marks.first_ns = start_ns
+            self._count(1, end_ns)
+
+    def counted(self, inferences: int, at_ns: int) -> None:
+        """Count inferences without times."""
+        with self._lock:
+            self._count(inferences, at_ns)
+
+    def _count(self, inferences: int, at_ns: int) -> None:
+        marks = self.present
+        if marks.count == 0:
+            self.begun.set()
+        marks.count += inferences
+        if at_ns > marks.last_ns:
+            marks.last_ns = at_ns
+
+    def stage(self, name: str, start_ns: int, end_ns: int) -> None:
+        """Add the duration of a stage."""
+        with self._lock:
+            rows = self.present.stages.get(name)
+            if rows is None:
+                rows = self.present.stages[name] = Thinned(1)
+            rows.add(end_ns - start_ns)
+
+    @property
+    def total(self) -> int:
+        """Inferences ever."""
+        return self._taken + self.present.count
+
+    def take(self) -> WindowMarks:
+        """Return the marks so far, and start an empty window."""
+        with self._lock:
+            marks, self.present = self.present, WindowMarks()
+            self._taken += marks.count
+        return marks
+
+
+class Opened(NamedTuple):
+    """A window whose begin the daemon accepted."""
+
+    run_id: str
+    begin_ns: int
+    seconds: float
+    inferences: int
+    longest_seconds: float
+
+
+class Reporter:
+    """Sends the windows to the daemon, in one thread, until another sets ``stopping``."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        marks: MarkBuffer,
+        fields: Mapping[str, object],
+        period: float | None,
+        *,
+        retry_seconds: float,
+        busy_seconds: float,
+    ) -> None:
+        """Prepare; see ``Window``. ``fields`` are sent with the begin of each window."""
+        self.opened: Opened | None = None
+        self.problem: UserError | None = None
+        self.stopping = Event()
+        self.ending: tuple[str, str | None] = ("ok", None)  # set before ``stopping``
+        self._client = client
+        self._marks = marks
+        self._fields = {name: value for name, value in fields.items() if value is not None}
+        self._period = period
+        self._retry_seconds = retry_seconds
+        self._busy_seconds = busy_seconds
+        self._since_ns: int | None = None
+
+    def run(self, begin_ns: int) -> None:
+        """Report window after window until ``stopping`` is set; never raise."""
+        try:
+            while True:
+                try:
+                    self.opened = self.opened or self.begin(begin_ns)
+                    self._await_enough(self.opened)
+                    self._end(self.opened)
+                except UserError as problem:
+                    self._warn(problem)
+                    if self.opened is None:
+                        self.stopping.wait(self._retry_seconds)
+                        self._marks.take()
+                self.opened = None
+                self._marks.begun.clear()
+                if self._marks.present.count == 0 and not self.stopping.is_set():
+                    self._marks.begun.wait()
+                if self._marks.present.count == 0:
+                    return
+                begin_ns = self._next_begin_ns()
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            self._warn(UserError(what, "no further window is reported"))
+
+    def begin(self, begin_ns: int) -> Opened:
+        """Begin a window, or raise ``UserError`` if the daemon does not take it."""
+        mark = {"event": "begin", **self._fields, "begin_ns": begin_ns}
+        answer = self._post(json.dumps(mark).encode())
+        seconds, inferences = self._period, 0
+        if seconds is None:
+            seconds, inferences = answer["enough"]["seconds"], answer["enough"]["inferences"]
+        longest = _TIMEOUT_SHARE * answer["timeout_seconds"]
+        return Opened(answer["run_id"], begin_ns, seconds, inferences, longest)
+
+    def _warn(self, problem: UserError) -> None:
+        """Keep a problem; log the first one only."""
+        if self.problem is None:
+            _LOG.warning("%s", problem)
+        self.problem = problem
+
+    def _await_enough(self, opened: Opened) -> None:
+        """Wait until a window has enough inferences, reaches its longest time, or is stopped."""
+        seconds = 0.0
+        while seconds < opened.longest_seconds:
+            count = self._marks.present.count
+            if seconds >= opened.seconds and count >= max(opened.inferences, 1):
+                return
+            if self.stopping.wait(min(_LOOK_SECONDS, opened.seconds)):
+                return
+            seconds = (monotonic_ns() - opened.begin_ns) / 1e9
+
+    def _next_begin_ns(self) -> int:
+        """Return the begin of the next window: without a gap, except after a long pause."""
+        first_ns, now_ns = self._marks.present.first_ns, monotonic_ns()
+        pause_ns = int((self._period or self._retry_seconds) * 1e9)
+        if self._since_ns is None or (first_ns or now_ns) - self._since_ns > pause_ns:
+            self._since_ns = None
+            return now_ns if first_ns is None else first_ns
+        return self._since_ns
+
+    def _end(self, opened: Opened) -> None:
+        marks = self._marks.take()
+        outcome, reason = self.ending if self.stopping.is_set() else ("ok", None)
+        begin_ns, end_ns = opened.begin_ns, marks.last_ns
+        if marks.count == 0:
+            end_ns = monotonic_ns()
+        elif self._since_ns is None and marks.first_ns is not None:
+            begin_ns = max(begin_ns, marks.first_ns)  # loading a model is not an inference
+        self._since_ns = end_ns
+        body = marks.render(
+            begin_ns,
+            event="end",
+            run_id=opened.run_id,
+            end_ns=max(begin_ns, end_ns),
+            inferences=marks.count or None,
+            outcome=outcome,
+            reason=reason,
+        )
+        self._post(body)
+
+    def _post(self, body: bytes) -> Any:
+        for _ in range(_BUSY_TRIES - 1):
+            try:
+                return self._client.post(WINDOWS_PATH, body)
+            except RefusedError as error:
+                if error.status != 503:
+                    raise
+                self.stopping.wait(self._busy_seconds)
+        return self._client.post(WINDOWS_PATH, body)
 
 
 class Window:
@@ -48,8 +322,8 @@ class Window:
         url: str | None = None,
         token_file: "str | os.PathLike[str] | None" = None,
         strict: bool = False,
-        retry_seconds: float = RETRY_SECONDS,
-        busy_seconds: float = BUSY_SECONDS,
+        retry_seconds: float = 15.0,
+        busy_seconds: float = 0.5,
     ) -> None:
         """Prepare; nothing is reported before ``start``.
 
@@ -124,7 +398,7 @@ class Window:
         atexit.unregister(self.stop)
         reporter.ending = (outcome, None if reason is None else reason[:400])
         reporter.stopping.set()
-        reporter.wake.set()
+        self._marks.begun.set()
         thread.join(_STOP_SECONDS)
         if self._strict and reporter.problem is not None:
             raise reporter.problem
@@ -138,10 +412,8 @@ class Window:
         if kind is None or not issubclass(kind, Exception):
             self.stop()  # a process signal is not a failure
             return
-        try:
+        with suppress(UserError):  # it is in the log; the application's own error is raised
             self.stop("failed", f"{kind.__name__}: {error}")
-        except UserError:
-            return  # it is in the log; the application's own error is raised
 
     def inference(self) -> "Timed":
         """Return a ``with`` block or decorator that times and counts one inference.
@@ -157,37 +429,26 @@ class Window:
         """
         if name not in STAGES:
             raise ValueError(f"{name!r} is not a stage: use pre, compute or post")
-        return Timed(partial(self._record_stage, STAGES[name]))
+        return Timed(partial(self._marks.stage, STAGES[name]))
 
     def record(self, start_ns: int, end_ns: int) -> None:
         """Add an inference that was timed elsewhere, by ``time.monotonic_ns()``."""
-        if self._marks.inference(start_ns, end_ns):
-            self._wake()
+        self._marks.inference(start_ns, end_ns)
 
     def count(self, inferences: int = 1) -> None:
         """Count completed inferences without times."""
-        if self._marks.counted(inferences, monotonic_ns()):
-            self._wake()
-
-    def _record_stage(self, stage: str, start_ns: int, end_ns: int) -> None:
-        self._marks.stage(stage, end_ns - start_ns)
-
-    def _wake(self) -> None:
-        """Let the reporter begin a window, if it waits for the first mark."""
-        if self._reporter is not None:
-            self._reporter.wake.set()
+        self._marks.counted(inferences, monotonic_ns())
 
 
 window = Window
 
 
 class Timed:
-    """Times a block, or each call of a function."""
+    """Times a block, or each call of a function; ``note`` gets start and end."""
 
     __slots__ = ("_note", "_start_ns")
 
     def __init__(self, note: Callable[[int, int], None]) -> None:
-        """Set the function that gets start and end."""
         self._note = note
         self._start_ns = 0
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import tegrascope
-from tegrascope.collectors.application.reporter import TIMES_AT_MOST, MarkBuffer
-from tegrascope.collectors.application.window import Window
+from tegrascope.collectors.application.lock_in import LockIn
+from tegrascope.collectors.application.window import TIMES_AT_MOST, MarkBuffer, Window
 from tegrascope.daemon.session.windows import TIMES_AT_MOST as TAKEN_AT_MOST
 from tegrascope.daemon.session.windows import Begin, End, read_mark
 from tegrascope.parsers.errors import UserError
@@ -52,6 +52,7 @@ class Answers:
                 assert isinstance(mark, Begin | End)
                 self.marks.append(mark)
             document = {"timeout_seconds": self.timeout_seconds, "enough": self.enough}
+            document["steps_seconds"] = [0.5, 0.3, 0.4, 0.3, 0.5]
             return 202, {"run_id": f"run-{len(self.marks)}", **document}
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -287,7 +288,7 @@ def test_fast_loop_is_thinned_evenly():
     buffer = MarkBuffer()
     for number in range(45_000):
         buffer.inference(number * 1000, number * 1000 + 500)
-        buffer.stage("pre", number)
+        buffer.stage("pre", 0, number)
     marks = buffer.take()
     assert TIMES_AT_MOST == TAKEN_AT_MOST
     end = read_mark(marks.render(0, event="end", run_id="r", inferences=marks.count))
@@ -307,7 +308,7 @@ def test_largest_window_fits_the_body():
         start_ns = year_ns + number * 30 * 10**9
         buffer.inference(start_ns, start_ns + 29 * 10**9)
         for stage in ("pre", "h2d", "compute", "d2h", "post"):
-            buffer.stage(stage, 10**10)
+            buffer.stage(stage, 0, 10**10)
     assert len(buffer.take().render(year_ns)) < BODY_AT_MOST
 
 
@@ -382,3 +383,49 @@ def test_import_is_light():
     assert not {"pydantic", "numpy", "asyncio", "urllib.request"} & set(modules)
     ours = {name for name in modules if name.startswith("tegrascope.")}
     assert not any(name.startswith("tegrascope.daemon") for name in ours)
+
+
+class Hands:
+    """The clock of an application that needs 0.1 s for a piece."""
+
+    def __init__(self) -> None:
+        self.now_ns = time.monotonic_ns()
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now_ns += round(seconds * 1e9)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"), [(ValueError("lens cap"), "failed"), (KeyboardInterrupt(), "cancelled")]
+)
+def test_lock_in_reports_complete_on_steps_of_a_block_that_fails(answers, error, outcome):
+    hands = Hands()
+    began_ns, pieces = hands.now_ns, 0
+    clock = {"now_ns": lambda: hands.now_ns, "sleep": hands.sleep}
+    with (
+        pytest.raises(type(error)),
+        LockIn("preprocess", 2.0, **answers.where, **clock) as pattern,
+    ):
+        while pattern.on():
+            hands.now_ns += 100_000_000
+            pieces += 1
+            if pieces == 5:
+                raise error
+    (begin,), (end,) = answers.begins(), answers.ends()
+    assert (begin.workload, begin.lock_in_seconds) == ("preprocess", 2.0)
+    assert end.on_steps == ((began_ns + 500_000_000, began_ns + 800_000_000, 3),)
+    assert end.end_ns == began_ns + 800_000_000
+    assert (end.outcome, end.reason) == (outcome, f"{type(error).__name__}: {error}")
+    assert hands.slept == [0.5, 0.4]
+    assert pattern.result == {}
+
+
+def test_lock_in_without_a_daemon_raises_at_its_begin(tmp_path):
+    (tmp_path / "token").write_text("secret")
+    with (
+        pytest.raises(UserError, match="no tegrascope daemon answers"),
+        LockIn("preprocess", url="http://127.0.0.1:9", token_file=tmp_path / "token"),
+    ):
+        pytest.fail("the block began")
