@@ -1,7 +1,7 @@
 """The interface of an inference back-end, with defaults; how one describes itself; its inputs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
@@ -15,18 +15,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ALL_DEVICES = ("cpu", "gpu", "dla0", "dla1")
-# The device's stages of an inference; without transfers nothing is copied.
-_STAGES: tuple[StageName, ...] = ("h2d", "compute", "d2h")
 _NAMED_AT_MOST = 5
 
 
 def device_stages(transfers: bool) -> tuple[StageName, ...]:
     """Return the stages that an accelerator's own clock distinguishes."""
-    return _STAGES if transfers else ("compute",)
+    return ("h2d", "compute", "d2h") if transfers else ("compute",)
 
 
 class Backend:
-    """One model on one device.
+    """One model on one device; derive from ``Inferring`` or from ``SelfTimed``.
 
     The class attributes describe the back-end. They are read without making one, so a module
     imports its library in ``__init__`` and not at its top.
@@ -34,8 +32,6 @@ class Backend:
     Making a back-end imports its library and does nothing else. Any method may raise
     ``BackendUnavailable`` for what this machine lacks, ``UserError`` for what a person can change
     in the order or the model, and whatever the library raises.
-
-    A back-end derives from ``Inferring`` or from ``SelfTimed``.
 
     Attributes:
         plays_any_device: Whether it stands for any device where the telemetry is simulated.
@@ -45,8 +41,8 @@ class Backend:
         runs_programs: Whether it takes a command in place of a model.
         is_self_timed: Whether its library measures by itself, so that no other run can be held
             in step with it.
-        builds: Whether it compiles the model: ``build`` is then called after ``load``, and is a
-            phase of its own.
+        repeats_stages: Whether it can repeat one stage of an inference alone.
+        builds: Whether ``build`` is called after ``load``, as a phase of its own.
     """
 
     devices: ClassVar[tuple[str, ...]] = _ALL_DEVICES
@@ -57,6 +53,7 @@ class Backend:
     runs_programs: ClassVar[bool] = False
     uses_tensorrt: ClassVar[bool] = False
     is_self_timed: ClassVar[bool] = False
+    repeats_stages: ClassVar[bool] = False
     builds: bool = False
 
     def load(self, model: Path, order: Order) -> None:
@@ -66,10 +63,10 @@ class Backend:
         """Compile what was loaded."""
 
     def cold_start_ns(self) -> Mapping[str, int]:
-        """Return the parts of a cold start that it can distinguish, by name.
+        """Return the parts of the cold start so far, by name.
 
-        Called after ``load``, after ``build`` and after the first inference. Each time it returns
-        all parts so far; new ones are taken out of the step that has just ended.
+        Called after ``load``, ``build`` and the first inference; new parts are taken out of the
+        step that has just ended.
         """
         return {}
 
@@ -110,39 +107,47 @@ class Inferring(Backend):
         """Return the time of each of ``stages`` in the last inference."""
         return ()
 
+    def repeat(self, stage: StageName, count: int) -> Callable[[], None]:  # noqa: ARG002
+        """Return a call that runs one stage so often, back to back; it is complete then.
+
+        An inference must have run. Its inputs and results are what the stage works on.
+        """
+        raise UserError(f"this back-end cannot repeat {stage} alone", "leave --stages out")
+
     def outputs(self) -> "Mapping[str, NDArray[numpy.generic]]":
         """Return the results of the last inference, by the name of the output."""
         raise NotImplementedError
 
 
 class SelfTimed(Backend, ABC):
-    """A back-end whose library runs the warm-up and the steady phase by itself.
-
-    ``built`` of such a back-end is called again after the run.
-    """
+    """A back-end whose library runs both phases by itself; ``built`` is called again after it."""
 
     is_self_timed = True
 
     @abstractmethod
     def measure(self, order: Order, stop: Event) -> Iterator[Phase | Inferences | Counted]:
-        """Run both phases of an order with the model, device and settings of ``load``.
+        """Run warm-up and steady phase; once ``stop`` is set, end soon, without a further event."""
 
-        Yield their events; once ``stop`` is set, end soon, without a further event.
-        """
+
+class InferenceSlot(Protocol):
+    """Room for one inference in flight."""
+
+    def submit(self) -> None:
+        """Start an inference while the slot is free; return before it is complete."""
+
+    def wait(self) -> None:
+        """Return when the inference is complete; the slot is free then."""
+
+    def stages_ns(self) -> Sequence[int]:
+        """Return the time of each of the back-end's ``stages`` in the last inference."""
 
 
 @runtime_checkable
 class Pipelined(Protocol):
-    """A back-end that can have several inferences in flight, each in a slot of its own."""
+    """A back-end that can have as many inferences in flight as it has slots."""
 
-    def submit(self, slot: int) -> None:
-        """Start an inference in a slot that is free, and return before it is complete."""
-
-    def wait(self, slot: int) -> None:
-        """Return when the inference in a slot is complete; the slot is free then."""
-
-    def slot_stages_ns(self, slot: int) -> Sequence[int]:
-        """Return the time of each of ``stages`` in the slot's last inference."""
+    @property
+    def slots(self) -> Sequence[InferenceSlot]: ...  # noqa: D102
 
 
 @runtime_checkable
@@ -154,14 +159,9 @@ class Profiled(Protocol):
 
 
 _SEED = 20240229
-_BITS = (8, 16, 32, 64)
-_DTYPES = {
-    "tensor(float16)": "float16",
-    "tensor(float)": "float32",
-    "tensor(double)": "float64",
-    **{f"tensor({kind}{bits})": f"{kind}{bits}" for kind in ("int", "uint") for bits in _BITS},
-    "tensor(bool)": "bool",
-}
+_INTEGERS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
+_DTYPES = {name: name for name in ("bool", "float16", "float32", "float64", *_INTEGERS)}
+_DTYPES |= {"float": "float32", "double": "float64"}
 
 
 def input_shape(name: str, shape: Sequence[int | str | None], batch: int) -> tuple[int, ...]:
@@ -176,23 +176,18 @@ def input_shape(name: str, shape: Sequence[int | str | None], batch: int) -> tup
     >>> input_shape("image", ["N", 3, 224, 224], 4)
     (4, 3, 224, 224)
     """
-    if not shape:
-        return ()
-    first, *others = shape
-    if isinstance(first, int) and first != batch:
+    if shape and isinstance(shape[0], int) and shape[0] != batch:
         raise UserError(
-            f"the model fixes a batch of {first} for input {name!r}, not {batch}",
-            f"set batch: {first}, or export the model with a dynamic first dimension",
+            f"the model fixes a batch of {shape[0]} for input {name!r}, not {batch}",
+            f"set batch: {shape[0]}, or export the model with a dynamic first dimension",
         )
-    fixed = [batch]
-    for place, length in enumerate(others, start=1):
-        if not isinstance(length, int):
+    for place, length in enumerate(shape):
+        if place > 0 and not isinstance(length, int):
             raise UserError(
                 f"input {name!r} leaves dimension {place} open ({length or 'unnamed'})",
                 "export the model with a fixed shape: only the first dimension may be dynamic",
             )
-        fixed.append(length)
-    return tuple(fixed)
+    return tuple(length if isinstance(length, int) else batch for length in shape)
 
 
 def make_input(name: str, kind: str, shape: tuple[int, ...]) -> "NDArray[numpy.generic]":
@@ -201,29 +196,27 @@ def make_input(name: str, kind: str, shape: tuple[int, ...]) -> "NDArray[numpy.g
     Whole numbers are 0 and 1, which are in range for whatever they index.
 
     Args:
-        kind: Its type as ONNX Runtime prints it: ``tensor(float)``.
+        kind: Its type as ONNX Runtime prints it, ``tensor(float)``, or numpy, ``float32``.
 
     Raises:
         UserError: Inputs of that type cannot be generated.
     """
     import numpy
 
-    if kind not in _DTYPES:
+    name_of_type = kind.removeprefix("tensor(").removesuffix(")")
+    if name_of_type not in _DTYPES:
         raise UserError(
             f"input {name!r} is a {kind}", "export the model with numeric tensor inputs"
         )
     random = numpy.random.RandomState(_SEED)  # its stream is frozen for good, a Generator's is not
-    dtype = numpy.dtype(_DTYPES[kind])
+    dtype = numpy.dtype(_DTYPES[name_of_type])
     if dtype.kind == "f":
         return numpy.asarray(random.uniform(-1.0, 1.0, shape), dtype=dtype)
     return numpy.asarray(random.randint(0, 2, shape), dtype=dtype)
 
 
 def require_pure(model: str, placement: Placement) -> None:
-    """Raise ``UserError`` if an engine computes on the GPU, or its placement is unknown.
-
-    The fallback policy ``require-pure`` builds with fallback and then checks what was built.
-    """
+    """Raise ``UserError`` if an engine computes on the GPU, or its placement is unknown."""
     if placement.verdict in ("pure_dla", "dla_plus_reformat"):
         return
     remedy = "set fallback: allow, or change these layers"

@@ -40,16 +40,18 @@ class Command(SelfTimed):
         yield Phase(run_id=order.run_id, phase="steady", edge="begin", at_ns=begin_ns)
         total: int | None = None
         problem: UserError | None = None
-        while (
-            problem is None
-            and not stop.is_set()
-            and not _is_enough(order, (end_ns - begin_ns) / 1e9, total)
-        ):
+        is_enough = False
+        while not (is_enough or problem or stop.is_set()):
             count, problem = self._run_once(order, stop)
-            if problem is None:
-                end_ns = self._clock.monotonic_ns()
-                total = total if count is None else (total or 0) + count
-                if order.count is not None and not count:
+            if problem is not None:
+                break
+            end_ns = self._clock.monotonic_ns()
+            total = total if count is None else (total or 0) + count
+            if order.count is None:
+                is_enough = end_ns - begin_ns >= (order.duration_seconds or 0.0) * 1e9
+            else:
+                is_enough = (total or 0) >= order.count
+                if not count:
                     problem = UserError(
                         "the program prints no inferences, so their count is never reached",
                         "let it print tegrascope: inferences=N, or give duration",
@@ -73,12 +75,6 @@ class Command(SelfTimed):
                     count = inferences_in(line.value)
                     total = total if count is None else (total or 0) + count
         return total, None if child.returncode == 0 or stop.is_set() else _failure(child)
-
-
-def _is_enough(order: Order, seconds: float, total: int | None) -> bool:
-    if order.count is not None:
-        return (total or 0) >= order.count
-    return seconds > 0 and seconds >= (order.duration_seconds or 0.0)
 
 
 def _failure(child: LineChild) -> UserError:

@@ -15,7 +15,6 @@ from typing import Any
 
 from ...parsers.errors import BackendUnavailable, DeviceLostError
 
-_MODULES = ("cuda.bindings.runtime", "cuda.cudart")
 _INSTALL = (
     "pip install cuda-python, of the major version of your CUDA (cuda-python<13 on JetPack 6)"
 )
@@ -49,15 +48,12 @@ class CudaLostError(CudaError, DeviceLostError):
 class Cuda:
     """The CUDA runtime of this process, on its first visible device.
 
-    The methods here are for setting up and tearing down. The calls of each inference are
-    taken from ``api`` and bound once by the caller.
+    ``api`` is the module; callers bind the calls of an inference from it, once.
     """
 
     def __init__(self, api: Any, name: str) -> None:
         self.api = api
         self.name = name
-        self.host_to_device = api.cudaMemcpyKind.cudaMemcpyHostToDevice
-        self.device_to_host = api.cudaMemcpyKind.cudaMemcpyDeviceToHost
 
     def check(self, answer: tuple[Any, ...]) -> Any:
         """Return the values of a call without its code: none, the only one, or a tuple of several.
@@ -67,26 +63,16 @@ class Cuda:
         """
         code, *values = answer
         if int(code) != 0:
-            raise self.error(code)
+            answers = self.api.cudaGetErrorName(code), self.api.cudaGetErrorString(code)
+            name, text = (
+                found.decode() if int(failed) == 0 and found else str(code)
+                for failed, found in answers
+            )
+            raise (CudaLostError if name in _FATAL else CudaError)(name, text)
         return values[0] if len(values) == 1 else tuple(values) or None
 
-    def error(self, code: Any) -> CudaError:
-        """Return the exception for a code, with CUDA's name and text for it."""
-        name, text = (
-            found.decode() if int(failed) == 0 and found else str(code)
-            for failed, found in (
-                self.api.cudaGetErrorName(code),
-                self.api.cudaGetErrorString(code),
-            )
-        )
-        return (CudaLostError if name in _FATAL else CudaError)(name, text)
-
     def initialise(self) -> None:
-        """Make the context of this process on its first visible device.
-
-        Raises:
-            BackendUnavailable: The driver is missing, too old, or has no device.
-        """
+        """Make the context of this process, or raise ``BackendUnavailable``."""
         try:
             self.check(self.api.cudaSetDevice(0))
             self.check(self.api.cudaFree(0))
@@ -107,46 +93,27 @@ class Cuda:
 
     def versions(self) -> dict[str, str]:
         """Return the versions of cuda-python, of the runtime in it and of the driver."""
-        found = {"cuda-python": _installed_version()}
+        found = {}
+        for package in ("cuda-python", "cuda-bindings"):
+            with suppress(PackageNotFoundError):
+                found["cuda-python"] = version(package)
         for name, call in (
             ("cuda-runtime", self.api.cudaRuntimeGetVersion),
             ("cuda-driver", self.api.cudaDriverGetVersion),
         ):
             number = int(self.check(call()))
             found[name] = f"{number // 1000}.{number % 1000 // 10}"
-        return {name: number for name, number in found.items() if number}
+        return found
 
     def free_bytes(self) -> int:
         """Return the free memory of the device."""
         free, _ = self.check(self.api.cudaMemGetInfo())
         return int(free)
 
-    def stream(self) -> Any:
-        """Make a stream that does not wait for the default stream."""
-        return self.check(self.api.cudaStreamCreateWithFlags(self.api.cudaStreamNonBlocking))
-
-    def event(self) -> Any:
-        """Make an event that keeps its time."""
-        return self.check(self.api.cudaEventCreateWithFlags(0))
-
-    def device_buffer(self, size: int) -> int:
-        """Allocate memory of the device; return its address."""
-        return int(self.check(self.api.cudaMalloc(max(1, size))))
-
-    def pinned_buffer(self, size: int) -> int:
-        """Allocate memory of the host that the device can copy from and to; return its address."""
-        return int(self.check(self.api.cudaHostAlloc(max(1, size), 0)))
-
     def capture(self, stream: Any, work: Any) -> Any:
-        """Capture the calls that ``work`` enqueues on a stream as a graph, ready to be launched.
-
-        Only this thread's calls are captured, so that CUDA calls of another thread neither fail nor
-        come into the graph.
-
-        Raises:
-            CudaError: It cannot be captured.
-        """
+        """Capture the calls that ``work`` enqueues on a stream as a graph, ready to be launched."""
         api = self.api
+        # Only this thread's: CUDA calls of another thread neither fail nor come into the graph.
         mode = api.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
         self.check(api.cudaStreamBeginCapture(stream, mode))
         try:
@@ -160,41 +127,20 @@ class Cuda:
         finally:
             api.cudaGraphDestroy(graph)
 
-    def release(self, *, graphs: Any, events: Any, streams: Any, device: Any, pinned: Any) -> None:
-        """Release all of these; the end of the process releases the rest."""
-        api = self.api
-        for call, things in (
-            (api.cudaGraphExecDestroy, graphs),
-            (api.cudaEventDestroy, events),
-            (api.cudaStreamDestroy, streams),
-            (api.cudaFree, device),
-            (api.cudaFreeHost, pinned),
-        ):
-            for thing in things:
-                call(thing)
-
 
 def handle_of(thing: Any) -> int:
-    """Return the address behind a stream, as TensorRT wants it.
-
-    From cuda-python 13 on ``int()`` of such an object is deprecated; before 12.8 it is the
-    only way.
-    """
+    """Return the address behind a stream, as TensorRT wants it."""
     try:
         native = import_module("cuda.bindings.utils").get_cuda_native_handle
     except (ImportError, AttributeError):
-        return int(thing)
+        return int(thing)  # deprecated from cuda-python 13 on, and the only way before 12.8
     return int(native(thing))
 
 
 def load_cuda() -> Cuda:
-    """Import cuda-python under the name that it has here; touches no device.
-
-    Raises:
-        BackendUnavailable: It is not installed, or lacks a library.
-    """
+    """Import cuda-python, or raise ``BackendUnavailable``; touches no device."""
     what = ""
-    for name in _MODULES:
+    for name in ("cuda.bindings.runtime", "cuda.cudart"):
         try:
             with warnings.catch_warnings():
                 # On import, the old name warns that there is a new one.
@@ -207,16 +153,7 @@ def load_cuda() -> Cuda:
     raise BackendUnavailable(what or "cuda-python is not installed", _INSTALL)
 
 
-def _installed_version() -> str:
-    for package in ("cuda-bindings", "cuda-python"):
-        try:
-            return version(package)
-        except PackageNotFoundError:
-            continue
-    return ""
-
-
-# Nsight Systems sets them for the program that it starts; NVTX reads the second.
+# Nsight Systems sets these variables for the program that it starts; NVTX reads the second.
 _WATCHED = ("NSYS_PROFILING_SESSION_ID", "NVTX_INJECTION64_PATH")
 
 

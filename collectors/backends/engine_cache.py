@@ -13,8 +13,8 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 from pydantic import NonNegativeInt, ValidationError
 
@@ -27,7 +27,6 @@ from ..models.files import BUILTIN_PREFIX, external_files, sha256_of
 # Raised whenever what is built from the same parts changes, so that old engines are not used.
 CACHE_VERSION = 1
 LOG_LINES_KEPT = 400
-_PRIVATE = 0o700
 _RELEASE = re.compile(r"# R(\d+) \(release\), REVISION: ([\d.]+)")
 
 
@@ -45,8 +44,7 @@ class Sidecar(Record):
     inspector: str | None = None
 
 
-@dataclass(frozen=True)
-class BuiltEngine:
+class BuiltEngine(NamedTuple):
     """An engine that was just built; ``inspector`` is the JSON of its inspector, if any."""
 
     plan: bytes
@@ -55,8 +53,7 @@ class BuiltEngine:
     inspector: str | None = None
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """An engine in the cache."""
 
     sidecar: Sidecar
@@ -83,7 +80,7 @@ def engine_key(parts: Mapping[str, str]) -> str:
 
 
 class EngineCache:
-    """The engines in one directory; any number of processes may use it at once."""
+    """The engines in one directory; any number of processes may use it at the same time."""
 
     def __init__(self, directory: Path) -> None:
         """Open the directory, or make it for this user alone.
@@ -93,7 +90,7 @@ class EngineCache:
         """
         self.directory = directory
         try:
-            directory.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = directory.stat()
         except OSError as error:
             raise UserError(
@@ -105,7 +102,7 @@ class EngineCache:
                 f"{directory} belongs to user {found.st_uid}, and engines are programs",
                 "name a directory of your own for them",
             )
-        if stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise UserError(
                 f"others may write to {directory}, and engines are programs",
                 f"look at what is in it, then chmod go-w {directory}",
@@ -122,10 +119,13 @@ class EngineCache:
             path = self.directory / f"{key}.lock"
             with path.open("ab") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                if _is_still(path, file.fileno()):
+                # If it was pruned before it was locked, the name leads to another file now.
+                is_current = False
+                with suppress(FileNotFoundError):
+                    is_current = os.path.samestat(path.stat(), os.fstat(file.fileno()))
+                if is_current:
                     yield
                     return
-            # It was pruned between opening and locking: the name leads to another file now.
 
     def read(self, key: str) -> tuple[bytes, Sidecar] | None:
         """Return the engine and its sidecar, or ``None`` if either is missing.
@@ -172,10 +172,7 @@ class EngineCache:
     def entries(self) -> list[Entry]:
         """Return all engines, those used last first."""
         found = []
-        for path in self.directory.glob("*.json"):
-            sidecar = _read_sidecar(path)
-            if sidecar is None:
-                continue
+        for sidecar in filter(None, map(_read_sidecar, self.directory.glob("*.json"))):
             plan = self.plan_path(sidecar.key)
             with suppress(OSError):
                 found.append(Entry(sidecar, plan, plan.stat().st_mtime_ns))
@@ -185,9 +182,7 @@ class EngineCache:
         """Remove an engine and return the bytes freed; ``None`` if a process is about to use it."""
         lock = self.directory / f"{entry.sidecar.key}.lock"
         with lock.open("ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _is_free(file):
                 return None
             freed = 0
             for suffix in (".plan", ".plan.bad", ".json"):
@@ -205,18 +200,10 @@ class EngineCache:
             key = path.name.partition(".")[0]
             is_stray = path.suffix in (".plan", ".bad", ".lock", ".json") and key not in known
             is_old = path.suffix == ".part" and time.time() - path.stat().st_mtime > 3600
-            if is_old or (is_stray and self._is_free(key)):
+            with suppress(FileNotFoundError), (self.directory / f"{key}.lock").open("rb") as lock:
+                is_stray = is_stray and _is_free(lock)
+            if is_old or is_stray:
                 path.unlink(missing_ok=True)
-
-    def _is_free(self, key: str) -> bool:
-        try:
-            with (self.directory / f"{key}.lock").open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return True
-        except BlockingIOError:
-            return False
-        return True
 
 
 def model_name(asked: str, model: Path) -> str:
@@ -241,6 +228,15 @@ def machine_parts(*, is_dla: bool, root: Path = Path("/")) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
+def _is_free(lock: BinaryIO) -> bool:
+    """Take a lock unless another process has it; return whether it was taken."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
@@ -260,10 +256,3 @@ def _worth_keeping(log: tuple[str, ...]) -> tuple[str, ...]:
     before = log[:-LOG_LINES_KEPT]
     about = (line for line in before if "Layer]" in line or "Layer(" in line or "on DLA" in line)
     return (*about, *log[-LOG_LINES_KEPT:])
-
-
-def _is_still(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False

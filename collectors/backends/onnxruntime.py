@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...parsers.errors import BackendUnavailable
 from ...parsers.inference.events import Order
+from ...parsers.inference.placement import Built, Placement
+from ...parsers.onnx.inputs import read_model
 from .base import Inferring, input_shape, make_input
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ class OnnxRuntime(Inferring):
     devices = ("cpu",)
     plays_any_device = True
     packages = ("onnxruntime", "onnxruntime-gpu")
-    install = "pip install 'tegrascope[onnx]'"
+    install = "pip install onnx onnxruntime"
 
     def __init__(self) -> None:
         try:
@@ -32,10 +34,11 @@ class OnnxRuntime(Inferring):
         except ImportError as error:
             raise BackendUnavailable(
                 f"onnxruntime cannot be imported ({error})",
-                "pip install --force-reinstall 'tegrascope[onnx]'",
+                "pip install --force-reinstall onnxruntime",
             ) from error
         self._library = onnxruntime
         self._versions = {"onnxruntime": onnxruntime.__version__, "numpy": numpy.__version__}
+        self._played: Built | None = None
         self._session: Any = None
         self._binding: Any = None
 
@@ -49,8 +52,8 @@ class OnnxRuntime(Inferring):
             options.intra_op_num_threads = order.threads
         # Threads that spin while they wait would draw power in the idle baseline, and would take
         # the cores of the other lanes.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        for threads in ("intra_op", "inter_op"):
+            options.add_session_config_entry(f"session.{threads}.allow_spinning", "0")
         self._session = self._library.InferenceSession(
             str(model), options, providers=["CPUExecutionProvider"]
         )
@@ -60,6 +63,12 @@ class OnnxRuntime(Inferring):
             self._binding.bind_cpu_input(given.name, make_input(given.name, given.type, shape))
         for made in self._session.get_outputs():
             self._binding.bind_output(made.name)
+        if order.device not in self.devices:
+            self._played = _played(model, order.device)
+
+    def built(self) -> Built | None:
+        """Return the layers of a simulated device; ``None`` on the CPU, which builds nothing."""
+        return self._played
 
     def infer(self) -> None:
         """Run one inference; the CPU is done when this returns."""
@@ -72,9 +81,23 @@ class OnnxRuntime(Inferring):
 
     def versions(self) -> dict[str, str]:
         """Return the version of ONNX Runtime, and of numpy, which made the inputs."""
-        return dict(self._versions)
+        return self._versions
 
     def close(self) -> None:
         """Release the session, with its weights and its threads."""
         self._binding = None
         self._session = None
+
+
+def _played(model: Path, device: str) -> Built:
+    """Return the layers of a device that the CPU only stands for: each node is one, and on it."""
+    operators = read_model(model.read_bytes()).operators
+    names = tuple(f"{operator}_{number}" for number, operator in enumerate(operators))
+    if device.startswith("dla"):
+        ends = ("reformat_in", "reformat_out")
+        placement = Placement(
+            verdict="dla_plus_reformat", loadables=1, dla_layers=names, reformat_layers=ends
+        )
+    else:
+        placement = Placement(verdict="gpu_only", gpu_layers=names)
+    return Built(placement=placement)

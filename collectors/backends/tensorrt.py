@@ -8,46 +8,37 @@ from typing import TYPE_CHECKING, Any
 
 from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.events import Order, StageName
-from ...parsers.inference.placement import (
-    Built,
-    Fallback,
-    group_dla_rows,
-    layer_types,
-    placement_of,
-)
+from ...parsers.inference.placement import Built, group_dla_rows, layer_types, placement_of
+from . import engine_cache
 from .base import Inferring, device_stages, require_pure
 from .cuda_runtime import Cuda, is_watched, load_cuda
-from .engine_cache import (
-    BuiltEngine,
-    EngineCache,
-    engine_key,
-    machine_parts,
-    model_digest,
-    model_name,
-)
-from .tensorrt_build import Builder, BuildSpec, logger_of, no_dla, reason_in
+from .engine_cache import BuiltEngine, EngineCache
+from .tensorrt_build import Builder, logger_of, no_dla, reason_in
 from .tensorrt_probe import MODULE, Capabilities, capabilities, import_tensorrt
-from .tensorrt_run import Slot, context_bytes, inspect, profiler_of
+from .tensorrt_run import Slot, closed
 
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-_CORES = {"gpu": None, "dla0": 0, "dla1": 1}
-
 
 class TensorRt(Inferring):
-    """An ONNX model as an engine of TensorRT, in a context for each of the order's streams.
+    """An ONNX model as an engine of TensorRT, in a slot for each of the order's streams.
 
-    Attributes:
-        infer: Runs one inference; it is complete when this returns. The first is enqueued by
-            TensorRT; after it, this is the first context's own call, with nothing in between.
+    The first inference is enqueued by TensorRT. After it, ``infer`` is the first slot's own call,
+    with nothing in between, as ``stages_ns`` is, which reads CUDA events.
     """
 
-    devices = tuple(_CORES)
+    devices = ("gpu", "dla0", "dla1")
     packages = ("tensorrt",)
     uses_tensorrt = True
+    repeats_stages = True
     builds = True
+
+    _order: Order
+    _model: Path
+    infer: Callable[[], None]
+    stages_ns: Callable[[], Sequence[int]]
 
     def __init__(
         self,
@@ -69,99 +60,65 @@ class TensorRt(Inferring):
         self._logger, self._lines = logger_of(self._trt)
         self._versions = {"numpy": numpy.__version__}
         self._parts_ns: dict[str, int] = {}
-        self._order: Order | None = None
-        self._core: int | None = None
         self._runtime: Any = None
         self._engine: Any = None
-        self._slots: list[Slot] = []
         self._built = Built()
         self._free_bytes = 0
         self._peak_bytes: int | None = None
         self._can = Capabilities()
-        self._model = Path()
-        self._spec = BuildSpec(self._model, "gpu")
-        self.stages: tuple[StageName, ...] = ()
-        self.infer: Callable[[], None] = _no_infer
+        self.slots: list[Slot] = []
+        self.infer = closed
 
     def load(self, model: Path, order: Order) -> None:
         """Find out what this machine can do, and initialise the device."""
         self.check_device(order)
         with self._part("probe"):
             self._can = self._ask(self._module)
-        self._core = _CORES[order.device]
-        if self._core is not None and self._core >= (self._can.dla_cores or 0):
-            raise self._no_dla(self._core)
+        if order.dla_core is not None and order.dla_core >= (self._can.dla_cores or 0):
+            raise self._no_dla(order.dla_core)
         with self._part("cuda_init"):
             self._cuda.initialise()
         self._free_bytes = self._cuda.free_bytes()
         self._order, self._model = order, model
-        self._spec = BuildSpec(
-            model=model,
-            device="gpu" if self._core is None else "dla",
-            batch=order.batch,
-            precision=order.precision,
-            fallback=order.fallback,
-            optimization_level=order.optimization_level,
-        )
         self.stages = device_stages(order.transfers)
 
     def build(self) -> None:
-        """Find the engine in the cache or build it, and prepare as many contexts as streams."""
-        order = self._ordered
+        """Find the engine in the cache or build it, and prepare as many slots as streams."""
+        order = self._order
         if order.engine_directory is None:
-            self._take(self._compile(None), None)
+            self._take(Builder(self._trt, self._model, order).build(), None)
         else:
             self._find_or_build(EngineCache(Path(order.engine_directory)))
-        if self._asked_fallback == "require-pure":
+        if self._built.fallback == "require-pure":
             require_pure(self._model.name, self._built.placement)
         with self._part("context"):
             contexts = [self._make_context() for _ in range(order.streams)]
         with self._part("buffers"):
             for context in contexts:
-                slot = Slot(self._cuda, context, transfers=order.transfers)
-                self._slots.append(slot)
-                slot.bind(self._trt, self._engine, order.batch)
+                self.slots.append(Slot(self._cuda, self._trt, self._engine, context, order))
         self._look_at_memory()
+        # The newer name, and then the older.
+        size = getattr(self._engine, "device_memory_size_v2", None)
+        size = getattr(self._engine, "device_memory_size", None) if size is None else size
         self._note(
-            context_bytes=context_bytes(self._engine),
+            context_bytes=size,
             has_cuda_graph=False,
             streams=order.streams,
             has_transfers=order.transfers,
         )
-        self.infer = self._first_infer
+        self.infer, self.stages_ns = self._first_infer, self.slots[0].stages_ns
 
-    def submit(self, slot: int) -> None:
-        """Start an inference in a slot."""
-        self._slots[slot].submit()
-
-    def wait(self, slot: int) -> None:
-        """Return when the inference in a slot is complete."""
-        self._slots[slot].wait()
-
-    def slot_stages_ns(self, slot: int) -> Sequence[int]:
-        """Return the device's time of each stage of a slot's last inference."""
-        return self._slots[slot].stages_ns()
-
-    def stages_ns(self) -> Sequence[int]:
-        """Return the device's time of each stage of the last inference, by CUDA events."""
-        return self._slots[0].stages_ns()
+    def repeat(self, stage: StageName, count: int) -> Callable[[], None]:
+        """Return a call that runs one stage so often, in the stream of the first slot."""
+        return self.slots[0].repeat(stage, count)
 
     def outputs(self) -> "Mapping[str, NDArray[numpy.generic]]":
         """Return the outputs of the last inference."""
-        return self._slots[0].outputs()
+        return self.slots[0].outputs()
 
     def profile(self, count: int) -> Mapping[str, int]:
         """Return mean nanoseconds by layer, of so many inferences in a context of their own."""
-        times: dict[str, list[float]] = {}
-        context = self._make_context()
-        context.profiler = profiler = profiler_of(self._trt, times)
-        run = self._slots[0].run_with(context)
-        run()
-        times.clear()
-        for _ in range(count):
-            run()
-        del context, run, profiler
-        rows = [(name, round(sum(spans) / count * 1e6)) for name, spans in times.items()]
+        rows = self.slots[0].profile(self._trt, self._make_context, count)
         return group_dla_rows(rows, self._built.placement.dla_layers)
 
     def cold_start_ns(self) -> Mapping[str, int]:
@@ -174,7 +131,7 @@ class TensorRt(Inferring):
 
     def device_peak_bytes(self) -> int | None:
         """Return the largest fall of the device's free memory since CUDA was initialised."""
-        if self._slots:
+        if self.slots:
             self._look_at_memory()
         return self._peak_bytes
 
@@ -184,22 +141,12 @@ class TensorRt(Inferring):
 
     def close(self) -> None:
         """Release contexts before the engine, and the engine before the runtime."""
-        self.infer = _no_infer
-        slots, self._slots = self._slots, []
+        self.infer = closed
+        slots, self.slots = self.slots, []
         for slot in slots:
             slot.close()
         self._engine = None
         self._runtime = None
-
-    @property
-    def _ordered(self) -> Order:
-        if self._order is None:
-            raise RuntimeError("nothing is loaded")
-        return self._order
-
-    @property
-    def _asked_fallback(self) -> Fallback | None:
-        return None if self._core is None else self._ordered.fallback
 
     def _note(self, **facts: object) -> None:
         self._built = self._built.model_copy(update=facts)
@@ -211,7 +158,7 @@ class TensorRt(Inferring):
         """Take the engine from the cache; build it if it is missing or does not load."""
         begin_ns = time.monotonic_ns()
         parts = self._key_parts()
-        key = engine_key(parts)
+        key = engine_cache.engine_key(parts)
         with cache.lock(key):
             found = cache.read(key)
             if found is not None:
@@ -219,40 +166,44 @@ class TensorRt(Inferring):
                 self._parts_ns["cache_load"] = time.monotonic_ns() - begin_ns
                 if self._deserialise(content):
                     self._built = sidecar.built
-                    self._note(
-                        is_cached=True,
-                        requested_precision=self._spec.precision,
-                        fallback=self._asked_fallback,
-                    )
+                    self._note(is_cached=True, **self._request())
                     return
                 # It is built again once: a failure then is not due to the cache.
                 cache.set_aside(key)
                 self._parts_ns.pop("cache_load")
                 self._parts_ns.pop("deserialise")
-            made = self._take(self._compile(cache.directory / self._timing_name()), key)
-            name = model_name(self._ordered.model, self._model)
+            version = self._can.versions.get("tensorrt", "unknown")
+            timing = f"timing-{self._module}-{version}-sm{self._can.compute_capability}.cache"
+            builder = Builder(self._trt, self._model, self._order)
+            made = self._take(builder.build(cache.directory / timing), key)
+            name = engine_cache.model_name(self._order.model, self._model)
             cache.write(key, made, model=name, parts=parts)
 
-    def _compile(self, timing_cache: Path | None) -> BuiltEngine:
-        builder = Builder(self._trt, self._can.symbols, self._logger, self._lines)
-        return builder.build(self._spec, timing_cache)
+    def _request(self) -> dict[str, object]:
+        is_dla = self._order.dla_core is not None
+        return {
+            "requested_precision": self._order.precision,
+            "fallback": self._order.fallback if is_dla else None,
+        }
 
     def _take(self, made: BuiltEngine, key: str | None) -> BuiltEngine:
         """Load the engine that was just built; return it with all that is known of it."""
         if not self._deserialise(made.plan):
             raise UserError(
-                f"TensorRT does not load the engine that it just built ({self._reason()})",
+                f"TensorRT does not load the engine that it just built ({reason_in(self._lines)})",
                 "send the worker's standard error with a report",
             )
-        inspector = inspect(self._trt, self._engine)
+        inspector = None
+        if (found := self._engine.create_engine_inspector()) is not None:
+            form = self._trt.LayerInformationFormat.JSON
+            inspector = str(found.get_engine_information(form)) or None
         self._built = made.built
         self._note(
-            requested_precision=self._spec.precision,
             layer_types=layer_types(inspector),
-            fallback=self._asked_fallback,
-            placement=placement_of(made.log, inspector, self._ordered.device),
+            placement=placement_of(made.log, inspector, self._order.device),
             engine_key=key,
             engine_bytes=len(made.plan),
+            **self._request(),
         )
         return BuiltEngine(made.plan, self._built, made.log, inspector)
 
@@ -261,10 +212,10 @@ class TensorRt(Inferring):
         with self._part("deserialise"):
             self._lines.clear()
             self._runtime = self._trt.Runtime(self._logger)
-            if self._core is not None:
-                self._runtime.DLA_core = self._core
-                if self._runtime.DLA_core != self._core:
-                    raise self._no_dla(self._core)
+            if (core := self._order.dla_core) is not None:
+                self._runtime.DLA_core = core
+                if self._runtime.DLA_core != core:
+                    raise self._no_dla(core)
             self._engine = self._runtime.deserialize_cuda_engine(content)
         return self._engine is not None
 
@@ -272,10 +223,10 @@ class TensorRt(Inferring):
         context = self._engine.create_execution_context()
         if context is None:
             raise UserError(
-                f"TensorRT makes no context for the engine ({self._reason()})",
+                f"TensorRT makes no context for the engine ({reason_in(self._lines)})",
                 "free memory of the device, or set streams: 1 or a smaller batch",
             )
-        if "IExecutionContext.nvtx_verbosity" in self._can.symbols:
+        if hasattr(context, "nvtx_verbosity"):
             # Built with detail for the inspector; while it runs, detail only costs time.
             levels = self._trt.ProfilingVerbosity
             context.nvtx_verbosity = levels.LAYER_NAMES_ONLY if is_watched() else levels.NONE
@@ -283,45 +234,39 @@ class TensorRt(Inferring):
 
     def _first_infer(self) -> None:
         """Run the first inference as TensorRT enqueues it; then make the graph, if there is one."""
-        first = self._slots[0]
-        first.infer()
-        for slot in self._slots[1:]:
+        for slot in self.slots:
             slot.infer()
-        if self._ordered.cuda_graph:
+        if self._order.cuda_graph:
             with self._part("graph"):
-                self._use_graphs()
+                reason: str | None = "a CUDA graph cannot hold work for a DLA"
+                if self._order.dla_core is None:
+                    for slot in self.slots:
+                        slot.use_graph()
+                    reasons = (slot.why_no_graph for slot in self.slots)
+                    reason = next(filter(None, reasons), None)
+                self._note(has_cuda_graph=reason is None, why_no_graph=reason)
         self._look_at_memory()
-        self.infer = first.infer
-
-    def _use_graphs(self) -> None:
-        reason = None
-        if self._core is not None:
-            reason = "a CUDA graph cannot hold work for a DLA"
-        else:
-            for slot in self._slots:
-                slot.use_graph()
-                reason = reason or slot.why_no_graph
-        self._note(has_cuda_graph=reason is None, why_no_graph=reason)
+        self.infer = self.slots[0].infer
 
     def _key_parts(self) -> dict[str, str]:
-        versions = self._can.versions
+        versions, order = self._can.versions, self._order
+        is_dla = order.dla_core is not None
+        # "require-pure" builds as "allow" does and then checks the placement.
+        fallback = "forbid" if order.fallback == "forbid" else "allow"
         return {
-            "model": model_digest(self._model),
-            **self._spec.parts(),
+            "model": engine_cache.model_digest(self._model),
+            "device": "dla" if is_dla else "gpu",
+            "batch": str(order.batch),
+            "precision": order.precision or "model",
+            "fallback": fallback if is_dla else "none",
+            "optimization_level": str(order.optimization_level),
             "module": self._module,
             "tensorrt": versions.get("tensorrt", ""),
             "cuda": versions.get("cuda-runtime", ""),
             "sm": self._can.compute_capability or "",
             "gpu": self._can.device or "",
-            **machine_parts(is_dla=self._core is not None, root=self._machine),
+            **engine_cache.machine_parts(is_dla=is_dla, root=self._machine),
         }
-
-    def _timing_name(self) -> str:
-        version = self._can.versions.get("tensorrt", "unknown")
-        return f"timing-{self._module}-{version}-sm{self._can.compute_capability}.cache"
-
-    def _reason(self) -> str:
-        return reason_in(self._lines.all())
 
     def _look_at_memory(self) -> None:
         taken = max(0, self._free_bytes - self._cuda.free_bytes())
@@ -331,11 +276,5 @@ class TensorRt(Inferring):
     def _part(self, name: str) -> Iterator[None]:
         """Time a part of the cold start."""
         begin_ns = time.monotonic_ns()
-        try:
-            yield
-        finally:
-            self._parts_ns[name] = time.monotonic_ns() - begin_ns
-
-
-def _no_infer() -> None:
-    raise RuntimeError("the engine is closed")
+        yield
+        self._parts_ns[name] = time.monotonic_ns() - begin_ns

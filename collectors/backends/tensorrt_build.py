@@ -1,22 +1,22 @@
 """An ONNX model becomes a serialised TensorRT engine, by the API that 8.5 to 11 share.
 
-The TensorRT module is handed in, and its symbols decide what differs between versions: so a test
-can build with a fake one, and CI with a relative that builds without a GPU.
+The TensorRT module is an argument, and its optional names decide what differs between versions: so
+a test can build with a fake one, and CI with a relative that builds without a GPU.
 """
 
 import re
 import sys
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ...parsers.errors import BackendUnavailable, UserError
-from ...parsers.inference.placement import Built, Fallback, Precision
+from ...parsers.inference.events import Order
+from ...parsers.inference.placement import Built, Precision
 from ..base import write_atomic
 from .base import input_shape
 from .engine_cache import BuiltEngine
@@ -45,45 +45,10 @@ _EXPORT = {
 }
 
 
-@dataclass(frozen=True)
-class BuildSpec:
-    """A request for a build.
-
-    Attributes:
-        device: The kind of device; which core of the DLA is decided when the engine is loaded.
-        precision: ``None`` leaves it to what the model is.
-        optimization_level: 0 to 5; ``None`` is TensorRT's own choice.
-    """
-
-    model: Path
-    device: Literal["gpu", "dla"]
-    batch: int = 1
-    precision: Precision | None = None
-    fallback: Fallback = "allow"
-    optimization_level: int | None = None
-
-    def parts(self) -> dict[str, str]:
-        """Return what an engine built by it depends on, its model apart, for the cache's key.
-
-        ``require-pure`` builds as ``allow`` does and then checks the placement.
-        """
-        fallback = {"require-pure": "allow"}.get(self.fallback, self.fallback)
-        return {
-            "device": self.device,
-            "batch": str(self.batch),
-            "precision": self.precision or "model",
-            "fallback": fallback if self.device == "dla" else "none",
-            "optimization_level": str(self.optimization_level),
-        }
-
-
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A network with all that it is to be built with.
 
-    Attributes:
-        parser: It owns the weights, so it has to live as long as the network.
-        int8_scales: Source of the scales of an int8 engine.
+    The parser owns the weights, so it has to live as long as the network.
     """
 
     builder: Any
@@ -95,22 +60,11 @@ class Prepared:
     notes: list[str]
 
 
-class LogLines:
-    """Lines of the library, each with ``[E]``, ``[W]`` or ``[I]`` in front, as they come.
+class LogLines(deque[str]):
+    """The last lines of the library, each with ``[E]``, ``[W]`` or ``[I]`` in front.
 
     The library may log from threads of its own; appending to a deque is safe from any.
     """
-
-    def __init__(self) -> None:
-        self._lines: deque[str] = deque(maxlen=_LINES_AT_MOST)
-
-    def clear(self) -> None:
-        """Forget all lines."""
-        self._lines.clear()
-
-    def all(self) -> tuple[str, ...]:
-        """Return the lines in order."""
-        return tuple(self._lines)
 
     def take(self, severity: str, message: str) -> None:
         """Keep one message; warnings and errors also go to standard error."""
@@ -118,7 +72,7 @@ class LogLines:
         if letter == "V" and not message.startswith(_KEPT_OF_VERBOSE):
             return
         for line in message.splitlines():
-            self._lines.append(f"[{letter}] {line}")
+            self.append(f"[{letter}] {line}")
             if letter in "EW":
                 print(f"TensorRT: [{letter}] {line}", file=sys.stderr)
 
@@ -129,7 +83,7 @@ def logger_of(trt: Any) -> tuple[Any, LogLines]:
 
     TensorRT keeps the first logger that it is given for as long as the process lives.
     """
-    lines = LogLines()
+    lines = LogLines(maxlen=_LINES_AT_MOST)
 
     class Logger(trt.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -150,20 +104,32 @@ def reason_in(lines: Iterable[str]) -> str:
     >>> reason_in(["[I] begin", "[E] 4: [network.cpp::validate::3062] Error Code 4: No outputs."])
     'Error Code 4: No outputs.'
     """
-    errors = [line for line in lines if line.startswith("[E]")]
+    # A copy, since threads of the library may still append.
+    errors = [line for line in tuple(lines) if line.startswith("[E]")]
     return _NOISE.sub("", errors[-1]).strip() if errors else "its log gives no reason"
 
 
+def has(trt: Any, name: str) -> bool:
+    """Return whether a TensorRT module has an optional name, for example ``BuilderFlag.FP16``.
+
+    A name does not depend on the hardware: those of the DLA are in every version.
+    """
+    owner, _, attribute = name.partition(".")
+    return hasattr(getattr(trt, owner, None), attribute)
+
+
 class Builder:
-    """Builds with one TensorRT module; ``symbols`` are those of ``tensorrt_probe.symbols_of``."""
+    """Builds one model with one TensorRT module, as an order wants it.
 
-    def __init__(self, trt: Any, symbols: Collection[str], logger: Any, lines: LogLines) -> None:
-        self._trt = trt
-        self._has = frozenset(symbols).__contains__
-        self._logger = logger
-        self._lines = lines
+    Which core of the DLA is decided only when the engine is loaded.
+    """
 
-    def build(self, spec: BuildSpec, timing_cache: Path | None = None) -> BuiltEngine:
+    def __init__(self, trt: Any, model: Path, order: Order) -> None:
+        self._trt, self._model, self._order = trt, model, order
+        self._is_dla = order.dla_core is not None
+        self._logger, self._lines = logger_of(trt)
+
+    def build(self, timing_cache: Path | None = None) -> BuiltEngine:
         """Build an engine.
 
         Args:
@@ -174,27 +140,27 @@ class Builder:
             UserError: The model cannot be read, or not be built so.
         """
         begin_ns = time.monotonic_ns()
-        made = self.prepare(spec)
+        made = self.prepare()
         config, notes, scales = made.config, made.notes, made.int8_scales
-        if spec.optimization_level is not None:
-            if self._has("IBuilderConfig.builder_optimization_level"):
-                config.builder_optimization_level = spec.optimization_level
+        if self._order.optimization_level is not None:
+            if has(self._trt, "IBuilderConfig.builder_optimization_level"):
+                config.builder_optimization_level = self._order.optimization_level
             else:
                 notes.append("this TensorRT has no optimisation levels: its own choice was built")
-        if not self._has("IBuilderConfig.create_timing_cache"):
-            timing_cache = None
-        if timing_cache is not None:
+        keeps_timing = has(self._trt, "IBuilderConfig.create_timing_cache")
+        if timing_cache is not None and keeps_timing:
             self._use_timing(timing_cache, config)
         serialised = made.builder.build_serialized_network(made.network, config)
         if serialised is None:
-            what = f"TensorRT could not build {spec.model.name} for the {spec.device.upper()}"
+            device = "DLA" if self._is_dla else "GPU"
+            what = f"TensorRT could not build {self._model.name} for the {device}"
             remedy = "the lines before it are in the worker's standard error"
-            if spec.device == "dla" and spec.fallback == "forbid":
+            if self._is_dla and self._order.fallback == "forbid":
                 remedy = (
                     "set fallback: allow to let such layers run on the GPU, or change the model"
                 )
-            raise UserError(f"{what} ({reason_in(self._lines.all())})", remedy)
-        if timing_cache is not None:
+            raise UserError(f"{what} ({reason_in(self._lines)})", remedy)
+        if timing_cache is not None and keeps_timing:
             self._keep_timing(timing_cache, config)
         if scales == "dummy":
             notes.append("the scales are made up: its speed means something, its answers nothing")
@@ -204,115 +170,103 @@ class Builder:
             build_seconds=(time.monotonic_ns() - begin_ns) / 1e9,
             notes=tuple(notes),
         )
-        return BuiltEngine(bytes(serialised), built, self._lines.all())
+        return BuiltEngine(bytes(serialised), built, tuple(self._lines))
 
-    def prepare(
-        self, spec: BuildSpec, shapes: Mapping[str, tuple[int, ...]] | None = None
-    ) -> Prepared:
+    def prepare(self, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Prepared:
         """Read a model and set all that its engine depends on, except the optimisation.
 
-        Args:
-            shapes: Shapes of inputs whose dimensions, other than the batch, the model leaves open.
-
-        Raises:
-            BackendUnavailable: A DLA is asked for and there is none.
-            UserError: The model cannot be read, or not be built so.
+        ``shapes`` are for inputs with open dimensions other than the batch. It raises as ``build``.
         """
         self._lines.clear()
         builder = self._trt.Builder(self._logger)
-        if spec.device == "dla" and builder.num_DLA_cores < 1:
+        if self._is_dla and builder.num_DLA_cores < 1:
             raise no_dla(0, 0, "")
-        network, parser, own, is_strong = self.read(builder, spec)
+        network, parser, own, is_strong = self._read(builder)
         for given in _inputs_of(network):
-            if given.name in (shapes or {}):
-                given.shape = (shapes or {})[given.name]
+            if shapes and given.name in shapes:
+                given.shape = shapes[given.name]
         config = builder.create_builder_config()
         config.profiling_verbosity = self._trt.ProfilingVerbosity.DETAILED
         scales: Literal["dummy", "explicit"] | None = None
-        precision = spec.precision or own or "fp16"
+        precision = self._order.precision or own or "fp16"
         if precision == "int8":
             scales = "explicit" if own == "int8" else "dummy"
         if not is_strong:
-            self._set_precision(config, network, precision, is_dummy=scales == "dummy")
-        notes = [] if spec.device == "gpu" else [self._set_dla(config, network, spec)]
-        self._fix_shapes(builder, config, network, spec)
+            if precision in ("fp16", "int8"):
+                # Layers without an int8 form run in half precision; a DLA has no other.
+                config.set_flag(self._trt.BuilderFlag.FP16)
+            if precision == "int8":
+                config.set_flag(self._trt.BuilderFlag.INT8)
+            for tensor in _tensors_of(network) if scales == "dummy" else ():
+                if type_name(tensor.dtype) in ("FLOAT", *_HALF):
+                    tensor.set_dynamic_range(-_DUMMY_RANGE, _DUMMY_RANGE)
+        notes = [self._set_dla(config, network)] if self._is_dla else []
+        self._fix_shapes(builder, config, network)
         return Prepared(builder, network, parser, config, is_strong, scales, notes)
 
-    def read(self, builder: Any, spec: BuildSpec) -> tuple[Any, Any, Precision | None, bool]:
-        """Read a model, with its own types in force where they have to be or can be.
-
-        Returns:
-            The network; its parser, which owns the weights and has to live as long; the precision
-            that the model fixes, if it does; and whether its own types are in force.
-
-        Raises:
-            UserError: The model cannot be read, or its types are not those asked for.
-        """
-        can_choose = self._has("BuilderFlag.FP16")
-        network, parser = self._parse(builder, spec.model, strongly=not can_choose)
-        own = _own_precision(network)
-        if not can_choose:
-            own = own or "fp32"
-        _check_request(spec, own)
-        if not can_choose:
-            return network, parser, own, True
-        if own == "fp16" and self._has("NetworkDefinitionCreationFlag.STRONGLY_TYPED"):
+    def _read(self, builder: Any) -> tuple[Any, Any, Precision | None, bool]:
+        """Return a model's network and parser, its own precision, and if its types are in force."""
+        can_choose = has(self._trt, "BuilderFlag.FP16")
+        network, parser = self._parse(builder, strongly=not can_choose)
+        own = _own_precision(network) or (None if can_choose else "fp32")
+        self._check_request(own)
+        is_strong = not can_choose
+        can_obey = has(self._trt, "NetworkDefinitionCreationFlag.STRONGLY_TYPED")
+        if can_choose and can_obey and own == "fp16":
             del parser, network
-            return *self._parse(builder, spec.model, strongly=True), own, True
-        return network, parser, own, False
+            network, parser = self._parse(builder, strongly=True)
+            is_strong = True
+        return network, parser, own, is_strong
 
-    def _parse(self, builder: Any, model: Path, *, strongly: bool) -> tuple[Any, Any]:
-        flags = 0
-        wanted = ("EXPLICIT_BATCH", "STRONGLY_TYPED") if strongly else ("EXPLICIT_BATCH",)
-        for name in wanted:
-            if self._has(f"NetworkDefinitionCreationFlag.{name}"):
-                flags |= 1 << int(getattr(self._trt.NetworkDefinitionCreationFlag, name))
-        network = builder.create_network(flags)
-        parser = self._trt.OnnxParser(network, self._logger)
-        if not parser.parse_from_file(str(model)):
-            lines = self._lines.all()
-            errors = [parser.get_error(at).desc() for at in range(parser.num_errors)]
-            words = " ".join((errors[-1] if errors else reason_in(lines)).split())
+    def _check_request(self, own: Precision | None) -> None:
+        """Raise if the model's own types, or the DLA, cannot give the precision asked for."""
+        name, asked = self._model.name, self._order.precision
+        if own is not None and asked not in (None, own):
             raise UserError(
-                f"TensorRT cannot read {model.name} ({_node_in(lines)}{words})",
+                f"{name} {_TYPED[own]}, so it cannot run in {asked}",
+                f"leave precision out, or {_EXPORT[asked or own]}",
+            )
+        if self._is_dla and (asked or own) == "fp32":
+            raise UserError(
+                f"{name} is to run in fp32, and a DLA computes in fp16 and int8 only",
+                "set precision: fp16" if own is None else _EXPORT["fp16"],
+            )
+
+    def _parse(self, builder: Any, *, strongly: bool) -> tuple[Any, Any]:
+        known = self._trt.NetworkDefinitionCreationFlag
+        wanted = ("EXPLICIT_BATCH", "STRONGLY_TYPED") if strongly else ("EXPLICIT_BATCH",)
+        flags = [1 << int(getattr(known, name)) for name in wanted if hasattr(known, name)]
+        network = builder.create_network(sum(flags))
+        parser = self._trt.OnnxParser(network, self._logger)
+        if not parser.parse_from_file(str(self._model)):
+            lines, last = tuple(self._lines), parser.num_errors - 1
+            reason = parser.get_error(last).desc() if last >= 0 else reason_in(lines)
+            words = " ".join(reason.split())
+            raise UserError(
+                f"TensorRT cannot read {self._model.name} ({_node_in(lines)}{words})",
                 "export it with operations and an opset that this TensorRT supports",
             )
         return network, parser
 
-    def _set_precision(
-        self, config: Any, network: Any, precision: Precision, *, is_dummy: bool
-    ) -> None:
-        """Set the flags of a network whose types are free, and dummy scales if it has none."""
-        flags = self._trt.BuilderFlag
-        if precision in ("fp16", "int8"):
-            # Layers that have no int8 form run in half precision; on a DLA they can in no other.
-            config.set_flag(flags.FP16)
-        if precision == "int8":
-            config.set_flag(flags.INT8)
-        if is_dummy:
-            for tensor in _tensors_of(network):
-                if type_name(tensor.dtype) in ("FLOAT", *_HALF):
-                    tensor.set_dynamic_range(-_DUMMY_RANGE, _DUMMY_RANGE)
-
-    def _set_dla(self, config: Any, network: Any, spec: BuildSpec) -> str:
+    def _set_dla(self, config: Any, network: Any) -> str:
         trt = self._trt
         config.default_device_type = trt.DeviceType.DLA
         config.DLA_core = 0
         if config.DLA_core != 0 or config.default_device_type != trt.DeviceType.DLA:
             raise no_dla(0, 0, "")
-        if spec.fallback != "forbid":
+        if self._order.fallback != "forbid":
             config.set_flag(trt.BuilderFlag.GPU_FALLBACK)
-        elif self._has("BuilderFlag.DIRECT_IO"):
+        elif has(self._trt, "BuilderFlag.DIRECT_IO"):
             config.set_flag(trt.BuilderFlag.DIRECT_IO)
         able = sum(bool(config.can_run_on_DLA(layer)) for layer in layers_of(network))
         return f"TensorRT finds {able} of {network.num_layers} layers fit for the DLA"
 
-    def _fix_shapes(self, builder: Any, config: Any, network: Any, spec: BuildSpec) -> None:
+    def _fix_shapes(self, builder: Any, config: Any, network: Any) -> None:
         """Give a dynamic first dimension the one batch that there will be."""
         profile = None
         for given in _inputs_of(network):
             declared = [None if length < 0 else int(length) for length in given.shape]
-            shape = input_shape(given.name, declared, spec.batch)
+            shape = input_shape(given.name, declared, self._order.batch)
             if None in declared:
                 profile = profile or builder.create_optimization_profile()
                 profile.set_shape(given.name, shape, shape, shape)
@@ -331,10 +285,9 @@ class Builder:
     def _keep_timing(self, path: Path, config: Any) -> None:
         """Write down the timing of this build; the build does not fail if that fails."""
         cache = config.get_timing_cache()
-        if cache is None:
-            return
         try:
-            write_atomic(path, bytes(cache.serialize()))
+            if cache is not None:
+                write_atomic(path, bytes(cache.serialize()))
         except OSError as error:
             self._lines.take("INFO", f"the timing cache could not be written ({error})")
 
@@ -363,24 +316,9 @@ def type_name(kind: Any) -> str:
     return str(getattr(kind, "name", kind)).rpartition(".")[2]
 
 
-def _check_request(spec: BuildSpec, own: Precision | None) -> None:
-    """Raise if the model's own types, or the DLA, cannot give the precision asked for."""
-    name, asked = spec.model.name, spec.precision
-    if own is not None and asked not in (None, own):
-        raise UserError(
-            f"{name} {_TYPED[own]}, so it cannot run in {asked}",
-            f"leave precision out, or {_EXPORT[asked or own]}",
-        )
-    if spec.device == "dla" and (asked or own) == "fp32":
-        raise UserError(
-            f"{name} is to run in fp32, and a DLA computes in fp16 and int8 only",
-            "set precision: fp16" if own is None else _EXPORT["fp16"],
-        )
-
-
 def _own_precision(network: Any) -> Precision | None:
     """Return the precision that a model fixes by its own types, if it does."""
-    if not {type_name(layer.type) for layer in layers_of(network)}.isdisjoint(_QUANTISED):
+    if any(type_name(layer.type) in _QUANTISED for layer in layers_of(network)):
         return "int8"
     if any(type_name(tensor.dtype) in _HALF for tensor in _tensors_of(network)):
         return "fp16"
@@ -399,12 +337,12 @@ def _tensors_of(network: Any) -> Iterator[Any]:
         yield from (tensor for tensor in outputs if tensor is not None)
 
 
-def _node_in(lines: Iterable[str]) -> str:
+def _node_in(lines: Sequence[str]) -> str:
     """Return the node at which the parser failed, which only its log names; or nothing.
 
     >>> _node_in(['[E] ModelImporter.cpp:140: While parsing node number 3 [Foo -> "y"]:'])
     'node 3 [Foo -> "y"]: '
     """
-    found = [line.partition("While parsing node number ")[2] for line in lines]
-    last = next((node for node in reversed(found) if node), None)
+    found = (line.partition("While parsing node number ")[2] for line in reversed(lines))
+    last = next(filter(None, found), None)
     return "" if last is None else f"node {last.rstrip(':')}: "

@@ -1,15 +1,15 @@
 """Find out, in a child process, what TensorRT on this machine can do.
 
 Without a driver, making a TensorRT object may end the process by SIGSEGV, and a broken
-installation in other ways: so only a child asks. Everything else branches on its answer, never on
-version numbers.
+installation in other ways: so only a child asks.
 
     python -m tegrascope.collectors.backends.tensorrt_probe
 """
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -19,11 +19,12 @@ from typing import Any, Literal
 from pydantic import NonNegativeInt
 
 from ...parsers.errors import BackendUnavailable, UserError
+from ...parsers.inference.events import Order
 from ...parsers.inference.placement import LayerAnswer, LayerAnswers
 from ...parsers.records import Record
 from ..children.program import DRIVER, ask_child, python_child
 from .cuda_runtime import load_cuda
-from .tensorrt_build import Builder, BuildSpec, layers_of, logger_of, type_name
+from .tensorrt_build import Builder, layers_of, logger_of, type_name
 
 MODULE = "tensorrt"
 _SECONDS = 120.0
@@ -36,26 +37,11 @@ _INSTALL_TENSORRT = (
 DlaPrecision = Literal["fp16", "int8"]
 Shapes = Mapping[str, tuple[int, ...]]
 
-# What we use where it is there: class or module, and the names on it.
-_OPTIONAL: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("BuilderFlag", ("FP16", "INT8", "DIRECT_IO", "GPU_FALLBACK")),
-    ("NetworkDefinitionCreationFlag", ("EXPLICIT_BATCH", "STRONGLY_TYPED")),
-    ("IBuilderConfig", ("builder_optimization_level", "create_timing_cache")),
-    ("ICudaEngine", ("device_memory_size_v2", "device_memory_size", "create_engine_inspector")),
-    ("IExecutionContext", ("execute_async_v3", "nvtx_verbosity", "profiler")),
-    ("ITensor", ("set_dynamic_range",)),
-    ("Runtime", ("DLA_core", "num_DLA_cores")),
-)
-
 
 class Capabilities(Record):
-    """Capabilities of one TensorRT module on this machine.
+    """Capabilities of one TensorRT module on this machine, or why it cannot be used.
 
-    Attributes:
-        problem: Why it cannot be used, or ``None``.
-        compute_capability: As ``8.7``.
-        dla_cores: How many DLA cores TensorRT sees; the only thing that decides.
-        symbols: Optional names that it has, as ``BuilderFlag.FP16``.
+    ``dla_cores`` counts the cores that TensorRT sees: only this count decides.
     """
 
     module: str = MODULE
@@ -66,7 +52,6 @@ class Capabilities(Record):
     compute_capability: str | None = None
     is_integrated: bool | None = None
     dla_cores: NonNegativeInt | None = None
-    symbols: tuple[str, ...] = ()
 
     def require(self) -> None:
         """Raise ``BackendUnavailable`` if TensorRT cannot be used."""
@@ -74,54 +59,41 @@ class Capabilities(Record):
             raise BackendUnavailable(self.problem, self.remedy or _INSTALL_TENSORRT)
 
 
-def symbols_of(trt: Any) -> tuple[str, ...]:
-    """Return which of the optional names a TensorRT module has.
-
-    A name does not depend on the hardware: those of the DLA are in every version.
-    """
-    return tuple(
-        f"{owner}.{name}"
-        for owner, names in _OPTIONAL
-        for name in names
-        if hasattr(getattr(trt, owner, None), name)
-    )
-
-
 def look(module: str = MODULE) -> Capabilities:
     """Find out in this process; it may not survive that."""
-
-    def find(found: dict[str, Any]) -> None:
+    found: dict[str, Any] = {"module": module}
+    with _problem_noted(found, module):
         trt = import_tensorrt(module)
         found["versions"] = {"tensorrt": str(trt.__version__)}
-        found["symbols"] = symbols_of(trt)
         cuda = load_cuda()
-        found["versions"] = {**found["versions"], **cuda.versions()}
+        found["versions"] |= cuda.versions()
         cuda.initialise()
         found["device"], found["compute_capability"], found["is_integrated"] = cuda.device()
         # A runtime and no builder: making the first builder of a process takes seconds.
         runtime = trt.Runtime(trt.Logger(trt.Logger.ERROR))
         found["dla_cores"] = max(0, int(runtime.num_DLA_cores))
-
-    return Capabilities.model_validate({"module": module, **_found_by(find, module)})
+    return Capabilities.model_validate(found)
 
 
 def look_at_layers(
     model: Path, precision: DlaPrecision | None, shapes: Shapes, module: str = MODULE
 ) -> LayerAnswers:
     """Ask the builder in this process; it may not survive that."""
-
-    def find(found: dict[str, Any]) -> None:
+    found: dict[str, Any] = {}
+    with _problem_noted(found, module):
         trt = import_tensorrt(module)
         found["tensorrt"] = str(trt.__version__)
-        logger, lines = logger_of(trt)
-        builder = Builder(trt, symbols_of(trt), logger, lines)
-        cores = found["dla_cores"] = max(0, int(trt.Builder(logger).num_DLA_cores))
-        batch = next((lengths[0] for lengths in shapes.values() if lengths), 1)
-        # Without a DLA it is only asked whether its parser takes the model.
-        spec = BuildSpec(model, "gpu", batch=batch)
-        if cores:
-            spec = BuildSpec(model, "dla", batch=batch, precision=precision)
-        made = builder.prepare(spec, shapes)
+        cores = found["dla_cores"] = max(0, int(trt.Builder(logger_of(trt)[0]).num_DLA_cores))
+        order = Order(
+            run_id="",
+            backend=MODULE,
+            # Without a DLA it is only asked whether its parser takes the model.
+            device="dla0" if cores else "gpu",
+            precision=precision if cores else None,
+            batch=next((lengths[0] for lengths in shapes.values() if lengths), 1),
+            model_directory="",
+        )
+        made = Builder(trt, model, order).prepare(shapes)
         found["layers"] = [
             LayerAnswer(
                 name=layer.name,
@@ -131,22 +103,20 @@ def look_at_layers(
             )
             for layer in layers_of(made.network)
         ]
+    return LayerAnswers.model_validate(found)
 
-    return LayerAnswers.model_validate(_found_by(find, module))
 
-
-def _found_by(find: Callable[[dict[str, Any]], None], module: str) -> dict[str, Any]:
-    """Return what was found until the end, or until the problem that ended it."""
-    found: dict[str, Any] = {}
+@contextmanager
+def _problem_noted(found: dict[str, Any], module: str) -> Iterator[None]:
+    """Keep what was found until the problem that ends the block, and note the problem."""
     try:
-        find(found)
+        yield
     except UserError as error:
         found |= {"problem": error.message, "remedy": error.remedy}
     except Exception as error:
         words = " ".join(str(error).split())
         problem = f"{module} cannot be used here ({type(error).__name__}: {words})"
         found |= {"problem": problem, "remedy": DRIVER}
-    return found
 
 
 def import_tensorrt(module: str = MODULE) -> Any:
@@ -154,11 +124,10 @@ def import_tensorrt(module: str = MODULE) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is not None and error.name.split(".")[0] != module:
-            raise BackendUnavailable(
-                f"{module} cannot be imported (it needs {error.name})", _INSTALL_TENSORRT
-            ) from None
-        raise BackendUnavailable(f"{module} is not installed", _INSTALL_TENSORRT) from None
+        needs = error.name or module
+        is_it = needs.split(".")[0] == module
+        why = "is not installed" if is_it else f"cannot be imported (it needs {needs})"
+        raise BackendUnavailable(f"{module} {why}", _INSTALL_TENSORRT) from None
     except (ImportError, OSError) as error:
         words = " ".join(str(error).split())
         raise BackendUnavailable(
@@ -168,11 +137,7 @@ def import_tensorrt(module: str = MODULE) -> Any:
 
 
 def probe(module: str = MODULE, seconds: float = _SECONDS) -> Capabilities:
-    """Find out in a child process, which may die of it; this one does not.
-
-    Returns:
-        The capabilities, or why there are none; never an exception.
-    """
+    """Find out in a child process, which may die of it; return why not, and raise nothing."""
     command = python_child(__spec__.name, "--module", module)
     found = ask_child(command, Capabilities, module, "what it can do", seconds)
     if isinstance(found, Capabilities):
@@ -189,12 +154,7 @@ def ask_layers(
 ) -> LayerAnswers:
     """Ask the builder, in a child process, which layers of a model it would put on the DLA.
 
-    Args:
-        precision: Precision of the build; ``None`` leaves it to what the model is.
-        shapes: Input to its shape, of inputs that are open.
-
-    Returns:
-        The answers of the builder, or why there are none; never an exception.
+    ``shapes`` are those of the open inputs. An error is in the answer, and is not raised.
     """
     command = [*python_child(__spec__.name, "--module", module), "--model", str(model)]
     if precision is not None:

@@ -4,110 +4,123 @@ It builds an engine once and measures it by itself, warm-up included; ``place_ze
 times on our clock.
 """
 
+import hashlib
+import mmap
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+import shutil
+from collections import deque
+from collections.abc import Iterator, Sequence
 from operator import add
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Literal
 
-from ...parsers.errors import UnreadableError, UserError
+from ...parsers.errors import BackendUnavailable, UnreadableError, UserError
+from ...parsers.inference import trtexec as parser
 from ...parsers.inference.events import Inferences, Order, Phase, PhaseName
-from ...parsers.inference.placement import Built
-from ...parsers.inference.trtexec import (
-    ExportedTimes,
-    Wanted,
-    context_bytes_in,
-    parse_report,
-    parse_times,
-    run_arguments,
-    version_in,
-)
-from ..base import SYSTEM_CLOCK, Clock
-from .base import SelfTimed, device_stages, require_pure
-from .engine_cache import EngineCache, engine_key, model_name
-from .trtexec_build import (
-    DEFAULT_PROGRAM,
-    Measuring,
-    Output,
-    TrtexecBuilder,
-    failure,
-    find_program,
-    help_of,
-    place_zero,
-)
+from ...parsers.inference.placement import Built, layer_types, placement_of
+from ...parsers.onnx.inputs import ModelFacts, read_model
+from ..base import SYSTEM_CLOCK, Clock, Stamped
+from ..children.process import Quiet
+from ..children.program import start_tied
+from . import engine_cache
+from .base import SelfTimed, device_stages, input_shape, require_pure
+from .engine_cache import BuiltEngine, EngineCache
 
+_DEFAULT_PROGRAM = "/usr/src/tensorrt/bin/trtexec"
 _CHUNK = 1024
+_LINES_AT_MOST = 4000
+_POLL_SECONDS = 0.1
+# The greatest delay between the print of a line and its stamp.
+_PIPE_NS = 2_000_000
+# A line for every ten inferences, of which there may be thousands.
+_AVERAGE = "] Average on "
+# Of its verbose lines, only those about layers are kept.
+_VERBOSE = "[V] "
+_OF_LAYERS = ("[DlaLayer]", "[GpuLayer]", "Layer(", "Layers Running on", "offloaded to DLA")
 _NO_GRAPH = "without using CUDA graph"
 _DLA_GRAPH = "work of a DLA can't be captured"
 _SPOILT_PLAN = ("deserialization failed", "invalid engine")
+_NO_CUDA = (
+    "cuda driver version is insufficient",
+    "cuda initialization failure",
+    "no cuda-capable device",
+)
 _NOTES = (
     "latencies are the device's, as trtexec tells them",
     "idle was measured without the model: trtexec loads it for its run alone",
 )
-
-_NO_ORDER = Order(run_id="", backend="trtexec", device="gpu", model="", model_directory="")
 
 
 class Trtexec(SelfTimed):
     """One engine, built and run by trtexec."""
 
     devices = ("gpu", "dla0", "dla1")
-    program = DEFAULT_PROGRAM
+    program = _DEFAULT_PROGRAM
     install = "sudo apt install libnvinfer-bin, or name it with trtexec:"
     uses_tensorrt = True
     builds = True
 
+    _order: Order
+    _model: Path
+    _facts: ModelFacts
+    _cache: EngineCache
+
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
-        self._order = _NO_ORDER
-        self._model = Path()
-        self._builder: TrtexecBuilder
-        self._cache: EngineCache
+        self._program: tuple[str, ...] = ()
+        self._help = ""
+        self._offered: frozenset[str] = frozenset()
+        self._shapes: dict[str, tuple[int, ...]] = {}
         self._key = ""
         self._built: Built | None = None
-        self._tensorrt: str | None = None
 
     def load(self, model: Path, order: Order) -> None:
         """Find trtexec and its options, and read the inputs of the model."""
         self.check_device(order)
         self._order, self._model = order, model
-        program = find_program(order.program)
-        self._builder = TrtexecBuilder(program, help_of(program), model, order)
-        self._tensorrt = version_in(self._builder.help_text.splitlines())
+        self._program = find_program(order.program)
+        self._help = self._read_help()
+        self._offered = parser.options_in(self._help)
+        self._facts = _facts_of(model)
+        # Each input is checked, and the shapes of the open ones are given to trtexec.
+        shapes = [input_shape(one.name, one.shape, order.batch) for one in self._facts.inputs]
+        pairs = zip(self._facts.inputs, shapes, strict=True)
+        self._shapes = {one.name: shape for one, shape in pairs if one.is_open}
 
     def build(self) -> None:
         """Build the engine, unless the cache has it."""
-        order = self._order
+        order, precision = self._order, self._order.precision
         directory = order.engine_directory or Path(order.model_directory) / "engines"
         self._cache = EngineCache(Path(directory))
-        parts = self._builder.key_parts()
-        self._key = engine_key(parts)
+        parts = self._key_parts()
+        self._key = engine_cache.engine_key(parts)
         with self._cache.lock(self._key):
             found = self._cache.read(self._key)
             if found is None:
-                built = self._build(parts)
+                made = self._compile()
+                name = engine_cache.model_name(order.model, self._model)
+                self._cache.write(self._key, made, model=name, parts=parts)
+                built = made.built
             else:
                 built = found[1].built.model_copy(update={"is_cached": True})
-        wanted = self._builder.wanted(order)
+        refuses_graph = order.cuda_graph and not parser.launches_graph(order)
         self._built = built.model_copy(
             update={
-                "requested_precision": order.precision,
-                "fallback": None if wanted.core is None else order.fallback,
-                "why_no_graph": _DLA_GRAPH if order.cuda_graph and not wanted.is_graph else None,
+                "requested_precision": precision,
+                "fallback": None if order.dla_core is None else order.fallback,
+                "why_no_graph": _DLA_GRAPH if refuses_graph else None,
                 "streams": order.streams,
                 "has_transfers": order.transfers,
                 "notes": _NOTES,
             }
         )
         if self._built.fallback == "require-pure":
-            require_pure(model_name(order.model, self._model), self._built.placement)
-        precision, types = order.precision, self._built.layer_types
-        if precision in (None, "fp32") or self._builder.chooses(precision):
+            require_pure(engine_cache.model_name(order.model, self._model), self._built.placement)
+        if precision in (None, "fp32") or parser.chooses_types(self._offered, precision):
             return
-        if types and precision not in types:
+        if built.layer_types and precision not in built.layer_types:
             raise UserError(
                 f"this TensorRT builds the model's own types, and none of them is {precision}",
                 "export the model in it (builtin:resnet50-fp16 is), or leave precision away",
@@ -119,28 +132,34 @@ class Trtexec(SelfTimed):
         The begin of the steady phase is yielded twice: when it is due, and when it is known.
         """
         self._order = order
-        wanted = self._builder.wanted(order)
-        warm_up_ns = int(wanted.warm_up_seconds * 1e9)
         with TemporaryDirectory(prefix="tegrascope-") as folder:
             file = Path(folder) / "times.json"
-            arguments = run_arguments(
-                self._builder.offered,
-                wanted,
-                plan=str(self._cache.plan_path(self._key)),
-                times=str(file),
-            )
-            child = Measuring([*self._builder.program, *arguments], self._clock)
+            plan = str(self._cache.plan_path(self._key))
+            arguments = parser.run_arguments(self._offered, order, self._shapes, plan, str(file))
+            child = _Execution([*self._program, *arguments], self._clock)
             yield self._edge("warm_up", "begin", child.started_ns)
-            for due_ns in child.follow(stop, warm_up_ns):
+            for due_ns in child.follow(stop, int(order.warm_up_seconds * 1e9)):
                 yield self._edge("steady", "begin", due_ns)
-            if child.output.returncode is None:
+            if child.returncode is None:
                 return
             times = self._times_of(child, file)
         length_ns = max(map(add, times.start_ns, times.latency_ns))
         done_ns = child.done_ns or self._clock.monotonic_ns()
         zero_ns, error_ns = place_zero(child.started_ns, child.began_ns, done_ns, length_ns)
-        self._learn(child.output, wanted, error_ns)
-        yield from self._events(times, zero_ns, error_ns, length_ns)
+        self._learn(child, error_ns)
+        begin_ns = zero_ns + times.start_ns[0]
+        stages = device_stages(order.transfers)
+        yield self._edge("warm_up", "end", begin_ns)
+        yield self._edge("steady", "begin", begin_ns, error_ns)
+        for at in range(0, len(times.start_ns), _CHUNK):
+            chunk = slice(at, at + _CHUNK)
+            yield Inferences(
+                run_id=order.run_id,
+                start_ns=tuple(zero_ns + start for start in times.start_ns[chunk]),
+                latency_ns=tuple(times.latency_ns[chunk]),
+                stages_ns={stage: tuple(times.stages_ns[stage][chunk]) for stage in stages},
+            )
+        yield self._edge("steady", "end", zero_ns + length_ns, error_ns)
 
     def built(self) -> Built | None:
         """Return the facts of the engine; after the run also whether it was a CUDA graph."""
@@ -148,78 +167,241 @@ class Trtexec(SelfTimed):
 
     def versions(self) -> dict[str, str]:
         """Return the version of TensorRT that trtexec prints."""
-        return {} if self._tensorrt is None else {"tensorrt": self._tensorrt}
+        found = parser.version_in(self._help.splitlines())
+        return {} if found is None else {"tensorrt": found}
 
-    def _build(self, parts: Mapping[str, str]) -> Built:
+    def _read_help(self) -> str:
+        child = _Execution([*self._program, "--help"], self._clock).finish()
+        printed = "\n".join(child.lines)
+        if child.returncode != 0 or "--onnx" not in printed:
+            raise BackendUnavailable(
+                f"{self._program[0]} does not answer --help as trtexec does ({child.reason})",
+                "install TensorRT whole, or give the path of trtexec as trtexec: in the workload",
+            )
+        return printed
+
+    def _key_parts(self) -> dict[str, str]:
+        """Return all that an engine depends on; one plan serves both cores of a DLA."""
+        is_dla = self._order.dla_core is not None
+        order = self._order.model_copy(update={"device": "dla0"}) if is_dla else self._order
+        arguments = parser.build_arguments(self._offered, order, self._shapes, "", "", "")
+        precision = order.precision or parser.DEFAULT_PRECISION
+        about = Path(self._program[0]).stat()
+        return {
+            "builder": "trtexec",
+            "model": engine_cache.model_digest(self._model),
+            "device": "dla" if is_dla else "gpu",
+            "batch": str(order.batch),
+            "precision": precision if parser.chooses_types(self._offered, precision) else "model",
+            "arguments": " ".join(arguments),
+            "program": " ".join(self._program),
+            "program_file": f"{about.st_size} {about.st_mtime_ns}",
+            "help": hashlib.sha256(self._help.encode()).hexdigest(),
+            **engine_cache.machine_parts(is_dla=is_dla),
+        }
+
+    def _compile(self) -> BuiltEngine:
+        """Build with trtexec, which writes the plan next to its place in the cache."""
         begin_ns = self._clock.monotonic_ns()
-        made = self._builder.build(self._cache.directory / f"{self._key}.{os.getpid()}.part")
-        seconds = (self._clock.monotonic_ns() - begin_ns) / 1e9
-        built = made.built.model_copy(update={"engine_key": self._key, "build_seconds": seconds})
-        name = model_name(self._order.model, self._model)
-        self._cache.write(self._key, replace(made, built=built), model=name, parts=parts)
-        return built
+        order = self._order
+        part = self._cache.directory / f"{self._key}.{os.getpid()}.part"
+        with TemporaryDirectory(prefix="tegrascope-") as folder:
+            layers = Path(folder) / "layers.json"
+            arguments = parser.build_arguments(
+                self._offered, order, self._shapes, str(self._model), str(part), str(layers)
+            )
+            child = _Execution([*self._program, *arguments], self._clock)
+            try:
+                child.finish()
+                if child.returncode != 0 or not part.is_file():
+                    raise child.failure("build")
+                plan = part.read_bytes()
+            finally:
+                part.unlink(missing_ok=True)
+            inspector = None
+            if layers.is_file():
+                inspector = layers.read_text(encoding="utf-8", errors="replace")
+        scales: Literal["explicit", "dummy"] = "explicit" if self._facts.is_quantised else "dummy"
+        built = Built(
+            layer_types=layer_types(inspector),
+            is_strongly_typed=not parser.chooses_types(self._offered, "fp16"),
+            int8_scales=scales if order.precision == "int8" else None,
+            placement=placement_of(child.lines, inspector, order.device),
+            engine_key=self._key,
+            engine_bytes=len(plan),
+            build_seconds=(self._clock.monotonic_ns() - begin_ns) / 1e9,
+        )
+        return BuiltEngine(plan, built, child.lines, inspector)
 
-    def _times_of(self, child: Measuring, file: Path) -> ExportedTimes:
+    def _times_of(self, child: "_Execution", file: Path) -> parser.ExportedTimes:
         """Read the exported times of those inferences that count."""
-        output = child.output
-        if output.returncode != 0:
-            if any(sign in line for line in output.lines for sign in _SPOILT_PLAN):
+        if child.returncode != 0:
+            if any(sign in line for line in child.lines for sign in _SPOILT_PLAN):
                 with self._cache.lock(self._key):
                     self._cache.set_aside(self._key)
                 raise UserError(
-                    f"the engine could not be loaded ({output.reason})",
+                    f"the engine could not be loaded ({child.reason})",
                     "it was set aside, and the next run builds it anew",
                 )
-            raise failure("measure", output, child.argv)
+            raise child.failure("measure")
         try:
+            queries = parser.parse_report(child.lines).queries
             with file.open(encoding="utf-8", errors="replace") as lines:
-                times = parse_times(lines)
-            report = parse_report(output.lines)
+                return parser.parse_times(lines, queries, self._order.count)
         except (OSError, UnreadableError) as error:
             raise UserError(
                 f"the times of trtexec cannot be read ({error})", f"try: {' '.join(child.argv)}"
             ) from error
-        times = times if report.queries is None else times.last(report.queries)
-        return times if self._order.count is None else times.first(self._order.count)
 
-    def _learn(self, output: Output, wanted: Wanted, error_ns: int) -> None:
+    def _learn(self, child: "_Execution", error_ns: int) -> None:
         """Note the facts that only the run shows."""
         assert self._built is not None
-        lines = output.lines
         placed = f"its times are placed on our clock to within {error_ns / 1e6:.1f} ms"
-        is_refused = wanted.is_graph and any(_NO_GRAPH in line for line in lines)
+        is_graph = parser.launches_graph(self._order)
+        is_refused = is_graph and any(_NO_GRAPH in line for line in child.lines)
         facts: dict[str, object] = {
-            "has_cuda_graph": wanted.is_graph and not is_refused,
-            "context_bytes": context_bytes_in(lines),
-            "notes": (*_NOTES, placed, *parse_report(lines).warnings),
+            "has_cuda_graph": is_graph and not is_refused,
+            "context_bytes": parser.context_bytes_in(child.lines),
+            "notes": (*_NOTES, placed, *parser.parse_report(child.lines).warnings),
         }
         if is_refused:
             facts["why_no_graph"] = "its capture failed"
         self._built = self._built.model_copy(update=facts)
-
-    def _events(
-        self, times: ExportedTimes, zero_ns: int, error_ns: int, length_ns: int
-    ) -> Iterator[Phase | Inferences]:
-        begin_ns = zero_ns + times.start_ns[0]
-        stages = device_stages(self._order.transfers)
-        yield self._edge("warm_up", "end", begin_ns)
-        yield self._edge("steady", "begin", begin_ns, error_ns)
-        for at in range(0, len(times.start_ns), _CHUNK):
-            chunk = slice(at, at + _CHUNK)
-            yield Inferences(
-                run_id=self._order.run_id,
-                start_ns=tuple(zero_ns + start for start in times.start_ns[chunk]),
-                latency_ns=tuple(times.latency_ns[chunk]),
-                stages_ns={stage: tuple(times.stages_ns[stage][chunk]) for stage in stages},
-            )
-        yield self._edge("steady", "end", zero_ns + length_ns, error_ns)
 
     def _edge(
         self,
         phase: PhaseName,
         edge: Literal["begin", "end"],
         at_ns: int,
-        uncertain_ns: int | None = None,
+        error_ns: int | None = None,
     ) -> Phase:
         run_id = self._order.run_id
-        return Phase(run_id=run_id, phase=phase, edge=edge, at_ns=at_ns, uncertain_ns=uncertain_ns)
+        return Phase(run_id=run_id, phase=phase, edge=edge, at_ns=at_ns, uncertain_ns=error_ns)
+
+
+class _Execution:
+    """One run of trtexec; ``returncode`` is ``None`` before its end, or if it was stopped.
+
+    Attributes:
+        began_ns: When it printed that it begins to infer, or ``None``.
+        done_ns: When it printed its counts, after its last inference, or ``None``.
+        lines: Its output, without lines that nothing reads.
+    """
+
+    def __init__(self, argv: Sequence[str], clock: Clock) -> None:
+        self.argv, self._clock = tuple(argv), clock
+        self.started_ns = clock.monotonic_ns()
+        self.began_ns: int | None = None
+        self.done_ns: int | None = None
+        self.lines: tuple[str, ...] = ()
+        self.returncode: int | None = None
+
+    def finish(self) -> "_Execution":
+        """Run it to its end."""
+        for _ in self.follow(Event(), 0):
+            pass
+        return self
+
+    def follow(self, stop: Event, warm_up_ns: int) -> Iterator[int]:
+        """Run it to its end, or until ``stop``; yield once, when its warm-up is due to be over."""
+        lines: deque[str] = deque(maxlen=_LINES_AT_MOST)
+        has_yielded = False
+        with start_tied(self.argv) as child:
+            while (line := child.read(_POLL_SECONDS)) is not Quiet.END:
+                if stop.is_set():
+                    return
+                if isinstance(line, Stamped) and _matters(line.value):
+                    lines.append(line.value)
+                    message = parser.message_of(line.value)
+                    if message.startswith("Starting inference"):
+                        self.began_ns = line.monotonic_ns
+                    elif message.startswith("Warmup completed") and self.done_ns is None:
+                        self.done_ns = line.monotonic_ns
+                if has_yielded or self.began_ns is None:
+                    continue
+                due_ns = self.began_ns + warm_up_ns
+                if self._clock.monotonic_ns() >= due_ns and self.done_ns is None:
+                    has_yielded = True
+                    yield due_ns
+        self.lines = (*lines, *child.last_words)
+        self.returncode = child.returncode
+
+    @property
+    def reason(self) -> str:
+        """The error that it printed, or else its last line."""
+        words = map(parser.message_of, reversed(self.lines))
+        last = next((one for one in words if one and not one.startswith("&&&&")), None)
+        return parser.reason_in(self.lines) or last or f"exit status {self.returncode}, and no word"
+
+    def failure(self, doing: Literal["build", "measure"]) -> UserError:
+        """Return the error for a trtexec that failed."""
+        if "Cannot create DLA engine" in self.reason:
+            return BackendUnavailable(
+                f"trtexec finds no such DLA ({self.reason})",
+                "use device: gpu, or a board whose TensorRT supports its DLA",
+            )
+        if any(sign in line.lower() for line in self.lines for sign in _NO_CUDA):
+            return BackendUnavailable(
+                f"trtexec finds no GPU ({self.reason})",
+                "install the NVIDIA driver, and let this user open the devices of the GPU",
+            )
+        remedy = f"try: {' '.join(self.argv)}"
+        return UserError(f"trtexec could not {doing} it ({self.reason})", remedy)
+
+
+def find_program(program: Sequence[str]) -> tuple[str, ...]:
+    """Return trtexec's full path, and arguments that come before all others.
+
+    Without an ordered program it is looked up where JetPack puts it, then along ``PATH``.
+
+    Raises:
+        BackendUnavailable: It is missing.
+    """
+    asked = program[0] if program else _DEFAULT_PROGRAM
+    found = shutil.which(asked) or (None if program else shutil.which("trtexec"))
+    if found is None:
+        raise BackendUnavailable(
+            f"there is no trtexec at {asked}",
+            "apt install libnvinfer-bin, or give its path as trtexec: in the workload",
+        )
+    return (str(Path(found).absolute()), *program[1:])
+
+
+def place_zero(
+    started_ns: int, began_ns: int | None, done_ns: int, length_ns: int
+) -> tuple[int, int]:
+    """Place trtexec's own zero on our clock.
+
+    Its times count from a moment that it does not print. That moment lies after the line that
+    announces the begin, and early enough that the last inference was complete when it printed
+    that it is done. The middle of the two is taken, and half the distance is the uncertainty, plus
+    the delay of a pipe and the six digits of a time. If the first line comes too late to be
+    true (it was held back), or is missing, the start of the process stands for it.
+
+    Returns:
+        The zero and its uncertainty either way, both in nanoseconds.
+
+    >>> place_zero(0, 1_000_000_000, 4_010_000_000, 3_000_000_000)
+    (1005000000, 7005000)
+    """
+    latest_ns = done_ns - length_ns
+    earliest_ns = started_ns
+    if began_ns is not None and began_ns <= latest_ns + _PIPE_NS:
+        earliest_ns = min(began_ns, latest_ns)
+    half_ns = abs(latest_ns - earliest_ns) // 2
+    rounding_ns = 10 ** len(str(length_ns // 1_000_000)) // 2
+    return (earliest_ns + latest_ns) // 2, half_ns + _PIPE_NS + rounding_ns
+
+
+def _matters(line: str) -> bool:
+    if _VERBOSE in line[:64]:
+        return any(sign in line for sign in _OF_LAYERS)
+    return _AVERAGE not in line
+
+
+def _facts_of(model: Path) -> ModelFacts:
+    try:
+        with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return read_model(data)
+    except (OSError, ValueError, UnreadableError) as error:
+        raise UserError(f"{model} is not an ONNX model ({error})", "give an ONNX file") from error

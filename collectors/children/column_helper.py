@@ -16,12 +16,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
-from ...parsers.tegrastats.bulk import BLOCK_BYTES, ColumnParser, Log, cut_blocks, numbered
-from ...parsers.tegrastats.sheet import Batch
+from ...parsers.tegrastats.bulk import BLOCK_BYTES, Batch, ColumnParser, Log, cut_blocks, numbered
 from .program import python_child
 
 # One block is read by the helper, and the next one waits for it.
 _MOST_GIVEN = 2
+# Batches that wait for a block of the helper take memory, and a busy machine may delay it for long.
+_MOST_WAITING = 8
 
 
 def read_batches_together(
@@ -33,16 +34,8 @@ def read_batches_together(
 ) -> Iterator[Batch]:
     """Read a log to its end with a helper, as ``read_batches`` does without.
 
-    A helper that does not start, or that dies, costs time only.
-
-    Args:
-        log: Bytes; any lines.
-        parser: It may have read other logs; the helper has a parser of its own.
-        block_bytes: Size of a block.
-        helper: It is ended with the log; None starts one.
-
-    Yields:
-        The records, in order; every line is in the count of one batch.
+    A helper that does not start, or that dies, costs time only. It has a parser of its own, and it
+    is ended with the log; None starts one. Records come in order.
     """
     with helper or ColumnHelper() as second:
         yield from numbered(_parsed(parser, second, cut_blocks(log, block_bytes)))
@@ -51,29 +44,27 @@ def read_batches_together(
 def _parsed(
     parser: ColumnParser, helper: "ColumnHelper", blocks: Iterator[bytes]
 ) -> Iterator[Batch]:
-    waiting: deque[tuple[bytes, Future[Batch] | None, Batch | None]] = deque()
+    waiting: deque[tuple[bytes, Future[Batch]]] = deque()
 
     def finished(*, at_most: int) -> Iterator[Batch]:
         """Yield the first batches that are read, until so many others are left."""
-        while waiting and (len(waiting) > at_most or _is_read(waiting[0][1])):
-            block, future, batch = waiting.popleft()
-            if future is not None and not future.cancel():
+        while waiting and (len(waiting) > at_most or waiting[0][1].done()):
+            block, future = waiting.popleft()
+            batch: Batch | None = None
+            if not future.cancel():
                 with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):
                     batch = future.result()
             yield parser.parse(block) if batch is None else batch
 
     for block in blocks:
-        given = [future for _, future, _ in waiting if not _is_read(future)]
-        if helper.is_ready and len(given) < _MOST_GIVEN:
-            waiting.append((block, helper.read(block), None))
+        given = sum(not future.done() for _, future in waiting)
+        if helper.is_ready and given < _MOST_GIVEN:
+            waiting.append((block, helper.read(block)))
         else:
-            waiting.append((b"", None, parser.parse(block)))
-        yield from finished(at_most=len(waiting))
+            waiting.append((b"", Future()))
+            waiting[-1][1].set_result(parser.parse(block))
+        yield from finished(at_most=_MOST_WAITING)
     yield from finished(at_most=0)
-
-
-def _is_read(future: "Future[Batch] | None") -> bool:
-    return future is None or future.done()
 
 
 class ColumnHelper:

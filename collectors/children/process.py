@@ -19,13 +19,13 @@ from ...parsers.errors import UserError
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 
 LONGEST_LINE = 64 * 1024
-READ_SIZE = 64 * 1024
+# More than a pipe or a Unix socket holds, so that a backlog is one read.
+READ_SIZE = 256 * 1024
 LAST_WORDS_BYTES = 4096
 LAST_WORDS_LINES = 20
 NO_PIDFD_SECONDS = 0.25
 
 _LOG = logging.getLogger(__name__)
-_READABLE = select.POLLIN | select.POLLHUP | select.POLLERR | select.POLLNVAL
 _Reader = TypeVar("_Reader", bound="LineReader")
 
 
@@ -68,17 +68,16 @@ class Quiet(enum.Enum):
     """Why a read brought no line."""
 
     TIMEOUT = "timeout"
-    WOKEN = "woken"
-    """Another thread called ``wake``."""
-    END = "end"
-    """The other side exited or closed its output, and all that it printed has been read."""
+    WOKEN = "woken"  # another thread called ``wake``
+    END = "end"  # the other side is gone, and all that it printed has been read
 
 
 class LineReader(ABC):
     """Stamped lines of a peer, read by one thread. Use it as a context manager, or call ``end``.
 
-    A line bears the time at which the read that brought its newline returned, and lines of one
-    read share it. Text without a newline is not returned.
+    A line bears the time at which the read that brought its newline returned. Lines of one read
+    share it, and each bears the number of those that follow. Text without a newline is not
+    returned.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -102,8 +101,7 @@ class LineReader(ABC):
         until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         while not self._lines:
             left = None if until is None else until - time.monotonic()
-            quiet = self._await(left)
-            if quiet is not None:
+            if (quiet := self._await(left)) is not None:
                 return quiet
             if not self._lines and left is not None and left <= 0:
                 return Quiet.TIMEOUT
@@ -115,9 +113,18 @@ class LineReader(ABC):
             if self._wake_fd >= 0:
                 os.eventfd_write(self._wake_fd, 1)
 
-    @abstractmethod
     def end(self) -> None:
-        """Close every descriptor, and end the peer if it is a child; more than once is harmless."""
+        """Close our descriptors, and end the peer if it is a child; more than once is harmless."""
+        with self._wake_lock:
+            if self._wake_fd >= 0:
+                os.close(self._wake_fd)
+                self._wake_fd = -1
+
+    def _ready(self, seconds: float | None) -> set[int]:
+        """Wait for any event, and return the descriptors that are ready."""
+        # poll(2) has 32 bits for it; a caller with a later deadline waits again.
+        timeout = None if seconds is None else min(max(0.0, seconds * 1000), 86_400_000.0)
+        return {fd for fd, _ in self._poll.poll(timeout)}
 
     def _is_woken(self, ready: Collection[int]) -> bool:
         """Return whether ``wake`` was called, and forget it."""
@@ -125,12 +132,6 @@ class LineReader(ABC):
             return False
         os.eventfd_read(self._wake_fd)
         return True
-
-    def _close_waker(self) -> None:
-        with self._wake_lock:
-            if self._wake_fd >= 0:
-                os.close(self._wake_fd)
-                self._wake_fd = -1
 
     @abstractmethod
     def _await(self, seconds: float | None) -> Quiet | None:
@@ -141,12 +142,15 @@ class LineReader(ABC):
         lines = self._buffer.feed(data)
         if with_rest and (rest := self._buffer.take_rest()):
             lines.append(rest)
-        self._lines.extend(Stamped(now_ns, wall_ns, line) for line in lines)
+        count = len(lines)
+        self._lines.extend(
+            Stamped(now_ns, wall_ns, line, count - i) for i, line in enumerate(lines, 1)
+        )
         self.has_given = self.has_given or bool(lines)
 
 
 class DescriptorReader(LineReader):
-    """The lines of a descriptor that belongs to the caller: a pipe, a socket, standard input."""
+    """The lines of a descriptor that belongs to the caller and stays open."""
 
     def __init__(self, fd: int, *, keeps_rest: bool = False, clock: Clock = SYSTEM_CLOCK) -> None:
         """Prepare; ``keeps_rest``: the last line needs no newline."""
@@ -155,23 +159,14 @@ class DescriptorReader(LineReader):
         self._keeps_rest = keeps_rest
         self._poll.register(fd, select.POLLIN)
 
-    def end(self) -> None:
-        """Let go of the descriptor, which stays open."""
-        self._close_waker()
-
     def has_line(self) -> bool:
-        """Return, without waiting, whether a line can be read.
-
-        Raises:
-            EOFError: There is none, and none will come.
-        """
+        """Return, without waiting, whether a line can be read; ``EOFError`` if none will come."""
         if not self._lines and self._await(0) is Quiet.END:
             raise EOFError
         return bool(self._lines)
 
     def _await(self, seconds: float | None) -> Quiet | None:
-        timeout = None if seconds is None else max(0.0, seconds * 1000)
-        ready = {fd for fd, _ in self._poll.poll(timeout)}
+        ready = self._ready(seconds)
         if self._is_woken(ready):
             return Quiet.WOKEN
         if self._fd not in ready:
@@ -212,14 +207,11 @@ class LineChild(LineReader):
         stdin: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Start the child.
+        """Start the child, or raise ``UserError``.
 
         Args:
             env: The whole environment; ``None`` passes on our own.
             stdin: Whether ``send`` is wanted; otherwise the child reads ``/dev/null``.
-
-        Raises:
-            UserError: The program or the directory is missing, or may not be executed.
         """
         super().__init__(clock)
         self._stderr_tail = b""
@@ -234,24 +226,24 @@ class LineChild(LineReader):
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                env=None if env is None else dict(env),
+                env=env,
                 cwd=cwd,
             )
         except OSError as error:
-            self._close_waker()
+            super().end()
             raise _cannot_start(argv, cwd, error) from error
         self.pid = self._process.pid
-        self._pidfd = _open_pidfd(self.pid)
-        self._open_fds: set[int] = set()
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._stdout = self._process.stdout.fileno()
         self._stderr = self._process.stderr.fileno()
-        for fd in (self._stdout, self._stderr):
+        self._open_fds = {self._stdout, self._stderr}
+        for fd in self._open_fds:
             os.set_blocking(fd, False)
-            self._open_fds.add(fd)
             self._poll.register(fd, select.POLLIN)
-        if self._pidfd is not None:
+        self._pidfd: int | None = None
+        with contextlib.suppress(AttributeError, OSError):  # kernels before 5.3 have none
+            self._pidfd = os.pidfd_open(self.pid)  # it becomes readable at the exit
             self._poll.register(self._pidfd, select.POLLIN)
         if self._process.stdin is not None:
             os.set_blocking(self._process.stdin.fileno(), False)
@@ -262,10 +254,9 @@ class LineChild(LineReader):
         if self.returncode is not None:
             return True
         try:  # leaves the child unreaped, so that its pid and group stay ours until ``end``
-            gone = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
             return True
-        return gone is not None
 
     @property
     def last_words(self) -> tuple[str, ...]:
@@ -334,9 +325,16 @@ class LineChild(LineReader):
         self.close_input()
         self._wait_until(lambda: self.exited and not self._open_fds, grace_seconds)
         self._signal_group(signal.SIGKILL)  # the child is not reaped yet, so the group is ours
-        self._drain()
-        self._reap()
-        self._close_waker()
+        # The rest of standard error, without waiting and without trusting its end.
+        with contextlib.suppress(OSError):
+            for _ in range(16):
+                if self._stderr in self._open_fds:
+                    self._take(self._stderr)
+        try:
+            self.returncode = self._process.wait(timeout=5.0)
+        except subprocess.TimeoutExpired:
+            _LOG.error("process %d does not end, even when killed", self.pid)
+        super().end()
         if self._pidfd is not None:
             os.close(self._pidfd)
         for pipe in (self._process.stdout, self._process.stderr):
@@ -350,13 +348,12 @@ class LineChild(LineReader):
             self._is_woken(self._wait(left))
 
     def _wait(self, seconds: float | None) -> set[int]:
-        """Wait for any event, take the data, and return the descriptors that are ready."""
+        """Wait as ``_ready`` does, and take the data."""
         if self._pidfd is None:
             seconds = NO_PIDFD_SECONDS if seconds is None else min(seconds, NO_PIDFD_SECONDS)
         elif self.exited:  # it stays readable for ever; only the pipes still have news
             self._unregister(self._pidfd)
-        timeout = None if seconds is None else max(0.0, seconds * 1000)
-        ready = {fd for fd, events in self._poll.poll(timeout) if events & _READABLE}
+        ready = self._ready(seconds)
         for fd in ready & self._open_fds:
             self._take(fd)
         return ready
@@ -369,19 +366,10 @@ class LineChild(LineReader):
         if not data:
             self._open_fds.discard(fd)
             self._unregister(fd)
-        elif fd == self._stdout:
-            if self._ending:
-                return
-            self._take_lines(data)
-        else:
+        elif fd == self._stderr:
             self._stderr_tail = (self._stderr_tail + data)[-LAST_WORDS_BYTES:]
-
-    def _drain(self) -> None:
-        """Take the rest of standard error, without waiting and without trusting its end."""
-        with contextlib.suppress(OSError):
-            for _ in range(16):
-                if self._stderr in self._open_fds:
-                    self._take(self._stderr)
+        elif not self._ending:
+            self._take_lines(data)
 
     def _unregister(self, fd: int) -> None:
         with contextlib.suppress(KeyError):
@@ -392,12 +380,6 @@ class LineChild(LineReader):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
-    def _reap(self) -> None:
-        try:
-            self.returncode = self._process.wait(timeout=5.0)
-        except subprocess.TimeoutExpired:
-            _LOG.error("process %d does not end, even when killed", self.pid)
-
 
 def _cannot_start(argv: Sequence[str], cwd: Path | None, error: OSError) -> UserError:
     if cwd is not None and not cwd.is_dir():
@@ -406,14 +388,5 @@ def _cannot_start(argv: Sequence[str], cwd: Path | None, error: OSError) -> User
         return UserError(f"{argv[0]} was not found", "install it, or give its full path")
     if isinstance(error, PermissionError):
         return UserError(f"{argv[0]} may not be executed", f"chmod +x {argv[0]}")
-    return UserError(
-        f"{argv[0]} does not start ({error.strerror})", "try it by hand with the same arguments"
-    )
-
-
-def _open_pidfd(pid: int) -> int | None:
-    """Return a descriptor that becomes readable at the exit; kernels before 5.3 have none."""
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None
+    what = f"{argv[0]} does not start ({error.strerror})"
+    return UserError(what, "try it by hand with the same arguments")

@@ -29,6 +29,8 @@ sys.path[:] = dict.fromkeys(own + sys.argv.pop(1).splitlines())
 import runpy
 runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 """
+# Python 3.13 imports ``linecache`` before it runs the first line of ``-c``. 3.10 has no ``-P``.
+_SAFE_PATH = ("-P",) if sys.version_info >= (3, 11) else ()
 _PACKAGE = Path(__file__).absolute().parents[2]
 
 # A program may run for minutes, and the worker be killed meanwhile: Linux is asked to end the
@@ -45,14 +47,13 @@ _GOES_WITH_US = (
 def python_child(module: str, *arguments: str) -> tuple[str, ...]:
     """Return the command that runs a module of ours as a child.
 
-    The child has its own path of imports and ours as absolute entries, without the current
-    directory.
+    Its path of imports is ours in absolute entries, without the current directory.
     """
     entries = (str(Path(entry).absolute()) for entry in sys.path if entry)
     path = [entry for entry in dict.fromkeys(entries) if entry != str(Path.cwd())]
     if _PACKAGE.name == "tegrascope" and str(_PACKAGE.parent) not in path:
         path.append(str(_PACKAGE.parent))  # run from where it lies, without an installation
-    return (sys.executable, "-c", _OUR_PYTHON, "\n".join(path), module, *arguments)
+    return (sys.executable, *_SAFE_PATH, "-c", _OUR_PYTHON, "\n".join(path), module, *arguments)
 
 
 def start_tied(argv: Sequence[str], env: Mapping[str, str] | None = None) -> LineChild:
@@ -63,11 +64,10 @@ def start_tied(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Lin
 
 def find_executable(name: str) -> Path:
     """Return the full path of a program, or raise ``BackendUnavailable``."""
-    found = shutil.which(Path(name).expanduser())
+    found = shutil.which(os.path.expanduser(name))  # noqa: PTH111 - a Path would lose its ./
     if found is None:
-        raise BackendUnavailable(
-            f"there is no program {name}", "install it, or give its full path as command:"
-        )
+        remedy = "install it, or give its full path as command:"
+        raise BackendUnavailable(f"there is no program {name}", remedy)
     return Path(found).absolute()
 
 
@@ -95,10 +95,8 @@ def ask_child(
     except subprocess.TimeoutExpired:
         return UserError(f"{library} gave no answer in {seconds:g} s when asked {question}", DRIVER)
     except OSError as error:
-        return UserError(
-            f"the child that asks {library} {question} does not start ({error})",
-            "see that Python can be run",
-        )
+        what = f"the child that asks {library} {question} does not start ({error})"
+        return UserError(what, "see that Python can be run")
     for line in reversed(done.stdout.splitlines()):
         try:
             return kind.model_validate_json(line)
@@ -158,7 +156,7 @@ class SignalRelay:
         self._handler_before = signal.getsignal(signal.SIGTERM)
         # A signal that is ignored here is ignored by the program, as it would be without us.
         if self._handler_before != signal.SIG_IGN:
-            signal.signal(signal.SIGTERM, self._terminate)
+            signal.signal(signal.SIGTERM, self._send)
         self._thread.start()
         return self
 
@@ -177,7 +175,16 @@ class SignalRelay:
         """
         with self._lock:
             begin_ns = clock.monotonic_ns()
-            self._pid = pid = self._spawn(argv)
+            try:
+                self._pid = pid = os.posix_spawnp(
+                    argv[0],
+                    list(argv),
+                    os.environ,
+                    setsigmask=self._mask_before,
+                    setsigdef=_DEFAULTS,
+                )
+            except (OSError, ValueError) as error:
+                raise _cannot_start(argv[0], error) from None
             if self.number is not None:  # it came a moment too early, and is meant for the program
                 os.kill(pid, self.number)
         # It stays a zombie until no signal can be sent to it any more, so its number stays its own.
@@ -191,18 +198,7 @@ class SignalRelay:
             return ProgramEnd(begin_ns, end_ns, code)
         return ProgramEnd(begin_ns, end_ns, 128 - code, signal.Signals(-code))
 
-    def _spawn(self, argv: Sequence[str]) -> int:
-        try:
-            return os.posix_spawnp(
-                argv[0], list(argv), os.environ, setsigmask=self._mask_before, setsigdef=_DEFAULTS
-            )
-        except (OSError, ValueError) as error:
-            raise _cannot_start(argv[0], error) from None
-
-    def _terminate(self, number: int, _: FrameType | None) -> None:
-        self._send(number)
-
-    def _send(self, number: int) -> None:
+    def _send(self, number: int, _: FrameType | None = None) -> None:
         with self._lock:
             if self._pid is not None:
                 os.kill(self._pid, number)
@@ -221,9 +217,8 @@ class SignalRelay:
 
 def _cannot_start(program: str, error: Exception) -> CannotStartError:
     if isinstance(error, FileNotFoundError):
-        return CannotStartError(
-            127, f"{program} was not found", "install it, or give its full path"
-        )
+        what = f"{program} was not found"
+        return CannotStartError(127, what, "install it, or give its full path")
     if isinstance(error, PermissionError):
         return CannotStartError(126, f"{program} may not be executed", f"chmod +x {program}")
     if isinstance(error, OSError) and error.errno == errno.ENOEXEC:

@@ -146,13 +146,8 @@ def _add_resnet50(graph: GraphBuilder) -> None:
 
 # MobileNetV2: expansion, channels out, blocks, stride of the first block.
 _FULL_WIDTH = (
-    (1, 16, 1, 1),
-    (6, 24, 2, 2),
-    (6, 32, 3, 2),
-    (6, 64, 4, 2),
-    (6, 96, 3, 1),
-    (6, 160, 3, 2),
-    (6, 320, 1, 1),
+    *((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2)),
+    *((6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)),
 )
 # Half as wide, in multiples of 8 as published.
 _HALF_WIDTH = tuple(
@@ -234,12 +229,10 @@ def ensure_model(name: str, directory: Path, seed: int = SEED) -> Path:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Generate a built-in model and print the path of its file.
-
-    Example: python -m tegrascope.collectors.models.builtin resnet50 .
-    """
+    """Generate a built-in model and print the path of its file."""
     parser = argparse.ArgumentParser(
-        description=main.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=main.__doc__,
+        epilog="Example: python -m tegrascope.collectors.models.builtin resnet50 .",
     )
     parser.add_argument("name", choices=BUILTIN_MODELS)
     parser.add_argument("directory", type=Path)

@@ -6,7 +6,7 @@ import subprocess
 from functools import lru_cache
 from pathlib import Path
 
-from ...parsers.errors import BackendUnavailable, UserError
+from ...parsers.errors import BackendUnavailable, UserError, file_error
 from ...parsers.onnx.inputs import external_locations
 from ..children.program import python_child
 
@@ -29,11 +29,7 @@ def builtin_path(name: str, directory: Path, seed: int = SEED) -> Path:
 
 
 def find_model(model: str, directory: Path) -> Path:
-    """Return the file of a model; generate a built-in one at its first use.
-
-    Args:
-        model: A path, or ``builtin:NAME``.
-        directory: The cache of built-in models.
+    """Return the file of a model: a path, or ``builtin:NAME``, generated at its first use.
 
     Raises:
         UserError: The model does not exist, or could not be generated.
@@ -41,11 +37,15 @@ def find_model(model: str, directory: Path) -> Path:
     """
     if not model.startswith(BUILTIN_PREFIX):
         path = Path(model).expanduser()
-        if path.is_dir():
-            raise UserError(f"{model} is a directory", "name the ONNX file in it")
-        if not path.is_file():
-            known = ", ".join(BUILTIN_PREFIX + name for name in BUILTIN_MODELS)
-            raise UserError(f"there is no model file {model}", f"give an ONNX file, or {known}")
+        try:
+            if path.is_dir():
+                raise UserError(f"{model} is a directory", "name the ONNX file in it")
+            if not path.is_file():
+                known = ", ".join(BUILTIN_PREFIX + name for name in BUILTIN_MODELS)
+                raise UserError(f"there is no model file {model}", f"give an ONNX file, or {known}")
+            path.open("rb").close()
+        except OSError as error:
+            raise file_error(error, path) from None
         return path
     name = model.removeprefix(BUILTIN_PREFIX)
     if name not in BUILTIN_MODELS:
@@ -63,7 +63,7 @@ def _generate(name: str, directory: Path) -> None:
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if done.returncode == MISSING_PACKAGE:
-        raise BackendUnavailable(done.stderr.strip(), "pip install 'tegrascope[onnx]'")
+        raise BackendUnavailable(done.stderr.strip(), "pip install onnx onnxruntime")
     if done.returncode != 0:
         words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         what = f"the built-in model {name} could not be generated in {directory}"

@@ -8,6 +8,7 @@ import json
 import mmap
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import onnx
 
 _AGAIN = "export the model again"
-_INSTALL = "pip install 'tegrascope[onnx]'"
+_INSTALL = "pip install onnx onnxruntime"
 _OWN_DOMAINS = ("", "ai.onnx")
 # The first version of the format in which a model has to name its opsets.
 _OPSETS_SINCE = 3
@@ -44,10 +45,9 @@ def read_graph_apart(
     seconds: float = _SECONDS,
     reader: Sequence[str] | None = None,
 ) -> Graph:
-    """Read a model as ``read_graph`` does, in a child process.
+    """Read a model as ``read_graph`` does, in a child process that may take so many seconds.
 
     Args:
-        seconds: How long the child may take.
         reader: Command of the child, if it is not this module.
 
     Raises:
@@ -117,13 +117,10 @@ def _oddities(path: Path, model: "onnx.ModelProto") -> Iterator[str]:
 
 
 def _put_in_order(graph: "onnx.GraphProto") -> bool:
-    """Sort the nodes of a main graph in place, each after those it reads from.
+    """Sort the nodes of a main graph in place; return whether any was moved.
 
-    ONNX requires that order, but not all tools keep it, and TensorRT sorts too. Nodes that are in
-    order already stay in their order.
-
-    Returns:
-        Whether nodes were moved.
+    ONNX requires that each follows those it reads from, but not all tools keep that order, and
+    TensorRT sorts too. Nodes that are in order already stay in their order.
 
     Raises:
         ValueError: An input has no name, or a tensor is made twice, read but never made, or
@@ -131,60 +128,52 @@ def _put_in_order(graph: "onnx.GraphProto") -> bool:
     """
     if not all(one.name for one in graph.input):
         raise ValueError("an input has no name")
-    makers = _makers(graph)
     given = set(_given(graph))
-    waits: list[set[int]] = []
-    readers: dict[int, list[int]] = {}
+    makers: dict[str, int] = {}
     for index, node in enumerate(graph.node):
-        sources = set()
-        for name in _read_by(node):
-            if name not in given and name not in makers:
-                raise ValueError(f"{_word(node)} reads {name!r}, which no node makes")
+        for name in filter(None, node.output):
             if name in makers:
-                sources.add(makers[name])
-        waits.append(sources)
-        for source in sources:
-            readers.setdefault(source, []).append(index)
-    order = _sorted(waits, readers)
-    if len(order) < len(waits):
-        stuck = min(set(range(len(waits))) - set(order))
-        raise ValueError(f"{_word(graph.node[stuck])} can never run: nodes wait for each other")
+                other = _word(graph.node[makers[name]])
+                raise ValueError(f"{other} and {_word(node)} both make {name!r}")
+            if name in given:
+                raise ValueError(f"{_word(node)} makes {name!r}, which is an input or a weight")
+            makers[name] = index
+    sorter: TopologicalSorter[int] = TopologicalSorter()
+    for index, node in enumerate(graph.node):
+        sorter.add(index)
+        for name in _read_by(node):
+            if name in makers:
+                sorter.add(index, makers[name])
+            elif name not in given:
+                raise ValueError(f"{_word(node)} reads {name!r}, which no node makes")
+    order = _sorted(sorter, graph)
     if order == list(range(len(order))):
         return False
-    nodes = [graph.node[index] for index in order]
-    kept = type(graph)(node=nodes)
+    kept = type(graph)(node=[graph.node[index] for index in order])
     del graph.node[:]
     graph.node.extend(kept.node)
     return True
 
 
-def _makers(graph: "onnx.GraphProto") -> dict[str, int]:
-    makers: dict[str, int] = {}
-    given = set(_given(graph))
-    for index, node in enumerate(graph.node):
-        for name in filter(None, node.output):
-            if name in makers:
-                one, other = graph.node[makers[name]], node
-                raise ValueError(f"{_word(one)} and {_word(other)} both make {name!r}")
-            if name in given:
-                raise ValueError(f"{_word(node)} makes {name!r}, which is an input or a weight")
-            makers[name] = index
-    return makers
+def _sorted(sorter: "TopologicalSorter[int]", graph: "onnx.GraphProto") -> list[int]:
+    """Return indices in an order in which nodes can run, the smallest first where there is choice.
 
-
-def _sorted(waits: list[set[int]], readers: dict[int, list[int]]) -> list[int]:
-    """Return indices in an order in which nodes can run, without those that never can."""
-    ready = [index for index, sources in enumerate(waits) if not sources]
-    left = list(map(len, waits))
+    Raises:
+        ValueError: A node depends on itself.
+    """
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        node = graph.node[min(error.args[1])]
+        raise ValueError(f"{_word(node)} can never run: nodes wait for each other") from None
+    order: list[int] = []
+    ready = list(sorter.get_ready())
     heapify(ready)
-    order = []
     while ready:
-        index = heappop(ready)
-        order.append(index)
-        for reader in readers.get(index, ()):
-            left[reader] -= 1
-            if not left[reader]:
-                heappush(ready, reader)
+        order.append(heappop(ready))
+        sorter.done(order[-1])
+        for index in sorter.get_ready():
+            heappush(ready, index)
     return order
 
 
@@ -221,7 +210,10 @@ def _not_known(graph: Graph) -> Iterator[str]:
     made = (graph.tensor(name) for node in graph.nodes for name in node.outputs if name)
     names = [one.name for one in made if not one.is_fixed and not one.is_constant]
     if names:
-        yield f"the shapes of {len(names)} tensors are unknown; the first is {names[0]}"
+        yield (
+            f"the shapes of {len(names)} tensors are unknown; the first is {names[0]}; simplify the"
+            " model first (onnxsim, or polygraphy surgeon sanitize --fold-constants)"
+        )
 
 
 def _load(path: Path) -> "onnx.ModelProto":
@@ -280,16 +272,12 @@ def _graph(
             dtype=_dtype(weight.data_type),
             shape=tuple(weight.dims),
             is_constant=True,
-            is_initializer=True,
             values=constants.get(name),
         )
     for name, values in constants.items():
         if name not in tensors:
             tensors[name] = Tensor(name=name, is_constant=True, values=values)
     return Graph(
-        name=model.graph.name,
-        producer=" ".join(filter(None, (model.producer_name, model.producer_version))),
-        ir_version=model.ir_version or None,
         opsets={_domain(one.domain): one.version for one in model.opset_import},
         inputs=tuple(one.name for one in model.graph.input if one.name not in weights),
         outputs=tuple(one.name for one in model.graph.output),
@@ -313,21 +301,17 @@ def _node(index: int, node: "onnx.NodeProto") -> Node:
 
 
 def _attribute(attribute: "onnx.AttributeProto") -> Attribute | None:
-    import onnx
-
-    kinds = onnx.AttributeProto
-    if attribute.type in (kinds.GRAPH, kinds.GRAPHS):
+    kind = attribute.AttributeType.Name(attribute.type)
+    if kind in ("GRAPH", "GRAPHS"):
         return SUBGRAPH
-    if attribute.type == kinds.STRING:
+    if kind == "STRING":
         return attribute.s.decode(errors="replace")
-    if attribute.type == kinds.STRINGS:
+    if kind == "STRINGS":
         return tuple(one.decode(errors="replace") for one in attribute.strings)
-    if attribute.type in (kinds.INT, kinds.FLOAT):
-        return attribute.i if attribute.type == kinds.INT else attribute.f
-    if attribute.type in (kinds.INTS, kinds.FLOATS):
-        found = attribute.ints if attribute.type == kinds.INTS else attribute.floats
-        return tuple(found) if len(found) <= LONGEST_VALUES else None
-    return None
+    if kind in ("INT", "FLOAT"):
+        return attribute.i if kind == "INT" else attribute.f
+    found = {"INTS": attribute.ints, "FLOATS": attribute.floats}.get(kind)
+    return None if found is None or len(found) > LONGEST_VALUES else tuple(found)
 
 
 def _shape(shape: "onnx.TensorShapeProto") -> Shape:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     import numpy
     import onnx
 
+    # Constant tensors by name; None where the values are many or unknown.
+    Constants = dict[str, numpy.ndarray | None]
+
 Values = tuple[int | float | bool, ...]
 
 # Operators that compute shapes, axes and limits; each is cheap and deterministic.
@@ -29,15 +32,15 @@ _FOLDED = frozenset({
 })
 # fmt: on
 _RANDOM = ("Bernoulli", "Multinomial", "Random")  # beginnings of their names
-# Each pass finds the shapes that follow from the constants of the pass before.
-_PASSES = 8
+# Each pass finds the shapes that follow from the constants of the pass before. A transformer needs
+# one or two for each of its blocks.
+_PASSES = 256
 
 
 class ShapeError(ValueError):
-    """A shape does not fit an input.
+    """A shape does not fit an input; ``fitting`` has those that do, as ``--shape`` takes them.
 
-    Attributes:
-        fitting: Shapes that fit, in the notation of ``--shape``, with ``?`` for open lengths.
+    An open length is a ``?``.
     """
 
     def __init__(self, words: str, inputs: Iterable["onnx.ValueInfoProto"]) -> None:
@@ -101,30 +104,30 @@ def infer(model: "onnx.ModelProto") -> tuple[dict[str, Values | None], str | Non
     """
     import onnx
 
-    constants = _weights(model)
-    problem = None
+    constants, problem = _weights(model), None
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
     for _ in range(_PASSES):
-        working = _with_constants(model, constants)
         try:
-            found = onnx.shape_inference.infer_shapes(working)
+            found = onnx.shape_inference.infer_shapes(found)
         except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
             problem = " ".join(str(error).split())[:200]
-            found = working
-        for of_model, of_found in (
-            (model.graph.value_info, found.graph.value_info),
-            (model.graph.output, found.graph.output),
-        ):
-            del of_model[:]
-            of_model.extend(of_found)
-        if not _fold(model, constants) or problem is not None:
+        if not _fold(found, constants) or problem is not None:
             break
-    return {name: _values(found) for name, found in constants.items()}, problem
+        _replace_constants(found, constants)
+    for of_model, of_found in (
+        (model.graph.value_info, found.graph.value_info),
+        (model.graph.output, found.graph.output),
+    ):
+        del of_model[:]
+        of_model.extend(of_found)
+    return {name: _values(values) for name, values in constants.items()}, problem
 
 
-def _weights(model: "onnx.ModelProto") -> "dict[str, numpy.ndarray | None]":
+def _weights(model: "onnx.ModelProto") -> "Constants":
     from onnx import numpy_helper
 
-    found: dict[str, numpy.ndarray | None] = {}
+    found: Constants = {}
     for one in model.graph.initializer:
         # Contents of large tensors and of those in other files are absent.
         held = not one.external_data and math.prod(one.dims) <= LONGEST_VALUES
@@ -136,41 +139,39 @@ def _weights(model: "onnx.ModelProto") -> "dict[str, numpy.ndarray | None]":
     return found
 
 
-def _with_constants(
-    model: "onnx.ModelProto", constants: "Mapping[str, numpy.ndarray | None]"
-) -> "onnx.ModelProto":
-    """Return a copy in which nodes with known results are replaced by constants."""
-    import onnx
+def _replace_constants(model: "onnx.ModelProto", constants: "Constants") -> None:
+    """Replace nodes with known results by constants, which inference can see."""
     from onnx import helper, numpy_helper
 
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    for node in copy.graph.node:
+    for node in model.graph.node:
         values = constants.get(node.output[0]) if len(node.output) == 1 else None
         if values is not None and node.op_type != "Constant":
             made = helper.make_node(
                 "Constant", [], list(node.output), value=numpy_helper.from_array(values)
             )
             node.CopyFrom(made)
-    return copy
 
 
-def _fold(model: "onnx.ModelProto", constants: "dict[str, numpy.ndarray | None]") -> bool:
+def _fold(model: "onnx.ModelProto", constants: "Constants") -> bool:
     """Compute the nodes that read only constants; return whether anything new was found."""
+    nodes = [
+        node
+        for node in model.graph.node
+        if any(constants.get(name) is None for name in node.output)
+    ]
+    asked = {node.input[0] for node in nodes if node.op_type in ("Shape", "Size")}
     fixed = {
         info.name: [one.dim_value for one in info.type.tensor_type.shape.dim]
         for info in (*model.graph.value_info, *model.graph.input)
-        if info.type.tensor_type.HasField("shape")
+        if info.name in asked
+        and info.type.tensor_type.HasField("shape")
         and all(one.HasField("dim_value") for one in info.type.tensor_type.shape.dim)
     }
-    for name, values in constants.items():
-        if values is not None:
-            fixed[name] = list(values.shape)
-    for one in model.graph.initializer:
-        fixed[one.name] = list(one.dims)
+    fixed |= {name: list(one.shape) for name, one in constants.items() if one is not None}
+    fixed |= {one.name: list(one.dims) for one in model.graph.initializer}
     opsets = {one.domain: one.version for one in model.opset_import}
     before = _progress(constants)
-    for node in model.graph.node:
+    for node in nodes:
         if node.op_type in ("Shape", "Size") and node.input[0] in fixed and not node.domain:
             _fold_shape(node, fixed[node.input[0]], constants)
         elif _is_constant(node, constants):
@@ -178,19 +179,17 @@ def _fold(model: "onnx.ModelProto", constants: "dict[str, numpy.ndarray | None]"
     return _progress(constants) > before
 
 
-def _progress(constants: "Mapping[str, numpy.ndarray | None]") -> int:
+def _progress(constants: "Constants") -> int:
     return len(constants) + sum(values is not None for values in constants.values())
 
 
-def _is_constant(node: "onnx.NodeProto", constants: "Mapping[str, numpy.ndarray | None]") -> bool:
+def _is_constant(node: "onnx.NodeProto", constants: "Constants") -> bool:
     if node.op_type.startswith(_RANDOM) or any(one.g.node or one.graphs for one in node.attribute):
         return False
     return all(name in constants for name in node.input if name)
 
 
-def _fold_shape(
-    node: "onnx.NodeProto", shape: list[int], constants: "dict[str, numpy.ndarray | None]"
-) -> None:
+def _fold_shape(node: "onnx.NodeProto", shape: list[int], constants: "Constants") -> None:
     import numpy
 
     cut = {one.name: one.i for one in node.attribute}
@@ -199,11 +198,7 @@ def _fold_shape(
     constants[node.output[0]] = numpy.asarray(result, dtype=numpy.int64)
 
 
-def _fold_node(
-    node: "onnx.NodeProto",
-    constants: "dict[str, numpy.ndarray | None]",
-    opsets: Mapping[str, int],
-) -> None:
+def _fold_node(node: "onnx.NodeProto", constants: "Constants", opsets: Mapping[str, int]) -> None:
     """Compute a node if it is small and of a kind that exporters compute shapes with."""
     known = {name: constants[name] for name in node.input if name}
     for name in node.output:
@@ -225,7 +220,7 @@ def _fold_node(
             constants[name] = values
 
 
-def _is_small(node: "onnx.NodeProto", known: "Mapping[str, numpy.ndarray | None]") -> bool:
+def _is_small(node: "onnx.NodeProto", known: "Constants") -> bool:
     """Whether the result is small: nothing large is ever computed."""
     given = [known[name].ravel().tolist() for name in node.input if name]  # type: ignore[union-attr]
     if node.op_type == "Range":
@@ -246,33 +241,24 @@ def _constant(node: "onnx.NodeProto") -> list[Any] | None:
         if one.name == "value":
             held = math.prod(one.t.dims) <= LONGEST_VALUES and not one.t.external_data
             return [numpy_helper.to_array(one.t)] if held else None
-        if one.name in ("value_int", "value_ints"):
-            return [numpy.asarray(helper.get_attribute_value(one), dtype=numpy.int64)]
-        if one.name in ("value_float", "value_floats"):
-            return [numpy.asarray(helper.get_attribute_value(one), dtype=numpy.float32)]
+        if one.name in ("value_int", "value_ints", "value_float", "value_floats"):
+            dtype = numpy.int64 if "int" in one.name else numpy.float32
+            return [numpy.asarray(helper.get_attribute_value(one), dtype=dtype)]
     return None
 
 
-def _run(
-    node: "onnx.NodeProto",
-    known: "Mapping[str, numpy.ndarray | None]",
-    opsets: Mapping[str, int],
-) -> list[Any] | None:
+def _run(node: "onnx.NodeProto", known: "Constants", opsets: Mapping[str, int]) -> list[Any] | None:
     from onnx import helper
     from onnx.reference import ReferenceEvaluator
 
-    wanted = [name for name in node.output if name]
-    graph = helper.make_graph(
-        [node],
-        "constant",
-        [helper.make_value_info(name, helper.make_tensor_type_proto(1, None)) for name in known],
-        [helper.make_value_info(name, helper.make_tensor_type_proto(1, None)) for name in wanted],
+    inputs, outputs = (
+        [helper.make_value_info(name, helper.make_tensor_type_proto(1, None)) for name in names]
+        for names in (known, filter(None, node.output))
     )
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", opsets.get("", opsets.get("ai.onnx", 13)))]
-    )
+    graph = helper.make_graph([node], "constant", inputs, outputs)
     try:
-        return list(ReferenceEvaluator(model).run(None, dict(known)))
+        own = opsets.get("", opsets.get("ai.onnx", 13))
+        return list(ReferenceEvaluator(graph, {"": own}).run(None, known))
     except Exception:
         # Any failure of its kernels leaves the value unknown, which the notes report.
         return None

@@ -12,7 +12,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -20,65 +20,48 @@ from threading import Event, Lock, Thread
 from typing import BinaryIO
 
 from ...parsers.errors import ParseError, UserError
-from ...parsers.inference.events import Finished, Hello, Order, Process, parse_order, render_event
+from ...parsers.inference.events import (
+    Declined,
+    Finished,
+    Hello,
+    Order,
+    Process,
+    parse_order,
+    render_event,
+)
 from ...parsers.records import Record
 from ..catalog import BACKENDS, make_backend
 from .run_loop import STOPPED, Runner
 
-MPS_VARIABLE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-MPS_PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
-MPS_PIPE_DIRECTORY = "/tmp/nvidia-mps"
+# After SIGTERM, a library has this time to return before the process ends anyway.
+_GRACE_SECONDS = 2.0
+_READ_BYTES = 65536
 
 
-def process_arguments(process: Process) -> list[str]:
-    """Return the worker's arguments that ask for these settings.
-
-    >>> process_arguments(Process(nice=5, cpus=(4, 5)))
-    ['--nice', '5', '--cpus', '4,5']
-    """
-    arguments = ["--nice", str(process.nice)] if process.nice else []
-    if process.cpus:
-        arguments += ["--cpus", ",".join(map(str, process.cpus))]
-    if process.mps_percentage is not None:
-        arguments += ["--mps-percentage", str(process.mps_percentage)]
-    return arguments
-
-
-def read_cpus(text: str) -> tuple[int, ...]:
-    """Read ``4,5``; raise ``ValueError`` if it is not a list of numbers."""
-    return tuple(int(part) for part in text.split(","))
-
-
-def settle(nice: int, cpus: Sequence[int], mps_percentage: int | None) -> None:
+def settle(process: Process) -> None:
     """Apply settings to this process and its threads, before any library is loaded.
 
     Raises:
         UserError: The machine has no such core, or no MPS server runs.
     """
-    if nice:
-        os.nice(nice)
-    if cpus:
+    os.nice(process.nice)
+    if process.cpus:
         try:
-            os.sched_setaffinity(0, cpus)
+            os.sched_setaffinity(0, process.cpus)
         except (OSError, ValueError, OverflowError):
             there = ",".join(map(str, sorted(os.sched_getaffinity(0))))
             raise UserError(
-                f"the worker cannot run on CPUs {','.join(map(str, cpus))}",
+                f"the worker cannot run on CPUs {','.join(map(str, process.cpus))}",
                 f"process.cpus: those that it may use here are {there}",
             ) from None
-    if mps_percentage is not None:
-        pipe = Path(os.environ.get(MPS_PIPE_VARIABLE, MPS_PIPE_DIRECTORY))
-        if not (pipe / "control").exists():
+    if process.mps_percentage is not None:
+        control = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control")
+        if not control.exists():
             raise UserError(
-                f"no MPS server runs (there is no {pipe / 'control'})",
+                f"no MPS server runs (there is no {control})",
                 "start nvidia-cuda-mps-control -d, or leave process.mps_percentage out",
             )
-        os.environ[MPS_VARIABLE] = str(mps_percentage)
-
-
-# After SIGTERM, a library has this time to return before the process ends anyway.
-_GRACE_SECONDS = 2.0
-_READ_BYTES = 65536
+        os.environ["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(process.mps_percentage)
 
 
 class Outbox:
@@ -98,7 +81,7 @@ class Outbox:
     def print(self, event: Record) -> None:
         """Print an event; end the process if the reader has ended."""
         with self._lock:
-            if isinstance(event, Finished):
+            if isinstance(event, (Finished, Declined)):
                 self._open.pop(event.run_id, None)
             if not self._closed:
                 self._print(event)
@@ -129,9 +112,7 @@ class Inbox(Thread):
         super().__init__(name="inbox", daemon=True)
         self.orders: SimpleQueue[Order | None] = SimpleQueue()
         self.stop = Event()
-        self._orders_fd = orders_fd
-        self._signals_fd = signals_fd
-        self._outbox = outbox
+        self._orders_fd, self._signals_fd, self._outbox = orders_fd, signals_fd, outbox
 
     def run(self) -> None:
         """Read until the end of standard input or of the time that SIGTERM leaves."""
@@ -162,29 +143,18 @@ class Inbox(Thread):
             order = parse_order(line)
         except ParseError as error:
             print(f"tegrascope worker: this is not an order: {error}", file=sys.stderr)
-            run_id = _run_id_of(line)
-            if run_id is not None:
-                reason = "the worker does not understand this order"
+            reason = "the worker does not understand this order"
+            # If it names its run, the run gets an ending.
+            with suppress(ValueError, TypeError, LookupError):
+                run_id = json.loads(line)["run_id"]
                 self._outbox.print(Finished(run_id=run_id, ending="failed", reason=reason))
             return
         self._outbox.expect(order.run_id)
         self.orders.put(order)
 
 
-def _run_id_of(line: str) -> str | None:
-    """Return the run that a line names, or ``None``."""
-    with suppress(ValueError):
-        found = json.loads(line)
-        if isinstance(found, dict) and isinstance(found.get("run_id"), str):
-            return str(found["run_id"])
-    return None
-
-
 def _claim_streams() -> tuple[int, BinaryIO]:
-    """Take standard input and output for the protocol; leave nothing and standard error there.
-
-    Return the descriptor of orders and the stream of events; no child inherits either.
-    """
+    """Take standard input and output for the protocol; leave nothing and standard error there."""
     orders_fd, events_fd = os.dup(0), os.dup(1)
     nothing_fd = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing_fd, 0)
@@ -209,24 +179,15 @@ def _watch_signals() -> int:
 
 
 def main(argv: list[str] | None = None, engines: Mapping[str, str] = BACKENDS) -> int:
-    """Read orders on standard input and print run events on standard output.
-
-    Started by the daemon, one for each lane; it ends with its standard input.
-
-    Example: python -m tegrascope.collectors.worker.child --lane cpu
-    """
+    """Read orders on standard input and print run events; end with standard input."""
     parser = argparse.ArgumentParser(
-        prog="python -m tegrascope.collectors.worker.child",
-        description=main.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m tegrascope.collectors.worker.child", description=main.__doc__
     )
     parser.add_argument("--lane", required=True, help="names the worker where processes are listed")
-    parser.add_argument("--nice", type=int, default=0, help="added to the present niceness")
-    parser.add_argument("--cpus", type=read_cpus, default=(), help="to run on, as 4,5")
-    parser.add_argument("--mps-percentage", type=int, help="share of the GPU under NVIDIA MPS")
+    parser.add_argument("--process", type=Process.model_validate_json, default=Process())
     arguments = parser.parse_args(argv)
     try:
-        settle(arguments.nice, arguments.cpus, arguments.mps_percentage)
+        settle(arguments.process)
     except UserError as error:
         print(error, file=sys.stderr)
         return 1

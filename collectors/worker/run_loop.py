@@ -1,4 +1,4 @@
-"""One order becomes the events of one run; the back-end of the last order stays loaded."""
+"""One order becomes the events of one run; the one model of this process stays loaded."""
 
 import gc
 import io
@@ -8,7 +8,8 @@ import traceback
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from threading import Event
@@ -16,6 +17,7 @@ from typing import TypeAlias
 
 from ...parsers.errors import BackendUnavailable, DeviceLostError, UserError
 from ...parsers.inference.events import (
+    Declined,
     Ending,
     Finished,
     Inferences,
@@ -26,7 +28,7 @@ from ...parsers.inference.events import (
     StageName,
 )
 from ...parsers.records import Record
-from ..backends.base import Backend, Inferring, Pipelined, Profiled, SelfTimed
+from ..backends.base import Backend, InferenceSlot, Inferring, Pipelined, Profiled, SelfTimed
 from ..backends.cuda_runtime import Ranges
 from ..base import SYSTEM_CLOCK, Clock, write_atomic
 from ..children.program import find_executable
@@ -38,123 +40,119 @@ _CHUNK_NS = 1_000_000_000
 _CHUNK_LENGTH = 1024
 
 
+_StageTimes: TypeAlias = Callable[[], Sequence[int]]
+
+
 class Steady:
     """One steady phase; ``end_ns`` is the completion of the last inference, if any."""
 
     def __init__(
         self,
         order: Order,
+        stages: Sequence[StageName],
         tell: Callable[[Record], None],
         stop: Event,
         clock: Clock,
         begin_ns: int,
     ) -> None:
         self.end_ns: int | None = None
-        self._order = order
-        self._tell = tell
-        self._stopped = stop.is_set
-        self._clock = clock
+        self._order, self._tell, self._clock = order, tell, clock
+        self._stop, self._stopped = stop, stop.is_set
         self._tell_ns = begin_ns + _CHUNK_NS
         seconds = order.duration_seconds
         self._deadline_ns = None if seconds is None else begin_ns + int(seconds * 1e9)
+        # Inferences that are complete and not yet printed.
+        self._start_ns = array("q")
+        self._latency_ns = array("q")
+        self._stages_ns: dict[StageName, array[int]] = {stage: array("q") for stage in stages}
 
     def run(self, backend: Inferring, infer: Callable[[], None]) -> bool:
         """Infer for the duration or the count; return False if it was stopped before."""
-        chunk = _Chunk(self._order.run_id, backend.stages)
         try:
-            if self._order.streams > 1 and isinstance(backend, Pipelined):
-                return self._several_at_once(backend, chunk, bool(backend.stages))
-            return self._one_by_one(backend, infer, chunk)
+            if not self._order.steps_seconds:
+                return self._without_pause(backend, infer)
+            for number, seconds in enumerate(self._order.steps_seconds):
+                until_ns = self._clock.monotonic_ns() + round(seconds * 1e9)
+                if number % 2 == 0:
+                    if self._clock.wait(self._stop, until_ns):
+                        return False
+                    continue
+                self._deadline_ns = until_ns
+                if not self._without_pause(backend, infer):
+                    return False
+            return True
         finally:
-            if chunk.start_ns:
-                self._tell(chunk.take())
+            if self._start_ns:
+                self._tell_chunk()
 
-    def _one_by_one(self, backend: Inferring, infer: Callable[[], None], chunk: "_Chunk") -> bool:
+    def _without_pause(self, backend: Inferring, infer: Callable[[], None]) -> bool:
+        if self._order.streams > 1 and self._order.stage is None and isinstance(backend, Pipelined):
+            return self._several_at_once(backend.slots)
+        return self._one_by_one(infer, backend.stages_ns)
+
+    def _one_by_one(self, infer: Callable[[], None], stages_ns: _StageTimes) -> bool:
         """Start each inference when the one before it is complete."""
         now, stopped, deadline_ns = self._clock.monotonic_ns, self._stopped, self._deadline_ns
-        stages = backend.stages
         left = self._order.count or 0
         while not stopped():
             start_ns = now()
             infer()
             end_ns = now()
-            chunk.start_ns.append(start_ns)
-            chunk.latency_ns.append(end_ns - start_ns)
-            if stages:
-                chunk.add_stages(backend.stages_ns())
-            self.end_ns = end_ns
+            self._add(start_ns, end_ns, stages_ns)
             left -= 1
             if left == 0 or (deadline_ns is not None and end_ns >= deadline_ns):
                 return True
-            self._tell_if_due(chunk, end_ns)
         return False
 
-    def _several_at_once(self, backend: Pipelined, chunk: "_Chunk", has_stages: bool) -> bool:
+    def _several_at_once(self, slots: Sequence[InferenceSlot]) -> bool:
         """Keep every slot busy: wait for the oldest inference, then start another in its slot.
 
         The latency of each is from its start to its completion as this loop sees it, which waits
         for them in the order of their start.
         """
         now, stopped, deadline_ns = self._clock.monotonic_ns, self._stopped, self._deadline_ns
-        left, streams = self._order.count or 0, self._order.streams
-        started_ns = [0] * streams
-        free, in_flight = deque(range(streams)), deque[int]()
+        left = self._order.count or 0
+        free, in_flight = deque(slots), deque[tuple[InferenceSlot, int]]()
         is_over = cancelled = stopped()
         while not is_over or in_flight:
             while free and not is_over:
-                slot = free.popleft()
-                started_ns[slot] = now()
-                backend.submit(slot)
-                in_flight.append(slot)
+                slot, start_ns = free.popleft(), now()
+                slot.submit()
+                in_flight.append((slot, start_ns))
                 left -= 1
                 is_over = left == 0
-            slot = in_flight.popleft()
-            backend.wait(slot)
+            slot, start_ns = in_flight.popleft()
+            slot.wait()
             end_ns = now()
             free.append(slot)
-            chunk.start_ns.append(started_ns[slot])
-            chunk.latency_ns.append(end_ns - started_ns[slot])
-            if has_stages:
-                chunk.add_stages(backend.slot_stages_ns(slot))
-            self.end_ns = end_ns
+            self._add(start_ns, end_ns, slot.stages_ns)
             if not is_over:
                 cancelled = stopped()
                 is_over = cancelled or (deadline_ns is not None and end_ns >= deadline_ns)
-            self._tell_if_due(chunk, end_ns)
         return not cancelled
 
-    def _tell_if_due(self, chunk: "_Chunk", end_ns: int) -> None:
-        if end_ns >= self._tell_ns or len(chunk.start_ns) >= _CHUNK_LENGTH:
-            self._tell(chunk.take())
+    def _add(self, start_ns: int, end_ns: int, stages_ns: _StageTimes) -> None:
+        self._start_ns.append(start_ns)
+        self._latency_ns.append(end_ns - start_ns)
+        if self._stages_ns:
+            for column, time_ns in zip(self._stages_ns.values(), stages_ns(), strict=True):
+                column.append(time_ns)
+        self.end_ns = end_ns
+        if end_ns >= self._tell_ns or len(self._start_ns) >= _CHUNK_LENGTH:
+            self._tell_chunk()
             self._tell_ns = end_ns + _CHUNK_NS
 
-
-class _Chunk:
-    """Inferences that are complete and not yet printed."""
-
-    def __init__(self, run_id: str, stages: Sequence[StageName]) -> None:
-        self._run_id = run_id
-        self.start_ns = array("q")
-        self.latency_ns = array("q")
-        self._stages_ns: dict[StageName, array[int]] = {stage: array("q") for stage in stages}
-
-    def add_stages(self, times_ns: Sequence[int]) -> None:
-        for column, time_ns in zip(self._stages_ns.values(), times_ns, strict=True):
-            column.append(time_ns)
-
-    def take(self) -> Inferences:
-        """Return the collected inferences, and begin anew."""
-        columns = [self.start_ns, self.latency_ns, *self._stages_ns.values()]
-        start_ns, latency_ns, *stages_ns = (tuple(column) for column in columns)
-        for column in columns:
-            del column[:]
+    def _tell_chunk(self) -> None:
         # These numbers were made a few lines above: checking each would only cost time here.
-        return Inferences.model_construct(
-            run_id=self._run_id,
-            start_ns=start_ns,
-            latency_ns=latency_ns,
-            stages_ns=dict(zip(self._stages_ns, stages_ns, strict=True)),
+        taken = Inferences.model_construct(
+            run_id=self._order.run_id,
+            start_ns=tuple(self._start_ns),
+            latency_ns=tuple(self._latency_ns),
+            stages_ns={stage: tuple(column) for stage, column in self._stages_ns.items()},
         )
+        for column in (self._start_ns, self._latency_ns, *self._stages_ns.values()):
+            del column[:]
+        self._tell(taken)
 
 
 @contextmanager
@@ -178,25 +176,29 @@ _WINDOW_LENGTH = 3
 _REASON_LENGTH = 400
 _PROFILED_INFERENCES = 50
 
-# Fields that may differ between two orders of the same loaded backend.
+# Fields that may differ between two orders of the same loaded model.
 _OF_THE_RUN = {
     *("run_id", "warm_up_seconds", "baseline_seconds", "duration_seconds", "count"),
-    *("outputs_file", "profile_file"),
+    *("outputs_file", "profile_file", "steps_seconds", "stage", "repeats"),
 }
-
-_Identity: TypeAlias = "tuple[Path, str, str]"
 
 
 class Cancelled(Exception):  # noqa: N818 - not an error: the daemon cancels runs
     """The worker was asked to stop."""
 
 
-class Runner:
-    """Carries out orders, one after another.
+class _SecondLoad(Exception):  # noqa: N818 - not an error: another process takes the order
+    """The order needs a load, and this process has had one."""
 
-    Attributes:
-        is_spent: True once this process cannot use its device any more: it should end, so that
-            another can take its place.
+
+class Runner:
+    """Carries out orders, one after another, and declines those that need a second load.
+
+    What a process loaded before makes a model several percent slower on a GPU. So each process
+    loads once: one model with one set of settings.
+
+    Once ``is_spent`` is true, this process cannot use its device any more: it should end, so that
+    another can take its place.
     """
 
     def __init__(
@@ -206,13 +208,14 @@ class Runner:
         stop: Event,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Take the parts of a run; ``tell`` takes events, between inferences only."""
+        """Take the parts of a run; ``tell`` is called with events, between inferences only."""
         self._make_backend = make_backend
         self._tell = tell
         self._stop = stop
         self._clock = clock
         self._backend: Backend | None = None
-        self._identity: _Identity | None = None
+        self._file: tuple[Path, str] | None = None
+        self._loaded_order: str | None = None
         self._imported: set[str] = set()
         self._ranges = Ranges()
         # Parts of the cold start, which do not overlap, in nanoseconds.
@@ -225,12 +228,14 @@ class Runner:
         reason: str | None = None
         try:
             self._carry_out(order)
+        except _SecondLoad:
+            self._tell(Declined(run_id=order.run_id))
+            return
         except Cancelled:
             ending, reason = "cancelled", STOPPED
-        except BackendUnavailable as error:
-            ending, reason = "unavailable", _one_line(str(error))
         except UserError as error:
-            ending, reason = "failed", _one_line(str(error))
+            ending = "unavailable" if isinstance(error, BackendUnavailable) else "failed"
+            reason = _one_line(str(error))
         except Exception as error:
             traceback.print_exc()
             ending, reason = "failed", _one_line(f"{type(error).__name__}: {error}")
@@ -249,14 +254,15 @@ class Runner:
 
     def close(self) -> None:
         """Release the loaded backend, if any."""
-        backend, self._backend, self._identity = self._backend, None, None
-        if backend is not None:
-            try:
-                backend.close()
-            except Exception:
-                traceback.print_exc()
-            del backend
-            gc.collect()
+        backend, self._backend = self._backend, None
+        if backend is None:
+            return
+        try:
+            backend.close()
+        except Exception:
+            traceback.print_exc()
+        del backend
+        gc.collect()
 
     def _device_peak_bytes(self) -> int | None:
         try:
@@ -300,8 +306,12 @@ class Runner:
             )
         )
 
-    def _add_cold_start(self, step: str, took_ns: int, backend: Backend) -> None:
-        """Add a step of the cold start, less those parts of it that the backend distinguishes."""
+    @contextmanager
+    def _cold_start(self, step: str, backend: Backend) -> Iterator[None]:
+        """Time a step of the cold start, less those parts of it that the backend distinguishes."""
+        begin_ns = self._clock.monotonic_ns()
+        yield
+        took_ns = self._clock.monotonic_ns() - begin_ns
         found = backend.cold_start_ns().items()
         parts = {name: ns for name, ns in found if name not in self._cold_start_ns}
         self._cold_start_ns.update(parts)
@@ -314,6 +324,11 @@ class Runner:
         """Load the model unless it is loaded; return back-end and digest."""
         now = self._clock.monotonic_ns
         self._cold_start_ns = {}
+        wanted = order.model_dump_json(exclude=_OF_THE_RUN)
+        if self._loaded_order is not None and (
+            self._backend is None or self._loaded_order != wanted
+        ):
+            raise _SecondLoad
         with self._phase(order, "load"):
             begin_ns = now()
             backend = self._make_backend(order.backend)
@@ -325,21 +340,19 @@ class Runner:
             else:
                 model = find_executable(next(iter(order.program), ""))
             sha256 = sha256_of(model)
-            wanted = (model, sha256, order.model_dump_json(exclude=_OF_THE_RUN))
-            if self._backend is not None and self._identity == wanted:
+            if self._backend is not None:
+                if self._file != (model, sha256):
+                    raise _SecondLoad
                 return self._backend, sha256
-            self.close()
             self._unless_stopped()
-            self._backend, begin_ns = backend, now()
-            backend.load(model, order)
-            self._add_cold_start("load", now() - begin_ns, backend)
+            self._backend, self._file, self._loaded_order = backend, (model, sha256), wanted
+            with self._cold_start("load", backend):
+                backend.load(model, order)
         if backend.builds:
             with self._phase(order, "build"):
                 self._unless_stopped()
-                begin_ns = now()
-                backend.build()
-                self._add_cold_start("build", now() - begin_ns, backend)
-        self._identity = wanted
+                with self._cold_start("build", backend):
+                    backend.build()
         return backend, sha256
 
     def _warm_up(self, order: Order, backend: Inferring) -> None:
@@ -349,8 +362,8 @@ class Runner:
             begin_ns = now()
             if "load" in self._cold_start_ns:
                 self._unless_stopped()
-                backend.infer()
-                self._add_cold_start("first_inference", now() - begin_ns, backend)
+                with self._cold_start("first_inference", backend):
+                    backend.infer()
             if order.outputs_file is not None:
                 _write_outputs(backend, Path(order.outputs_file))
             warm_up_ns = int(order.warm_up_seconds * 1e9)
@@ -379,10 +392,13 @@ class Runner:
                     raise Cancelled
 
     def _measure(self, order: Order, backend: Inferring) -> None:
-        """Infer back to back; emit events about once per second, between two inferences."""
-        infer = self._ranges.each("inference", backend.infer)
+        """Infer, by the pattern if there is one; emit events about once per second."""
+        infer, stages = backend.infer, backend.stages
+        if order.stage is not None:  # the device's events are those of a whole inference
+            infer, stages = backend.repeat(order.stage, order.repeats), ()
+        infer = self._ranges.each(order.stage or "inference", infer)
         with quiet_collector(), self._phase(order, "steady") as span:
-            steady = Steady(order, self._tell, self._stop, self._clock, span.begin_ns)
+            steady = Steady(order, stages, self._tell, self._stop, self._clock, span.begin_ns)
             try:
                 is_whole = steady.run(backend, infer)
             finally:
@@ -407,12 +423,12 @@ class Runner:
             self._tell(Phase(run_id=order.run_id, phase=phase, edge="end", at_ns=end_ns))
 
 
+@dataclass
 class _Span:
     """A phase under way; it ends at ``end_ns``, or when its block does."""
 
-    def __init__(self, begin_ns: int) -> None:
-        self.begin_ns = begin_ns
-        self.end_ns: int | None = None
+    begin_ns: int
+    end_ns: int | None = None
 
 
 def _write_outputs(backend: Inferring, path: Path) -> None:
@@ -435,10 +451,7 @@ def _write_profile(backend: Backend, path: Path) -> None:
 
 
 def is_settled(medians: Sequence[float]) -> bool:
-    """Return whether the last three windows agree within 5 % in their median latency.
-
-    Args:
-        medians: shape (n,), of windows in the order of time, in any unit.
+    """Return whether the last three of the windows agree within 5 % in their median latency.
 
     >>> is_settled([9.0, 5.1, 5.0, 5.2]), is_settled([9.0, 5.1, 5.0])
     (True, False)
@@ -452,12 +465,11 @@ def peak_bytes(status: Path = Path("/proc/self/status")) -> int | None:
 
     ``getrusage`` would return the parent's peak if that is higher: it survives ``exec``.
     """
-    try:
-        lines = status.read_text().splitlines()
-    except OSError:
-        return None
-    found = next((line.split() for line in lines if line.startswith("VmHWM:")), None)
-    return None if found is None else int(found[1]) * 1024
+    with suppress(OSError):
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return None
 
 
 def _one_line(text: str) -> str:

@@ -35,7 +35,7 @@ class Toy(Inferring):
 """
 TOY_SOURCE = """
 from tegrascope.collectors.lines.collector import SourceSettings
-from tegrascope.collectors.lines.stream import StreamSource
+from tegrascope.collectors.lines.program import StreamSource
 from tegrascope.collectors.lines.collector import TegrastatsCollector
 
 class ToySettings(SourceSettings):

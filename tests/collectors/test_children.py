@@ -1,11 +1,15 @@
 """How children are started."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tegrascope.collectors.base import write_atomic
+from tegrascope.collectors.children import program
+from tegrascope.collectors.children.column_helper import ColumnHelper
 from tegrascope.collectors.children.program import python_child
 
 TRAP = "import os; os.write(2, b'trapped'); os._exit(66)\n"
@@ -33,12 +37,29 @@ def test_our_children_never_import_from_the_current_directory(module):
     assert f"python -m tegrascope.collectors.{module}" in done.stdout
 
 
+@pytest.mark.usefixtures("trapped")
+def test_helper_of_long_logs_never_imports_from_the_current_directory():
+    with ColumnHelper() as helper:
+        assert helper.wait_until_ready()
+
+
+def test_children_that_run_our_python_are_started_by_one_helper():
+    """Another way would put the current directory on their path, as ``-m`` and executors do."""
+    root, helper = Path(program.__file__).parents[2], Path(program.__file__)
+    for folder in ("collectors", "daemon", "parsers"):
+        for path in (root / folder).rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            assert not re.search(r"ProcessPool|multiprocessing\.(Process|Pool)|get_context", text)
+            for found in re.finditer(r"sys\.executable, *(.{4})", text):
+                assert path == helper or found[1] == '"-I"', path
+
+
 def test_current_directory_is_left_out_of_the_path(trapped, monkeypatch):
     monkeypatch.syspath_prepend(trapped)
     monkeypatch.setattr(sys, "path", ["", *sys.path, "relative"])
-    path = python_child("json.tool")[3].splitlines()
+    path = python_child("json.tool")[-2].splitlines()
     assert str(trapped) not in path
-    assert path[-1] == str(trapped / "relative")
+    assert str(trapped / "relative") in path
 
 
 def test_file_is_written_whole_or_not_at_all(tmp_path):

@@ -73,7 +73,6 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def test_long_program_is_run_once_to_its_own_end(bench):
-    """A program with a loop of its own is not cut short, and what it says adds up."""
     script = f"""echo started >> {bench.directory}/log
 echo tegrascope: inferences=1200
 echo "tegrascope: inferences=1 or so"
@@ -100,7 +99,6 @@ def test_short_program_is_run_until_there_is_enough(bench):
 
 
 def test_program_that_counts_nothing_is_a_window_nobody_counted(bench):
-    """Silence is no zero; and a count that is asked for can then never be reached."""
     assert bench.run("true").ending == "ok"
     assert bench.counted() == [None]
     told = bench.run("true", count=5)
@@ -131,7 +129,6 @@ def test_failure_is_told_with_its_last_words(bench):
 
 
 def test_failure_after_good_runs_keeps_those(bench):
-    """What was complete before the failure is measured; what failed is no part of it."""
     script = f"""echo x >> {bench.directory}/log
 echo tegrascope: inferences=10
 [ $(wc -l < {bench.directory}/log) -lt 3 ]"""
@@ -141,7 +138,6 @@ echo tegrascope: inferences=10
 
 
 def test_missing_program_is_unavailable(bench):
-    """What is not on this machine is told as such, with what to do."""
     told = bench.run("true", program=["/no/such/program"])
     assert told.ending == "unavailable"
     assert "there is no program /no/such/program" in str(told.reason)
@@ -183,7 +179,6 @@ def test_cancelling_ends_the_whole_group(bench):
 
 @pytest.mark.parametrize("end", ["close", "terminate", "kill"])
 def test_no_program_outlives_its_worker(bench, end):
-    """Whether the daemon dies, the worker is told to stop or is killed, the program goes too."""
     pids = bench.directory / "pids"
     order = bench.order(f"echo $$ > {pids}.part; mv {pids}.part {pids}; exec sleep 60")
     with subprocess.Popen(

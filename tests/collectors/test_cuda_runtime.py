@@ -25,14 +25,13 @@ def test_both_names_serve(monkeypatch, device, old, name):
     cuda = load_cuda()
     assert cuda.name == name
     cuda.initialise()
-    stream = cuda.stream()
+    stream = cuda.check(cuda.api.cudaStreamCreateWithFlags(cuda.api.cudaStreamNonBlocking))
     assert handle_of(stream) == stream.address
     assert cuda.device() == ("Fake Orin", "8.7", True)
     assert cuda.versions()["cuda-runtime"] == "12.6"
 
 
 def test_the_old_names_warning_is_kept_quiet(monkeypatch, device, tmp_path):
-    """It would be an error here, and noise in a log; nobody who runs the service can act on it."""
     install_cuda(monkeypatch, device, old=True)
     monkeypatch.delitem(sys.modules, "cuda.cudart")
     package = tmp_path / "cuda"
@@ -50,7 +49,6 @@ def test_the_old_names_warning_is_kept_quiet(monkeypatch, device, tmp_path):
 
 
 def test_without_cuda_python_it_says_what_to_install(monkeypatch):
-    """The major version matters, so the command says so."""
     for name in ("cuda", "cuda.bindings", "cuda.bindings.runtime", "cuda.cudart"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(BackendUnavailable, match=r"cuda-python is not installed: pip install"):
@@ -70,7 +68,6 @@ def test_a_broken_cuda_python_is_told_apart(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("error", ["cudaErrorInsufficientDriver", "cudaErrorNoDevice"])
 def test_no_driver_is_no_failure_of_ours(monkeypatch, device, error):
-    """It is said in one line, with what to look at."""
     install_cuda(monkeypatch, device)
     device.failing["cudaSetDevice"] = error
     with pytest.raises(BackendUnavailable, match=rf"no device it can use \({error}: .*nvidia-smi"):
@@ -78,7 +75,6 @@ def test_no_driver_is_no_failure_of_ours(monkeypatch, device, error):
 
 
 def test_another_failure_at_the_start_is_told_as_it_is(monkeypatch, device):
-    """Only what a driver or a device mends is called unavailable."""
     install_cuda(monkeypatch, device)
     device.failing["cudaFree"] = "cudaErrorMemoryAllocation"
     with pytest.raises(CudaError, match="cudaErrorMemoryAllocation") as caught:
@@ -107,5 +103,5 @@ def test_what_fails_while_captured_ends_the_capture(monkeypatch, device):
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match="no"):
-        cuda.capture(cuda.stream(), work)
+        cuda.capture(cuda.check(cuda.api.cudaStreamCreateWithFlags(1)), work)
     assert device.captured is None

@@ -79,7 +79,6 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path):
 
 
 def test_a_damaged_engine_is_set_aside(cache):
-    """What does not have its digest is not given to the driver, and is kept to be looked at."""
     put(cache)
     cache.plan_path(KEY).write_bytes(b"plam")
     assert cache.read(KEY) is None
@@ -97,7 +96,6 @@ def test_an_engine_without_its_sidecar_is_none(cache, sidecar):
 
 
 def test_an_engine_under_another_name_is_none(cache):
-    """A sidecar speaks of one key."""
     put(cache)
     for suffix in ("plan", "json"):
         (cache.directory / f"{KEY}.{suffix}").rename(cache.directory / f"{'b' * 64}.{suffix}")

@@ -58,13 +58,37 @@ def engine():
 
 @pytest.mark.parametrize("name", sorted(BACKENDS))
 def test_every_engine_of_the_catalog_can_be_made(name, monkeypatch):
-    """A name in the catalog leads to an engine with all that the worker asks of one."""
     device = FakeDevice()
     install_tensorrt(monkeypatch, make_tensorrt("8.6.1", device))
     install_cuda(monkeypatch, device)
     engine = make_backend(name)
     assert engine.builds in (False, True)
     assert isinstance(engine, Inferring) != isinstance(engine, SelfTimed)
+
+
+@pytest.mark.parametrize(
+    ("device", "placement"),
+    [
+        ("cpu", None),
+        ("gpu", {"gpu_layers": ("Identity_0",), "verdict": "gpu_only"}),
+        (
+            "dla0",
+            {
+                "dla_layers": ("Identity_0",),
+                "loadables": 1,
+                "reformat_layers": ("reformat_in", "reformat_out"),
+                "verdict": "dla_plus_reformat",
+            },
+        ),
+    ],
+)
+def test_a_simulated_device_has_the_nodes_as_layers(tmp_path, engine, device, placement):
+    """The CPU stands for a device: each node is a layer on it. On the CPU nothing is built."""
+    model = write_model(tmp_path / "copy.onnx", [1, 3])
+    engine.load(model, make_order(model, device=device))
+    built = engine.built()
+    found = None if built is None else built.placement.model_dump(exclude_defaults=True)
+    assert found == placement
 
 
 def test_an_unknown_engine_is_named():
@@ -78,7 +102,7 @@ def test_a_missing_library_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(BackendUnavailable) as caught:
         make_backend("onnxruntime")
-    assert str(caught.value) == ("onnxruntime is not installed: pip install 'tegrascope[onnx]'")
+    assert str(caught.value) == ("onnxruntime is not installed: pip install onnx onnxruntime")
 
 
 def test_an_unknown_device_is_unavailable(engine, tmp_path):
@@ -121,7 +145,6 @@ def test_another_fixed_batch_is_refused(engine, tmp_path):
 
 
 def test_another_dynamic_dimension_is_refused(engine, tmp_path):
-    """A dimension that only the user knows is named, not guessed."""
     model = write_model(tmp_path / "m.onnx", ["N", 3, "height"])
     with pytest.raises(UserError, match=r"'given' leaves dimension 2 open \(height\)"):
         engine.load(model, make_order(model))

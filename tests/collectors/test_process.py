@@ -85,6 +85,11 @@ def test_a_timeout_is_no_end():
         assert read_line(child) == "hällo"
 
 
+def test_deadline_in_a_hundred_years_can_be_waited_for():
+    with LineChild(["sh", "-c", "sleep 0.1; echo late"]) as child:
+        assert child.read(100 * 365 * 86_400).value == "late"
+
+
 def test_reading_ends_when_another_thread_wakes_it():
     """A wake ends the read that waits, and one that comes early ends the next read, once."""
     with LineChild(["cat"], stdin=True) as child:
@@ -297,7 +302,7 @@ def test_silence_is_five_intervals_but_two_seconds_at_least():
 
 
 def test_pauses_double_up_to_their_limit_and_the_last_words_are_logged(caplog):
-    """A program that dies at once is tried ever more slowly; each death is one line of log."""
+    """A program that dies at once is tried ever more slowly; all its deaths are one line of log."""
     clock = QuickClock()
     source = source_of("echo sorry >&2; exit 3", clock, backoff_seconds=(0.5, 3.0))
     stopper = threading.Thread(
@@ -306,10 +311,57 @@ def test_pauses_double_up_to_their_limit_and_the_last_words_are_logged(caplog):
     stopper.start()
     assert list(source.lines()) == []
     stopper.join()
-    assert clock.pauses[:5] == pytest.approx([0.5, 1, 2, 3, 3], abs=0.1)
+    # They are measured from start to start.
+    for pause, most in zip(clock.pauses, [0.5, 1, 2, 3, 3], strict=False):
+        assert 0.45 < pause < most + 0.1
+    assert clock.pauses[3] > 1
     assert source.restarts >= 4
     assert "ended with status 3 (sorry)" in source.problem
-    assert len(caplog.records) in (len(clock.pauses), len(clock.pauses) + 1)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_lines_come_back_within_ten_seconds():
+    """No pause is over five seconds, and silence that lasted as long is not followed by another."""
+    clock = QuickClock()
+    source = source_of("exit 1", clock)
+    stopper = threading.Thread(
+        target=lambda: until(lambda: len(clock.pauses) >= 9) and source.stop()
+    )
+    stopper.start()
+    assert list(source.lines()) == []
+    stopper.join()
+    assert 4 < max(clock.pauses) <= 5
+    clock = QuickClock()
+    source = source_of("exec sleep 60", clock, silence_seconds=0.3, backoff_seconds=(0.01, 0.3))
+    stopper = threading.Thread(
+        target=lambda: until(lambda: len(clock.pauses) >= 7) and source.stop()
+    )
+    stopper.start()
+    assert list(source.lines()) == []
+    stopper.join()
+    assert max(clock.pauses) < 0.02
+
+
+def test_an_outage_is_one_line_of_log_at_each_end(tmp_path, caplog):
+    """Whatever the program does meanwhile; the second has its length."""
+    caplog.set_level(logging.INFO)
+    tries = tmp_path / "tries"
+    program = (
+        f"echo >>{tries}; n=$(wc -l <{tries}); [ $n = 1 ] && echo first && exit; "
+        "[ $n -lt 6 ] && exit $n; while :; do echo back; sleep 0.01; done"
+    )
+    source = source_of(program, SYSTEM_CLOCK, backoff_seconds=(0.01, 0.1))
+    lines = source.lines()
+    begin = next(lines).monotonic_ns
+    end = next(lines).monotonic_ns
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert until(lambda: next(lines) and len(caplog.records) > 1)
+    (told,) = (record.getMessage() for record in caplog.records if record.levelname == "INFO")
+    assert told == f"tegrastats: lines come again, after {(end - begin) / 1e9:.1f} s without"
+    for _ in range(20):
+        next(lines)
+    assert len(caplog.records) == 2
+    lines.close()
 
 
 def test_a_steady_program_makes_the_pause_short_again():

@@ -14,6 +14,7 @@ import pytest
 from tegrascope.collectors.backends.base import Pipelined, Profiled, make_input, require_pure
 from tegrascope.collectors.backends.engine_cache import BuiltEngine, EngineCache
 from tegrascope.collectors.backends.tensorrt import TensorRt
+from tegrascope.collectors.backends.tensorrt_build import logger_of
 from tegrascope.collectors.backends.tensorrt_probe import look
 from tegrascope.parsers.errors import BackendUnavailable, DeviceLostError, UserError
 from tegrascope.parsers.inference.events import Order
@@ -66,7 +67,6 @@ class Desk:
         return engine
 
     def plan(self, engine: TensorRt) -> dict[str, object]:
-        """Return what the stand-in was told to build."""
         key = engine.built().engine_key
         return json.loads((self.engines / f"{key}.plan").read_bytes())
 
@@ -103,15 +103,35 @@ def test_every_version_builds_and_runs(desk, model, version, old_cuda):
     assert (built.has_cuda_graph, built.why_no_graph, built.is_cached) == (True, None, False)
 
 
+@pytest.mark.parametrize("graph", [True, False])
+def test_stage_is_repeated_alone_and_waited_for_once(desk, model, graph):
+    engine = desk.make(model, cuda_graph=graph)
+    before = engine.outputs()["made"]
+    compute = ["cudaGraphLaunch", "execute"] if graph else ["execute"]
+    copy = ["cudaMemcpyAsync"]
+    for stage, calls in {"h2d": copy, "compute": compute, "d2h": copy}.items():
+        repeat = engine.repeat(stage, 3)
+        desk.device.calls.clear()
+        began_ns = desk.device.now_ns
+        repeat()
+        counted = Counter(desk.device.calls)
+        assert counted.pop("cudaStreamSynchronize") == 1
+        assert counted == dict.fromkeys(calls, 3)
+        each_ns = desk.device.compute_ns if stage == "compute" else desk.device.copy_ns
+        assert desk.device.now_ns - began_ns == 3 * each_ns
+    assert (engine.outputs()["made"] == before).all()
+    desk.device.failing["cudaMemcpyAsync"] = "cudaErrorIllegalAddress"
+    with pytest.raises(DeviceLostError):
+        engine.repeat("h2d", 2)()
+
+
 def test_stages_are_the_devices_own_time(desk, model):
-    """Copies and computing are told apart by events, and add up to the device's span."""
     engine = desk.make(model)
     assert engine.stages == ("h2d", "compute", "d2h")
     assert engine.stages_ns() == [10_000, 300_000, 10_000]
 
 
 def test_without_transfers_only_computing_is_timed(desk, model):
-    """Inputs are on the device already, and outputs are fetched only for who asks."""
     engine = desk.make(model, transfers=False)
     before = Counter(desk.device.calls)["cudaMemcpyAsync"]
     engine.infer()
@@ -136,7 +156,6 @@ def test_an_inference_asks_for_no_time(desk, model):
 
 
 def test_a_graph_that_cannot_be_captured_is_done_without(desk, model):
-    """Inferences are enqueued then, and the record says why."""
     desk.device.refuses_capture = True
     engine = desk.make(model)
     engine.infer()
@@ -171,7 +190,6 @@ def test_a_dla_that_is_not_there_is_refused(desk, model, version, cores, device)
 
 
 def test_the_core_is_read_back(desk, model, monkeypatch):
-    """A runtime that does not take the core it was told is not trusted with the run."""
     desk.use("8.6.1", dla_cores=2)
     monkeypatch.setattr(desk.trt.Runtime, "DLA_core", property(lambda _: -1, lambda *_: None))
     with pytest.raises(BackendUnavailable, match="no dla1"):
@@ -213,7 +231,6 @@ def test_the_fallback_policy_becomes_flags(desk, model, fallback, flags):
 
 
 def test_forbidden_fallback_fails_with_the_reason(desk, tmp_path):
-    """What the DLA refuses is named by TensorRT, and the way out by us."""
     desk.use("8.6.1", dla_cores=1)
     model = write_chain(tmp_path / "s.onnx", "Conv", "Softmax")
     with pytest.raises(UserError, match=r"softmax1 is not supported on DLA.*set fallback: allow"):
@@ -221,7 +238,6 @@ def test_forbidden_fallback_fails_with_the_reason(desk, tmp_path):
 
 
 def test_a_log_is_of_one_build(desk, model, tmp_path):
-    """What an earlier build complained of is no part of the next one's record."""
     desk.use("8.6.1", dla_cores=1)
     with pytest.raises(UserError, match="softmax1"):
         bad = write_chain(tmp_path / "s.onnx", "Conv", "Softmax")
@@ -231,7 +247,6 @@ def test_a_log_is_of_one_build(desk, model, tmp_path):
 
 
 def test_a_pure_engine_is_held_to_it(desk, tmp_path):
-    """What computes on the GPU is named; the same engine is good where fallback is allowed."""
     desk.use("8.6.1", dla_cores=1)
     model = write_chain(tmp_path / "s.onnx", "Conv", "Softmax")
     for _ in range(2):
@@ -262,7 +277,6 @@ def test_a_pure_engine_without_evidence_is_refused():
 )
 @pytest.mark.parametrize("version", ["8.5.2", "8.6.1", "10.3.0"])
 def test_precision_is_a_request(desk, tmp_path, version, precision, flags, types):
-    """It becomes flags where types are free, and the record says what came of it."""
     desk.use(version)
     engine = desk.make(write_chain(tmp_path / "c.onnx", "Conv", "Relu"), precision=precision)
     plan, built = desk.plan(engine), engine.built()
@@ -277,7 +291,6 @@ def test_precision_is_a_request(desk, tmp_path, version, precision, flags, types
 @pytest.mark.parametrize("precision", [None, "int8"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_quantised_model_brings_its_scales(desk, tmp_path, version, precision):
-    """Q/DQ nodes say what the scales are; nothing is made up."""
     desk.use(version)
     model = write_chain(tmp_path / "q.onnx", "QuantizeLinear", "DequantizeLinear", "Conv")
     engine = desk.make(model, precision=precision)
@@ -310,7 +323,6 @@ def test_a_model_in_half_precision_keeps_its_types(desk, tmp_path, version):
 def test_a_request_against_the_models_types_is_refused(
     desk, tmp_path, version, operations, kind, precision, says
 ):
-    """What the model fixes, no request changes; the answer says what is missing."""
     desk.use(version)
     model = write_chain(tmp_path / "t.onnx", *operations, **({"kind": kind} if kind else {}))
     with pytest.raises(UserError, match=says):
@@ -322,7 +334,6 @@ def test_a_request_against_the_models_types_is_refused(
     [("8.6.1", "fp32", "set precision: fp16"), ("11.4.1", None, "export the model in fp16")],
 )
 def test_a_dla_has_no_fp32(desk, model, version, precision, remedy):
-    """It is said before TensorRT says it in other words, or moves all layers to the GPU."""
     desk.use(version, dla_cores=1)
     with pytest.raises(UserError, match=f"a DLA computes in fp16 and int8 only: {remedy}"):
         desk.make(model, device="dla0", precision=precision)
@@ -338,7 +349,6 @@ def test_a_half_precision_model_runs_on_the_dla_of_11(desk, tmp_path):
 
 @pytest.mark.parametrize(("version", "level"), [("8.5.2", None), ("8.6.1", 0), ("11.4.1", 0)])
 def test_the_optimisation_level_is_set_where_there_is_one(desk, model, version, level):
-    """8.5 has none: it builds all the same, and a note says so."""
     desk.use(version)
     engine = desk.make(model, optimization_level=0)
     assert desk.plan(engine)["level"] == level
@@ -378,7 +388,6 @@ def test_without_a_directory_nothing_is_kept(desk, model):
 
 @pytest.mark.parametrize("kept", ["damaged", "foreign"])
 def test_a_plan_that_does_not_load_is_built_once_more(desk, model, kept):
-    """It is set aside for whoever wants to look, whether damaged or of another TensorRT."""
     key = desk.make(model).built().engine_key
     plan = desk.engines / f"{key}.plan"
     if kept == "damaged":
@@ -395,8 +404,6 @@ def test_a_plan_that_does_not_load_is_built_once_more(desk, model, kept):
 
 
 def test_a_fresh_plan_that_does_not_load_is_no_loop(desk, model, monkeypatch):
-    """What was just built and does not load fails, with TensorRT's reason."""
-
     def refuse(self, _content):
         self.logger.log(desk.trt.ILogger.Severity.ERROR, "1: out of sorts")
 
@@ -407,7 +414,6 @@ def test_a_fresh_plan_that_does_not_load_is_no_loop(desk, model, monkeypatch):
 
 
 def test_the_timing_cache_is_kept_for_the_next_build(desk, model):
-    """A file for each version and architecture; one that cannot be read is no failure."""
     desk.make(model)
     (timing,) = desk.engines.glob("timing-*.cache")
     assert timing.name == "timing-tensorrt-8.6.1-sm8.7.cache"
@@ -444,20 +450,18 @@ def test_parts_of_the_cold_start_are_told_apart(desk, model):
 
 
 def test_several_inferences_are_in_flight(desk, model):
-    """Each slot has a context, a stream and buffers of its own, and tells its own stages."""
     engine = desk.make(model, streams=3)
     assert isinstance(engine, Pipelined)
     assert (engine.built().streams, engine.built().has_cuda_graph) == (3, True)
     assert sum(thing.startswith("stream") for thing in desk.device.things) == 3
-    for slot in range(3):
-        engine.submit(slot)
-    for slot in range(3):
-        engine.wait(slot)
-        assert engine.slot_stages_ns(slot) == [10_000, 300_000, 10_000]
+    for slot in engine.slots:
+        slot.submit()
+    for slot in engine.slots:
+        slot.wait()
+        assert slot.stages_ns() == [10_000, 300_000, 10_000]
 
 
 def test_a_refused_enqueue_is_a_failure(desk, model):
-    """TensorRT answers False, and nobody takes that for an inference."""
     engine = desk.make(model, cuda_graph=False)
     desk.device.refuses_enqueue = True
     with pytest.raises(RuntimeError, match="did not enqueue"):
@@ -466,7 +470,6 @@ def test_a_refused_enqueue_is_a_failure(desk, model):
 
 @pytest.mark.parametrize("call", ["cudaMemcpyAsync", "cudaGraphLaunch", "cudaStreamSynchronize"])
 def test_an_error_of_cuda_is_named(desk, model, call):
-    """The first call that fails is the one that is told, in CUDA's words."""
     engine = desk.make(model)
     desk.device.failing[call] = "cudaErrorInvalidValue"
     with pytest.raises(RuntimeError, match="cudaErrorInvalidValue: what cuda"):
@@ -520,7 +523,6 @@ def test_layers_are_timed_in_a_pass_of_their_own(desk, model):
 
 
 def test_detail_is_for_the_inspector_not_for_the_run(desk, model, monkeypatch):
-    """Names of layers are told to Nsight Systems where it watches, and to nobody else."""
     levels = desk.trt.ProfilingVerbosity
     desk.make(model)
     assert desk.device.contexts[-1].nvtx_verbosity is levels.NONE
@@ -530,7 +532,6 @@ def test_detail_is_for_the_inspector_not_for_the_run(desk, model, monkeypatch):
 
 
 def test_an_output_whose_shape_depends_on_data_is_refused(desk, tmp_path):
-    """There is no buffer of a fixed size for it."""
     model = write_chain(tmp_path / "d.onnx", "Conv", shape=(1, 4))
     loaded = onnx.load(model)
     loaded.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "found"
@@ -582,8 +583,6 @@ def test_two_processes_build_an_engine_once(model, tmp_path):
 
 def test_threads_of_the_builder_may_speak(desk):
     """TensorRT's own threads log; nothing is lost and nothing breaks."""
-    from tegrascope.collectors.backends.tensorrt_build import logger_of
-
     logger, lines = logger_of(desk.trt)
     severity = desk.trt.ILogger.Severity
     speakers = [
@@ -593,4 +592,4 @@ def test_threads_of_the_builder_may_speak(desk):
         speaker.start()
     for speaker in speakers:
         speaker.join()
-    assert sorted(lines.all()) == sorted(f"[I] line {at}" for at in range(20))
+    assert sorted(lines) == sorted(f"[I] line {at}" for at in range(20))

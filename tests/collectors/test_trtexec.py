@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.backends.base import SelfTimed
-from tegrascope.collectors.backends.trtexec import Trtexec
-from tegrascope.collectors.backends.trtexec_build import find_program, place_zero
+from tegrascope.collectors.backends.trtexec import Trtexec, find_program, place_zero
 from tegrascope.collectors.children.process import LineChild
 from tegrascope.collectors.worker.run_loop import Runner
 from tegrascope.daemon.session.session import Job, Session, make_order
 from tegrascope.daemon.settings.config import Workload
 from tegrascope.parsers.errors import BackendUnavailable
 from tegrascope.parsers.inference.events import (
+    Declined,
     Finished,
     Inferences,
     Loaded,
@@ -62,7 +62,7 @@ def order(model, tmp_path):
 
 
 class Worker:
-    """A run loop whose engine is trtexec, and what it told."""
+    """A run loop whose engine is trtexec, another if an order is declined, and what it told."""
 
     def __init__(self) -> None:
         self.told: list = []
@@ -75,6 +75,10 @@ class Worker:
     def run(self, order: Order) -> Finished:
         self.told.clear()
         self.runner.run(order)
+        if isinstance(self.told[-1], Declined):
+            self.told.clear()
+            self.runner = Runner(lambda _: Trtexec(), self.tell, self.stop)
+            self.runner.run(order)
         return self.told[-1]
 
     def of(self, kind: type) -> list:
@@ -160,7 +164,6 @@ def test_long_runs_are_told_in_pieces(order, worker):
 
 
 def test_exported_warm_up_does_not_count(order, worker, monkeypatch):
-    """Old versions write the warm-up into the file of times; the summary says how many count."""
     monkeypatch.setenv("FAKE_TRTEXEC", "exports-warm-up")
     assert worker.run(order("8.6")).ending == "ok"
     assert sum(len(event.start_ns) for event in worker.of(Inferences)) == 100
@@ -203,7 +206,6 @@ def test_precision_is_what_was_built(order, worker, monkeypatch):
 
 
 def test_a_pure_engine_is_one(order, worker, monkeypatch):
-    """Where a pure engine is required, one that fell back is refused and says what fell."""
     told = worker.run(order(device="dla0", fallback="require-pure"))
     assert told.ending == "failed"
     assert "is not pure on the DLA: 1 layers run on the GPU: pool" in told.reason
@@ -253,7 +255,6 @@ def test_a_spoilt_engine_is_built_anew(order, worker, monkeypatch):
 
 
 def test_a_failed_capture_is_no_graph(order, worker, monkeypatch):
-    """Where trtexec says that it launches without a graph, the record says so too."""
     monkeypatch.setenv("FAKE_TRTEXEC", "no-graph")
     assert worker.run(order()).ending == "ok"
     assert (worker.built.has_cuda_graph, worker.built.why_no_graph) == (False, "its capture failed")
@@ -270,7 +271,6 @@ def test_engines_are_loaded_from_nobody_else(order, worker):
 
 
 def test_a_run_that_is_stopped_ends_its_child(order, worker, monkeypatch):
-    """Once the worker is told to stop, trtexec is gone and the run is cancelled."""
     monkeypatch.setenv("FAKE_TRTEXEC", "hang")
     seen = threading.Event()
 
@@ -308,7 +308,6 @@ def test_nothing_outlives_a_worker_that_is_killed(order, monkeypatch):
 
 
 def test_held_back_output_only_widens(order, worker, monkeypatch):
-    """Where lines come late, the window is as wide as what is not known of it."""
     monkeypatch.setenv("FAKE_TRTEXEC", "held")
     before = time.monotonic_ns()
     assert worker.run(order()).ending == "ok"

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy
@@ -18,6 +19,7 @@ from tegrascope.collectors.backends.base import Inferring
 from tegrascope.collectors.worker.run_loop import Runner, peak_bytes
 from tegrascope.parsers.errors import BackendUnavailable, DeviceLostError, UserError
 from tegrascope.parsers.inference.events import (
+    Declined,
     Finished,
     Hello,
     Inferences,
@@ -62,7 +64,8 @@ def latencies(events: list[RunEvent]) -> list[int]:
 
 def assert_well_formed(events: list[RunEvent]) -> None:
     """Hold what every run promises, however it ends."""
-    assert [isinstance(event, Finished) for event in events].index(True) == len(events) - 1
+    ends = [isinstance(event, (Finished, Declined)) for event in events]
+    assert ends.index(True) == len(events) - 1
     edges = phases(events)
     assert [edge.edge for edge in edges] == ["begin", "end"] * (len(edges) // 2)
     assert all(a.phase == b.phase for a, b in zip(edges[::2], edges[1::2], strict=True))
@@ -185,7 +188,6 @@ def bench() -> Bench:
 
 
 def test_a_run_goes_through_its_phases_in_order(bench):
-    """Phases follow each other without overlap, and the model is told of before the baseline."""
     events = bench.run(baseline_seconds=2.0)
     assert [edge.phase for edge in phases(events) if edge.edge == "begin"] == PHASES
     loaded = next(at for at, event in enumerate(events) if isinstance(event, Loaded))
@@ -223,7 +225,6 @@ def test_cold_start_parts_are_timed_apart(bench):
 
 
 def test_a_second_run_finds_the_model_loaded(bench):
-    """The same order again loads nothing, and tells of no cold start."""
     first, second = bench.run(), bench.run()
     assert bench.used == [["load", *["infer"] * 11]]
     cold = [e.cold_start_seconds for e in [*first, *second] if isinstance(e, Loaded)]
@@ -234,26 +235,21 @@ def test_a_second_run_finds_the_model_loaded(bench):
 @pytest.mark.parametrize(
     "change", [{"batch": 2}, {"threads": 1}, {"device": "gpu"}, {"precision": "fp16"}]
 )
-def test_another_order_releases_the_model_first(bench, change):
-    """The old model's memory is free before the new one is loaded; the library stays imported."""
+def test_a_second_load_is_declined(bench, change):
+    """Nothing of the run is begun, and the model that is loaded stays good for its own orders."""
     bench.run()
-    events = bench.run(**change)
-    first, second = bench.used
-    assert first[-1] == "close"
-    assert second[0] == "load"
-    (loaded,) = (event for event in events if isinstance(event, Loaded))
-    assert set(loaded.cold_start_seconds) == {"load", "first_inference"}
+    assert bench.run(run_id="r2", **change) == [Declined(run_id="r2")]
+    assert bench.run()[-1].ending == "ok"
+    assert len(bench.used) == 1
 
 
-def test_a_model_that_changed_on_disk_is_loaded_again(bench, tmp_path):
-    """What runs is what the digest says."""
+def test_a_model_that_changed_on_disk_is_declined(bench, tmp_path):
     model = tmp_path / "m.onnx"
-    digests = []
-    for content in (b"one", b"another"):
-        model.write_bytes(content)
-        events = bench.run(model=str(model))
-        digests += [event.model_sha256 for event in events if isinstance(event, Loaded)]
-    assert len(set(digests)) == len(bench.used) == 2
+    model.write_bytes(b"one")
+    assert bench.run(model=str(model))[-1].ending == "ok"
+    model.write_bytes(b"another")
+    assert isinstance(bench.run(model=str(model))[-1], Declined)
+    assert len(bench.used) == 1
 
 
 def test_a_count_is_kept_exactly(bench):
@@ -273,36 +269,94 @@ def test_a_duration_ends_with_a_whole_inference(bench):
     assert sum(isinstance(event, Inferences) for event in events) == 4
 
 
+def test_by_a_pattern_it_infers_in_every_second_step(bench):
+    events = bench.run(duration_seconds=2.0, steps_seconds=(0.5, 0.3, 0.2, 0.4, 0.6))
+    assert_well_formed(events)
+    began = starts(events)
+    assert len(began) == 70
+    pauses = [b - a for a, b in pairwise(began) if b - a > 20_000_000]
+    assert pauses == pytest.approx([210_000_000], abs=1000)
+
+
+def test_stage_of_an_order_is_repeated_in_place_of_inferences(bench):
+    asked = []
+
+    def repeat(stage, count):
+        asked.append((stage, count))
+        return lambda: setattr(bench.clock, "now_ns", bench.clock.now_ns + 1_000_000)
+
+    def prepare(engine):
+        engine.stages, engine.repeat = ("h2d", "compute"), repeat
+
+    bench.prepare = prepare
+    events = bench.run(
+        duration_seconds=1.0, steps_seconds=(0.5, 0.3, 0.2), stage="compute", repeats=4
+    )
+    assert_well_formed(events)
+    assert asked == [("compute", 4)]
+    assert set(latencies(events)) == {1_000_000}
+    assert len(starts(events)) == 300
+    assert not any(event.stages_ns for event in events if isinstance(event, Inferences))
+
+
+def test_stage_that_cannot_be_repeated_alone_fails_the_run_in_one_line(bench):
+    events = bench.run(duration_seconds=1.0, steps_seconds=(0.5, 0.3, 0.2), stage="h2d")
+    assert (events[-1].ending, events[-1].reason) == (
+        "failed",
+        "this back-end cannot repeat h2d alone: leave --stages out",
+    )
+
+
 def test_stages_stand_beside_the_latencies(bench):
-    """Where the engine can tell stages, each inference has them."""
     bench.prepare = lambda engine: setattr(engine, "stages", ("h2d", "compute"))
     (inferences,) = (event for event in bench.run() if isinstance(event, Inferences))
     assert inferences.stages_ns == {"h2d": (1,) * 5, "compute": (2,) * 5}
 
 
 class FakeSlots(FakeEngine):
-    """A device that works at two inferences at a time, each as long as it is told to take."""
+    """A device that has several inferences in flight, each as long as its test says."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock)
-        self.done_ns: dict[int, int] = {}
+        self.slots: list[FakeSlot] = []
         self.most = 0
 
-    def submit(self, slot: int) -> None:
-        assert slot not in self.done_ns, "a slot that is not free"
-        self.clock.now_ns += 100
-        self.done_ns[slot] = self.clock.now_ns + next(self.infer_ns)
-        self.most = max(self.most, len(self.done_ns))
+    def load(self, model: Path, order: Order) -> None:
+        super().load(model, order)
+        self.slots = [FakeSlot(self, number) for number in range(order.streams)]
 
-    def wait(self, slot: int) -> None:
-        self.asked.append("wait")
-        self.clock.now_ns = max(self.clock.now_ns, self.done_ns.pop(slot))
-        done = self.asked.count("wait")
-        if done in self.after:
-            self.after[done].set()
+    @property
+    def in_flight(self) -> int:
+        return sum(slot.done_ns is not None for slot in self.slots)
 
-    def slot_stages_ns(self, slot: int) -> list[int]:
-        return [slot]
+
+class FakeSlot:
+    """One slot of such a device; its stage takes as many nanoseconds as its number."""
+
+    def __init__(self, engine: FakeSlots, number: int) -> None:
+        self.engine = engine
+        self.number = number
+        self.done_ns: int | None = None
+
+    def submit(self) -> None:
+        assert self.done_ns is None, "a slot that is not free"
+        engine = self.engine
+        engine.clock.now_ns += 100
+        self.done_ns = engine.clock.now_ns + next(engine.infer_ns)
+        engine.most = max(engine.most, engine.in_flight)
+
+    def wait(self) -> None:
+        engine = self.engine
+        engine.asked.append("wait")
+        assert self.done_ns is not None
+        engine.clock.now_ns = max(engine.clock.now_ns, self.done_ns)
+        self.done_ns = None
+        done = engine.asked.count("wait")
+        if done in engine.after:
+            engine.after[done].set()
+
+    def stages_ns(self) -> list[int]:
+        return [self.number]
 
 
 def run_in_slots(bench: Bench, prepare=lambda _: None, **changes: object) -> list[RunEvent]:
@@ -333,12 +387,24 @@ def test_several_inferences_are_in_flight(bench):
     assert end == ends[-1]
 
 
+def test_stage_is_repeated_without_the_slots(bench):
+    def wait_a_millisecond():
+        bench.clock.now_ns += 1_000_000
+
+    def prepare(engine):
+        engine.repeat = lambda *_: wait_a_millisecond
+
+    events = run_in_slots(bench, prepare, streams=2, duration_seconds=0.1, stage="compute")
+    assert set(latencies(events)) == {1_000_000}
+    assert bench.engines[-1].most == 0
+
+
 def test_in_slots_a_duration_ends_with_all_that_was_started(bench):
     """Nothing is started after its end, and nothing that was started is lost."""
     events = run_in_slots(bench, streams=2, duration_seconds=0.1)
     (begin,) = (e.at_ns for e in phases(events) if (e.phase, e.edge) == ("steady", "begin"))
     assert all(start < begin + 100_000_000 + 10_000_200 for start in starts(events))
-    assert bench.engines[-1].done_ns == {}
+    assert bench.engines[-1].in_flight == 0
     assert len(latencies(events)) == 20
 
 
@@ -349,11 +415,10 @@ def test_in_slots_a_stop_drains_what_is_in_flight(bench):
     )
     assert events[-1].ending == "cancelled"
     assert len(latencies(events)) == 5
-    assert bench.engines[-1].done_ns == {}
+    assert bench.engines[-1].in_flight == 0
 
 
 def test_in_slots_stages_are_those_of_the_slot(bench):
-    """Each inference is told with the stages of its own slot."""
     events = run_in_slots(
         bench, lambda engine: setattr(engine, "stages", ("compute",)), streams=2, count=4
     )
@@ -362,7 +427,6 @@ def test_in_slots_stages_are_those_of_the_slot(bench):
 
 
 def test_an_engine_without_slots_runs_one_at_a_time(bench):
-    """Asking such a back-end for more is no failure here; whoever built it knows of it."""
     assert len(latencies(bench.run(streams=4, count=3))) == 3
 
 
@@ -415,7 +479,6 @@ def test_layers_are_timed_after_all_else(bench, tmp_path):
 
 
 def test_a_back_end_without_layers_says_so(bench, tmp_path):
-    """The run is told as failed, after its figures."""
     finished = bench.run(profile_file=str(tmp_path / "layers.json"))[-1]
     assert (finished.ending, "cannot time a layer" in finished.reason) == ("failed", True)
 
@@ -430,7 +493,6 @@ def test_a_lost_device_ends_the_worker(bench):
 
 
 def test_outputs_are_written_where_they_are_asked_for(bench, tmp_path):
-    """What an inference gives is there to be compared, and the same order needs no new load."""
     bench.run()
     bench.run(outputs_file=str(tmp_path / "gpu.npz"))
     assert len(bench.used) == 1
@@ -474,13 +536,12 @@ def test_warm_up_gives_up(bench):
     ],
 )
 def test_a_failure_is_an_ending_with_a_reason(bench, failure, ending, reason):
-    """Whatever goes wrong is told in one line, its memory is released, and the next order runs."""
     bench.prepare = lambda engine: setattr(engine, "failure", failure)
     finished = bench.run()[-1]
     assert (finished.ending, finished.reason) == (ending, reason)
     assert bench.used == [["load", "close"]]
     bench.prepare = lambda _: None
-    assert bench.run()[-1].ending == "ok"
+    assert isinstance(bench.run()[-1], Declined)
 
 
 def test_inferences_before_a_failure_are_told(bench):
@@ -580,7 +641,7 @@ class Child:
 
     def until_finished(self) -> list[RunEvent]:
         events: list[RunEvent] = []
-        while not events or not isinstance(events[-1], Finished):
+        while not events or not isinstance(events[-1], (Finished, Declined)):
             event = self.next()
             assert event is not None, "the worker went away"
             events.append(event)
@@ -650,7 +711,7 @@ def _onnx():
 
 @pytest.mark.usefixtures("_onnx")
 def test_a_real_model_runs_in_a_real_process(child, cache):
-    """A built-in model goes through every phase; again at once, and at another batch."""
+    """A built-in model goes through every phase; again at once, and not at another batch."""
     began_ns = time.monotonic_ns()
     events = child.run(
         onnx_order(cache, duration_seconds=1.3, warm_up_seconds=0.1, baseline_seconds=0.1)
@@ -673,20 +734,13 @@ def test_a_real_model_runs_in_a_real_process(child, cache):
     assert loaded.cold_start_seconds == {}
 
     batch = child.run(onnx_order(cache, "r3", count=3, batch=2, device="dla0"))
-    (loaded,) = (event for event in batch if isinstance(event, Loaded))
-    assert set(loaded.cold_start_seconds) == {"load", "first_inference"}
+    assert batch == [Declined(run_id="r3")]
     assert child.end() == 0
 
 
 @pytest.mark.usefixtures("_onnx")
 def test_bad_orders_end_and_the_next_one_runs(child, cache, tmp_path):
     """A broken model, a missing one, a back-end that is not there: each has its ending."""
-    broken = tmp_path / "broken.onnx"
-    broken.write_bytes(b"this is no model")
-    finished = child.run(onnx_order(cache, model=str(broken)))[-1]
-    assert finished.ending == "failed"
-    assert "INVALID" in finished.reason.upper()
-    assert "\n" not in finished.reason
     finished = child.run(onnx_order(cache, model="/nowhere/m.onnx"))[-1]
     assert (finished.ending, "/nowhere/m.onnx" in finished.reason) == ("failed", True)
     finished = child.run(onnx_order(cache, backend="tensorrt"))[-1]
@@ -694,14 +748,19 @@ def test_bad_orders_end_and_the_next_one_runs(child, cache, tmp_path):
     child.send("what is this")
     child.send(json.dumps({"run_id": "r8", "model": 7}))
     assert [(e.run_id, e.ending) for e in child.until_finished()] == [("r8", "failed")]
-    assert child.run(onnx_order(cache, "r9"))[-1].ending == "ok"
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"this is no model")
+    finished = child.run(onnx_order(cache, model=str(broken)))[-1]
+    assert finished.ending == "failed"
+    assert "INVALID" in finished.reason.upper()
+    assert "\n" not in finished.reason
+    assert child.run(onnx_order(cache, "r9")) == [Declined(run_id="r9")]
     child.end()
     assert b"Traceback" in child.said
     assert b"what is this" in child.said
 
 
 def test_a_library_cannot_disturb_the_protocol(noisy):
-    """What a library or its child prints is on standard error; orders are not theirs to read."""
     order = render_event(make_order(backend="noisy", device="0.001"))
     noisy.send(order + "\n" + order.replace("r1", "r2"))
     for run_id in ("r1", "r2"):
