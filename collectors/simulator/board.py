@@ -4,10 +4,10 @@ import math
 import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from msgspec.structs import replace
 from pydantic import Field, NonNegativeInt
 
 from ...parsers.errors import UserError
@@ -16,17 +16,17 @@ from ...parsers.tegrastats import render_line
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..board.boards import find_rail_rule
 from ..lines.collector import Opening, SourceSettings, TegrastatsCollector
-from .load import LoadBoard, LoadChange
-from .physics import BoardModel, Physics, board_model, lane_kind
+from .kernel import ABOUT, SimulatedKernel
+from .physics import BoardModel, LoadBoard, LoadChange, Physics, board_model, lane_kind
 
+READ_SECONDS = (0.006, 0.022)
 _MEBI, _MEGA = 1024**2, 1_000_000
 _BUS_MILLIVOLTS = 8  # step of the INA3221's voltage
 _HOST_LOAD = 0.14  # of one core, for each accelerator that works
 _LOUDEST_GPU = 0.99  # the highest load in any public log
 
 
-@dataclass(frozen=True)
-class TrueEnergy:
+class TrueEnergy(NamedTuple):
     """The true energy of a stretch of time, which no sensor shows."""
 
     rail_joules: Mapping[str, float]
@@ -57,9 +57,7 @@ class SimulatedBoard:
     ) -> None:
         """Switch the board on, idle and as warm as it is when idle.
 
-        Args:
-            privileged: Whether tegrastats runs as root on it.
-            most_pieces: Changes of power, at least ten per second, that ``true_energy`` remembers.
+        ``true_energy`` remembers ``most_pieces`` changes of power, ten per second at least.
         """
         self.model = model
         self.load = load
@@ -74,11 +72,7 @@ class SimulatedBoard:
         self._busy_before = dict(self._physics.busy_ns)
         self._sums = [0] * len(model.rails)
         self._readings = 0
-
-    @property
-    def now_ns(self) -> int:
-        """The time up to which the board has been simulated."""
-        return self._physics.now_ns
+        self.last_reading: tuple[int, Sample | None] = begin_ns, None
 
     def advance(self, to_ns: int) -> None:
         """Simulate the board up to a time; loads until then are settled."""
@@ -90,21 +84,14 @@ class SimulatedBoard:
         """Read all sensors, as tegrastats does for one line; not before the last reading."""
         with self._lock:
             self.advance(at_ns)
-            at_ns = self._physics.now_ns
-            busy = self._busy_ratios(at_ns)
-            self._read_ns = at_ns
+            begin_ns, self._read_ns = self._read_ns, self._physics.now_ns
             self._readings += 1
-            return self._sample(busy, wall_ns)
+            sample = self._sample(self._busy_ratios(self._read_ns - begin_ns), wall_ns)
+            self.last_reading = self._read_ns, sample
+            return sample
 
     def true_energy(self, begin_ns: int, end_ns: int) -> TrueEnergy:
-        """Return the exact energy of a stretch of time that has passed.
-
-        Args:
-            begin_ns: Monotonic begin, at most some minutes ago: 65 536 changes are kept.
-
-        Raises:
-            LookupError: The begin is before the memory, or before the board was switched on.
-        """
+        """Return the exact energy of a past stretch; ``LookupError`` if it is too long ago."""
         self.advance(end_ns)
         with self._lock:
             joules = self._physics.joules(begin_ns, end_ns)
@@ -112,31 +99,36 @@ class SimulatedBoard:
         rule = find_rail_rule(by_rail)
         return TrueEnergy(by_rail, sum(by_rail[name] for name in rule.total) if rule else math.nan)
 
-    def _busy_ratios(self, at_ns: int) -> dict[str, float]:
+    def _busy_ratios(self, span_ns: int) -> dict[str, float]:
         """Return each lane's mean load since the reading before."""
-        busy_ns, before = dict(self._physics.busy_ns), self._busy_before
-        self._busy_before = busy_ns
-        span = at_ns - self._read_ns
-        if span <= 0:
+        before, self._busy_before = self._busy_before, dict(self._physics.busy_ns)
+        if span_ns <= 0:
             return dict(self._physics.ratios)
-        return {lane: (busy_ns[lane] - before[lane]) / span for lane in busy_ns}
+        return {lane: (ns - before[lane]) / span_ns for lane, ns in self._busy_before.items()}
 
     def _sample(self, busy: Mapping[str, float], wall_ns: int) -> Sample:
-        model, physics = self.model, self._physics
-        powered = [physics.dla_powered(core) for core in range(model.dla_cores)]
+        model = self.model
         gpu_load = min(round(busy["gpu"], 2), _LOUDEST_GPU)
-        clusters = (self._gpu_hertz(),) * model.gpu_clusters if self.privileged else ()
-        return Sample(
+        sample = Sample(
             time=datetime.fromtimestamp(wall_ns // 1_000_000_000),
             ram=self._ram(),
-            swap=self._swap(),
+            swap=Swap(0, model.ram.swap * _MEBI, cached_bytes=0) if self.has_swap else None,
             cpu=self._cores(busy),
-            emc=self._emc(busy) if self.privileged else None,
-            gpu=Gpu(utilization_ratio=gpu_load, frequency_hertz=clusters),
-            engines=self._engines() if self.privileged else {},
-            dla=self._dla(busy, powered) if self.privileged else (),
-            temperatures_celsius=self._temperatures(any(powered)),
+            gpu=Gpu(gpu_load),
+            temperatures_celsius=self._temperatures(),
             rails={rail.name: self._rail(n) for n, rail in enumerate(model.rails)},
+        )
+        if not self.privileged:
+            return sample
+        engines = {name: Engine(state="off") for name in model.engines}
+        engines["APE"] = Engine(state="on", frequency_hertz=model.ape_megahertz * _MEGA)
+        gpu_hertz = _step_hertz(model.gpu_megahertz, self._physics.followed["gpu"])
+        return replace(
+            sample,
+            emc=self._emc(busy),
+            gpu=Gpu(gpu_load, (gpu_hertz,) * model.gpu_clusters),
+            engines=engines,
+            dla=tuple(self._dla(core, busy) for core in range(model.dla_cores)),
         )
 
     def _ram(self) -> Ram:
@@ -152,11 +144,6 @@ class SimulatedBoard:
             largest_free_block_count=max(1, ram.free_blocks - round(added / 8)),
         )
 
-    def _swap(self) -> Swap | None:
-        if not self.has_swap:
-            return None
-        return Swap(used_bytes=0, total_bytes=self.model.ram.swap * _MEBI, cached_bytes=0)
-
     def _cores(self, busy: Mapping[str, float]) -> tuple[Core, ...]:
         hosts = [ratio for lane, ratio in busy.items() if lane == "gpu" or lane_kind(lane) == "dla"]
         cores: list[Core] = []
@@ -167,16 +154,9 @@ class SimulatedBoard:
             for _ in range(size):
                 host = _HOST_LOAD * hosts[len(cores)] if len(cores) < len(hosts) else 0.0
                 load = busy["cpu"] * self._chance.uniform(0.97, 1.0) + host
-                load += self._chance.uniform(0, 0.06)
-                ratio = round(min(load, 1.0), 2)
-                core = len(cores)
-                cores.append(
-                    Core(core=core, online=True, utilization_ratio=ratio, frequency_hertz=clock)
-                )
+                load = round(min(load + self._chance.uniform(0, 0.06), 1.0), 2)
+                cores.append(Core(len(cores), True, utilization_ratio=load, frequency_hertz=clock))
         return tuple(cores)
-
-    def _gpu_hertz(self) -> int:
-        return _step_hertz(self.model.gpu_megahertz, self._physics.followed["gpu"])
 
     def _emc(self, busy: Mapping[str, float]) -> Emc:
         emc = self.model.emc
@@ -187,27 +167,16 @@ class SimulatedBoard:
             frequency_hertz=emc.megahertz[loud] * _MEGA,
         )
 
-    def _engines(self) -> dict[str, Engine]:
-        off = {name: Engine(state="off") for name in self.model.engines}
-        return {**off, "APE": Engine(state="on", frequency_hertz=self.model.ape_megahertz * _MEGA)}
+    def _dla(self, core: int, busy: Mapping[str, float]) -> Dla:
+        if not self._physics.dla_powered(core):
+            return Dla(core=core, state="off")
+        load = round(min(busy[f"dla{core}"], 1.0), 2)
+        hertz = self.model.dla_megahertz * _MEGA
+        return Dla(core=core, state="on", utilization_ratio=load, frequency_hertz=hertz)
 
-    def _dla(self, busy: Mapping[str, float], powered: list[bool]) -> tuple[Dla, ...]:
-        hertz = (self.model.dla_megahertz or 0) * _MEGA
-        return tuple(
-            Dla(
-                core=core,
-                state="on",
-                utilization_ratio=round(min(busy[f"dla{core}"], 1.0), 2),
-                frequency_hertz=hertz,
-            )
-            if on
-            else Dla(core=core, state="off")
-            for core, on in enumerate(powered)
-        )
-
-    def _temperatures(self, dla_powered: bool) -> dict[str, float | None]:
+    def _temperatures(self) -> dict[str, float | None]:
+        dla_powered = any(map(self._physics.dla_powered, range(self.model.dla_cores)))
         readings: dict[str, float | None] = {}
-        highest = -math.inf
         for name, zone in self.model.zones.items():
             if zone.hottest:
                 readings[name] = None  # keeps its place; its value is known at the end
@@ -215,11 +184,8 @@ class SimulatedBoard:
                 celsius = self._physics.celsius(name) + self._chance.gauss(0, zone.step)
                 celsius = math.floor(celsius / zone.step) * zone.step
                 readings[name] = math.floor(celsius * 1000) / 1000
-                highest = max(highest, math.floor(celsius * 1000) / 1000)
-        return {
-            name: highest if self.model.zones[name].hottest else celsius
-            for name, celsius in readings.items()
-        }
+        highest = max(celsius for celsius in readings.values() if celsius is not None)
+        return {name: highest if one is None else one for name, one in readings.items()}
 
     def _rail(self, number: int) -> Rail:
         rail = self.model.rails[number]
@@ -239,9 +205,6 @@ def _step_hertz(steps: tuple[int, ...], demand: float) -> int:
     """Return the lowest clock that is enough for a demand of 0…1 of the highest."""
     enough = steps[0] + (demand - 0.02) * 1.1 * (steps[-1] - steps[0])
     return next((step for step in steps if step >= enough), steps[-1]) * _MEGA
-
-
-READ_SECONDS = (0.006, 0.022)
 
 
 class SimulatorSource:
@@ -264,29 +227,25 @@ class SimulatorSource:
         interval_seconds: float = 1.009,
         privileged: bool = True,
         seed: int = 0,
+        ambient_celsius: float | None = None,
         has_swap: bool = True,
         schedule: Sequence[LoadChange] = (),
         read_seconds: tuple[float, float] = READ_SECONDS,
         most_pieces: int = 65_536,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Switch the board on.
+        """Switch the board on, or raise ``UserError`` if it or a lane is unknown.
 
-        Args:
-            board: ``agx-orin-64gb``, ``orin-nx-16gb`` or ``orin-nano-8gb``.
-            seed: The same seed, loads and clock give the same bytes.
-            schedule: Loads that begin by themselves, from the first call of ``lines`` on.
-            clock: The time; ``JumpClock`` for lines without waiting.
-
-        Raises:
-            UserError: The board is unknown, or the schedule names a lane that it lacks.
+        The same seed, loads and clock give the same bytes; ``JumpClock`` gives lines without
+        waiting. The loads of the schedule begin with the first call of ``lines``.
         """
         model = board_model(board)
         for change in schedule:
             if change.lane not in model.lanes:
-                raise UserError(
-                    f"{board} has no lane {change.lane!r}", f"use one of {', '.join(model.lanes)}"
-                )
+                known = ", ".join(model.lanes)
+                raise UserError(f"{board} has no lane {change.lane!r}", f"use one of {known}")
+        if ambient_celsius is not None:
+            model = replace(model, ambient_celsius=ambient_celsius)
         self.interval_seconds: float | None = interval_seconds
         self._interval_ns = round(interval_seconds * 1e9)
         self._read_seconds = read_seconds
@@ -341,13 +300,11 @@ class JumpClock:
         """Return the time of the last jump."""
         return self._now_ns
 
+    boottime_ns = monotonic_ns  # there is no suspend
+
     def wall_ns(self) -> int:
         """Return the wall time of the last jump."""
         return self._now_ns + self._wall_offset_ns
-
-    def boottime_ns(self) -> int:
-        """Return the same as ``monotonic_ns``: there is no suspend."""
-        return self._now_ns
 
     def wait(self, event: threading.Event, until_ns: int) -> bool:
         """Jump to that time."""
@@ -363,25 +320,34 @@ class SimulatorSettings(SourceSettings):
     board: Literal["agx-orin-64gb", "orin-nx-16gb", "orin-nano-8gb"] = "agx-orin-64gb"
     privileged: bool = Field(True, description="print what tegrastats prints as root")
     seed: NonNegativeInt = 0
+    ambient_celsius: float | None = Field(
+        None, ge=-40, le=120, description="air around the board; by default that of its log"
+    )
 
     @property
-    def board_name(self) -> str:
-        """The board."""
+    def board_name(self) -> str:  # noqa: D102
         return self.board
 
-    def summary(self) -> str:
-        """Return which board is simulated."""
+    def summary(self) -> str:  # noqa: D102
         return f"simulated {self.board}"
 
-    def open(self, opening: Opening) -> TegrastatsCollector:
-        """Return the samples of the board under the load of ``opening``."""
+    def open(self, opening: Opening) -> TegrastatsCollector:  # noqa: D102
         source = SimulatorSource(
             self.board,
             load=opening.load if isinstance(opening.load, LoadBoard) else None,
             interval_seconds=opening.interval_seconds,
             privileged=self.privileged,
             seed=self.seed,
+            ambient_celsius=self.ambient_celsius,
             most_pieces=2,  # the daemon never reads the truth of the board
             clock=opening.clock,
         )
-        return TegrastatsCollector(source)
+        return simulated_collector(source)
+
+
+def simulated_collector(source: SimulatorSource) -> TegrastatsCollector:
+    """Return the samples of a simulated board, with its facts and its kernel files."""
+    collector = TegrastatsCollector(source, shows_root_more=True)
+    collector.about = ABOUT
+    collector.companions = (SimulatedKernel(lambda: source.board.last_reading),)
+    return collector

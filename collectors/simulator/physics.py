@@ -1,42 +1,42 @@
-"""The data of the simulated boards, and their physics: loads become power and temperature."""
+"""The data of the simulated boards, the loads on them, and their physics: power and temperature."""
 
 import math
 import random
-import sys
+import threading
+import time
 from array import array
-from bisect import bisect_right
+from bisect import bisect_right, insort
+from collections.abc import Collection
 from functools import cache
+from itertools import compress, pairwise
+from operator import itemgetter
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from pydantic import Field
+import msgspec
 
 from ...parsers.errors import UserError
-from ...parsers.records import Record
 from ..board.boards import find_rail_rule
-from .load import Segment
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+LANES = ("gpu", "dla0", "dla1", "cpu", "emc")
+MOST_CHANGES = 8192
 
 
-class SimulatedRail(Record):
-    """One rail; see ``simulated.toml``."""
+class SimulatedRail(msgspec.Struct, frozen=True):
+    """One rail; see ``simulated.toml``, also for the classes below."""
 
     name: str
     volts: float
     step_milliamperes: int
     idle_watts: float
     noise_watts: float
+    load: dict[str, float]
     leak_watts_per_celsius: float = 0.0
     dla_powered_watts: float = 0.0
-    load: dict[str, float]
 
 
-class SimulatedZone(Record):
-    """One thermal zone; see ``simulated.toml``."""
+class SimulatedZone(msgspec.Struct, frozen=True):
+    """One thermal zone."""
 
     above: float = 0.0
     watts: dict[str, float] = {}
@@ -45,15 +45,15 @@ class SimulatedZone(Record):
     gated: bool = False
 
 
-class SimulatedEmc(Record):
-    """The memory controller; see ``simulated.toml``."""
+class SimulatedEmc(msgspec.Struct, frozen=True):
+    """The memory controller."""
 
     megahertz: tuple[int, int]
     load: dict[str, float]
 
 
-class SimulatedRam(Record):
-    """Memory; see ``simulated.toml``."""
+class SimulatedRam(msgspec.Struct, frozen=True):
+    """Memory."""
 
     total: int
     used: int
@@ -62,8 +62,8 @@ class SimulatedRam(Record):
     load: dict[str, float]
 
 
-class BoardModel(Record):
-    """All data of one simulated board; see ``simulated.toml``."""
+class BoardModel(msgspec.Struct, frozen=True):
+    """All data of one simulated board."""
 
     name: str
     average: Literal["truncated", "rounded"]
@@ -75,13 +75,13 @@ class BoardModel(Record):
     gpu_megahertz: tuple[int, ...]
     gpu_clusters: int
     dla_cores: int
-    dla_megahertz: int | None = None
     ape_megahertz: int
     engines: tuple[str, ...]
     emc: SimulatedEmc
     ram: SimulatedRam
-    rails: tuple[SimulatedRail, ...] = Field(min_length=1)
+    rails: tuple[SimulatedRail, ...]
     zones: dict[str, SimulatedZone]
+    dla_megahertz: int = 0
 
     @property
     def lanes(self) -> tuple[str, ...]:
@@ -92,9 +92,8 @@ class BoardModel(Record):
 @cache
 def board_models() -> dict[str, BoardModel]:
     """Return all simulated boards by name."""
-    text = Path(__file__).with_name("simulated.toml").read_text(encoding="utf-8")
-    models = map(BoardModel.model_validate, tomllib.loads(text)["simulated"])
-    return {model.name: model for model in models}
+    data = msgspec.toml.decode(Path(__file__).with_name("simulated.toml").read_bytes())
+    return {model.name: model for model in msgspec.convert(data["simulated"], list[BoardModel])}
 
 
 def board_model(name: str) -> BoardModel:
@@ -104,6 +103,163 @@ def board_model(name: str) -> BoardModel:
     except KeyError:
         known = ", ".join(board_models())
         raise UserError(f"no simulated board is called {name!r}", f"use one of {known}") from None
+
+
+class Segment(NamedTuple):
+    """A stretch of time in which no load (0…1 by lane, default 0) changed."""
+
+    begin_ns: int
+    end_ns: int
+    ratios: dict[str, float]
+
+
+class LoadChange(NamedTuple):
+    """A load of 0…1 that begins at some time after the start."""
+
+    at_seconds: float
+    lane: str
+    ratio: float
+
+
+class LoadBoard:
+    """The loads of all lanes over the last while; from any thread.
+
+    A change has its own time, so it may be set a little late or ahead. Time that has been read is
+    settled: a change from before counts from there on. Some thousand changes per lane are
+    remembered; before them a lane has the load that it had then.
+
+    >>> board = LoadBoard()
+    >>> board.set("gpu", 1.0, at_ns=100)
+    >>> board.set("gpu", 0.0, at_ns=150)
+    >>> [(one.begin_ns, one.end_ns, one.ratios["gpu"]) for one in board.between(90, 200)]
+    [(90, 100, 0.0), (100, 150, 1.0), (150, 200, 0.0)]
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._histories: dict[tuple[str, str], _History] = {}
+        self._settled_ns = 0
+
+    def set(self, lane: str, ratio: float, at_ns: int | None = None, holder: str = "") -> None:
+        """Set a lane's load from 0 (idle) to 1 (it computes without a pause), default from now on.
+
+        ``holder`` names the load; several on one lane add up, to 1 at most.
+        """
+        if not 0 <= ratio <= 1:
+            raise ValueError(f"{lane}: a load of {ratio} is not within 0 and 1")
+        if at_ns is None:
+            at_ns = time.monotonic_ns()
+        with self._lock:
+            history = self._histories.setdefault((lane, holder), _History())
+            history.add(max(at_ns, self._settled_ns), ratio)
+
+    def between(self, begin_ns: int, end_ns: int) -> list[Segment]:
+        """Return the loads of a stretch of time, cut where any of them changes."""
+        with self._lock:
+            if end_ns <= begin_ns:
+                return []
+            histories = self._histories.values()
+            cuts = {begin_ns, end_ns}.union(*(one.cuts(begin_ns, end_ns) for one in histories))
+            return [Segment(begin, end, self._at(begin)) for begin, end in pairwise(sorted(cuts))]
+
+    def take(self, begin_ns: int, end_ns: int) -> list[Segment]:
+        """Return the loads as ``between`` does, and settle them up to the end."""
+        with self._lock:
+            self._settled_ns = max(self._settled_ns, end_ns)
+        return self.between(begin_ns, end_ns)
+
+    def busy_ratio(self, lane: str, begin_ns: int, end_ns: int) -> float:
+        """Return the mean load of a lane over a stretch of time."""
+        total = sum(
+            (one.end_ns - one.begin_ns) * one.ratios.get(lane, 0.0)
+            for one in self.between(begin_ns, end_ns)
+        )
+        return total / (end_ns - begin_ns) if end_ns > begin_ns else 0.0
+
+    def _at(self, at_ns: int) -> dict[str, float]:
+        ratios: dict[str, float] = {}
+        for (lane, _), history in self._histories.items():
+            ratios[lane] = min(1.0, ratios.get(lane, 0.0) + history.at(at_ns))
+        return ratios
+
+
+class _History:
+    """The loads of one lane, each with the time at which it began."""
+
+    def __init__(self) -> None:
+        self._changes: list[tuple[int, float]] = []
+        self._before = 0.0
+
+    def add(self, at_ns: int, ratio: float) -> None:
+        insort(self._changes, (at_ns, ratio), key=itemgetter(0))
+        if len(self._changes) > MOST_CHANGES:
+            half = MOST_CHANGES // 2
+            self._before = self._changes[half - 1][1]
+            del self._changes[:half]
+
+    def at(self, at_ns: int) -> float:
+        place = self._place(at_ns)
+        return self._changes[place - 1][1] if place else self._before
+
+    def cuts(self, begin_ns: int, end_ns: int) -> list[int]:
+        changes = self._changes[self._place(begin_ns) : self._place(end_ns)]
+        return [at_ns for at_ns, _ in changes]
+
+    def _place(self, at_ns: int) -> int:
+        return bisect_right(self._changes, at_ns, key=itemgetter(0))
+
+
+def read_load_file(path: Path, lanes: Collection[str] = LANES) -> list[LoadChange]:
+    """Return a schedule of loads in the order of their times, or raise ``UserError``.
+
+    The file is CSV with the header ``at_seconds,lane,ratio`` and rows in any order, for instance
+    ``12.5,dla0,1``. Blank lines and lines that begin with ``#`` are skipped.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror})", "name a CSV file") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not text", "name a CSV file") from error
+    header = ",".join(LoadChange._fields)
+    changes: list[LoadChange] | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        cells = [cell.strip() for cell in line.split(",")]
+        try:
+            if changes is not None:
+                changes.append(_change(cells, lanes))
+            elif ",".join(cells) == header:
+                changes = []
+            else:
+                raise UserError(f"the header is {line.strip()!r}", f"write {header}")
+        except UserError as error:
+            raise UserError(f"{path} line {number}: {error.message}", error.remedy) from None
+    if changes is None:
+        raise UserError(f"{path} is empty", f"begin it with {header}")
+    return sorted(changes, key=itemgetter(0))
+
+
+def _change(cells: list[str], lanes: Collection[str]) -> LoadChange:
+    if len(cells) != 3:
+        raise UserError(f"{len(cells)} cells", f"write {','.join(LoadChange._fields)}")
+    if cells[1] not in lanes:
+        raise UserError(f"the board has no lane {cells[1]!r}", f"use one of {', '.join(lanes)}")
+    ratio = _number("ratio", cells[2])
+    if ratio > 1:
+        raise UserError(f"ratio is {cells[2]!r}", "write a number from 0 to 1")
+    return LoadChange(_number("at_seconds", cells[0]), cells[1], ratio)
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0:
+        raise UserError(f"{name} is {text!r}", "write a number that is 0 or more")
+    return value
 
 
 def lane_kind(lane: str) -> str:
@@ -130,9 +286,9 @@ class Physics:
     ) -> None:
         self._most_pieces = most_pieces
         self.now_ns = begin_ns
-        self.ratios = dict.fromkeys(model.lanes, 0.0)
-        self.busy_ns = dict.fromkeys(model.lanes, 0.0)
-        self.followed = dict.fromkeys(model.lanes, 0.0)
+        self.ratios, self.busy_ns, self.followed = (
+            dict.fromkeys(model.lanes, 0.0) for _ in range(3)
+        )
         self.watts = [rail.idle_watts for rail in model.rails]
         self._model = model
         self._chance = chance
@@ -230,10 +386,7 @@ class Physics:
                 idle = self._model.rails[number].idle_watts
                 above += celsius_per_watt * (self.watts[number] - idle)
             self._spots[name] = warmth + spot * (above - warmth)
-        self._remember(end_ns, seconds)
         self.now_ns = end_ns
-
-    def _remember(self, end_ns: int, seconds: float) -> None:
         self._ends.append(end_ns)
         for sums, watts in zip(self._sums, self.watts, strict=True):
             sums.append(sums[-1] + watts * seconds)
@@ -244,5 +397,4 @@ class Physics:
                 del sums[:half]
 
     def _module_watts(self) -> float:
-        pairs = zip(self.watts, self._in_total, strict=True)
-        return sum(watts for watts, counts in pairs if counts)
+        return sum(compress(self.watts, self._in_total))

@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 
 from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.collectors.simulator.board import JumpClock, SimulatedBoard, SimulatorSource
-from tegrascope.collectors.simulator.load import LoadBoard, LoadChange, read_load_file
-from tegrascope.collectors.simulator.physics import board_model, board_models
+from tegrascope.collectors.simulator.physics import (
+    LoadBoard,
+    LoadChange,
+    board_model,
+    board_models,
+    read_load_file,
+)
 from tegrascope.parsers.errors import UserError
 from tegrascope.parsers.records import Sample
 from tegrascope.parsers.tegrastats import parse_line, render_line
@@ -304,7 +309,7 @@ def test_readings_agree_with_the_truth():
     schedule = [LoadChange(0, "gpu", 0.6), LoadChange(0, "dla0", 0.8)]
     source = SimulatorSource(interval_seconds=0.103, clock=JumpClock(), schedule=schedule)
     lines = list(itertools.islice(source.lines(), 3000))
-    begin_ns, end_ns = lines[0].monotonic_ns, source.board.now_ns
+    begin_ns, end_ns = lines[0].monotonic_ns, lines[-1].monotonic_ns
     truth = source.board.true_energy(begin_ns, end_ns)
     last = parse_line(lines[-1].value)
     for name, joules in truth.rail_joules.items():
