@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -32,11 +31,8 @@ class Clock(Protocol):
 class SystemClock:
     """The real clocks."""
 
-    def monotonic_ns(self) -> int:  # noqa: D102
-        return time.monotonic_ns()
-
-    def wall_ns(self) -> int:  # noqa: D102
-        return time.time_ns()
+    monotonic_ns = staticmethod(time.monotonic_ns)
+    wall_ns = staticmethod(time.time_ns)
 
     def boottime_ns(self) -> int:  # noqa: D102
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -48,18 +44,25 @@ class SystemClock:
 SYSTEM_CLOCK: Clock = SystemClock()
 
 
+def pause(clock: Clock, event: threading.Event, seconds: float) -> bool:
+    """Sleep for some seconds or until the event is set; return whether it was set."""
+    return clock.wait(event, clock.monotonic_ns() + round(seconds * 1e9))
+
+
 @dataclass(frozen=True, slots=True)
 class Stamped(Generic[T_co]):
-    """A value and the time at which it arrived: that of its newline, for a line."""
+    """A value and the time at which it arrived: that of its newline, for a line.
+
+    Attributes:
+        following: How many more values the same read brought: this one is not the newest.
+        late_seconds: How much later than the printing of its line the time may be.
+    """
 
     monotonic_ns: int
     wall_ns: int
     value: T_co
-
-
-def stamp(clock: Clock, value: T) -> Stamped[T]:
-    """Stamp a value with the present time."""
-    return Stamped(clock.monotonic_ns(), clock.wall_ns(), value)
+    following: int = 0
+    late_seconds: float = 0.0
 
 
 def write_atomic(path: Path, content: bytes | memoryview, mode: int = 0o666) -> None:
@@ -81,25 +84,16 @@ def write_atomic(path: Path, content: bytes | memoryview, mode: int = 0o666) -> 
 
 
 class LineSource(Protocol):
-    """A source of lines: a process, a recorded log, a pipe or the simulated board.
+    """A source of lines: a process, a recorded log, a pipe or the simulated board."""
 
-    Attributes:
-        name: A label value: ``tegrastats``, ``replay``, ``stream`` or ``simulator``.
-        is_live: False where the lines do not describe this machine now.
-        interval_seconds: Nominal time between two lines; ``None`` where it is not known.
-        problem: Why no lines come, with the remedy; ``None`` while no problem is known.
-    """
+    name: str  # a label value: ``tegrastats``, ``replay``, ``stream`` or ``simulator``
+    is_live: bool  # False where the lines do not describe this machine now
+    restarts: int
+    problem: str | None  # why no lines come, with the remedy
 
     @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def is_live(self) -> bool: ...  # noqa: D102
-    @property
-    def interval_seconds(self) -> float | None: ...  # noqa: D102
-    @property
-    def restarts(self) -> int: ...  # noqa: D102
-    @property
-    def problem(self) -> str | None: ...  # noqa: D102
+    def interval_seconds(self) -> float | None:
+        """Nominal time between two lines; ``None`` where it is not known."""
 
     def lines(self) -> Iterator[Stamped[str]]:
         """Yield lines without their newline as they arrive, until the end or until ``stop``."""
@@ -113,16 +107,13 @@ class Companion(Protocol):
 
     Time, energy and events are reported as counts until now, so that the share of a window is a
     difference, however the samples fall.
-
-    Attributes:
-        name: A label value: ``sysfs``, ``ftrace`` ….
-        problem: Why it gives nothing, with the remedy; ``None`` while no problem is known.
     """
 
+    name: str  # a label value: ``sysfs``, ``ftrace`` …
+
     @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def problem(self) -> str | None: ...  # noqa: D102
+    def problem(self) -> str | None:
+        """Why it gives nothing, with the remedy; ``None`` while no problem is known."""
 
     def start(self) -> None:
         """Begin; slow work happens in a separate thread or child."""

@@ -1,16 +1,13 @@
-"""Every telemetry source and every inference back-end by name.
+"""Every telemetry source and every inference back-end by name, as ``module:class``.
 
-Adding one is one file and one line here. An entry is ``module:class``; the module is imported
-when something asks for its description, so that this file costs nothing to import. The class
-describes itself by class attributes, see ``SourceSettings`` and ``Backend``.
-
-No other file compares the name of a source or a back-end with a string.
+Adding one is one file and one line here. A module is imported when something asks for its class,
+which describes itself, see ``SourceSettings`` and ``Backend``. No other file compares the name of
+a source or a back-end with a string.
 """
 
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..parsers.errors import BackendUnavailable
@@ -20,26 +17,22 @@ if TYPE_CHECKING:
     from .lines.collector import SourceSettings
 
 # In the order in which a bench looks for one that works on this machine.
-SOURCES: Mapping[str, str] = MappingProxyType(
-    {
-        "tegrastats": ".lines.collector:TegrastatsSettings",
-        "nvml": ".gpu.nvml:NvmlSettings",
-        "replay": ".lines.replay:ReplaySettings",
-        "stream": ".lines.stream:StreamSettings",
-        "simulator": ".simulator.board:SimulatorSettings",
-    }
-)
+SOURCES: Mapping[str, str] = {
+    "tegrastats": ".lines.collector:TegrastatsSettings",
+    "nvml": ".gpu.nvml:NvmlSettings",
+    "replay": ".lines.replay:ReplaySettings",
+    "stream": ".lines.collector:StreamSettings",
+    "simulator": ".simulator.board:SimulatorSettings",
+}
 DEFAULT_SOURCE = "tegrastats"
 SIMULATED_SOURCE = "simulator"
 
-BACKENDS: Mapping[str, str] = MappingProxyType(
-    {
-        "tensorrt": ".backends.tensorrt:TensorRt",
-        "trtexec": ".backends.trtexec:Trtexec",
-        "onnxruntime": ".backends.onnxruntime:OnnxRuntime",
-        "command": ".backends.command:Command",
-    }
-)
+BACKENDS: Mapping[str, str] = {
+    "tensorrt": ".backends.tensorrt:TensorRt",
+    "trtexec": ".backends.trtexec:Trtexec",
+    "onnxruntime": ".backends.onnxruntime:OnnxRuntime",
+    "command": ".backends.command:Command",
+}
 # Runs a workload that has a command in place of a model.
 PROGRAM_BACKEND = "command"
 # Gives the answers that the others are compared with, and plays devices in simulation.
@@ -54,11 +47,7 @@ def default_backend(device: str) -> str:
 
 
 def source_settings(name: str, sources: Mapping[str, str] = SOURCES) -> "type[SourceSettings]":
-    """Return the settings of a source, which describe and open it.
-
-    Raises:
-        KeyError: The source is not in the catalogue.
-    """
+    """Return the settings of a source in the catalogue, which describe and open it."""
     found: type[SourceSettings] = _import(sources[name])
     return found
 
@@ -69,11 +58,7 @@ def available_source(root: Path = Path("/")) -> str | None:
 
 
 def find_backend(name: str, backends: Mapping[str, str] = BACKENDS) -> "type[Backend]":
-    """Return a back-end without importing its library.
-
-    Raises:
-        BackendUnavailable: The back-end is not in the catalogue.
-    """
+    """Return a back-end without importing its library, or raise ``BackendUnavailable``."""
     if name not in backends:
         known = ", ".join(sorted(backends)) or "another release"
         raise BackendUnavailable(f"no back-end is named {name!r}", f"use {known}")
@@ -83,24 +68,14 @@ def find_backend(name: str, backends: Mapping[str, str] = BACKENDS) -> "type[Bac
 
 def is_played(name: str, device: str, backends: Mapping[str, str] = BACKENDS) -> bool:
     """Return whether a back-end only stands for a device that it does not run on."""
-    if name not in backends:
-        return False
-    kind = find_backend(name, backends)
-    return kind.plays_any_device and device not in kind.devices
+    kind = find_backend(name, backends) if name in backends else None
+    return kind is not None and kind.plays_any_device and device not in kind.devices
 
 
 def make_backend(name: str, backends: Mapping[str, str] = BACKENDS) -> "Backend":
-    """Import a back-end and its library.
+    """Return a back-end without a model, or raise ``BackendUnavailable``.
 
-    Args:
-        name: As in an order, for example ``onnxruntime``.
-        backends: Name to ``module:class``; a leading dot is relative to this package.
-
-    Returns:
-        A back-end without a model.
-
-    Raises:
-        BackendUnavailable: The back-end is not in the catalogue, or its library is not installed.
+    It is not in the catalogue, or its library is not installed.
     """
     return find_backend(name, backends)()
 

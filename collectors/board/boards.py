@@ -1,22 +1,18 @@
 """Facts about a board from its files, without root."""
 
 import re
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field, PositiveFloat
+import msgspec
+from pydantic import ConfigDict, Field, PositiveFloat
 
 from ...parsers.records import Record
 from ...parsers.signals import POWER_MODE
-from .readers import Column, KernelFile, Reading, clocks_locked, read_number, read_text
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from .readers import KernelFile, Parsed, Reading, clocks_locked, read_number, read_text
 
 
 class DlaRail(Record):
@@ -27,7 +23,12 @@ class DlaRail(Record):
 
 
 class RailRule(Record):
-    """How the rails of one board add up; ``step`` is in watts by rail, with a ``default``."""
+    """How the rails of one board add up; ``step`` is in watts by rail, with a ``default``.
+
+    ``offset_steps`` is the largest zero error of a reading, in steps; ``None`` if it is not known.
+    """
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     name: str
     rails: tuple[str, ...]
@@ -35,7 +36,15 @@ class RailRule(Record):
     total: tuple[str, ...]
     excluded: dict[str, str] = {}
     step: dict[str, PositiveFloat]
+    offset_steps: PositiveFloat | None = None
     dla: DlaRail | None = None
+
+    @property
+    def offset_watts(self) -> float | None:
+        """Largest zero error of the total, either way; it is the same in every run on a board."""
+        if self.offset_steps is None:
+            return None
+        return self.offset_steps * sum(map(self.step_watts, self.total))
 
     def step_watts(self, rail: str) -> float:
         """Return the smallest step of a rail's reading, in watts."""
@@ -43,10 +52,14 @@ class RailRule(Record):
 
 
 @cache
+def _data(name: str) -> Any:
+    return msgspec.toml.decode(Path(__file__).with_name(name).read_bytes())
+
+
+@cache
 def rail_rules() -> tuple[RailRule, ...]:
     """Return the rules of all known boards, in the order in which they are tried."""
-    text = Path(__file__).with_name("boards.toml").read_text(encoding="utf-8")
-    return tuple(RailRule.model_validate(board) for board in tomllib.loads(text)["board"])
+    return tuple(map(RailRule.model_validate, _data("boards.toml")["board"]))
 
 
 def find_rail_rule(rails: Collection[str]) -> RailRule | None:
@@ -59,21 +72,16 @@ def find_rail_rule(rails: Collection[str]) -> RailRule | None:
     """
     found = set(rails)
     for rule in rail_rules():
-        rails_of_rule = set(rule.rails)
-        if rails_of_rule == found or (rails_of_rule < found and not rule.exact):
+        known = set(rule.rails)
+        if known == found or (known < found and not rule.exact):
             return rule
     return None
 
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 # pmode:0002 fmode:quiet
 _MODE = re.compile(r"pmode:([0-9]{1,8})")
 # < POWER_MODEL ID=2 NAME=MODE_30W >
-_NAMED = re.compile(r"<\s*POWER_MODEL\s+ID=([0-9]+)\s+NAME=(\S+)\s*>", re.ASCII)
+_NAMED = re.compile(r"^\s*<\s*POWER_MODEL\s+ID=([0-9]+)\s+NAME=(\S+)\s*>", re.ASCII | re.MULTILINE)
 _STATUS = "var/lib/nvpmodel/status"
 _MOST_BYTES = 1 << 18
 
@@ -93,29 +101,15 @@ def read_power_mode(root: Path) -> str | None:
     mode = mode_of(read_text(root / _STATUS))
     if mode is None:
         return None
-    for line in (read_text(root / "etc/nvpmodel.conf", _MOST_BYTES) or "").splitlines():
-        found = _NAMED.match(line.strip())
-        if found is not None and int(found[1]) == mode:
-            return found[2]
-    return f"mode {mode}"
-
-
-@dataclass(frozen=True)
-class PowerModeNumber:
-    """The number of the mode; a window in which it changes gets a flag."""
-
-    file: KernelFile
-
-    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002, D102
-        mode = mode_of(text)
-        if mode is not None:
-            yield POWER_MODE.column(), float(mode)
+    names = _NAMED.finditer(read_text(root / "etc/nvpmodel.conf", _MOST_BYTES) or "")
+    return next((found[2] for found in names if int(found[1]) == mode), f"mode {mode}")
 
 
 def find_power_mode(root: Path) -> Iterator[Reading]:
     """Yield the number of the power mode if nvpmodel has noted one."""
     if (root / _STATUS).exists():
-        yield PowerModeNumber(KernelFile(root / _STATUS, stays_open=False))
+        file = KernelFile(root / _STATUS, stays_open=False)
+        yield Parsed(file, POWER_MODE.column(), mode_of)
 
 
 # # R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64, …
@@ -128,23 +122,16 @@ _TREES = ("proc/device-tree", "sys/firmware/devicetree/base")
 
 @dataclass(frozen=True)
 class BoardFacts:
-    """Facts about this board; one that no file states is ``None``.
-
-    Attributes:
-        board: The device tree's name, ``NVIDIA Jetson AGX Orin Developer Kit``.
-        module: Part of its compatible name, ``p3701-0005``.
-        l4t: Release of Jetson Linux, ``36.4.3``.
-        rail_sensors: Settings of the rails' sensors, by file: they decide over how long a time
-            each reading is averaged. The sensors themselves are not read.
-    """
+    """Facts about this board; one that no file states is ``None``."""
 
     board: str | None = None
-    module: str | None = None
+    module: str | None = None  # p3701-0005
     l4t: str | None = None
     jetpack: str | None = None
     kernel: str | None = None
     power_mode: str | None = None
     clocks_locked: bool | None = None
+    # Settings of the rails' sensors, by file: over how long a time each reading is averaged.
     rail_sensors: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -166,7 +153,7 @@ def read_board_facts(root: Path = Path("/")) -> BoardFacts:
         kernel=read_text(root / "proc/sys/kernel/osrelease") or None,
         power_mode=read_power_mode(root),
         clocks_locked=clocks_locked(root),
-        rail_sensors=dict(_rail_sensors(root)),
+        rail_sensors=_rail_sensors(root),
     )
 
 
@@ -188,15 +175,8 @@ def jetpack_of(l4t: str | None) -> str | None:
     >>> jetpack_of("36.4.3"), jetpack_of("39.2"), jetpack_of("99.1.0")
     ('6.2', '7.2', None)
     """
-    known = _releases()
+    known: dict[str, str] = _data("releases.toml")["jetpack"]
     return None if l4t is None else known.get(l4t) or known.get(f"{l4t}.0")
-
-
-@cache
-def _releases() -> dict[str, str]:
-    text = Path(__file__).with_name("releases.toml").read_text(encoding="utf-8")
-    table: dict[str, str] = tomllib.loads(text)["jetpack"]
-    return table
 
 
 def read_device_tree(root: Path, name: str) -> str:
@@ -209,14 +189,38 @@ def _compatible(root: Path) -> list[str]:
     return read_device_tree(root, "compatible").split("\0")
 
 
+_SAMPLES, _UPDATE_INTERVAL = "samples", "update_interval"
+# A conversion of bus and shunt voltage of an INA3221 takes at least twice 140 µs, for each of its
+# three channels.
+_FASTEST_MILLISECONDS = 3 * 0.28
+
+
+def averaging_seconds(rail_sensors: Mapping[str, float]) -> float:
+    """Return the time over which the slowest of a board's rail sensors averages.
+
+    That is its update interval, which the kernel gives as the time of all channels and samples
+    (ina3221, source: Documentation/hwmon/ina3221.rst). A number too small for that is the time of
+    one sample of one channel.
+
+    >>> averaging_seconds({"1-0040.samples": 64, "1-0040.update_interval": 422})
+    0.422
+    """
+    slowest = 0.0
+    for name, number in rail_sensors.items():
+        chip, _, setting = name.rpartition(".")
+        if setting == _UPDATE_INTERVAL:
+            samples = rail_sensors.get(f"{chip}.{_SAMPLES}", 1.0)
+            is_whole = number >= 0.9 * samples * _FASTEST_MILLISECONDS
+            slowest = max(slowest, number / 1e3 * (1 if is_whole else 3 * samples))
+    return slowest
+
+
 def _rail_sensors(root: Path) -> dict[str, float]:
-    settings: dict[str, float] = {}
-    for chip in sorted(root.glob("sys/class/hwmon/hwmon*")):
-        if (read_text(chip / "name") or "").startswith("ina"):
-            names = ("samples", "update_interval", *(f"shunt{n}_resistor" for n in (1, 2, 3)))
-            device = (chip / "device").resolve().name
-            for name in names:
-                number = read_number(chip / name)
-                if number is not None:
-                    settings[f"{device}.{name}"] = number
-    return settings
+    names = ("samples", "update_interval", *(f"shunt{n}_resistor" for n in (1, 2, 3)))
+    return {
+        f"{(chip / 'device').resolve().name}.{name}": number
+        for chip in sorted(root.glob("sys/class/hwmon/hwmon*"))
+        if (read_text(chip / "name") or "").startswith("ina")
+        for name in names
+        if (number := read_number(chip / name)) is not None
+    }

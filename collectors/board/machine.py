@@ -1,13 +1,10 @@
 """The machine as commands examine it: each answer comes in bounded time, and none raises.
 
-Nothing here changes the machine. Root directory, environment and clock are arguments, so a test
-simulates a board with a tree of files and a few scripts. The daemon does not import this module:
-psutil costs one MiB of memory.
+Nothing here changes the machine. The daemon does not import it: psutil costs one MiB of memory.
 """
 
 import contextlib
 import ctypes
-import http.client
 import os
 import shutil
 import signal
@@ -17,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
 from importlib import metadata
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -24,7 +22,7 @@ from typing import Literal, NamedTuple
 import psutil
 
 from ...parsers.errors import UserError
-from ..base import SYSTEM_CLOCK, Clock, Stamped
+from ..base import SYSTEM_CLOCK, Clock, Stamped, pause
 from ..children.process import LineChild, Quiet
 
 _TEXT_BYTES = 1 << 18
@@ -38,16 +36,11 @@ There = Literal["there", "absent", "hidden"]
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of a program or a server.
+    """The answer of a program or a server."""
 
-    Attributes:
-        status: Exit or HTTP status; ``None`` if none came in time.
-        message: The last line of standard error, or why there is no status.
-    """
-
-    status: int | None
+    status: int | None  # of the exit or of HTTP; None if none came in time
     out: str
-    message: str
+    message: str  # the last line of standard error, or why there is no status
 
 
 class HostMemory(NamedTuple):
@@ -100,27 +93,20 @@ class Machine:
 
     def group_of(self, path: str) -> str:
         """Return the group that owns a path, by name where it has one."""
-        import grp
-
         try:
-            gid = self.at(path).stat().st_gid
+            return self.at(path).group()
         except OSError:
             return ""
-        try:
-            return grp.getgrgid(gid).gr_name
         except KeyError:
-            return str(gid)
+            return str(self.at(path).stat().st_gid)
 
     def find(self, *patterns: str) -> list[str]:
         """Return the paths that match any of these patterns, sorted."""
-        found = set()
+        found = set[Path]()
         for pattern in patterns:
             with contextlib.suppress(OSError):
-                found |= {
-                    "/" + str(one.relative_to(self.root))
-                    for one in self.root.glob(pattern.lstrip("/"))
-                }
-        return sorted(found)
+                found.update(self.root.glob(pattern.lstrip("/")))
+        return sorted(f"/{one.relative_to(self.root)}" for one in found)
 
     def which(self, program: str) -> str | None:
         """Return the path of a program, by name or by path."""
@@ -130,7 +116,7 @@ class Machine:
         """Run a program to its end; after the timeout its process group is killed."""
         try:
             child = subprocess.Popen(
-                list(argv),
+                argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -149,8 +135,7 @@ class Machine:
                     os.killpg(child.pid, signal.SIGKILL)
                 # Not waited for any further: what holds a pipe open may be in the kernel.
                 return Answer(None, "", f"{argv[0]} did not end within {seconds:g} s")
-        last = errors.strip().splitlines()[-1:] or [""]
-        return Answer(child.returncode, out, last[0][:200])
+        return Answer(child.returncode, out, errors.strip().rpartition("\n")[2][:200])
 
     def lines(self, argv: Sequence[str], count: int, seconds: float) -> tuple[list[str], str]:
         """Return a program's first lines, and why there are fewer than ``count``; then end it."""
@@ -158,10 +143,9 @@ class Machine:
         until = time.monotonic() + seconds
         line: Stamped[str] | Quiet = Quiet.TIMEOUT
         try:
-            with LineChild(argv, env=dict(self.environ)) as child:
+            with LineChild(argv, env=self.environ) as child:
                 while len(found) < count and (left := until - time.monotonic()) > 0:
-                    line = child.read(left)
-                    if not isinstance(line, Stamped):
+                    if not isinstance(line := child.read(left), Stamped):
                         break
                     found.append(line.value)
         except UserError as error:
@@ -177,16 +161,16 @@ class Machine:
         """Return the version of an installed distribution, without importing it."""
         try:
             return metadata.version(name)
-        except Exception:  # one that is broken is told where it is used
+        except Exception:  # a broken one is reported where it is used
             return None
 
     def memory(self) -> HostMemory | None:
         """Return the memory of this machine, whatever the root; ``None`` if it is unknown."""
         try:
-            memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+            memory = psutil.virtual_memory()
+            return HostMemory(memory.total, memory.available, psutil.swap_memory().free)
         except (OSError, ValueError):
             return None
-        return HostMemory(memory.total, memory.available, swap.free)
 
     def free_bytes(self, path: Path) -> int | None:
         """Return what this user may still write below a directory, or its nearest parent."""
@@ -221,7 +205,7 @@ class Machine:
         return records
 
     def is_synchronised(self) -> bool | None:
-        """Ask the kernel whether something disciplines the wall clock; ``None`` if it won't say."""
+        """Return whether something disciplines the wall clock; ``None`` if it is unknown."""
         try:
             # An adjtimex with no mode set reads, and needs no right.
             state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
@@ -232,10 +216,9 @@ class Machine:
     def socket_made_seconds(self, paths: Sequence[str]) -> float | None:
         """Return the wall time at which the oldest of these sockets was made."""
         times = []
-        for path in paths:
+        for path in map(self.at, paths):
             with contextlib.suppress(OSError):
-                found = self.at(path).lstat()
-                if stat.S_ISSOCK(found.st_mode):
+                if stat.S_ISSOCK((found := path.lstat()).st_mode):
                     times.append(found.st_mtime)
         return min(times, default=None)
 
@@ -250,18 +233,16 @@ class Machine:
 
     def get(self, host: str, port: int, path: str, seconds: float = 2.0) -> Answer:
         """Return the status and body of a page; without an answer no status, and the reason."""
-        connection = http.client.HTTPConnection(host, port, timeout=seconds)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            body = answer.read(_TEXT_BYTES).decode("utf-8", "replace")
-            return Answer(answer.status, body, answer.reason)
-        except ConnectionRefusedError:
-            return Answer(None, "", "refused")
-        except (OSError, http.client.HTTPException) as error:
-            return Answer(None, "", str(error) or type(error).__name__)
-        finally:
-            connection.close()
+        with contextlib.closing(HTTPConnection(host, port, timeout=seconds)) as connection:
+            try:
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                body = answer.read(_TEXT_BYTES).decode("utf-8", "replace")
+                return Answer(answer.status, body, answer.reason)
+            except ConnectionRefusedError:
+                return Answer(None, "", "refused")
+            except (OSError, HTTPException) as error:
+                return Answer(None, "", str(error) or type(error).__name__)
 
 
 def cpu_busy_ratio(
@@ -273,22 +254,15 @@ def cpu_busy_ratio(
 ) -> float | None:
     """Return the share of all cores that worked during some seconds, 0…1.
 
-    Args:
-        stopping: Ends the measurement early.
-        read_times: Returns seconds since boot: user, nice, system, idle, iowait, irq, softirq and
-            steal. Further ones are parts of these.
-
-    Returns:
-        ``None`` if the kernel does not report it.
+    ``stopping`` ends it early. ``read_times`` returns seconds since boot: user, nice, system, idle,
+    iowait, irq, softirq and steal; further ones are parts of these. ``None``: not reported.
     """
     try:
         before = read_times()
-        clock.wait(stopping, clock.monotonic_ns() + round(seconds * 1e9))
-        user, nice, system, idle, waiting, irq, softirq, steal = (
-            late - early for early, late in zip(before[:8], read_times()[:8], strict=True)
-        )
-    except (OSError, ValueError):
+        pause(clock, stopping, seconds)
+        spent = [late - early for early, late in zip(before[:8], read_times()[:8], strict=True)]
+        idle = spent[3] + spent[4]
+    except (OSError, ValueError, IndexError):
         return None
-    busy = user + nice + system + irq + softirq + steal
-    total = busy + idle + waiting
-    return min(max(busy / total, 0.0), 1.0) if total > 0 else None
+    total = sum(spent)
+    return min(max((total - idle) / total, 0.0), 1.0) if total > 0 else None

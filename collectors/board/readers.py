@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -17,47 +17,35 @@ _PAGE_BYTES = 4096
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
+@dataclass(unsafe_hash=True)
 class KernelFile:
     """A file that may not be there, may not be readable, and may go away.
 
     It stays open between readings, which costs a seventh of opening it each time: the kernel makes
-    the text anew for every read from the start.
+    the text anew for every read from the start. A file of a disk does not stay open, since a writer
+    may replace it. A file of ``/sys`` is at most a page.
     """
 
-    def __init__(
-        self, path: Path, *, stays_open: bool = True, most_bytes: int = _PAGE_BYTES
-    ) -> None:
-        """Name the file; the first reading opens it.
-
-        Args:
-            stays_open: False for a file of a disk, which a writer may replace.
-            most_bytes: Size of a reading; a file of ``/sys`` is at most a page.
-        """
-        self.path = path
-        self._stays_open = stays_open
-        self._most_bytes = most_bytes
-        self._opened: int | None = None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, KernelFile) and self.path == other.path
-
-    def __hash__(self) -> int:
-        return hash(self.path)
+    path: Path
+    stays_open: bool = field(default=True, compare=False, kw_only=True)
+    most_bytes: int = field(default=_PAGE_BYTES, compare=False, kw_only=True)
+    _opened: int | None = field(default=None, compare=False, init=False)
 
     def text(self) -> str | None:
-        """Return the text of the file, without the white space around it.
+        """Return the text of the file, without white space around it, or None if it is not read.
 
-        ``None`` if the file is missing, not readable, not a plain file or not UTF-8, or if its
-        driver refuses at present.
+        The file is missing, not readable, not plain or not UTF-8, or its driver refuses at present.
         """
         try:
             if self._opened is None:
-                self._opened = _open(self.path)
-            data = os.pread(self._opened, self._most_bytes, 0)
+                self._opened = os.open(self.path, _FLAGS)
+                if not stat.S_ISREG(os.fstat(self._opened).st_mode):
+                    raise OSError(f"{self.path} is not a plain file")
+            data = os.pread(self._opened, self.most_bytes, 0)
         except OSError:
             self.close()  # the driver may have gone and come back: it is looked for next time
             return None
-        if not self._stays_open:
+        if not self.stays_open:
             self.close()
         try:
             # Texts of the device tree end in a NUL.
@@ -95,17 +83,6 @@ def read_number(path: Path) -> float | None:
     return to_number(read_text(path))
 
 
-def _open(path: Path) -> int:
-    opened = os.open(path, _FLAGS)
-    try:
-        if not stat.S_ISREG(os.fstat(opened).st_mode):
-            raise OSError(f"{path} is not a plain file")
-    except OSError:
-        os.close(opened)
-        raise
-    return opened
-
-
 Column = tuple[str, float]
 
 
@@ -134,8 +111,18 @@ class Scaled:
             yield self.column, number / self.per
 
 
-_FULL = 255
-_PWM = re.compile(r"pwm([0-9])")
+@dataclass(frozen=True)
+class Parsed:
+    """One value; ``parse`` returns None if the text is not valid."""
+
+    file: KernelFile
+    column: str
+    parse: Callable[[str], float | None]
+
+    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002, D102
+        value = self.parse(text)
+        if value is not None:
+            yield self.column, float(value)
 
 
 def find_fans(root: Path) -> Iterator[Reading]:
@@ -145,37 +132,26 @@ def find_fans(root: Path) -> Iterator[Reading]:
     """
     for chip in sorted(root.glob("sys/class/hwmon/hwmon*")):
         name = read_text(chip / "name")
-        for path in sorted(chip.glob("pwm?")):
-            found = _PWM.fullmatch(path.name)
-            if name and name.isprintable() and found is not None:
-                fan = name if found[1] == "1" else f"{name}{found[1]}"
-                yield Scaled(KernelFile(path), signals.FAN_SPEED.column(fan), _FULL, most=1.0)
+        for path in sorted(chip.glob("pwm[0-9]")) if name and name.isprintable() else ():
+            fan = f"{name}{path.name[3:]}".removesuffix("1")
+            yield Scaled(KernelFile(path), signals.FAN_SPEED.column(fan), 255, most=1.0)
 
 
-_FIELD = "MemAvailable:"
+# The kernel prints kibibytes and calls them kB.
+_AVAILABLE = re.compile(r"^MemAvailable:\s*([0-9]{1,18})(?:\s*kB)?\s*$", re.ASCII | re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class MemoryAvailable:
-    """The kernel's own estimate of the memory available without swapping: ``/proc/meminfo``."""
-
-    file: KernelFile
-
-    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002, D102
-        for line in text.splitlines():
-            if line.startswith(_FIELD):
-                # The kernel prints kibibytes and calls them kB.
-                kibibytes = to_number(line.removeprefix(_FIELD).removesuffix("kB").strip())
-                if kibibytes is not None and kibibytes >= 0:
-                    yield signals.RAM_AVAILABLE.column(), kibibytes * 1024
-                return
+def available_bytes(meminfo: str) -> float | None:
+    """Return the kernel's estimate of the memory available without swapping."""
+    found = _AVAILABLE.search(meminfo)
+    return None if found is None else float(found[1]) * 1024
 
 
 def find_memory(root: Path) -> Iterator[Reading]:
     """Yield the available memory."""
     path = root / "proc/meminfo"
     if path.exists():
-        yield MemoryAvailable(KernelFile(path))
+        yield Parsed(KernelFile(path), signals.RAM_AVAILABLE.column(), available_bytes)
 
 
 # The number in a device's name, else the last of each row, is the label.
@@ -204,10 +180,9 @@ def clock_of(device: str) -> tuple[Signal, str] | None:
 def find_clocks(root: Path) -> Iterator[Reading]:
     """Yield the clocks that a frequency governor of the kernel knows, in hertz."""
     for device in sorted(root.glob("sys/class/devfreq/*")):
-        clock = clock_of(device.name)
-        if clock is not None:
-            signal, label = clock
-            yield Scaled(KernelFile(device / "cur_freq"), signal.column(label), most=1e11)
+        if (clock := clock_of(device.name)) is not None:
+            column = clock[0].column(clock[1])
+            yield Scaled(KernelFile(device / "cur_freq"), column, most=1e11)
 
 
 def clocks_locked(root: Path) -> bool | None:
@@ -226,10 +201,6 @@ def clocks_locked(root: Path) -> bool | None:
     ]
     known = [(low, high) for low, high in limits if low is not None and high is not None]
     return all(low == high for low, high in known) if known else None
-
-
-# 15880000.nvdla0 and 158c0000.nvdla1 on Xavier and Orin, wherever they stand in the tree.
-_DEVICE = re.compile(r"[0-9a-f]+\.nvdla([0-9])")
 
 
 @dataclass(unsafe_hash=True)
@@ -254,10 +225,10 @@ class PoweredTime:
 
 def find_powered(root: Path) -> Iterator[Reading]:
     """Yield the powered time of each DLA core that the kernel knows."""
-    for device in sorted(root.glob("sys/bus/platform/devices/*.nvdla*")):
-        found = _DEVICE.fullmatch(device.name)
-        if found is not None:
-            yield PoweredTime(KernelFile(device / "power/runtime_active_time"), int(found[1]))
+    # 15880000.nvdla0 and 158c0000.nvdla1 on Xavier and Orin, wherever they stand in the tree.
+    for device in sorted(root.glob("sys/bus/platform/devices/*.nvdla[0-9]")):
+        file = KernelFile(device / "power/runtime_active_time")
+        yield PoweredTime(file, int(device.name[-1]))
 
 
 _KINDS = ("passive", "active", "hot", "critical")
@@ -303,11 +274,9 @@ def read_trips(root: Path) -> dict[tuple[str, str], float]:
 
 def _number(path: Path) -> tuple[int, str]:
     """Sort ``thermal_zone10`` behind ``thermal_zone9``."""
-    digits = path.name.lstrip("abcdefghijklmnopqrstuvwxyz_")
-    return (int(digits) if digits.isascii() and digits.isdigit() else 0, path.name)
+    return int(to_number(path.name.lstrip("abcdefghijklmnopqrstuvwxyz_")) or 0), path.name
 
 
-_COUNTER = re.compile(r"(oc[0-9])_event_cnt")
 _ALERT = re.compile(r"([a-z][a-z0-9]*)-throttle-alert")
 
 
@@ -343,10 +312,10 @@ def find_over_current(root: Path) -> Iterator[Reading]:
     for chip in sorted(root.glob("sys/class/hwmon/hwmon*")):
         if read_text(chip / "name") != "soctherm_oc":
             continue
-        for path in sorted(chip.glob("oc*_event_cnt")):
-            found = _COUNTER.fullmatch(path.name)
-            if found is not None and read_number(chip / f"{found[1]}_throt_en") != 0:
-                yield Scaled(KernelFile(path), signals.THROTTLE_EVENTS.column(found[1]))
+        for path in sorted(chip.glob("oc[0-9]_event_cnt")):
+            alarm = path.name[:3]
+            if read_number(chip / f"{alarm}_throt_en") != 0:
+                yield Scaled(KernelFile(path), signals.THROTTLE_EVENTS.column(alarm))
 
 
 def find_alerts(root: Path) -> Iterator[Reading]:

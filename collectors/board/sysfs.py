@@ -24,13 +24,14 @@ from .readers import (
 # files opens some hundred of them.
 _STUCK_NS = 1_000_000_000
 _STUCK_LOOKING_NS = 10 * _STUCK_NS
+_GRACE_NS = 1_000_000_000
+_STUCK_AT_MOST = 4
+# A driver that is loaded late, or anew, is there after so long.
+_LOOK_AGAIN_NS = 60 * 1_000_000_000
 
 
 class DeadlineReader:
-    """A thread that reads all files once per request.
-
-    ``find`` is called again after ``look_again_ns``.
-    """
+    """A thread that reads all files once per request, and looks for them again at times."""
 
     def __init__(
         self,
@@ -38,21 +39,18 @@ class DeadlineReader:
         find: Callable[[], Iterable[Reading]],
         known: Iterable[Reading],
         clock: Clock,
-        look_again_ns: int,
     ) -> None:
         self.readings: tuple[Reading, ...] = tuple(known)
         self._root = root
         self._find = find
         self._clock = clock
-        self._look_again_ns = look_again_ns
         self._looked_ns: int | None = None
-        self._asked = threading.Event()
-        self._answered = threading.Event()
+        self._asked, self._answered = threading.Event(), threading.Event()
         self._answered.set()
         self._stopping = self._is_left = False
         self._columns: dict[str, float] = {}
         self._late_at: tuple[Path, int] | None = None
-        self._thread = threading.Thread(target=self._run, name="sysfs", daemon=True)
+        threading.Thread(target=self._run, name="sysfs", daemon=True).start()
 
     @property
     def late_at(self) -> tuple[Path, int] | None:
@@ -60,19 +58,11 @@ class DeadlineReader:
         at = self._late_at
         return at if at is not None and self._clock.monotonic_ns() > at[1] else None
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread as soon as the present read returns."""
+    def stop(self, *, leave: bool = False) -> None:
+        """End the thread as soon as the present read returns; ``leave`` the files to another."""
+        self._is_left = leave
         self._stopping = True
         self._asked.set()
-
-    def leave(self) -> None:
-        """End likewise, and use no file any more: another reader has them now."""
-        self._is_left = True
-        self.stop()
 
     def ask(self, timeout_seconds: float) -> dict[str, float] | None:
         """Return the columns as they are now, or None if this or the last reading is not done."""
@@ -96,7 +86,7 @@ class DeadlineReader:
 
     def _read(self) -> dict[str, float]:
         now_ns = self._clock.monotonic_ns()
-        if self._looked_ns is None or now_ns - self._looked_ns >= self._look_again_ns:
+        if self._looked_ns is None or now_ns - self._looked_ns >= _LOOK_AGAIN_NS:
             self._looked_ns = now_ns
             self._late_at = (self._root, now_ns + _STUCK_LOOKING_NS)
             self._look()
@@ -124,6 +114,8 @@ class DeadlineReader:
 
 Find = Callable[[Path], Iterator[Reading]]
 
+# Rails are not among them: each reading of an INA3221 waits for a conversion, and tegrastats reads
+# them already.
 FINDERS: tuple[Find, ...] = (
     find_powered,
     find_over_current,
@@ -134,14 +126,6 @@ FINDERS: tuple[Find, ...] = (
     find_power_mode,
     find_memory,
 )
-"""Where one is added. Rails are not among them: each reading of an INA3221 waits for a conversion,
-and tegrastats reads them already."""
-
-# A driver that is loaded late, or anew, is there after so long.
-_LOOK_AGAIN_NS = 60 * 1_000_000_000
-_TIMEOUT_SECONDS = 0.05
-_GRACE_NS = 1_000_000_000
-_STUCK_AT_MOST = 4
 
 
 class SysfsCompanion:
@@ -159,7 +143,7 @@ class SysfsCompanion:
         *,
         clock: Clock = SYSTEM_CLOCK,
         finders: Collection[Find] = FINDERS,
-        timeout_seconds: float = _TIMEOUT_SECONDS,
+        timeout_seconds: float = 0.05,
     ) -> None:
         """Prepare; ``columns`` waits for ``timeout_seconds`` at most."""
         self._root = root
@@ -170,14 +154,14 @@ class SysfsCompanion:
         self._stuck: set[Path] = set()
         self._late: tuple[Path, int] | None = None
         self._late_since_ns = 0
-        self._stopped = threading.Event()
+        self._stopped = False
         self._found_any: bool | None = None
 
     @property
     def problem(self) -> str | None:
         """Why it gives nothing or not everything, with the remedy."""
         if self._stuck:
-            named = ", ".join(sorted(str(path) for path in self._stuck))
+            named = ", ".join(sorted(map(str, self._stuck)))
             return f"no answer from {named}: its driver hangs, see dmesg; it is left out"
         if self._found_any is False:
             return f"nothing of a Jetson under {self._root}: telemetry.sysfs: false does without"
@@ -190,7 +174,7 @@ class SysfsCompanion:
     def columns(self) -> Mapping[str, float]:
         """Return the present values; none while a file keeps the reader waiting."""
         reader = self._reader
-        if reader is None or self._stopped.is_set():
+        if reader is None or self._stopped:
             return {}
         columns = reader.ask(self._timeout_seconds)
         if columns is None:
@@ -201,7 +185,7 @@ class SysfsCompanion:
 
     def stop(self) -> None:
         """End the thread; a file that hangs keeps its own."""
-        self._stopped.set()
+        self._stopped = True
         if self._reader is not None:
             self._reader.stop()
 
@@ -216,17 +200,15 @@ class SysfsCompanion:
 
     def _begin(self, left: DeadlineReader | None = None) -> None:
         """Read in a new thread, with the readings of the one that is left behind."""
+        known: tuple[Reading, ...] = ()
         if left is not None:
-            left.leave()
-        known = () if left is None else left.readings
-        self._reader = DeadlineReader(self._root, self._find, known, self._clock, _LOOK_AGAIN_NS)
-        self._reader.start()
+            left.stop(leave=True)
+            known = left.readings
+        self._reader = DeadlineReader(self._root, self._find, known, self._clock)
 
     def _find(self) -> Iterator[Reading]:
-        for find in self._finders:
-            for reading in find(self._root):
-                if reading.file.path not in self._stuck:
-                    yield reading
+        found = (reading for find in self._finders for reading in find(self._root))
+        return (reading for reading in found if reading.file.path not in self._stuck)
 
 
 _TIMES = 20
@@ -236,18 +218,17 @@ def main(arguments: Sequence[str]) -> int:
     """Print a line for each file: its slowest reading, its path, and its columns."""
     root = Path(arguments[0] if arguments else "/")
     total_ns = 0
-    for find in FINDERS:
-        for reading in find(root):
-            slowest_ns, columns = 0, dict[str, float]()
-            for _ in range(_TIMES):
-                begin_ns = time.monotonic_ns()
-                text = reading.file.text()
-                slowest_ns = max(slowest_ns, time.monotonic_ns() - begin_ns)
-                columns.update(() if text is None else reading.take(text, begin_ns))
-            reading.file.close()
-            total_ns += slowest_ns
-            values = " ".join(f"{name}={value:g}" for name, value in columns.items())
-            print(f"{slowest_ns / 1e6:8.3f} ms  {reading.file.path}  {values or 'absent'}")
+    for reading in [reading for find in FINDERS for reading in find(root)]:
+        slowest_ns, columns = 0, dict[str, float]()
+        for _ in range(_TIMES):
+            begin_ns = time.monotonic_ns()
+            text = reading.file.text()
+            slowest_ns = max(slowest_ns, time.monotonic_ns() - begin_ns)
+            columns.update(() if text is None else reading.take(text, begin_ns))
+        reading.file.close()
+        total_ns += slowest_ns
+        values = " ".join(f"{name}={value:g}" for name, value in columns.items())
+        print(f"{slowest_ns / 1e6:8.3f} ms  {reading.file.path}  {values or 'absent'}")
     print(f"{total_ns / 1e6:8.3f} ms  all together, each at its slowest of {_TIMES}")
     return 0
 

@@ -1,9 +1,8 @@
 """The DLA trace reader: a small program for root that prints what the DLA's driver traces.
 
-``python -m tegrascope.collectors.dla.reader``. It prints the lines of the kernel as they are, and
-some of its own, which begin with ``# tegrascope-dla``: the cores or why nothing can be read, a
-sign of life with the time up to which all is printed, and on demand the firmware's own figure.
-It uses the standard library alone. A reader of its lines needs no rights.
+It prints the lines of the kernel as they are, and some of its own, which begin with
+``# tegrascope-dla``: the cores or why nothing can be read, a sign of life with the time up to
+which all is printed, and on demand the firmware's own figure. Only the standard library is used.
 """
 
 import argparse
@@ -17,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from ...parsers.dla import OWN_PREFIX, parse_trace_line
 from ...parsers.errors import ParseError, UserError
@@ -34,33 +32,27 @@ _BUFFER_KB = "128"
 
 
 def find_tracefs(root: Path = Path("/"), system: str = SYSTEM) -> Path:
-    """Return the directory of the tracer's files.
-
-    Raises:
-        UserError: They are not mounted, this user may not look, or the kernel has no such events.
-    """
-    for place in _PLACES:
+    """Return the directory of the tracer's files, or raise ``UserError``."""
+    usual, _ = places = [root / place for place in _PLACES]
+    for place in places:
         try:
-            found = (root / place / "instances").is_dir()
-            known = found and (root / place / "events" / system).is_dir()
+            found = (place / "instances").is_dir()
+            known = found and (place / "events" / system).is_dir()
         except PermissionError as error:
-            raise _for_root(root / place) from error
+            raise _for_root(place) from error
         if not found:
             continue
         if known:
-            return root / place
-        if not os.access(root / place / "events", os.X_OK):
-            raise _for_root(root / place)
-        raise UserError(
-            f"the kernel has no trace events of the DLA (no events/{system} in {root / place})",
-            "they came with JetPack 6 (L4T R36); there, sudo modprobe nvhost-nvdla",
-        )
+            return place
+        if not os.access(place / "events", os.X_OK):
+            raise _for_root(place)
+        what = f"the kernel has no trace events of the DLA (no events/{system} in {place})"
+        remedy = "they came with JetPack 6 (L4T R36); there, sudo modprobe nvhost-nvdla"
+        raise UserError(what, remedy)
     if os.geteuid() != 0:
-        raise _for_root(root / _PLACES[0])
-    raise UserError(
-        f"tracefs is not mounted at {root / _PLACES[0]}",
-        f"sudo mount -t tracefs tracefs {root / _PLACES[0]}",
-    )
+        raise _for_root(usual)
+    remedy = f"sudo mount -t tracefs tracefs {usual}"
+    raise UserError(f"tracefs is not mounted at {usual}", remedy)
 
 
 class TraceInstance:
@@ -79,11 +71,7 @@ class TraceInstance:
         make: Callable[[Path], None] = Path.mkdir,
         remove: Callable[[Path], None] = Path.rmdir,
     ) -> None:
-        """Make it and enable the events.
-
-        Raises:
-            UserError: This user may not, or another reader has it.
-        """
+        """Make it and enable the events, or raise ``UserError``."""
         self.pipe = -1
         self._switches = [f"events/{system}/{event}/enable" for event in events]
         self._path = tracefs / "instances" / INSTANCE
@@ -93,7 +81,12 @@ class TraceInstance:
             with contextlib.suppress(FileExistsError):
                 make(self._path)
             self._take()
-            self._set_up()
+            self._write("tracing_on", "0")
+            self._write("buffer_size_kb", _BUFFER_KB)
+            self._write("trace_clock", "mono")  # this empties the buffer as well
+            for switch in self._switches:
+                self._write(switch, "1")
+            self._write("tracing_on", "1")
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
             self.pipe = os.open(self._path / "trace_pipe", flags)
         except PermissionError as error:
@@ -134,14 +127,6 @@ class TraceInstance:
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(self._path)) from error
         self._lock = lock
 
-    def _set_up(self) -> None:
-        self._write("tracing_on", "0")
-        self._write("buffer_size_kb", _BUFFER_KB)
-        self._write("trace_clock", "mono")  # this empties the buffer as well
-        for switch in self._switches:
-            self._write(switch, "1")
-        self._write("tracing_on", "1")
-
     def _write(self, name: str, text: str) -> None:
         opened = os.open(self._path / name, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
         try:
@@ -152,35 +137,28 @@ class TraceInstance:
 
 def find_cores(root: Path = Path("/")) -> list[int]:
     """Return the DLA cores that the kernel lists."""
-    devices = (root / "sys/bus/platform/devices").glob("*.nvdla[0-9]")
+    devices = root.glob("sys/bus/platform/devices/*.nvdla[0-9]")
     return sorted({int(device.name[-1]) for device in devices})
 
 
 def _for_root(path: Path) -> UserError:
-    return UserError(
-        f"{path} is for root alone",
-        "sudo, or systemctl enable --now tegrascope-dla-trace.socket",
-    )
+    remedy = "sudo, or systemctl enable --now tegrascope-dla-trace.socket"
+    return UserError(f"{path} is for root alone", remedy)
 
 
 def _cannot(error: OSError) -> UserError:
     if error.errno == errno.EBUSY:
-        return UserError(
-            f"another program reads {error.filename}",
-            "let the daemon have one reader: systemctl stop 'tegrascope-dla-trace@*'",
-        )
+        remedy = "let the daemon have one reader: systemctl stop 'tegrascope-dla-trace@*'"
+        return UserError(f"another program reads {error.filename}", remedy)
     if error.errno == errno.EROFS:
-        return UserError(
-            f"{error.filename} may not be written here",
-            "give the unit ReadWritePaths=/sys/kernel/tracing/instances",
-        )
-    return UserError(
-        f"{error.filename}: {error.strerror}", "look at dmesg; is the kernel locked down?"
-    )
+        remedy = "give the unit ReadWritePaths=/sys/kernel/tracing/instances"
+        return UserError(f"{error.filename} may not be written here", remedy)
+    what = f"{error.filename}: {error.strerror}"
+    return UserError(what, "look at dmesg; is the kernel locked down?")
 
 
+# Exit status: there is nothing to trace on this machine, or this user may not.
 UNAVAILABLE = 3
-"""Exit status: there is nothing to trace on this machine, or this user may not."""
 
 # Events this close to each other are read at once; this bounds their delay and our work.
 _GATHER_SECONDS = 0.02
@@ -196,9 +174,8 @@ class FirmwareReader:
     """
 
     def __init__(self, root: Path, cores: Collection[int], every_ns: int) -> None:
-        self._files = {
-            core: root / f"sys/kernel/debug/nvdla{core}/firmware/utilization_rate" for core in cores
-        }
+        debug = root / "sys/kernel/debug"
+        self._files = {core: debug / f"nvdla{core}/firmware/utilization_rate" for core in cores}
         self._every_ns = every_ns
         self._read_ns: dict[int, int] = {}
         self._tasks = DlaTasks()
@@ -245,9 +222,10 @@ def follow(
             return
         begin_ns = now_ns()
         lines = buffer.feed(_read(pipe))
+        own = []
         if firmware is not None:
             firmware.take(lines)
-        own = [] if firmware is None else firmware.read(now_ns)
+            own = firmware.read(now_ns)
         if begin_ns >= alive_ns:
             own.append(f"alive at={_seconds(begin_ns)}")
             alive_ns = begin_ns + every_ns
@@ -259,7 +237,7 @@ def follow(
 def _read(pipe: int) -> bytes:
     """Read all data that is available now."""
     data = b""
-    while len(data) < 16 * READ_SIZE:
+    while len(data) < 4 * READ_SIZE:
         try:
             more = os.read(pipe, READ_SIZE)
         except BlockingIOError:
@@ -282,10 +260,6 @@ def _seconds(ns: int) -> str:
     return f"{ns // 1_000_000_000}.{ns % 1_000_000_000:09}"
 
 
-def _end(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def main(
     argv: list[str] | None = None, *, system: str = SYSTEM, events: Sequence[str] = EVENTS
 ) -> int:
@@ -305,7 +279,7 @@ def main(
     if not 0.01 <= asked.every <= 60:
         parser.error("--every is 0.01 to 60 seconds")
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
+        signal.signal(number, signal.default_int_handler)
     out = sys.stdout.fileno()
     try:
         tracefs = find_tracefs(asked.root, system)

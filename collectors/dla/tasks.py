@@ -5,7 +5,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any
 
 from ...parsers import signals
 from ...parsers.dla import (
@@ -77,8 +77,8 @@ class BusyTime:
         return place > 0 and at < self._ends[place - 1]
 
 
+# Rate of the architectural counter on Orin and Xavier.
 COUNTER_HERTZ = 31_250_000.0
-"""Rate of the architectural counter on Orin and Xavier."""
 MOST_PENDING = 4096
 LONGEST_TASK_NS = 60_000_000_000
 # Two ends so far apart give the rate of the counter, though each is written a little late.
@@ -116,13 +116,6 @@ class CounterCheck:
         self._anchor = ticks, at_ns
 
 
-class _Task(NamedTuple):
-    task: int
-    core: int
-    ticks: int
-    at_ns: int
-
-
 class DlaTasks:
     """Joins the submission of each task with its end, and counts.
 
@@ -141,13 +134,12 @@ class DlaTasks:
         self.counter = CounterCheck(counter_hertz)
         self.troubles: Counter[str] = Counter()
         self._busy: dict[int, BusyTime] = {}
-        self._tasks: dict[int, int] = {}
-        self._pending: dict[tuple[int, int], _Task] = {}
+        self._ended: Counter[int] = Counter()
+        self._pending: dict[tuple[int, int], Submitted] = {}
 
     def know(self, core: int) -> None:
         """Add a core; until it has tasks, it was busy for no time."""
         self._busy.setdefault(core, BusyTime())
-        self._tasks.setdefault(core, 0)
 
     def take(self, event: TraceEvent) -> None:
         """Take an event; those that do not concern busy time are ignored."""
@@ -166,9 +158,8 @@ class DlaTasks:
 
     def in_flight(self, core: int, now_ns: int, within_ns: int = LONGEST_TASK_NS) -> bool:
         """Return whether a core has a task that has not ended, as far as is known."""
-        return any(
-            one.core == core and now_ns - one.at_ns < within_ns for one in self._pending.values()
-        )
+        pending = self._pending.values()
+        return any(one.core == core and now_ns - one.at_ns < within_ns for one in pending)
 
     def busy_seconds(self) -> dict[int, float]:
         """Return how long each core was busy until now."""
@@ -177,7 +168,7 @@ class DlaTasks:
 
     def tasks(self) -> dict[int, int]:
         """Return how many tasks of each core have ended until now."""
-        return dict(self._tasks)
+        return {core: self._ended[core] for core in self._busy}
 
     def _submit(self, event: Submitted) -> None:
         if event.core is None:
@@ -188,43 +179,45 @@ class DlaTasks:
         # An id is used again once its sequence has wrapped; the earlier task has ended unseen.
         if self._pending.pop(key, None) is not None:
             self.troubles["unended"] += 1
-        self._pending[key] = _Task(event.task, event.core, event.ticks, event.at_ns)
+        self._pending[key] = event
         if len(self._pending) > MOST_PENDING:
             del self._pending[next(iter(self._pending))]
             self.troubles["unended"] += 1
 
     def _end(self, event: Ended) -> None:
-        waiting = [
-            one for core in self._busy if (one := self._pending.get((event.task, core))) is not None
-        ]
+        waiting = {
+            core: self._pending[event.task, core].ticks
+            for core in self._busy
+            if (event.task, core) in self._pending
+        }
         begin, end = event.begin_ticks, event.end_ticks
         longest = LONGEST_TASK_NS / 1e9 * self.counter.counter_hertz
         if not end or not 0 <= end - begin <= longest:
             self.troubles["odd"] += 1
             if len(waiting) == 1:  # without stamps, but it has ended
-                self._finish(waiting[0])
+                self._finish(event.task, *waiting)
             return
         self.counter.see(end, event.at_ns)
-        started = [one for one in waiting if one.ticks <= begin] or waiting
+        started = [core for core, ticks in waiting.items() if ticks <= begin] or list(waiting)
         if not started:
             self.troubles["unmatched"] += 1
             return
         # Its begin is rounded to microseconds, so that neighbours may seem to overlap.
         middle = begin + (end - begin) // 2
-        free = [one for one in started if not self._busy[one.core].is_busy_at(middle)] or started
+        free = [core for core in started if not self._busy[core].is_busy_at(middle)] or started
         if len(free) > 1:
             self.troubles["ambiguous"] += 1
-        task = min(free, key=lambda one: one.ticks)
-        self._finish(task)
-        busy = self._busy[task.core]
+        core = min(free, key=waiting.__getitem__)
+        self._finish(event.task, core)
+        busy = self._busy[core]
         late = busy.late
         busy.add(begin, end)
         if busy.late > late:
             self.troubles["late"] += 1
 
-    def _finish(self, task: _Task) -> None:
-        del self._pending[task.task, task.core]
-        self._tasks[task.core] += 1
+    def _finish(self, task: int, core: int) -> None:
+        del self._pending[task, core]
+        self._ended[core] += 1
 
 
 # The reader prints a sign of life every second, however idle the DLA.
@@ -236,11 +229,8 @@ _LOG = logging.getLogger(__name__)
 class DlaTraceCompanion:
     """Busy seconds and tasks of each DLA core until now, of all programs on this machine.
 
-    Columns: ``dla.N.busy_seconds`` and ``dla.N.tasks``, counts that never fall while this lives;
-    ``dla.N.busy_ratio``, the share of the time since the last look; ``dla.N.firmware_ratio`` if
-    the firmware was asked since then; and ``dla.trace.REASON``, irregular events, if there are any.
-
-    A reader that is started again has missed events in between: a ``gap``.
+    The counts never fall while this lives. The busy ratio is the share of the time since the last
+    look. A reader that is started again has missed events in between: a ``gap``.
     """
 
     name = "ftrace"
@@ -272,10 +262,9 @@ class DlaTraceCompanion:
         with self._lock:
             counter, has_cores = self._tasks.counter, bool(self._tasks.busy_seconds())
         if counter.is_wrong and counter.measured_hertz is not None:
-            return (
-                f"the counter runs at {counter.measured_hertz / 1e6:.4g} MHz and not at "
-                f"{counter.counter_hertz / 1e6:.4g}: set telemetry.dla_trace.counter_hertz"
-            )
+            real, wrong = counter.measured_hertz / 1e6, counter.counter_hertz / 1e6
+            what = f"the counter runs at {real:.4g} MHz and not at {wrong:.4g}"
+            return f"{what}: set telemetry.dla_trace.counter_hertz"
         if self._has_begun and not has_cores:
             return "this machine has no DLA: telemetry.dla_trace is of no use here"
         return None
@@ -295,20 +284,20 @@ class DlaTraceCompanion:
                 return {}
             busy, tasks = self._tasks.busy_seconds(), self._tasks.tasks()
             troubles = dict(self._tasks.troubles)
-        found: dict[str, float] = {}
-        for core, seconds in busy.items():
-            found[signals.DLA_BUSY_SECONDS.column(core)] = seconds
-            found[signals.DLA_TASKS.column(core)] = tasks[core]
+        ratios: dict[int, float] = {}
         if self._looked is not None and now_ns > self._looked[0]:
             elapsed = (now_ns - self._looked[0]) / 1e9
             for core, before in self._looked[1].items():
-                found[signals.DLA_BUSY.column(core)] = min((busy[core] - before) / elapsed, 1.0)
+                ratios[core] = min((busy[core] - before) / elapsed, 1.0)
         self._looked = now_ns, busy
-        for core, ratio in firmware.items():
-            found[signals.DLA_FIRMWARE_LOAD.column(core)] = ratio
-        for reason, count in troubles.items():
-            found[signals.DLA_TRACE_ERRORS.column(reason)] = count
-        return found
+        found: tuple[tuple[signals.Signal, Mapping[Any, float]], ...] = (
+            (signals.DLA_BUSY_SECONDS, busy),
+            (signals.DLA_TASKS, tasks),
+            (signals.DLA_BUSY, ratios),
+            (signals.DLA_FIRMWARE_LOAD, firmware),
+            (signals.DLA_TRACE_ERRORS, troubles),
+        )
+        return {row.column(one): value for row, values in found for one, value in values.items()}
 
     def stop(self) -> None:
         """End the source and the thread."""

@@ -1,6 +1,7 @@
 """Samples of a desktop or server GPU, as the NVML reader prints them."""
 
 import re
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from pydantic import Field, field_validator
 
 from ...parsers.errors import ParseError
 from ...parsers.nvml import GpuFacts, parse_nvml_line
-from ...parsers.records import GpuSample, Sample
+from ...parsers.records import Sample
 from ..base import SYSTEM_CLOCK, Clock, LineSource, Stamped
 from ..children.program import python_child
 from ..lines.collector import About, LineCollector, Opening, SourceSettings
@@ -53,15 +54,13 @@ class NvmlCollector(LineCollector):
 
     That is earlier than the line's arrival by all the slower readings behind it, of which the
     energy counter alone takes milliseconds. Reader and daemon share the machine and so the clock.
-
-    Throttling is counted here: an event is a reason that the sample before did not have. The
-    counts outlive a restart of the reader.
+    A throttle event is a reason that the sample before did not have, also of an earlier reader.
     """
 
     def __init__(self, source: LineSource) -> None:
         super().__init__(source)
         self._throttling: dict[str, bool] = {}
-        self._throttle_events: dict[str, int] = {}
+        self._throttle_events: Counter[str] = Counter()
 
     def _read(self, line: Stamped[str]) -> Stamped[Sample] | None:
         found = parse_nvml_line(line.value)
@@ -79,14 +78,11 @@ class NvmlCollector(LineCollector):
         age_ns = line.monotonic_ns - found.at_ns
         if age_ns < 0:
             raise ParseError("time", line.value)
-        return Stamped(found.at_ns, line.wall_ns - age_ns, self._counted(found))
-
-    def _counted(self, sample: GpuSample) -> GpuSample:
-        for kind, is_active in sample.throttling.items():
-            began = is_active and not self._throttling.get(kind, False)
-            self._throttle_events[kind] = self._throttle_events.get(kind, 0) + began
-        self._throttling.update(sample.throttling)
-        return replace(sample, throttle_events=dict(self._throttle_events))
+        for kind, is_active in found.throttling.items():
+            self._throttle_events[kind] += is_active and not self._throttling.get(kind, False)
+        self._throttling.update(found.throttling)
+        sample = replace(found, throttle_events=dict(self._throttle_events))
+        return Stamped(found.at_ns, line.wall_ns - age_ns, sample)
 
 
 class NvmlSettings(SourceSettings):
@@ -108,10 +104,8 @@ class NvmlSettings(SourceSettings):
         """Return whether the package and the driver are installed."""
         return find_spec("pynvml") is not None and any((root / file).exists() for file in _DRIVER)
 
-    def summary(self) -> str:
-        """Return which GPU is read."""
+    def summary(self) -> str:  # noqa: D102
         return f"NVML of GPU {self.gpu}"
 
-    def open(self, opening: Opening) -> NvmlCollector:
-        """Return the samples of the reader."""
+    def open(self, opening: Opening) -> NvmlCollector:  # noqa: D102
         return NvmlCollector(nvml_source(opening.interval_seconds, self.gpu, opening.clock))

@@ -14,38 +14,22 @@ from typing import Any
 
 from ...parsers.errors import UserError
 
-_NAMES = {
-    1: "UNINITIALIZED",
-    2: "INVALID_ARGUMENT",
-    3: "NOT_SUPPORTED",
-    4: "NO_PERMISSION",
-    6: "NOT_FOUND",
-    9: "DRIVER_NOT_LOADED",
-    12: "LIBRARY_NOT_FOUND",
-    13: "FUNCTION_NOT_FOUND",
-    15: "GPU_IS_LOST",
-    16: "RESET_REQUIRED",
-    17: "OPERATING_SYSTEM",
-    18: "LIB_RM_VERSION_MISMATCH",
-    25: "ARGUMENT_VERSION_MISMATCH",
-    26: "DEPRECATED",
-    28: "GPU_NOT_FOUND",
-}
-# Codes of errors that end the reader: no later value of the GPU would be true.
-LOST = frozenset({1, 9, 15, 16, 18, 28})
-# Codes of calls that are not repeated, since they will fail again; any other may pass.
-_FOR_GOOD = frozenset({2, 3, 4, 13, 25, 26})
+_INVALID_ARGUMENT, _NOT_SUPPORTED, _NO_PERMISSION, _NOT_FOUND = 2, 3, 4, 6
+_DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND, _FUNCTION_NOT_FOUND = 9, 12, 13
+_GPU_IS_LOST, _RESET_REQUIRED, _OPERATING_SYSTEM, _VERSION_MISMATCH = 15, 16, 17, 18
+_UNINITIALIZED, _ARGUMENT_VERSION_MISMATCH, _DEPRECATED, _GPU_NOT_FOUND = 1, 25, 26, 28
+# Errors that end the reader: no later value of the GPU would be true.
+_GONE = (_UNINITIALIZED, _DRIVER_NOT_LOADED, _GPU_IS_LOST, _RESET_REQUIRED)
+LOST = frozenset({*_GONE, _VERSION_MISMATCH, _GPU_NOT_FOUND})
+# Errors of calls that are not repeated, since they will fail again; any other may pass.
+_REFUSED = (_INVALID_ARGUMENT, _NOT_SUPPORTED, _NO_PERMISSION, _FUNCTION_NOT_FOUND)
+_FOR_GOOD = frozenset({*_REFUSED, _ARGUMENT_VERSION_MISMATCH, _DEPRECATED})
 
 _MEMORY_CELSIUS, _POWER_AVERAGE, _POWER_INSTANT = 82, 185, 186
 _SM_CLOCK, _MEMORY_CLOCK = 1, 2
 _VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 _NO_FIGURE = 0xFFFFFFFF
 _NO_STATE = 32
-
-
-def error_name(error: Any) -> str:
-    """Return the name of an ``NVMLError``, such as ``GPU_IS_LOST``, or else its number."""
-    return _NAMES.get(error.value, str(error.value))
 
 
 class NvmlGpu:
@@ -60,11 +44,7 @@ class NvmlGpu:
         self._now_ns = now_ns
 
     def ask(self, name: str, call: str, *arguments: Any) -> Any:
-        """Return the result of ``nvmlDeviceGet`` + ``call``, or ``None``, this time or always.
-
-        Raises:
-            NVMLError: One of ``LOST``.
-        """
+        """Return the result of ``nvmlDeviceGet`` + ``call``, or ``None``; raise if ``LOST``."""
         if name in self.refused:
             return None
         function = getattr(self._nvml, f"nvmlDeviceGet{call}", None)
@@ -112,11 +92,8 @@ class NvmlGpu:
         begin_ns = self._now_ns()
         energy = self.ask("energy", "TotalEnergyConsumption")
         if energy is not None:
-            found |= {
-                "energy_mj": energy,
-                "energy_begin_ns": begin_ns,
-                "energy_end_ns": self._now_ns(),
-            }
+            end_ns = self._now_ns()
+            found |= {"energy_mj": energy, "energy_begin_ns": begin_ns, "energy_end_ns": end_ns}
         return {key: value for key, value in found.items() if value is not None}
 
     def _power(self) -> Iterator[tuple[str, Any]]:
@@ -162,13 +139,9 @@ class NvmlGpu:
             # Boards without that sensor return 0 and success.
             yield "memory_celsius", celsius["memory_celsius"] or None
         yield "fan_percent", self.ask("fan", "FanSpeed")
-        for engine, call in (
-            ("nvenc", "EncoderUtilization"),
-            ("nvdec", "DecoderUtilization"),
-            ("nvjpg", "JpgUtilization"),
-            ("ofa", "OfaUtilization"),
-        ):
-            answer = self.ask(engine, call)
+        engines = {"nvenc": "Encoder", "nvdec": "Decoder", "nvjpg": "Jpg", "ofa": "Ofa"}
+        for engine, name in engines.items():
+            answer = self.ask(engine, f"{name}Utilization")
             yield f"{engine}_percent", None if answer is None else answer[0]
         state = self.ask("performance_state", "PerformanceState")
         yield "performance_state", None if state == _NO_STATE else state
@@ -177,8 +150,7 @@ class NvmlGpu:
 
     def _clock_events(self) -> int | None:
         # Called throttle reasons before driver 535.
-        names = ("CurrentClocksEventReasons", "CurrentClocksThrottleReasons")
-        for call in names:
+        for call in ("CurrentClocksEventReasons", "CurrentClocksThrottleReasons"):
             found = self.ask(call, call)
             if found is not None or call not in self.refused:
                 return found if found is None else int(found)
@@ -189,22 +161,22 @@ class NvmlGpu:
 UNAVAILABLE, GONE = 3, 4
 
 _REMEDIES = {
-    "LIBRARY_NOT_FOUND": ("there is no NVIDIA driver (libnvidia-ml.so.1)", "install the driver"),
-    "DRIVER_NOT_LOADED": ("the NVIDIA driver is not loaded", "sudo modprobe nvidia, or reboot"),
-    "LIB_RM_VERSION_MISMATCH": (
+    _LIBRARY_NOT_FOUND: ("there is no NVIDIA driver (libnvidia-ml.so.1)", "install the driver"),
+    _DRIVER_NOT_LOADED: ("the NVIDIA driver is not loaded", "sudo modprobe nvidia, or reboot"),
+    _VERSION_MISMATCH: (
         "the NVIDIA driver that runs is another version than its library",
         "reboot, so that the driver that was installed is loaded",
     ),
-    "NO_PERMISSION": (
+    _NO_PERMISSION: (
         "this user may not use the GPU",
         "let it read /dev/nvidiactl and /dev/nvidia0",
     ),
-    "OPERATING_SYSTEM": (
+    _OPERATING_SYSTEM: (
         "the operating system keeps this process from the GPU",
         "look at the device rules of its container or unit",
     ),
-    "GPU_IS_LOST": ("the GPU has fallen off the bus", "look at dmesg for Xid errors; reboot"),
-    "RESET_REQUIRED": ("the GPU wants a reset", "sudo nvidia-smi --gpu-reset, or reboot"),
+    _GPU_IS_LOST: ("the GPU has fallen off the bus", "look at dmesg for Xid errors; reboot"),
+    _RESET_REQUIRED: ("the GPU wants a reset", "sudo nvidia-smi --gpu-reset, or reboot"),
 }
 
 
@@ -214,7 +186,7 @@ def load_nvml() -> Any:
         import pynvml
     except ImportError as error:
         what = f"pynvml can't be imported ({error})"
-        raise UserError(what, "pip install 'tegrascope[nvml]'") from error
+        raise UserError(what, "pip install nvidia-ml-py") from error
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -224,7 +196,7 @@ def load_nvml() -> Any:
 
 def explained(error: Any) -> UserError:
     """Return the meaning and the remedy of an error of NVML."""
-    found = _REMEDIES.get(error_name(error))
+    found = _REMEDIES.get(error.value)
     return UserError(*(found or (f"NVML reports: {error}", "try nvidia-smi on this machine")))
 
 
@@ -236,25 +208,21 @@ def find_gpu(nvml: Any, wanted: str) -> Any:
             return nvml.nvmlDeviceGetHandleByIndex(int(wanted))
         return nvml.nvmlDeviceGetHandleByUUID(wanted)
     except nvml.NVMLError as error:
-        if error_name(error) not in ("INVALID_ARGUMENT", "NOT_FOUND", "GPU_NOT_FOUND"):
+        if error.value not in (_INVALID_ARGUMENT, _NOT_FOUND, _GPU_NOT_FOUND):
             raise explained(error) from error
     there = f"there are {count}: 0 to {count - 1}" if count > 1 else "there is one: 0"
-    raise UserError(
-        f"there is no GPU {wanted}",
-        f"give nvml.gpu an index or a UUID of nvidia-smi -L ({there if count else 'it has none'})",
-    )
+    there = there if count else "it has none"
+    remedy = f"give nvml.gpu an index or a UUID of nvidia-smi -L ({there})"
+    raise UserError(f"there is no GPU {wanted}", remedy)
 
 
 def hello(nvml: Any, gpu: NvmlGpu) -> dict[str, Any]:
     """Return the first line: the GPU, its driver, and the values that it refuses."""
     versions = {}
-    for library, call in (
-        ("nvidia_driver", "nvmlSystemGetDriverVersion"),
-        ("nvml", "nvmlSystemGetNVMLVersion"),
-        ("cuda_driver", "nvmlSystemGetCudaDriverVersion"),
-    ):
+    libraries = {"nvidia_driver": "Driver", "nvml": "NVML", "cuda_driver": "CudaDriver"}
+    for library, name in libraries.items():
         try:
-            version = getattr(nvml, call)()
+            version = getattr(nvml, f"nvmlSystemGet{name}Version")()
         except (AttributeError, nvml.NVMLError):
             continue
         if isinstance(version, int):
@@ -271,11 +239,7 @@ def read(
     sleep: Callable[[float], None] = time.sleep,
     now_ns: Callable[[], int] = time.monotonic_ns,
 ) -> None:
-    """Sample at absolute deadlines, for ever or so many times; a missed one is left out.
-
-    Raises:
-        NVMLError: The GPU or its driver went away.
-    """
+    """Sample at absolute deadlines, for ever or so many times; a missed one is left out."""
     interval_ns = round(interval_seconds * 1e9)
     begin_ns, count, printed = now_ns(), 0, 0
     while True:
@@ -288,8 +252,7 @@ def read(
 
 
 def _print(line: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(line, separators=(",", ":")) + "\n")
-    sys.stdout.flush()
+    print(json.dumps(line, separators=(",", ":")), flush=True)
 
 
 def main(argv: list[str] | None = None) -> int:

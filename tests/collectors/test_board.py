@@ -41,6 +41,27 @@ def test_each_rule_is_found_by_its_own_rails(rule):
     assert set(found.total) <= set(found.rails)
 
 
+def test_tx2_nx_has_its_input_as_total():
+    line = "RAM 1000/3833MB VDD_IN 4220/4220 VDD_CPU_GPU 640/640 VDD_SOC 1120/1120"
+    rails = parse_line(line).rails
+    rule = find_rail_rule(rails)
+    assert rule is not None
+    assert (rule.name, rule.total, rule.dla) == ("TX2 NX", ("VDD_IN",), None)
+    assert set(rails) == {*rule.total, *rule.excluded}
+
+
+def test_offset_of_a_sensor_is_that_of_its_data_sheet():
+    """Of an INA3221 80 µV where a step is 40 µV, added over the rails of the total."""
+    rules = {rule.name: rule for rule in rail_rules()}
+    assert rules["AGX Orin"].offset_watts == pytest.approx(0.8 + 0.8 + 0.2)
+    assert rules["Orin NX, Orin Nano or Xavier NX"].offset_watts == pytest.approx(0.08)
+    # INA238 behind VIN, other shunts, another vendor's sensor: not known, which is not 0.
+    assert {name for name, rule in rules.items() if rule.offset_watts is None} >= {
+        "Thor",
+        "NVIDIA GPU",
+    }
+
+
 def test_gpu_alone_is_no_jetson_and_no_jetson_is_a_gpu():
     """A rail of that name stands on boards too: only a line with no other is of a bare GPU."""
     gpu = find_rail_rule(["GPU"])

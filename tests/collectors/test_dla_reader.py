@@ -60,7 +60,6 @@ def test_instance_is_private_and_leaves_nothing(tracefs):
 
 
 def test_what_a_crash_left_behind_is_taken_over(tracefs):
-    """The next start needs nobody to clean up first."""
     make_instance(tracefs / "instances/tegrascope")
     with instance_in(tracefs):
         assert said(tracefs / "instances/tegrascope")["trace_clock"] == "mono"
@@ -98,14 +97,12 @@ def test_what_is_missing_is_told_with_what_mends_it(tmp_path, monkeypatch, spoil
 
 
 def test_tracer_of_older_mounts_is_found(tmp_path):
-    """Where tracefs is mounted under debugfs alone, it is used there."""
     make_kernel(tmp_path)
     (tmp_path / "sys/kernel/tracing").rename(tmp_path / "sys/kernel/debug/tracing")
     assert find_tracefs(tmp_path) == tmp_path / "sys/kernel/debug/tracing"
 
 
 def test_without_root_it_says_so(tmp_path, monkeypatch):
-    """Who may not look is told to become root, and not that nothing is mounted."""
     monkeypatch.setattr(trace_instance.os, "geteuid", lambda: 1000)
     with pytest.raises(UserError, match="for root alone: sudo"):
         find_tracefs(tmp_path)
@@ -158,7 +155,6 @@ def followed(text: str, **options: Any) -> list[str]:
 
 
 def test_lines_of_the_kernel_are_printed_as_they_are():
-    """Whatever the kernel says, with the reader's own signs of life beside it."""
     kernel = [SUBMIT.format(at=6), "CPU:3 [LOST 12 EVENTS]", "anything else", END.format(at=7)]
     printed = followed("".join(f"{line}\n" for line in kernel), now_ns=Clock())
     assert [line for line in printed if not line.startswith("#")] == kernel
@@ -166,7 +162,6 @@ def test_lines_of_the_kernel_are_printed_as_they_are():
 
 
 def test_firmware_is_asked_only_while_a_task_is_in_flight(tmp_path):
-    """A reading keeps the DLA powered, and between tasks it says 0 whatever was: it is not made."""
     make_kernel(tmp_path)
     firmware = FirmwareReader(tmp_path, (0, 1), every_ns=1_000_000_000)
     clock = Clock()
@@ -248,7 +243,6 @@ def test_program_ends_when_nobody_reads(tracefs, started):
 
 
 def test_program_without_a_trace_says_why_in_one_line(tmp_path):
-    """What is missing is one line for the journal and for who asked, and a status of its own."""
     told = subprocess.run(
         [sys.executable, "-m", "tegrascope.collectors.dla.reader", "--root", str(tmp_path)],
         capture_output=True,
@@ -263,7 +257,6 @@ def test_program_without_a_trace_says_why_in_one_line(tmp_path):
 
 
 def test_program_for_root_imports_little():
-    """What runs as root is the standard library and a few small files of ours."""
     code = (
         "import sys; before = set(sys.modules); import tegrascope.collectors.dla.reader; "
         "print(*sorted({name.partition('.')[0] for name in set(sys.modules) - before} "

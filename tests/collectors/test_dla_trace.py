@@ -168,7 +168,13 @@ def test_privileged_unit_is_heard_by_its_socket(tmp_path: Path):
     """Lines come from whoever answers the socket; without one it is said which unit to start."""
     path = tmp_path / "dla-trace.sock"
     trace = DlaTraceCompanion(
-        SocketLines(path, name="ftrace", silence_seconds=20, backoff_seconds=(0.01, 0.05))
+        SocketLines(
+            [str(path)],
+            interval_seconds=1.0,
+            name="ftrace",
+            silence_seconds=20,
+            backoff_seconds=(0.01, 0.05),
+        )
     )
     trace.start()
     tick = threading.Event()

@@ -131,7 +131,7 @@ def test_two_gpus_are_told_apart():
 @pytest.mark.parametrize(
     ("asked", "word"),
     [
-        ({"absent": True}, "pip install 'tegrascope[nvml]'"),
+        ({"absent": True}, "pip install nvidia-ml-py"),
         ({"init": 12}, "install the driver"),
         ({"init": 9}, "modprobe nvidia"),
         ({"init": 18}, "reboot"),
@@ -324,7 +324,7 @@ def test_why_there_are_no_samples_is_told(monkeypatch):
     assert list(source.lines()) == []
     assert source.problem is not None
     assert "ended with status 3" in source.problem
-    assert "pip install 'tegrascope[nvml]'" in source.problem
+    assert "pip install nvidia-ml-py" in source.problem
 
 
 def test_command_names_the_gpu():

@@ -13,7 +13,6 @@ WATCHED = {"NSYS_PROFILING_SESSION_ID": "7"}
 
 @pytest.fixture
 def told(monkeypatch):
-    """What the package was asked to mark."""
     told: list[str] = []
 
     @contextmanager
@@ -68,6 +67,5 @@ def test_watched_each_inference_has_its_range(told):
     [("NSYS_PROFILING_SESSION_ID", True), ("NVTX_INJECTION64_PATH", True), ("HOME", False)],
 )
 def test_who_watches(name, watched):
-    """Nsight Systems says so in the environment, and so does any tool that hears NVTX."""
     assert is_watched({name: "1"}) is watched
     assert not is_watched({name: ""})
