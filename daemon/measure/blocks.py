@@ -302,6 +302,12 @@ class WindowSlice:
         columns = {name: column[kept] for name, column in self.columns.items()}
         return WindowSlice(self.times_ns[kept], self.wall_ns[kept], columns)
 
+    def only(self, kept: Sequence[int]) -> "WindowSlice":
+        """Return the samples at some positions, in increasing order."""
+        times, wall = ([column[i] for i in kept] for column in (self.times_ns, self.wall_ns))
+        columns = {n: array("d", [column[i] for i in kept]) for n, column in self.columns.items()}
+        return WindowSlice(array("q", times), array("q", wall), columns)
+
 
 def join(blocks: Iterable[Block]) -> WindowSlice:
     """Concatenate blocks of increasing time; a column that a block lacks is NaN there."""

@@ -1,6 +1,6 @@
 """Pairing of a run with the telemetry of its window: trace and samples become one report."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...collectors.board.boards import RailRule
 from ...collectors.catalog import is_played
@@ -8,10 +8,11 @@ from . import quality
 from .blocks import WindowSlice
 from .dla import InFlight, dla_was_on, foreign_dla_activity
 from .energy import interval_ns
-from .energy_report import measure_energy
+from .energy_report import IDLE_PHASES, measure_energy, timing
+from .lock_in import lock_in_report
 from .quality import not_steady
+from .rhythm import aliased, beats_of_batches, evenly_spaced, folded_rhythm, sensor_times
 from .run_report import Environment, Flag, RunReport, RunTrace, Span, distribution, throughput
-from .uncertainty import sensor_times, unsure_seconds
 from .utilization import telemetry
 
 
@@ -20,7 +21,7 @@ def correlate(
     samples: WindowSlice | None,
     *,
     rule: RailRule | None = None,
-    others: Mapping[str, Span] | None = None,
+    others: Mapping[str, Sequence[Span]] | None = None,
     environment: Environment = Environment(),  # noqa: B008 - immutable
     flags: Iterable[Flag] = (),
     clock_seconds: float | None = 0.0,
@@ -36,7 +37,8 @@ def correlate(
         trace: The run, as the worker reported it.
         samples: Samples of ``trace.telemetry_window()`` with a neighbour on each side, or ``None``.
         rule: How the board's rails add up, if known.
-        others: Steady windows of other runs, by run id; overlapping ones are named.
+        others: Working phases of other runs, by run id. One that overlaps the window is named; one
+            that overlaps an idle phase leaves no net energy, and a flag.
         environment: Environment of the run; the versions of the trace are added.
         flags: Flags that were found elsewhere.
         clock_seconds: Possible difference between the times of samples and run, beyond the lag of
@@ -54,7 +56,8 @@ def correlate(
     report = _identity(trace, environment, samples)
     if window is None or window.seconds <= 0:
         return report.model_copy(update={"quality": quality.in_order(raised)})
-    samples = samples or WindowSlice()
+    arrived = samples or WindowSlice()
+    samples = quality.timed(arrived)
     around = samples.around(window.begin_ns, window.end_ns)
     inside = samples.times_ns[samples.inside(window.begin_ns, window.end_ns)]
     starts, latencies = trace.completed(window)
@@ -63,16 +66,23 @@ def correlate(
     board = telemetry(samples, window, trace.throttle_events) if samples.times_ns else None
     throttle_events = trace.throttle_events if board is None else board.throttle_events
     together = quality.overlapping(window, others or {})
-    beat = sensor_times(window, environment.power_reading)
+    idle = [phases[name] for name in IDLE_PHASES if name in phases]
+    sensor = sensor_times(window, environment.power_reading)
+    rhythm = starts or evenly_spaced(window, inferences)
+    beats = folded_rhythm(inside, rhythm)
+    if not starts:
+        beats += beats_of_batches(inside, window, inferences)
     found: dict[Flag, bool] = {
+        "late_samples": quality.late_seconds(arrived) > quality.LATE_AT_MOST_SECONDS,
         "insufficient_samples": quality.insufficient_samples(
             window.seconds, board.samples if board else 0, inferences
         ),
-        "aliased": quality.aliased(inside, starts) or quality.aliased(beat, starts),
+        "aliased": aliased(inside, rhythm, beats) or aliased(sensor, rhythm),
         "not_steady": not_steady(window, starts, latencies, samples, throttle_events)
         or bool(board and board.power_mode_changes),
         "throttled": bool(throttle_events),
         "overlapped": bool(together),
+        "baseline_disturbed": any(quality.overlapping(one, others or {}) for one in idle),
         "clock_step": quality.clock_step(around.times_ns, around.wall_ns),
         "telemetry_gap": quality.telemetry_gap(around.times_ns, window),
         "foreign_dla_activity": _is_dla_shared(trace, samples, in_flight),
@@ -86,10 +96,15 @@ def correlate(
     shown = None if raised.keys() & quality.WITHHOLDING else inferences
     if clock_seconds is not None:
         clock_seconds += trace.uncertain_ns / 1e9
-    unsure = unsure_seconds(clock_seconds, environment.power_reading)
-    measured = measure_energy(samples, phases, rule, shown, trace.run_id, unsure)
+    if "baseline_disturbed" in raised:
+        phases = {"steady": window}
+    reading = timing(environment, clock_seconds, quality.late_seconds(samples))
+    beat = max((one.share for one in beats), default=None)
+    measured = measure_energy(samples, phases, rule, shown, reading, beat)
     if measured is not None and measured.baseline_drifted:
         raised["baseline_drift"] = True
+    quality_flags = quality.in_order(raised)
+    plan = trace.pattern
     stages = {stage: distribution(durations) for stage, durations in trace.stages_ns.items()}
     return report.model_copy(
         update={
@@ -100,7 +115,11 @@ def correlate(
             "throughput_per_second": throughput(completed, trace.batch, window.seconds),
             "telemetry": board,
             "energy": measured and measured.energy,
-            "quality": quality.in_order(raised),
+            "lock_in": plan
+            and lock_in_report(
+                plan, trace, window, samples, rule, reading.averaging, quality_flags
+            ),
+            "quality": quality_flags,
             "overlapping_runs": together,
         }
     )
@@ -112,7 +131,7 @@ def _is_dla_shared(trace: RunTrace, samples: WindowSlice, in_flight: InFlight | 
     if whole is None:
         return False
     phases = trace.phases
-    idle = [phases[name] for name in ("baseline_before", "baseline_after") if name in phases]
+    idle = [phases[name] for name in IDLE_PHASES if name in phases]
     ours = in_flight or (lambda _device, begin_ns, end_ns: (end_ns - begin_ns) / 1e9)
     return foreign_dla_activity(samples, whole, trace.device, idle, ours)
 

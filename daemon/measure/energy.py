@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import fsum, isnan
+from typing import NamedTuple
 
 from ...collectors.board.boards import RailRule
 from ...parsers.signals import RAIL_POWER
@@ -17,6 +18,25 @@ GAP_INTERVALS = 5
 GAP_SECONDS = 2.0
 LAG_SECONDS = 0.05
 SETTLE_SECONDS = 0.55
+
+
+class Timing(NamedTuple):
+    """How the times of readings relate to those of a window, in seconds.
+
+    Attributes:
+        clock: Their clocks may differ by so much, either way; ``None`` if that is unknown.
+        averaging: A reading is the mean of that long.
+        delay: It arrives up to so long after the time that it describes.
+    """
+
+    clock: float | None = 0.0
+    averaging: float = 0.0
+    delay: float = LAG_SECONDS
+
+    @property
+    def skipped(self) -> float:
+        """Seconds after the start of a window in which a reading may describe the time before."""
+        return (self.clock or 0.0) + self.averaging + self.delay
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,52 +127,105 @@ def integrate(
     return fsum(pieces) / 1e9
 
 
-def settled(span: Span) -> Span:
+class WindowEnergy(NamedTuple):
+    """Joules of a window, its readings, and the lowest and highest energy hidden at its edges."""
+
+    joules: float
+    readings: Curve
+    edges: tuple[float, float]
+
+
+def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> WindowEnergy | None:  # noqa: B008 - immutable
+    """Return the energy of a window in which the same work goes on from edge to edge.
+
+    Only readings count that certainly describe a time inside. They are joined by trapezoids, and
+    the outermost are held to the edges: a slope towards a reading outside would mix in another
+    power. Without two such readings it is ``integrate``, with all readings around the window.
+
+    The truth may differ at the edges, and its bounds are added. Between an edge and its reading the
+    power may move as it does in an equally long time after that reading. The readings are late, and
+    older by half the time over which they average: that time at the power of the end minus that of
+    the start. If their clock is unsure, they may belong to as much more of what is outside.
+
+    Returns:
+        ``None`` if the readings do not cover the window; see ``integrate``.
+    """
+    times, watts = curve.times_ns, curve.watts
+    # A reading exactly at an edge may describe the time outside.
+    first = bisect_right(times, window.begin_ns + round(timing.skipped * 1e9))
+    last = bisect_left(times, window.end_ns - round((timing.clock or 0.0) * 1e9)) - 1
+    whole = integrate(times, watts, window.begin_ns, window.end_ns)
+    if whole is None or last <= first:
+        here = inside(times, window)
+        readings = Curve(times[here], watts[here])
+        return None if whole is None else WindowEnergy(whole, readings, (0.0, 0.0))
+    readings = Curve(times[first : last + 1], watts[first : last + 1])
+    middle = integrate(readings.times_ns, readings.watts, times[first], times[last])
+    if middle is None:
+        return None
+    before = (times[first] - window.begin_ns) / 1e9
+    after = (window.end_ns - times[last]) / 1e9
+    moved = before * abs(_mean_of_first(readings, before) - watts[first])
+    backwards = Curve([-t for t in reversed(readings.times_ns)], readings.watts[::-1])
+    moved += after * abs(_mean_of_first(backwards, after) - watts[last])
+    change = watts[last] - watts[first]
+    if timing.clock:
+        reach = round(timing.clock * 1e9)
+        outside = watts[max(bisect_left(times, window.begin_ns - reach) - 1, 0) : first]
+        beyond = watts[last + 1 : bisect_right(times, window.end_ns + reach) + 1]
+        moved += timing.clock * (
+            abs(change)
+            + max((abs(w - watts[first]) for w in outside), default=0.0)
+            + max((abs(w - watts[last]) for w in beyond), default=0.0)
+        )
+    late = (timing.averaging / 2 + timing.delay) * change
+    return WindowEnergy(
+        middle + watts[first] * before + watts[last] * after,
+        readings,
+        (min(late, 0.0) - moved, max(late, 0.0) + moved),
+    )
+
+
+def _mean_of_first(curve: Curve, seconds: float) -> float:
+    """Return the mean of the readings in the first seconds, of two or more of them."""
+    count = bisect_right(curve.times_ns, curve.times_ns[0] + seconds * 1e9)
+    return statistics.fmean(curve.watts[: max(count, 2)])
+
+
+def settled(span: Span, timing: Timing = Timing()) -> Span:  # noqa: B008 - immutable
     """Return the part of an idle phase in which idle power is measured.
 
     Its start is left out: readings arrive up to 50 ms late, so the first may belong to the work
     before, and a DLA stays powered for half a second after its last task. That is 0.55 s, or a
-    quarter of a short phase, but never less than 50 ms.
+    quarter of a short phase, but never less than the delay and averaging of the readings.
     """
-    skipped = max(min(SETTLE_SECONDS, span.seconds / 4), LAG_SECONDS)
+    skipped = max(
+        min(SETTLE_SECONDS, span.seconds / 4) + timing.averaging,
+        timing.delay + timing.averaging,
+    )
     return Span(begin_ns=min(span.begin_ns + round(skipped * 1e9), span.end_ns), end_ns=span.end_ns)
 
 
-def idle_watts(curve: Curve, phase: Span | None) -> float | None:
-    """Return the mean power of an idle phase.
+def idle_readings(curve: Curve, phase: Span) -> Curve | None:
+    """Return the readings of a settled idle phase; ``None`` for fewer than two, or with a gap."""
+    here = inside(curve.times_ns, phase)
+    readings = Curve(curve.times_ns[here], curve.watts[here])
+    times = readings.times_ns
+    if len(times) < 2 or integrate(times, readings.watts, times[0], times[-1]) is None:
+        return None
+    return readings
 
-    Only readings within its settled part count. They are joined by trapezoids, and the outermost
-    are held to the edges, because interpolation towards a reading of the work would not be idle
-    power. With fewer than two readings, or with a gap among them, it is ``None``.
+
+def idle_watts(readings: Curve, phase: Span) -> float:
+    """Return the mean power of a settled idle phase.
+
+    Its readings are joined by trapezoids, and the outermost are held to the edges, because
+    interpolation towards a reading of the work would not be idle power.
     """
-    if phase is None:
-        return None
-    span = settled(phase)
-    here = inside(curve.times_ns, span)
-    times, watts = curve.times_ns[here], curve.watts[here]
-    if len(times) < 2 or span.seconds <= 0:
-        return None
-    middle = integrate(times, watts, times[0], times[-1])
-    if middle is None:
-        return None
-    edges = watts[0] * (times[0] - span.begin_ns) + watts[-1] * (span.end_ns - times[-1])
-    return middle / span.seconds + edges / 1e9 / span.seconds
-
-
-def interpolate_idle(
-    before: tuple[Span, float] | None, after: tuple[Span, float] | None, window: Span
-) -> float | None:
-    """Return the idle power that belongs to a window.
-
-    It is the line between the middles of both idle phases, at the middle of the window, which is
-    the mean of that line over the window. With one idle phase, it is the power of that phase; with
-    none, ``None``.
-    """
-    if before is None or after is None:
-        measured = before or after
-        return None if measured is None else measured[1]
-    share = idle_share(before[0], after[0], window)
-    return before[1] + (after[1] - before[1]) * share
+    times, watts = readings.times_ns, readings.watts
+    middle = integrate(times, watts, times[0], times[-1]) or 0.0
+    edges = watts[0] * (times[0] - phase.begin_ns) + watts[-1] * (phase.end_ns - times[-1])
+    return (middle + edges / 1e9) / phase.seconds
 
 
 def idle_share(before: Span, after: Span, window: Span) -> float:
@@ -170,11 +243,12 @@ _RAILS_AT_MOST = 64
 
 
 class EnergyCounters:
-    """Joules of each rail and of the module since the start; they never decrease.
+    """Joules of each rail and of the module since the start, and the seconds that they cover.
 
-    Between two readings of a rail there is a trapezoid. A gap wider than ``widest_gap_ns`` adds
-    nothing, because its power is unknown. The module's power is the sum of the total rails of its
-    rule, at samples that have all of them. Without a rule the module total is absent.
+    Neither decreases. Between two readings of a rail there is a trapezoid. A gap wider than
+    ``widest_gap_ns`` adds nothing to either, because its power is unknown. So the growth of joules
+    over the growth of seconds is mean power. The module's power is the sum of the total rails of
+    its rule, at samples that have all of them. Without a rule the module total is absent.
     """
 
     def __init__(self, rule: RailRule | None = None) -> None:
@@ -194,6 +268,16 @@ class EnergyCounters:
     def module_joules(self) -> float | None:
         """Joules of the module; ``None`` until a sample had all rails of the total."""
         return None if self._module is None else self._module.joules
+
+    @property
+    def rail_seconds(self) -> dict[str, float]:
+        """Integrated seconds by rail."""
+        return {rail: counter.seconds for rail, counter in self._rails.items()}
+
+    @property
+    def module_seconds(self) -> float | None:
+        """Integrated seconds of the module's power; ``None`` as its joules."""
+        return None if self._module is None else self._module.seconds
 
     def feed(self, monotonic_ns: int, values: Mapping[str, float]) -> None:
         """Add one sample, with values as ``flatten`` names them; ignore one that is not later."""
@@ -219,13 +303,16 @@ class EnergyCounters:
 
 @dataclass(slots=True)
 class _Counter:
-    """Joules up to the latest reading."""
+    """Joules up to the latest reading, and the seconds over which power is known."""
 
     at_ns: int
     watts: float
     joules: float = 0.0
+    seconds: float = 0.0
 
     def add(self, at_ns: int, watts: float, widest: float) -> None:
         if at_ns - self.at_ns <= widest:
-            self.joules += (self.watts + watts) / 2 * (at_ns - self.at_ns) / 1e9
+            seconds = (at_ns - self.at_ns) / 1e9
+            self.joules += (self.watts + watts) / 2 * seconds
+            self.seconds += seconds
         self.at_ns, self.watts = at_ns, watts

@@ -1,36 +1,37 @@
 """The energy part of a report: each rail, the module, and their uncertainty."""
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import hypot, isnan
 from typing import NamedTuple
 
-from ...collectors.board.boards import RailRule
+from ...collectors.board.boards import RailRule, averaging_seconds
 from ...parsers.inference.events import PhaseName
 from ...parsers.signals import RAIL_COUNTER, RAIL_COUNTER_AFTER, RAIL_COUNTER_READ, RAIL_POWER
 from .blocks import WindowSlice
 from .energy import (
+    LAG_SECONDS,
     Curve,
+    Timing,
+    idle_readings,
     idle_share,
     idle_watts,
     inside,
-    integrate,
-    interpolate_idle,
     known,
     settled,
     total,
+    window_energy,
 )
 from .quality import baseline_drift
-from .run_report import Energy, Interval, RailEnergy, Span
-from .uncertainty import Spread, edge_joules, quantisation_watts, sampling_watts
+from .run_report import Energy, Environment, Interval, RailEnergy, Span
+from .uncertainty import FEWEST_POINTS, quantisation_watts, sampling_watts, wander_watts
 
 TICK_SECONDS = 0.1
 """Time between two updates of an energy counter; measured on busy server GPUs."""
 
-_IDLE_PHASES: tuple[PhaseName, ...] = ("baseline_before", "baseline_after")
-_Idle = tuple[Span, float]
-_Terms = Mapping[str, float]
+IDLE_PHASES: tuple[PhaseName, ...] = ("baseline_before", "baseline_after")
+_Terms = dict[str, float]
 
 
 class MeasuredEnergy(NamedTuple):
@@ -40,13 +41,40 @@ class MeasuredEnergy(NamedTuple):
     baseline_drifted: bool = False
 
 
+class _Idle(NamedTuple):
+    """A settled idle phase, its readings and its mean power."""
+
+    span: Span
+    readings: Curve
+    watts: float
+
+
+def timing(
+    environment: Environment, clock_seconds: float | None = 0.0, late_seconds: float = 0.0
+) -> Timing:
+    """Return how the readings of a run relate to its window in time.
+
+    NVML's instant power is read from its sensor every 100 ms, so it may be 50 ms older than the lag
+    of any reading; its mean is one over a second. A board's sensors average as they are set.
+
+    ``clock_seconds`` is the difference between their clocks, ``None`` if unknown. Samples may have
+    arrived ``late_seconds`` later than usual.
+    """
+    averaging = averaging_seconds(environment.rail_sensors)
+    if environment.power_reading == "usage":
+        averaging = 1.0
+    is_instant = environment.power_reading == "instant"
+    delay = LAG_SECONDS + late_seconds + (0.05 if is_instant else 0.0)
+    return Timing(clock_seconds, averaging, delay)
+
+
 def measure_energy(
     samples: WindowSlice,
     phases: Mapping[PhaseName, Span],
     rule: RailRule | None,
-    inferences: int | None,
-    seed: str,
-    clock_seconds: float | None = 0.0,
+    inferences: int | None = None,
+    reading: Timing = Timing(),  # noqa: B008 - immutable
+    beat: float | None = None,
 ) -> MeasuredEnergy | None:
     """Return the energy of the steady phase.
 
@@ -55,9 +83,9 @@ def measure_energy(
         phases: Spans by phase, including ``steady``.
         rule: How the rails add up; ``None`` for an unknown board, then without a total.
         inferences: Divisor of the energy; ``None`` withholds the figures per inference.
-        seed: Seed of the bootstrap.
-        clock_seconds: Possible difference between samples and phases in time, beyond the lag of an
-            arrival; if ``None``, it is unknown, and intervals are absent.
+        reading: How readings and phases relate in time; without a known ``clock``, intervals are
+            absent.
+        beat: Largest share of a beat between work and sampling (``rhythm.folded_rhythm``).
 
     Returns:
         The energy; ``None`` if no rail is known over the window.
@@ -67,7 +95,7 @@ def measure_energy(
     rails = {
         name: rail
         for name, column in columns.items()
-        if (rail := _rail(samples, name, column, phases)) is not None
+        if (rail := _rail(samples, name, column, phases, reading)) is not None
     }
     if not rails:
         return None
@@ -75,7 +103,7 @@ def measure_energy(
         return MeasuredEnergy(Energy(rule=rule.name if rule else None, rails=rails))
     summed = {name: columns[name] for name in rule.total}
     curve = total(samples.times_ns, summed.values())
-    gross = integrate(curve.times_ns, curve.watts, window.begin_ns, window.end_ns)
+    gross = window_energy(curve, window, reading)
     energy = Energy(
         rule=rule.name,
         total_rails=rule.total,
@@ -86,140 +114,149 @@ def measure_energy(
     if gross is None:
         return MeasuredEnergy(energy)
 
-    def spread(span: Span, seed: str) -> Spread | None:
-        here = inside(curve.times_ns, span)
-        sampling = sampling_watts(Curve(curve.times_ns[here], curve.watts[here]), seed)
-        if sampling is None:
-            return None
+    def rounding(readings: Curve, *, is_idle: bool = False) -> float:
+        span = Span(begin_ns=readings.times_ns[0], end_ns=readings.times_ns[-1])
         here = inside(samples.times_ns, span)
-        rounding = (
-            quantisation_watts([w for w in column[here] if not isnan(w)], rule.step_watts(name))
-            for name, column in summed.items()
+        return hypot(
+            *(
+                quantisation_watts(
+                    [w for w in column[here] if not isnan(w)],
+                    rule.step_watts(name),
+                    is_idle=is_idle,
+                )
+                for name, column in summed.items()
+            )
         )
-        return Spread(sampling, hypot(*rounding))
 
-    idle = _idle(curve, phases)
-    baseline = interpolate_idle(*idle, window)
-    net = None if baseline is None else gross - baseline * window.seconds
-    edges = edge_joules(curve, window.begin_ns, window.end_ns, clock_seconds or 0.0)
-    work = spread(window, seed)
-    idle_spreads = [
-        None if one is None else spread(settled(one[0]), seed + phase)
-        for phase, one in zip(_IDLE_PHASES, idle, strict=True)
-    ]
-    terms = None
-    if work is not None and clock_seconds is not None:
+    sampling = sampling_watts(gross.readings, beat)
+    terms: _Terms | None = None
+    if sampling is not None and reading.clock is not None:
+        quantisation = rounding(gross.readings)
         terms = {
-            "sampling": work.sampling * window.seconds,
-            "quantisation": work.quantisation * window.seconds,
+            "sampling": sampling * window.seconds,
+            "quantisation": quantisation * window.seconds,
         }
-    net_terms, has_drifted = _compare_idle(idle, idle_spreads, terms, window, net)
-    return MeasuredEnergy(
-        energy.model_copy(
-            update={
-                "gross_joules": gross,
-                "net_joules": net,
-                "gross_joules_per_inference": gross / inferences if inferences else None,
-                "net_joules_per_inference": net / inferences
-                if inferences and net is not None
-                else None,
-                "baseline_watts": baseline,
-                "gross_interval": _interval(gross, terms, edges, floor=0.0),
-                "net_interval": None if net is None else _interval(net, net_terms, edges),
-                "largest_uncertainty": _largest(net_terms or terms, edges),
-            }
-        ),
-        has_drifted,
-    )
-
-
-def _compare_idle(
-    idle: tuple[_Idle | None, _Idle | None],
-    spreads: Sequence[Spread | None],
-    gross: _Terms | None,
-    window: Span,
-    net: float | None,
-) -> tuple[_Terms | None, bool]:
-    """Return half widths in joules of the net energy by term, and whether idle power drifted.
-
-    The idle power adds its own sampling, weighted like the power in ``interpolate_idle``. It also
-    adds its rounding, the larger of the two, since a quiet board rounds alike before and after.
-    Between the two idle phases the idle power may have had either value all the time: that is
-    ``baseline_drift``. With only one idle phase, or too few samples in one, the drift is unknown,
-    and the terms are ``None``.
-    """
-    first, last = idle
-    before, after = spreads
-    if first is None or last is None or before is None or after is None:
-        return None, False
-    difference = last[1] - first[1]
-    net_watts = 0.0 if net is None else net / window.seconds
-    has_drifted = baseline_drift(difference, hypot(before.watts, after.watts), net_watts)
-    if gross is None:
-        return None, has_drifted
-    share = idle_share(first[0], last[0], window)
-    sampling = hypot((1 - share) * before.sampling, share * after.sampling)
-    rounding = max(before.quantisation, after.quantisation)
-    terms = {
-        "sampling": hypot(gross["sampling"], sampling * window.seconds),
-        "quantisation": hypot(gross["quantisation"], rounding * window.seconds),
-        "baseline_drift": max(share, 1 - share) * abs(difference) * window.seconds,
+    idle = _idle_phases(curve, phases, reading)
+    baseline = _interpolated(idle, window)
+    update: dict[str, object] = {
+        "gross_joules": gross.joules,
+        "gross_interval": _interval(gross.joules, terms, gross.edges, floor=0.0),
+        "gross_joules_per_inference": gross.joules / inferences if inferences else None,
+        "largest_uncertainty": _largest(terms, gross.edges),
+        "offset_joules": rule.offset_watts and rule.offset_watts * window.seconds,
     }
-    return terms, has_drifted
+    has_drifted = False
+    if baseline is not None:
+        net = gross.joules - baseline * window.seconds
+        update |= {"net_joules": net, "baseline_watts": baseline}
+        if len(idle) == len(IDLE_PHASES):
+            before, after = idle
+            share = idle_share(before.span, after.span, window)
+            readings, shares = (before.readings, after.readings), (1 - share, share)
+            difference = after.watts - before.watts
+            same = wander_watts(readings, (1.0, 1.0), 1e9, reading.averaging)
+            levels = [rounding(one.readings, is_idle=True) for one in idle]
+            unsure = hypot(same, *levels)
+            has_drifted = baseline_drift(difference, unsure, net / window.seconds)
+            if terms is not None and min(len(one.watts) for one in readings) >= FEWEST_POINTS:
+                # Less one standard deviation, which is in ``idle_wander`` already. The nearer a
+                # difference is to certain, the less of it can be that noise.
+                doubt = min(1.0, 2 * max(0.0, 1 - abs(difference) / unsure)) if unsure else 0.0
+                moved = max(0.0, abs(difference) - doubt * unsure / 2.5) * window.seconds
+                drift = (-moved * (1 - share), moved * share)
+                if difference < 0:
+                    drift = (-moved * share, moved * (1 - share))
+                terms = {
+                    "sampling": terms["sampling"],
+                    "quantisation": hypot(terms["quantisation"], max(levels) * window.seconds),
+                    "idle_wander": window.seconds
+                    * wander_watts(readings, shares, window.seconds, reading.averaging),
+                }
+                update["net_interval"] = _interval(net, terms, gross.edges, drift)
+                update["largest_uncertainty"] = _largest(terms, gross.edges, drift)
+        if inferences and not has_drifted:
+            update["net_joules_per_inference"] = net / inferences
+    return MeasuredEnergy(energy.model_copy(update=update), has_drifted)
+
+
+def _idle_phases(curve: Curve, phases: Mapping[PhaseName, Span], reading: Timing) -> list[_Idle]:
+    """Return the idle phases with readings, in order of time."""
+    found = []
+    for phase in IDLE_PHASES:
+        if phase in phases:
+            span = settled(phases[phase], reading)
+            readings = idle_readings(curve, span)
+            if readings is not None and span.seconds > 0:
+                found.append(_Idle(span, readings, idle_watts(readings, span)))
+    return found
+
+
+def _interpolated(idle: Sequence[_Idle], window: Span) -> float | None:
+    """Return the idle power that belongs to a window.
+
+    It is the line between the middles of both idle phases, at the middle of the window, which is
+    the mean of that line over the window. With one idle phase, it is the power of that phase; with
+    none, ``None``.
+    """
+    if not idle:
+        return None
+    share = idle_share(idle[0].span, idle[-1].span, window)
+    return idle[0].watts + (idle[-1].watts - idle[0].watts) * share
 
 
 def _interval(
-    joules: float, terms: _Terms | None, edges: tuple[float, float], floor: float | None = None
+    joules: float, terms: _Terms | None, *bounds: tuple[float, float], floor: float | None = None
 ) -> Interval | None:
     """Return the 95 % interval around an energy whose true value is at least ``floor``.
 
-    The terms are independent and add in quadrature. The energy hidden at the edges of the window
-    has a sign and adds directly.
+    The terms are independent and add in quadrature; each bound is added to its side.
     """
     if terms is None:
         return None
     half = hypot(*terms.values())
-    low = joules + edges[0] - half
-    return Interval(low=low if floor is None else max(low, floor), high=joules + edges[1] + half)
+    low = joules + sum(one for one, _ in bounds) - half
+    high = joules + sum(one for _, one in bounds) + half
+    return Interval(low=low if floor is None else max(low, floor), high=high)
 
 
-def _largest(terms: _Terms | None, edges: tuple[float, float]) -> str | None:
+def _largest(
+    terms: _Terms | None, edges: tuple[float, float], drift: tuple[float, float] = (0.0, 0.0)
+) -> str | None:
     if terms is None:
         return None
-    widths = {**terms, "window_edges": max(-edges[0], edges[1])}
+    widths = {
+        **terms,
+        "window_edges": max(-edges[0], edges[1]),
+        "baseline_drift": max(-drift[0], drift[1]),
+    }
     return max(widths, key=widths.__getitem__)
 
 
-def _sum(joules: Sequence[float | None]) -> float | None:
+def _sum(joules: Iterable[float | None]) -> float | None:
     """Return the sum; ``None`` if a part is unknown."""
-    known = [one for one in joules if one is not None]
-    return sum(known) if known and len(known) == len(joules) else None
-
-
-def _idle(curve: Curve, phases: Mapping[PhaseName, Span]) -> tuple[_Idle | None, _Idle | None]:
-    before, after = (
-        (phases[phase], watts)
-        if (watts := idle_watts(curve, phases.get(phase))) is not None
-        else None
-        for phase in _IDLE_PHASES
-    )
-    return before, after
+    parts = [*joules]
+    known = [one for one in parts if one is not None]
+    return sum(known) if known and len(known) == len(parts) else None
 
 
 def _rail(
-    samples: WindowSlice, name: str, column: Sequence[float], phases: Mapping[PhaseName, Span]
+    samples: WindowSlice,
+    name: str,
+    column: Sequence[float],
+    phases: Mapping[PhaseName, Span],
+    reading: Timing,
 ) -> RailEnergy | None:
-    window = phases["steady"]
-    gross = integrate(samples.times_ns, column, window.begin_ns, window.end_ns)
+    window, curve = phases["steady"], known(samples.times_ns, column)
+    gross = window_energy(curve, window, reading)
     if gross is None or window.seconds <= 0:
         return None
-    baseline = interpolate_idle(*_idle(known(samples.times_ns, column), phases), window)
+    baseline = _interpolated(_idle_phases(curve, phases, reading), window)
     counter = counter_energy(samples, name, window)
     return RailEnergy(
-        gross_joules=gross,
-        mean_watts=gross / window.seconds,
+        gross_joules=gross.joules,
+        mean_watts=gross.joules / window.seconds,
         baseline_watts=baseline,
-        net_joules=None if baseline is None else gross - baseline * window.seconds,
+        net_joules=None if baseline is None else gross.joules - baseline * window.seconds,
         counter_joules=counter and counter.joules,
         counter_edge_joules=counter and counter.edge_joules,
     )

@@ -1,17 +1,16 @@
 """The quality flags of a run, each a pure function; ``not_steady`` is in ``steadiness``."""
 
-import cmath
-import math
 import statistics
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import isnan
 from typing import get_args
 
 from ...parsers.inference.placement import Placement
+from ...parsers.signals import LATE_SECONDS
 from .blocks import WindowSlice
-from .energy import interval_ns
+from .energy import interval_ns, widest_gap_ns
 from .run_report import Flag, Span
 from .utilization import clock_figures, zone_figures
 
@@ -21,7 +20,25 @@ DRIFT_RATIO = 0.05
 WALL_STEP_NS = 50_000_000
 WALL_SLEW_RATIO = 0.001
 SUSPEND_NS = 50_000_000
+LATE_AT_MOST_SECONDS = 0.05
 WITHHOLDING: frozenset[Flag] = frozenset({"insufficient_samples", "aliased", "overlapped"})
+
+
+def late_seconds(samples: WindowSlice) -> float:
+    """Return by how much the time of any sample may be too late (rule 3)."""
+    late = samples.columns.get(LATE_SECONDS.column(), ())
+    return max((seconds for seconds in late if not isnan(seconds)), default=0.0)
+
+
+def timed(samples: WindowSlice) -> WindowSlice:
+    """Rule 3: return the samples whose time is known.
+
+    A sample that may be late by a gap across which power is unknown counts as lost.
+    """
+    late = samples.columns.get(LATE_SECONDS.column(), ())
+    longest = widest_gap_ns(interval_ns(samples.times_ns) or 0.0) / 1e9
+    kept = [i for i, seconds in enumerate(late) if not seconds > longest]
+    return samples if len(kept) == len(late) else samples.only(kept)
 
 
 def insufficient_samples(seconds: float, samples: int, inferences: int | None) -> bool:
@@ -33,15 +50,15 @@ def insufficient_samples(seconds: float, samples: int, inferences: int | None) -
     return seconds < MINIMUM_SECONDS or samples < MINIMUM_SAMPLES or few
 
 
-def overlapping(window: Span, others: Mapping[str, Span]) -> tuple[str, ...]:
-    """Rule 13: return the runs whose steady window overlaps this one, in the given order.
+def overlapping(window: Span, others: Mapping[str, Iterable[Span]]) -> tuple[str, ...]:
+    """Rule 13: return the runs of which a working phase overlaps a window, in the given order.
 
-    Windows that only touch do not overlap.
+    Phases that only touch it do not overlap.
     """
     return tuple(
         run_id
-        for run_id, other in others.items()
-        if other.begin_ns < window.end_ns and window.begin_ns < other.end_ns
+        for run_id, phases in others.items()
+        if any(one.begin_ns < window.end_ns and window.begin_ns < one.end_ns for one in phases)
     )
 
 
@@ -129,75 +146,6 @@ def in_order(flags: Iterable[Flag]) -> tuple[Flag, ...]:
     return tuple(flag for flag in get_args(Flag) if flag in raised)
 
 
-ALIAS_PROBABILITY = 0.01
-ALIAS_HARMONICS = 3
-ALIAS_SAMPLES = 10
-SHORTEST_CYCLE_NS = 5_000_000
-
-
-def cycle_phases(times_ns: Sequence[int], starts_ns: Sequence[int]) -> list[float]:
-    """Return the position of each sample in its inference cycle, in turns from 0 to 1.
-
-    A cycle is the measured time from one start to the next, so a period that varies does no harm.
-    Samples before the first and after the last start belong to no cycle.
-
-    >>> cycle_phases([5, 12, 39, 99], [10, 20, 40])
-    [0.2, 0.95]
-    """
-    phases = []
-    for time in times_ns:
-        k = bisect_right(starts_ns, time) - 1
-        if 0 <= k < len(starts_ns) - 1:
-            phases.append((time - starts_ns[k]) / (starts_ns[k + 1] - starts_ns[k]))
-    return phases
-
-
-def rayleigh_probability(phases: Sequence[float], harmonic: int = 1) -> float:
-    """Return the probability that uniform phases on the circle look so concentrated.
-
-    Rayleigh's test, with the first correction for a small number.
-
-    Args:
-        phases: shape (n,), in turns.
-        harmonic: 2 finds phases in two opposite groups, and so on.
-    """
-    n = len(phases)
-    if n == 0:
-        return 1.0
-    z = abs(sum(cmath.rect(1, 2 * math.pi * harmonic * phase) for phase in phases)) ** 2 / n
-    return min(max(math.exp(-z) * (1 + (2 * z - z * z) / (4 * n)), 0.0), 1.0)
-
-
-def aliased(times_ns: Sequence[int], starts_ns: Sequence[int]) -> bool:
-    """Rule 11: the samples keep step with the inferences.
-
-    Samples that meet every inference at the same moment see only that moment, for any length of the
-    run. The phases of the samples within the inference cycle are tested for concentration, at the
-    cycle itself and at its half and third (samples at every one and a half cycles form two groups);
-    p below 0.01, shared among the three, is a flag.
-
-    Rayleigh's test assumes independent phases. Samples that nearly keep step have slowly drifting
-    phases, so many more than one run in a hundred is flagged there. This is correct: such samples
-    saw some moments of the inference more often, and their mean is off by more than it seems.
-
-    Fewer than ten phases show nothing. Nor do cycles under 5 ms: a reading is some milliseconds
-    older than its arrival and lasts about one, so it meets a short cycle anywhere. Only the arrival
-    is concentrated there, because an arriving line delays the inference on the same processor.
-
-    Args:
-        times_ns: shape (n,), increasing, samples of the window.
-        starts_ns: shape (m,), increasing, starts of the inferences.
-    """
-    cycles = len(starts_ns) - 1
-    if cycles < 1 or starts_ns[-1] - starts_ns[0] < cycles * SHORTEST_CYCLE_NS:
-        return False
-    phases = cycle_phases(times_ns, starts_ns)
-    if len(phases) < ALIAS_SAMPLES:
-        return False
-    lowest = min(rayleigh_probability(phases, h) for h in range(1, ALIAS_HARMONICS + 1))
-    return lowest < ALIAS_PROBABILITY / ALIAS_HARMONICS
-
-
 STEADY_WINDOWS = 6
 STEADY_INFERENCES = 5
 STEADY_RATIO = 1.05
@@ -264,7 +212,8 @@ def clocks_changed(samples: WindowSlice, window: Span) -> bool:
 def steepest_slope(samples: WindowSlice, window: Span) -> float:
     """Return the steepest change of any zone in a window, in °C/s, by a straight line.
 
-    A zone with fewer than five readings is ignored.
+    A zone with fewer than five readings is ignored, and so is one that changes by no more than the
+    step of its thermometer, which is the smallest difference between two of its readings.
     """
     inside = samples.inside(window.begin_ns, window.end_ns)
     times = [(time - window.begin_ns) / 1e9 for time in samples.times_ns[inside]]
@@ -272,6 +221,9 @@ def steepest_slope(samples: WindowSlice, window: Span) -> float:
     for _, column in zone_figures(samples.columns).values():
         points = [(t, c) for t, c in zip(times, column[inside], strict=True) if not isnan(c)]
         if len(points) >= SLOPE_SAMPLES:
-            line = statistics.linear_regression(*zip(*points, strict=True))
-            steepest = max(steepest, abs(line.slope))
+            slope = abs(statistics.linear_regression(*zip(*points, strict=True)).slope)
+            levels = sorted({c for c in column if not isnan(c)})
+            step = min((b - a for a, b in pairwise(levels)), default=0.0)
+            if slope * (points[-1][0] - points[0][0]) > 1.5 * step:
+                steepest = max(steepest, slope)
     return steepest

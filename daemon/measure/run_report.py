@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import fsum
 from operator import add
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
@@ -29,11 +29,13 @@ from ...parsers.values import Device as Device
 
 Outcome = Literal["ok", "failed", "timeout", "skipped", "cancelled"]
 Flag = Literal[
+    "late_samples",
     "insufficient_samples",
     "aliased",
     "not_steady",
     "throttled",
     "overlapped",
+    "baseline_disturbed",
     "baseline_drift",
     "clock_step",
     "suspended",
@@ -75,7 +77,10 @@ class Distribution(Record):
 
 
 class Utilization(Record):
-    """Load over the steady window, with each sample weighted by its overlap."""
+    """Load over the steady window, with each sample weighted by its overlap.
+
+    It has no interval: tegrastats prints whole percents of an unknown short time before each line.
+    """
 
     mean_ratio: Ratio
     max_ratio: Ratio
@@ -151,6 +156,63 @@ class Interval(Record):
     high: float
 
 
+class Figure(Record):
+    """A value, usually the mean of several rounds, and its 95 % interval if that is known."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def half(self) -> float | None:
+        """Half the width of the interval."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+    @classmethod
+    def around(cls, value: float, half: float | None) -> "Figure":
+        """Return a figure whose interval is symmetric."""
+        ends = {} if half is None else {"low": value - half, "high": value + half}
+        return cls(value=value, **ends)
+
+    def times(self, factor: float) -> "Figure":
+        """Return the figure in another unit, or with the other sign."""
+        ends = (self.low, self.high) if factor >= 0 else (self.high, self.low)
+        low, high = (None if end is None else end * factor for end in ends)
+        return Figure(value=self.value * factor, low=low, high=high)
+
+
+LockInProblem = Literal[
+    "few_steps", "long_pieces", "trend", "not_fitted", "lag_at_limit", "uneven_power"
+]
+
+
+class LockInReport(Record):
+    """Mean energy of a piece of work in saturated operation, by lock-in.
+
+    A piece is an inference, a stage of it, or the work that an application repeats.
+
+    Attributes:
+        reason: The cause of missing energy.
+        joules_per_piece: What a piece adds to the idle board; ``None`` with a problem.
+        added_watts: Power of the pieces alone; ``on_watts`` is that of the module meanwhile.
+        contrasts: Steps of the pattern that were compared with their neighbours.
+        lag_seconds: Delay of the readings, as fitted; ``averaging_seconds`` as fitted or known.
+        problems: Reasons of ``lock_in`` against the figure, and flags of the run.
+    """
+
+    seconds: NonNegativeFloat
+    seed: NonNegativeInt | None = None
+    reason: str | None = None
+    joules_per_piece: Figure | None = None
+    added_watts: Figure | None = None
+    on_watts: float | None = None
+    piece_seconds: NonNegativeFloat | None = None
+    contrasts: NonNegativeInt = 0
+    lag_seconds: NonNegativeFloat | None = None
+    averaging_seconds: NonNegativeFloat | None = None
+    problems: tuple[LockInProblem | Flag, ...] = ()
+
+
 class Energy(Record):
     """Energy of the steady window; the total is that of the module, by the board's rail rule.
 
@@ -159,7 +221,11 @@ class Energy(Record):
         total_rails: Rails that make the total; empty if there is none.
         net_joules: ``gross_joules`` minus the loaded-idle baseline.
         gross_joules_per_inference: Withheld (``None``) if the window is insufficient; so is net.
-        largest_uncertainty: ``sampling``, ``quantisation``, ``window_edges`` or ``baseline_drift``.
+        largest_uncertainty: ``sampling``, ``quantisation``, ``idle_wander``, ``window_edges`` or
+            ``baseline_drift``.
+        offset_joules: Largest error of ``gross_joules`` by the zero error of the sensors, either
+            way; ``None`` if it is not known. It is the same in every run on a board and cancels in
+            ``net_joules``, so it is not in the intervals.
         counter_joules: ``gross_joules`` by the counters of the total rails, if each has one:
             another instrument, for comparison.
     """
@@ -175,6 +241,7 @@ class Energy(Record):
     gross_interval: Interval | None = None
     net_interval: Interval | None = None
     largest_uncertainty: str | None = None
+    offset_joules: NonNegativeFloat | None = None
     counter_joules: NonNegativeFloat | None = None
     counter_edge_joules: NonNegativeFloat | None = None
 
@@ -227,6 +294,7 @@ class RunReport(Record):
         throughput_per_second: Inputs per second of the steady phase.
         process_peak_bytes: Peak resident memory of the worker; ``device_peak_bytes`` is on the
             device, if the back-end reports it.
+        lock_in: Energy of a piece of work, for a run with on- and off-steps.
         overlapping_runs: Runs whose steady window overlapped this one's.
     """
 
@@ -256,9 +324,34 @@ class RunReport(Record):
     built: Built | None = None
     telemetry: RunTelemetry | None = None
     energy: Energy | None = None
+    lock_in: LockInReport | None = None
     quality: tuple[Flag, ...] = ()
     overlapping_runs: tuple[str, ...] = ()
     environment: Environment = Environment()
+
+
+class OnStep(NamedTuple):
+    """A time in which ``pieces`` ran back to back."""
+
+    begin_ns: int
+    end_ns: int
+    pieces: int
+
+
+class Pattern(NamedTuple):
+    """A lock-in measurement as it was planned.
+
+    Attributes:
+        steps_seconds: Lengths of off- and on-steps in turn; the first and last are off.
+        stage: What is repeated in place of the inference.
+        repeats: How often, per inference that the worker reports.
+    """
+
+    seconds: float
+    seed: int
+    steps_seconds: tuple[float, ...]
+    stage: StageName | None = None
+    repeats: int = 1
 
 
 _ON_DEVICE: tuple[StageName, ...] = ("h2d", "compute", "d2h")
@@ -282,6 +375,8 @@ class RunTrace:
         has_device_clock: False if the stages use the host's clock.
         throttle_events: Counted in the steady window; ``None`` leaves that to the telemetry.
         suspended_ns: Growth of CLOCK_BOOTTIME minus CLOCK_MONOTONIC from start to end.
+        pattern: The steps of a lock-in measurement, as planned.
+        on_steps: Its on-steps, as an application did them; a worker's are found by its inferences.
     """
 
     run_id: str
@@ -314,6 +409,8 @@ class RunTrace:
     has_device_clock: bool = True
     throttle_events: int | None = None
     suspended_ns: int = 0
+    pattern: Pattern | None = None
+    on_steps: tuple[OnStep, ...] = ()
 
     def add(self, event: RunEvent) -> bool:
         """Add one event of the worker.

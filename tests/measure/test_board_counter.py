@@ -7,9 +7,8 @@ from math import floor, nan
 import pytest
 
 from tegrascope.daemon.measure.blocks import WindowSlice
-from tegrascope.daemon.measure.energy_report import TICK_SECONDS, counter_energy
-from tegrascope.daemon.measure.run_report import Span
-from tegrascope.daemon.measure.uncertainty import unsure_seconds
+from tegrascope.daemon.measure.energy_report import TICK_SECONDS, counter_energy, timing
+from tegrascope.daemon.measure.run_report import Environment, Span
 
 S = 1_000_000_000
 
@@ -91,7 +90,11 @@ def test_what_is_not_counted_is_not_told():
     assert counter_energy(cut_of(gone), "GPU", window(2, 12)) is not None
 
 
-def test_lagging_power_is_less_sure():
-    """A mean over a second may hide a second at each edge; a board's lines are as they were."""
-    assert unsure_seconds(0.0, None) == 0
-    assert unsure_seconds(0.0, "instant") < unsure_seconds(0.0, "usage") == 1
+def test_readings_are_as_old_as_their_sensor_makes_them():
+    board = {"1-0040.samples": 64.0, "1-0040.update_interval": 422.0}
+    each = {"1-0040.samples": 16.0, "1-0040.update_interval": 10.0}
+    assert timing(Environment()).averaging == 0
+    assert timing(Environment(rail_sensors=board)).averaging == 0.422
+    assert timing(Environment(rail_sensors=each)).averaging == pytest.approx(0.48)
+    assert timing(Environment(power_reading="usage")).averaging == 1
+    assert timing(Environment(power_reading="instant")).delay > timing(Environment()).delay

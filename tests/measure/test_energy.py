@@ -8,9 +8,10 @@ from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.measure.energy import (
     Curve,
     EnergyCounters,
+    Timing,
+    idle_readings,
     idle_watts,
     integrate,
-    interpolate_idle,
     known,
     settled,
     total,
@@ -143,12 +144,12 @@ def test_rails_are_found_by_their_instant_power():
     assert RAIL_POWER.by_label(columns) == {"A": [1.0]}
 
 
-def test_idle_does_not_see_the_work_beside_it():
-    """A work phase of any power next to an idle one does not change the idle power."""
+def test_idle_does_not_see_the_work_next_to_it():
     times = [i * SECOND // 10 for i in range(200)]
     for work in (5.0, 50.0):
         watts = [work if t < 5.02 * SECOND or t > 9 * SECOND else 3.0 for t in times]
-        assert idle_watts(Curve(times, watts), span(5, 9)) == pytest.approx(3.0)
+        phase = settled(span(5, 9))
+        assert idle_watts(idle_readings(Curve(times, watts), phase), phase) == pytest.approx(3.0)
 
 
 def test_idle_starts_after_the_dla_has_gone_to_sleep():
@@ -159,19 +160,12 @@ def test_idle_starts_after_the_dla_has_gone_to_sleep():
 
 
 def test_idle_needs_two_readings():
-    """One reading, or none, or no phase, is no baseline."""
     curve = Curve([0, SECOND, 2 * SECOND], [1.0, 1.0, 1.0])
-    assert idle_watts(curve, span(0.5, 1.5)) is None
-    assert idle_watts(curve, None) is None
+    assert idle_readings(curve, span(0.5, 1.5)) is None
 
 
-def test_idle_is_interpolated_to_the_window():
-    """The baseline is the line between both idle phases at the middle of the window."""
-    before, after = (span(0, 2), 4.0), (span(20, 24), 7.0)
-    assert interpolate_idle(before, after, span(5, 10)) == pytest.approx(4 + 3 * 6.5 / 21)
-    assert interpolate_idle(before, None, span(5, 10)) == 4
-    assert interpolate_idle(None, after, span(5, 10)) == 7
-    assert interpolate_idle(None, None, span(5, 10)) is None
+def test_idle_readings_leave_out_what_a_sensor_averages():
+    assert settled(span(1, 11), Timing(averaging=0.5)) == span(2.05, 11)
 
 
 def nx(total_watts, soc=1.0):
@@ -206,6 +200,39 @@ def test_counters_do_not_bridge_a_silence():
     counters.feed(30 * SECOND, nx(10.0))
     counters.feed(31 * SECOND, nx(10.0))
     assert counters.module_joules == pytest.approx(90)
+
+
+def test_joules_over_seconds_are_mean_power_through_a_gap_and_a_restart():
+    """Readings every 0.1 s of 10 W that rise by 1 W per minute; 8 s are silent, then a restart."""
+    readings = [(t, 10 + t / 600) for t in range(600) if not 200 < t < 280]
+    before, after = EnergyCounters(RULE), EnergyCounters(RULE)
+    for tenth, watts in readings:
+        counters = before if tenth < 400 else after if tenth > 450 else None
+        if counters is not None:
+            counters.feed(tenth * SECOND // 10, nx(watts))
+    assert before.module_seconds == pytest.approx(20 + 11.9)
+    assert before.rail_seconds == pytest.approx(
+        dict.fromkeys(("VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC"), before.module_seconds)
+    )
+    assert after.module_seconds == pytest.approx(14.8)
+    seconds = before.module_seconds + after.module_seconds
+    joules = before.module_joules + after.module_joules
+    observed = [(0, 20), (28, 39.9), (45.1, 59.9)]
+    truth = sum((b - a) * (10 + (a + b) / 120) for a, b in observed)
+    assert joules == pytest.approx(truth)
+    assert joules / seconds == pytest.approx(10.5, rel=0.01)
+    assert joules / 60 < 8.2
+
+
+def test_seconds_of_a_rail_that_comes_and_goes_are_its_own():
+    counters = EnergyCounters(RULE)
+    for second in range(20):
+        power = nx(10.0)
+        if 5 <= second < 15:
+            del power["rails.VDD_SOC.instant_watts"]
+        counters.feed(second * SECOND, power)
+    assert counters.rail_seconds == {"VDD_IN": 19, "VDD_CPU_GPU_CV": 19, "VDD_SOC": 8}
+    assert counters.module_seconds == 19
 
 
 def test_module_counts_only_where_all_rails_are():

@@ -1,0 +1,73 @@
+"""Figures of several runs: a mean with its 95 % interval, and the difference of two."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from math import hypot, sqrt
+from typing import TypeVar
+
+from .run_report import Figure, Interval
+from .uncertainty import student_95
+
+# A value of one round and half its 95 % interval, if the round can tell.
+Point = tuple[float, float | None]
+T = TypeVar("T")
+
+# Where the series of ``student_95`` is too short.
+_FEW = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764}
+
+
+def student(freedom: int) -> float:
+    """Return the two-sided 95 % factor of Student's distribution."""
+    return _FEW.get(freedom) or student_95(freedom)
+
+
+def present(values: Iterable[T | None]) -> list[T]:
+    """Return the values that are known."""
+    return [value for value in values if value is not None]
+
+
+def mean_of_rounds(
+    values: Sequence[float], halves: Sequence[float | None] = (), floor: float = 0.0
+) -> Figure | None:
+    """Return the mean of an accelerator's rounds with its 95 % interval.
+
+    Half of the interval is the larger of two: that of one round, on average, and that of the mean
+    by the spread of the rounds and Student's distribution. Repetition does not narrow the first:
+    the rounding and the delay of a sensor are the same in every round. It is at least ``floor``,
+    the resolution of the instrument.
+
+    >>> mean_of_rounds([10.0, 10.0], [0.2, 0.2])
+    Figure(value=10.0, low=9.8, high=10.2)
+    """
+    if not values:
+        return None
+    count, known, candidates = len(values), present(halves), []
+    if len(known) == count:
+        candidates.append(statistics.fmean(known))
+    if count > 1:
+        candidates.append(student(count - 1) * statistics.stdev(values) / sqrt(count))
+    half = max(*candidates, floor) if candidates else None
+    return Figure.around(statistics.fmean(values), half)
+
+
+def mean_of_most(points: Sequence[Point | None]) -> Figure | None:
+    """Return the mean of the rounds that have a value, if those are more than half.
+
+    One round in a hundred keeps step with its samples by chance, and its energy is withheld. If
+    half of them are withheld, something is wrong.
+    """
+    known = present(points)
+    if 2 * len(known) <= len(points):
+        return None
+    return mean_of_rounds([value for value, _ in known], [half for _, half in known])
+
+
+def difference(smaller: Figure, larger: Figure) -> Interval | None:
+    """Return the 95 % interval of a difference; ``None`` if a figure has no interval.
+
+    Rounds of two accelerators are separate measurements, so their halves add in quadrature.
+    """
+    if smaller.half is None or larger.half is None:
+        return None
+    middle, half = larger.value - smaller.value, hypot(smaller.half, larger.half)
+    return Interval(low=middle - half, high=middle + half)

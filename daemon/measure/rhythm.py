@@ -1,0 +1,232 @@
+"""Whether the samples of a window keep step with the work in it."""
+
+import cmath
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+from operator import mul
+from typing import NamedTuple
+
+from .run_report import Span
+
+ALIAS_PROBABILITY = 0.01
+ALIAS_HARMONICS = 3
+ALIAS_SAMPLES = 10
+LOCKED = 0.15
+SHORTEST_CYCLE_NS = 5_000_000
+SLOWEST_BEAT = 1.5
+_FOLDS = 3
+_SAMPLES_PER_BEAT, _FASTEST_BEAT = 16, 48
+_PHASE_BINS = 48
+_BY_CHANCE = 3.0
+_DRIFTS = 0.25
+_LONG_CYCLE = 4
+BATCHES = range(2, 17)
+
+
+class Beat(NamedTuple):
+    """A beat with so many cycles in the window, and its share from 0 to 1 in the mean."""
+
+    cycles: float
+    share: float
+
+
+def cycle_phases(times_ns: Sequence[int], starts_ns: Sequence[int]) -> list[float]:
+    """Return the position of each sample in its inference cycle, in turns from 0 to 1.
+
+    A cycle is the measured time from one start to the next, so a period that varies does no harm.
+    Samples before the first and after the last start belong to no cycle.
+
+    >>> cycle_phases([5, 12, 39, 99], [10, 20, 40])
+    [0.2, 0.95]
+    """
+    phases = []
+    for time in times_ns:
+        k = bisect_right(starts_ns, time) - 1
+        if 0 <= k < len(starts_ns) - 1:
+            phases.append((time - starts_ns[k]) / (starts_ns[k + 1] - starts_ns[k]))
+    return phases
+
+
+def rayleigh_probability(phases: Sequence[float], harmonic: int = 1) -> float:
+    """Return the probability that uniform phases on the circle look so concentrated.
+
+    Rayleigh's test, with the first correction for a small number.
+
+    Args:
+        phases: shape (n,), in turns.
+        harmonic: 2 finds phases in two opposite groups, and so on.
+    """
+    n = len(phases)
+    if n == 0:
+        return 1.0
+    z = n * _concentration(phases, harmonic) ** 2
+    return min(max(math.exp(-z) * (1 + (2 * z - z * z) / (4 * n)), 0.0), 1.0)
+
+
+def _concentration(phases: Sequence[float], harmonic: int) -> float:
+    """Return how concentrated phases in turns are, from 0 to 1."""
+    turn = 2 * math.pi * harmonic
+    return abs(sum(cmath.rect(1, turn * phase) for phase in phases)) / max(len(phases), 1)
+
+
+def aliased(
+    times_ns: Sequence[int], starts_ns: Sequence[int], beats: Sequence[Beat] | None = None
+) -> bool:
+    """Rule 11: the samples keep step with the inferences, or with batches of them.
+
+    Samples that meet every inference at the same moment see only that moment, for any length of the
+    run. The phases of the samples within the inference cycle are tested for concentration, at the
+    cycle itself and at its half and third (samples at every one and a half cycles form two groups);
+    p below 0.01, shared among the three, is a flag. Batches lock at any phase of an inference, so
+    their rhythm is looked for in the starts themselves: a beat of at most 1.5 cycles in the window,
+    which no mean removes.
+
+    Rayleigh's test assumes independent phases. Samples that nearly keep step have slowly drifting
+    phases, so many more than one run in a hundred is flagged there. This is correct: such samples
+    saw some moments of the inference more often, and their mean is off by more than it seems.
+
+    Fewer than ten phases show nothing. Nor do cycles under 5 ms: a reading is some milliseconds
+    older than its arrival and lasts about one, so it meets a short cycle anywhere. Only the arrival
+    is concentrated there, because an arriving line delays the inference on the same processor.
+
+    Args:
+        times_ns: shape (n,), increasing, samples of the window.
+        starts_ns: shape (m,), increasing, starts of the inferences.
+        beats: Result of ``folded_rhythm``, if it is there already.
+    """
+    beats = folded_rhythm(times_ns, starts_ns) if beats is None else beats
+    if any(one.share > LOCKED for one in beats if one.cycles <= SLOWEST_BEAT):
+        return True
+    cycles = len(starts_ns) - 1
+    if cycles < 1 or starts_ns[-1] - starts_ns[0] < cycles * SHORTEST_CYCLE_NS:
+        return False
+    phases = cycle_phases(times_ns, starts_ns)
+    if len(phases) < ALIAS_SAMPLES:
+        return False
+    lowest = min(rayleigh_probability(phases, h) for h in range(1, ALIAS_HARMONICS + 1))
+    return lowest < ALIAS_PROBABILITY / ALIAS_HARMONICS
+
+
+def folded_rhythm(times_ns: Sequence[int], starts_ns: Sequence[int]) -> list[Beat]:
+    """Return the beats of a rhythm of the starts with the sampling, around three of its multiples.
+
+    Power that follows the starts has a component at each frequency of their rhythm. Its share in
+    the mean of the samples is the product of two magnitudes from 0 to 1, each of a Fourier sum:
+    that of the starts and that of the sample times. Around each multiple of the sampling frequency
+    the second is large, and a component there looks like slow change. Beats are looked for down to
+    16 samples each. Single inferences may keep step at any multiple: where the samples' phases in
+    their cycle drift and are more concentrated than by chance, that is a beat without a number of
+    cycles. Phases that jump are concentrated by chance, which the scatter of the readings shows.
+
+    Args:
+        times_ns: shape (n,), increasing, samples of the window.
+        starts_ns: shape (m,), increasing, starts of the inferences.
+
+    Returns:
+        Empty for fewer than ten samples or starts, and for cycles longer than four samples, which
+        the samples follow.
+    """
+    n = len(times_ns)
+    if n < ALIAS_SAMPLES or len(starts_ns) < ALIAS_SAMPLES:
+        return []
+    first, length = times_ns[0], times_ns[-1] - times_ns[0]
+    interval = length / (n - 1)
+    reach = math.ceil(max(SLOWEST_BEAT, min(n / _SAMPLES_PER_BEAT, _FASTEST_BEAT)))
+    blocks = max(16, 4 * reach)
+    halves = range(-2 * reach, 2 * reach + 1)
+    within = [start for start in starts_ns if first <= start <= times_ns[-1]]
+    if length > _LONG_CYCLE * interval * len(within):
+        return []
+    folded = [_fold(each, first, interval, length, blocks) for each in (within, times_ns)]
+    beats = [
+        Beat(abs(half) / 2, started * sampled)
+        for m in range(1, _FOLDS + 1)
+        for half, started, sampled in zip(
+            halves, *(_lines(counts, m, halves) for counts in folded), strict=True
+        )
+    ]
+    phases = cycle_phases(times_ns, starts_ns)
+    moves = [b - a for a, b in pairwise(phases)]
+    for harmonic in range(1, ALIAS_HARMONICS + 1):
+        share = _concentration(phases, harmonic)
+        is_drift = _concentration(moves, harmonic) > _DRIFTS
+        if is_drift and len(phases) * share * share > _BY_CHANCE:
+            beats.append(Beat(math.inf, share))
+    return beats
+
+
+def _fold(
+    times_ns: Sequence[int], first: int, interval: float, length: int, blocks: int
+) -> list[list[int]]:
+    """Count events by block of the window and by phase in the mean sampling interval."""
+    counts = [[0] * _PHASE_BINS for _ in range(blocks)]
+    for time in times_ns:
+        since = time - first
+        phase = since / interval % 1.0
+        counts[min(int(since * blocks / length), blocks - 1)][int(phase * _PHASE_BINS)] += 1
+    return counts
+
+
+def _lines(counts: Sequence[Sequence[int]], m: int, halves: Sequence[int]) -> list[float]:
+    """Return the magnitudes of the Fourier sum at m folds plus each number of half cycles."""
+    turns = [cmath.rect(1, 2 * math.pi * m * (p + 0.5) / _PHASE_BINS) for p in range(_PHASE_BINS)]
+    sums = [sum(c * turn for c, turn in zip(row, turns, strict=True) if c) for row in counts]
+    events, blocks = sum(map(sum, counts)) or 1, len(counts)
+    # Half a cycle over b + 1/2 of so many blocks is an odd number of these steps.
+    steps = [cmath.rect(1, math.pi * k / (2 * blocks)) for k in range(4 * blocks)]
+    odd = range(1, 2 * blocks, 2)
+    return [
+        abs(sum(map(mul, sums, [steps[half * b % len(steps)] for b in odd]))) / events
+        for half in halves
+    ]
+
+
+_SENSOR_PERIOD_NS = 100_000_000
+
+
+def sensor_times(window: Span, power_reading: str | None) -> list[int]:
+    """Return when the sensor behind NVML's instant power was read in a window, but for its phase.
+
+    The phase is unknown, but work that keeps step with the sensor is detected. ``power_reading`` is
+    that of an ``Environment``; a board has none.
+
+    >>> sensor_times(Span(begin_ns=0, end_ns=250_000_000), "instant")
+    [0, 100000000, 200000000]
+    """
+    if power_reading != "instant":
+        return []
+    return list(range(window.begin_ns, window.end_ns, _SENSOR_PERIOD_NS))
+
+
+def beats_of_batches(times_ns: Sequence[int], window: Span, inferences: int | None) -> list[Beat]:
+    """Return the beats that batches of 2 to 16 inferences would have with the samples.
+
+    For inferences that were counted but not timed: whether they come in batches is not known, so a
+    batch size that would come about once per sample is a reason to doubt.
+    """
+    n = len(times_ns)
+    if not evenly_spaced(window, inferences) or n < ALIAS_SAMPLES:
+        return []
+    length = times_ns[-1] - times_ns[0]
+    beats = []
+    for size in BATCHES:
+        frequency = (inferences or 0) / (window.end_ns - window.begin_ns) / size
+        cycles = abs(frequency - (n - 1) / length) * length
+        if cycles < max(SLOWEST_BEAT, n / _SAMPLES_PER_BEAT):
+            turns = [frequency * (t - times_ns[0]) for t in times_ns]
+            beats.append(Beat(cycles, _concentration(turns, 1)))
+    return beats
+
+
+def evenly_spaced(window: Span, inferences: int | None) -> list[int]:
+    """Return starts for inferences that were counted but not timed; none for cycles under 5 ms.
+
+    >>> evenly_spaced(Span(begin_ns=0, end_ns=90_000_000), 3)
+    [0, 30000000, 60000000]
+    """
+    length = window.end_ns - window.begin_ns
+    if not inferences or length < inferences * SHORTEST_CYCLE_NS:
+        return []
+    return [window.begin_ns + length * k // inferences for k in range(inferences)]

@@ -1,0 +1,220 @@
+import math
+import random
+import statistics
+
+import pytest
+
+from tegrascope.daemon.measure.energy import Curve, integrate
+from tegrascope.daemon.measure.rhythm import (
+    Beat,
+    aliased,
+    beats_of_batches,
+    cycle_phases,
+    evenly_spaced,
+    folded_rhythm,
+    rayleigh_probability,
+)
+from tegrascope.daemon.measure.run_report import Span
+from tegrascope.daemon.measure.uncertainty import sampling_watts
+
+SECOND = 1_000_000_000
+
+
+def starts(period, count=3000, wander=0.0, seed=0):
+    """Return inference starts at a period that may wander slowly, in nanoseconds."""
+    rng, time, found = random.Random(seed), 0.0, []
+    for _ in range(count):
+        found.append(round(time * SECOND))
+        period *= 1 + wander * rng.gauss(0, 1)
+        time += period
+    return found
+
+
+def samples(interval, until, jitter=0.0, seed=1):
+    rng, time, found = random.Random(seed), 0.001, []
+    while time < until:
+        found.append(round(time * SECOND))
+        time += interval + rng.uniform(0, jitter)
+    return found
+
+
+@pytest.mark.parametrize("interval", [1.0, 0.1, 0.15, 0.1 / 3], ids=str)
+def test_aliased_when_sampling_keeps_step(interval):
+    """A 30 Hz job sampled every whole or half number of cycles is flagged."""
+    assert aliased(samples(interval, 60), starts(1 / 30))
+
+
+@pytest.mark.parametrize("interval", [1.009, 0.103, 0.0137], ids=str)
+def test_not_aliased_when_intervals_are_prime_like(interval):
+    """The default intervals with the jitter of a real line source are not flagged."""
+    assert not aliased(samples(interval, 95, jitter=0.005), starts(1 / 30))
+
+
+def test_cycles_shorter_than_a_reading_are_not_aliased():
+    """Arrivals that keep step with an inference of a millisecond say nothing of the readings."""
+    assert aliased(samples(0.1, 60), starts(0.005))
+    assert not aliased(samples(0.1, 60), starts(0.004))
+
+
+def test_a_long_inference_sampled_often_is_not_aliased():
+    """Many samples within each inference see all of it."""
+    assert not aliased(samples(0.103, 60, jitter=0.003), starts(1.7, count=40))
+
+
+def test_aliasing_is_seldom_seen_where_there_is_none():
+    """With a period that wanders, at most 3 of 100 sound runs are flagged."""
+    flagged = sum(
+        aliased(samples(0.103, 20, jitter=0.01, seed=s), starts(0.0123, 1600, 0.001, seed=s))
+        for s in range(100)
+    )
+    assert flagged <= 3
+
+
+def test_lock_is_found_though_the_period_wanders():
+    """Inferences started by the sampling itself are flagged whatever their period does."""
+    times = samples(0.1, 60, jitter=0.04)
+    assert aliased([t + 2_000_000 for t in times], times)
+
+
+def sampling_error(cycle, seed):
+    """Play a run that draws 30 W in the first half of each inference and 10 W in the second.
+
+    Samples come at an exact 103 ms, as NVML's do, and inferences scatter by 2 %.
+
+    Returns:
+        Whether it is flagged, and by how many halves of its 95 % interval its mean power is off.
+    """
+    rng, time, begun = random.Random(seed), 0.0, []
+    while time < 15:
+        begun.append(round(time * SECOND))
+        time += cycle * rng.gauss(1, 0.02)
+    times = samples(0.103, begun[-1] / SECOND, seed=seed)
+    offset = round(rng.uniform(0, cycle) * SECOND)
+    times = [t + offset for t in times if t + offset < begun[-1]]
+    # Of a constant the sampling error is 0: a little noise, as of any sensor.
+    watts = [(30 if p < 0.5 else 10) + rng.gauss(0, 0.1) for p in cycle_phases(times, begun)]
+    seconds = (times[-1] - times[0]) / SECOND
+    error = integrate(times, watts, times[0], times[-1]) / seconds - 20
+    return aliased(times, begun), abs(error) / sampling_watts(Curve(times, watts))
+
+
+def test_what_is_aliased_is_wrong_by_more_than_its_interval():
+    """Where inferences nearly fit into the sampling, many runs are flagged, and they are wrong.
+
+    It is no false alarm: the interval, which is right of sound runs, misses the truth there.
+    """
+    near = [0.103 / k * (1 + 0.002 * away) for k in range(3, 11) for away in range(-2, 3)]
+    spread = [0.008 + 0.0004 * step for step in range(80)]
+    runs = [sampling_error(cycle, seed) for seed, cycle in enumerate(near + spread)]
+    wrong = [halves > 1 for is_aliased, halves in runs if is_aliased]
+    sound = [halves > 1 for is_aliased, halves in runs if not is_aliased]
+    assert len(wrong) >= 20
+    assert sum(wrong) >= 0.3 * len(wrong)
+    assert sum(sound) <= 0.1 * len(sound)
+
+
+@pytest.mark.parametrize("cycle", [0.0137, 0.0223, 0.0317], ids=str)
+def test_exact_periods_that_do_not_fit_are_not_aliased(cycle):
+    """Where nothing jitters phases advance by the same step, and spread better than by chance."""
+    times, begun = samples(0.103, 15), starts(cycle, round(15 / cycle))
+    assert not aliased(times, begun)
+    assert rayleigh_probability(cycle_phases(times, begun)) > 0.9
+
+
+def test_rayleigh_probability_fits_chance():
+    """Of evenly random phases, about one in twenty has a probability below 0.05."""
+    rng = random.Random(5)
+    low = sum(rayleigh_probability([rng.random() for _ in range(50)]) < 0.05 for _ in range(1000))
+    assert 35 <= low <= 65
+    assert rayleigh_probability([]) == 1
+    assert rayleigh_probability([0.3] * 20) < 1e-6
+
+
+def batches(period, count, length, seconds, rng):
+    """Return starts of so many inferences back to back, once in a period."""
+    found, begin = [], rng.uniform(0, period)
+    while begin < seconds:
+        time = begin
+        for _ in range(count):
+            found.append(round(time * SECOND))
+            time += length * rng.uniform(0.85, 1.15)
+        begin += period
+    return found
+
+
+@pytest.mark.parametrize(
+    ("period", "count", "length", "seconds"), [(1.0235, 10, 0.035, 120), (0.1175, 3, 0.021, 60)]
+)
+def test_batches_that_keep_step_are_flagged(period, count, length, seconds):
+    """Ten inferences at a time, at any phase of each, once per line of a real tegrastats."""
+    rng = random.Random(7)
+    for seed in range(20):
+        times = samples(period - 0.0005, seconds, 0.001, seed)
+        begun = batches(period, count, length, seconds, rng)
+        assert aliased(times, begun)
+        assert aliased([], [], [Beat(0.5, 0.2)])
+        assert max(one.share for one in folded_rhythm(times, begun) if one.cycles < 1.5) > 0.15
+
+
+@pytest.mark.parametrize("fold", [1, 2, 3])
+def test_batches_several_times_a_sample_are_flagged(fold):
+    """Batches that come twice or three times per sample lock as well, at any phase of each."""
+    times = samples(1.023, 120, 0.001)
+    begun = batches(1.0235 / fold, 3, 0.035, 120, random.Random(fold))
+    assert aliased(times, begun)
+    assert max(one.share for one in folded_rhythm(times, begun) if one.cycles < 1.5) > 0.15
+
+
+def test_batches_apart_from_the_sampling_are_not_flagged():
+    rng, flagged = random.Random(8), 0
+    for seed in range(50):
+        times = samples(1.015, 120, 0.016, seed)
+        flagged += aliased(times, batches(0.7, 10, 0.035, 120, rng))
+    assert flagged <= 5
+
+
+def test_a_beat_widens_the_interval():
+    """Single inferences at eight a second drift slowly through the samples of 117 ms."""
+    times, begun = samples(0.103, 60, 0.028), starts(0.125, 480)
+    shares = [one.share for one in folded_rhythm(times, begun)]
+    slow = [one.share for one in folded_rhythm(samples(0.124, 60), begun)]
+    assert max(slow) > 3 * max(shares)
+    curve = Curve(times, [10 + math.sin(t / SECOND) for t in times])
+    swing = statistics.pstdev(curve.watts)
+    assert sampling_watts(curve, 0.3) > 0.4 * swing > 5 * sampling_watts(curve, 0.0)
+
+
+def test_phases_that_jump_are_no_beat():
+    """A line of tegrastats is 6 to 22 ms late, which is most of a cycle: no slow change is a beat.
+
+    Phases that drift are a beat where they are more concentrated than by chance.
+    """
+
+    def endless(cycle, seed):
+        rng = random.Random(seed)
+        times, at = [], 0.5
+        while at < 119.5:
+            times.append(round(at * SECOND))
+            at += 1.009 + rng.uniform(0.006, 0.022)
+        found = folded_rhythm(times, starts(cycle, count=round(120 / cycle), seed=seed))
+        return any(math.isinf(beat.cycles) for beat in found)
+
+    assert sum(endless(0.0173, seed) for seed in range(40)) <= 1
+    assert sum(endless(0.05115, seed) for seed in range(20)) >= 10
+
+
+def test_batches_of_counted_inferences_may_lock():
+    """A batch of ten once a second cannot be told from a steady row by its count."""
+    window, times = Span(begin_ns=0, end_ns=120 * SECOND), samples(1.0235, 120)
+    (beat,) = beats_of_batches(times, window, round(120 / 1.0235) * 10)
+    assert beat.cycles < 1.5
+    assert beat.share > 0.9
+    assert aliased(times, evenly_spaced(window, 1170), [beat])
+    assert beats_of_batches(times, window, round(120 / 0.0213)) == []
+    assert beats_of_batches(times, window, None) == []
+
+
+def test_inferences_that_were_counted_lock_too():
+    window = Span(begin_ns=0, end_ns=120 * SECOND)
+    assert aliased(samples(1.0, 120), evenly_spaced(window, 120 * 30))
+    assert not aliased(samples(1.009, 120, 0.016), evenly_spaced(window, 1234))
