@@ -1,0 +1,1 @@
+"""A ground truth for energy that shares no code with the product or with its simulator."""

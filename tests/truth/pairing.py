@@ -1,0 +1,298 @@
+"""The ground truth's windows through the product: the figures that it publishes, with intervals.
+
+The only file of this folder, apart from ``live.py``, that knows the product.
+"""
+
+import inspect
+import os
+import tempfile
+import threading
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+
+from tegrascope.collectors.base import Stamped
+from tegrascope.collectors.board.boards import find_rail_rule
+from tegrascope.collectors.children.process import DescriptorReader
+from tegrascope.collectors.lines.collector import TegrastatsCollector
+from tegrascope.daemon.export.snapshot import LiveState, Snapshot
+from tegrascope.daemon.measure.blocks import WindowSlice
+from tegrascope.daemon.measure.correlate import correlate
+from tegrascope.daemon.measure.energy import EnergyCounters
+from tegrascope.daemon.measure.run_report import Environment, RunTrace, Span
+from tegrascope.daemon.measure.timeline import Timeline
+from tegrascope.daemon.session.telemetry import TelemetryFeed
+from tegrascope.daemon.tables import frames
+from tegrascope.parsers.inference.events import Inferences, Phase
+
+from .regimes import Window
+
+ORIGIN_NS = 1_000_000_000_000
+WALL_NS = 1_767_225_600_000_000_000
+_ARGUMENTS = inspect.signature(correlate).parameters
+_ACCEPTS_AVERAGING = "averaging_seconds" in _ARGUMENTS
+_ACCEPTS_PHASES = "Sequence[" in str(_ARGUMENTS["others"].annotation)
+"""Whether another run is given as all its working phases, and not as its steady window alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A published energy of a window in joules, with its 95 % interval; absent if withheld."""
+
+    joules: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def is_published(self) -> bool:
+        """Whether there is a headline figure."""
+        return self.joules is not None
+
+    def holds(self, truth: float) -> bool:
+        """Return whether the interval contains the truth; without an interval it does not."""
+        return self.low is not None and self.high is not None and self.low <= truth <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """The product's figures of one window, and the flags of the report."""
+
+    gross: Figure
+    net: Figure
+    flags: tuple[str, ...]
+
+
+def pair_live(window: Window, run_id: str) -> Paired:
+    """Pair a window as the daemon does: starts, latencies and idle phases are known."""
+    trace = RunTrace(
+        run_id=run_id,
+        workload="truth",
+        backend="command",
+        device="gpu",
+        started_ns=_ns(0.0),
+        started_wall_ns=WALL_NS,
+        ended_ns=_ns(window.power.seconds),
+        outcome="ok",
+    )
+    before, after = window.idle_phases
+    spans = {
+        "baseline_before": before,
+        "steady": (window.begin, window.end),
+        "baseline_after": after,
+    }
+    for name, (begin, end) in spans.items():
+        for edge, at in (("begin", begin), ("end", end)):
+            assert trace.add(Phase(run_id=run_id, phase=name, edge=edge, at_ns=_ns(at)))
+    load = window.setup.load
+    starts = np.rint(load.starts * 1e9).astype(np.int64) + ORIGIN_NS
+    seconds = np.rint(load.seconds * 1e9).astype(np.int64)
+    assert trace.add(
+        Inferences(run_id=run_id, start_ns=starts.tolist(), latency_ns=seconds.tolist())
+    )
+    others: dict[str, Any] = {}
+    for number, other in enumerate(window.setup.others):
+        span = Span(begin_ns=_ns(other.begin), end_ns=_ns(other.end))
+        others[f"other{number}"] = (span,) if _ACCEPTS_PHASES else span
+    samples = samples_of(window, before[0], after[1])
+    averages = window.setup.sensor.averages_seconds
+    more: dict[str, Any] = {"averaging_seconds": averages} if _ACCEPTS_AVERAGING else {}
+    board = window.setup.board
+    report = correlate(
+        trace,
+        samples,
+        rule=find_rail_rule([*(rail.name for rail in board.rails), *board.contained]),
+        others=others,
+        environment=Environment(rail_sensors=_rail_sensors(averages)),
+        **more,
+    )
+    energy = report.energy
+    if energy is None:
+        return Paired(Figure(), Figure(), report.quality)
+    return Paired(
+        _figure(energy.gross_joules_per_inference, energy.gross_joules, energy.gross_interval),
+        _figure(energy.net_joules_per_inference, energy.net_joules, energy.net_interval),
+        report.quality,
+    )
+
+
+def samples_of(window: Window, begin: float, end: float) -> WindowSlice:
+    """Return the samples that the daemon keeps of a window's lines.
+
+    Lines that arrive late or in blocks go through the product's own reader, collector and feed,
+    which may give a line another time than its arrival. Other lines have their arrival as time.
+    """
+    printing = window.setup.printing
+    if printing.block > 1 or printing.late_seconds:
+        return _collected(window).cut(_ns(begin), _ns(end))
+    lines = window.lines
+    columns = {rail.name: lines.watts[i] for i, rail in enumerate(window.setup.board.rails)}
+    columns |= dict.fromkeys(window.setup.board.contained, lines.watts[0])
+    times = np.rint(lines.arrived * 1e9).astype(np.int64) + ORIGIN_NS
+    whole = WindowSlice(
+        array("q", times.tobytes()),
+        array("q", (times - ORIGIN_NS + WALL_NS).tobytes()),
+        {
+            f"rails.{name}.instant_watts": array("d", values.tobytes())
+            for name, values in columns.items()
+        },
+    )
+    return whole.around(_ns(begin), _ns(end))
+
+
+class _SetClock:
+    """A clock that stands at the arrival of the present block."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic_ns(self) -> int:
+        return _ns(self.seconds)
+
+    def wall_ns(self) -> int:
+        return _ns(self.seconds) - ORIGIN_NS + WALL_NS
+
+    def boottime_ns(self) -> int:
+        return self.monotonic_ns()
+
+    def wait(self, _event: threading.Event, _until_ns: int) -> bool:
+        return False
+
+
+class _WorldSource:
+    """The lines of a window from a pipe: each block is one write, and is read when it arrives."""
+
+    name = "stream"
+    is_live = True
+    restarts = 0
+    problem = None
+
+    def __init__(self, window: Window) -> None:
+        self.interval_seconds = window.setup.printing.interval
+        self._window = window
+
+    def lines(self) -> Iterator[Stamped[str]]:
+        lines, clock = self._window.lines, _SetClock()
+        texts = list(log_lines(self._window))
+        ours, theirs = os.pipe()
+        reader = DescriptorReader(ours, clock=clock)
+        try:
+            for at in np.unique(lines.arrived):
+                clock.seconds = float(at)
+                block = np.flatnonzero(lines.arrived == at)
+                os.write(theirs, "".join(texts[i] + "\n" for i in block).encode())
+                while reader.has_line():
+                    line = reader.read()
+                    assert isinstance(line, Stamped)
+                    yield line
+        finally:
+            reader.end()
+            os.close(ours)
+            os.close(theirs)
+
+    def stop(self) -> None:
+        """Nothing waits."""
+
+
+def _collected(window: Window) -> Timeline:
+    """Return the timeline that the daemon's feed fills from the lines of a window."""
+    timeline = Timeline()
+    collector = TegrastatsCollector(_WorldSource(window))
+    feed = TelemetryFeed(
+        collector,
+        timeline=timeline,
+        energy=EnergyCounters(),
+        live=LiveState(Snapshot()),
+        occupancy=lambda _begin_ns, _end_ns: {},
+    )
+    for sample in collector.collect():
+        feed.take(sample)
+    return timeline
+
+
+def log_lines(window: Window, base: float = 0.0) -> Iterator[str]:
+    """Yield the lines as tegrastats prints them, ``base`` seconds after the first of January.
+
+    The second number of a rail, the mean since the start, is that of this window.
+    """
+    lines, board = window.lines, window.setup.board
+    means = np.cumsum(lines.watts, axis=1) / np.arange(1, len(lines.printed) + 1)
+    printed = [(rail.name, i) for i, rail in enumerate(board.rails)]
+    printed += [(name, 0) for name in board.contained]
+    for i, at in enumerate(lines.printed):
+        stamp = datetime.fromtimestamp(WALL_NS // 10**9 + base + at, timezone.utc)
+        rails = " ".join(
+            f"{name} {lines.watts[r, i] * 1e3:.0f}mW/{means[r, i] * 1e3:.0f}mW"
+            for name, r in printed
+        )
+        yield (
+            f"{stamp:%m-%d-%Y %H:%M:%S} RAM 1000/7607MB (lfb 1x4MB)"
+            f" CPU [5%@1728] GR3D_FREQ 50% {rails}"
+        )
+
+
+def pair_recorded(windows: Sequence[Window]) -> list[Paired]:
+    """Pair windows offline: they follow each other in one recorded log with times of arrival.
+
+    Only begin, end and number of inferences of each run are known.
+    """
+    rows: list[dict[str, Any]] = []
+    texts, base = [], 0.0
+    for number, window in enumerate(windows):
+        start = WALL_NS // 10**9 + base
+        arrived = window.lines.arrived
+        for at, line in zip(arrived, log_lines(window, base), strict=True):
+            texts.append(f"{start + at:.6f}::{line}\n")
+        others = enumerate(window.setup.others)
+        spans = [(f"run{number}", window.begin, window.end, len(window.setup.load.starts))]
+        spans += [(f"run{number}-other{i}", one.begin, one.end, 1) for i, one in others]
+        rows += [
+            {"name": name, "start": start + begin, "end": start + end, "inferences": count}
+            for name, begin, end, count in spans
+        ]
+        base += window.power.seconds
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "truth.log"
+        log.write_text("".join(texts))
+        telemetry = frames.read_log(log, cores=1)
+    reports = frames.correlate(telemetry, pandas.DataFrame(rows)).set_index("name")
+    return [_recorded(reports.loc[f"run{number}"]) for number in range(len(windows))]
+
+
+def _recorded(report: Any) -> Paired:
+    def cell(name: str) -> float | None:
+        value = report.get(f"energy.{name}")
+        return None if value is None or pandas.isna(value) else float(value)
+
+    flags = tuple(report["quality"].split())
+    if cell("gross_joules_per_inference") is None:
+        return Paired(Figure(), Figure(), flags)
+    gross = Figure(cell("gross_joules"), cell("gross_interval.low"), cell("gross_interval.high"))
+    return Paired(gross, Figure(), flags)
+
+
+def _figure(per_inference: float | None, joules: float | None, interval: Any) -> Figure:
+    if per_inference is None:
+        return Figure()
+    if interval is None:
+        return Figure(joules)
+    return Figure(joules, interval.low, interval.high)
+
+
+def _rail_sensors(averages_seconds: float) -> dict[str, float]:
+    """Return a sensor's settings as the kernel gives them: the update interval covers all samples.
+
+    For an ina3221 it is channels × samples × conversion times, in milliseconds.
+    """
+    if not averages_seconds:
+        return {}
+    return {"1-0040.samples": 64, "1-0040.update_interval": averages_seconds * 1e3}
+
+
+def _ns(seconds: float) -> int:
+    return ORIGIN_NS + round(seconds * 1e9)

@@ -1,0 +1,323 @@
+"""The regimes of the coverage campaign: what a board and its work may do in a window."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from .board import (
+    AGX_ORIN,
+    ORIN_NX,
+    READ_SECONDS,
+    Board,
+    Heat,
+    Idle,
+    Lines,
+    Load,
+    Power,
+    Printing,
+    Random,
+    Sensor,
+    print_lines,
+)
+
+LEAD_SECONDS = 2.0
+IDLE_SECONDS = 8.0
+MINIMUM_SECONDS, MINIMUM_SAMPLES, MINIMUM_INFERENCES = 10.0, 100, 200
+TYPICAL_READ_SECONDS = 0.0145
+
+Pairing = Literal["live", "correlate"]
+
+
+QUIET, COLD, SENSOR, PRINTING = Idle(), Heat(), Sensor(), Printing()
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """One window of a regime before its world is made.
+
+    Attributes:
+        load: The work of the window.
+        stages: Stages of its inferences that draw more than the rest.
+        others: Loads of other runs on the same board.
+    """
+
+    load: Load
+    board: Board = ORIN_NX
+    idle: Idle = QUIET
+    heat: Heat = COLD
+    sensor: Sensor = SENSOR
+    printing: Printing = PRINTING
+    stages: tuple[Load, ...] = ()
+    others: tuple[Load, ...] = ()
+
+
+Make = Callable[[Random, float, float, float], Setup]
+"""Arguments: random numbers, interval, begin and end of the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """A named way of making windows.
+
+    Attributes:
+        family: ``constant``, ``ramp`` and ``wander`` have a formula for the best possible width,
+            and their figures must be published.
+        cells: Intervals in milliseconds and windows in seconds for the live pairing.
+        offline: The same for recorded logs.
+    """
+
+    name: str
+    family: Literal["constant", "ramp", "wander", "other"]
+    make: Make
+    cells: tuple[tuple[int, int], ...]
+    offline: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One regime at one interval, length of window and kind of pairing."""
+
+    regime: Regime
+    interval_ms: int
+    seconds: int
+    pairing: Pairing
+
+    @property
+    def name(self) -> str:
+        """As ``--cells`` selects it."""
+        return f"{self.regime.name} {self.interval_ms}ms {self.seconds}s {self.pairing}"
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether no window of the cell may be published: too few lines, or another run."""
+        lines = self.seconds * 1000 / (self.interval_ms + 1000 * READ_SECONDS[0])
+        return lines < MINIMUM_SAMPLES or self.regime.name == "overlap"
+
+    @property
+    def must_be_published(self) -> bool:
+        """Whether withholding has a limit here."""
+        return self.interval_ms == 103 and self.regime.family != "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A world with the window in it; times are seconds since its beginning."""
+
+    setup: Setup
+    power: Power
+    lines: Lines
+    begin: float
+    end: float
+
+    @property
+    def idle_phases(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The idle phases before and after the window."""
+        return (self.begin - IDLE_SECONDS, self.begin), (self.end, self.end + IDLE_SECONDS)
+
+    @property
+    def is_overlapped(self) -> bool:
+        """Whether another run works in the window."""
+        others = self.setup.others
+        return any(other.begin < self.end and self.begin < other.end for other in others)
+
+    @property
+    def may_be_published(self) -> bool:
+        """Rules 10 and 13: long enough, enough lines and inferences, and no other run."""
+        inside = (self.lines.printed > self.begin) & (self.lines.printed < self.end)
+        return (
+            self.end - self.begin >= MINIMUM_SECONDS
+            # A line at an edge may fall on either side of it.
+            and np.count_nonzero(inside) + 2 >= MINIMUM_SAMPLES
+            and len(self.setup.load.starts) >= MINIMUM_INFERENCES
+            and not self.is_overlapped
+        )
+
+
+def make_window(cell: Cell, random: Random) -> Window:
+    """Return a window of a cell, and the lines that were printed around it."""
+    interval = cell.interval_ms / 1000
+    begin = LEAD_SECONDS + IDLE_SECONDS + random.uniform(0, 0.2)
+    end = begin + cell.seconds
+    setup = cell.regime.make(random, interval, begin, end)
+    setup = replace(setup, printing=replace(setup.printing, interval=interval))
+    hold = setup.printing.late_seconds + setup.printing.block * (interval + 0.022)
+    power = Power(
+        setup.board,
+        end + IDLE_SECONDS + LEAD_SECONDS + hold,
+        [setup.load, *setup.stages, *setup.others],
+        setup.idle,
+        setup.heat,
+        random,
+    )
+    lines = print_lines(power, setup.sensor, setup.printing, random)
+    return Window(setup, power, lines, begin, end)
+
+
+def back_to_back(
+    random: Random, begin: float, end: float, watts: tuple[float, float] | None = None
+) -> Load:
+    """Return inferences of 21.3 ms ± 2 % without a pause; ``watts`` at begin and end."""
+    if watts is None:
+        watts = (random.uniform(4.5, 5.5),) * 2
+    seconds = 0.0213 * (1 + 0.02 * random.standard_normal(round((end - begin) / 0.0213) + 50))
+    starts = begin + np.concatenate([[0.0], np.cumsum(seconds)[:-1]])
+    kept = starts + seconds <= end
+    return Load(begin, end, watts, starts[kept], seconds[kept])
+
+
+def timed(
+    random: Random,
+    begin: float,
+    end: float,
+    period: float,
+    busy: float,
+    *,
+    pieces: int = 1,
+    spread: float = 0.02,
+) -> Load:
+    """Return ``pieces`` inferences of ``busy`` seconds each, back to back, every ``period``."""
+    ticks = begin + np.arange(0, end - begin, period)
+    seconds = busy * (1 + spread * random.uniform(-1, 1, (len(ticks), pieces)))
+    starts = ticks[:, None] + np.cumsum(seconds, axis=1) - seconds
+    kept = starts + seconds <= end
+    watts = (random.uniform(4.5, 5.5),) * 2
+    return Load(begin, end, watts, starts[kept], seconds[kept], is_gated=True)
+
+
+def _constant(**changes: object) -> Make:
+    def make(random: Random, _interval: float, begin: float, end: float) -> Setup:
+        return replace(Setup(back_to_back(random, begin, end)), **changes)  # type: ignore[arg-type]
+
+    return make
+
+
+def _ramp(first: float, last: float) -> Make:
+    def make(random: Random, _interval: float, begin: float, end: float) -> Setup:
+        return Setup(back_to_back(random, begin, end, (first, last)))
+
+    return make
+
+
+def _duty(periods: float, share: float = 0.4) -> Make:
+    """Return work whose period is so many of the sampling's own."""
+
+    def make(random: Random, interval: float, begin: float, end: float) -> Setup:
+        period = (interval + TYPICAL_READ_SECONDS) * periods
+        return Setup(timed(random, begin, end, period, share * period))
+
+    return make
+
+
+def _every(period: float, busy: float, pieces: int = 1, spread: float = 0.02) -> Make:
+    def make(random: Random, _interval: float, begin: float, end: float) -> Setup:
+        return Setup(timed(random, begin, end, period, busy, pieces=pieces, spread=spread))
+
+    return make
+
+
+def _step(random: Random, _interval: float, begin: float, end: float) -> Setup:
+    """Return constant work while idle power steps once, anywhere between the idle phases."""
+    step = (random.uniform(begin, end), random.choice([-0.8, 0.8]) * random.uniform(0.3, 1))
+    return Setup(back_to_back(random, begin, end), idle=Idle(steps=(step,)))
+
+
+def _stages(random: Random, _interval: float, begin: float, end: float) -> Setup:
+    """Return inferences with a stage that draws more, by about one step of a rail, without wander.
+
+    Readings show one or two levels of each rail, as those of noise about a threshold do.
+    """
+    load = back_to_back(random, begin, end)
+    long = load.seconds * random.uniform(0.3, 0.7)
+    watts = (random.uniform(0.4, 0.8),) * 2
+    stage = Load(begin, end, watts, load.starts, long, is_gated=True)
+    return Setup(load, board=AGX_ORIN, idle=Idle(wander_watts=0.001), stages=(stage,))
+
+
+def _overlap(random: Random, _interval: float, begin: float, end: float) -> Setup:
+    other = back_to_back(random, (begin + end) / 2, end + 1.0, (3.0, 3.0))
+    return Setup(back_to_back(random, begin, end), others=(other,))
+
+
+def _disturbed(random: Random, _interval: float, begin: float, end: float) -> Setup:
+    """Return constant work after which another run works in the idle phase."""
+    other = back_to_back(random, end + 1.0, end + 6.0, (3.0, 3.0))
+    return Setup(back_to_back(random, begin, end), others=(other,))
+
+
+_ALL = tuple((ms, seconds) for ms in (103, 1009) for seconds in (15, 60, 120))
+_FAST, _SLOW = ((103, 15), (103, 60)), ((1009, 120),)
+_SHORT, _LONG = ((103, 15),), ((103, 60),)
+
+REGIMES = (
+    Regime("constant", "constant", _constant(), _ALL, (*_FAST, *_SLOW)),
+    Regime("constant-varying-lag", "constant", _constant(sensor=Sensor(lag_varies=True)), _SHORT),
+    Regime("constant-agx", "constant", _constant(board=AGX_ORIN), (*_FAST, *_SLOW), _SHORT),
+    Regime("ramp-up", "ramp", _ramp(3, 7), (*_FAST, *_SLOW), (*_SHORT, *_SLOW)),
+    Regime("ramp-down", "ramp", _ramp(7, 3), ((103, 15), (103, 120), *_SLOW)),
+    Regime("wander-0.15W", "wander", _constant(idle=Idle(0.15, 0.8)), (*_FAST, *_SLOW), _SHORT),
+    Regime("wander-0.19W", "wander", _constant(idle=Idle(0.19, 1.3)), (*_FAST, *_SLOW)),
+    Regime(
+        "wander-agx",
+        "wander",
+        _constant(board=AGX_ORIN, idle=Idle(0.15, 0.8)),
+        (*_FAST, *_SLOW),
+    ),
+    Regime("stages-agx", "other", _stages, (*_FAST, *_SLOW)),
+    Regime("white", "other", _constant(sensor=Sensor(noise_watts=0.15)), (*_SHORT, *_SLOW)),
+    Regime("heat-weak", "other", _constant(heat=Heat(0.03, 20.0)), (*_FAST, *_SLOW)),
+    Regime("heat-strong", "other", _constant(heat=Heat(0.3, 12.0)), (*_FAST, *_SLOW), _SHORT),
+    Regime("idle-step", "other", _step, _FAST),
+    Regime("duty-one", "other", _duty(1), ((103, 60), (103, 120), *_SLOW), (*_LONG, *_SLOW)),
+    Regime("duty-half", "other", _duty(1 / 2), (*_FAST, *_SLOW), (*_SHORT, *_SLOW)),
+    Regime("duty-third", "other", _duty(1 / 3), (*_SHORT, *_SLOW), _SLOW),
+    Regime("duty-one-and-half", "other", _duty(1.5), _LONG, _LONG),
+    Regime("8fps", "other", _every(1 / 8, 0.035), _LONG, _LONG),
+    Regime("20fps", "other", _every(1 / 20, 0.030), _FAST),
+    Regime("30fps", "other", _every(1 / 30, 0.020), (*_FAST, *_SLOW), _SHORT),
+    Regime("60fps", "other", _every(1 / 60, 0.010), _SHORT),
+    Regime("115ms", "other", _every(0.115, 0.040), _LONG, _LONG),
+    Regime("57.5ms", "other", _every(0.0575, 0.025), _FAST),
+    Regime("batches-1.0235s", "other", _every(1.0235, 0.035, 10, 0.15), (*_LONG, *_SLOW), _SLOW),
+    Regime("batches-1.0s", "other", _every(1.0, 0.035, 10, 0.15), _SLOW),
+    Regime("batches-0.7s", "other", _every(0.7, 0.035, 10, 0.15), _SLOW),
+    Regime("batches-115ms", "other", _every(0.115, 0.018, 3, 0.15), _FAST, _LONG),
+    Regime(
+        "lost-lines", "other", _constant(printing=Printing(lost=0.05)), (*_FAST, *_SLOW), _SHORT
+    ),
+    Regime("lost-bursts", "other", _constant(printing=Printing(burst=0.01)), _FAST, _SHORT),
+    Regime(
+        "late-0.4s",
+        "other",
+        _constant(printing=Printing(late_seconds=0.4)),
+        (*_FAST, *_SLOW),
+        _SHORT,
+    ),
+    Regime("blocks-10", "other", _constant(printing=Printing(block=10)), (*_FAST, *_SLOW), _SHORT),
+    Regime("blocks-3", "other", _constant(printing=Printing(block=3)), _SHORT),
+    Regime("averaged-0.13s", "other", _constant(sensor=Sensor(averages_seconds=0.13)), _SHORT),
+    Regime(
+        "averaged-0.5s", "other", _constant(sensor=Sensor(averages_seconds=0.5)), (*_FAST, *_SLOW)
+    ),
+    Regime("averaged-1s", "other", _constant(sensor=Sensor(averages_seconds=1.0)), _FAST),
+    Regime("idle-disturbed", "other", _disturbed, (*_SHORT, *_SLOW)),
+    Regime("overlap", "other", _overlap, (*_SHORT, *_SLOW), _SHORT),
+)
+
+
+def cells(*, every: bool = False) -> list[Cell]:
+    """Return the cells of the campaign; ``every``: all intervals and lengths of every regime."""
+    chosen = []
+    for regime in REGIMES:
+        chosen += [Cell(regime, *one, "live") for one in (_ALL if every else regime.cells)]
+        chosen += [Cell(regime, *one, "correlate") for one in (_ALL if every else regime.offline)]
+    return chosen
+
+
+def cell_of(name: str) -> Cell:
+    """Return the cell of a name."""
+    regime_name, interval, seconds, pairing = name.split(" ")
+    regime = next(one for one in REGIMES if one.name == regime_name)
+    kind: Pairing = "live" if pairing == "live" else "correlate"
+    return Cell(regime, int(interval.removesuffix("ms")), int(seconds.removesuffix("s")), kind)
