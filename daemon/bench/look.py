@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,19 +10,20 @@ from zipfile import BadZipFile
 
 from ...parsers.errors import UserError
 from ...parsers.inference.placement import Built, Precision
-from ..measure.run_report import Device, RunReport
-from ..results.records import BenchSettings, OutputCheck, Status
+from ..measure.run_report import Device
+from ..results.records import BenchSettings, OutputCheck
+from ..results.summary import Measured
 from ..session.executor import WORKER
 from ..settings.config import Workload
 from .settings import LOOK_SECONDS, REFERENCE, reference_of, shortened, workload_of
 from .workers import Workers
 
 if TYPE_CHECKING:
-    import numpy
     from numpy.typing import NDArray
 
 # Above this relative error outputs are wrong. On seeded random weights half precision is off by
-# 2 to 3 %, and single precision with TensorFloat-32 by some thousandths.
+# 2 to 3 %, and single precision with TensorFloat-32 by some thousandths. The limit of int8 is for
+# scales of the model's own; no limit makes outputs of made-up scales right.
 LIMITS: dict[Precision, float] = {"fp32": 0.01, "fp16": 0.05, "int8": 0.2}
 _OF_LAYERS: tuple[tuple[Precision, tuple[str, ...]], ...] = (
     ("int8", ("int8",)),
@@ -36,9 +37,9 @@ def precision_of(built: Built | None) -> Precision:
     """Return the lowest precision in which a layer was built: it decides the expected error."""
     if built is None:
         return "fp32"
-    names = [name.lower() for name in built.layer_types]
+    names = " ".join(built.layer_types).lower()
     for precision, words in _OF_LAYERS:
-        if any(word in name for name in names for word in words):
+        if any(word in names for word in words):
             return precision
     return "fp32" if names else built.requested_precision or "fp32"
 
@@ -59,7 +60,13 @@ def check_outputs(reference: Path, outputs: Path, built: Built | None) -> Output
         return OutputCheck(verdict="unchecked", reason=f"the outputs cannot be read ({error})")
     if precision == "fp32" and any(one.dtype == "f2" for one in expected):
         precision = "fp16"  # the model itself computes in half precision
-    return compare(expected, given, LIMITS[precision])
+    found = compare(expected, given, LIMITS[precision])
+    is_made_up = precision == "int8" and built is not None and built.int8_scales == "dummy"
+    if is_made_up and found.relative_error is not None:
+        reason = "int8 without calibration has made-up scales"
+        update = {"verdict": "meaningless", "reason": reason, "limit": None}
+        return found.model_copy(update=update)
+    return found
 
 
 def _read(path: Path) -> "list[NDArray[Any]]":
@@ -88,7 +95,8 @@ def compare(
             return OutputCheck(verdict="wrong", reason=reason, limit=limit)
         both = numpy.isfinite(want) & numpy.isfinite(got)
         off = got[both] - want[both]
-        worst = max(worst, _relative(want[both], off))
+        size, error = float(numpy.linalg.norm(want[both])), float(numpy.linalg.norm(off))
+        worst = max(worst, error / size if size else float(error > 0))
         largest = max(largest, float(numpy.max(numpy.abs(off), initial=0.0)))
         if want.ndim == 2 and want.shape[1] >= _FEWEST_CLASSES:
             same += int(numpy.count_nonzero(want.argmax(axis=1) == got.argmax(axis=1)))
@@ -104,16 +112,6 @@ def compare(
     )
 
 
-def _relative(want: "NDArray[numpy.float64]", off: "NDArray[numpy.float64]") -> float:
-    """Return the norm of a difference over that of the reference."""
-    import numpy
-
-    size, error = float(numpy.linalg.norm(want)), float(numpy.linalg.norm(off))
-    if size == 0.0:
-        return 0.0 if error == 0.0 else 1.0
-    return error / size
-
-
 # Without --on these are tried, and the CPU if the machine has neither.
 TRIED: tuple[Device, ...] = ("gpu", "dla0")
 LAST_RESORT: Device = "cpu"
@@ -125,22 +123,9 @@ _WATCHED_INFERENCES = 200
 _WATCHED_WARM_UP_SECONDS = 0.5
 
 
-@dataclass
-class Look:
-    """The first run of a model on an accelerator; a later run that fails changes its status."""
-
-    workload: Workload
-    report: RunReport
-    status: Status
-    reason: str | None
-    outputs: OutputCheck | None = None
-    nsys_report: str | None = None
-    nsys_problem: str | None = None
-
-
 def look_at(
     model: str, settings: BenchSettings, workers: Workers, say: Callable[[str], None]
-) -> dict[Device, Look]:
+) -> dict[Device, Measured]:
     """Run one inference of a model on each accelerator, and check its outputs.
 
     ``say`` is called with a line per step. The result is in the order asked for.
@@ -152,29 +137,28 @@ def look_at(
         made = workers.run(reference_of(settings, model), _REFERENCE, LOOK_SECONDS, reference)
         # Its worker would hold memory and cores that the measured ones need.
         workers.end(_REFERENCE)
-        missing = None if made.status == "ok" else made.report.reason
 
-        def look_on(device: Device) -> Look:
+        def look_on(device: Device) -> Measured:
             workload = workload_of(settings, model, device)
             say(f"{model} on {device}: {workload.backend_in_force} loads or builds it")
             outputs = directory / f"{device}.npz"
             done = workers.run(shortened(workload), device, LOOK_SECONDS, outputs)
-            seen = Look(workload, done.report, done.status, done.report.reason)
-            if seen.status != "ok":
-                say(f"{model} on {device}: {seen.reason}")
-            elif missing is not None:
-                seen.outputs = OutputCheck(verdict="unchecked", reason=missing)
+            found = Measured(done.report, done.status, done.report.reason)
+            if found.status != "ok":
+                say(f"{model} on {device}: {found.reason}")
+            elif made.status != "ok":
+                found.outputs = OutputCheck(verdict="unchecked", reason=made.report.reason)
             else:
-                seen.outputs = check_outputs(reference, outputs, done.report.built)
+                found.outputs = check_outputs(reference, outputs, done.report.built)
                 is_reference = workload.backend_in_force == REFERENCE and not settings.is_simulated
-                if is_reference and seen.outputs.verdict == "good":
-                    seen.outputs = OutputCheck(verdict="reference")
-            return seen
+                if is_reference and found.outputs.verdict == "good":
+                    found.outputs = OutputCheck(verdict="reference")
+            return found
 
-        looks = {device: look_on(device) for device in settings.devices or TRIED}
-        if settings.devices is None and all(one.status == "unavailable" for one in looks.values()):
-            looks[LAST_RESORT] = look_on(LAST_RESORT)
-        return looks
+        found = {device: look_on(device) for device in settings.devices or TRIED}
+        if settings.devices is None and all(one.status == "unavailable" for one in found.values()):
+            found[LAST_RESORT] = look_on(LAST_RESORT)
+        return found
 
 
 @dataclass(frozen=True)
@@ -184,31 +168,32 @@ class Watcher:
     program: str
     directory: Path
 
-    def watch(self, looks: Mapping[Device, Look], workers: Workers) -> None:
-        """Run every accelerator that was measured once more."""
-        for device, seen in looks.items():
-            if seen.status == "ok" and not workers.was_cancelled:
-                self._watch_one(device, seen, workers)
-
-    def _watch_one(self, device: Device, seen: Look, workers: Workers) -> None:
+    def watch(self, workload: Workload, one: Measured, workers: Workers) -> None:
+        """Run a model on an accelerator once more; note the report, or why there is none."""
         # The measured worker ends first: nsys has to start a process of its own.
-        workers.end(device)
-        report = self.directory / f"{seen.workload.name}.nsys-rep"
-        done = workers.run(
-            shortened(seen.workload, count=_WATCHED_INFERENCES, warm_up=_WATCHED_WARM_UP_SECONDS),
-            device,
-            seen.workload.timeout_seconds + REPORT_SECONDS,
-            program=watched_worker(self.program, report),
+        workers.end(workload.device)
+        report = self.directory / f"{workload.name}.nsys-rep"
+        program = (
+            *(self.program, "profile", "--output", str(report), "--force-overwrite", "true"),
+            # Samples of the CPU need rights that few users have, and answer another question.
+            *("--trace", "cuda,nvtx,osrt", "--sample", "none", "--cpuctxsw", "none"),
+            *WORKER,
         )
-        workers.end(device, patience_seconds=REPORT_SECONDS)
+        done = workers.run(
+            shortened(workload, count=_WATCHED_INFERENCES, warm_up=_WATCHED_WARM_UP_SECONDS),
+            workload.device,
+            workload.timeout_seconds + REPORT_SECONDS,
+            program=program,
+        )
+        workers.end(workload.device, patience_seconds=REPORT_SECONDS)
         if report.exists():
-            seen.nsys_report = report.name
+            one.nsys_report = report.name
             return
         raw = report.with_suffix(".qdstrm")
         why = done.report.reason or "the run succeeded, and nsys gave no reason"
         if raw.exists():
             why = f"it left {raw.name}, so the importer of Nsight Systems is not installed here"
-        seen.nsys_problem = f"nsys wrote no {report.name}: {why}"
+        one.nsys_problem = f"nsys wrote no {report.name}: {why}"
 
 
 def find_nsys(program: str = "nsys") -> str:
@@ -221,17 +206,3 @@ def find_nsys(program: str = "nsys") -> str:
             " out",
         )
     return found
-
-
-def watched_worker(program: str, report: Path) -> tuple[str, ...]:
-    """Return the command of a worker under nsys; an existing report is replaced.
-
-    >>> watched_worker("nsys", Path("/b/gpu.nsys-rep"))[:4]
-    ('nsys', 'profile', '--output', '/b/gpu.nsys-rep')
-    """
-    return (
-        *(program, "profile", "--output", str(report), "--force-overwrite", "true"),
-        # Samples of the CPU need rights that few users have, and answer another question.
-        *("--trace", "cuda,nvtx,osrt", "--sample", "none", "--cpuctxsw", "none"),
-        *WORKER,
-    )

@@ -1,33 +1,46 @@
-"""The benchmark: models alone, accelerator after accelerator, and several models at once."""
+"""The benchmark: models alone, accelerator after accelerator, several at once, and its progress."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
-from pathlib import Path
+from itertools import combinations, count, product
+from math import ceil
+from statistics import median
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
-from ..measure.run_report import Device
+from ...collectors.base import SYSTEM_CLOCK, Clock
+from ...collectors.catalog import find_backend
+from ...parsers.errors import UserError
+from ...parsers.inference.events import Phase, RunEvent, StageName
+from ..measure.run_report import Device, LockInReport, RunReport
 from ..results.contention import Joint, NotRun, On, join_runs, summarise_contention
+from ..results.paired import power_of
 from ..results.records import BenchSettings, Contention, ModelResult, Placed
-from ..results.summary import Measured, Round, agree, clock_ranges, summarise
-from ..session.executor import Executor
+from ..results.summary import Measured, Round, agree, clock_ranges, reported_flags, summarise
 from ..settings.config import Workload
-from .look import Look, Watcher, look_at
-from .progress import LineDisplay, outcome_of, outcome_of_joint
+from ..terminal import duration, joules, seconds, watts
+from .look import Watcher, look_at
 from .settings import LOOK_SECONDS, shortened, workload_of
-from .workers import FinishedRun, Setup, Workers
+from .workers import FinishedRun, Workers
 
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+T = TypeVar("T")
 # Times the rounds asked for, after which waiting for rounds that agree is given up.
 PATIENCE = 2
+# Repetitions of a stage, between two waits of the host for the device, take about so long.
+STAGE_SECONDS = 0.001
 # In addition to its phases a round takes an order, a reload from the cache, and the last sample.
 OVERHEAD_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """The least and the largest number of rounds of each accelerator.
+    """The least and the largest number of rounds of each accelerator, both even.
 
-    Both are even: each pass through the accelerators is followed by one in the opposite order, so
-    that a board that warms steadily favours none of them.
+    Each pass is followed by one in the opposite order, so that a board that warms steadily favours
+    none of the accelerators.
     """
 
     least: int
@@ -35,40 +48,22 @@ class RoundPlan:
 
     @classmethod
     def of(cls, rounds: int) -> "RoundPlan":
-        """Plan at least so many rounds.
-
-        >>> RoundPlan.of(3)
-        RoundPlan(least=4, most=8)
-        """
+        """Plan at least so many rounds."""
         least = rounds + rounds % 2
         return cls(least, PATIENCE * least)
 
     def goes_on(self, done: int, are_steady: bool) -> bool:
         """Return whether another pass is due, when so many are over and agree or not."""
-        if done < self.least or done % 2:
-            return True
-        return not are_steady and done < self.most
+        return done < self.least or done % 2 == 1 or (not are_steady and done < self.most)
 
 
-def passes(devices: Sequence[Device]) -> Iterator[tuple[Device, ...]]:
-    """Yield passes through the accelerators without end: A B, B A, A B, B A ….
-
-    >>> order = passes(["gpu", "dla0"])
-    >>> next(order), next(order), next(order)
-    (('gpu', 'dla0'), ('dla0', 'gpu'), ('gpu', 'dla0'))
-    """
-    forward = tuple(devices)
-    while True:
-        yield forward
-        yield forward[::-1]
+def in_turn(items: Sequence[T], number: int) -> list[T]:
+    """Return the order of a pass: A B, B A, A B, B A …."""
+    return list(items) if number % 2 == 0 else list(items)[::-1]
 
 
 def placements(runs_on: Mapping[str, Sequence[Device]]) -> Iterator[On]:
-    """Yield every way to run two or more models at once on their accelerators.
-
-    >>> [len(list(placements(dict.fromkeys("abc"[:n], ("gpu", "dla0"))))) for n in (2, 3)]
-    [4, 20]
-    """
+    """Yield every way to run two or more models at once on their accelerators."""
     for size in range(2, len(runs_on) + 1):
         for models in combinations(runs_on, size):
             for devices in product(*(runs_on[model] for model in models)):
@@ -110,207 +105,331 @@ def foreseen(settings: BenchSettings, turns: int) -> tuple[int, int, float]:
     return sum(1 for _ in placements(runs_on)), len(groups), total
 
 
+# --- progress -------------------------------------------------------------------------------------
+
+
+_DOING = {
+    "load": "loads",
+    "build": "builds",
+    "warm_up": "warms up",
+    "baseline_before": "idles",
+    "steady": "infers",
+    "baseline_after": "idles",
+}
+
+
+class LineDisplay:
+    """Prints one line per step."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        """Write to standard error, or to another stream."""
+        self._stream = sys.stderr if stream is None else stream
+
+    def say(self, words: str) -> None:
+        """Print a line."""
+        print(words, file=self._stream, flush=True)
+
+    def heard(self, event: RunEvent) -> None:
+        """Report that an engine is built: that may take minutes."""
+        if isinstance(event, Phase) and event.phase == "build" and event.edge == "begin":
+            self.say("  building the engine; this may take minutes")
+
+    def begin(self, title: str, seconds_left: float) -> None:
+        """Print which round begins, and how long there is to wait."""
+        self.say(f"{title}; about {duration(seconds_left)} left")
+
+    def end(self, outcome: str) -> None:
+        """Print the outcome."""
+        self.say(f"  {outcome}")
+
+
+class BarDisplay(LineDisplay):
+    """A bar below the lines; ``progress`` is a context manager that shows it.
+
+    It moves once per second: drawing takes time from the measurement.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        """Prepare the bar."""
+        super().__init__()
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[left]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True, highlight=False),
+            refresh_per_second=1,
+            transient=True,
+        )
+        self._task: TaskID = self.progress.add_task("begins", total=None, left="")
+        self._clock = clock
+        self._title = ""
+        self._whole = 0.0
+        self._end_ns: int | None = None
+
+    def say(self, words: str) -> None:
+        """Print a line above the bar."""
+        self._title = words
+        self.progress.console.print(words, markup=False)
+
+    def heard(self, event: RunEvent) -> None:
+        """Show the worker's phase, and how long there is to wait."""
+        if isinstance(event, Phase) and event.edge == "begin":
+            doing = f"{self._title} · {_DOING[event.phase]}"
+            self.progress.update(self._task, description=doing)
+        if self._end_ns is not None:
+            self._show_left(max(0.0, (self._end_ns - self._clock.monotonic_ns()) / 1e9))
+
+    def begin(self, title: str, seconds_left: float) -> None:
+        """Show which round begins, and how far the benchmark is."""
+        self._end_ns = self._clock.monotonic_ns() + round(seconds_left * 1e9)
+        # Models together may take longer than all that was before.
+        self._whole = max(self._whole, seconds_left)
+        self._title = title
+        self.progress.update(self._task, description=title)
+        self._show_left(seconds_left)
+
+    def end(self, outcome: str) -> None:
+        """Print the outcome above the bar."""
+        self.progress.console.print(f"{self._title}: {outcome}", markup=False)
+
+    def _show_left(self, seconds_left: float) -> None:
+        self.progress.update(
+            self._task,
+            total=self._whole,
+            completed=self._whole - seconds_left,
+            left=f"about {duration(seconds_left)} left",
+        )
+
+
+def outcome_of(report: RunReport) -> str:
+    """Return the outcome of a round in a few words."""
+    if report.latency is None or report.outcome != "ok":
+        return f"{report.outcome}: {report.reason}"
+    words = f"{report.inferences} inferences, p50 {seconds(report.latency.p50_seconds)}"
+    return ", ".join(filter(None, (words, " ".join(reported_flags(report)))))
+
+
+def outcome_of_joint(joint: Joint) -> str:
+    """Return the outcome of a round of several models in a few words."""
+    if joint.record.window is None:
+        return "they were never in their steady phase at the same time"
+    medians = (seconds(median(each) / 1e9) if each else "none" for each in joint.latency_ns)
+    gross = joint.watts("gross")
+    words = (f"p50 {' + '.join(medians)}", gross and watts(gross[0]), " ".join(joint.flags))
+    return ", ".join(filter(None, words))
+
+
+def _outcome_of_lock_in(result: LockInReport) -> str:
+    """Return the mean energy in saturated operation in a few words, or the reason without one."""
+    found = result.joules_per_piece
+    if found is None:
+        return "no energy: " + (result.reason or ", ".join(result.problems))
+    half = "" if found.half is None else f" ± {joules(found.half)}"
+    return f"{joules(found.value)}{half}, the mean energy in saturated operation"
+
+
+# --- the benchmark --------------------------------------------------------------------------------
+
+
 class Bench:
     """Runs models on accelerators, by the daemon's own workers and pairing."""
 
     def __init__(
         self,
         settings: BenchSettings,
-        setup: Setup,
+        workers: Workers,
         display: LineDisplay,
-        *,
-        worker_cwd: Path | None = None,
-        make_lane: Callable[..., Executor] = Executor,
         watcher: Watcher | None = None,
+        begin_pass: Callable[[int], None] = lambda _number: None,
     ) -> None:
-        """Prepare; the telemetry of ``setup`` has to be started before ``run``."""
+        """Prepare; the telemetry of the workers' session has to be started before ``run``.
+
+        ``begin_pass`` is called with the number of each pass before its first round.
+        """
         self._settings = settings
         self._plan = RoundPlan.of(settings.rounds)
-        self._setup = setup
-        self._watcher = watcher
+        self._session = workers.session
+        self._workers = workers
         self._display = display
-        self._workers = Workers(setup.session, display.heard, cwd=worker_cwd, make_lane=make_lane)
-
-    @property
-    def was_cancelled(self) -> bool:
-        """Whether the benchmark was ended early."""
-        return self._workers.was_cancelled
-
-    def cancel(self) -> None:
-        """End the run in flight and all that follow; from any thread but that of ``run``."""
-        self._setup.stopping.set()
-        self._workers.cancel()
-
-    def close(self) -> None:
-        """End all workers."""
-        self._workers.close()
+        self._watcher = watcher
+        self._begin_pass = begin_pass
 
     def run(self, model: str) -> ModelResult:
         """Look at a model on every accelerator, and measure it where it runs."""
-        looks = look_at(model, self._settings, self._workers, self._display.say)
-        rounds = self._measure(looks)
+        found = look_at(model, self._settings, self._workers, self._display.say)
+        workloads = {device: workload_of(self._settings, model, device) for device in found}
+        rounds = self._measure(workloads, found)
+        for device, one in found.items():
+            mine = [each for each in rounds if each.report.device == device]
+            one.rounds = [r for r in mine if r.report.outcome == "ok"][-self._plan.least :]
+        length = self._settings.lock_in_seconds
+        for device, one in found.items():
+            if length and one.status == "ok" and not self._workers.was_cancelled:
+                self._lock_in(one, workloads[device], length)
         if self._watcher is not None:
             self._display.say(f"{model}: once more under Nsight Systems, for its timeline alone")
-            self._watcher.watch(looks, self._workers)
-        measured = [self._measured(device, seen, rounds) for device, seen in looks.items()]
-        return summarise(model, measured, [one.report for one in rounds])
+            for device, one in found.items():
+                if one.status == "ok" and not self._workers.was_cancelled:
+                    self._watcher.watch(workloads[device], one, self._workers)
+        return summarise(model, list(found.values()), [one.report for one in rounds])
 
-    def run_together(self, models: Sequence[ModelResult]) -> Contention:
-        """Measure models that were measured alone once more, together, in every placement."""
-        # Their workers hold memory, and each model gets one of its own.
-        self._workers.close()
-        bench = ContentionBench(self._settings, self._setup, self._workers, self._display)
-        return bench.run(models)
-
-    def _measure(self, looks: Mapping[Device, Look]) -> list[Round]:
+    def _measure(
+        self, workloads: Mapping[Device, Workload], found: Mapping[Device, Measured]
+    ) -> list[Round]:
         """Measure in turns until the rounds agree or the plan is over; return all rounds."""
-        left = [device for device, seen in looks.items() if seen.status == "ok"]
+        left = [device for device, one in found.items() if one.status == "ok"]
         rounds: list[Round] = []
-        steady = False
-        for number, turn in enumerate(passes(left)):
-            if not left or self.was_cancelled or not self._plan.goes_on(number, steady):
+        seconds_each = round_seconds(self._settings, ()) + self._settings.warm_up_seconds
+        is_steady = False
+        least = seconds_each * self._plan.least * len(left)
+        if left:
+            self._display.say(
+                f"{duration(least)} of rounds, up to {duration(PATIENCE * least)} until they agree;"
+                " --rounds, --duration and --baseline change that"
+            )
+        for number in count():
+            if not left or not self._plan.goes_on(number, is_steady):
                 break
-            for device in turn:
-                if device in left and not self.was_cancelled:
-                    self._announce(device, number, left)
-                    rounds.append(self._measure_round(device, looks[device]))
-                    if looks[device].status != "ok":
-                        left.remove(device)
+            self._begin_pass(number)
+            for device in in_turn(left, number):
+                if self._workers.was_cancelled:
+                    return rounds
+                planned = self._plan.least if number < self._plan.least else self._plan.most
+                to_come = (planned - number) * len(left) - in_turn(left, number).index(device)
+                title = f"round {number + 1} of {planned} on {device}"
+                self._display.begin(title, seconds_each * to_come)
+                rounds.append(self._measure_round(workloads[device], found[device]))
+                if found[device].status != "ok":
+                    left.remove(device)
             reports = [one.report for one in rounds]
-            steady = all(agree([r for r in reports if r.device == device]) for device in left)
+            is_steady = all(agree([r for r in reports if r.device == device]) for device in left)
         return rounds
 
-    def _announce(self, device: Device, number: int, left: list[Device]) -> None:
-        """Show which round begins, and how long it and all planned ones take."""
-        settings, plan = self._settings, self._plan
-        planned = plan.least if number < plan.least else plan.most
-        turn = left if number % 2 == 0 else left[::-1]
-        to_come = (planned - number) * len(left) - turn.index(device)
-        each = settings.warm_up_seconds + 2 * settings.baseline_seconds + settings.duration_seconds
-        self._display.begin(f"round {number + 1} of {planned} on {device}", each * to_come)
-
-    def _measure_round(self, device: Device, seen: Look) -> Round:
+    def _measure_round(self, workload: Workload, one: Measured) -> Round:
         """Measure one round; an accelerator that fails gets no other."""
-        done = self._workers.run(seen.workload, device, seen.workload.timeout_seconds)
+        done = self._workers.run(workload, workload.device, workload.timeout_seconds)
         report, trace = done.report, done.trace
         if done.status != "ok":
-            seen.status, seen.reason = done.status, report.reason
+            one.status, one.reason = done.status, report.reason
         self._display.end(outcome_of(report))
         window = report.phases.get("steady")
         if window is None:
             return Round(report)
-        clocks = clock_ranges(self._setup.cut(window.begin_ns, window.end_ns), window)
+        session, spans = self._session, report.phases.values()
+        clocks = clock_ranges(session.timeline.cut(window.begin_ns, window.end_ns), window)
+        begin_ns, end_ns = min(s.begin_ns for s in spans), max(s.end_ns for s in spans)
+        cut = session.timeline.cut(begin_ns, end_ns)
+        power = power_of(cut, report, session.energy.rule, session.environment)
         latencies = trace.completed(window)[1]
-        return Round(report, latencies, trace.device_ns(), trace.stages_ns, clocks)
+        return Round(report, latencies, trace.device_ns(), trace.stages_ns, clocks, power)
 
-    def _measured(self, device: Device, seen: Look, rounds: Sequence[Round]) -> Measured:
-        mine = [one for one in rounds if one.report.device == device]
-        counted = [one for one in mine if one.report.outcome == "ok"][-self._plan.least :]
-        return Measured(
-            device=device,
-            backend=seen.workload.backend_in_force,
-            status=seen.status,
-            reason=seen.reason,
-            look=seen.report,
-            outputs=seen.outputs,
-            rounds=counted,
-            is_steady=agree([one.report for one in counted]),
-            nsys_report=seen.nsys_report,
-            nsys_problem=seen.nsys_problem,
-        )
+    def _lock_in(self, one: Measured, workload: Workload, length: float) -> None:
+        """Measure the energy of an inference, and of each of its stages if that was asked for."""
+        one.lock_in = self._in_steps(workload, length)
+        if not self._settings.lock_in_stages or one.lock_in.joules_per_piece is None:
+            return
+        stages = one.rounds[-1].stages_ns if one.rounds else {}
+        if not stages or not find_backend(workload.backend_in_force).repeats_stages:
+            name = workload.backend_in_force
+            self._display.say(f"  {name} cannot repeat a stage of an inference alone")
+            return
+        for stage, times_ns in stages.items():
+            # Nothing waits between repetitions, or the host's waiting would be most of a short one.
+            repeats = max(1, ceil(STAGE_SECONDS * 1e9 / max(median(times_ns), 1)))
+            one.lock_in_stages[stage] = self._in_steps(workload, length, stage, min(repeats, 1000))
 
+    def _in_steps(
+        self, workload: Workload, length: float, stage: StageName | None = None, repeats: int = 1
+    ) -> LockInReport:
+        """Work in the on-steps of a random pattern, and compare them with its off-steps."""
+        self._display.begin(f"lock-in of {stage or 'inference'} on {workload.device}", length)
+        try:
+            plan = self._session.plan_lock_in(length)._replace(stage=stage, repeats=repeats)
+        except UserError as problem:
+            found = LockInReport(seconds=length, reason=str(problem))
+        else:
+            planned = {"baseline": 0.0, "count": None, "duration": sum(plan.steps_seconds)}
+            alone = workload.model_copy(update=planned)
+            done = self._workers.run(alone, alone.device, alone.timeout_seconds, pattern=plan)
+            found = LockInReport(seconds=length, seed=plan.seed, reason=done.report.reason)
+            if done.status == "ok" and done.report.lock_in is not None:
+                found = done.report.lock_in
+        self._display.end(_outcome_of_lock_in(found))
+        return found
 
-class ContentionBench:
-    """Measures models alone and together, in mirrored order, with one worker per model.
+    def run_together(self, models: Sequence[ModelResult]) -> Contention:
+        """Measure models where they ran alone once more: in mirrored order, in every placement.
 
-    A worker stays when its model is off, with the model loaded. To be switched on together, all
-    models are loaded and warmed up first, one after the other. Then each is ordered at the same
-    moment to idle, to infer, and to idle again. The time in which all of them inferred counts.
-    """
-
-    def __init__(
-        self, settings: BenchSettings, setup: Setup, workers: Workers, display: LineDisplay
-    ) -> None:
-        """Prepare; no worker runs yet."""
-        self._settings = settings
-        self._setup = setup
-        self._workers = workers
-        self._display = display
-        self._turns = RoundPlan.of(settings.rounds).least
-        self._not_run: dict[On, NotRun] = {}
-        self._to_come: list[float] = []
-
-    def run(self, models: Sequence[ModelResult]) -> Contention:
-        """Measure every placement of models where they ran alone, until the end or a cancel."""
-        groups = groups_on(runs_on(models))
-        self._to_come = [round_seconds(self._settings, on) for on in groups] * self._turns
-        planned = sum(self._to_come)
+        A worker stays when its model is off, with the model loaded. To be switched on together,
+        all models are loaded and warmed up first, one after the other. Then each is ordered at the
+        same moment to idle, to infer, and to idle again. The time in which all of them inferred
+        counts.
+        """
+        # The workers hold memory, and each model gets one of its own.
+        self._workers.close()
+        runs_on = {
+            one.model: [each.device for each in one.accelerators if each.status == "ok"]
+            for one in models
+        }
+        groups = groups_on({model: devices for model, devices in runs_on.items() if devices})
+        turns = self._plan.least
+        to_come = [round_seconds(self._settings, on) for on in groups] * turns
+        planned = sum(to_come)
+        not_run: dict[On, NotRun] = {}
         rounds: list[Joint] = []
-        for turn in range(self._turns):
-            for on in groups if turn % 2 == 0 else groups[::-1]:
+        for turn in range(turns):
+            self._begin_pass(turn)
+            for on in in_turn(groups, turn):
                 if self._workers.was_cancelled:
                     break
-                if self._is_possible(on):
-                    rounds += self._measure(turn, on)
-                self._to_come.pop()
-        return summarise_contention(groups, rounds, self._not_run, self._turns, planned)
+                # A group with models that failed, alone or in a smaller group, is left out.
+                parts = (part for n in range(1, len(on) + 1) for part in combinations(on, n))
+                failed = next((not_run[part] for part in parts if part in not_run), None)
+                if failed is None:
+                    workloads = [workload_of(self._settings, one.model, one.device) for one in on]
+                    places = [self._settings.models.index(placed.model) for placed in on]
+                    runs = [(w, f"model{n}") for w, n in zip(workloads, places, strict=True)]
+                    names = " + ".join(workload.name for workload, _ in runs)
+                    self._display.begin(f"turn {turn + 1} of {turns}: {names}", sum(to_come))
+                    done, failed = self._run_group(runs)
+                    if done:
+                        joint = join_runs(
+                            turn,
+                            on,
+                            [(one.report, one.trace) for one in done],
+                            self._session.timeline.cut,
+                            self._session.energy.rule,
+                            self._session.environment,
+                        )
+                        self._display.end(outcome_of_joint(joint))
+                        rounds.append(joint)
+                if failed is not None:
+                    not_run.setdefault(on, failed)
+                to_come.pop()
+        return summarise_contention(groups, rounds, not_run, turns, planned)
 
-    def _is_possible(self, on: On) -> bool:
-        """Leave out a group with models that failed, alone or in a smaller group."""
-        for size in range(1, len(on) + 1):
-            for part in combinations(on, size):
-                if part in self._not_run:
-                    self._not_run.setdefault(on, self._not_run[part])
-                    return False
-        return True
-
-    def _measure(self, turn: int, on: On) -> list[Joint]:
-        """Return one round; none if a model did not get ready for it."""
-        runs = [self._workload(placed) for placed in on]
-        names = " + ".join(workload.name for workload, _ in runs)
-        self._display.begin(f"turn {turn + 1} of {self._turns}: {names}", sum(self._to_come))
+    def _run_group(
+        self, runs: Sequence[tuple[Workload, str]]
+    ) -> tuple[list[FinishedRun], NotRun | None]:
+        """Return the runs of one round, none if it was cancelled, and why a model failed."""
         for workload, worker in runs:
             # Loads a model and warms it up; nothing of it counts.
             ready = shortened(workload, warm_up=workload.warm_up)
-            if not self._went_well(on, self._workers.run(ready, worker, LOOK_SECONDS)):
-                return []
-        seconds = max(workload.timeout_seconds for workload, _ in runs)
-        warm = [(workload.model_copy(update={"warm_up": 0.0}), worker) for workload, worker in runs]
-        done = self._workers.run_together(warm, seconds)
-        # Every failure is reported.
-        went_well = [self._went_well(on, one) for one in done]
-        if not all(went_well):
-            return []
-        joint = join_runs(
-            turn,
-            on,
-            [one.report for one in done],
-            lambda window: [one.trace.completed(window)[1] for one in done],
-            self._setup.cut,
-            self._setup.session.energy.rule,
-            self._setup.session.environment,
-        )
-        self._display.end(outcome_of_joint(joint))
-        return [joint]
-
-    def _workload(self, placed: Placed) -> tuple[Workload, str]:
-        workload = workload_of(self._settings, placed.model, placed.device)
-        return workload, f"model{self._settings.models.index(placed.model)}"
-
-    def _went_well(self, on: On, done: FinishedRun) -> bool:
-        if done.status == "ok":
-            return True
-        words = f"{done.report.workload}: {done.report.reason}"
-        self._display.say(f"  {words}")
-        if done.status != "cancelled":
-            self._not_run[on] = NotRun(done.status, words)
-        return False
-
-
-def runs_on(models: Sequence[ModelResult]) -> Mapping[str, Sequence[Device]]:
-    """Return on which accelerators each model ran to its end, with right or wrong outputs."""
-    found = {
-        one.model: tuple(each.device for each in one.accelerators if each.status == "ok")
-        for one in models
-    }
-    return {model: devices for model, devices in found.items() if devices}
+            done = [self._workers.run(ready, worker, LOOK_SECONDS)]
+            if done[0].status != "ok":
+                break
+        else:
+            warm = [(work.model_copy(update={"warm_up": 0.0}), worker) for work, worker in runs]
+            done = self._workers.run_together(warm, max(work.timeout_seconds for work, _ in runs))
+        failed = None
+        for one in done:
+            if one.status != "ok":
+                words = f"{one.report.workload}: {one.report.reason}"
+                self._display.say(f"  {words}")
+                if one.status != "cancelled":
+                    failed = NotRun(one.status, words)
+        return done if all(one.status == "ok" for one in done) else [], failed

@@ -2,8 +2,10 @@
 
 import argparse
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -15,16 +17,20 @@ from ...collectors.catalog import (
     find_backend,
     is_played,
 )
-from ...collectors.models.files import BUILTIN_MODELS, BUILTIN_PREFIX
+from ...collectors.models.files import BUILTIN_MODELS, BUILTIN_PREFIX, find_model
 from ...parsers.errors import UsageError, UserError
 from ...parsers.inference.events import Process
+from ..measure.quality import MINIMUM_SAMPLES, MINIMUM_SECONDS
 from ..measure.run_report import Device
+from ..results.bench_page import name_of
 from ..results.records import BenchSettings
 from ..settings.config import Telemetry, Workload
 from ..settings.file import load_config
 
-# Fast enough for a hundred samples in ten seconds, and not a divisor of usual rates.
-INTERVAL_SECONDS = 0.103
+# Fast enough for a hundred samples in 13 s, and not divisors of usual rates. Passes take turns, so
+# that work keeps step with the sampling in one of them only.
+INTERVALS = (0.103, 0.097, 0.107, 0.101)
+INTERVAL_SECONDS = INTERVALS[0]
 SHORTEST_SECONDS, ENOUGH_SAMPLES = 15.0, 130
 BASELINE_SECONDS = 8.0
 REFERENCE = REFERENCE_BACKEND
@@ -32,25 +38,50 @@ REFERENCE = REFERENCE_BACKEND
 LOOK_SECONDS = 3600.0
 _NO_TELEMETRY = (
     "neither tegrastats nor NVML is here; on a Jetson put tegrastats on PATH, with another NVIDIA"
-    " GPU pip install 'tegrascope[nvml]'"
+    " GPU pip install nvidia-ml-py"
 )
 
 
-@dataclass(frozen=True)
-class Asked:
-    """Settings, telemetry, the configuration's rail rule, and the reason for missing telemetry."""
+class Asked(NamedTuple):
+    """Settings, telemetry, the configuration's rail rule, and the reason for missing telemetry.
+
+    ``varies_interval``: nobody chose the interval of telemetry, so each pass may have another.
+    """
 
     settings: BenchSettings
     telemetry: Telemetry | None
     rule: RailRule | None = None
     why_no_telemetry: str | None = None
+    varies_interval: bool = False
+
+    def advice(self) -> str | None:
+        """Return why no energy will be known although there is telemetry, with the remedy."""
+        if self.telemetry is None:
+            return None
+        given, interval = self.settings.duration_seconds, self.telemetry.interval
+        least = max(MINIMUM_SECONDS, MINIMUM_SAMPLES * interval)
+        if given >= least:
+            return None
+        enough = max(SHORTEST_SECONDS, ENOUGH_SAMPLES * interval)
+        return (
+            f"rounds of {given:g} s give no energy per inference, it needs {least:g} s: use"
+            f" --duration {enough:.0f}"
+        )
+
+
+# Arguments that are settings of the same name.
+_AS_GIVEN = (
+    *("backend", "precision", "batch", "streams", "optimization_level", "fallback"),
+    *("nsys", "contention", "rounds"),
+)
+LOCK_IN_SECONDS = 300.0
 
 
 def read_settings(arguments: argparse.Namespace) -> Asked:
     """Complete the arguments.
 
     Raises:
-        UsageError: They contradict each other.
+        UsageError: They contradict each other, or two models have one name.
         UserError: A model does not exist.
     """
     models = (*arguments.models, *(BUILTIN_PREFIX + name for name in arguments.builtin))
@@ -59,27 +90,20 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
     telemetry, rule, problem = _telemetry(arguments)
     interval = INTERVAL_SECONDS if telemetry is None else telemetry.interval
     baseline = BASELINE_SECONDS if arguments.baseline is None else arguments.baseline
+    given = vars(arguments)
     settings = BenchSettings(
+        **{name: given[name] for name in _AS_GIVEN},
         models=models,
         devices=arguments.on,
-        backend=arguments.backend,
-        precision=arguments.precision,
-        batch=arguments.batch,
-        streams=arguments.streams,
+        lock_in_seconds=arguments.seconds if arguments.lock_in else None,
+        lock_in_stages=arguments.stages,
         cuda_graph=not arguments.no_cuda_graph,
         transfers=not arguments.no_transfers,
-        optimization_level=arguments.optimization_level,
-        fallback=arguments.fallback,
-        process=Process(
-            nice=arguments.nice, cpus=arguments.cpus, mps_percentage=arguments.mps_percentage
-        ),
-        nsys=arguments.nsys,
-        contention=arguments.contention,
+        process=Process(**{name: given[name] for name in Process.model_fields}),
         duration_seconds=arguments.duration or max(SHORTEST_SECONDS, ENOUGH_SAMPLES * interval),
         # An idle phase that no sample covers is wasted time.
         baseline_seconds=0.0 if telemetry is None else baseline,
         warm_up_seconds=arguments.warm_up,
-        rounds=arguments.rounds,
         telemetry=None if telemetry is None else telemetry.source,
         is_simulated=arguments.simulate,
     )
@@ -90,17 +114,35 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
             f"{name} does not run on {played[0]}",
             "leave --backend out, or use --simulate to let the CPU play the accelerator",
         )
+    check_names(models)
     if settings.contention:
         check_contention(settings)
-    return Asked(settings, telemetry, rule, problem)
+    if settings.lock_in_seconds and name and find_backend(name).is_self_timed:
+        raise UsageError(
+            f"{name} times itself, and cannot follow the pattern of --lock-in",
+            "leave --backend out, or use --backend tensorrt",
+        )
+    if settings.lock_in_stages and not settings.lock_in_seconds:
+        raise UsageError("--stages belongs to --lock-in", "give both")
+    if settings.lock_in_stages and name and not find_backend(name).repeats_stages:
+        raise UsageError(
+            f"{name} cannot repeat a stage of an inference alone",
+            "leave --stages out, or use --backend tensorrt",
+        )
+    return Asked(settings, telemetry, rule, problem, varies_interval=arguments.config is None)
+
+
+def check_names(models: Sequence[str]) -> None:
+    """Raise ``UsageError`` if two models have one name: results and ``advise`` go by names."""
+    for one, other in combinations(dict.fromkeys(models), 2):
+        if name_of(one) == name_of(other):
+            raise UsageError(
+                f"{one} and {other} have the same name, {name_of(one)}", "rename one of the files"
+            )
 
 
 def check_contention(settings: BenchSettings) -> None:
-    """Refuse models that cannot be measured together.
-
-    Raises:
-        UsageError: The number of models, a repeated model, or a back-end that times itself.
-    """
+    """Raise ``UsageError`` if the models cannot be measured together."""
     models = settings.models
     if not 2 <= len(models) <= 3:
         raise UsageError(
@@ -146,14 +188,11 @@ def _telemetry(
 
 
 def _must_exist(model: str) -> None:
-    known = ", ".join(BUILTIN_MODELS)
-    if model.startswith(BUILTIN_PREFIX):
-        if model.removeprefix(BUILTIN_PREFIX) not in BUILTIN_MODELS:
-            raise UserError(f"no built-in model is named {model!r}", f"use {known}")
-    elif not Path(model).expanduser().is_file():
-        raise UserError(
-            f"there is no model file {model}", f"give an ONNX file, or --builtin {known}"
-        )
+    if not model.startswith(BUILTIN_PREFIX):
+        find_model(model, Path())
+    elif model.removeprefix(BUILTIN_PREFIX) not in BUILTIN_MODELS:
+        known = ", ".join(BUILTIN_MODELS)
+        raise UserError(f"no built-in model is named {model!r}", f"use {known}")
 
 
 # --- workloads ------------------------------------------------------------------------------------

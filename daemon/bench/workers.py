@@ -3,16 +3,15 @@
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from ...collectors.base import SYSTEM_CLOCK, Clock
-from ...collectors.board.boards import RailRule
+from ...collectors.base import SYSTEM_CLOCK, LineSource
 from ...collectors.board.machine import cpu_busy_ratio
+from ...collectors.lines.program import ProcessSource, SocketSource
 from ...parsers.errors import UserError
 from ...parsers.inference.events import RunEvent
-from ..measure.blocks import WindowSlice
-from ..measure.run_report import RunReport, RunTrace, Span
+from ..measure.run_report import Pattern, RunReport, RunTrace, Span
 from ..measure.timeline import Timeline
 from ..measure.utilization import telemetry as describe
 from ..results.records import Status
@@ -20,6 +19,7 @@ from ..session.executor import Executor, Verdict
 from ..session.session import InFlightRun, Job, Session, make_order
 from ..session.telemetry import environment_of
 from ..settings.config import Telemetry, Workload, new_run_id
+from .settings import INTERVALS, Asked
 
 _FIRST_SAMPLE_SECONDS = 20.0
 # A benchmark may take hours, and its figure shows all of it.
@@ -27,37 +27,30 @@ _SPAN_SECONDS = 48 * 3600.0
 
 
 class Setup:
-    """The telemetry of a benchmark, by the same parts as the daemon's.
-
-    ``problem`` is the reason for missing telemetry. ``stopping`` ends every wait.
-    """
+    """The telemetry of a benchmark, by the same parts as the daemon's; ``stopping`` ends a wait."""
 
     def __init__(
         self,
-        telemetry: Telemetry | None,
+        asked: Asked,
         state_dir: Path,
         *,
-        rule: RailRule | None = None,
-        problem: str | None = None,
-        is_simulated: bool = False,
-        clock: Clock = SYSTEM_CLOCK,
         first_sample_seconds: float = _FIRST_SAMPLE_SECONDS,
     ) -> None:
-        """Prepare; ``problem`` is the reason if ``telemetry`` is ``None``.
+        """Prepare; ``problem`` becomes the reason for missing telemetry.
 
-        Without ``rule`` the rule for the board's rails is found by their names. After
-        ``first_sample_seconds`` without a sample the benchmark continues without telemetry.
+        After ``first_sample_seconds`` without a sample the benchmark continues without telemetry.
         """
-        self.problem = problem
+        self.problem = asked.why_no_telemetry
         self.stopping = threading.Event()
-        self._settings = telemetry
-        self._rule = rule
-        self._clock = clock
+        self._asked = asked
         self._first_sample_seconds = first_sample_seconds
+        self._source: LineSource | None = None
         self.session = Session(
-            clock=clock,
+            clock=SYSTEM_CLOCK,
             environment=environment_of(
-                telemetry, board=None if rule is None else rule.name, simulated=is_simulated
+                asked.telemetry,
+                board=None if asked.rule is None else asked.rule.name,
+                simulated=asked.settings.is_simulated,
             ),
             timeline=Timeline(span_seconds=_SPAN_SECONDS),
             model_directory=state_dir / "models",
@@ -66,44 +59,53 @@ class Setup:
 
     def start(self) -> None:
         """Open the source and wait for its first sample; without one, set ``problem``."""
-        if self._settings is None:
+        if self._asked.telemetry is None:
             return
+        self._open(self._asked.telemetry)
+
+    def begin_pass(self, number: int) -> None:
+        """Sample a pass of rounds with an interval of its own, so that no lock to it lasts.
+
+        Only a program that we start can have one, and only if nobody chose the interval.
+        """
+        telemetry, source = self._asked.telemetry, self._source
+        if telemetry is None or not self._asked.varies_interval or self.problem is not None:
+            return
+        if isinstance(source, SocketSource) and source.is_privileged:
+            return  # its unit sets the interval
+        interval = INTERVALS[number % len(INTERVALS)]
+        if isinstance(source, ProcessSource) and source.interval_seconds != interval:
+            self._open(telemetry.model_copy(update={"interval": interval}))
+
+    def _open(self, telemetry: Telemetry) -> None:
         session, seconds = self.session, self._first_sample_seconds
         try:
-            source = session.open(self._settings, self._rule)
+            self._source = session.open(telemetry, self._asked.rule)
         except UserError as error:
             self.problem = str(error)
             return
+        opened_ns = SYSTEM_CLOCK.monotonic_ns()
         session.start()
-        if not session.await_first_sample(seconds, self.stopping.is_set):
-            self.problem = session.why() or f"{source.name}: no sample in {seconds:g} s"
+        if not session.await_first_sample(seconds, self.stopping.is_set, opened_ns):
+            self.problem = session.why() or f"{self._source.name}: no sample in {seconds:g} s"
             session.stop()
-
-    def stop(self) -> None:
-        """End the source."""
-        self.session.stop()
 
     def background(self, seconds: float) -> dict[str, float]:
         """Return the load of ``cpu``, by the kernel, and of ``gpu``, by telemetry, if known."""
-        begin_ns = self._clock.monotonic_ns()
-        loads = {"cpu": cpu_busy_ratio(seconds, self.stopping, clock=self._clock)}
-        end_ns = self._clock.monotonic_ns()
-        cut = self.cut(begin_ns, end_ns)
+        begin_ns = SYSTEM_CLOCK.monotonic_ns()
+        loads = {"cpu": cpu_busy_ratio(seconds, self.stopping)}
+        end_ns = SYSTEM_CLOCK.monotonic_ns()
+        cut = self.session.timeline.cut(begin_ns, end_ns)
         if cut.times_ns and end_ns > begin_ns:
             seen = describe(cut, Span(begin_ns=begin_ns, end_ns=end_ns)).utilization.get("gpu")
             loads["gpu"] = None if seen is None else seen.mean_ratio
         return {name: ratio for name, ratio in loads.items() if ratio is not None}
 
-    def cut(self, begin_ns: int, end_ns: int) -> WindowSlice:
-        """Return the samples between two times."""
-        return self.session.timeline.cut(begin_ns, end_ns)
-
 
 _INTERRUPTED = Verdict("cancelled", "the benchmark was interrupted")
 
 
-@dataclass(frozen=True)
-class FinishedRun:
+class FinishedRun(NamedTuple):
     """One run that is over: its report paired with telemetry, and the events of its worker."""
 
     report: RunReport
@@ -124,45 +126,38 @@ class Workers:
         heard: Callable[[RunEvent], None],
         *,
         cwd: Path | None = None,
-        make_lane: Callable[..., Executor] = Executor,
+        make_executor: Callable[..., Executor] = Executor,
     ) -> None:
-        """Prepare; no worker runs yet. ``heard`` is called with each event of a run."""
-        self._session = session
+        """Prepare; ``heard`` is called with each event of a run."""
+        self.session = session
         self._heard = heard
         self._cwd = cwd
-        self._make_lane = make_lane
-        self._lanes: dict[str, Executor] = {}
+        self._make_executor = make_executor
+        self._executors: dict[str, Executor] = {}
         self._lock = threading.Lock()
-        self._cancelled = False
-
-    @property
-    def was_cancelled(self) -> bool:
-        """Whether no further run will be carried out."""
-        return self._cancelled
+        self.was_cancelled = False
 
     def cancel(self) -> None:
         """End the runs in flight, and start no other."""
         with self._lock:
-            self._cancelled = True
-            lanes = list(self._lanes.values())
-        for lane in lanes:
-            lane.cancel()
+            self.was_cancelled = True
+            executors = list(self._executors.values())
+        for executor in executors:
+            executor.cancel()
 
     def end(self, name: str, patience_seconds: float = 0.0) -> None:
         """End one worker, if it exists; 0 seconds of patience end it at once."""
-        with self._lock:
-            lane = self._lanes.get(name)
-        if lane is None:
-            return
-        if patience_seconds > 0:
-            lane.finish(patience_seconds)
-        lane.close()
-        with self._lock:
-            self._lanes.pop(name, None)
+        executor = self._executors.get(name)
+        if executor is not None:
+            if patience_seconds > 0:
+                executor.finish(patience_seconds)
+            executor.close()
+            with self._lock:
+                del self._executors[name]
 
     def close(self) -> None:
         """End all workers."""
-        for name in list(self._lanes):
+        for name in list(self._executors):
             self.end(name)
 
     def run(
@@ -173,16 +168,22 @@ class Workers:
         outputs: Path | None = None,
         *,
         program: tuple[str, ...] | None = None,
+        pattern: Pattern | None = None,
     ) -> FinishedRun:
         """Carry out one run on the worker of this name, from its order to its report.
 
         After the deadline the worker is killed. A run that writes ``outputs`` does not wait for
-        its last sample. ``program`` replaces the command of a worker that has to be started.
+        its last sample. ``program`` replaces the command of a worker that has to be started, and
+        ``pattern`` has the off- and on-steps of a lock-in measurement.
         """
-        session = self._session
         job = Job(new_run_id(), workload, None)
-        in_flight = InFlightRun(session, job, name)
-        order = make_order(job, session)
+        in_flight = InFlightRun(self.session, job, name)
+        order = make_order(job, self.session)
+        if pattern is not None:
+            in_flight.trace.pattern = pattern
+            steps, stage, repeats = pattern.steps_seconds, pattern.stage, pattern.repeats
+            changes = {"steps_seconds": steps, "stage": stage, "repeats": repeats}
+            order = order.model_copy(update=changes)
         if outputs is not None:
             order = order.model_copy(update={"outputs_file": str(outputs)})
 
@@ -190,14 +191,17 @@ class Workers:
             in_flight.take(event)
             self._heard(event)
 
-        lane = self._lane(name, program)
-        verdict = _INTERRUPTED if lane is None else lane.run(order, deadline_seconds, take)
+        executor = self._executor(name, program)
+        verdict = _INTERRUPTED if executor is None else executor.run(order, deadline_seconds, take)
         in_flight.end()
         if verdict.outcome == "cancelled":
             verdict = _INTERRUPTED
         elif outputs is None:
-            session.await_telemetry(in_flight.trace)
-        return FinishedRun(in_flight.pair(verdict), in_flight.trace, _status(verdict))
+            self.session.await_telemetry(in_flight.trace)
+        status: Status = "unavailable" if verdict.unavailable else "failed"
+        if verdict.outcome == "ok" or verdict.outcome == "cancelled":
+            status = verdict.outcome
+        return FinishedRun(in_flight.pair(verdict), in_flight.trace, status)
 
     def run_together(
         self, runs: Sequence[tuple[Workload, str]], deadline_seconds: float
@@ -205,26 +209,20 @@ class Workers:
         """Carry out runs at once, each on a worker and in a thread of its own."""
         start = threading.Barrier(len(runs))
 
-        def run(workload: Workload, name: str) -> FinishedRun:
+        def run(one: tuple[Workload, str]) -> FinishedRun:
             start.wait()
-            return self.run(workload, name, deadline_seconds)
+            return self.run(*one, deadline_seconds)
 
         with ThreadPoolExecutor(len(runs), "worker") as threads:
-            under_way = [threads.submit(run, *one) for one in runs]
-            return [one.result() for one in under_way]
+            return list(threads.map(run, runs))
 
-    def _lane(self, name: str, program: tuple[str, ...] | None) -> Executor | None:
+    def _executor(self, name: str, program: tuple[str, ...] | None) -> Executor | None:
         with self._lock:
-            if self._cancelled:
+            if self.was_cancelled:
                 return None
-            if name not in self._lanes:
-                usual = {"cwd": self._cwd, "clock": self._session.clock}
-                given = usual if program is None else {**usual, "argv": program}
-                self._lanes[name] = self._make_lane(name, **given)
-            return self._lanes[name]
-
-
-def _status(verdict: Verdict) -> Status:
-    if verdict.outcome == "ok" or verdict.outcome == "cancelled":
-        return verdict.outcome
-    return "unavailable" if verdict.unavailable else "failed"
+            if name not in self._executors:
+                command = {} if program is None else {"argv": program}
+                self._executors[name] = self._make_executor(
+                    name, cwd=self._cwd, clock=self.session.clock, **command
+                )
+            return self._executors[name]

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
+from itertools import product
 from pathlib import Path
 from typing import TextIO, TypeVar
 
 from ...collectors.models.files import BUILTIN_PREFIX
 from ..measure.blocks import WindowSlice
 from ..measure.dla import POWERED, SOURCES
-from ..measure.run_report import Environment, RunReport
-from ..terminal.numbers import (
+from ..measure.run_report import Environment, LockInReport
+from ..terminal import (
     ABSENT,
     celsius,
     digits,
@@ -23,17 +24,15 @@ from ..terminal.numbers import (
     watts,
 )
 from .document import Block, Drawing, Facts, Heading, Items, Table, Text, html_page, print_document
-from .figure import band_of, draw
+from .figure import draw
 from .records import (
     AcceleratorResult,
     BenchResult,
     Caveat,
     Contention,
     Figure,
-    GoalResult,
     LaneTogether,
     ModelResult,
-    OutputCheck,
     Placed,
     Together,
 )
@@ -53,11 +52,11 @@ def print_result(result: BenchResult, stream: TextIO | None = None) -> None:
     blocks: list[Block] = []
     for model in result.models:
         blocks += [Heading(_title(model, result)), _table(model), *_remarks(model)]
-        blocks += [Items(_sentences(compared(model))), Items(_grouped(model.checks), mark="! ")]
+        blocks += [_winners(model), _grouped(model.checks)]
     if result.contention is not None:
         table, lines, about = _contention(result.contention)
         blocks += [Heading("Together"), *table, lines, about]
-    blocks.append(Items(_grouped(result.checks), mark="! "))
+    blocks.append(_grouped(result.checks))
     if result.telemetry_problem is not None:
         blocks.append(Text(f"no energy, no loads: {result.telemetry_problem}"))
     print_document(blocks, stream)
@@ -76,17 +75,17 @@ def report_page(result: BenchResult, samples: Samples) -> str:
         *_if(result.is_partial, Text(interrupted, "notice")),
     ]
     for model in result.models:
-        goals = compared(model)
-        heading = "Which one?" if goals else "Figures"
+        winners = _winners(model)
+        heading = "Which one?" if winners.items else "Figures"
         blocks.append(Heading(model.model if len(result.models) > 1 else heading))
-        blocks += [*_if(goals, Items(_sentences(goals))), _table(model), *_remarks(model)]
-        blocks += _if(model.checks, Heading("Caveats", 3), Items(_grouped(model.checks)))
+        blocks += [*_if(winners.items, winners), _table(model), *_remarks(model)]
+        blocks += _if(model.checks, Heading("Caveats", 3), _grouped(model.checks))
         blocks += _drawing(model, samples)
     if result.contention is not None:
         table, lines, about = _contention(result.contention)
         blocks += [Heading("Together"), about, *table, lines]
     blocks += [Heading("Where and how"), Facts(_facts(result))]
-    blocks += _if(result.checks, Items(_grouped(result.checks)))
+    blocks += _if(result.checks, _grouped(result.checks))
     return html_page(f"{names}: tegrascope bench", blocks, FOOTER.format(result.tegrascope))
 
 
@@ -106,22 +105,19 @@ def _title(model: ModelResult, result: BenchResult) -> str:
     return f"{model.model}{batch}{simulated}{' · interrupted' if result.is_partial else ''}"
 
 
-def compared(model: ModelResult) -> list[GoalResult]:
-    """Return the goals for which there were two to compare."""
-    return [goal for goal in model.goals if goal.difference is not None]
+def _winners(model: ModelResult) -> Items:
+    """Return the goals for which there were two accelerators to compare."""
+    split = (goal.sentence.partition(": ") for goal in model.goals if goal.difference is not None)
+    return Items([(title, words) for title, _, words in split])
 
 
-def _sentences(goals: Sequence[GoalResult]) -> list[tuple[str, str]]:
-    split = (goal.sentence.partition(": ") for goal in goals)
-    return [(title, words) for title, _, words in split]
-
-
-def _grouped(caveats: Sequence[Caveat]) -> list[tuple[str, str]]:
+def _grouped(caveats: Sequence[Caveat]) -> Items:
     """Return devices and words, the same words only once."""
     devices: dict[str, list[str]] = {}
     for one in caveats:
         devices.setdefault(f"{one.sentence}: {one.remedy}", []).append(one.device or "")
-    return [(", ".join(filter(None, names)), words) for words, names in devices.items()]
+    found = [(", ".join(filter(None, names)), words) for words, names in devices.items()]
+    return Items(found, mark="! ")
 
 
 def _remarks(model: ModelResult) -> list[Block]:
@@ -141,8 +137,8 @@ def _drawing(model: ModelResult, samples: Samples) -> tuple[Block, ...]:
         f"{model.model}: power, load and temperature during the benchmark",
         samples(begin_ns, model.rounds[-1].ended_ns),
         begin_ns,
-        total_rails(model.rounds),
-        [band_of(run, begin_ns, run.device) for run in model.rounds],
+        model.rounds,
+        lambda run: run.device,
     )
     about = (
         "Each band is a run, named by its accelerator: the darker part is the steady phase,"
@@ -151,17 +147,8 @@ def _drawing(model: ModelResult, samples: Samples) -> tuple[Block, ...]:
     return _if(drawing, Heading("Over time", 3), Text(about, "under"), Drawing(drawing or ""))
 
 
-def total_rails(runs: Sequence[RunReport]) -> tuple[str, ...]:
-    """Return the rails that make the module's power, by the first run that has any energy."""
-    return next((run.energy.total_rails for run in runs if run.energy is not None), ())
-
-
 def _facts(result: BenchResult) -> dict[str, str | None]:
     environment, settings = result.environment, result.settings
-    versions = dict(environment.versions)
-    for model in result.models:
-        for run in model.rounds:
-            versions.update(run.environment.versions)
     asked = (settings.precision, f"fallback {settings.fallback}", settings.backend)
     return {
         **board_facts(environment),
@@ -175,19 +162,14 @@ def _facts(result: BenchResult) -> dict[str, str | None]:
         ),
         "asked for": ", ".join(filter(None, asked)),
         "model SHA-256": ", ".join(filter(None, (one.model_sha256 for one in result.models))),
-        "versions": versions_line(versions),
+        "versions": versions_line(result.versions),
     }
 
 
 def board_facts(environment: Environment) -> dict[str, str | None]:
     """Return names and values of the board and its software."""
-    return {
-        "board": environment.board,
-        "module": environment.module,
-        "L4T": environment.l4t,
-        "JetPack": environment.jetpack,
-        "power mode": environment.power_mode,
-    }
+    names = ("board", "module", "L4T", "JetPack", "power mode")
+    return {name: getattr(environment, name.lower().replace(" ", "_")) for name in names}
 
 
 def versions_line(versions: Mapping[str, str]) -> str:
@@ -242,12 +224,16 @@ def shown_with_half(figure: Figure | None, show: Callable[[float], str]) -> str:
     return shown(figure, lambda known: with_half(known, show))
 
 
-def _tail(result: AcceleratorResult, name: str) -> str:
-    return shown(result.latency, lambda found: seconds(getattr(found, f"{name}_seconds")))
+def _figure(name: str, show: Callable[[float], str]) -> _Read:
+    return lambda one: shown_with_half(getattr(one, name), show)
 
 
-def _load(result: AcceleratorResult, signal: str) -> str:
-    return shown(result.utilization.get(signal), lambda load: percent(load.value))
+def _tail(name: str) -> _Read:
+    return lambda one: shown(one.latency, lambda found: seconds(getattr(found, f"{name}_seconds")))
+
+
+def _load(signal: str) -> _Read:
+    return lambda one: shown(one.utilization.get(signal), lambda load: percent(load.value))
 
 
 def _dla(result: AcceleratorResult) -> str | None:
@@ -272,12 +258,12 @@ def _layers(result: AcceleratorResult) -> str | None:
     placement = None if result.built is None else result.built.placement
     if placement is None or placement.verdict == "unknown":
         return None
-    counts = (
-        (len(placement.dla_layers), "DLA"),
-        (len(placement.gpu_layers), "GPU"),
-        (len(placement.reformat_layers), "reformat"),
-    )
-    return ", ".join(f"{count} {name}" for count, name in counts if count) or None
+    layers = {
+        "DLA": placement.dla_layers,
+        "GPU": placement.gpu_layers,
+        "reformat": placement.reformat_layers,
+    }
+    return ", ".join(f"{len(names)} {name}" for name, names in layers.items() if names) or None
 
 
 def _precision(result: AcceleratorResult) -> str | None:
@@ -296,10 +282,8 @@ def _launched(result: AcceleratorResult) -> str | None:
     built = result.built
     if built is None or built.has_cuda_graph is None:
         return None
-    words = "CUDA graph" if built.has_cuda_graph else "layer by layer"
-    if built.has_transfers is None:
-        return words
-    return f"{words}, {'with copies' if built.has_transfers else 'without copies'}"
+    copies = {None: "", True: ", with copies", False: ", without copies"}[built.has_transfers]
+    return ("CUDA graph" if built.has_cuda_graph else "layer by layer") + copies
 
 
 def _cold(result: AcceleratorResult) -> str | None:
@@ -310,11 +294,13 @@ def _cold(result: AcceleratorResult) -> str | None:
     return seconds(sum(parts.values())) + build
 
 
-_VERDICTS = {"good": "right", "wrong": "WRONG", "unchecked": "not checked"}
-
-
-def _outputs(result: AcceleratorResult) -> OutputCheck:
-    return result.outputs or OutputCheck(verdict="unchecked")
+_VERDICTS = {
+    "good": "right",
+    "wrong": "WRONG",
+    "unchecked": "not checked",
+    "meaningless": "not meaningful",
+    "reference": "the reference",
+}
 
 
 def _flags(result: AcceleratorResult) -> str | None:
@@ -325,33 +311,43 @@ def _flags(result: AcceleratorResult) -> str | None:
     return "\n".join(names) or ("none" if result.rounds else None)
 
 
+def _saturated(result: AcceleratorResult) -> str | None:
+    """Return the mean energy in saturated operation, by lock-in, or the reason without one."""
+    return None if result.lock_in is None else _of_lock_in(result.lock_in)
+
+
+def _of_lock_in(found: LockInReport) -> str:
+    if found.joules_per_piece is None:
+        return "withheld: " + (found.reason or ", ".join(found.problems))
+    return with_half(found.joules_per_piece, joules)
+
+
+def _saturated_stages(result: AcceleratorResult) -> str | None:
+    stages = result.lock_in_stages.items()
+    return "\n".join(f"{stage} {_of_lock_in(found)}" for stage, found in stages) or None
+
+
 ROWS: dict[str, _Read] = {
     "status": lambda one: None if one.status == "ok" else one.status,
     "back-end": lambda one: one.backend,
-    "latency p50": lambda one: shown_with_half(one.latency_seconds, seconds),
-    "latency p90": lambda one: _tail(one, "p90"),
-    "latency p99": lambda one: _tail(one, "p99"),
-    "latency max": lambda one: _tail(one, "max"),
-    "device span p50": lambda one: shown(
-        one.device_latency, lambda span: seconds(span.p50_seconds)
-    ),
-    "throughput": lambda one: shown_with_half(one.throughput_per_second, rate),
-    "energy per inference, gross": lambda one: shown_with_half(
-        one.gross_joules_per_inference, joules
-    ),
-    "  the same by its own counter": lambda one: shown_with_half(
-        one.counter_joules_per_inference, joules
-    ),
-    "energy per inference, net": lambda one: shown_with_half(one.net_joules_per_inference, joules),
-    "module power": lambda one: shown_with_half(one.mean_watts, watts),
-    "GPU load": lambda one: _load(one, "gpu"),
+    "latency p50": _figure("latency_seconds", seconds),
+    "latency p90": _tail("p90"),
+    "latency p99": _tail("p99"),
+    "latency max": _tail("max"),
+    "device span p50": lambda one: shown(one.device_latency, lambda t: seconds(t.p50_seconds)),
+    "throughput": _figure("throughput_per_second", rate),
+    "energy per inference, gross": _figure("gross_joules_per_inference", joules),
+    "  the same by its own counter": _figure("counter_joules_per_inference", joules),
+    "energy per inference, net": _figure("net_joules_per_inference", joules),
+    "energy per inference, saturated": _saturated,
+    "  its stages, alone": _saturated_stages,
+    "module power": _figure("mean_watts", watts),
+    "GPU load": _load("gpu"),
     "GPU freed": lambda one: shown(one.gpu_freed, lambda freed: points(freed.value)),
     "DLA load": _dla,
-    "memory load (EMC)": lambda one: _load(one, "emc"),
-    "CPU load": lambda one: _load(one, "cpu"),
-    "hottest": lambda one: shown(
-        one.hottest_celsius, lambda found: f"{celsius(found)} {one.hottest_zone}"
-    ),
+    "memory load (EMC)": _load("emc"),
+    "CPU load": _load("cpu"),
+    "hottest": lambda one: shown(one.hottest_celsius, lambda c: f"{celsius(c)} {one.hottest_zone}"),
     "placement": lambda one: one.placement,
     "  its layers": _layers,
     "built as": _precision,
@@ -359,13 +355,16 @@ ROWS: dict[str, _Read] = {
     "cold start": _cold,
     "memory of the worker": lambda one: shown(one.process_peak_bytes, mebibytes),
     "memory of the device": lambda one: shown(one.device_peak_bytes, mebibytes),
-    "outputs": lambda one: shown(
-        one.outputs, lambda found: _VERDICTS.get(found.verdict, "the reference")
+    "outputs": lambda one: _VERDICTS[one.outputs.verdict] if one.outputs else None,
+    "  relative error": lambda one: (
+        f"{one.outputs.relative_error:.2g}"
+        + ("" if one.outputs.limit is None else f" (limit {one.outputs.limit})")
+        if one.outputs and one.outputs.relative_error is not None
+        else None
     ),
-    "  relative error": lambda one: shown(
-        _outputs(one).relative_error, lambda error: f"{error:.2g} (limit {_outputs(one).limit})"
+    "  same top class": lambda one: (
+        shown(one.outputs.top1_agreement, percent) if one.outputs else None
     ),
-    "  same top class": lambda one: shown(_outputs(one).top1_agreement, percent),
     "rounds": lambda one: str(one.rounds) if one.rounds else None,
     "flags": _flags,
     "timeline": lambda one: one.nsys_report,
@@ -400,23 +399,17 @@ def _contention(contention: Contention) -> tuple[tuple[Table, ...], Items, Text]
     """Return the table of all placements, a line on each, and an explanation."""
     placements = [one for one in contention.together if len(one.lanes) > 1]
     lanes = [(one, lane) for one in placements if one.status == "ok" for lane in one.lanes]
-    doubtful = (
-        (row, column)
-        for row, (one, _) in enumerate(lanes)
-        if _flags_of(one)
-        for column in range(1, 6)
-    )
+    flagged = [row for row, (one, _) in enumerate(lanes) if _flags_of(one)]
     table = Table(
         ("model", "p50", "slowdown", "at p99", "adds", "per inference"),
         [_cells(lane) for _, lane in lanes],
-        doubtful=frozenset(doubtful),
+        doubtful=frozenset(product(flagged, range(1, 6))),
         ends=frozenset(row for row, (one, lane) in enumerate(lanes) if lane is one.lanes[-1]),
     )
     lines = Items([(" + ".join(map(placed_name, one.lanes)), _sentence(one)) for one in placements])
-    about = _EXPLAINED
-    if not contention.together:
-        about = "nothing was measured together: fewer than two models ran alone"
-    return (table,) if lanes else (), lines, Text(about, "under")
+    nothing = "nothing was measured together: fewer than two models ran alone"
+    about = Text(_EXPLAINED if contention.together else nothing, "under")
+    return (table,) if lanes else (), lines, about
 
 
 def _cells(lane: LaneTogether) -> tuple[str, ...]:
@@ -445,7 +438,11 @@ def _sentence(one: Together) -> str:
     energies = ((one.gross_joules, "gross for all"), (one.net_joules, "net"))
     words += [f"{with_half(figure, joules)} {kind}" for figure, kind in energies if figure]
     if one.excess_watts is not None:
-        words.append(f"{_signed(one.excess_watts)} than the same work alone")
+        excess = one.excess_watts
+        more = f"{digits(abs(excess.value), 2)} W {'more' if excess.value >= 0 else 'less'}"
+        if excess.low is not None and excess.high is not None:
+            more += f" ({digits(excess.low, 2)} to {digits(excess.high, 2)})"
+        words.append(f"{more} than the same work alone")
     if _flags_of(one):
         words.append("flags " + " ".join(_flags_of(one)))
     return ", ".join(words)
@@ -454,10 +451,3 @@ def _sentence(one: Together) -> str:
 def _flags_of(one: Together) -> list[str]:
     """Return its flags but ``simulated``, which the title says of the whole document."""
     return sorted(flag for flag in one.flags if flag != "simulated")
-
-
-def _signed(excess: Figure) -> str:
-    words = f"{digits(abs(excess.value), 2)} W {'more' if excess.value >= 0 else 'less'}"
-    if excess.low is None or excess.high is None:
-        return words
-    return f"{words} ({digits(excess.low, 2)} to {digits(excess.high, 2)})"

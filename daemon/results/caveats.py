@@ -5,7 +5,7 @@ from typing import Any
 
 from ..measure.quality import CLOCK_RATIO
 from ..measure.run_report import Environment
-from ..terminal.numbers import percent, seconds
+from ..terminal import percent, seconds
 from .records import AcceleratorResult, BenchFlag, Caveat
 
 # The four of trtexec, by its own limits where there are any.
@@ -59,6 +59,10 @@ _OF_FLAGS: Mapping[BenchFlag, tuple[str, str]] = {
         "sampling kept step with the inferences in {}, so energy is withheld",
         "use another telemetry.interval, or another --batch",
     ),
+    "late_samples": (
+        "lines of telemetry arrived late or several at once in {}, so their times are less certain",
+        "stop other programs that keep the CPU busy, and put no buffer behind tegrastats",
+    ),
     "telemetry_gap": (
         "samples are missing in {}",
         "stop other programs that keep the CPU busy, and run one tegrastats only",
@@ -75,10 +79,7 @@ _OF_FLAGS: Mapping[BenchFlag, tuple[str, str]] = {
         "the wall clock was set in {}; figures are correct, times of day are not",
         "run the benchmark after the clock is synchronised",
     ),
-    "suspended": (
-        "the machine was suspended in {}",
-        "keep it awake, and run the benchmark again",
-    ),
+    "suspended": ("the machine was suspended in {}", "keep it awake, and run the benchmark again"),
     "dla_not_used": (
         "nothing shows that the DLA worked in {}",
         "check the placement, and use --fallback forbid",
@@ -97,9 +98,17 @@ _OF_FLAGS: Mapping[BenchFlag, tuple[str, str]] = {
     ),
     "unchecked_outputs": (
         "its outputs were not checked: {reason}",
-        "install ONNX Runtime: pip install 'tegrascope[onnx]'",
+        "install ONNX Runtime: pip install onnx onnxruntime",
+    ),
+    "meaningless_outputs": (
+        "its outputs mean nothing, because {reason}; its speed is meaningful",
+        "calibrate the model or give a quantised one, and compare its outputs then",
     ),
     "overlapped": ("another run drew from the same rails in {}", "run the benchmark alone"),
+    "baseline_disturbed": (
+        "another run worked in an idle phase of {}, so the net energy is withheld",
+        "run the benchmark alone",
+    ),
 }
 
 
@@ -125,35 +134,24 @@ def _found(result: AcceleratorResult) -> Iterator[tuple[Any, ...]]:
         if share > HOST_SHARE:
             spans = seconds(device.p50_seconds), seconds(whole.p50_seconds)
             yield "host_bound", *spans, percent(share)
-
-    compute = result.stages.get("compute")
-    for words, copy in (
-        ("inputs", result.stages.get("h2d")),
-        ("outputs", result.stages.get("d2h")),
-    ):
-        if copy is None or compute is None or compute.p50_seconds <= 0:
-            continue
-        if copy.p50_seconds >= TRANSFER_SHARE * compute.p50_seconds:
-            spans = seconds(copy.p50_seconds), seconds(compute.p50_seconds)
-            yield "transfer_bound", words, *spans
-
+    spent = {stage: found.p50_seconds for stage, found in result.stages.items()}
+    compute = spent.get("compute", 0.0)
+    for words, copy in (("inputs", spent.get("h2d")), ("outputs", spent.get("d2h"))):
+        if copy is not None and 0 < TRANSFER_SHARE * compute <= copy:
+            yield "transfer_bound", words, seconds(copy), seconds(compute)
     limit = HOST_VARIATION if device is None else DEVICE_VARIATION
     if result.variation is not None and result.variation > limit:
         timed = "the time" if device is None else "the device's time"
         yield "unstable", timed, percent(result.variation), percent(limit)
-
     if result.built is not None and result.built.streams > 1:
         yield "several_streams", result.built.streams
-
     for name in ("emc", result.device):
         clock = result.clocks.get(name) if name != "cpu" else None
         if clock is not None and clock.highest_hertz > CLOCK_RATIO * clock.lowest_hertz:
             yield "clocks_moved", name, clock.lowest_hertz / 1e6, clock.highest_hertz / 1e6
-
     count = 0 if whole is None else whole.count
     if count < FEW_INFERENCES:
         yield "few_inferences", count
-
     for name, rounds in (("unsettled", result.unsettled_rounds), *result.flags.items()):
         if rounds and (name in CAVEATS or name in _OF_FLAGS):
             is_every = rounds >= result.rounds

@@ -3,49 +3,43 @@
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
 from html import escape
 from pathlib import Path
-from typing import TextIO, TypeAlias
+from typing import NamedTuple, TextIO, TypeAlias
+
+from ...parsers.values import printable
 
 # Forbids a browser to load anything.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _WIDTH_OF_A_FILE = 160
 
 
-@dataclass(frozen=True)
-class Heading:
+class Heading(NamedTuple):
     """A title within the document."""
 
     text: str
     level: int = 2
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """A paragraph; ``kind`` is a class of the style sheet: ``notice`` or ``under``."""
 
     text: str
     kind: str = ""
 
 
-@dataclass(frozen=True)
-class Items:
+class Items(NamedTuple):
     """A list of labels and sentences; a terminal prints the mark before each."""
 
     items: Sequence[tuple[str, str]]
     mark: str = ""
 
 
-@dataclass(frozen=True)
-class Table:
-    """Rows of cells, the first of which names the row.
+class Table(NamedTuple):
+    """Rows of cells, the first of which names the row; ``left`` columns are aligned to the left.
 
-    Attributes:
-        left: How many leading columns are aligned to the left.
-        doubtful: Row and column of cells that must not be taken at face value.
-        ends: Numbers of rows after which a group ends.
+    Cells at a ``doubtful`` row and column must not be taken at face value; after each row of
+    ``ends`` a group ends.
     """
 
     columns: Sequence[str]
@@ -55,15 +49,13 @@ class Table:
     ends: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """Names and values; those without a value are left out."""
 
     facts: Mapping[str, str | None]
 
 
-@dataclass(frozen=True)
-class Drawing:
+class Drawing(NamedTuple):
     """An ``svg`` element; a terminal leaves it out."""
 
     svg: str
@@ -81,7 +73,9 @@ def print_document(blocks: Sequence[Block], stream: TextIO | None = None) -> Non
         console.width = _WIDTH_OF_A_FILE
 
     def say(words: str, style: str | None = None) -> None:
-        console.print(words, markup=False, style=style, soft_wrap=not console.is_terminal)
+        console.print(
+            printable(words), markup=False, style=style, soft_wrap=not console.is_terminal
+        )
 
     for block in blocks:
         match block:
@@ -114,7 +108,7 @@ def _rich_table(table: Table) -> object:
         made.add_column(title, justify="left" if is_left else "right", overflow="fold")
     for row, cells in enumerate(table.rows):
         styles = ("dim" if (row, column) in table.doubtful else "" for column in range(len(cells)))
-        made.add_row(*map(RichText, cells, styles), end_section=row in table.ends)
+        made.add_row(*map(RichText, map(printable, cells), styles), end_section=row in table.ends)
     return made
 
 
@@ -123,6 +117,7 @@ def html_page(title: str, blocks: Sequence[Block], footer: str) -> str:
 
     The title is that of the window; the first block is usually a heading of level 1.
     """
+    style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     return "\n".join(
         (
             "<!DOCTYPE html>",
@@ -130,16 +125,11 @@ def html_page(title: str, blocks: Sequence[Block], footer: str) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
             f"<title>{escape(title)}</title>",
-            f"<style>{_style()}</style></head><body>",
+            f"<style>{style}</style></head><body>",
             *(part for block in blocks for part in _html(block)),
             f"<footer>{escape(footer)}</footer></body></html>",
         )
     )
-
-
-@cache
-def _style() -> str:
-    return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 def _html(block: Block) -> Iterator[str]:
@@ -155,10 +145,9 @@ def _html(block: Block) -> Iterator[str]:
                 yield f"<li>{mark}{escape(words)}</li>"
             yield "</ul>"
         case Facts(facts):
+            known = ((label, value) for label, value in facts.items() if value)
             yield "<dl>"
-            for label, value in facts.items():
-                if value:
-                    yield f"<dt>{escape(label)}</dt><dd>{escape(value)}</dd>"
+            yield from (f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in known)
             yield "</dl>"
         case Table():
             yield from _html_table(block)
@@ -172,22 +161,17 @@ def _html_table(table: Table) -> Iterator[str]:
     heads = "".join(f'<th scope="col">{title}</th>' for title in titles)
     yield f'<div class="wide" tabindex="0"><table><thead><tr>{corner}{heads}</tr></thead><tbody>'
     for row, (name, *cells) in enumerate(table.rows):
-        made = "".join(
-            f"<td{_classes(table, row, column)}>{_unbroken(cell)}</td>"
-            for column, cell in enumerate(cells, start=1)
-        )
+        made = "".join(_html_cell(table, row, *pair) for pair in enumerate(cells, start=1))
         yield f'<tr><th scope="row">{escape(name)}</th>{made}</tr>'
         if row in table.ends and row + 1 < len(table.rows):
             yield "</tbody><tbody>"
     yield "</tbody></table></div>"
 
 
-def _classes(table: Table, row: int, column: int) -> str:
-    doubtful = "doubtful" if (row, column) in table.doubtful else ""
-    names = " ".join(filter(None, (doubtful, "text" if column < table.left else "")))
-    return f' class="{names}"' if names else ""
-
-
-def _unbroken(cell: str) -> str:
-    """Keep a number and its unit on one line."""
-    return re.sub(r"(?<=[\d±]) (?=\S)", "&nbsp;", escape(cell))
+def _html_cell(table: Table, row: int, column: int, cell: str) -> str:
+    kinds = {"doubtful": (row, column) in table.doubtful, "text": column < table.left}
+    names = " ".join(name for name, applies in kinds.items() if applies)
+    attribute = f' class="{names}"' if names else ""
+    # A number and its unit stay on one line.
+    unbroken = re.sub(r"(?<=[\d±]) (?=\S)", "&nbsp;", escape(cell))
+    return f"<td{attribute}>{unbroken}</td>"

@@ -1,6 +1,6 @@
 """Power, load and temperature over time, with the runs, as inline SVG."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import pairwise
 from math import floor, isnan, log10, nan
@@ -53,43 +53,56 @@ class Band(NamedTuple):
     end: float
 
 
-def band_of(report: RunReport, begin_ns: int, name: str) -> Band | None:
-    """Return the band of a run; ``None`` if it had no steady phase.
-
-    ``begin_ns`` is the begin of the time axis, on the clock of the run's phases.
-    """
-    steady = report.phases.get("steady")
-    if steady is None:
-        return None
-    before, after = (report.phases.get(p) for p in ("baseline_before", "baseline_after"))
-    edges = ((before or steady).begin_ns, steady.begin_ns, steady.end_ns, (after or steady).end_ns)
-    tip = f"{report.workload} on {report.device}, run {report.run_id}"
-    return Band(name, tip, *((edge - begin_ns) / 1e9 for edge in edges))
-
-
 def draw(
     title: str,
     cut: WindowSlice,
     begin_ns: int,
-    total_rails: Sequence[str],
-    bands: Iterable[Band | None],
+    runs: Sequence[RunReport],
+    name: Callable[[RunReport], str],
+    *,
+    by_wall_time: bool = False,
 ) -> str | None:
-    """Return an ``svg`` element of power, load and temperature over one time axis.
+    """Return an ``svg`` element of power, load and temperature over one time axis, with runs.
 
-    Args:
-        title: Its accessible name.
-        cut: The samples; a panel without data is left out, and without any the result is ``None``.
-        begin_ns: Begin of the time axis, on the clock of ``cut.times_ns``.
-        total_rails: Rails that make the module's power.
-        bands: Runs; the darker part is the steady phase.
+    The axis begins at ``begin_ns`` on the clock of ``cut.times_ns``, which is monotonic or wall
+    time. A panel without data is left out, and without any the result is ``None``.
     """
-    panels = _panels(cut, begin_ns, total_rails)
-    return _svg(title, panels, [band for band in bands if band]) if panels else None
-
-
-def _panels(cut: WindowSlice, begin_ns: int, total_rails: Sequence[str]) -> list[_Panel]:
     times = [(time - begin_ns) / 1e9 for time in cut.times_ns]
-    loads = {_load_name(name): column for name, (_, column) in load_figures(cut.columns).items()}
+    zones = {zone: column for zone, (_, column) in zone_figures(cut.columns).items()}
+
+    def highest(zone: str) -> float:
+        return max((value for value in zones[zone] if not isnan(value)), default=-1e9)
+
+    hottest = sorted(zones, key=highest, reverse=True)[:MOST_ZONES]
+    # The rails that make the module's power, by the first run that has any energy.
+    total_rails = next((run.energy.total_rails for run in runs if run.energy is not None), ())
+    panels = (
+        _panel("Power, W", times, _watts(cut, total_rails), axis=(0.0, 0.0)),
+        _panel("Load, %", times, _percents(cut), axis=(0.0, 100.0)),
+        _panel("Temperature, °C", times, {zone: zones[zone] for zone in hottest}),
+    )
+    known = [panel for panel in panels if panel is not None]
+    bands = []
+    for run in runs:
+        steady = run.phases.get("steady")
+        if steady is None:
+            continue
+        before, after = (run.phases.get(p) for p in ("baseline_before", "baseline_after"))
+        first, last = before or steady, after or steady
+        edges = (first.begin_ns, steady.begin_ns, steady.end_ns, last.end_ns)
+        # Phases are monotonic times: on an axis of wall time they stand where the run started.
+        offset_ns = run.started_ns - run.started_wall_ns if by_wall_time else 0
+        tip = f"{run.workload} on {run.device}, run {run.run_id}"
+        bands.append(Band(name(run), tip, *((at - begin_ns - offset_ns) / 1e9 for at in edges)))
+    return _svg(title, known, bands) if known else None
+
+
+def _percents(cut: WindowSlice) -> dict[str, Sequence[float]]:
+    """Return the loads by name, that of a DLA with its source."""
+    loads = {}
+    for signal, (_, column) in load_figures(cut.columns).items():
+        core, _, source = signal.partition(":")
+        loads[f"{core.upper()} ({source})" if source else _NAMES.get(signal, signal)] = column
     loads |= {f"DLA{core} (ftrace)": c for core, c in DLA_BUSY.by_label(cut.columns).items()}
     known = {name.partition(" ")[0] for name in loads}
     loads |= {
@@ -97,25 +110,7 @@ def _panels(cut: WindowSlice, begin_ns: int, total_rails: Sequence[str]) -> list
         for core, (_, column) in gate_figures(cut.columns).items()
         if core.upper() not in known and any(on > 0 for on in column)
     }
-    percents = {name: [100 * ratio for ratio in column] for name, column in loads.items()}
-    zones = {zone: column for zone, (_, column) in zone_figures(cut.columns).items()}
-    hottest = sorted(zones, key=lambda zone: -_highest(zones[zone]))[:MOST_ZONES]
-    made = (
-        _panel("Power, W", times, _watts(cut, total_rails), axis=(0.0, 0.0)),
-        _panel("Load, %", times, percents, axis=(0.0, 100.0)),
-        _panel("Temperature, °C", times, {zone: zones[zone] for zone in hottest}),
-    )
-    return [panel for panel in made if panel is not None]
-
-
-def _load_name(signal: str) -> str:
-    """Name a load, that of a DLA with its source.
-
-    >>> _load_name("emc"), _load_name("dla0:tegrastats")
-    ('memory (EMC)', 'DLA0 (tegrastats)')
-    """
-    core, _, source = signal.partition(":")
-    return f"{core.upper()} ({source})" if source else _NAMES.get(signal, signal)
+    return {name: [100 * ratio for ratio in column] for name, column in loads.items()}
 
 
 def _watts(cut: WindowSlice, total_rails: Sequence[str]) -> dict[str, Sequence[float]]:
@@ -195,10 +190,6 @@ def nice_step(span: float, ticks: int = 4) -> float:
     return size * next(factor for factor in (1, 2, 5, 10) if factor * size >= 0.75 * rough)
 
 
-def _highest(column: Sequence[float]) -> float:
-    return max((value for value in column if not isnan(value)), default=-1e9)
-
-
 # --- drawing --------------------------------------------------------------------------------------
 
 
@@ -210,31 +201,29 @@ def _svg(title: str, panels: Sequence[_Panel], bands: Sequence[Band]) -> str:
     def x(at: float) -> float:
         return _LEFT + (at - begin) / (end - begin) * (_WIDTH - _LEFT - _RIGHT)
 
-    height = _TOP + sum(_TITLE + _HEIGHT[panel.title] + _SPACE for panel in panels) + _FOOT
-    parts = [
-        f'<svg class="figure" viewBox="0 0 {_WIDTH} {height}" role="img"'
-        f' aria-label="{escape(title)}">',
-        f"<title>{escape(title)}</title>",
-        f"<desc>{escape(_description(panels, bands))}</desc>",
-        *_draw_bands(bands, x, height - _FOOT),
-    ]
-    top = _TOP
-    for panel in panels:
-        parts += _draw_panel(panel, x, top + _TITLE)
-        top += _TITLE + _HEIGHT[panel.title] + _SPACE
-    parts += _draw_time(begin, end, x, height - _FOOT)
-    return "\n".join([*parts, "</svg>"])
-
-
-def _description(panels: Sequence[_Panel], bands: Sequence[Band]) -> str:
     order = ", ".join(band.name for band in bands) or "none"
     words = [f"Runs in the order of time: {order}."]
+    drawn: list[str] = []
+    top = _TOP
     for panel in panels:
-        title, unit = panel.title.split(", ")
+        kind, unit = panel.title.split(", ")
         for name, stretches in panel.curves.items():
             values = _values(stretches)
-            words.append(f"{title} {name}: {min(values):.1f} to {max(values):.1f} {unit}.")
-    return " ".join(words)
+            words.append(f"{kind} {name}: {min(values):.1f} to {max(values):.1f} {unit}.")
+        drawn += _draw_panel(panel, x, top + _TITLE)
+        top += _TITLE + _HEIGHT[panel.title] + _SPACE
+    return "\n".join(
+        (
+            f'<svg class="figure" viewBox="0 0 {_WIDTH} {top + _FOOT}" role="img"'
+            f' aria-label="{escape(title)}">',
+            f"<title>{escape(title)}</title>",
+            f"<desc>{escape(' '.join(words))}</desc>",
+            *_draw_bands(bands, x, top),
+            *drawn,
+            *_draw_time(begin, end, x, top),
+            "</svg>",
+        )
+    )
 
 
 def _draw_bands(bands: Sequence[Band], x: Callable[[float], float], bottom: float) -> Iterator[str]:

@@ -14,47 +14,20 @@ from ..measure.run_report import (
     Environment,
     Flag,
     Interval,
+    LockInReport,
     RunReport,
     Span,
 )
+from ..measure.run_report import Figure as Figure
 from ..settings.config import BackendName
 
 # Raised whenever a key changes its meaning or goes; new keys may come at any time.
-SCHEMA_VERSION: Literal[1] = 1
+SCHEMA_VERSION: Literal[2] = 2
 
 Status = Literal["ok", "unavailable", "failed", "cancelled"]
 # A flag of the runs, or one of the benchmark's own.
-BenchFlag = Flag | Literal["wrong_outputs", "unchecked_outputs"]
+BenchFlag = Flag | Literal["wrong_outputs", "unchecked_outputs", "meaningless_outputs"]
 GoalName = Literal["latency", "throughput", "energy", "gpu_freed"]
-
-
-class Figure(Record):
-    """A value, usually the mean of several rounds, and its 95 % interval if that is known."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def half(self) -> float | None:
-        """Half the width of the interval."""
-        return None if self.low is None or self.high is None else (self.high - self.low) / 2
-
-    @classmethod
-    def around(cls, value: float, half: float | None) -> "Figure":
-        """Return a figure whose interval is symmetric."""
-        if half is None:
-            return cls(value=value)
-        return cls(value=value, low=value - half, high=value + half)
-
-    def times(self, factor: float) -> "Figure":
-        """Return the figure in another unit.
-
-        >>> Figure(value=2.0, low=1.0, high=3.0).times(0.5)
-        Figure(value=1.0, low=0.5, high=1.5)
-        """
-        low, high = (None if end is None else end * factor for end in (self.low, self.high))
-        return Figure(value=self.value * factor, low=low, high=high)
 
 
 class ClockRange(Record):
@@ -67,13 +40,12 @@ class ClockRange(Record):
 class OutputCheck(Record):
     """Outputs of an accelerator, compared with the reference: ONNX Runtime on the CPU.
 
-    Attributes:
-        relative_error: Norm of the difference over norm of the reference, of the worst output.
-        top1_agreement: Share of inputs for which both have the same class, if outputs are classes.
-        limit: The relative error above which outputs are wrong.
+    ``relative_error`` is the norm of the difference over that of the reference, of the worst
+    output, and ``top1_agreement`` the share of inputs for which both have the same class.
+    ``meaningless``: the engine has made-up int8 scales, so its outputs are not compared by a limit.
     """
 
-    verdict: Literal["good", "wrong", "unchecked", "reference"]
+    verdict: Literal["good", "wrong", "unchecked", "meaningless", "reference"]
     reason: str | None = None
     relative_error: NonNegativeFloat | None = None
     largest_error: NonNegativeFloat | None = None
@@ -86,15 +58,16 @@ class AcceleratorResult(Record):
 
     Attributes:
         latency_seconds: The mean of the rounds' medians.
-        counter_joules_per_inference: As gross, by the rails' own energy counters: another
-            instrument.
+        counter_joules_per_inference: As gross, by the rails' own energy counters.
         utilization: Mean load by signal: ``gpu``, ``emc``, ``cpu``, ``dla0:tegrastats`` ….
         dla_active: Share of time in which a DLA core was powered, by core.
+        lock_in: Energy of an inference by lock-in, if it was asked for; ``lock_in_stages`` of
+            each stage.
         gpu_freed: GPU load of this model on the GPU less that on this accelerator, as a ratio.
-        variation: Standard deviation of the time of an inference over its mean; of the device's
-            time if the back-end reports it.
-        unsettled_rounds: How many had not settled at their end by the rule for runs. A board
-            warms in every round, so this is not a flag.
+        variation: Standard deviation over mean of the time of an inference, by the device's events
+            if the back-end reports them.
+        unsettled_rounds: How many had not settled at their end. A board warms in every round, so
+            this is not a flag.
         flags: By flag, the number of counted rounds; ``not_steady``: the rounds do not agree.
     """
 
@@ -117,6 +90,8 @@ class AcceleratorResult(Record):
     gross_joules_per_inference: Figure | None = None
     net_joules_per_inference: Figure | None = None
     counter_joules_per_inference: Figure | None = None
+    lock_in: LockInReport | None = None
+    lock_in_stages: dict[StageName, LockInReport] = {}
     mean_watts: Figure | None = None
     utilization: dict[str, Figure] = {}
     clocks: dict[str, ClockRange] = {}
@@ -145,6 +120,8 @@ class GoalResult(Record):
     """The best accelerator at one goal; ``winner`` is ``None`` if this measurement cannot tell.
 
     ``difference`` is runner-up less winner in the goal's unit, ``interval`` its 95 % interval.
+    ``compared`` tells of what: the two ``figures`` with their intervals, or ``rounds`` with each
+    other, in which shared errors cancel.
     """
 
     goal: GoalName
@@ -152,6 +129,7 @@ class GoalResult(Record):
     runner_up: Device | None = None
     difference: float | None = None
     interval: Interval | None = None
+    compared: Literal["figures", "rounds"] = "figures"
     sentence: str
 
 
@@ -187,12 +165,10 @@ class Placed(Record):
 class LaneTogether(Placed):
     """One of several models that ran at once, in the windows in which all of them ran.
 
-    Attributes:
-        slowdown: Median latency over that of the same model alone on the same accelerator, in
-            the same turn; ``None`` for a model that ran alone.
-        tail_slowdown: The same of the 99th percentile of all rounds.
-        marginal_watts: Net power of the module with this model on less that with it off, all else
-            unchanged. The speed that it takes from the others is included.
+    ``slowdown`` is median latency over that of the same model alone, in the same turn, and
+    ``tail_slowdown`` the same of the 99th percentile of all rounds. ``marginal_watts`` is net power
+    of the module with this model on less that with it off; it includes the speed that it takes
+    from the others.
     """
 
     latency: Distribution | None = None
@@ -208,12 +184,8 @@ class LaneTogether(Placed):
 class Together(Record):
     """Models that ran at once, each on its accelerator; one alone is measured likewise.
 
-    Energies are those of the module in a joint window, of all models, and never split.
-
-    Attributes:
-        seconds: Mean length of a joint window.
-        excess_watts: Net power less the power of the same inferences alone; ``None`` for a model
-            that ran alone.
+    Energies are those of the module in a joint window of mean length ``seconds``, of all models,
+    and never split. ``excess_watts`` is net power less that of the same inferences alone.
     """
 
     lanes: tuple[LaneTogether, ...]
@@ -232,12 +204,9 @@ class Together(Record):
 
 
 class JointRound(Record):
-    """One stretch of time in which some of the models ran.
+    """One stretch of time in which some of the models ran; rounds of one turn are compared.
 
-    Attributes:
-        turn: Number of the pass through all groups; rounds of one turn are compared.
-        window: In which all of them were in their steady phase.
-        inferences: For each model, started and completed in the window.
+    In ``window`` all of them were in their steady phase, and started and completed ``inferences``.
     """
 
     turn: NonNegativeInt
@@ -277,6 +246,8 @@ class BenchSettings(Record):
     process: Process = Process()
     nsys: bool = False
     contention: bool = False
+    lock_in_seconds: NonNegativeFloat | None = None
+    lock_in_stages: bool = False
     duration_seconds: NonNegativeFloat
     baseline_seconds: NonNegativeFloat
     warm_up_seconds: NonNegativeFloat
@@ -292,7 +263,7 @@ class BenchResult(Record):
     about the machine, and ``telemetry_problem`` is the reason for missing energy.
     """
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
     tegrascope: str
     started_wall_ns: NonNegativeInt
     ended_wall_ns: NonNegativeInt
@@ -305,3 +276,12 @@ class BenchResult(Record):
     telemetry_problem: str | None = None
     models: tuple[ModelResult, ...] = ()
     contention: Contention | None = None
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Libraries of all rounds and their versions."""
+        versions = dict(self.environment.versions)
+        for model in self.models:
+            for report in model.rounds:
+                versions.update(report.environment.versions)
+        return versions

@@ -1,37 +1,36 @@
 """Stored runs and telemetry as one page of HTML: a stretch of time, or one run."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache
 from itertools import groupby, takewhile
 from pathlib import Path
+from typing import NamedTuple
 
 from ... import __version__
 from ...collectors.catalog import SIMULATED_SOURCE
 from ...parsers import signals
 from ...parsers.errors import UserError
 from ..measure.blocks import Block, CorruptBlockError, WindowSlice, decode, join
-from ..measure.run_report import Distribution, Energy, RailEnergy, RunReport
+from ..measure.figures import Point, mean_of_most, mean_of_rounds
+from ..measure.run_report import Energy, Figure, RailEnergy, RunReport
 from ..measure.utilization import mean_present
 from ..store.history import History
-from ..terminal.numbers import ABSENT, celsius, duration, joules, percent, rate, seconds, watts
+from ..terminal import ABSENT, celsius, duration, joules, percent, rate, seconds, watts
 from .bench_page import (
     FOOTER,
     SIMULATED_NOTICE,
     board_facts,
     shown,
     shown_with_half,
-    total_rails,
     versions_line,
     with_half,
 )
 from .caveats import explain_flag
 from .document import Block as Part
 from .document import Drawing, Facts, Heading, Items, Table, Text, html_page
-from .figure import band_of, draw
-from .records import Figure
-from .summary import Kind, energy_point, interval_half, mean_of_most, mean_of_rounds, mean_watts
+from .figure import draw
+from .summary import energy_point, joules_of, mean_watts
 
 _SHOWN = (
     *(signals.RAIL_POWER, signals.GPU_LOAD, signals.EMC_LOAD, signals.CPU_LOAD),
@@ -43,8 +42,7 @@ _MOST_SAMPLES = 2000
 _MARGIN_NS = 2_000_000_000
 
 
-@dataclass(frozen=True)
-class _Stored:
+class _Stored(NamedTuple):
     """Runs, oldest first, and the samples of their time; wall time in nanoseconds throughout."""
 
     runs: Sequence[RunReport]
@@ -53,12 +51,6 @@ class _Stored:
     end_wall_ns: int
     is_simulated: bool
     damaged: int
-
-    @property
-    def drawn_from_ns(self) -> int:
-        """Begin of the time axis: the first sample or run."""
-        firsts = [*self.cut.wall_ns[:1], *(one.started_wall_ns for one in self.runs[:1])]
-        return max(self.begin_wall_ns, min(firsts, default=self.begin_wall_ns))
 
 
 def page_since(history: History, since_seconds: float, now_wall_ns: int) -> str:
@@ -70,9 +62,8 @@ def page_since(history: History, since_seconds: float, now_wall_ns: int) -> str:
     title = f"Runs of the last {duration(since_seconds)}"
     blocks: list[Part] = [*_head(title, history, stored)]
     if not runs:
-        latest = next(history.runs(1), None)
         words = "The run store has no finished runs."
-        if latest is not None:
+        for latest in history.runs(1):
             at = _time(latest["started_wall_ns"])
             words = f"No run started in this time. The latest run started {at}."
         blocks.append(Text(words))
@@ -154,17 +145,16 @@ def _head(title: str, history: History, stored: _Stored) -> Iterator[Part]:
 
 
 def _timeline(stored: _Stored, name: Callable[[RunReport], str]) -> Iterator[Part]:
-    begin_ns = stored.drawn_from_ns
+    # The time axis begins at the first sample or run.
+    firsts = [*stored.cut.wall_ns[:1], *(run.started_wall_ns for run in stored.runs[:1])]
+    begin_ns = max(stored.begin_wall_ns, min(firsts, default=stored.begin_wall_ns))
     drawing = draw(
         "Power, load and temperature over time, with runs",
         stored.cut,
         begin_ns,
-        total_rails(stored.runs),
-        # Phases are monotonic times: on the axis they stand where the run started.
-        [
-            band_of(run, begin_ns - run.started_wall_ns + run.started_ns, name(run))
-            for run in stored.runs
-        ],
+        stored.runs,
+        name,
+        by_wall_time=True,
     )
     yield Heading("Over time")
     if drawing is None:
@@ -185,59 +175,48 @@ def _time(wall_ns: int) -> str:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def _energy(run: RunReport, kind: Kind) -> str:
-    return shown(energy_point(run, kind), lambda point: with_half(Figure.around(*point), joules))
+def _shown_joules(point: Point | None) -> str:
+    return shown(point, lambda known: with_half(Figure.around(*known), joules))
 
 
 def _loads(run: RunReport, prefix: str) -> str:
     found = {} if run.telemetry is None else run.telemetry.utilization
-    loads = {name: load for name, load in found.items() if name.startswith(prefix)}
-    cells = (f"{name} {percent(load.mean_ratio)}" for name, load in loads.items())
-    return "\n".join(cell.removeprefix(f"{prefix} ") for cell in cells) or ABSENT
-
-
-def _hottest(run: RunReport) -> str:
-    zones = {} if run.telemetry is None else run.telemetry.temperature
-    hottest = max(((zone.max_celsius, name) for name, zone in zones.items()), default=None)
-    return ABSENT if hottest is None else f"{celsius(hottest[0])} {hottest[1]}"
+    cells = (f"{name} {percent(load.mean_ratio)}" for name, load in found.items())
+    return "\n".join(c.removeprefix(f"{prefix} ") for c in cells if c.startswith(prefix)) or ABSENT
 
 
 def _runs(runs: Sequence[RunReport]) -> Table:
-    columns = (
-        *("run", "started", "workload", "device", "outcome", "p50", "p99", "throughput"),
-        *("gross per inference", "net per inference", "largest uncertainty", "module power"),
-        *("GPU", "DLA", "EMC", "hottest", "flags"),
-    )
-    rows = [
-        (
-            run.run_id,
-            _time(run.started_wall_ns),
-            run.workload,
-            run.device,
-            run.outcome if run.reason is None else f"{run.outcome}: {run.reason}",
-            shown(run.latency, lambda found: seconds(found.p50_seconds)),
-            shown(run.latency, lambda found: seconds(found.p99_seconds)),
-            shown(run.throughput_per_second, rate),
-            _energy(run, "gross"),
-            _energy(run, "net"),
-            (run.energy and run.energy.largest_uncertainty) or ABSENT,
-            shown(mean_watts(run), watts),
-            _loads(run, "gpu"),
-            _loads(run, "dla"),
-            _loads(run, "emc"),
-            _hottest(run),
-            "\n".join(run.quality) or "none",
-        )
-        for run in runs
-    ]
-    return Table(columns, rows, left=5)
+    rows = []
+    for run in runs:
+        zones = {} if run.telemetry is None else run.telemetry.temperature
+        hottest = max(((zone.max_celsius, name) for name, zone in zones.items()), default=None)
+        row = {
+            "run": run.run_id,
+            "started": _time(run.started_wall_ns),
+            "workload": run.workload,
+            "device": run.device,
+            "outcome": run.outcome if run.reason is None else f"{run.outcome}: {run.reason}",
+            "p50": shown(run.latency, lambda found: seconds(found.p50_seconds)),
+            "p99": shown(run.latency, lambda found: seconds(found.p99_seconds)),
+            "throughput": shown(run.throughput_per_second, rate),
+            "gross per inference": _shown_joules(energy_point(run, "gross")),
+            "net per inference": _shown_joules(energy_point(run, "net")),
+            "largest uncertainty": (run.energy and run.energy.largest_uncertainty) or ABSENT,
+            "module power": shown(mean_watts(run), watts),
+            "GPU": _loads(run, "gpu"),
+            "DLA": _loads(run, "dla"),
+            "EMC": _loads(run, "emc"),
+            "hottest": shown(hottest, lambda pair: f"{celsius(pair[0])} {pair[1]}"),
+            "flags": "\n".join(run.quality) or "none",
+        }
+        rows.append(tuple(row.values()))
+    return Table(tuple(row), rows, left=5)
 
 
 def _workloads(runs: Sequence[RunReport]) -> Table:
     """Return a row per workload and device: means of its successful runs."""
-    names = list(dict.fromkeys((run.workload, run.device) for run in runs))
     rows = []
-    for workload, device in names:
+    for workload, device in dict.fromkeys((run.workload, run.device) for run in runs):
         every = [run for run in runs if (run.workload, run.device) == (workload, device)]
         good = [run for run in every if run.outcome == "ok"]
         latency = mean_of_rounds([run.latency.p50_seconds for run in good if run.latency])
@@ -276,15 +255,15 @@ def _details(run: RunReport) -> Iterator[Part]:
             "overlapping runs": ", ".join(run.overlapping_runs),
         }
     )
-    times: dict[str, Distribution | None] = {
-        "latency": run.latency,
-        "by the device's events": run.device_latency,
-        **{str(stage): found for stage, found in run.stages.items()},
-    }
+    times = (
+        ("latency", run.latency),
+        ("by the device's events", run.device_latency),
+        *run.stages.items(),
+    )
     names = ("min", "mean", "p50", "p90", "p95", "p99", "p999", "max")
     rows = [
         (title, *(seconds(getattr(one, f"{name}_seconds")) for name in names), str(one.count))
-        for title, one in times.items()
+        for title, one in times
         if one is not None
     ]
     if rows:
@@ -297,8 +276,7 @@ def _details(run: RunReport) -> Iterator[Part]:
             for name, rail in energy.rails.items()
         ]
         if energy.gross_joules is not None:
-            half = interval_half(energy.gross_interval, 1)
-            gross = with_half(Figure.around(energy.gross_joules, half), joules)
+            gross = _shown_joules(joules_of(energy, "gross"))
             rows.insert(0, ("module", gross, shown(mean_watts(run), watts), *_others(energy)))
         yield Heading("Energy", 3)
         if energy.largest_uncertainty is not None:
@@ -307,32 +285,39 @@ def _details(run: RunReport) -> Iterator[Part]:
                 f" {energy.largest_uncertainty}.",
                 "under",
             )
+        if energy.offset_joules is not None:
+            yield Text(
+                f"Not in ±: an offset of the sensors of up to {joules(energy.offset_joules)}, the"
+                " same in every run on this board. It cancels in net energy.",
+                "under",
+            )
         yield Table(
             ("rail", "gross", "mean power", "idle power", "net", "by its own counter"), rows
         )
     if run.telemetry is not None:
         yield Heading("Telemetry", 3)
-        loads = [
-            (f"{name} load", percent(load.mean_ratio), percent(load.max_ratio))
-            for name, load in run.telemetry.utilization.items()
-        ]
-        clocks = [
-            (f"{name} clock", f"{one.mean_hertz / 1e6:.0f} MHz", f"least {one.min_hertz / 1e6:.0f}")
-            for name, one in run.telemetry.frequency.items()
-        ]
-        zones = [
-            (f"{name} temperature", f"start {celsius(one.start_celsius)}", celsius(one.max_celsius))
-            for name, one in run.telemetry.temperature.items()
-        ]
-        yield Table(("", "mean", "highest"), [*loads, *clocks, *zones])
+        if run.telemetry.utilization:
+            yield Text(
+                "A load has no interval: each sample shows an unknown short time before it.",
+                "under",
+            )
+        rows = []
+        for name, load in run.telemetry.utilization.items():
+            rows.append((f"{name} load", percent(load.mean_ratio), percent(load.max_ratio)))
+        for name, clock in run.telemetry.frequency.items():
+            mean, least = clock.mean_hertz / 1e6, clock.min_hertz / 1e6
+            rows.append((f"{name} clock", f"{mean:.0f} MHz", f"least {least:.0f}"))
+        for name, zone in run.telemetry.temperature.items():
+            start = f"start {celsius(zone.start_celsius)}"
+            rows.append((f"{name} temperature", start, celsius(zone.max_celsius)))
+        yield Table(("", "mean", "highest"), rows)
 
 
 def _others(one: Energy | RailEnergy) -> tuple[str, str, str]:
     """Return idle power, net energy, and the energy by a counter."""
-    half = interval_half(one.net_interval, 1) if isinstance(one, Energy) else None
     return (
         shown(one.baseline_watts, watts),
-        shown(one.net_joules, lambda net: with_half(Figure.around(net, half), joules)),
+        _shown_joules(joules_of(one, "net")),
         shown(one.counter_joules, joules),
     )
 

@@ -1,8 +1,14 @@
-"""Made reports and a worker that plays accelerators: what tests of the bench share."""
+"""Reports and a worker that simulates accelerators, for tests of the benchmark."""
 
+import io
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+from tegrascope.daemon.bench.look import Watcher
+from tegrascope.daemon.bench.run import Bench, LineDisplay
+from tegrascope.daemon.bench.settings import Asked
+from tegrascope.daemon.bench.workers import Setup, Workers
 from tegrascope.daemon.measure.run_report import (
     Energy,
     Interval,
@@ -18,45 +24,66 @@ from tegrascope.daemon.session.executor import Executor
 
 SECOND = 1_000_000_000
 
-# Plays one run of 12 s at once: its stamps lie where a real run's would. What it does is told by
-# the model, a line for each device: `gpu ms=3 answer=1.0`.
+# Simulates a run of 12 s in no time: its stamps are those of a real run. The model says how, with
+# a line for each device: `gpu ms=3 answer=1.0`.
 WORKER = """
 import json, os, sys, time
 import numpy
-def tell(**event): print(json.dumps(event), flush=True)
-tell(event="hello", pid=os.getpid(), python="3")
+def report(**event): print(json.dumps(event), flush=True)
+ahead = 0
+report(event="hello", pid=os.getpid(), python="3")
 for line in sys.stdin:
     order = json.loads(line)
     run = {"run_id": order["run_id"]}
-    told = dict(row.split(maxsplit=1) for row in open(order["model"]) if row.strip())
-    lane = "reference" if sys.argv[2] == "reference" else order["device"]
-    said = dict(word.split("=") for word in told.get(lane, "ms=5").split())
-    if "ending" in said:
-        tell(event="finished", ending=said["ending"], reason="told to", **run)
+    lines = dict(row.split(maxsplit=1) for row in open(order["model"]) if row.strip())
+    device = "reference" if sys.argv[2] == "reference" else order["device"]
+    asked = dict(word.split("=") for word in lines.get(device, "ms=5").split())
+    if "ending" in asked:
+        report(event="finished", ending=asked["ending"], reason="as asked", **run)
         continue
-    if said.get("hangs") and order.get("duration_seconds"):
+    if asked.get("hangs") and order.get("duration_seconds"):
         time.sleep(1000)
     if order.get("outputs_file"):
         with open(order["outputs_file"], "wb") as file:
-            numpy.savez(file, numpy.full((1, 20), float(said.get("answer", 1.0))))
-    tell(event="loaded", model_sha256="ab" * 32, cold_start_seconds={"load": 0.5}, **run)
-    begin, step = time.monotonic_ns(), int(float(said["ms"]) * 1e6)
+            numpy.savez(file, numpy.full((1, 20), float(asked.get("answer", 1.0))))
+    report(event="loaded", model_sha256="ab" * 32, cold_start_seconds={"load": 0.5}, **run)
+    begin, step = time.monotonic_ns(), int(float(asked["ms"]) * 1e6)
+    if order.get("steps_seconds"):
+        # The stamps of the runs before it reach into the future.
+        ahead += 100_000_000_000
+        begin += ahead
+        now = begin
+        report(event="phase", phase="steady", edge="begin", at_ns=begin, **run)
+        if order.get("stage"):
+            step = int(float(asked[order["stage"]]) * 1e6) * order["repeats"]
+        for number, seconds in enumerate(order["steps_seconds"]):
+            if number % 2:
+                starts = list(range(now, now + int(seconds * 1e9), step))
+                report(event="inferences", start_ns=starts, latency_ns=[step] * len(starts), **run)
+                now, last = starts[-1] + step, starts[-1] + step
+            else:
+                now += int(seconds * 1e9)
+        report(event="phase", phase="steady", edge="end", at_ns=last, **run)
+        report(event="finished", ending="ok", **run)
+        continue
     count = order.get("count") or int(order["duration_seconds"] * 1e9 / step)
-    tell(event="phase", phase="steady", edge="begin", at_ns=begin, **run)
+    report(event="phase", phase="steady", edge="begin", at_ns=begin, **run)
     for first in range(0, count, 1000):
         numbers = range(first, min(first + 1000, count))
-        tell(event="inferences", start_ns=[begin + n * step for n in numbers],
-             latency_ns=[step] * len(numbers), **run)
-    tell(event="phase", phase="steady", edge="end", at_ns=begin + count * step, **run)
-    if said.get("breaks") and order.get("duration_seconds"):
-        tell(event="finished", ending="failed", reason="the driver is gone", **run)
+        stages = {name: [int(float(asked[name]) * 1e6)] * len(numbers)
+                  for name in ("h2d", "compute", "d2h") if name in asked}
+        report(event="inferences", start_ns=[begin + n * step for n in numbers],
+             latency_ns=[step] * len(numbers), stages_ns=stages, **run)
+    report(event="phase", phase="steady", edge="end", at_ns=begin + count * step, **run)
+    if asked.get("breaks") and order.get("duration_seconds"):
+        report(event="finished", ending="failed", reason="the driver is gone", **run)
     else:
-        tell(event="finished", ending="ok", **run)
+        report(event="finished", ending="ok", **run)
 """
 
 
-class FakeLanes:
-    """Makes lanes whose worker is the one above, and remembers them."""
+class FakeExecutors:
+    """Makes executors with the worker above, and records them."""
 
     def __init__(self, directory: Path) -> None:
         self.script = directory / "worker.py"
@@ -68,24 +95,28 @@ class FakeLanes:
         return self.made[device]
 
 
-class Silence:
-    """Is told all, and remembers what was said."""
+class Silence(LineDisplay):
+    """A display that shows nothing; ``on_begin`` is called with the title of each round."""
 
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.rounds: list[str] = []
-
-    def say(self, words: str) -> None:
-        self.said.append(words)
-
-    def heard(self, event: object) -> None:
-        pass
+    def __init__(self, on_begin: Callable[[str], object] = str) -> None:
+        super().__init__(io.StringIO())
+        self._on_begin = on_begin
 
     def begin(self, title: str, _seconds_left: float) -> None:
-        self.rounds.append(title)
+        self._on_begin(title)
 
-    def end(self, outcome: str) -> None:
-        pass
+
+def make_bench(
+    directory: Path,
+    asked: BenchSettings,
+    executors: FakeExecutors,
+    display: LineDisplay,
+    watcher: Watcher | None = None,
+    begin_pass: Callable[[int], None] = lambda _number: None,
+) -> tuple[Bench, Workers]:
+    setup = Setup(Asked(asked, None), directory)
+    workers = Workers(setup.session, display.heard, make_executor=executors)
+    return Bench(asked, workers, display, watcher, begin_pass), workers
 
 
 def settings(*models: str, **changes: object) -> BenchSettings:
@@ -104,22 +135,22 @@ def settings(*models: str, **changes: object) -> BenchSettings:
 
 
 def report(device: str = "gpu", ms: float = 3.0, at: float = 0.0, **facts: float) -> RunReport:
-    """Return a round of 12 s; its facts are what telemetry told.
+    """Return a round of 12 s with figures of telemetry.
 
     Args:
         device: Where it ran.
         ms: Latency of every inference.
         at: When it started, in seconds.
         facts: Joules ``gross`` and ``net`` with ``half`` of their interval, loads ``gpu``,
-            ``emc`` and ``cpu``, and ``celsius``; without any there was no telemetry.
+            ``emc`` and ``cpu``, and ``celsius``; without any there is no telemetry.
     """
     count = round(12_000 / ms)
     begin, end = round(at * SECOND), round((at + 12) * SECOND)
-    told: dict[str, object] = {}
+    measured: dict[str, object] = {}
     if facts:
         half = facts.get("half", 0.0)
         gross, net = facts.get("gross"), facts.get("net")
-        told["telemetry"] = RunTelemetry(
+        measured["telemetry"] = RunTelemetry(
             samples=110,
             utilization={
                 name: Utilization(mean_ratio=facts[name], max_ratio=facts[name])
@@ -133,12 +164,13 @@ def report(device: str = "gpu", ms: float = 3.0, at: float = 0.0, **facts: float
             },
         )
         if gross is not None and net is not None:
-            told["energy"] = Energy(
+            measured["energy"] = Energy(
                 gross_joules=gross,
                 net_joules=net,
                 gross_joules_per_inference=gross / count,
                 net_joules_per_inference=net / count,
                 gross_interval=Interval(low=gross - half, high=gross + half),
+                offset_joules=3.0,
                 net_interval=Interval(low=net - half, high=net + half),
             )
     return RunReport.model_validate(
@@ -156,6 +188,6 @@ def report(device: str = "gpu", ms: float = 3.0, at: float = 0.0, **facts: float
             "inferences": count,
             "latency": distribution([round(ms * 1e6)] * count),
             "throughput_per_second": count / 12,
-            **told,
+            **measured,
         }
     )

@@ -1,4 +1,4 @@
-"""Models together: every placement, in mirrored order, and figures that no one guessed."""
+"""Models together: every placement, in mirrored order, and its figures."""
 
 import threading
 from array import array
@@ -6,17 +6,17 @@ from itertools import combinations
 
 import pytest
 
-from tegrascope.collectors.simulator.load import LoadBoard
-from tegrascope.daemon.bench.run import Bench, foreseen, groups_on, placements
-from tegrascope.daemon.bench.settings import check_contention
-from tegrascope.daemon.bench.workers import Setup
+from tegrascope.collectors.simulator.physics import LoadBoard
+from tegrascope.daemon.bench.run import foreseen, groups_on, placements
+from tegrascope.daemon.bench.settings import Asked, check_contention, check_names
 from tegrascope.daemon.measure.run_report import Energy, Interval, Span
 from tegrascope.daemon.results.bench_page import placed_name, print_result
 from tegrascope.daemon.results.contention import Joint, NotRun, joint_span, summarise_contention
 from tegrascope.daemon.results.records import BenchResult, JointRound, Placed
+from tegrascope.daemon.settings.config import Telemetry
 from tegrascope.parsers.errors import UserError
 
-from .bench_fakes import SECOND, FakeLanes, Silence, report, settings
+from .bench_fakes import SECOND, FakeExecutors, Silence, make_bench, report, settings
 
 
 @pytest.fixture
@@ -24,25 +24,23 @@ def together_of(tmp_path):
     """Bench models alone and together; a model is lines that say how an accelerator behaves."""
     made = []
 
-    def bench(*models, told=None, **changes):
+    def bench(*models, on_begin=lambda *_: None, **changes):
         paths = []
         for number, lines in enumerate(models):
             path = tmp_path / f"{'abc'[number]}.onnx"
             path.write_text("\n".join(lines))
             paths.append(str(path))
         asked = settings(*paths, contention=True, **changes)
-        lanes = FakeLanes(tmp_path)
-        setup = Setup(None, tmp_path)
-        run = Bench(asked, setup, told or Silence(), make_lane=lanes)
-        made.append(run)
-        if told is not None:
-            told.run, told.lanes, told.setup = run, lanes, setup
+        executors = FakeExecutors(tmp_path)
+        display = Silence(lambda title: on_begin(title, workers))
+        run, workers = make_bench(tmp_path, asked, executors, display)
+        made.append(workers)
         alone = [run.run(path) for path in paths]
-        return run.run_together(alone)
+        return run.run_together(alone), executors, workers
 
     yield bench
-    for run in made:
-        run.close()
+    for workers in made:
+        workers.close()
 
 
 def names(lanes):
@@ -50,8 +48,7 @@ def names(lanes):
 
 
 def test_each_runs_alone_and_in_every_placement_in_mirrored_order(together_of):
-    told = Silence()
-    found = together_of(["gpu ms=3", "dla0 ms=9"], ["gpu ms=4", "dla0 ms=8"], told=told)
+    found, executors, _ = together_of(["gpu ms=3", "dla0 ms=9"], ["gpu ms=4", "dla0 ms=8"])
     turns = [[names(one.lanes) for one in found.rounds if one.turn == turn] for turn in (0, 1)]
     assert len(turns[0]) == 8
     assert turns[1] == turns[0][::-1]
@@ -65,12 +62,12 @@ def test_each_runs_alone_and_in_every_placement_in_mirrored_order(together_of):
     both = next(one for one in found.rounds if names(one.lanes) == ("a on gpu", "b on gpu"))
     assert both.window.seconds > 10
     assert len({one.run_id for one in both.runs}) == 2
-    assert {name for name in told.lanes.made if name.startswith("model")} == {"model0", "model1"}
+    assert {name for name in executors.made if name.startswith("model")} == {"model0", "model1"}
 
 
 def test_slowdown_is_against_the_same_model_alone(together_of):
     models = {0.003: ["gpu ms=3"], 0.004: ["gpu ms=4"], 0.006: ["gpu ms=6"]}
-    found = together_of(*models.values(), devices=("gpu",))
+    found, *_ = together_of(*models.values(), devices=("gpu",))
     assert [len(one.lanes) for one in found.together] == [1, 1, 2, 1, 2, 2, 3]
     assert all(one.status == "ok" and one.flags == {} for one in found.together)
     for lane, seconds in zip(found.together[-1].lanes, models, strict=True):
@@ -78,14 +75,14 @@ def test_slowdown_is_against_the_same_model_alone(together_of):
         assert lane.tail_slowdown == pytest.approx(1.0)
         assert lane.latency_seconds.value == pytest.approx(seconds)
         assert lane.throughput_ratio.value == pytest.approx(1.0, abs=0.02)
-        # Without telemetry nothing is known of energy, and so nothing is said.
+        # Without telemetry the energy is not known.
         assert lane.marginal_watts is None
     assert found.together[-1].net_joules is None
 
 
 def test_model_that_fails_is_not_tried_in_company(together_of):
     lines = ["gpu ms=3", "dla0 ms=9 ending=unavailable"]
-    found = together_of(lines, ["gpu ms=4", "dla0 ms=8"])
+    found, *_ = together_of(lines, ["gpu ms=4", "dla0 ms=8"])
     assert not [one for one in found.together if "a on dla0" in names(one.lanes)]
     assert all(one.status == "ok" for one in found.together)
 
@@ -107,16 +104,15 @@ def test_one_that_breaks_while_measured_is_named_in_its_placements(capsys):
 
 
 def test_interrupt_keeps_the_finished_rounds(together_of):
+    def interrupt(title, workers):
+        if "+" in title:
+            cancel = threading.Thread(target=workers.cancel)
+            cancel.start()
+            cancel.join()
 
-    class Impatient(Silence):
-        def begin(self, title, _seconds_left):
-            if "+" in title:
-                threading.Thread(target=self.run.cancel).start()
-                self.setup.stopping.wait(30)
-
-    told = Impatient()
-    found = together_of(["gpu ms=3"], ["gpu ms=4"], devices=("gpu",), told=told)
-    assert told.run.was_cancelled
+    models = ["gpu ms=3"], ["gpu ms=4"]
+    found, _, workers = together_of(*models, devices=("gpu",), on_begin=interrupt)
+    assert workers.was_cancelled
     alone, pair = found.together[:2], found.together[2]
     assert [(one.status, one.rounds) for one in alone] == [("ok", 1), ("ok", 1)]
     assert (pair.status, pair.rounds) == ("cancelled", 0)
@@ -147,7 +143,7 @@ def joint(on, turn, watts, factor=1.0, half=0.1):
         runs=tuple(report(placed.device, 10.0 * factor) for placed in on),
     )
     latencies = tuple(array("q", [round(10_000_000 * factor)] * count) for _ in on)
-    return Joint(record, on, latencies, (count / seconds,) * len(on))
+    return Joint(record, latencies, (count / seconds,) * len(on))
 
 
 def test_marginal_power_and_excess_are_differences_and_nothing_else():
@@ -180,7 +176,7 @@ def test_marginal_power_and_excess_are_differences_and_nothing_else():
         assert lane.marginal_joules_per_inference.value == pytest.approx(
             lane.marginal_watts.value / 50
         )
-        # The rounds agree to the last digit, so what is left is what each of the two told.
+        # The rounds agree to the last digit, so what is left is what each of the two had.
         half = (lane.marginal_watts.high - lane.marginal_watts.low) / 2
         assert half == pytest.approx(0.1 * 2**0.5)
 
@@ -188,9 +184,9 @@ def test_marginal_power_and_excess_are_differences_and_nothing_else():
 def test_aliased_run_withholds_the_energy_of_the_window():
     on = (Placed(model="a", device="gpu"), Placed(model="b", device="dla0"))
     good = joint(on, 0, 9.0)
-    bad = Joint(good.record, on, good.latency_ns, good.throughput, ("aliased",))
-    assert good.energy is not None
-    assert bad.energy is None
+    bad = Joint(good.record, good.latency_ns, good.throughput, ("aliased",))
+    assert good.watts("net") is not None
+    assert bad.watts("net") is None
     found = summarise_contention([on], [bad], {}, 2)
     assert found.together[0].net_watts is None
     assert found.together[0].flags == {"aliased": 1}
@@ -234,6 +230,26 @@ def test_smaller_groups_run_before_those_that_hold_them():
 def test_impossible_contention_is_refused_before_measuring(models, changes, said):
     with pytest.raises(UserError, match=said):
         check_contention(settings(*models, **changes))
+
+
+def test_two_files_of_one_name_are_refused_before_measuring():
+    with pytest.raises(UserError, match=r"a/best\.onnx and b/best\.onnx have the same name, best"):
+        check_names(["a/best.onnx", "x.onnx", "b/best.onnx"])
+    check_names(["a/best.onnx", "a/best.onnx", "builtin:resnet50"])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "interval", "needed", "remedy"),
+    [(4.0, 0.103, "10.3 s", 15), (15.0, 1.0, "100 s", 130), (15.0, 0.103, None, None)],
+)
+def test_rounds_too_short_for_energy_are_named_at_the_start(seconds, interval, needed, remedy):
+    asked = Asked(settings("a", duration_seconds=seconds), Telemetry(interval=interval))
+    sentence = (
+        f"rounds of {seconds:g} s give no energy per inference, it needs {needed}:"
+        f" use --duration {remedy}"
+    )
+    assert asked.advice() == (needed and sentence)
+    assert asked._replace(telemetry=None).advice() is None
 
 
 def test_simulated_board_feels_both_that_share_a_lane():

@@ -35,6 +35,28 @@ def test_limit_is_that_of_the_precision(tmp_path, error, precision, verdict):
     assert found.relative_error == pytest.approx(error, rel=0.001)
 
 
+@pytest.mark.parametrize(
+    ("error", "layers", "scales", "verdict", "limit"),
+    [
+        (0.17, {"int8": 48, "fp16": 5}, "dummy", "meaningless", None),
+        (0.9, {"int8": 48}, "dummy", "meaningless", None),
+        (0.0, {"int8": 48}, "dummy", "meaningless", None),
+        (0.17, {"int8": 48}, "explicit", "good", 0.2),
+        (0.9, {"int8": 48}, "explicit", "wrong", 0.2),
+        (0.02, {"fp16": 53}, "dummy", "good", 0.05),
+        (numpy.nan, {"int8": 48}, "dummy", "wrong", 0.2),
+    ],
+)
+def test_made_up_scales_are_never_right(tmp_path, error, layers, scales, verdict, limit):
+    off = numpy.zeros_like(REFERENCE)
+    off[0, 0] = error * numpy.linalg.norm(REFERENCE)
+    numpy.savez(tmp_path / "a.npz", REFERENCE)
+    numpy.savez(tmp_path / "b.npz", REFERENCE + off)
+    built = Built(requested_precision="int8", layer_types=layers, int8_scales=scales)
+    found = check_outputs(tmp_path / "a.npz", tmp_path / "b.npz", built)
+    assert (found.verdict, found.limit) == (verdict, limit)
+
+
 @pytest.mark.parametrize("broken", [numpy.nan, numpy.inf])
 def test_numbers_that_are_none_are_wrong(broken):
     given = REFERENCE.copy()

@@ -1,4 +1,4 @@
-"""What a person is told while a bench goes on."""
+"""Progress of a running benchmark."""
 
 import io
 import threading
@@ -7,7 +7,7 @@ from array import array
 import pytest
 
 from tegrascope.collectors.simulator.board import JumpClock
-from tegrascope.daemon.bench.progress import BarDisplay, LineDisplay, outcome_of, outcome_of_joint
+from tegrascope.daemon.bench.run import BarDisplay, LineDisplay, outcome_of, outcome_of_joint
 from tegrascope.daemon.measure.run_report import Energy, Span
 from tegrascope.daemon.results.contention import Joint
 from tegrascope.daemon.results.records import JointRound, Placed
@@ -50,11 +50,11 @@ def together(window=True):
     """Return a round of two models, of 3 and 17 ms, 100 J in ten seconds."""
     on = (Placed(model="a.onnx", device="gpu"), Placed(model="b.onnx", device="dla0"))
     if not window:
-        return Joint(JointRound(turn=0, lanes=on), on)
+        return Joint(JointRound(turn=0, lanes=on))
     span = Span(begin_ns=0, end_ns=10_000_000_000)
     record = JointRound(turn=0, lanes=on, window=span, energy=Energy(gross_joules=100.0))
     latencies = (array("q", [3_000_000] * 3), array("q", [17_000_000] * 3))
-    return Joint(record, on, latencies, (1.0, 1.0), ("throttled",))
+    return Joint(record, latencies, (1.0, 1.0), ("throttled",))
 
 
 def test_lines_name_models_together_and_their_outcome():

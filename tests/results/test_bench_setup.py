@@ -5,15 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.bench.settings import absolute, read_settings
+from tegrascope.daemon.bench.settings import INTERVALS, Asked, absolute, read_settings
 from tegrascope.daemon.bench.workers import Setup
 from tegrascope.daemon.cli import make_parser
 from tegrascope.daemon.settings.config import Telemetry
-from tegrascope.parsers.errors import UserError
+from tegrascope.parsers.errors import UsageError, UserError
+
+from .bench_fakes import settings
 
 
 def asked(*arguments: str) -> argparse.Namespace:
-    return make_parser(["bench"]).parse_args(["bench", "--builtin", "mobilenet", *arguments])
+    return bench_arguments("--builtin", "mobilenet", *arguments)
+
+
+def bench_arguments(*arguments: str) -> argparse.Namespace:
+    return make_parser(["bench"]).parse_args(["bench", *arguments])
 
 
 def test_telemetry_is_the_source_of_the_machine(monkeypatch, tmp_path):
@@ -51,23 +57,76 @@ def test_configuration_names_telemetry_and_board(tmp_path):
     assert found.settings.duration_seconds == 65.0
 
 
+def test_two_files_of_one_name_are_refused(tmp_path):
+    files = [tmp_path / folder / "net.onnx" for folder in ("first", "second")]
+    for path in files:
+        path.parent.mkdir()
+        path.touch()
+    with pytest.raises(UsageError, match=r"net\.onnx and .*net\.onnx have the same name.*rename"):
+        read_settings(bench_arguments(*map(str, files)))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--stages"], "--stages belongs to --lock-in"),
+        (
+            ["--lock-in", "--stages", "--on", "cpu", "--backend", "onnxruntime"],
+            "onnxruntime cannot repeat a stage of an inference alone: leave --stages out",
+        ),
+    ],
+)
+def test_stages_that_cannot_be_measured_are_refused(given, words):
+    with pytest.raises(UsageError, match=words):
+        read_settings(asked(*given))
+
+
 def test_default_round_has_enough_samples():
-    settings = read_settings(asked("--simulate")).settings
-    assert settings.duration_seconds / (0.103 + 0.022) > 100
+    found = read_settings(asked("--simulate")).settings
+    assert found.duration_seconds / (0.103 + 0.022) > 100
 
 
-def test_source_that_gives_nothing_is_done_without(tmp_path):
+def test_benchmark_continues_without_a_source_that_fails(tmp_path):
     telemetry = Telemetry.model_validate({"tegrastats": {"command": "/no/such/tegrastats"}})
-    setup = Setup(telemetry, tmp_path, first_sample_seconds=0.5)
+    setup = Setup(Asked(settings("a"), telemetry), tmp_path, first_sample_seconds=0.5)
     setup.start()
     assert "/no/such/tegrastats" in setup.problem
     assert not setup.session.environment.simulated
-    setup.stop()
+    setup.session.stop()
 
 
-def test_simulated_board_tells_of_the_machine_before_the_bench(tmp_path):
+@pytest.mark.parametrize("varies", [True, False])
+def test_each_pass_has_an_interval_of_its_own_unless_one_was_chosen(tmp_path, varies):
+    program, given = tmp_path / "tegrastats", tmp_path / "given"
+    line = "RAM 1/2MB (lfb 1x4MB) CPU [5%@1728]"
+    program.write_text(
+        f'#!/bin/sh\necho "$2" >> {given}\nwhile echo "{line}"; do sleep 0.05; done\n'
+    )
+    program.chmod(0o755)
+    telemetry = Telemetry.model_validate(
+        {"interval": INTERVALS[0], "tegrastats": {"command": str(program)}}
+    )
+    setup = Setup(Asked(settings("a"), telemetry, varies_interval=varies), tmp_path)
+    setup.start()
+    try:
+        for number in range(5):
+            setup.begin_pass(number)
+    finally:
+        setup.session.stop()
+    assert setup.problem is None
+    assert given.read_text().split() == (["103", "97", "107", "101", "103"] if varies else ["103"])
+
+
+def test_interval_of_a_configuration_is_kept(tmp_path):
+    path = tmp_path / "t.yaml"
+    path.write_text("telemetry: {source: simulator, interval: 103ms}\n")
+    assert not read_settings(asked("-c", str(path))).varies_interval
+    assert read_settings(asked("--simulate")).varies_interval
+
+
+def test_load_before_the_benchmark_is_measured(tmp_path):
     telemetry = Telemetry.model_validate({"source": "simulator", "interval": 0.05})
-    setup = Setup(telemetry, tmp_path)
+    setup = Setup(Asked(settings("a"), telemetry), tmp_path)
     setup.start()
     try:
         assert setup.problem is None
@@ -77,7 +136,7 @@ def test_simulated_board_tells_of_the_machine_before_the_bench(tmp_path):
         assert setup.session.environment.simulated
         assert setup.session.environment.board is not None
     finally:
-        setup.stop()
+        setup.session.stop()
 
 
 def test_paths_of_models_are_those_of_the_caller(tmp_path, monkeypatch):

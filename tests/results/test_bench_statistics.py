@@ -5,13 +5,11 @@ import statistics
 
 import pytest
 
-from tegrascope.daemon.measure.run_report import Interval
+from tegrascope.daemon.measure.figures import difference, mean_of_rounds, student
+from tegrascope.daemon.measure.run_report import Energy, Interval
 from tegrascope.daemon.results.summary import (
-    difference,
-    interval_half,
-    mean_of_rounds,
+    joules_of,
     median_half_width,
-    student,
     variation,
 )
 
@@ -77,5 +75,7 @@ def test_variation_is_the_textbook_one():
 
 
 def test_interval_of_an_energy_becomes_one_of_an_inference():
-    assert interval_half(Interval(low=90, high=110), 1000) == 0.01
-    assert interval_half(None, 1000) is None
+    energy = Energy(net_joules=100.0, net_interval=Interval(low=90, high=110))
+    assert joules_of(energy, "net", 1000) == (0.1, 0.01)
+    assert joules_of(Energy(net_joules=100.0), "net", 1000) == (0.1, None)
+    assert joules_of(energy, "gross") is None

@@ -19,20 +19,17 @@ GPU = {"gross": 80.0, "net": 40.0, "half": 1.0, "gpu": 0.92, "emc": 0.4, "celsiu
 DLA = {"gross": 30.0, "net": 3.0, "half": 0.2, "gpu": 0.02, "emc": 0.1, "celsius": 48.0}
 
 
-def entry(device, reports, **changes):
+def entry(reports, **changes):
     rounds = [
         Round(one, array("q", [round(one.latency.p50_seconds * 1e9)] * one.latency.count))
         for one in reports
     ]
     facts = {
-        "device": device,
-        "backend": "tensorrt",
+        "look": reports[0],
         "status": "ok",
         "reason": None,
-        "look": reports[0],
         "outputs": OutputCheck(verdict="good"),
         "rounds": rounds,
-        "is_steady": True,
         **changes,
     }
     return Measured(**facts)
@@ -48,7 +45,7 @@ def orin():
     """A GPU that is fast, and a DLA that is frugal and leaves the GPU alone."""
     gpu = [report("gpu", 3.0, at, **GPU) for at in (0, 90, 120, 210)]
     dla = [report("dla0", 17.0, at, **DLA) for at in (30, 60, 150, 180)]
-    return model_of(entry("gpu", gpu), entry("dla0", dla))
+    return model_of(entry(gpu), entry(dla))
 
 
 def test_figures_are_those_of_the_rounds(orin):
@@ -74,7 +71,7 @@ def test_each_goal_has_its_own_winner(orin):
 def test_energies_within_their_interval_have_no_winner():
     gpu = [report("gpu", 3.0, at, **{**GPU, "half": 20.0}) for at in (0, 90)]
     dla = [report("dla0", 3.0, at, **{**GPU, "net": 37.0, "half": 20.0}) for at in (30, 60)]
-    energy = model_of(entry("gpu", gpu), entry("dla0", dla)).goals[1]
+    energy = model_of(entry(gpu), entry(dla)).goals[1]
     assert (energy.goal, energy.winner) == ("energy", None)
     assert energy.interval.low < 0 < energy.interval.high
 
@@ -84,7 +81,7 @@ def test_energy_is_that_of_most_rounds_or_of_none(withheld, joules):
     reports = [
         report("gpu", 3.0, 30.0 * n, **(GPU if n >= withheld else {"gpu": 0.9})) for n in range(4)
     ]
-    (found,) = model_of(entry("gpu", reports)).accelerators
+    (found,) = model_of(entry(reports)).accelerators
     net = found.net_joules_per_inference
     assert (net and net.value) == pytest.approx(joules)
     assert found.utilization["gpu"].value == pytest.approx(0.92 - withheld * 0.005)
@@ -92,16 +89,26 @@ def test_energy_is_that_of_most_rounds_or_of_none(withheld, joules):
 
 def test_rounds_that_do_not_agree_are_flagged():
     reports = [report("gpu", ms, at) for ms, at in ((3.0, 0), (4.0, 30))]
-    (found,) = model_of(entry("gpu", reports, is_steady=False)).accelerators
+    (found,) = model_of(entry(reports)).accelerators
     assert found.flags == {"not_steady": 2}
     assert found.is_steady is False
+
+
+def test_meaningless_outputs_are_flagged_with_their_reason_and_may_win():
+    outputs = OutputCheck(verdict="meaningless", reason="its scales are made up")
+    reports = [report("gpu", 3.0, at) for at in (0, 30)]
+    (found,) = model_of(entry(reports, outputs=outputs)).accelerators
+    assert (found.flags, found.may_win) == ({"meaningless_outputs": 2}, True)
+    (caveat,) = (one for one in caveats_of([found]) if one.name == "meaningless_outputs")
+    assert "its scales are made up" in caveat.sentence
+    assert rows_of([found])["outputs"] == ("not meaningful",)
 
 
 def test_rounds_that_warm_alike_are_steady():
     reports = [
         report("gpu", 3.0, at).model_copy(update={"quality": ("not_steady",)}) for at in (0, 30)
     ]
-    (found,) = model_of(entry("gpu", reports)).accelerators
+    (found,) = model_of(entry(reports)).accelerators
     assert (found.is_steady, found.unsettled_rounds, found.flags) == (True, 2, {})
 
 
@@ -235,7 +242,7 @@ def test_second_instrument_stands_beside_the_first():
         )
         for one in (report("gpu", 3.0, 0, **GPU), report("gpu", 3.0, 30, **GPU))
     ]
-    (found,) = model_of(entry("gpu", reports)).accelerators
+    (found,) = model_of(entry(reports)).accelerators
     assert found.counter_joules_per_inference.value == pytest.approx(82 / 4000)
     assert found.counter_joules_per_inference.high == pytest.approx(84 / 4000)
     rows = rows_of([found])

@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 
 from tegrascope.daemon.bench.look import Watcher
-from tegrascope.daemon.bench.run import Bench
-from tegrascope.daemon.bench.workers import Setup
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.session.executor import WORKER, Executor
 
-from .bench_fakes import FakeLanes, Silence, settings
+from .bench_fakes import FakeExecutors, Silence, make_bench, settings
 
 # Runs the program behind its options, as nsys does, and writes a report when that has ended.
 NSYS = """#!{python}
@@ -27,8 +25,8 @@ sys.exit(status)
 """
 
 
-class WatchedLanes(FakeLanes):
-    """Lets the played worker run under whatever the real one would run under."""
+class WatchedExecutors(FakeExecutors):
+    """Runs the simulated worker under the program of the real one."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -50,46 +48,40 @@ def write_nsys(path: Path, *, writes: bool = True) -> str:
 
 @pytest.fixture
 def bench(tmp_path):
-    """Bench two played accelerators, watched; return what was found and how it went."""
+    """Measure two simulated accelerators under nsys; return the result and the executors."""
 
     def run(*lines: str, writes: bool = True):
         model = tmp_path / "net.onnx"
         model.write_text("\n".join(lines))
-        lanes, teller = WatchedLanes(tmp_path), Silence()
+        executors = WatchedExecutors(tmp_path)
         watcher = Watcher(write_nsys(tmp_path / "nsys", writes=writes), tmp_path)
-        made = Bench(
-            settings(str(model)),
-            Setup(None, tmp_path),
-            teller,
-            make_lane=lanes,
-            watcher=watcher,
-        )
+        made, workers = make_bench(tmp_path, settings(str(model)), executors, Silence(), watcher)
         try:
-            return made.run(str(model)), lanes, teller
+            return made.run(str(model)), executors
         finally:
-            made.close()
+            workers.close()
 
     return run
 
 
 def test_each_accelerator_has_its_report(bench, tmp_path):
-    result, lanes, _ = bench("gpu ms=3", "dla0 ms=17")
+    result, executors = bench("gpu ms=3", "dla0 ms=17")
     names = [one.nsys_report for one in result.accelerators]
     assert names == ["net-gpu.nsys-rep", "net-dla0.nsys-rep"]
     assert all((tmp_path / name).read_text() == "watched" for name in names)
-    assert [device for device, _ in lanes.programs] == ["gpu", "dla0"]
+    assert [device for device, _ in executors.programs] == ["gpu", "dla0"]
     assert [one.rounds for one in result.accelerators] == [2, 2]
     assert len(result.rounds) == 4
 
 
-def test_a_report_that_does_not_come_is_told(bench):
-    result, lanes, _ = bench("gpu ms=3", "dla0 ending=unavailable", writes=False)
+def test_missing_report_of_nsys_is_named(bench):
+    result, executors = bench("gpu ms=3", "dla0 ending=unavailable", writes=False)
     gpu, dla = result.accelerators
     assert gpu.nsys_report is None
     assert "nsys wrote no net-gpu.nsys-rep" in gpu.nsys_problem
     assert gpu.latency_seconds is not None
     assert (dla.nsys_report, dla.nsys_problem) == (None, None)
-    assert [device for device, _ in lanes.programs] == ["gpu"]
+    assert [device for device, _ in executors.programs] == ["gpu"]
 
 
 def test_without_nsys_nothing_is_measured_in_vain(tmp_path, monkeypatch, capsys):

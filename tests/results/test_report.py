@@ -160,6 +160,8 @@ def test_one_run_has_all_of_its_figures(store, tmp_path, capsys):
     assert "80.0\xa0J ±\xa01.2\xa0%" in page.words["td"]
     assert "svg" in page.seen
     assert {"Latency", "Energy", "Telemetry"} <= set(page.words["h3"])
+    assert any("offset of the sensors of up to 3.00 J" in words for words in page.words["p"])
+    assert any("A load has no interval" in words for words in page.words["p"])
 
 
 @pytest.mark.parametrize(
