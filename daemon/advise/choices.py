@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from math import hypot, isfinite
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -23,8 +24,7 @@ from ..results.records import (
     ModelResult,
     Together,
 )
-from .problem import Cell, Effect, Option, RatedModel
-from .records import Demand, Objective
+from .problem import Cell, Demand, Effect, Objective, Option
 
 CHOSEN_AMONG: tuple[Device, ...] = ("gpu", "dla0", "dla1")
 _FILE = "result.json"
@@ -48,13 +48,11 @@ _NO_ENERGY = "its net energy is not known"
 _HARMLESS: frozenset[BenchFlag] = frozenset({"simulated", "clock_step"})
 
 
-@dataclass(frozen=True)
-class BenchSource:
-    """One result file: its path as given, its content, and the libraries' versions."""
+class BenchSource(NamedTuple):
+    """One result file: its path as given, and its content."""
 
     path: str
     result: BenchResult
-    versions: Mapping[str, str]
 
 
 def read_sources(given: Sequence[Path]) -> tuple[BenchSource, ...]:
@@ -64,21 +62,35 @@ def read_sources(given: Sequence[Path]) -> tuple[BenchSource, ...]:
         UserError: A file cannot be read, or is of another machine than the first.
     """
     sources = sorted(map(_read, given), key=lambda one: one.result.ended_wall_ns)
-    for one, other in combinations(sources, 2):
-        _must_agree(one, other)
+    for (one, mine), (other, yours) in combinations(sources, 2):
+        here, there = mine.environment, yours.environment
+        for name in _MUST_AGREE:
+            values = getattr(here, name), getattr(there, name)
+            if None in values or values[0] == values[1]:
+                continue
+            words = f"{name.replace('_', ' ')} is {values[0]} in {one} and {values[1]} in {other}"
+            if name == "simulated":
+                words = "{} is simulated, and {} is not".format(
+                    *((one, other) if here.simulated else (other, one))
+                )
+            raise UserError(
+                words,
+                "figures of different machines cannot be compared: bench all models on one,"
+                " in one power mode",
+            )
     return tuple(sources)
 
 
 def disagreements(sources: Sequence[BenchSource]) -> list[str]:
     """Return differences between results that may have changed their figures."""
-    found: dict[str, None] = {}
-    for one, other in combinations(sources, 2):
-        here, there = ({**dict(each.result.environment), **each.versions} for each in (one, other))
-        for name in _SHOULD_AGREE:
-            mine, yours = here.get(name), there.get(name)
-            if mine and yours and mine != yours:
-                found[f"{name} is {mine} in {one.path}, {yours} in {other.path}"] = None
-    return list(found)
+    known = [(path, {**dict(one.environment), **one.versions}) for path, one in sources]
+    found = [
+        f"{name} is {here[name]} in {one}, {there[name]} in {other}"
+        for (one, here), (other, there) in combinations(known, 2)
+        for name in _SHOULD_AGREE
+        if here.get(name) and there.get(name) and here[name] != there[name]
+    ]
+    return list(dict.fromkeys(found))
 
 
 def names_in(sources: Sequence[BenchSource]) -> list[str]:
@@ -105,11 +117,7 @@ def _read(given: Path) -> BenchSource:
         raise _unreadable(path, found, error) from None
     except ValueError:
         raise UserError(f"{path} is not JSON", _NAME_ONE) from None
-    versions: dict[str, str] = {}
-    for model in result.models:
-        for report in model.rounds:
-            versions.update(report.environment.versions)
-    return BenchSource(str(given), result, versions)
+    return BenchSource(str(given), result)
 
 
 def _finite(text: str) -> float:
@@ -137,59 +145,27 @@ def _unreadable(path: Path, found: object, error: ValidationError) -> UserError:
     )
 
 
-def _must_agree(one: BenchSource, other: BenchSource) -> None:
-    for name in _MUST_AGREE:
-        mine, yours = (getattr(each.result.environment, name) for each in (one, other))
-        if mine is not None and yours is not None and mine != yours:
-            words = f"{name.replace('_', ' ')} is {mine} in {one.path} and {yours} in {other.path}"
-            if name == "simulated":
-                played, real = (one, other) if mine else (other, one)
-                words = f"{played.path} is simulated, and {real.path} is not"
-            raise UserError(
-                words,
-                "figures of different machines cannot be compared: bench all models on one,"
-                " in one power mode",
-            )
-
-
 # --- options --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Variant:
-    """The form in which a model was measured; ``launch`` is graph, copies and fallback."""
-
-    precision: str | None
-    batch: int
-    streams: int
-    launch: tuple[bool, bool, str]
-
-    @classmethod
-    def of(cls, settings: BenchSettings) -> "Variant":
-        """Return that of a benchmark."""
-        launch = (settings.cuda_graph, settings.transfers, settings.fallback)
-        return cls(settings.precision, settings.batch, settings.streams, launch)
-
-    def words(self) -> str:
-        """Name it, as far as it is not the usual form."""
-        graph, transfers, fallback = self.launch
-        words = (
-            self.precision,
-            f"batch {self.batch}" if self.batch > 1 else None,
-            f"{self.streams} streams" if self.streams > 1 else None,
-            None if graph else "no graph",
-            None if transfers else "no transfers",
-            None if fallback == "allow" else f"fallback {fallback}",
-        )
-        return " ".join(filter(None, words))
+def variant_of(settings: BenchSettings) -> str:
+    """Name the form in which a model was measured, as far as it is not the usual one."""
+    words = (
+        settings.precision,
+        f"batch {settings.batch}" if settings.batch > 1 else None,
+        f"{settings.streams} streams" if settings.streams > 1 else None,
+        None if settings.cuda_graph else "no graph",
+        None if settings.transfers else "no transfers",
+        None if settings.fallback == "allow" else f"fallback {settings.fallback}",
+    )
+    return " ".join(filter(None, words))
 
 
-@dataclass(frozen=True)
-class MeasuredOption:
+@dataclass(frozen=True, kw_only=True)
+class MeasuredOption(Option):
     """One way to run a model, and its result; ``like`` is another accelerator that was measured."""
 
-    option: Option
-    variant: Variant
+    variant: str
     result: AcceleratorResult
     model: ModelResult
     source: BenchSource
@@ -199,11 +175,15 @@ class MeasuredOption:
     @property
     def words(self) -> str:
         """Accelerator and variant."""
-        return " ".join(filter(None, (self.option.device, self.variant.words())))
+        return f"{self.device} {self.variant}".strip()
+
+    @property
+    def precision(self) -> str | None:
+        """The precision that was asked for."""
+        return self.source.result.settings.precision
 
 
-@dataclass(frozen=True)
-class Excluded:
+class Excluded(NamedTuple):
     """A result that may not be chosen."""
 
     name: str
@@ -219,23 +199,11 @@ class Excluded:
 
 @dataclass(frozen=True)
 class Choices:
-    """All options of each model, in the order of its ``RatedModel``."""
+    """All options of each model, in the order of its demand."""
 
     by_name: dict[str, tuple[MeasuredOption, ...]]
     excluded: tuple[Excluded, ...]
     notes: tuple[str, ...]
-
-    def rated(self, demands: Sequence[Demand]) -> tuple[RatedModel, ...]:
-        """Return the same as numbers."""
-        return tuple(
-            RatedModel(
-                name=demand.name,
-                rate=demand.rate_per_second,
-                deadline_seconds=demand.deadline_seconds,
-                options=tuple(one.option for one in self.by_name[demand.name]),
-            )
-            for demand in demands
-        )
 
     def at(self, cell: Cell) -> MeasuredOption:
         """Return the option of a cell."""
@@ -258,7 +226,7 @@ def choices_of(
     excluded: list[Excluded] = []
     notes: dict[str, None] = {}
     for demand in demands:
-        found: dict[tuple[Device, Variant], MeasuredOption] = {}
+        found: dict[str, MeasuredOption] = {}
         refused: dict[Device, Excluded] = {}
         for source, model in _results_of(demand.name, sources):
             for result in model.accelerators:
@@ -266,19 +234,26 @@ def choices_of(
                     continue
                 made = _option(source, model, result, objective)
                 if isinstance(made, str):
-                    excluded_one = Excluded(demand.name, result.device, made, model.model)
-                    refused[result.device] = excluded_one
+                    name, device = demand.name, result.device
+                    refused[device] = Excluded(name, device, made, model.model)
                     continue
-                key = (result.device, made.variant)
-                if key in found:
-                    notes.update(dict.fromkeys(_differences(demand.name, found[key], made)))
-                found[key] = made
+                if older := found.get(made.words):
+                    notes.update(dict.fromkeys(_differences(demand.name, older, made)))
+                found[made.words] = made
         by_name[demand.name] = tuple(found.values())
         excluded += refused.values()
-    by_name = _with_other_core(by_name, excluded)
+    _add_other_core(by_name, excluded)
     for name, options in by_name.items():
         if not options:
-            raise _no_option(name, [one for one in excluded if one.name == name])
+            mine = [one for one in excluded if one.name == name]
+            if not mine:
+                words = f"{name} was measured on neither GPU nor DLA"
+                raise UserError(words, "bench it with --on gpu,dla0,dla1")
+            why = "; ".join(f"{one.device}: {one.reason}" for one in mine)
+            remedy = "bench it again"
+            if any(one.lacks_energy for one in mine):
+                remedy = "bench it with telemetry and rounds of 15 s or more, or use --minimise gpu"
+            raise UserError(f"no result of {name} can be used: {why}", remedy)
         for option in options:
             flags = " ".join(sorted(set(option.result.flags) - _HARMLESS))
             if flags and option.like is None:
@@ -325,22 +300,24 @@ def _option(
     load = result.utilization.get("gpu")
     # Without a measurement the GPU is taken as busy throughout for its own models, idle for others.
     on_gpu = load or Figure(value=float(result.device == "gpu"))
-    option = Option(
+    return MeasuredOption(
         device=result.device,
         busy_seconds=1 / throughput.value,
         latency_seconds=latency.p99_seconds,
         joules=None if net is None else net.times(1 / settings.batch),
         gpu_seconds=on_gpu.times(1 / throughput.value),
+        variant=variant_of(settings),
+        result=result,
+        model=model,
+        source=source,
+        has_gpu_load=load is not None,
     )
-    variant = Variant.of(settings)
-    return MeasuredOption(option, variant, result, model, source, has_gpu_load=load is not None)
 
 
 def _differences(name: str, older: MeasuredOption, newer: MeasuredOption) -> Iterator[str]:
-    was, is_now = older.option, newer.option
-    pairs = [("latency", was.latency_seconds, is_now.latency_seconds)]
-    if was.joules is not None and is_now.joules is not None:
-        pairs.append(("energy", was.joules.value, is_now.joules.value))
+    pairs = [("latency", older.latency_seconds, newer.latency_seconds)]
+    if older.joules is not None and newer.joules is not None:
+        pairs.append(("energy", older.joules.value, newer.joules.value))
     for figure, before, now in pairs:
         if before > 0 and abs(now / before - 1) > _ALIKE:
             yield (
@@ -349,44 +326,20 @@ def _differences(name: str, older: MeasuredOption, newer: MeasuredOption) -> Ite
             )
 
 
-def _with_other_core(
+def _add_other_core(
     by_name: dict[str, tuple[MeasuredOption, ...]], excluded: Sequence[Excluded]
-) -> dict[str, tuple[MeasuredOption, ...]]:
+) -> None:
     """Take the second DLA core as equal to the first, for models that were not tried on it.
 
     Only if some model ran on it: that it exists is not assumed.
     """
-    ran = {
-        name
-        for name, options in by_name.items()
-        if any(one.option.device == "dla1" for one in options)
-    }
+    ran = {name for name, options in by_name.items() if any(o.device == "dla1" for o in options)}
     tried = ran | {one.name for one in excluded if one.device == "dla1"}
-    if not ran:
-        return by_name
-    return {
-        name: (
-            *options,
-            *(
-                replace(one, option=replace(one.option, device="dla1"), like="dla0")
-                for one in options
-                if name not in tried and one.option.device == "dla0"
-            ),
-        )
-        for name, options in by_name.items()
-    }
-
-
-def _no_option(name: str, excluded: Sequence[Excluded]) -> UserError:
-    if not excluded:
-        return UserError(
-            f"{name} was measured on neither GPU nor DLA", "bench it with --on gpu,dla0,dla1"
-        )
-    why = "; ".join(f"{one.device}: {one.reason}" for one in excluded)
-    remedy = "bench it again"
-    if any(one.lacks_energy for one in excluded):
-        remedy = "bench it with telemetry and rounds of 15 s or more, or use --minimise gpu"
-    return UserError(f"no result of {name} can be used: {why}", remedy)
+    for name, options in by_name.items():
+        if ran and name not in tried:
+            firsts = (one for one in options if one.device == "dla0")
+            others = (replace(one, device="dla1", like="dla0") for one in firsts)
+            by_name[name] = (*options, *others)
 
 
 # --- effects --------------------------------------------------------------------------------------
@@ -398,9 +351,9 @@ def effects_of(choices: Choices, sources: Sequence[BenchSource]) -> dict[frozens
     for source in sources:
         if source.result.contention is None:
             continue
-        variant = Variant.of(source.result.settings)
+        variant = variant_of(source.result.settings)
         cells = {
-            (name, one.option.device): (number, place)
+            (name, one.device): (number, place)
             for number, (name, options) in enumerate(choices.by_name.items())
             for place, one in enumerate(options)
             if one.variant == variant and one.like is None

@@ -3,19 +3,118 @@
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from math import isfinite
-from typing import TextIO
+from typing import Literal, TextIO
+
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ... import __version__
 from ...parsers.errors import UsageError
+from ...parsers.records import Record
 from ...parsers.values import read_duration
+from ..measure.run_report import Device
 from ..results.bench_page import SIMULATED_TITLE, shown_with_half, with_half
 from ..results.document import Block, Heading, Table, Text, print_document
 from ..results.records import Figure
-from ..terminal.numbers import joules, percent, points, seconds, watts
+from ..terminal import joules, percent, points, seconds, watts
 from .choices import BenchSource, Choices, choices_of, disagreements, effects_of, flagged
-from .findings import find_all, measure_next, unmeasured
-from .problem import MOST_MODELS, Cell, Evaluation, Problem, closest_infeasible, gap, is_tie, search
-from .records import Advice, Demand, Objective, PlacedModel, PlacementAdvice, Violation
+from .findings import NextMeasurement, ResultFinding, find_all, measure_next
+from .problem import (
+    MOST_MODELS,
+    Demand,
+    Evaluation,
+    Objective,
+    Problem,
+    closest_infeasible,
+    gap,
+    search,
+)
+
+# Raised whenever a key changes its meaning or goes; new keys may come at any time.
+SCHEMA_VERSION: Literal[2] = 2
+
+
+class PlacedModel(Record):
+    """A model of a placement; its latency is the 99th percentile next to the others.
+
+    ``variant`` is its form, if not the usual one: ``int8``, ``batch 4`` …. If this accelerator was
+    not measured, the figures are those of ``like``. ``duty`` is the share of time it needs alone.
+    """
+
+    name: str
+    device: Device
+    variant: str = ""
+    like: Device | None = None
+    latency_seconds: NonNegativeFloat
+    deadline_seconds: NonNegativeFloat
+    duty: NonNegativeFloat
+    joules_per_input: Figure | None = None
+    source: str
+
+
+class PlacementAdvice(Record):
+    """A placement of all models: duty of each accelerator, without margin, and its cost.
+
+    The cost is the net power of all models, or ``gpu`` if GPU use is minimised. ``used`` is the
+    largest of latency over deadline and of duty, with margin; at most 1 if feasible.
+    """
+
+    models: tuple[PlacedModel, ...]
+    duty: dict[Device, NonNegativeFloat]
+    watts: Figure | None = None
+    gpu: Figure | None = None
+    used: NonNegativeFloat
+
+
+class Violation(Record):
+    """A limit that is exceeded: ``needs`` are seconds or a share of time, with margin.
+
+    ``is_alone``: the model exceeds it with every accelerator to itself.
+    """
+
+    kind: Literal["latency", "duty"]
+    models: tuple[str, ...]
+    device: Device
+    needs: NonNegativeFloat
+    limit: NonNegativeFloat
+    over_ratio: NonNegativeFloat
+    is_alone: bool = False
+    sentence: str
+
+
+class Advice(Record):
+    """The best accelerator for each model; ``sources`` are results, oldest first.
+
+    The ``placements`` that were not ``evaluated`` are proven worse or infeasible. The chosen one
+    has the most slack of those that tie with the cheapest. ``ties`` differ from it or from the
+    cheapest by an interval that includes 0, and ``runner_up`` is the best that does not tie. If no
+    placement is feasible, ``violations`` are those of ``closest_infeasible``.
+    """
+
+    schema_version: Literal[2] = SCHEMA_VERSION
+    tegrascope: str
+    is_simulated: bool = False
+    is_partial: bool = False
+    minimise: Objective
+    margin: NonNegativeFloat
+    board: str | None = None
+    power_mode: str | None = None
+    demands: tuple[Demand, ...]
+    sources: tuple[str, ...]
+    placements: PositiveInt
+    evaluated: NonNegativeInt
+    chosen: PlacementAdvice | None = None
+    ties: tuple[PlacementAdvice, ...] = ()
+    runner_up: PlacementAdvice | None = None
+    runner_up_gap: Figure | None = None
+    all_on_gpu: PlacementAdvice | None = None
+    violations: tuple[Violation, ...] = ()
+    closest_infeasible: PlacementAdvice | None = None
+    assumed: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    ruled_out: tuple[str, ...] = ()
+    findings: tuple[ResultFinding, ...] = ()
+    measure_next: tuple[NextMeasurement, ...] = ()
 
 
 def advise_on(
@@ -25,18 +124,15 @@ def advise_on(
     minimise: Objective = "energy",
     margin: float = 0.1,
 ) -> Advice:
-    """Return the best accelerator for each model, by results of one machine, oldest first.
-
-    Raises:
-        UserError: A model has no option.
-    """
+    """Return the best accelerator for each model, by results of one machine, oldest first."""
     choices = choices_of(demands, sources, minimise)
-    problem = Problem(choices.rated(demands), minimise, margin, effects_of(choices, sources))
+    options, effects = tuple(choices.by_name.values()), effects_of(choices, sources)
+    problem = Problem(tuple(demands), options, minimise, margin, effects)
     found = search(problem)
     environment = sources[-1].result.environment
     closest = closest_infeasible(problem) if found.best is None else None
     shown = found.best or closest
-    runner_up = next((one for one in found.ranked[1:] if not is_tie(found.ranked[0], one)), None)
+    runner_up = found.runner_up
     return Advice(
         tegrascope=__version__,
         is_simulated=any(one.result.is_simulated for one in sources),
@@ -71,36 +167,29 @@ def advise_on(
 
 
 def _placement(problem: Problem, choices: Choices, one: Evaluation) -> PlacementAdvice:
-    cells = enumerate(one.placement)
-    models = tuple(
-        PlacedModel(
-            name=model.name,
-            device=choice.option.device,
-            variant=choice.variant.words(),
-            like=choice.like,
-            latency_seconds=latency,
-            deadline_seconds=model.deadline_seconds,
-            duty=problem.share(cell),
-            joules_per_input=choice.option.joules,
-            source=choice.source.path,
+    models = []
+    for cell, latency in zip(enumerate(one.placement), one.latency_seconds, strict=True):
+        demand, choice = problem.demands[cell[0]], choices.at(cell)
+        models.append(
+            PlacedModel(
+                name=demand.name,
+                device=choice.device,
+                variant=choice.variant,
+                like=choice.like,
+                latency_seconds=latency,
+                deadline_seconds=demand.deadline_seconds,
+                duty=problem.share(cell),
+                joules_per_input=choice.joules,
+                source=choice.source.path,
+            )
         )
-        for cell, model, latency in zip(cells, problem.models, one.latency_seconds, strict=True)
-        for choice in (choices.at(cell),)
-    )
-    value = Figure.around(one.value, one.half)
-    is_energy = problem.objective == "energy"
-    return PlacementAdvice(
-        models=models,
-        duty=dict(one.duty),
-        watts=value if is_energy else None,
-        gpu=None if is_energy else value,
-        used=one.worst,
-    )
+    cost = {"watts" if problem.objective == "energy" else "gpu": Figure.around(one.value, one.half)}
+    return PlacementAdvice(models=tuple(models), duty=dict(one.duty), used=one.worst, **cost)
 
 
 def _all_on_gpu(problem: Problem, choices: Choices) -> PlacementAdvice | None:
     """Return the usual placement; with several variants of a model, its first."""
-    devices = [[option.device for option in model.options] for model in problem.models]
+    devices = [[option.device for option in options] for options in problem.options]
     if not all("gpu" in each for each in devices):
         return None
     placement = tuple(each.index("gpu") for each in devices)
@@ -110,26 +199,44 @@ def _all_on_gpu(problem: Problem, choices: Choices) -> PlacementAdvice | None:
 def _violations(problem: Problem, choices: Choices, closest: Evaluation) -> Iterator[Violation]:
     """Yield exceeded limits: first those of every placement, then those of this one."""
     factor = 1 + problem.margin
-    too_slow = set()
-    for number, model in enumerate(problem.models):
-        seconds_alone = [option.latency_seconds for option in model.options]
-        needs = factor * min(seconds_alone)
-        if needs > model.deadline_seconds:
-            too_slow.add(number)
-            best = seconds_alone.index(min(seconds_alone))
-            yield _late(problem, choices, (number, best), needs, alone=True)
-    for cell, latency in zip(enumerate(closest.placement), closest.latency_seconds, strict=True):
-        needs = factor * latency
-        if needs > problem.models[cell[0]].deadline_seconds and cell[0] not in too_slow:
-            yield _late(problem, choices, cell, needs, alone=False)
+    limits = [demand.deadline_seconds for demand in problem.demands]
+    fastest = []
+    for number, options in enumerate(problem.options):
+        alone = [option.latency_seconds for option in options]
+        if factor * min(alone) > limits[number]:
+            fastest.append(((number, alone.index(min(alone))), min(alone)))
+    too_slow = {cell[0] for cell, _ in fastest}
+    here = [
+        (cell, latency)
+        for cell, latency in zip(enumerate(closest.placement), closest.latency_seconds, strict=True)
+        if cell[0] not in too_slow and factor * latency > limits[cell[0]]
+    ]
+    for cell, latency in (*fastest, *here):
+        name, where = problem.demands[cell[0]].name, choices.at(cell)
+        needs, limit, is_alone = factor * latency, limits[cell[0]], cell[0] in too_slow
+        how = "next to the others"
+        if is_alone:
+            how = "even alone, where it is fastest"
+        elif where.device in closest.in_turn:
+            how = "in turn with the others there"
+        yield Violation(
+            kind="latency",
+            models=(name,),
+            device=where.device,
+            needs=needs,
+            limit=limit,
+            over_ratio=needs / limit - 1,
+            is_alone=is_alone,
+            sentence=(
+                f"{name} takes {seconds(needs)} on {where.words}, {how}, margin included; its"
+                f" deadline is {seconds(limit)}: {percent(needs / limit - 1)} too long"
+            ),
+        )
     for device, duty in closest.duty.items():
         needs = factor * duty
         if needs > 1:
-            names = [
-                problem.models[cell[0]].name
-                for cell in enumerate(closest.placement)
-                if problem.option(cell).device == device
-            ]
+            pairs = zip(problem.demands, enumerate(closest.placement), strict=True)
+            names = [one.name for one, cell in pairs if problem.option(cell).device == device]
             yield Violation(
                 kind="duty",
                 models=tuple(names),
@@ -143,27 +250,6 @@ def _violations(problem: Problem, choices: Choices, closest: Evaluation) -> Iter
                     f" {percent(1 / needs)} would fit"
                 ),
             )
-
-
-def _late(
-    problem: Problem, choices: Choices, cell: Cell, needs: float, *, alone: bool
-) -> Violation:
-    model, where = problem.models[cell[0]], choices.at(cell)
-    how = "even alone, where it is fastest" if alone else "next to the others"
-    over = needs / model.deadline_seconds - 1
-    return Violation(
-        kind="latency",
-        models=(model.name,),
-        device=where.option.device,
-        needs=needs,
-        limit=model.deadline_seconds,
-        over_ratio=over,
-        is_alone=alone,
-        sentence=(
-            f"{model.name} takes {seconds(needs)} on {where.words}, {how}, margin included; its"
-            f" deadline is {seconds(model.deadline_seconds)}: {percent(over)} too long"
-        ),
-    )
 
 
 def _assumed(
@@ -192,11 +278,11 @@ def _assumed(
             " next is not measured, and not in the figures"
         )
     for cell in cells:
-        choice, name = choices.at(cell), problem.models[cell[0]].name
+        choice, name = choices.at(cell), problem.demands[cell[0]].name
         if choice.like is not None:
-            yield f"{name} on {choice.option.device} is taken to be as on {choice.like}"
+            yield f"{name} on {choice.device} is taken to be as on {choice.like}"
         if not choice.has_gpu_load:
-            busy = "all the time" if choice.option.device == "gpu" else "never"
+            busy = "all the time" if choice.device == "gpu" else "never"
             yield (
                 f"{choices.name(cell)} keeps the GPU busy {busy} while it works: its load was not"
                 " measured"
@@ -206,33 +292,43 @@ def _assumed(
             names = " and ".join(map(choices.name, sorted(part)))
             than = "alone" if len(part) == 2 else "in pairs"
             yield f"{names} draw no more together than {than}: their power was withheld"
-    for one, other in unmeasured(problem, shown):
+    for device in sorted(shown.in_turn):
+        names = " and ".join(
+            demand.name
+            for demand, cell in zip(problem.demands, cells, strict=True)
+            if problem.option(cell).device == device
+        )
+        yield (
+            f"{names} take turns on {device}, one inference after the other: at once they were"
+            " measured slower"
+        )
+    for one, other in problem.unmeasured(shown.placement):
         names = f"{choices.name(one)} and {choices.name(other)}"
         if problem.option(one).device == problem.option(other).device:
             yield f"{names} take turns, each waiting for the other once: not measured"
         else:
             yield f"{names} do not slow each other: not measured"
-    if len(cells) > 3:
-        yield "of more than three models the slowdowns of each pair multiply"
+    if len(cells) > 2 and frozenset(cells) not in problem.effects:
+        yield (
+            "slowdowns of pairs add on one accelerator; of each other accelerator the largest"
+            " counts, and those of several accelerators multiply"
+        )
 
 
 def _measured(problem: Problem, choices: Choices, shown: Evaluation | None) -> Iterator[str]:
     for cells, effect in problem.effects.items():
         if shown is not None and cells.issubset(enumerate(shown.placement)):
-            words = [
-                f"{choices.name(cell)} {max(1.0, effect.tail[cell[0]]):.2f}×"
-                for cell in sorted(cells)
-            ]
+            tails = ((choices.name(cell), effect.tail[cell[0]]) for cell in sorted(cells))
+            words = " + ".join(f"{name} {max(1.0, tail):.2f}×" for name, tail in tails)
             more = "" if effect.watts is None else f", {effect.watts.value:+.2f} W while all work"
-            yield f"together: {' + '.join(words)}{more}"
+            yield f"together: {words}{more}"
 
 
 def _of_files(sources: Sequence[BenchSource]) -> Iterator[str]:
-    for one in sources:
-        if one.result.is_partial:
-            yield f"{one.path} is of a benchmark that was interrupted"
-        for check in one.result.checks:
-            yield f"{one.path}: {check.sentence}"
+    for path, result in sources:
+        if result.is_partial:
+            yield f"{path} is of a benchmark that was interrupted"
+        yield from (f"{path}: {check.sentence}" for check in result.checks)
 
 
 _MOST_TIES = 3
@@ -243,47 +339,57 @@ def print_advice(advice: Advice, stream: TextIO | None = None) -> None:
     shown = advice.chosen or advice.closest_infeasible
     blocks: list[Block] = []
     if shown is not None:
-        blocks += [Heading(_title(advice)), _table(advice, shown)]
+        title = (
+            "Best placement" if advice.chosen else "No placement meets all limits; the closest is",
+            advice.board,
+            advice.power_mode,
+            SIMULATED_TITLE if advice.is_simulated else None,
+        )
+        columns = ("model", "on", "rate", "p99 there", "deadline", "duty alone", "energy per input")
+        rows = [
+            (
+                model.name,
+                f"{model.device} {model.variant}".strip(),
+                f"{demand.rate_per_second:g}/s",
+                seconds(model.latency_seconds),
+                seconds(model.deadline_seconds),
+                percent(model.duty),
+                shown_with_half(model.joules_per_input, joules),
+            )
+            for demand, model in zip(advice.demands, shown.models, strict=True)
+        ]
+        duties = ", ".join(f"{device} {percent(duty)}" for device, duty in shown.duty.items())
+        used = f"{percent(shown.used)} of the tightest limit, with margin"
+        blocks += [Heading(" · ".join(filter(None, title))), Table(columns, rows, left=2)]
+        blocks.append(Text(f"{_value(shown)}; duty {duties}; {used}"))
     print_document([*blocks, *map(Text, _lines(advice))], stream)
 
 
-def _table(advice: Advice, shown: PlacementAdvice) -> Table:
-    columns = ("model", "on", "rate", "p99 there", "deadline", "duty alone", "energy per input")
-    rows = [
-        (
-            model.name,
-            f"{model.device} {model.variant}".strip(),
-            f"{demand.rate_per_second:g}/s",
-            seconds(model.latency_seconds),
-            seconds(model.deadline_seconds),
-            percent(model.duty),
-            shown_with_half(model.joules_per_input, joules),
-        )
-        for demand, model in zip(advice.demands, shown.models, strict=True)
-    ]
-    return Table(columns, rows, left=2)
-
-
-def _title(advice: Advice) -> str:
-    words = (
-        "Best placement" if advice.chosen else "No placement meets all limits; the closest is",
-        advice.board,
-        advice.power_mode,
-        SIMULATED_TITLE if advice.is_simulated else None,
-    )
-    return " · ".join(filter(None, words))
-
-
 def _lines(advice: Advice) -> Iterator[str]:
-    shown = advice.chosen or advice.closest_infeasible
-    if shown is not None:
-        duties = ", ".join(f"{device} {percent(duty)}" for device, duty in shown.duty.items())
-        used = f"{percent(shown.used)} of the tightest limit, with margin"
-        yield f"{_value(shown)}; duty {duties}; {used}"
     for violation in advice.violations:
         yield f"✗ {violation.sentence}"
+    if advice.ties:
+        yield f"of {1 + len(advice.ties)} placements of equal cost this one has the most slack"
+    for tie in advice.ties[:_MOST_TIES]:
+        yield f"= ties with {_where(tie)}: {_value(tie)}, {percent(tie.used)} of the tightest limit"
+    if len(advice.ties) > _MOST_TIES:
+        yield f"= and with {len(advice.ties) - _MOST_TIES} others"
+    if advice.runner_up is not None and advice.runner_up_gap is not None:
+        show = watts if advice.minimise == "energy" else points
+        more = advice.runner_up_gap
+        interval = ""
+        if more.low is not None and more.high is not None:
+            interval = f" ({show(more.low)} to {show(more.high)})"
+        yield f"next: {_where(advice.runner_up)}, {show(more.value)}{interval} more"
     if advice.chosen is not None:
-        yield from _others(advice)
+        gpu = advice.all_on_gpu
+        if gpu is not None and gpu != advice.chosen:
+            tight = f", infeasible: {percent(gpu.used)} of the tightest limit"
+            yield f"all on the GPU: {_value(gpu)}{tight if gpu.used > 1 else ''}"
+        yield (
+            f"{advice.placements} placements, {advice.evaluated} evaluated, the others proven worse"
+            " or infeasible"
+        )
     notes = (*advice.notes, *(f"{one}: left out" for one in advice.ruled_out))
     lists = {"assumed": advice.assumed, "measured": advice.measured, "notes": notes}
     for name, lines in lists.items():
@@ -298,28 +404,6 @@ def _lines(advice: Advice) -> Iterator[str]:
         yield f"→ {mark}: {one.sentence}\n    {one.command}"
 
 
-def _others(advice: Advice) -> Iterator[str]:
-    for tie in advice.ties[:_MOST_TIES]:
-        yield f"= ties with {_where(tie)}: {_value(tie)}"
-    if len(advice.ties) > _MOST_TIES:
-        yield f"= and with {len(advice.ties) - _MOST_TIES} others"
-    if advice.runner_up is not None and advice.runner_up_gap is not None:
-        show = watts if advice.minimise == "energy" else points
-        more = advice.runner_up_gap
-        interval = ""
-        if more.low is not None and more.high is not None:
-            interval = f" ({show(more.low)} to {show(more.high)})"
-        yield f"next: {_where(advice.runner_up)}, {show(more.value)}{interval} more"
-    gpu = advice.all_on_gpu
-    if gpu is not None and gpu != advice.chosen:
-        limit = "" if gpu.used <= 1 else f", infeasible: {percent(gpu.used)} of the tightest limit"
-        yield f"all on the GPU: {_value(gpu)}{limit}"
-    yield (
-        f"{advice.placements} placements, {advice.evaluated} evaluated, the others proven worse or"
-        " infeasible"
-    )
-
-
 def _where(placement: PlacementAdvice) -> str:
     return ", ".join(
         f"{one.name} on {one.device} {one.variant}".strip() for one in placement.models
@@ -329,26 +413,15 @@ def _where(placement: PlacementAdvice) -> str:
 def _value(placement: PlacementAdvice) -> str:
     if placement.watts is not None:
         return f"net power {with_half(placement.watts, watts)}"
-    return "" if placement.gpu is None else f"GPU use {with_points(placement.gpu)}"
-
-
-def with_points(figure: Figure) -> str:
-    """Format a ratio and half its interval in points: percent of percent would confuse.
-
-    >>> with_points(Figure(value=0.5, low=0.48, high=0.52))
-    '50.0 % ± 2.0 points'
-    """
-    half = "" if figure.half is None else f" ± {points(figure.half)}"
-    return f"{percent(figure.value)}{half}"
+    if placement.gpu is None:
+        return ""
+    # Half the interval is in points: percent of percent would confuse.
+    half = "" if placement.gpu.half is None else f" ± {points(placement.gpu.half)}"
+    return f"GPU use {percent(placement.gpu.value)}{half}"
 
 
 def read_demands(rates: str, deadlines: str | None, known: Sequence[str]) -> tuple[Demand, ...]:
-    """Read rates like ``yolo=30,seg=10`` and deadlines like ``yolo=33ms``.
-
-    Args:
-        rates: Inputs per second by model.
-        deadlines: By model; by default until the next input.
-        known: Names of the models that have results.
+    """Read rates like ``yolo=30,seg=10`` and deadlines like ``yolo=33ms`` of known models.
 
     Raises:
         UsageError: A text has another form, or names an unknown model.

@@ -2,17 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations, product
-from math import inf
+from itertools import product
+from math import inf, isfinite
 from shlex import quote
+from typing import Literal
 
+from ...parsers.records import Record
 from ..measure.quality import CLOCK_RATIO
+from ..measure.run_report import Device
 from ..results.caveats import caveats_of
-from ..terminal.numbers import celsius, digits, percent, seconds
+from ..terminal import celsius, digits, percent, seconds
 from .choices import CHOSEN_AMONG, Choices, MeasuredOption
-from .problem import Cell, Evaluation, Found, Problem, is_tie, search
-from .records import FindingName, NextMeasurement, ResultFinding
+from .problem import Cell, Effect, Evaluation, Found, Problem, is_tie, search
 
+FindingName = Literal[
+    "int8_slower", "enqueue_bound", "copy_bound", "fallback_heavy", "thermally_limited"
+]
 # Caveats of the benchmark, by their name here.
 _OF_CAVEATS: dict[str, FindingName] = {
     "host_bound": "enqueue_bound",
@@ -25,12 +30,34 @@ _HOT_CELSIUS = 85.0
 # On boards a model was seen to take up to 1.8 times as long next to others (docs/advise.md).
 PLAUSIBLE_SLOWDOWN = 2.0
 PLAUSIBLE_POWER = 0.2
+# Slowdowns that still matter are looked for up to here, in steps of so much of their value.
+_MOST_SLOWDOWN, _ROOM_STEP = 1000.0, 1e-4
 
 _INT8_REMEDY = "run it in fp16, or look which layers reformat between types"
 _FALLBACK_REMEDY = "tegrascope bench --fallback forbid names the layers that the DLA refuses"
 _HEAT_REMEDY = (
     "cool it, or bench in a power mode that it can hold: cooler, another choice may be best"
 )
+
+
+class ResultFinding(Record):
+    """A reason in the results for lost time or energy."""
+
+    name: FindingName
+    model: str
+    device: Device
+    sentence: str
+    remedy: str
+
+
+class NextMeasurement(Record):
+    """A missing measurement, and whether a plausible outcome of it would change the advice."""
+
+    could_change: bool
+    sentence: str
+    command: str
+
+
 # An option, name and sentence of the finding, and its remedy.
 _Noticed = Iterator[tuple[MeasuredOption, FindingName, str, str]]
 
@@ -38,13 +65,7 @@ _Noticed = Iterator[tuple[MeasuredOption, FindingName, str, str]]
 def find_all(choices: Choices) -> tuple[ResultFinding, ...]:
     """Return the findings of every result that may be chosen."""
     return tuple(
-        ResultFinding(
-            name=kind,
-            model=name,
-            device=one.option.device,
-            sentence=sentence,
-            remedy=remedy,
-        )
+        ResultFinding(name=kind, model=name, device=one.device, sentence=sentence, remedy=remedy)
         for name, options in choices.by_name.items()
         for one, kind, sentence, remedy in (*_slower(options), *_of_each(options))
     )
@@ -53,8 +74,8 @@ def find_all(choices: Choices) -> tuple[ResultFinding, ...]:
 def _slower(options: Sequence[MeasuredOption]) -> _Noticed:
     """Fewer bits should be faster; otherwise something reformats or falls back."""
     for int8, fp16 in product(options, options):
-        pair = (int8.variant.precision, fp16.variant.precision)
-        if pair != ("int8", "fp16") or int8.option.device != fp16.option.device:
+        pair = (int8.precision, fp16.precision)
+        if pair != ("int8", "fp16") or int8.device != fp16.device:
             continue
         slow, fast = int8.result.latency_seconds, fp16.result.latency_seconds
         if slow is None or fast is None or slow.value <= fast.value or int8.like:
@@ -84,7 +105,7 @@ def _of_each(options: Sequence[MeasuredOption]) -> _Noticed:
 
 def _left_to_gpu(one: MeasuredOption) -> str | None:
     """Return how much a model on a DLA leaves to the GPU, if that is much."""
-    if not one.option.device.startswith("dla"):
+    if not one.device.startswith("dla"):
         return None
     placement = None if one.result.built is None else one.result.built.placement
     load = one.result.utilization.get("gpu")
@@ -131,59 +152,71 @@ _Missing = Iterator[tuple[str, str]]
 
 def measure_next(problem: Problem, found: Found, choices: Choices) -> tuple[NextMeasurement, ...]:
     """Return the missing measurements; those that could change the advice come first."""
-    missing = [*_of_pairs(problem, found, choices)]
-    missing += (
-        NextMeasurement(could_change=True, sentence=sentence, command=command)
-        for sentence, command in (
-            *_of_turns(problem, found, choices),
-            *_of_ties(found, choices),
-            *_of_options(choices),
-            *_of_energy(choices),
-        )
+    certain = (
+        *_of_turns(problem, found, choices),
+        *_of_ties(found, choices),
+        *_of_options(choices),
+        *_of_energy(choices),
     )
-    return tuple(sorted(missing, key=lambda one: not one.could_change))
+    missing = [*_of_pairs(problem, found, choices), *((True, *one) for one in certain)]
+    return tuple(
+        NextMeasurement(could_change=could_change, sentence=sentence, command=command)
+        for could_change, sentence, command in sorted(missing, key=lambda one: not one[0])
+    )
 
 
-def unmeasured(problem: Problem, one: Evaluation) -> list[tuple[Cell, Cell]]:
-    """Return the pairs of a placement that were not measured together."""
-    cells = list(enumerate(one.placement))
-    if len(cells) > 2 and frozenset(cells) in problem.effects:
-        return []
-    return [pair for pair in combinations(cells, 2) if frozenset(pair) not in problem.effects]
-
-
-def _of_pairs(problem: Problem, found: Found, choices: Choices) -> Iterator[NextMeasurement]:
+def _of_pairs(problem: Problem, found: Found, choices: Choices) -> Iterator[tuple[bool, str, str]]:
     best = found.best
     if best is None:
         return
-    for pair in unmeasured(problem, best):
+    for pair in problem.unmeasured(best.placement):
         one, other = map(choices.name, pair)
-        slower = [_room(problem, best, cell) for cell in pair]
+        slower = [_room(problem, best, cell, pair) for cell in pair]
         watts, share = _power_room(problem, found, pair)
-        own = sum(_own_watts(problem, cell) for cell in pair)
-        is_near = min(slower) <= PLAUSIBLE_SLOWDOWN
-        is_dear = watts is not None and watts <= PLAUSIBLE_POWER * own
-        words = (
-            f"{one} and {other} were not measured together; another placement is best if they slow"
-            f" {one} by more than {digits(slower[0])}× or {other} by more than"
-            f" {digits(slower[1])}×"
+        own = sum(
+            max(0.0, option.joules.value) / option.busy_seconds
+            for option in map(problem.option, pair)
+            if option.joules is not None
         )
+        could_change = min(slower) <= PLAUSIBLE_SLOWDOWN
+        could_change |= watts is not None and watts <= PLAUSIBLE_POWER * own
+        changes = [
+            f"slow {name} by more than {digits(factor)}×"
+            for name, factor in zip((one, other), slower, strict=True)
+            if isfinite(factor)
+        ]
         if watts is not None:
-            words += f", or draw {digits(watts)} W more while both work ({percent(share)} of time)"
-        yield NextMeasurement(
-            could_change=is_near or is_dear, sentence=words, command=_command(choices, pair)
+            changes.append(
+                f"draw {digits(watts)} W more while both work ({percent(share)} of time)"
+            )
+        words = f"{one} and {other} were not measured together; "
+        words += (
+            f"another placement is best if they {' or '.join(changes)}"
+            if changes
+            else "at once they may do better than in turn"
         )
+        yield could_change, words, _command(choices, pair)
 
 
-def _room(problem: Problem, best: Evaluation, cell: Cell) -> float:
-    """Return the slowdown of a model from which on the placement is infeasible."""
-    model, latency = problem.models[cell[0]], best.latency_seconds[cell[0]]
-    option, limit = problem.option(cell), 1 / (1 + problem.margin)
-    waiting = latency - option.latency_seconds
-    by_latency = (model.deadline_seconds * limit - waiting) / option.latency_seconds
-    own = problem.share(cell)
-    free = limit - best.duty.get(option.device, 0.0)
-    return min(by_latency, 1 + free / own if own > 0 else inf)
+def _room(problem: Problem, best: Evaluation, slowed: Cell, pair: tuple[Cell, Cell]) -> float:
+    """Return the slowdown of a model next to another from which on a placement is infeasible.
+
+    It is infinite for models on one accelerator: they can run in turn.
+    """
+
+    def fits(factor: float) -> bool:
+        tail = {number: factor if number == slowed[0] else 1.0 for number, _ in pair}
+        speed = {number: 1 / one for number, one in tail.items()}
+        effects = {**problem.effects, frozenset(pair): Effect(tail, speed)}
+        return replace(problem, effects=effects).evaluate(best.placement).worst <= 1
+
+    low, high = 1.0, _MOST_SLOWDOWN
+    if fits(high):
+        return inf
+    while high - low > _ROOM_STEP * low:
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 def _power_room(
@@ -195,17 +228,12 @@ def _power_room(
     other placement came near.
     """
     share = min(1.0, problem.share(pair[0])) * min(1.0, problem.share(pair[1]))
-    if problem.objective != "energy" or share <= 0:
-        return None, share
-    for other in found.ranked[1:]:
-        if not all(other.placement[number] == option for number, option in pair):
-            return (other.value - found.ranked[0].value) / share, share
+    best = found.ranked[0]
+    for other in found.ranked[1:] if problem.objective == "energy" else ():
+        is_elsewhere = any(other.placement[number] != option for number, option in pair)
+        if is_elsewhere and other.value > best.value:
+            return (other.value - best.value) / share, share
     return None, share
-
-
-def _own_watts(problem: Problem, cell: Cell) -> float:
-    joules, busy = problem.option(cell).joules, problem.option(cell).busy_seconds
-    return 0.0 if joules is None else max(0.0, joules.value) / busy
 
 
 def _of_turns(problem: Problem, found: Found, choices: Choices) -> _Missing:
@@ -215,7 +243,7 @@ def _of_turns(problem: Problem, found: Found, choices: Choices) -> _Missing:
         return
     if found.best is not None and (best.value >= found.best.value or is_tie(best, found.best)):
         return
-    for pair in unmeasured(problem, best):
+    for pair in problem.unmeasured(best.placement):
         if problem.option(pair[0]).device != problem.option(pair[1]).device:
             continue
         words = "if they do not wait for each other, all limits can be met"
@@ -231,7 +259,7 @@ def _of_ties(found: Found, choices: Choices) -> _Missing:
         return
     pairs = zip(found.best.placement, found.ties[0].placement, strict=True)
     number = next(n for n, (a, b) in enumerate(pairs) if a != b)
-    places = [choices.at((number, one.placement[number])) for one in found.ranked[:2]]
+    places = [choices.at((number, one.placement[number])) for one in (found.best, found.ties[0])]
     if any(place.like for place in places):
         return
     plural = "s" if len(found.ties) > 1 else ""
@@ -244,9 +272,9 @@ def _of_ties(found: Found, choices: Choices) -> _Missing:
 
 def _of_options(choices: Choices) -> _Missing:
     """Yield accelerators on which some models were measured and others not."""
-    here = {one.option.device for options in choices.by_name.values() for one in options}
+    here = {one.device for options in choices.by_name.values() for one in options}
     for name, options in choices.by_name.items():
-        tried = {one.option.device for one in options if one.like is None}
+        tried = {one.device for one in options if one.like is None}
         tried |= {one.device for one in choices.excluded if one.name == name}
         lacking = [device for device in CHOSEN_AMONG if device in here and device not in tried]
         if lacking:
@@ -258,7 +286,7 @@ def _of_options(choices: Choices) -> _Missing:
 def _of_energy(choices: Choices) -> _Missing:
     """Yield results that ran well and were excluded only for their missing energy."""
     for one in choices.excluded:
-        has_other = any(option.option.device == one.device for option in choices.by_name[one.name])
+        has_other = any(option.device == one.device for option in choices.by_name[one.name])
         if one.lacks_energy and not has_other:
             command = f"tegrascope bench {quote(one.model)} --on {one.device} --duration 60"
             yield f"{one.name} on {one.device} could not be chosen: {one.reason}", command
@@ -267,7 +295,7 @@ def _of_energy(choices: Choices) -> _Missing:
 def _command(choices: Choices, pair: tuple[Cell, Cell]) -> str:
     found = [choices.at(cell) for cell in pair]
     models = " ".join(quote(one.model.model) for one in found)
-    devices = ",".join(dict.fromkeys(one.option.device for one in found))
-    precision = found[0].variant.precision
+    devices = ",".join(dict.fromkeys(one.device for one in found))
+    precision = found[0].precision
     extra = f" --precision {precision}" if precision else ""
     return f"tegrascope bench {models} --contention --on {devices}{extra}"

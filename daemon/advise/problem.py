@@ -4,24 +4,36 @@ The rules are those of docs/advise.md. They decide latency, duty and power from 
 alone, and from effects that were measured for exactly these models or for pairs of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from itertools import combinations, product
-from math import hypot, inf, prod
-from typing import TypeAlias
+from itertools import combinations, permutations, product
+from math import floor, hypot, inf, prod
+from typing import Literal, NamedTuple, TypeAlias
 
+from pydantic import PositiveFloat
+
+from ...parsers.records import Record
 from ..measure.run_report import Device
 from ..results.records import Figure
-from .records import Objective
 
 MOST_MODELS = 10
 # A float just within a limit is not excluded for its last digit.
 _ROUNDING = 1 + 1e-9
+Objective = Literal["energy", "gpu"]
 # A model and one of its options, both by number.
 Cell: TypeAlias = tuple[int, int]
 # An option of each model, by number.
 Choice: TypeAlias = tuple[int, ...]
+
+
+class Demand(Record):
+    """A model that is to run; without a given deadline it has until its next input."""
+
+    name: str
+    rate_per_second: PositiveFloat
+    deadline_seconds: PositiveFloat
+    is_deadline_given: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,16 +51,6 @@ class Option:
 
 
 @dataclass(frozen=True)
-class RatedModel:
-    """A model that is to run at a rate, in inputs per second, with at least one option."""
-
-    name: str
-    rate: float
-    deadline_seconds: float
-    options: tuple[Option, ...]
-
-
-@dataclass(frozen=True)
 class Effect:
     """The measured influence of models on each other, without pauses.
 
@@ -61,27 +63,31 @@ class Effect:
     watts: Figure | None = None
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     """A part of an objective: a coefficient times a measured figure."""
 
     coefficient: float
     figure: Figure
+
+    @property
+    def value(self) -> float:
+        """The part itself."""
+        return self.coefficient * self.figure.value
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """The demands and the cost of a placement; latency and duty are without margin.
 
-    Attributes:
-        worst: Largest of latency over deadline and of duty, with margin; feasible up to 1.
-        terms: The parts of the objective, by cell or cells.
-        value: Their sum, in watts or as a share of the GPU.
+    ``worst`` is the largest of latency over deadline and of duty, with margin; feasible up to 1.
+    ``terms`` add up to the objective ``value``, in watts or as a share of the GPU. On the
+    accelerators ``in_turn`` the models do better in turn than at once, as they were measured.
     """
 
     placement: Choice
     latency_seconds: tuple[float, ...]
     duty: Mapping[Device, float]
+    in_turn: frozenset[Device]
     worst: float
     terms: Mapping[object, Term]
     value: float
@@ -89,7 +95,7 @@ class Evaluation:
     @property
     def half(self) -> float | None:
         """Half the 95 % interval of the value; ``None`` if a part has none."""
-        return _half_of([(term.coefficient, term.figure) for term in self.terms.values()])
+        return _half_of(self.terms.values())
 
 
 def gap(better: Evaluation, worse: Evaluation) -> tuple[float, float | None]:
@@ -101,36 +107,35 @@ def gap(better: Evaluation, worse: Evaluation) -> tuple[float, float | None]:
     parts = []
     for key, term in {**worse.terms, **better.terms}.items():
         one, other = better.terms.get(key, nothing), worse.terms.get(key, nothing)
-        parts.append((other.coefficient - one.coefficient, term.figure))
+        parts.append(Term(other.coefficient - one.coefficient, term.figure))
     return worse.value - better.value, _half_of(parts)
 
 
-def is_tie(better: Evaluation, worse: Evaluation) -> bool:
+def is_tie(one: Evaluation, other: Evaluation) -> bool:
     """Return whether the 95 % interval of a difference includes 0, or is not known."""
-    difference, half = gap(better, worse)
-    return half is None or difference <= half
+    difference, half = gap(one, other)
+    return half is None or abs(difference) <= half
 
 
-def _half_of(parts: Sequence[tuple[float, Figure]]) -> float | None:
-    halves: list[float] = []
-    for coefficient, figure in parts:
-        if coefficient == 0:
-            continue
-        if figure.half is None:
-            return None
-        halves.append(coefficient * figure.half)
-    return hypot(*halves)
+def _half_of(parts: Iterable[Term]) -> float | None:
+    halves = [coefficient * _half(figure) for coefficient, figure in parts if coefficient]
+    return None if inf in map(abs, halves) else hypot(*halves)
+
+
+def _half(figure: Figure) -> float:
+    return inf if figure.half is None else figure.half
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Models, their measured influence on each other, and the objective.
+    """Demanded models, at least one option of each, and their measured influence on each other.
 
     Without ``takes_turns``, models on one accelerator that were not measured together are taken as
     independent; otherwise they wait for each other.
     """
 
-    models: tuple[RatedModel, ...]
+    demands: tuple[Demand, ...]
+    options: tuple[tuple[Option, ...], ...]
     objective: Objective = "energy"
     margin: float = 0.1
     effects: Mapping[frozenset[Cell], Effect] = field(default_factory=dict)
@@ -138,53 +143,70 @@ class Problem:
 
     def option(self, cell: Cell) -> Option:
         """Return the option of a cell."""
-        return self.models[cell[0]].options[cell[1]]
+        return self.options[cell[0]][cell[1]]
 
     def cost(self, cell: Cell) -> Term:
         """Return the cost of a cell alone, or raise ``ValueError`` if it is not known."""
-        option, model = self.option(cell), self.models[cell[0]]
+        option, demand = self.option(cell), self.demands[cell[0]]
         figure = option.joules if self.objective == "energy" else option.gpu_seconds
         if figure is None:
-            raise ValueError(f"the cost of {model.name} is not known")
-        return Term(model.rate, figure)
+            raise ValueError(f"the cost of {demand.name} is not known")
+        return Term(demand.rate_per_second, figure)
 
     def evaluate(self, placement: Choice) -> Evaluation:
         """Return the demands and the cost of a placement."""
         cells = tuple(enumerate(placement))
-        latency, duty, terms = self._latencies(cells), self._duty(cells), self._terms(cells)
+        latency, duty, in_turn = self._needs(cells)
+        terms: dict[object, Term] = {cell: self.cost(cell) for cell in cells}
+        if self.powers:
+            at_work = {cell: self._at_work(cell, cells) for cell in cells}
+            for some, watts in self.powers:
+                if all(cell in at_work for cell in some):
+                    terms[some] = Term(prod(at_work[cell] for cell in some), watts)
         return Evaluation(
             placement=placement,
             latency_seconds=latency,
             duty=duty,
+            in_turn=in_turn,
             worst=self._worst(latency, duty),
             terms=terms,
-            value=sum(term.coefficient * term.figure.value for term in terms.values()),
+            value=sum(term.value for term in terms.values()),
         )
 
     def worst_of(self, begun: Choice) -> float:
         """Return the least that ``worst`` can be for placements of all models that begin so.
 
-        No model makes another faster. Two or three models that were measured together may do
-        better than some of them, so for them only whole placements count.
+        No model makes another faster. Models that were all measured together may do better than
+        some of them, so for them only whole placements count.
         """
-        if len(self.models) <= 3 and len(begun) < len(self.models):
-            return 0.0
         cells = tuple(enumerate(begun))
-        return self._worst(self._latencies(cells), self._duty(cells))
+        if len(begun) < len(self.demands) and any(map(frozenset(cells).issubset, self._wholes)):
+            return 0.0
+        latency, duty, _ = self._needs(cells)
+        return self._worst(latency, duty)
+
+    def unmeasured(self, placement: Choice) -> list[tuple[Cell, Cell]]:
+        """Return the pairs of a placement that were not measured together."""
+        cells = list(enumerate(placement))
+        if len(cells) > 2 and frozenset(cells) in self.effects:
+            return []
+        return [pair for pair in combinations(cells, 2) if frozenset(pair) not in self.effects]
 
     def _worst(self, latency: Sequence[float], duty: Mapping[Device, float]) -> float:
-        pairs = zip(latency, self.models, strict=False)
-        ratios = [seconds / model.deadline_seconds for seconds, model in pairs]
+        pairs = zip(latency, self.demands, strict=False)
+        ratios = [seconds / demand.deadline_seconds for seconds, demand in pairs]
         return (1 + self.margin) * max([0.0, *ratios, *duty.values()])
 
     def share(self, cell: Cell) -> float:
         """Return the share of time that a cell needs alone."""
-        return self.models[cell[0]].rate * self.option(cell).busy_seconds
+        return self.demands[cell[0]].rate_per_second * self.option(cell).busy_seconds
 
     def slower(self, cell: Cell, other: Cell) -> float:
-        """Return by how much an input of one cell takes longer next to another; 0 is not at all."""
+        """Return by how much longer a cell works on an input because of another; 0: not at all."""
         pair = self.pairs.get(cell, {}).get(other)
-        return 0.0 if pair is None else 1 / min(1.0, pair.speed[cell[0]]) - 1
+        if pair is None:
+            return 0.0
+        return (1 / min(1.0, pair.speed[cell[0]]) - 1) * min(1.0, self.share(other))
 
     @cached_property
     def pairs(self) -> dict[Cell, dict[Cell, Effect]]:
@@ -192,9 +214,8 @@ class Problem:
         found: dict[Cell, dict[Cell, Effect]] = {}
         for cells, effect in self.effects.items():
             if len(cells) == 2:
-                one, other = cells
-                found.setdefault(one, {})[other] = effect
-                found.setdefault(other, {})[one] = effect
+                for one, other in permutations(cells):
+                    found.setdefault(one, {})[other] = effect
         return found
 
     @cached_property
@@ -208,63 +229,114 @@ class Problem:
             if effect.watts is not None
         )
 
-    def _whole(self, cells: Sequence[Cell]) -> Effect | None:
-        """Return the effect of exactly these cells, if they are all and more than one."""
-        is_all = 1 < len(cells) == len(self.models)
-        return self.effects.get(frozenset(cells)) if is_all else None
+    @cached_property
+    def _wholes(self) -> list[frozenset[Cell]]:
+        return [cells for cells in self.effects if 1 < len(cells) == len(self.demands)]
 
-    def _latencies(self, cells: Sequence[Cell]) -> tuple[float, ...]:
-        whole = self._whole(cells)
-        if whole is None:
-            return tuple(self._latency(cell, cells) for cell in cells)
-        return tuple(
-            self.option(cell).latency_seconds * max(1.0, whole.tail[cell[0]]) for cell in cells
-        )
+    def _needs(
+        self, cells: Sequence[Cell]
+    ) -> tuple[tuple[float, ...], dict[Device, float], frozenset[Device]]:
+        """Return the latency of each model, the duty of each accelerator, and those in turn.
 
-    def _latency(self, cell: Cell, cells: Sequence[Cell]) -> float:
-        option, pairs = self.option(cell), self.pairs.get(cell, {})
-        factor, waiting = 1.0, 0.0
-        for other in cells:
-            if other == cell:
-                continue
-            if other in pairs:
-                factor *= max(1.0, pairs[other].tail[cell[0]])
-            elif self.takes_turns and self.option(other).device == option.device:
-                waiting += self.option(other).latency_seconds
-        return option.latency_seconds * factor + waiting
-
-    def _duty(self, cells: Sequence[Cell]) -> dict[Device, float]:
+        Models on one accelerator run at once, as measured, or in turn, one inference after the
+        other. The way that leaves more slack counts, so that measuring makes nothing worse.
+        """
         used: dict[Device, list[Cell]] = {}
-        left_to_gpu = 0.0
         for cell in cells:
-            option = self.option(cell)
-            used.setdefault(option.device, []).append(cell)
-            if option.device != "gpu" and option.gpu_seconds is not None:
-                left_to_gpu += self.models[cell[0]].rate * option.gpu_seconds.value
-        whole = self._whole(cells)
+            used.setdefault(self.option(cell).device, []).append(cell)
+        left_to_gpu = sum(
+            self.demands[cell[0]].rate_per_second * option.gpu_seconds.value
+            for cell in cells
+            for option in [self.option(cell)]
+            if option.device != "gpu" and option.gpu_seconds is not None
+        )
+        whole = self.effects.get(frozenset(cells)) if frozenset(cells) in self._wholes else None
+        slowed = {cell: self._slowed(cell, cells) for cell in cells}
+        latency: dict[Cell, float] = {}
         duty: dict[Device, float] = {}
+        in_turn = set()
         for device, mine in used.items():
-            if whole is not None:
-                done = sum(whole.speed[cell[0]] for cell in mine)
-                needed = [self.share(cell) for cell in mine]
-            else:
-                done = self._done_together(mine)
-                needed = [self.share(cell) / self._speed(cell, cells) for cell in mine]
-            # However well they share an accelerator, none of them needs less than alone.
-            duty[device] = max(sum(needed) / done, *needed)
+            more = left_to_gpu if device == "gpu" else 0.0
+            ways = [self._at_once(mine, slowed, whole)]
+            if len(mine) > 1 and (whole is None or self._knows_others(mine, cells)):
+                turn = sum(slowed[cell][0] for cell in mine)
+                ways.append((dict.fromkeys(mine, turn), sum(slowed[cell][1] for cell in mine)))
+            ratios = [
+                max(
+                    needed + more,
+                    *(took[one] / self.demands[one[0]].deadline_seconds for one in mine),
+                )
+                for took, needed in ways
+            ]
+            if ratios[0] > _ROUNDING * ratios[-1]:
+                in_turn.add(device)
+            took, needed = ways[device in in_turn]
+            latency.update(took)
+            duty[device] = needed + more
         if left_to_gpu:
-            duty["gpu"] = duty.get("gpu", 0.0) + left_to_gpu
-        return duty
+            duty.setdefault("gpu", left_to_gpu)
+        return tuple(latency[cell] for cell in cells), duty, frozenset(in_turn)
 
-    def _speed(self, cell: Cell, cells: Sequence[Cell]) -> float:
-        """Return a model's throughput next to those on other accelerators, over that alone."""
-        pairs, device = self.pairs.get(cell), self.option(cell).device
-        if pairs is None:
-            return 1.0
-        return prod(
-            min(1.0, pairs[other].speed[cell[0]])
-            for other in cells
-            if other in pairs and self.option(other).device != device
+    def _slowed(self, cell: Cell, cells: Sequence[Cell]) -> tuple[float, float]:
+        """Return latency and share of time of a model next to those on other accelerators.
+
+        An accelerator does the work of one model at a time, so the worst of its models counts;
+        several accelerators multiply.
+        """
+        pairs, here = self.pairs.get(cell, {}), self.option(cell).device
+        tails: dict[Device, float] = {}
+        speeds: dict[Device, float] = {}
+        for other in cells:
+            there = self.option(other).device
+            if there != here and other in pairs:
+                effect, number = pairs[other], cell[0]
+                tails[there] = max(tails.get(there, 1.0), effect.tail[number])
+                speeds[there] = min(speeds.get(there, 1.0), effect.speed[number])
+        seconds = self.option(cell).latency_seconds * prod(tails.values())
+        return seconds, self.share(cell) / prod(speeds.values())
+
+    def _at_once(
+        self, mine: Sequence[Cell], slowed: Mapping[Cell, tuple[float, float]], whole: Effect | None
+    ) -> tuple[dict[Cell, float], float]:
+        """Return the latency of each model of an accelerator, and its duty, with all at once."""
+        if whole is not None:
+            took = {
+                one: self.option(one).latency_seconds * max(1.0, whole.tail[one[0]]) for one in mine
+            }
+            needed = [self.share(one) for one in mine]
+            return took, max(sum(needed) / sum(whole.speed[one[0]] for one in mine), *needed)
+        longest = {
+            one: slowed[one][0] + sum(self._delay(one, other, slowed) for other in mine)
+            for one in mine
+        }
+        took = {}
+        for one in mine:
+            took[one] = slowed[one][0]
+            for other in mine:
+                # No longer than all its inputs take that can be there in the meantime.
+                window = longest[one] + longest[other] - slowed[other][0]
+                inputs = 1 + floor(window * self.demands[other[0]].rate_per_second)
+                took[one] += min(self._delay(one, other, slowed), inputs * slowed[other][0])
+        needed = [slowed[one][1] for one in mine]
+        # However well they share an accelerator, none of them needs less than alone.
+        return took, max(sum(needed) / self._done_together(mine), *needed)
+
+    def _delay(self, one: Cell, other: Cell, slowed: Mapping[Cell, tuple[float, float]]) -> float:
+        """Return by how much a model delays another one on the same accelerator."""
+        if one == other:
+            return 0.0
+        pair = self.pairs.get(one, {}).get(other)
+        if pair is None:
+            return slowed[other][0] if self.takes_turns else 0.0
+        # Work elsewhere lengthens the delay as it lengthens the work of either model.
+        seconds = self.option(one).latency_seconds
+        factor = max(slowed[cell][0] / self.option(cell).latency_seconds for cell in (one, other))
+        return max(0.0, pair.tail[one[0]] - 1) * seconds * factor
+
+    def _knows_others(self, mine: Sequence[Cell], cells: Sequence[Cell]) -> bool:
+        """Return whether the effect of each model elsewhere on each of these was measured."""
+        return all(
+            other in mine or other in self.pairs.get(one, {}) for one in mine for other in cells
         )
 
     def _done_together(self, cells: Sequence[Cell]) -> float:
@@ -274,22 +346,9 @@ class Problem:
         pairs = [self.pairs.get(one, {}).get(other) for one, other in combinations(cells, 2)]
         return min(1.0 if pair is None else sum(pair.speed.values()) for pair in pairs)
 
-    def _terms(self, cells: Sequence[Cell]) -> dict[object, Term]:
-        terms: dict[object, Term] = {cell: self.cost(cell) for cell in cells}
-        if self.powers:
-            at_work = {cell: self._at_work(cell, cells) for cell in cells}
-            for some, watts in self.powers:
-                if all(cell in at_work for cell in some):
-                    terms[some] = Term(prod(at_work[cell] for cell in some), watts)
-        return terms
-
     def _at_work(self, cell: Cell, cells: Sequence[Cell]) -> float:
         """Return the share of time in which a model is at work: longer if others slow it."""
-        longer = 1.0 + sum(
-            self.slower(cell, other) * min(1.0, self.share(other))
-            for other in cells
-            if other != cell
-        )
+        longer = 1.0 + sum(self.slower(cell, other) for other in cells if other != cell)
         return min(1.0, self.share(cell) * longer)
 
 
@@ -298,12 +357,15 @@ class Problem:
 
 @dataclass(frozen=True)
 class Found:
-    """Feasible placements, the best first: all that tie with it, and the next one.
+    """Feasible placements: the best, then the others by cost.
 
-    ``evaluated`` of all placements were evaluated; the others are proven worse or infeasible.
+    ``ties`` cannot be told from the best or from the cheapest; ``runner_up`` is the cheapest of the
+    others. ``evaluated`` of all placements were evaluated; the rest is proven worse or infeasible.
     """
 
     ranked: tuple[Evaluation, ...]
+    ties: tuple[Evaluation, ...]
+    runner_up: Evaluation | None
     placements: int
     evaluated: int
 
@@ -312,24 +374,17 @@ class Found:
         """The best; ``None`` if none is feasible."""
         return self.ranked[0] if self.ranked else None
 
-    @property
-    def ties(self) -> tuple[Evaluation, ...]:
-        """Those that cannot be told from the best."""
-        return tuple(one for one in self.ranked[1:] if is_tie(self.ranked[0], one))
-
 
 def search(problem: Problem) -> Found:
     """Return the best placements, with proof.
 
-    All placements are sorted by the least that they can cost, and evaluated in that order, unless
-    their first models exceed a limit already. The search ends where the least cost exceeds that of
-    a placement which is worse than the best by more than any interval is wide.
+    The best is the one with most slack of those that cannot be told from the cheapest. All
+    placements are sorted by the least that they can cost, and evaluated in that order, unless their
+    first models exceed a limit already. The search ends where the least cost exceeds that of a
+    placement which is worse than the cheapest by more than any two intervals are wide.
     """
-    rows = [
-        [problem.cost((number, option)) for option in range(len(model.options))]
-        for number, model in enumerate(problem.models)
-    ]
-    costs = [[term.coefficient * term.figure.value for term in row] for row in rows]
+    rows = [[problem.cost(cell) for cell in cells] for cells in _cells(problem)]
+    costs = [[term.value for term in row] for row in rows]
     bounds = sorted(
         (sum(map(list.__getitem__, costs, placement)), placement)
         for placement in product(*(range(len(row)) for row in rows))
@@ -341,7 +396,8 @@ def search(problem: Problem) -> Found:
     # Some cost less together than alone: a placement may cost so much less than its models.
     saved = sum(share * min(0.0, watts.value) for share, watts in powers)
     halves = [max(term.coefficient * _half(term.figure) for term in row) for row in rows]
-    reach = hypot(*halves, *halves, *(share * _half(watts) for share, watts in powers))
+    # Of the cheapest from the best, and of the best from its ties.
+    reach = 2 * hypot(*halves, *halves, *(share * _half(watts) for share, watts in powers))
 
     @cache
     def may_begin(begun: Choice) -> bool:
@@ -365,7 +421,36 @@ def search(problem: Problem) -> Found:
                     values = (other.value for other in ranked)
                     different = min((v for v in values if v > best + reach), default=inf)
     ranked.sort(key=lambda one: (one.value, one.placement))
-    return Found(tuple(ranked), len(bounds), evaluated)
+    if not ranked:
+        return Found((), (), None, len(bounds), evaluated)
+    chosen = _of_most_slack(problem, ranked)
+    others = [one for one in ranked if one is not chosen]
+    can_tie = [is_tie(ranked[0], one) or is_tie(chosen, one) for one in others]
+    ties = tuple(one for one, ties in zip(others, can_tie, strict=True) if ties)
+    runner_up = next((one for one, ties in zip(others, can_tie, strict=True) if not ties), None)
+    return Found((chosen, *others), ties, runner_up, len(bounds), evaluated)
+
+
+def _of_most_slack(problem: Problem, ranked: Sequence[Evaluation]) -> Evaluation:
+    """Return the placement of most slack that no cheaper one is known to beat.
+
+    Slack is compared to a percent; then fewer pairs that were not measured count, and then cost.
+    """
+
+    def is_alike(cheaper: Evaluation, one: Evaluation) -> bool:
+        difference, half = gap(cheaper, one)
+        return difference <= (half or 0.0)
+
+    alike = [
+        (round(one.worst, 2), len(problem.unmeasured(one.placement)), place)
+        for place, one in enumerate(ranked)
+        if is_alike(ranked[0], one)
+    ]
+    return next(
+        ranked[place]
+        for _, _, place in sorted(alike)
+        if all(is_alike(cheaper, ranked[place]) for cheaper in ranked[:place])
+    )
 
 
 def closest_infeasible(problem: Problem) -> Evaluation:
@@ -378,27 +463,25 @@ def closest_infeasible(problem: Problem) -> Evaluation:
         worst = problem.worst_of(begun)
         if worst >= least:
             return
-        if len(begun) == len(problem.models):
+        if len(begun) == len(problem.demands):
             least, closest = worst, begun
             return
-        for number in range(len(problem.models[len(begun)].options)):
+        for number in range(len(problem.options[len(begun)])):
             place((*begun, number))
 
     place(())
     return problem.evaluate(closest)
 
 
+def _cells(problem: Problem) -> list[list[Cell]]:
+    return [
+        [(number, place) for place in range(len(options))]
+        for number, options in enumerate(problem.options)
+    ]
+
+
 def _most_at_work(problem: Problem, cell: Cell) -> float:
     """Return the largest share of time for which a cell may be at work, in any placement."""
-    longer = 1.0
-    for number, model in enumerate(problem.models):
-        if number != cell[0]:
-            others = [(number, option) for option in range(len(model.options))]
-            longer += max(
-                problem.slower(cell, other) * min(1.0, problem.share(other)) for other in others
-            )
+    others = [cells for cells in _cells(problem) if cell not in cells]
+    longer = 1.0 + sum(max(problem.slower(cell, other) for other in cells) for cells in others)
     return min(1.0, problem.share(cell) * longer)
-
-
-def _half(figure: Figure) -> float:
-    return inf if figure.half is None else figure.half

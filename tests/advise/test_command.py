@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.advise.records import Advice
+from tegrascope.daemon.advise.compose import Advice
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.results.records import Figure
 
@@ -46,7 +46,7 @@ def test_least_energy_within_deadlines(advise):
     status, out, err = advise(result(YOLO, SEG))
     advice = document(out)
     assert (status, err) == (0, "")
-    assert advice.schema_version == 1
+    assert advice.schema_version == 2
     assert where(advice.chosen) == {"yolo": "gpu", "seg": "dla0"}
     assert advice.chosen.watts.value == pytest.approx(30 * 0.1 + 10 * 0.1)
     # Two figures, of two per cent each.
@@ -145,7 +145,8 @@ def test_equal_placements_are_told_as_a_tie(advise):
     status, out, _ = advise(result(YOLO, same), rates="seg=10")
     advice = document(out)
     assert status == 0
-    assert [where(one) for one in advice.ties] == [{"seg": "gpu"}]
+    assert where(advice.chosen) == {"seg": "gpu"}
+    assert [where(one) for one in advice.ties] == [{"seg": "dla0"}]
     assert advice.runner_up is None
     assert any("can't be told from the best" in one.sentence for one in advice.measure_next)
 
@@ -198,7 +199,7 @@ def test_missing_measurement_is_named_with_its_threshold(advise):
     (pair,) = [one for one in advice.measure_next if "another placement" in one.sentence]
     # p99 of seg is 44 ms; with a tenth of margin 60 ms leave a factor of 1.24.
     assert pair.could_change
-    assert "or seg on dla0 by more than 1.24×" in pair.sentence
+    assert "or slow seg on dla0 by more than 1.24×" in pair.sentence
     assert pair.command == (
         "tegrascope bench nets/yolo.onnx nets/seg.onnx --contention --on gpu,dla0"
     )
@@ -282,9 +283,9 @@ def test_bad_requests_are_one_line(advise, options, rates, said):
         (None, "No such file"),
         ("not json", "is not JSON"),
         ('{"records": []}', "is not a result of a benchmark"),
-        ('{"schema_version": 2, "models": []}', "has schema_version 2, this version reads 1"),
+        ('{"schema_version": 1, "models": []}', "has schema_version 1, this version reads 2"),
         (
-            '{"schema_version": 1, "models": [], "tegrascope": "9.9"}',
+            '{"schema_version": 2, "models": [], "tegrascope": "9.9"}',
             "it was written by tegrascope 9.9",
         ),
     ],
@@ -341,7 +342,7 @@ def test_more_models_than_can_be_searched_are_refused(advise):
 
 def test_document_is_json_with_its_version(advise):
     _, out, _ = advise(result(YOLO, SEG))
-    assert json.loads(out)["schema_version"] == 1
+    assert json.loads(out)["schema_version"] == 2
 
 
 @pytest.mark.parametrize("text", ["NaN", "1e999", "-Infinity"])
@@ -381,3 +382,13 @@ def test_a_narrow_terminal_loses_no_digit(advise, monkeypatch):
     table = out[: out.index("GPU use")]
     assert "…" not in table
     assert {"yolo", "seg", "dla0", "gpu"} <= set(table.split())
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_names_with_escapes_do_not_reach_the_terminal(advise, options):
+    """A hostile result.json colours no terminal, whether it is feasible or not."""
+    name = "yo\x1b[31mlo"
+    hostile = model(name, lane("gpu", 5.0, 0.1, 0.9), lane("dla0", 12.0, 0.06, 0.02))
+    for rates in (f"{name}=30", f"{name}=9000", "other=30"):
+        _, out, err = advise(result(hostile), options=options, rates=rates)
+        assert "\x1b" not in out + err

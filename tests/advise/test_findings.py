@@ -4,7 +4,7 @@ import pytest
 
 from tegrascope.daemon.advise.choices import BenchSource
 from tegrascope.daemon.advise.compose import advise_on
-from tegrascope.daemon.advise.records import Demand
+from tegrascope.daemon.advise.problem import Demand
 
 from .made import lane, model, result, spread
 
@@ -27,7 +27,7 @@ def placement(verdict, dla=10, gpu=0, reformat=0):
 
 
 def found_in(*results):
-    sources = [BenchSource(f"r{n}", one, {}) for n, one in enumerate(results)]
+    sources = [BenchSource(f"r{n}", one) for n, one in enumerate(results)]
     return advise_on(sources, [DEMAND]).findings
 
 
@@ -97,7 +97,7 @@ def test_int8_slower_than_fp16_is_noticed():
     assert finding.name == "int8_slower"
     assert "int8 takes 12.0 ms, fp16 10.0 ms: 20.0 % more" in finding.sentence
     assert "5 layers that only reformat" in finding.sentence
-    advice = advise_on([BenchSource("a", fp16, {}), BenchSource("b", int8, {})], [DEMAND])
+    advice = advise_on([BenchSource("a", fp16), BenchSource("b", int8)], [DEMAND])
     assert advice.placements == 2
     assert advice.chosen.models[0].variant == "fp16"
 
@@ -112,7 +112,7 @@ def test_energy_of_a_batch_is_by_input():
     batch = of(
         lane("gpu", 8.0, 0.4, 0.9, throughput_per_second={"value": 500.0}), settings={"batch": 4}
     )
-    advice = advise_on([BenchSource("a", batch, {})], [DEMAND])
+    advice = advise_on([BenchSource("a", batch)], [DEMAND])
     assert advice.chosen.watts.value == pytest.approx(5 * 0.1)
     assert advice.chosen.duty["gpu"] == pytest.approx(5 / 500)
     assert advice.chosen.models[0].variant == "batch 4"

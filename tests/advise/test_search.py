@@ -2,15 +2,15 @@
 
 import random
 from itertools import combinations, product
-from math import hypot, prod
+from math import hypot, inf, prod
 
 import pytest
 
 from tegrascope.daemon.advise.problem import (
+    Demand,
     Effect,
     Option,
     Problem,
-    RatedModel,
     closest_infeasible,
     search,
 )
@@ -21,6 +21,10 @@ DEVICES = ("gpu", "dla0", "dla1")
 
 def figure(value, half):
     return Figure(value=value, low=value - half, high=value + half)
+
+
+def demand(name, rate, deadline):
+    return Demand(name=name, rate_per_second=rate, deadline_seconds=deadline)
 
 
 def made(seed):
@@ -71,23 +75,19 @@ def made(seed):
 
 def as_problem(tasks, effects, objective, margin):
     return Problem(
+        tuple(demand(f"m{n}", task["rate"], task["deadline"]) for n, task in enumerate(tasks)),
         tuple(
-            RatedModel(
-                f"m{n}",
-                task["rate"],
-                task["deadline"],
-                tuple(
-                    Option(
-                        one["device"],
-                        one["busy"],
-                        one["latency"],
-                        figure(*one["joules"]),
-                        figure(*one["gpu"]),
-                    )
-                    for one in task["options"]
-                ),
+            tuple(
+                Option(
+                    one["device"],
+                    one["busy"],
+                    one["latency"],
+                    figure(*one["joules"]),
+                    figure(*one["gpu"]),
+                )
+                for one in task["options"]
             )
-            for n, task in enumerate(tasks)
+            for task in tasks
         ),
         objective,
         margin,
@@ -111,42 +111,65 @@ def reckon(tasks, effects, objective, margin, placement):
     def pair(i, j):
         return effects.get(frozenset({(i, placement[i]), (j, placement[j])}))
 
+    def tail(i, j):
+        return max(1.0, pair(i, j)["tail"][i])
+
     whole = effects.get(frozenset(enumerate(placement))) if n > 1 else None
-    worst = 0.0
+    alone = [one["latency"] for one in options]
+    stretch, slow = [1.0] * n, [1.0] * n
     for i in range(n):
-        latency = options[i]["latency"]
-        if whole:
-            latency *= max(1.0, whole["tail"][i])
-        else:
-            wait = 0.0
-            for j in set(range(n)) - {i}:
-                if pair(i, j):
-                    latency *= max(1.0, pair(i, j)["tail"][i])
-                elif device[i] == device[j]:
-                    wait += options[j]["latency"]
-            latency += wait
-        worst = max(worst, latency * (1 + margin) / tasks[i]["deadline"])
+        for there in set(DEVICES) - {device[i]}:
+            known = [j for j in range(n) if device[j] == there and pair(i, j)]
+            if known:
+                stretch[i] *= max(tail(i, j) for j in known)
+                slow[i] *= max(1 / min(1.0, pair(i, j)["speed"][i]) for j in known)
+    took = [a * k for a, k in zip(alone, stretch, strict=True)]
+    need = [a * k for a, k in zip(share, slow, strict=True)]
+
+    def delay(i, j, most=inf):
+        if not pair(i, j):
+            return took[j]
+        return min((tail(i, j) - 1) * alone[i] * max(stretch[i], stretch[j]), most)
+
+    worst = 0.0
     for here in DEVICES:
         mine = [i for i in range(n) if device[i] == here]
-        load = 0.0
-        if whole and mine:
+        left = 0.0
+        if here == "gpu":
+            left = sum(rate[i] * options[i]["gpu"][0] for i in range(n) if device[i] != "gpu")
+        if not mine:
+            worst = max(worst, left)
+            continue
+        if whole:
+            at_once = {i: alone[i] * max(1.0, whole["tail"][i]) for i in mine}
             done = sum(whole["speed"][i] for i in mine)
             load = max(sum(share[i] for i in mine) / done, max(share[i] for i in mine))
-        elif mine:
-            largest = 0.0
-            for i in mine:
-                slow = 1.0
-                for j in set(range(n)) - set(mine):
-                    slow /= min(1.0, pair(i, j)["speed"][i]) if pair(i, j) else 1.0
-                load += share[i] * slow
-                largest = max(largest, share[i] * slow)
+        else:
+            uncapped = {i: took[i] + sum(delay(i, j) for j in mine if j != i) for i in mine}
+            at_once = {
+                i: took[i]
+                + sum(
+                    delay(
+                        i,
+                        j,
+                        took[j] * int(1 + rate[j] * (uncapped[i] + uncapped[j] - took[j])),
+                    )
+                    for j in mine
+                    if j != i
+                )
+                for i in mine
+            }
             pairs = [pair(i, j) for i, j in combinations(mine, 2)]
-            if pairs:
-                load /= min(sum(one["speed"].values()) if one else 1.0 for one in pairs)
-            load = max(load, largest)
-        if here == "gpu":
-            load += sum(rate[i] * options[i]["gpu"][0] for i in range(n) if device[i] != "gpu")
-        worst = max(worst, load * (1 + margin))
+            done = min((sum(p["speed"].values()) if p else 1.0 for p in pairs), default=1.0)
+            load = max(sum(need[i] for i in mine) / done, max(need[i] for i in mine))
+        ways = [max(load + left, *(at_once[i] / tasks[i]["deadline"] for i in mine))]
+        elsewhere = set(range(n)) - set(mine)
+        if len(mine) > 1 and (not whole or all(pair(i, j) for i in mine for j in elsewhere)):
+            turn = sum(took[i] for i in mine)
+            busy = sum(need[i] for i in mine) + left
+            ways.append(max(busy, *(turn / tasks[i]["deadline"] for i in mine)))
+        worst = max(worst, min(ways))
+    worst *= 1 + margin
     what = "joules" if objective == "energy" else "gpu"
     parts = {(i, placement[i]): (rate[i], *options[i][what]) for i in range(n)}
     if objective == "energy":
@@ -194,23 +217,30 @@ def test_search_agrees_with_all_placements(tenth):
             assert closest_infeasible(problem).worst == pytest.approx(least)
             continue
         possible += 1
-        cost = min(value for _, value, _ in good.values())
-        assert found.best.value == pytest.approx(cost), seed
-        best = good[found.best.placement]
-        assert best[1] == pytest.approx(cost)
+        by_cost = sorted(good, key=lambda p: good[p][1])
+
+        def room(one, other, good=good):
+            """Return by how much the interval of a difference exceeds it."""
+            return ties(good[one][2], good[other][2]) - abs(good[one][1] - good[other][1])
+
+        chosen = found.best.placement
+        alike = [p for p in by_cost if p == by_cost[0] or room(by_cost[0], p) >= 0]
+        assert chosen in alike, seed
+        assert found.best.value == pytest.approx(good[chosen][1])
+        assert found.best.worst == pytest.approx(good[chosen][0])
+        # More slack only where a cheaper one is known to be better.
+        for p in alike:
+            if round(good[p][0], 2) < round(good[chosen][0], 2):
+                assert any(good[c][1] < good[p][1] and room(c, p) < 1e-9 for c in good), seed
         told = {one.placement for one in found.ties}
-        worse = []
-        for placement, (_, value, parts) in good.items():
-            room = ties(best[2], parts) - (value - best[1])
-            if placement != found.best.placement and abs(room) > 1e-9:
-                assert (placement in told) == (room > 0), (seed, placement)
-                worse += [value] if room < 0 else []
-        if worse:
-            runner_up = next(one for one in found.ranked[1:] if one.placement not in told)
-            assert runner_up.value == pytest.approx(min(worse)), seed
-        if len(good) > 1:
-            second = sorted(value for _, value, _ in good.values())[1]
-            assert found.ranked[1].value == pytest.approx(second)
+        for p in good:
+            rooms = [room(p, by_cost[0]), room(p, chosen)]
+            if p != chosen and min(map(abs, rooms)) > 1e-9:
+                assert (p in told) == (max(rooms) > 0), (seed, p)
+        left = [good[p][1] for p in good if p != chosen and p not in told]
+        assert (found.runner_up is None) == (not left)
+        if left:
+            assert found.runner_up.value == pytest.approx(min(left)), seed
     assert 0 < possible < 20
 
 
@@ -246,25 +276,22 @@ def test_expensive_models_may_be_cheap_together():
     def option(device, joules):
         return Option(device, 0.9, 0.9, figure(joules, 0.001))
 
-    tasks = (
-        RatedModel("a", 1.0, 1.0, (option("gpu", 1.0), option("dla0", 5.0))),
-        RatedModel("b", 1.0, 1.0, (option("dla1", 1.0), option("dla1", 2.0))),
+    demands = (demand("a", 1.0, 1.0), demand("b", 1.0, 1.0))
+    options = (
+        (option("gpu", 1.0), option("dla0", 5.0)),
+        (option("dla1", 1.0), option("dla1", 2.0)),
     )
     saves = Effect({0: 1.0, 1: 1.0}, {0: 1.0, 1: 1.0}, figure(-8.0, 0.01))
-    found = search(Problem(tasks, margin=0.0, effects={frozenset({(0, 1), (1, 1)}): saves}))
+    effects = {frozenset({(0, 1), (1, 1)}): saves}
+    found = search(Problem(demands, options, margin=0.0, effects=effects))
     assert found.best.placement == (1, 1)
     assert found.best.value == pytest.approx(7.0 - 8.0 * 0.81)
 
 
 def test_figure_without_interval_can_not_tell():
     sure, unsure = Figure(value=1.0, low=0.9, high=1.1), Figure(value=3.0)
-    task = RatedModel(
-        "m",
-        1.0,
-        1.0,
-        (Option("gpu", 0.1, 0.1, unsure), Option("dla0", 0.1, 0.1, sure)),
-    )
-    found = search(Problem((task,)))
+    options = (Option("gpu", 0.1, 0.1, unsure), Option("dla0", 0.1, 0.1, sure))
+    found = search(Problem((demand("m", 1.0, 1.0),), (options,)))
     assert found.best.placement == (1,)
     assert [one.placement for one in found.ties] == [(0,)]
     assert found.best.half == pytest.approx(0.1)

@@ -7,8 +7,7 @@ import pytest
 
 from tegrascope.daemon.advise.choices import BenchSource, choices_of, effects_of
 from tegrascope.daemon.advise.compose import advise_on
-from tegrascope.daemon.advise.problem import Problem
-from tegrascope.daemon.advise.records import Demand
+from tegrascope.daemon.advise.problem import Demand, Problem
 
 from .world import Nature, World, slower, truths
 
@@ -23,7 +22,7 @@ def demand(name, rate, deadline=None):
 
 
 def advised(result, demands):
-    advice = advise_on([BenchSource("here", result, {})], demands)
+    advice = advise_on([BenchSource("here", result)], demands)
     return tuple(one.device for one in advice.chosen.models), advice
 
 
@@ -77,12 +76,12 @@ def test_contention_leads_to_the_placement_that_is_best(crowded):
 
 def test_power_of_every_placement_is_foreseen(crowded):
     natures, result = crowded
-    choices = choices_of(DEMANDS, [BenchSource("here", result, {})], "energy")
-    problem = Problem(
-        choices.rated(DEMANDS), effects=effects_of(choices, [BenchSource("here", result, {})])
-    )
+    sources = [BenchSource("here", result)]
+    choices = choices_of(DEMANDS, sources, "energy")
+    options = tuple(choices.by_name.values())
+    problem = Problem(DEMANDS, options, effects=effects_of(choices, sources))
     found = truths(natures, {one.name: one.rate_per_second for one in DEMANDS})
-    for placement in product(*(range(len(model.options)) for model in problem.models)):
+    for placement in product(*(range(len(each)) for each in options)):
         outcome = problem.evaluate(placement)
         devices = tuple(problem.option(cell).device for cell in enumerate(placement))
         assert outcome.value == pytest.approx(found[devices].net_watts, rel=0.1)

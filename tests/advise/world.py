@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from tegrascope.collectors.board.boards import RailRule, find_rail_rule
+from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.collectors.simulator.board import JumpClock, SimulatedBoard
-from tegrascope.collectors.simulator.load import LoadBoard
-from tegrascope.collectors.simulator.physics import board_model
-from tegrascope.daemon.bench.run import ContentionBench
+from tegrascope.collectors.simulator.physics import LoadBoard, board_model
+from tegrascope.daemon.bench.run import Bench
 from tegrascope.daemon.bench.settings import workload_of
 from tegrascope.daemon.bench.workers import FinishedRun
-from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.run_report import Environment
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.results.records import BenchResult, BenchSettings, ModelResult
@@ -96,7 +94,7 @@ class World:
     def bench(self) -> BenchResult:
         """Bench every model alone, then all of them together."""
         models = [self._alone(model) for model in self.settings.models]
-        together = ContentionBench(self.settings, self, self, Mute()).run(models)
+        together = Bench(self.settings, self, Mute()).run_together(models)
         return BenchResult(
             tegrascope="0",
             started_wall_ns=0,
@@ -118,17 +116,10 @@ class World:
                 Round(one.report, one.trace.completed(one.report.phases["steady"])[1])
                 for one in flown
             ]
-            entries.append(
-                Measured(device, "tensorrt", "ok", None, flown[0].report, None, rounds, True)
-            )
+            entries.append(Measured(flown[0].report, "ok", None, rounds=rounds))
         return summarise(model, entries, reports)
 
-    @property
-    def rule(self) -> RailRule | None:
-        return self.session.energy.rule
-
-    def cut(self, begin_ns: int, end_ns: int) -> WindowSlice:
-        return self.session.timeline.cut(begin_ns, end_ns)
+    def close(self) -> None: ...
 
     def run(self, workload: Workload, lane_name: str, _deadline: float) -> FinishedRun:
         """Get ready: what counts for nothing takes no time here."""
