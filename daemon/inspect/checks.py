@@ -3,7 +3,7 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -13,20 +13,22 @@ from pydantic import ValidationError
 from ...collectors.backends.engine_cache import EngineCache
 from ...parsers.errors import UserError
 from ...parsers.inference.placement import LayerAnswer, LayerAnswers, Placement, placement_of
-from ...parsers.onnx.graph import Graph, Node
+from ...parsers.onnx.graph import Graph
 from ..store.history import History
-from .records import Disagreement, EvidenceCheck, Inspection
+from .rules import Disagreement, EvidenceCheck, Inspection
 
 _Found = Literal["dla", "gpu"]
 
 # TensorRT's parser marks the layers that it makes of a node, from 8.6 on; several are joined.
 _MARK = "[ONNX Layer: "
 _JOINT = "\x1e"
-_NUMBERED = re.compile(r"(?P<name>.+)_\d+")
+_NUMBERED = re.compile(r"(.+)_\d+")
 _FUSED = re.compile(r"^(?:PWN\()+|\)+$")
-_SUBGRAPH = re.compile(r"\{ForeignNode\[(?P<first>.*)\.\.\.(?P<last>.*)\]\}")
+_SUBGRAPH = re.compile(r"\{ForeignNode\[(.*)\.\.\.(.*)\]\}")
 # Layers that hold a number or a shape do no work, wherever they are.
 _HELPERS = frozenset({"CAST", "CONSTANT", "IDENTITY", "SHAPE"})
+# Kinds of layer that only reformat, and operators without a kind.
+_REFORMATS = ("cast", "shuffle", None)
 _FORMS = (
     "give a run (tegrascope runs list), an engine (tegrascope engines list), a result.json of"
     " bench, or a build log"
@@ -42,12 +44,12 @@ def check_builder(graph: Graph, inspection: Inspection, answers: LayerAnswers) -
     count, and neither do nodes that are predicted to be folded or constant.
     """
     source = f"the builder of TensorRT {answers.tensorrt}" if answers.tensorrt else "TensorRT"
-    nothing = partial(EvidenceCheck, kind="builder", source=source)
+    check = partial(EvidenceCheck, kind="builder", source=source)
     if answers.problem is not None:
-        return nothing(problem=answers.problem, remedy=answers.remedy)
+        return check(problem=answers.problem, remedy=answers.remedy)
     if not answers.dla_cores:
         count = f"it parses the model ({len(answers.layers)} layers)"
-        return nothing(
+        return check(
             problem=f"{count}, but finds no DLA here, so its answers on the DLA have no meaning",
             remedy="run inspect --verify on a board that has a DLA",
         )
@@ -57,15 +59,13 @@ def check_builder(graph: Graph, inspection: Inspection, answers: LayerAnswers) -
         if layer.kind not in _HELPERS and layer.on_dla is not None:
             for index in names.of_layer(layer):
                 layers[index].append(layer)
-    found: dict[int, _Found] = {
-        index: "dla" if all(layer.on_dla for layer in those) else "gpu"
-        for index, those in layers.items()
-    }
-    shown_by = {
-        index: [layer.name for layer in those if layer.on_dla is (found[index] == "dla")]
-        for index, those in layers.items()
-    }
-    return _compare("builder", source, inspection, found, shown_by)
+    found: dict[int, _Found] = {}
+    shown_by = {}
+    for index, those in layers.items():
+        fits = all(layer.on_dla for layer in those)
+        found[index] = "dla" if fits else "gpu"
+        shown_by[index] = [layer.name for layer in those if layer.on_dla is fits]
+    return _compare(check, inspection, found, shown_by)
 
 
 def check_engine(
@@ -75,86 +75,74 @@ def check_engine(
 
     A layer named after several nodes stands for each of them. A subgraph stands for the nodes
     between its first and its last, except those that another layer names. Nodes between the ends
-    of two subgraphs that contradict each other are not compared.
+    of two subgraphs that contradict each other are not compared. A reformat on the GPU stands for
+    a node only if that node does the same work: a reshape, not a product with a reshape behind it.
     """
+    check = partial(EvidenceCheck, kind="engine", source=source)
     if placement.verdict == "unknown":
-        return EvidenceCheck(
-            kind="engine",
-            source=source,
+        return check(
             problem="the placement of its layers is unknown",
             remedy="build it again with tegrascope engines build, which keeps the build log",
         )
     names = _Names(graph)
-    named: dict[int, set[_Found]] = defaultdict(set)
-    between: dict[int, set[_Found]] = defaultdict(set)
+    named: defaultdict[int, set[_Found]] = defaultdict(set)
+    between: defaultdict[int, set[_Found]] = defaultdict(set)
     shown_by: defaultdict[int, list[str]] = defaultdict(list)
-    sides: dict[_Found, tuple[str, ...]] = {
-        "dla": placement.dla_layers,
-        "gpu": placement.gpu_layers,
-    }
-    for side, layers in sides.items():
+    sides: tuple[tuple[_Found, tuple[str, ...]], ...] = (
+        ("dla", placement.dla_layers),
+        ("gpu", placement.gpu_layers),
+    )
+    for side, layers in sides:
         for layer in layers:
-            subgraph, reached = _SUBGRAPH.search(layer), named
-            indices: Iterable[int] = names.in_text(layer)
-            if subgraph is not None:
-                reached, indices = between, names.between(**subgraph.groupdict())
-            for index in indices:
-                reached[index].add(side)
+            ends = _SUBGRAPH.search(layer)
+            for index in names.in_text(layer) if ends is None else names.between(*ends.groups()):
+                (named if ends is None else between)[index].add(side)
                 shown_by[index].append(layer)
-    found: dict[int, _Found] = {}
-    for index in (*named, *between):
-        places = named.get(index) or between[index]
-        if len(places) == 1:
-            found[index] = next(iter(places))
-    return _compare("engine", source, inspection, found, shown_by, placement.loadables)
+    for layer in placement.reformat_layers:
+        for index in names.in_text(layer, whole=True):
+            if inspection.nodes[index].layer in _REFORMATS:
+                named[index].add("gpu")
+                shown_by[index].append(layer)
+    found = {index: place for index, (place, *others) in (between | named).items() if not others}
+    return _compare(partial(check, loadables=placement.loadables), inspection, found, shown_by)
 
 
 def _compare(
-    kind: Literal["builder", "engine"],
-    source: str,
+    check: Callable[..., EvidenceCheck],
     inspection: Inspection,
     found: Mapping[int, _Found],
     shown_by: Mapping[int, Sequence[str]],
-    loadables: int | None = None,
 ) -> EvidenceCheck:
     if not found:
-        return EvidenceCheck(
-            kind=kind,
-            source=source,
+        return check(
+            loadables=None,
             problem="no layer has the name of a node of this model",
             remedy="check that it belongs to this model",
         )
-    compared = agreed = answered = 0
-    differences = []
-    for node in inspection.nodes:
-        place = found.get(node.index)
-        if place is None or node.placement in ("constant", "folded"):
-            continue
-        if node.placement == "unknown":
-            answered += 1
-        else:
-            compared += 1
-            agreed += node.placement == place
-        if node.placement != place:
-            differences.append(
-                Disagreement(
-                    index=node.index,
-                    name=node.name,
-                    op=node.op,
-                    predicted=node.placement,
-                    found=place,
-                    layers=tuple(shown_by.get(node.index, ())),
-                    rules=tuple(finding.rule for finding in node.findings),
-                )
-            )
-    return EvidenceCheck(
-        kind=kind,
-        source=source,
-        compared=compared,
-        agreed=agreed,
+    placed = [
+        (node, found[node.index])
+        for node in inspection.nodes
+        if node.index in found and node.placement not in ("constant", "folded")
+    ]
+    differences = tuple(
+        Disagreement(
+            index=node.index,
+            name=node.name,
+            op=node.op,
+            predicted=node.placement,
+            found=place,
+            layers=tuple(shown_by.get(node.index, ())),
+            rules=tuple(finding.rule for finding in node.findings),
+        )
+        for node, place in placed
+        if node.placement != place
+    )
+    answered = sum(node.placement == "unknown" for node, _ in placed)
+    return check(
+        compared=len(placed) - answered,
+        agreed=len(placed) - len(differences),
         answered=answered,
-        loadables=loadables,
-        differences=tuple(differences),
+        differences=differences,
     )
 
 
@@ -164,7 +152,9 @@ class _Names:
     def __init__(self, graph: Graph) -> None:
         self._nodes: defaultdict[str, list[int]] = defaultdict(list)
         for node in graph.nodes:
-            for name in dict.fromkeys(_aliases(node)):
+            # A parser names an unnamed node by its output.
+            outputs = [f"node_of_{name}" for name in node.outputs if name]
+            for name in dict.fromkeys((node.name, *outputs[:1])):
                 self._nodes[name].append(node.index)
 
     def of_layer(self, layer: LayerAnswer) -> list[int]:
@@ -176,30 +166,28 @@ class _Names:
         ]
         return [index for name in marked or [layer.name] for index in self._of(name)]
 
-    def in_text(self, layer: str) -> list[int]:
-        """Return the nodes in the name of a layer of an engine: ``conv1 + relu1``, ``PWN(…)``."""
-        if self._of(layer):
-            return self._of(layer)
-        parts = re.split(r" \+ |, ", layer)
-        return [index for part in parts for index in self._of(_FUSED.sub("", part))]
+    def in_text(self, layer: str, *, whole: bool = False) -> list[int]:
+        """Return the nodes in the name of a layer of an engine: ``conv1 + relu1``, ``PWN(…)``.
 
-    def between(self, first: str, last: str) -> Iterable[int]:
+        With ``whole``, every part of the name must be a node: ``conv1 + relu1 copy`` is none.
+        """
+        found = [self._of(layer)]
+        if not found[0]:
+            found = [self._of(_FUSED.sub("", part)) for part in re.split(r" \+ |, ", layer)]
+        return [index for part in found for index in part] if all(found) or not whole else []
+
+    def between(self, first: str, last: str) -> Sequence[int]:
         """Return the nodes from one to another, in the order of the model."""
-        ends = [index for name in (first, last) for index in self.in_text(name)]
-        return range(min(ends), max(ends) + 1) if self.in_text(first) and self.in_text(last) else ()
+        starts, ends = self.in_text(first), self.in_text(last)
+        both = starts + ends
+        return range(min(both), max(both) + 1) if starts and ends else ()
 
     def _of(self, name: str) -> list[int]:
         """Return the nodes of a name; a second layer of the same node has a number appended."""
         numbered = _NUMBERED.fullmatch(name)
         if name not in self._nodes and numbered is not None:
-            name = numbered["name"]
+            name = numbered[1]
         return self._nodes.get(name, [])
-
-
-def _aliases(node: Node) -> list[str]:
-    """Return the names that a parser may give a node; an unnamed one is named by its output."""
-    made = next((name for name in node.outputs if name), None)
-    return [node.name] if made is None else [node.name, f"node_of_{made}"]
 
 
 class Evidence(NamedTuple):
@@ -211,13 +199,10 @@ class Evidence(NamedTuple):
 
 
 def find_evidence(name: str, state_dir: Path) -> Evidence:
-    """Find a placement.
-
-    Args:
-        name: A file, the beginning of an engine's key, or an unambiguous part of a run's id.
+    """Find a placement by a file, the beginning of an engine's key, or a part of a run's id.
 
     Raises:
-        UserError: It does not exist, or contains no placement on a DLA.
+        UserError: It does not exist, is ambiguous, or contains no placement on a DLA.
     """
     if Path(name).is_file():
         return _in_file(Path(name))
@@ -232,9 +217,8 @@ def _in_file(path: Path) -> Evidence:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}", "name a readable file") from None
-    document: Any = None
     try:
-        document = json.loads(text, strict=False)
+        document: Any = json.loads(text, strict=False)
     except ValueError:
         placement = placement_of(text.splitlines(), None, "dla0")
     else:
@@ -251,18 +235,15 @@ def _in_file(path: Path) -> Evidence:
 def _in_cache(name: str, directory: Path) -> Evidence | None:
     if len(name) < _SHORTEST_KEY or not directory.is_dir():
         return None
-    for entry in EngineCache(directory).entries():
-        sidecar = entry.sidecar
-        if sidecar.key.startswith(name):
-            source = f"engine {sidecar.key[:12]} of {sidecar.model}"
-            return Evidence(sidecar.built.placement, source)
-    return None
+    sidecars = (entry.sidecar for entry in EngineCache(directory).entries())
+    found = next((one for one in sidecars if one.key.startswith(name)), None)
+    if found is None:
+        return None
+    return Evidence(found.built.placement, f"engine {found.key[:12]} of {found.model}")
 
 
 def _in_store(name: str, path: Path) -> Evidence | None:
-    if not path.is_file():
-        return None
-    document = History(path).run(name)
+    document = History(path).run(name) if path.is_file() else None
     if document is None:
         return None
     placement = next(_built_in(document), None)

@@ -1,4 +1,4 @@
-"""Count what a model costs: arithmetic work, bytes moved, and work per byte.
+"""Count what a model costs: arithmetic work, bytes moved, and work per byte; number its parts.
 
 Bytes are those of the precision that is judged for. Each node is counted as if it ran alone: it
 reads every input and every weight once and writes every output once. Layers that TensorRT fuses
@@ -6,82 +6,23 @@ move less; the edges of a part are the least that it must move.
 
 A multiply-add is two operations, as NVIDIA and most papers on hardware count; papers on networks
 often count it as one and still write FLOPs. A bias is where the sum begins, so it costs nothing.
-A function that hardware looks up in a table, for example a sigmoid, is one operation.
 
 Source:
     Shapes by "Operators", ONNX documentation.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 from ...parsers.onnx.graph import Graph, Node, Tensor
-from .records import Costs, JudgedNode, NodeCost, Part, PartCost
-from .rules import batch_of
+from .rules import Costs, JudgedNode, NodeCost, Operator, Part, PartCost, batch_of, operators
 
 CostPrecision = Literal["fp32", "fp16", "int8"]
 _BITS = {"fp32": 32, "fp16": 16, "int8": 8}
-_REAL = frozenset({"bfloat16", "float16", "float32", "float64"})
-
-# How many inputs, from the first, are data; the others are parameters, such as a shape or axes.
-_DATA_INPUTS = {
-    **dict.fromkeys(("ConstantOfShape", "Shape", "Size"), 0),
-    **dict.fromkeys(("Clip", "Dropout", "Expand", "Pad", "Resize", "Split", "Tile", "TopK"), 1),
-    **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"), 1),
-}
+FLOATS = ("bfloat16", "float16", "float32", "float64")
 _NOTHING = dict.fromkeys(
     ("flops", "multiply_adds", "input_bytes", "weight_bytes", "output_bytes", "moved_bytes"), 0
-)
-# The same elements in the same order: nothing moves.
-_VIEWS = frozenset(
-    {"Constant", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
-)
-# Operators that read only those elements of their first input that they return.
-_PICKS = frozenset({"Gather", "GatherElements", "GatherND", "Slice"})
-
-# Operators that move or rename and compute nothing. A cast only changes the form of a number.
-# fmt: off
-_MOVES = frozenset({
-    "Cast", "Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Dropout", "Expand",
-    "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Pad", "Reshape", "Shape",
-    "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
-})
-# One operation per element of the output.
-_ELEMENTWISE = frozenset({
-    "Abs", "Add", "And", "Ceil", "Clip", "Cos", "Div", "Equal", "Erf", "Exp", "Floor", "Greater",
-    "GreaterOrEqual", "Less", "LessOrEqual", "Log", "Max", "Min", "Mod", "Mul", "Neg", "Not",
-    "Or", "Pow", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Softplus", "Sqrt",
-    "Sub", "Tan", "Tanh", "Where", "Xor",
-})
-# fmt: on
-# Several operations per element of the output.
-_PER_OUTPUT: Mapping[str, int] = {
-    "BatchNormalization": 2,  # a multiplication and an addition; the rest is known at build time
-    "DequantizeLinear": 2,
-    "Elu": 3,
-    "Gelu": 5,  # divided, looked up, one more, twice multiplied
-    "GroupNormalization": 7,
-    "HardSigmoid": 3,
-    "HardSwish": 4,
-    "InstanceNormalization": 7,
-    "LayerNormalization": 7,  # mean 1, difference 1, its square summed 2, scale 1, gain and bias 2
-    "LeakyRelu": 2,
-    "LogSoftmax": 5,
-    "Mish": 3,
-    "PRelu": 2,
-    "QuantizeLinear": 2,
-    "RMSNormalization": 4,
-    "Selu": 4,
-    "Softmax": 5,  # largest, difference, power of e, sum, quotient
-    "Softsign": 3,
-    "Swish": 2,
-    "ThresholdedRelu": 2,
-}
-# One operation per element of the input.
-_PER_INPUT = frozenset(
-    {"ArgMax", "ArgMin", "CumSum", "GlobalAveragePool", "GlobalMaxPool", "ReduceMax", "ReduceMean"}
-    | {"ReduceMin", "ReduceProd", "ReduceSum"}
 )
 _PRODUCTS = frozenset({"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "MatMulInteger"})
 # One interpolation between two numbers: a difference, a product, a sum.
@@ -100,32 +41,51 @@ def costs_of(
     Nodes with open shapes have no figures. Constant nodes cost nothing at an inference.
     """
     constant = {one.index for one in judged if one.placement == "constant"}
-    runs = [node for node in graph.nodes if node.index not in constant]
-    counted = {index: NodeCost(index=index, **_NOTHING) for index in constant}
-    counted.update((node.index, node_cost(graph, node, precision)) for node in runs)
-    indices = [node.index for node in runs]
-    whole = _part(graph, counted, indices, precision, (graph.inputs, graph.outputs), None)
-    kinds = [
-        (_convolution_kind(graph, node), counted[node.index].flops)
-        for node in runs
-        if node.op == "Conv"
+    counted = [
+        NodeCost(index=node.index, **_NOTHING)
+        if node.index in constant
+        else node_cost(graph, node, precision)
+        for node in graph.nodes
     ]
 
-    def share(kind: str) -> float | None:
-        if not whole.flops:
-            return None
-        return sum(work or 0 for found, work in kinds if found == kind) / whole.flops
+    def part(
+        indices: Iterable[int], edge: Iterable[str], model_flops: int | None = None
+    ) -> PartCost:
+        nodes = [counted[index] for index in indices if index not in constant]
+        work = _known([node.flops for node in nodes])
+        moved = _known([node.moved_bytes for node in nodes])
+        ends = (*_weights(graph, {node.index for node in nodes}), *dict.fromkeys(edge))
+        whole = work if model_flops is None else model_flops
+        return PartCost(
+            nodes=len(nodes),
+            uncounted=sum(node.flops is None or node.moved_bytes is None for node in nodes),
+            flops=work,
+            multiply_adds=_known([node.multiply_adds for node in nodes]),
+            moved_bytes=moved,
+            edge_bytes=_sum(_size(graph.tensor(name), precision) for name in ends),
+            flops_per_byte=_ratio(work, moved),
+            flops_ratio=_ratio(work, whole),
+        )
 
-    def part(one: Part) -> PartCost:
-        inside = [index for index in one.nodes if index not in constant]
-        return _part(graph, counted, inside, precision, (one.inputs, one.outputs), whole.flops)
+    total = part(range(len(counted)), (*graph.inputs, *graph.outputs))
+
+    def share(kind: str) -> float | None:
+        works = (
+            counted[node.index].flops or 0
+            for node in graph.nodes
+            if node.op == "Conv" and convolution_kind(graph, node) == kind
+        )
+        return _ratio(sum(works), total.flops)
+
+    def parts(ones: Sequence[Part]) -> tuple[PartCost, ...]:
+        return tuple(part(one.nodes, (*one.inputs, *one.outputs), total.flops) for one in ones)
 
     return Costs(
         precision=precision,
-        total=whole,
-        nodes=tuple(counted[node.index] for node in graph.nodes),
-        loadables=tuple(part(one) for one in loadables),
-        islands=tuple(part(one) for one in islands),
+        total=total,
+        nodes=tuple(counted),
+        loadables=parts(loadables),
+        islands=parts(islands),
         pointwise_ratio=share("pointwise"),
         depthwise_ratio=share("depthwise"),
     )
@@ -133,23 +93,24 @@ def costs_of(
 
 def node_cost(graph: Graph, node: Node, precision: CostPrecision) -> NodeCost:
     """Count one node, with real numbers in the given precision."""
-    work = flops(graph, node)
+    work, moves = flops(graph, node), _operator(node).moves
     tensors = [graph.tensor(name) for name in dict.fromkeys(_data(node)) if name]
+    read: int | None = 0
+    weights: int | None = 0
+    written: int | None = 0
     if node.domain or node.has_subgraph:
         read = weights = written = None
-    elif node.op in _VIEWS:
-        read = weights = written = 0
-    else:
+    elif moves != "nothing":
         written = _sum(_size(graph.tensor(name), precision) for name in node.outputs if name)
-        if node.op in _PICKS:
+        if moves == "picked":
             indices = tensors[1:] if node.op != "Slice" else []
             tensors = [tensor for tensor in indices if not tensor.is_constant]
         read = _sum(_size(tensor, precision) for tensor in tensors if not tensor.is_constant)
         weights = _sum(_size(tensor, precision) for tensor in tensors if tensor.is_constant)
-        if node.op in _PICKS and node.inputs:
-            is_weight = graph.tensor(node.inputs[0]).is_constant
-            read = _sum((read, 0 if is_weight else written))
-            weights = _sum((weights, written if is_weight else 0))
+        if moves == "picked" and graph.input(node, 0).is_constant:
+            weights = _sum((weights, written))
+        elif moves == "picked":
+            read = _sum((read, written))
     moved = _sum((read, weights, written))
     return NodeCost(
         index=node.index,
@@ -163,66 +124,106 @@ def node_cost(graph: Graph, node: Node, precision: CostPrecision) -> NodeCost:
     )
 
 
-def _part(
-    graph: Graph,
-    counted: dict[int, NodeCost],
-    indices: Collection[int],
-    precision: CostPrecision,
-    edge: tuple[Iterable[str], Iterable[str]],
-    model_flops: int | None,
-) -> PartCost:
-    nodes = [counted[index] for index in indices]
-    work = _known([node.flops for node in nodes])
-    moved = _known([node.moved_bytes for node in nodes])
-    weights = _sum(_size(tensor, precision) for tensor in _weights(graph, indices))
-    names = dict.fromkeys(name for side in edge for name in side)
-    share = model_flops if model_flops is not None else work
-    return PartCost(
-        nodes=len(nodes),
-        uncounted=sum(node.flops is None or node.moved_bytes is None for node in nodes),
-        flops=work,
-        multiply_adds=_known([node.multiply_adds for node in nodes]),
-        moved_bytes=moved,
-        edge_bytes=_sum((weights, *(_size(graph.tensor(name), precision) for name in names))),
-        flops_per_byte=_ratio(work, moved),
-        flops_ratio=None if work is None or not share else work / share,
-    )
+def multiply_adds(graph: Graph, node: Node) -> int | None:
+    """Return the multiply-adds of a node, 0 unless it is a convolution or a matrix product.
+
+    They are those of one inference at the graph's batch; None if a shape is open.
+    """
+    if node.domain or node.op not in _PRODUCTS:
+        return 0
+    made, given = graph.output(node).elements, graph.input(node, 0)
+    if node.op == "Gemm":
+        # Outputs (m, n) by the inner length, of a first matrix (m, k) or, turned, (k, m).
+        return _times(made, given.length(0 if node.attribute("transA", int) else 1))
+    if node.op.startswith("MatMul"):
+        # Outputs (…, m, n) by the inner length, the last of the first factor (…, m, k).
+        return _times(made, given.length(-1))
+    # Outputs (n, m, …) by weights (m, c / groups, kernel…) of one output channel; transposed,
+    # inputs (n, c, …) by weights (c, m / groups, kernel…) of one input channel.
+    lengths = graph.input(node, 1).lengths
+    each = math.prod(lengths[1:]) if lengths else None
+    return _times(given.elements if node.op == "ConvTranspose" else made, each)
+
+
+def flops(graph: Graph, node: Node) -> int | None:
+    """Return the arithmetic operations of a node.
+
+    They are those of one inference at the graph's batch; None if a shape is open or the operator
+    has no figure in ``operators.toml``.
+    """
+    if node.domain or node.has_subgraph:
+        return None
+    if node.op in _PRODUCTS:
+        return _times(2, multiply_adds(graph, node))
+    operator = _operator(node)
+    if operator.input_flops is not None:
+        return _times(graph.input(node, 0).elements, operator.input_flops)
+    each = operator.flops
+    if node.op == "Resize":
+        each = _interpolations(graph, node)
+    elif node.op in ("AveragePool", "MaxPool", "LpPool"):
+        each = math.prod(node.attribute("kernel_shape", tuple) or (1,))
+    elif node.op in ("Sum", "Mean"):
+        each = len(node.inputs) - (node.op == "Sum")
+    return 0 if each == 0 else _times(graph.output(node).elements, each)
+
+
+def channels(graph: Graph, node: Node) -> tuple[int, int] | None:
+    """Return the channels of input and output of a convolution; None if unknown."""
+    weight = graph.input(node, 1)
+    first, second = weight.length(0), weight.length(1)
+    if first is None or second is None or min(first, second, node.groups) < 1:
+        return None
+    ends = first, second * node.groups
+    return ends[::-1] if node.op == "Conv" else ends
+
+
+def convolution_kind(graph: Graph, node: Node) -> Literal["pointwise", "depthwise", "grouped", ""]:
+    """Return whether a convolution has a kernel of 1 × 1, or groups, of one channel or more."""
+    if node.groups > 1:
+        ends = channels(graph, node)
+        return "depthwise" if ends is not None and ends[0] == node.groups else "grouped"
+    kernel = (graph.input(node, 1).shape or ())[2:]
+    return "pointwise" if kernel and all(side == 1 for side in kernel) else ""
+
+
+def _operator(node: Node) -> Operator:
+    return operators().get(node.op, Operator())
 
 
 def _data(node: Node) -> tuple[str, ...]:
-    return node.inputs[: _DATA_INPUTS.get(node.op, len(node.inputs))]
+    return node.inputs[: _operator(node).data_inputs]
 
 
-def _weights(graph: Graph, indices: Collection[int]) -> list[Tensor]:
+def _weights(graph: Graph, indices: Collection[int]) -> dict[str, None]:
     """Return the constants that nodes read as data, each once; a view reads nothing."""
-    found: dict[str, Tensor] = {}
+    found: dict[str, None] = {}
     for node in graph.nodes:
-        if node.index in indices and node.op not in _VIEWS:
-            data = _data(node)
-            for name in data[:1] if node.op in _PICKS else data:
-                tensor = graph.tensor(name)
-                if name and tensor.is_constant:
-                    found[name] = tensor
-    return list(found.values())
-
-
-def _convolution_kind(graph: Graph, node: Node) -> str:
-    weight, given = graph.input(node, 1), graph.input(node, 0)
-    groups = node.integer("group", 1)
-    if weight is None or weight.shape is None:
-        return ""
-    if groups == 1:
-        return "pointwise" if all(length == 1 for length in weight.shape[2:]) else ""
-    shape = given.shape if given is not None else None
-    return "depthwise" if shape and len(shape) > 1 and shape[1] == groups else ""
+        moves = _operator(node).moves
+        if node.index in indices and moves != "nothing":
+            names = _data(node)[: 1 if moves == "picked" else None]
+            found |= dict.fromkeys(name for name in names if graph.tensor(name).is_constant)
+    return found
 
 
 def _size(tensor: Tensor, precision: CostPrecision) -> int | None:
     """Return bytes: real numbers at the precision, others in their own type."""
-    if tensor.dtype in _REAL:
+    if tensor.dtype in FLOATS:
         elements = tensor.elements
         return None if elements is None else elements * _BITS[precision] // 8
     return tensor.size_bytes
+
+
+def _interpolations(graph: Graph, node: Node) -> int | None:
+    """Return operations per element: 0 for nearest, 3 · (2^axes − 1) for linear."""
+    mode = node.attribute("mode", str) or "nearest"
+    if mode == "nearest":
+        return 0
+    given, made = graph.input(node, 0).shape, graph.output(node).shape
+    if mode != "linear" or not given or not made:
+        return None
+    axes = sum(before != after for before, after in zip(given, made, strict=False))
+    return _INTERPOLATION * ((1 << axes) - 1)
 
 
 def _sum(parts: Iterable[int | None]) -> int | None:
@@ -237,85 +238,12 @@ def _known(parts: Sequence[int | None]) -> int | None:
     return sum(found) if any(found) or len(found) == len(parts) else None
 
 
-def _ratio(work: int | None, moved: int | None) -> float | None:
-    return None if work is None or not moved else work / moved
-
-
-def multiply_adds(graph: Graph, node: Node) -> int | None:
-    """Return the multiply-adds of a node, 0 unless it is a convolution or a matrix product.
-
-    They are those of one inference at the graph's batch; None if a shape is open.
-    """
-    if node.domain or node.op not in _PRODUCTS:
-        return 0
-    made, given = _elements(graph.output(node)), graph.input(node, 0)
-    if node.op == "Gemm":
-        # Outputs (m, n) by the inner length, of a first matrix (m, k) or, turned, (k, m).
-        return _times(made, _length(given, 0 if node.integer("transA", 0) else 1))
-    if node.op.startswith("MatMul"):
-        # Outputs (…, m, n) by the inner length, the last of the first factor (…, m, k).
-        return _times(made, _length(given, -1))
-    # Outputs (n, m, …) by weights (m, c / groups, kernel…) of one output channel; transposed,
-    # inputs (n, c, …) by weights (c, m / groups, kernel…) of one input channel.
-    weight = graph.input(node, 1)
-    if weight is None or not weight.lengths:
-        return None
-    each = math.prod(weight.lengths[1:])
-    return _times(_elements(given) if node.op == "ConvTranspose" else made, each)
-
-
-def flops(graph: Graph, node: Node) -> int | None:
-    """Return the arithmetic operations of a node.
-
-    They are those of one inference at the graph's batch; None if a shape is open or the operator
-    is not in the tables above.
-    """
-    if node.domain or node.has_subgraph:
-        return None
-    if node.op in _PRODUCTS:
-        pairs = multiply_adds(graph, node)
-        return None if pairs is None else 2 * pairs
-    if node.op in _MOVES:
-        return 0
-    made, given = _elements(graph.output(node)), _elements(graph.input(node, 0))
-    if node.op in _PER_INPUT:
-        return given
-    if node.op == "Resize":
-        each = _interpolations(graph, node)
-    elif node.op in ("AveragePool", "MaxPool", "LpPool"):
-        each = math.prod(node.integers("kernel_shape") or (1,))
-    elif node.op in ("Sum", "Mean"):
-        each = len(node.inputs) - (node.op == "Sum")
-    else:
-        each = 1 if node.op in _ELEMENTWISE else _PER_OUTPUT.get(node.op)
-    return 0 if each == 0 else _times(made, each)
-
-
-def _interpolations(graph: Graph, node: Node) -> int | None:
-    """Return operations per element: 0 for nearest, 3 · (2^axes − 1) for linear."""
-    mode = node.word("mode", "nearest")
-    if mode == "nearest":
-        return 0
-    given, made = graph.input(node, 0), graph.output(node)
-    if mode != "linear" or given is None or made is None or not (given.shape and made.shape):
-        return None
-    axes = sum(before != after for before, after in zip(given.shape, made.shape, strict=False))
-    return _INTERPOLATION * ((1 << axes) - 1)
-
-
-def _elements(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.elements
-
-
-def _length(tensor: Tensor | None, axis: int) -> int | None:
-    if tensor is None or not tensor.shape or not -len(tensor.shape) <= axis < len(tensor.shape):
-        return None
-    length = tensor.shape[axis]
-    return length if isinstance(length, int) else None
-
-
 def _times(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one * other
+
+
+def _ratio(one: int | None, other: int | None) -> float | None:
+    return None if one is None or not other else one / other
 
 
 # Unknown nodes count as the GPU's: that cuts more loadables, and never promises too much.
@@ -326,8 +254,7 @@ def number_parts(
     graph: Graph, judged: Sequence[JudgedNode]
 ) -> tuple[tuple[JudgedNode, ...], tuple[Part, ...], tuple[Part, ...]]:
     """Return the nodes with the numbers of their parts, the loadables, and the GPU's islands."""
-    needs = _needs(graph, judged)
-    groups = _grouped(graph, judged, needs)
+    groups = _grouped(graph, judged)
     loadables = [group for group in groups if judged[group[0]].placement == "dla"]
     islands = [group for group in groups if judged[group[0]].placement in _ON_GPU]
     in_loadable = {node: number for number, group in enumerate(loadables) for node in group}
@@ -336,30 +263,12 @@ def number_parts(
         one.model_copy(update={"loadable": in_loadable.get(at), "island": in_island.get(at)})
         for at, one in enumerate(judged)
     )
-    return numbered, _parts(graph, judged, loadables), _parts(graph, judged, islands)
+    return numbered, _parts(graph, loadables), _parts(graph, islands)
 
 
-def _needs(graph: Graph, judged: Sequence[JudgedNode]) -> list[tuple[int, ...]]:
-    """Return for each node those whose results it reads, with folded nodes skipped."""
-    results: list[tuple[int, ...]] = []
-    needs: list[tuple[int, ...]] = []
-    for node, one in zip(graph.nodes, judged, strict=True):
-        found: dict[int, None] = {}
-        for name in node.inputs:
-            source = graph.producers.get(name)
-            # A record may list its nodes out of order; a later node is not needed before.
-            if source is not None and source < node.index:
-                found.update(dict.fromkeys(results[source]))
-        needs.append(tuple(found))
-        own = {"folded": tuple(found), "constant": ()}.get(one.placement, (node.index,))
-        results.append(own)
-    return needs
-
-
-def _grouped(
-    graph: Graph, judged: Sequence[JudgedNode], needs: Sequence[tuple[int, ...]]
-) -> list[list[int]]:
+def _grouped(graph: Graph, judged: Sequence[JudgedNode]) -> list[list[int]]:
     """Join neighbours of one placement unless a path leads out of them and back in."""
+    needs = _needs(graph, judged)
     group_of = list(range(len(judged)))
     groups = {one.index: [one.index] for one in judged if one.placement in ("dla", *_ON_GPU)}
     follows: dict[int, set[int]] = {number: set() for number in groups}
@@ -387,11 +296,30 @@ def _grouped(
     return sorted(sorted(group) for group in groups.values())
 
 
+def _needs(graph: Graph, judged: Sequence[JudgedNode]) -> list[tuple[int, ...]]:
+    """Return for each node those whose results it reads, with folded nodes skipped."""
+    results: list[tuple[int, ...]] = []
+    needs: list[tuple[int, ...]] = []
+    for node, one in zip(graph.nodes, judged, strict=True):
+        sources = (graph.producers.get(name, node.index) for name in node.inputs)
+        # A record may list its nodes out of order; a later node is not needed before.
+        earlier = (index for at in sources if at < node.index for index in results[at])
+        needs.append(tuple(dict.fromkeys(earlier)))
+        results.append({"folded": needs[-1], "constant": ()}.get(one.placement, (node.index,)))
+    return needs
+
+
 def _alike(graph: Graph, judged: Sequence[JudgedNode], one: int, other: int) -> bool:
     places = {judged[one].placement, judged[other].placement}
-    if places <= set(_ON_GPU):
-        return True
-    return places == {"dla"} and _batch(graph, one) == _batch(graph, other)
+    return places <= set(_ON_GPU) or (
+        places == {"dla"} and _batch(graph, one) == _batch(graph, other)
+    )
+
+
+def _batch(graph: Graph, index: int) -> int | None:
+    """Return the number of images in a node's output; None if it is not an image."""
+    lengths = graph.output(graph.nodes[index]).lengths
+    return None if lengths is None or len(lengths) < 2 else math.prod(batch_of(lengths))
 
 
 def _leads_around(follows: dict[int, set[int]], start: int, end: int, last: int) -> bool:
@@ -407,43 +335,26 @@ def _leads_around(follows: dict[int, set[int]], start: int, end: int, last: int)
     return False
 
 
-def _batch(graph: Graph, index: int) -> int | None:
-    """Return the number of images in a node's output; None if it is not an image."""
-    out = graph.output(graph.nodes[index])
-    if out is None or out.lengths is None or len(out.lengths) < 2:
-        return None
-    return math.prod(batch_of(out.lengths))
-
-
-def _parts(
-    graph: Graph, judged: Sequence[JudgedNode], groups: Iterable[Sequence[int]]
-) -> tuple[Part, ...]:
-    return tuple(
-        Part(
-            number=number,
-            first=judged[group[0]].name,
-            last=judged[group[-1]].name,
-            nodes=tuple(group),
-            inputs=_enter(graph, group),
-            outputs=_leave(graph, group),
+def _parts(graph: Graph, groups: Iterable[Sequence[int]]) -> tuple[Part, ...]:
+    found = []
+    for number, group in enumerate(groups):
+        nodes = [graph.nodes[index] for index in group]
+        made = dict.fromkeys(name for node in nodes for name in node.outputs if name)
+        read = dict.fromkeys(name for node in nodes for name in node.inputs if name)
+        inputs = (one for one in read if one not in made and not graph.tensor(one).is_constant)
+        outputs = (
+            one
+            for one in made
+            if one in graph.outputs or not set(graph.consumers.get(one, ())) <= set(group)
         )
-        for number, group in enumerate(groups)
-    )
-
-
-def _enter(graph: Graph, group: Sequence[int]) -> tuple[str, ...]:
-    made = {name for index in group for name in graph.nodes[index].outputs}
-    read = (name for index in group for name in graph.nodes[index].inputs if name)
-    entering = (one for one in read if one not in made and not graph.tensor(one).is_constant)
-    return tuple(dict.fromkeys(entering))
-
-
-def _leave(graph: Graph, group: Sequence[int]) -> tuple[str, ...]:
-    inside = set(group)
-    made = (name for index in group for name in graph.nodes[index].outputs if name)
-    return tuple(
-        name
-        for name in made
-        if name in graph.outputs
-        or any(reader not in inside for reader in graph.consumers.get(name, ()))
-    )
+        found.append(
+            Part(
+                number=number,
+                first=nodes[0].name,
+                last=nodes[-1].name,
+                nodes=tuple(group),
+                inputs=tuple(inputs),
+                outputs=tuple(outputs),
+            )
+        )
+    return tuple(found)

@@ -1,46 +1,185 @@
-"""Measure what the rules ask of a layer: sizes, ranges, types, neighbours."""
+"""Turn a node into a layer of TensorRT, and measure what the rules ask of that layer."""
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from ...parsers.onnx.graph import Graph, Node, Number, Shape, Tensor
-from .rules import Layer, Measures, Precision, Value, batch_of, data_inputs, producer, sole_consumer
+from .rules import Measures, Operator, Precision, Value, batch_of
 
+_Measure = tuple[Value, ...] | None
+
+_PRODUCTS = frozenset({"Gemm", "MatMul"})
+CONVOLUTIONS = ("Conv", "ConvTranspose")
+# Operators that do nothing if they keep the shape.
+_SHAPED = frozenset({"Expand", "Flatten", "Pad", "Reshape", "Resize", "Tile", "Upsample"})
+_COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+_IMAGE_RANK = 4
+_HALVES = ("float16", "int8")
+_AXES = {-3: "channel", -2: "height", -1: "width"}
+_NEIGHBOURS = {"Slice": "slice", "Split": "slice", "Concat": "concatenation"}
+_RANKED_BY_OUTPUT = ("comparison", "elementwise", "scale")
+_SAME = ("SAME_UPPER", "SAME_LOWER")
 # The convolution buffer: bytes of a bank, entries of a bank, bytes of an atom, atoms of an entry.
 _BANK_BYTES, _BANK_ENTRIES, _ATOM_BYTES, _ENTRY_ATOMS = 32768.0, 256.0, 32.0, 4.0
 _ROUNDED_BYTES = 128
-_SAME = ("SAME_UPPER", "SAME_LOWER")
 
 
-def convolution(graph: Graph, node: Node, _: Layer, *, bytes_each: int = 2) -> Measures:
-    """Measure a convolution; its weights are ``[outputs, inputs of a group, height, width]``."""
-    found, weight, data = window(graph, node), graph.input(node, 1), graph.input(node, 0)
-    shape = None if weight is None else weight.shape
-    groups = node.integer("group", 1) or 1
-    outputs, inputs = _channels(shape, 0), _channels(shape, 1, times=groups)
-    found |= {
-        "groups": (groups,),
-        "output_channels": outputs,
-        "input_channels": inputs,
-        "has_constant_weights": (weight is not None and weight.is_constant,),
-    }
-    if found["spatial_dimensions"] == (2,):
-        found["buffer_banks"] = None
-    kernel, dilation, padding = found["kernel"], found["dilation"], found["padding"]
-    found["padding_beyond_kernel"] = None
-    if kernel is not None and padding is not None:
-        found["padding_beyond_kernel"] = tuple(
-            max(-64, int(pad) - int(side)) for pad, side in zip(padding, kernel * 2, strict=False)
-        )
-    wide = None if data is None or not data.shape else data.shape[-1]
-    if kernel is None or dilation is None or inputs is None or not isinstance(wide, int):
-        return found
-    if len(kernel) == 2:
-        sides = (int(kernel[0]), int(kernel[1]))
-        banks = buffer_banks(int(inputs[0]), sides, int(dilation[0]), wide, bytes_each)
-        found["buffer_banks"] = (banks,)
+def layer_of(graph: Graph, node: Node, operator: Operator) -> Operator | str:
+    """Return the layer of a node that is not constant, or why it is folded: not a layer itself."""
+    # TensorRT converts a sum or a product with a constant to a Scale layer.
+    has_constant = any(graph.tensor(name).is_constant for name in node.inputs)
+    is_linear = operator.operation in ("sum", "sub", "prod")
+    is_scale = operator.layer == "elementwise" and is_linear and has_constant
+    layer = operator.model_copy(update={"layer": "scale"}) if is_scale else operator
+    return _vanishes(graph, node, operator) or layer
+
+
+def _vanishes(graph: Graph, node: Node, operator: Operator) -> str | None:
+    before, after = graph.input(node, 0), graph.output(node)
+    if operator.layer == "identity":
+        return "it changes nothing"
+    if not before.name or not after.name or operator.layer == "quantization":
+        return None
+    perm = node.attribute("perm", tuple)
+    if (
+        (node.op == "Cast" and before.dtype is not None and before.dtype == after.dtype)
+        or (node.op == "Transpose" and before.rank is not None and perm == (*range(before.rank),))
+        or (node.op in _SHAPED and before.is_fixed and before.shape == after.shape)
+        or (node.op == "Concat" and len(node.inputs) == 1)
+    ):
+        return "it changes nothing"
+    source = _convolution_before(graph, node) if node.op == "BatchNormalization" else None
+    if source is not None:
+        return f"it is merged into {source.name}"
+    if operator.layer == "shuffle" and _is_flattened_pixel(graph, node, before, after):
+        return "the matrix product after it accepts [N, C, 1, 1]"
+    if operator.operation == "sum" and _is_bias_of_product(graph, node):
+        return "it is the bias of the matrix product before it"
+    return None
+
+
+def _convolution_before(graph: Graph, node: Node) -> Node | None:
+    """Return the convolution whose weights take up a factor per channel after it, or None."""
+    data = graph.varying_inputs(node)
+    source = graph.maker(data[0].name) if data else None
+    if source is None or graph.sole_reader(source) is not node:
+        return None
+    if source.op == "BatchNormalization":
+        return _convolution_before(graph, source)
+    return source if source.op in CONVOLUTIONS else None
+
+
+def _is_flattened_pixel(graph: Graph, node: Node, before: Tensor, after: Tensor) -> bool:
+    """Whether it is ``[N, C, 1, 1]`` to ``[N, C]`` for a product; public builds do not cut it."""
+    reader, shape = graph.sole_reader(node), before.shape
+    if reader is None or reader.op not in _PRODUCTS or node.op == "Transpose" or shape is None:
+        return False
+    is_pixel = shape[2:] == (1, 1) and after.shape == shape[:2]
+    return is_pixel and reader.inputs[0] == node.outputs[0]
+
+
+def _is_bias_of_product(graph: Graph, node: Node) -> bool:
+    data = graph.varying_inputs(node)
+    if len(data) != 1 or len(node.inputs) != 2:
+        return False
+    source = graph.maker(data[0].name)
+    if source is None or source.op != "MatMul" or graph.sole_reader(source) is not node:
+        return False
+    bias = next(graph.tensor(name) for name in node.inputs if name != data[0].name)
+    made = graph.output(source).shape
+    if len(graph.varying_inputs(source)) != 1 or made is None or bias.rank != 1:
+        return False
+    return bias.length(0) in (1, made[-1])
+
+
+def measures_of(
+    graph: Graph, node: Node, layer: Operator, precision: Precision, is_converted: bool
+) -> Measures:
+    """Return every measure of a layer; whether FP32 counts as converted to the precision."""
+    kind, tensors = layer.layer or "", graph.varying_inputs(node)
+    tensors += [graph.tensor(name) for name in node.outputs[:1] if name]
+    types = _types(graph, node, kind)
+    found: Measures = {"is_fixed": _is_fixed(graph, tensors), "types": types}
+    if not is_converted:
+        found["types_as_written"] = types
+    if kind != "fully_connected":
+        ranked = graph.output(node) if kind in _RANKED_BY_OUTPUT else graph.input(node, 0)
+        found["rank"] = _known(ranked.rank)
+        fixed = [one.lengths for one in tensors if one.lengths is not None]
+        if fixed:
+            sizes = (size for shape in fixed for size in shape[len(batch_of(shape)) :])
+            found["batch"] = tuple(math.prod(batch_of(shape)) for shape in fixed)
+            found["sizes"] = tuple(sizes)
+    if kind == "convolution":
+        found |= _convolution(graph, node, bytes_each=1 if precision == "int8" else 2)
+    elif kind in _OF_LAYER:
+        found |= _OF_LAYER[kind](graph, node)
+    if layer.operation is not None:
+        found["operation"] = (layer.operation,)
     return found
+
+
+def _is_fixed(graph: Graph, tensors: list[Tensor]) -> _Measure:
+    if all(one.is_fixed for one in tensors):
+        return (True,)
+    # With fixed inputs, a missing length is one that the inference of shapes could not find. Its
+    # name, if it has one, is invented by that inference or is from before the inputs were fixed.
+    return None if all(graph.tensor(name).is_fixed for name in graph.inputs) else (False,)
+
+
+def _types(graph: Graph, node: Node, kind: str) -> _Measure:
+    """Return the types of computation; a tensor next to a quantizer is INT8."""
+    types: list[str | None] = []
+    if kind != "cast":
+        for tensor in graph.varying_inputs(node):
+            source = graph.maker(tensor.name)
+            is_int8 = source is not None and source.op == "DequantizeLinear"
+            types.append("int8" if is_int8 else tensor.dtype)
+    if kind != "comparison":
+        for name in node.outputs[:1]:
+            readers = {graph.nodes[at].op for at in graph.consumers.get(name, ())}
+            types.append("int8" if readers == {"QuantizeLinear"} else graph.tensor(name).dtype)
+    known = tuple(one for one in types if one is not None)
+    return known if len(known) == len(types) else None
+
+
+def _known(value: Value | None) -> _Measure:
+    return None if value is None else (value,)
+
+
+def _channels(weight: Tensor, axis: int, times: int = 1) -> _Measure:
+    length = weight.length(axis)
+    return None if length is None else (length * times,)
+
+
+def _convolution(graph: Graph, node: Node, bytes_each: int) -> Measures:
+    """Measure a convolution; its weights are ``[outputs, inputs of a group, height, width]``."""
+    found, weight = _window(graph, node), graph.input(node, 1)
+    found |= {
+        "groups": (node.groups,),
+        "output_channels": _channels(weight, 0),
+        "input_channels": _channels(weight, 1, times=node.groups),
+        "has_constant_weights": (weight.is_constant,),
+        "padding_beyond_kernel": None,
+    }
+    kernel, dilation, inputs = found["kernel"], found["dilation"], found["input_channels"]
+    if kernel and dilation and found["padding"] is not None:
+        pairs = zip(kernel, dilation, strict=False)
+        covered = tuple((int(side) - 1) * int(gap) + 1 for side, gap in pairs)
+        found["padding_beyond_kernel"] = _beyond(found["padding"], covered)
+        if covered != kernel:
+            found["padding_beyond_undilated_kernel"] = _beyond(found["padding"], kernel)
+    if found["spatial_dimensions"] == (2,):
+        width, banks = graph.input(node, 0).length(-1), None
+        if kernel and dilation and inputs and width is not None:
+            sides = (int(kernel[0]), int(kernel[1]))
+            banks = buffer_banks(int(inputs[0]), sides, int(dilation[0]), width, bytes_each)
+        found["buffer_banks"] = _known(banks)
+    return found
+
+
+def _beyond(padding: tuple[Value, ...], sides: tuple[Value, ...]) -> tuple[int, ...]:
+    return tuple(int(pad) - int(side) for pad, side in zip(padding, sides * 2, strict=False))
 
 
 def buffer_banks(
@@ -64,62 +203,66 @@ def buffer_banks(
     return math.ceil(rounded / _BANK_BYTES) + math.ceil(entries * rows / _BANK_ENTRIES)
 
 
-def deconvolution(graph: Graph, node: Node, _: Layer) -> Measures:
+def _deconvolution(graph: Graph, node: Node) -> Measures:
     """Measure a deconvolution; its weights are ``[inputs, outputs of a group, height, width]``."""
-    found, weight = window(graph, node), graph.input(node, 1)
-    shape = None if weight is None else weight.shape
-    groups = node.integer("group", 1) or 1
-    found |= {
-        "groups": (groups,),
-        "input_channels": _channels(shape, 0),
-        "output_channels": _channels(shape, 1, times=groups),
-        "output_padding": node.integers("output_padding", (0,)),
-    }
-    squares = [
-        int(sides[0])
-        for sides in (found["kernel"], found["stride"])
-        if sides is not None and len(sides) == 2 and sides[0] == sides[1]
-    ]
+    found, weight = _window(graph, node), graph.input(node, 1)
+    pairs = [one for one in (found["kernel"], found["stride"]) if one is not None and len(one) == 2]
+    squares = tuple(first for first, second in pairs if first == second)
     if squares:
-        found["square_side"] = tuple(squares)
-    return found
+        found["square_side"] = squares
+    kernel, stride, gaps = found["kernel"] or (), found["stride"] or (), found["dilation"] or ()
+    extra = node.attribute("output_padding", tuple) or (0,) * len(kernel)
+    if node.attribute("output_shape", tuple) or node.attribute("auto_pad", str) in _SAME:
+        given, made = graph.input(node, 0).lengths or (), graph.output(node).lengths or ()
+        # What both sides are padded by; below 0, the output is padded instead.
+        implied = [
+            (size - 1) * int(step) + (int(side) - 1) * int(gap) + 1 + more - end
+            for size, end, step, side, gap, more in zip(
+                given[2:], made[2:], stride, kernel, gaps, extra, strict=False
+            )
+        ]
+        found["padding"] = tuple(max(0, one) for one in implied) or None
+        extra = tuple(more - min(0, one) for more, one in zip(extra, implied, strict=False))
+    return found | {
+        "groups": (node.groups,),
+        "input_channels": _channels(weight, 0),
+        "output_channels": _channels(weight, 1, times=node.groups),
+        "output_padding": extra or (0,),
+    }
 
 
-def fully_connected(graph: Graph, node: Node, _: Layer) -> Measures:
+def _fully_connected(graph: Graph, node: Node) -> Measures:
     """Measure a matrix product; the DLA needs one constant factor."""
     left, right = graph.input(node, 0), graph.input(node, 1)
-    if left is None or right is None:
+    if not left.name or not right.name:
         return {"has_constant_weights": None}
-    found: Measures = {"has_constant_weights": (right.is_constant or left.is_constant,)}
     if not (right.is_constant or left.is_constant):
-        return found
+        return {"has_constant_weights": (False,)}
     weight, data = (right, left) if right.is_constant else (left, right)
-    is_turned = bool(node.integer("transB", 0))
-    outputs, inputs = _channels(weight.shape, -1), _channels(weight.shape, -2)
-    factors = (node.number("alpha", 1.0), node.number("beta", 1.0))
-    return found | {
-        "rank": None if data.shape is None else (len(data.shape),),
-        "is_plain": (
-            factors == (1.0, 1.0) and not node.integer("transA", 0) and right.is_constant,
-        ),
-        "input_channels": outputs if is_turned else inputs,
-        "output_channels": inputs if is_turned else outputs,
+    inputs, outputs = (-1, -2) if node.attribute("transB", int) else (-2, -1)
+    has_factors = {node.attribute("alpha", float), node.attribute("beta", float)} - {None, 1.0}
+    is_plain = not has_factors and not node.attribute("transA", int) and right.is_constant
+    return {
+        "has_constant_weights": (True,),
+        "rank": _known(data.rank),
+        "is_plain": (is_plain,),
+        "input_channels": _channels(weight, inputs),
+        "output_channels": _channels(weight, outputs),
     }
 
 
-def window(graph: Graph, node: Node) -> Measures:
+def _window(graph: Graph, node: Node) -> Measures:
     """Measure the window; paddings are those before each dimension, then those after."""
-    weight, data = graph.input(node, 1), graph.input(node, 0)
-    kernel = node.integers("kernel_shape")
-    if kernel is None and weight is not None and weight.lengths is not None:
-        kernel = weight.lengths[2:]
-    count = len(kernel) if kernel is not None else len((data and data.shape) or (0,) * 4) - 2
-    ones, zeros = (1,) * count, (0,) * count
-    stride = node.integers("strides", ones) or ones
-    dilation = node.integers("dilations", ones) or ones
-    padding = node.integers("pads", zeros * 2)
-    if node.word("auto_pad", "NOTSET") in _SAME:
-        padding = _same(data.shape if data else None, kernel, stride, dilation)
+    data, kernel = graph.input(node, 0), node.attribute("kernel_shape", tuple)
+    weights = graph.input(node, 1).lengths
+    if kernel is None and weights is not None:
+        kernel = weights[2:]
+    count = len(kernel) if kernel is not None else len(data.shape or (0,) * 4) - 2
+    stride = node.attribute("strides", tuple) or (1,) * count
+    dilation = node.attribute("dilations", tuple) or (1,) * count
+    padding: _Measure = node.attribute("pads", tuple) or (0,) * count * 2
+    if node.attribute("auto_pad", str) in _SAME:
+        padding = _same(data.shape, kernel, stride, dilation)
     return {
         "spatial_dimensions": (count,),
         "kernel": kernel,
@@ -138,167 +281,70 @@ def _same(
     """Return the padding that keeps the size of an image, the larger half at the end."""
     if shape is None or kernel is None or len(shape) != len(kernel) + 2:
         return None
-    before, after = [], []
+    totals = []
     for length, side, step, gap in zip(shape[2:], kernel, stride, dilation, strict=True):
         if not isinstance(length, int) or step < 1:
             return None
-        total = max(0, (math.ceil(length / step) - 1) * step + (side - 1) * gap + 1 - length)
-        before.append(total // 2)
-        after.append(total - total // 2)
-    return (*before, *after)
+        totals.append(max(0, (math.ceil(length / step) - 1) * step + (side - 1) * gap + 1 - length))
+    return (*(total // 2 for total in totals), *(total - total // 2 for total in totals))
 
 
-def _channels(shape: Shape | None, at: int, times: int = 1) -> tuple[int, ...] | None:
-    if shape is None or not -len(shape) <= at < len(shape):
-        return None
-    length = shape[at]
-    return (length * times,) if isinstance(length, int) else None
-
-
-_Measure = tuple[Value, ...] | None
-
-_IMAGE_RANK = 4
-_COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
-_HALVES = ("float16", "int8")
-_AXES = {-3: "channel", -2: "height", -1: "width"}
-_NEIGHBOURS = {"Slice": "slice", "Split": "slice", "Concat": "concatenation"}
-
-
-@dataclass(frozen=True)
-class BuildTarget:
-    """Precision of the layers, and whether FP32 in the model counts as converted to it."""
-
-    precision: Precision
-    is_converted: bool = False
-
-
-def measures_of(graph: Graph, node: Node, layer: Layer, built: BuildTarget) -> Measures:
-    """Return every measure of a layer."""
-    tensors = [*data_inputs(graph, node), *filter(None, (graph.output(node),))]
-    found: Measures = {
-        "is_fixed": _is_fixed(graph, tensors),
-        "types": _types(graph, node, layer.kind),
-    }
-    if not built.is_converted:
-        found["types_as_written"] = found["types"]
-    fixed = [one.lengths for one in tensors if one.lengths is not None]
-    if layer.kind != "fully_connected" and fixed:
-        found["batch"] = tuple(math.prod(batch_of(shape)) for shape in fixed)
-        found["sizes"] = tuple(size for shape in fixed for size in shape[len(batch_of(shape)) :])
-    if layer.kind == "convolution":
-        found |= convolution(graph, node, layer, bytes_each=1 if built.precision == "int8" else 2)
-    elif layer.kind in _OF_LAYER:
-        found |= _OF_LAYER[layer.kind](graph, node, layer)
-    if layer.operation is not None:
-        found["operation"] = (layer.operation,)
-    return found
-
-
-def _is_fixed(graph: Graph, tensors: list[Tensor]) -> _Measure:
-    if all(one.is_fixed for one in tensors):
-        return (True,)
-    is_open = any(not graph.tensor(name).is_fixed for name in graph.inputs)
-    has_names = any(isinstance(length, str) for one in tensors for length in one.shape or ())
-    # With fixed inputs, a missing length is one that the inference of shapes could not find.
-    return (False,) if is_open or has_names else None
-
-
-def _types(graph: Graph, node: Node, kind: str) -> _Measure:
-    """Return the types of computation; an input from DequantizeLinear is INT8."""
-    types: list[str | None] = []
-    if kind != "cast":
-        types += [_type_from(graph, tensor) for tensor in data_inputs(graph, node)]
-    if kind != "comparison":
-        types += [_type_to(graph, graph.tensor(name)) for name in node.outputs[:1]]
-    known = tuple(one for one in types if one is not None)
-    return known if len(known) == len(types) else None
-
-
-def _type_from(graph: Graph, tensor: Tensor) -> str | None:
-    source = producer(graph, tensor.name)
-    return "int8" if source is not None and source.op == "DequantizeLinear" else tensor.dtype
-
-
-def _type_to(graph: Graph, tensor: Tensor) -> str | None:
-    readers = [graph.nodes[at] for at in graph.consumers.get(tensor.name, ())]
-    is_quantised = bool(readers) and all(one.op == "QuantizeLinear" for one in readers)
-    return "int8" if is_quantised else tensor.dtype
-
-
-def _activation(graph: Graph, node: Node, layer: Layer) -> Measures:
+def _activation(graph: Graph, node: Node) -> Measures:
     """Measure an activation; the limits of Clip are attributes or constants."""
-    found: Measures = {"rank": _rank(graph.input(node, 0))}
-    if layer.operation == "clip":
-        found["clip_minimum"] = _limit(graph, node, "min", 1, float("-inf"))
-        found["clip_maximum"] = _limit(graph, node, "max", 2, float("inf"))
-    return found
+    if node.op != "Clip":
+        return {}
+    return {
+        "clip_minimum": _limit(graph, node, "min", 1, float("-inf")),
+        "clip_maximum": _limit(graph, node, "max", 2, float("inf")),
+    }
 
 
-def _limit(
-    graph: Graph, node: Node, name: str, position: int, default: float
-) -> tuple[Value, ...] | None:
-    given = node.number(name)
-    if given is not None:
-        return (given,)
-    tensor = graph.input(node, position)
-    if tensor is None:
-        return (default,)
+def _limit(graph: Graph, node: Node, name: str, position: int, default: float) -> _Measure:
+    given, tensor = node.attribute(name, float), graph.input(node, position)
+    if given is not None or not tensor.name:
+        return (default if given is None else given,)
     return None if tensor.values is None else tensor.values[:1]
 
 
-def _parametric_relu(graph: Graph, node: Node, _: Layer) -> Measures:
-    data, slope = graph.input(node, 0), graph.input(node, 1)
-    found: Measures = {"rank": _rank(data), "rank_difference": None}
-    found["has_constant_slope"] = (slope is not None and slope.is_constant,)
-    if data is not None and slope is not None and None not in (data.shape, slope.shape):
-        found["rank_difference"] = (len(data.shape or ()) - len(slope.shape or ()),)
-    return found
-
-
-def _elementwise(graph: Graph, node: Node, _: Layer) -> Measures:
-    operands = [graph.tensor(name) for name in node.inputs if name]
-    out = graph.output(node)
-    found: Measures = {
-        "rank": _rank(out),
-        "constant_operands": (sum(one.is_constant for one in operands),),
+def _parametric_relu(graph: Graph, node: Node) -> Measures:
+    rank, slope = graph.input(node, 0).rank, graph.input(node, 1)
+    is_known = rank is not None and slope.rank is not None
+    return {
+        "has_constant_slope": (slope.is_constant,),
+        "rank_difference": ((rank or 0) - (slope.rank or 0),) if is_known else None,
     }
+
+
+def _elementwise(graph: Graph, node: Node) -> Measures:
+    """Measure the shape of each operand relative to the result: NCHW, NC11, N111 or other."""
+    operands = [graph.tensor(name) for name in node.inputs if name]
+    found: Measures = {"constant_operands": (sum(one.is_constant for one in operands),)}
+    out, shapes = graph.output(node).shape, [one.shape for one in operands]
     # With fewer dimensions the rule on the rank applies instead.
-    if out is None or out.shape is None or len(out.shape) >= _IMAGE_RANK:
-        shape = None if out is None else out.shape
-        found["broadcast"] = _broadcast([one.shape for one in operands], shape)
-    return found
-
-
-def _broadcast(shapes: list[Shape | None], out: Shape | None) -> tuple[Value, ...] | None:
-    """Return the shape of each operand relative to the result: NCHW, NC11, N111 or other."""
-    if out is None or any(one is None for one in shapes):
-        return None
+    if out is not None and len(out) < _IMAGE_RANK:
+        return found
+    if out is None or None in shapes:
+        return found | {"broadcast": None}
     # The batch has to be the same: no page documents that a batch of one is broadcast.
     known = {(*out[:-3], 1, 1, 1): "N111", (*out[:-2], 1, 1): "NC11", out: "NCHW"}
     full = ((1,) * (len(out) - len(shape or ())) + (shape or ()) for shape in shapes)
-    return tuple(known.get(shape, "other") for shape in full)
+    return found | {"broadcast": tuple(known.get(shape, "other") for shape in full)}
 
 
-def _scale(graph: Graph, node: Node, _: Layer) -> Measures:
-    """Measure a sum or a product with a constant, or a batch normalization."""
-    found: Measures = {"rank": _rank(graph.output(node))}
-    if node.op in ("BatchNormalization", "ImageScaler"):
-        return found
-    data = next(iter(data_inputs(graph, node)), graph.input(node, 0))
-    constants = [one for name in node.inputs if name and (one := graph.tensor(name)).is_constant]
-    shape = None if data is None else data.shape
-    if shape is None or len(shape) >= _IMAGE_RANK:
-        found["mode"] = None
-    if shape is not None and len(shape) >= _IMAGE_RANK and constants[0].shape is not None:
-        found["mode"] = (_mode(constants[0].shape, shape),)
-    source = producer(graph, data.name) if data is not None else None
-    found["folds_into_convolution"] = (
-        source is not None
-        and source.op in ("Conv", "BatchNormalization")
-        and sole_consumer(graph, source) is node
-        and found.get("mode") in (("uniform",), ("channel",)),
-    )
-    return found
+def _scale(graph: Graph, node: Node) -> Measures:
+    """Measure a sum or a product with a constant, or a batch normalization: one per channel."""
+    data = next(iter(graph.varying_inputs(node)), graph.input(node, 0))
+    if node.op == "ImageScaler":
+        return {}
+    mode: _Measure = ("channel",)
+    if node.op != "BatchNormalization":
+        constant = next(one for name in node.inputs if (one := graph.tensor(name)).is_constant)
+        is_known = data.shape is not None and constant.shape is not None
+        mode = (_mode(constant.shape or (), data.shape or ()),) if is_known else None
+    is_image = data.rank is None or data.rank >= _IMAGE_RANK
+    is_factor = is_image and mode in (("uniform",), ("channel",))
+    folds = is_factor and _convolution_before(graph, node) is not None
+    return {"folds_into_convolution": (folds,)} | ({"mode": mode} if is_image else {})
 
 
 def _mode(shape: Shape, data: Shape) -> str:
@@ -313,172 +359,142 @@ def _mode(shape: Shape, data: Shape) -> str:
     return "element" if is_whole or full == data else "other"
 
 
-def _comparison(graph: Graph, node: Node, layer: Layer) -> Measures:
-    reader, out = sole_consumer(graph, node), None
-    if reader is not None and reader.op == "Cast":
-        out = graph.output(reader)
-    found = _elementwise(graph, node, layer)
-    return found | {"is_followed_by_cast": (out is not None and out.dtype in _HALVES,)}
+def _comparison(graph: Graph, node: Node) -> Measures:
+    reader = graph.sole_reader(node)
+    is_cast = reader is not None and reader.op == "Cast" and graph.output(reader).dtype in _HALVES
+    return _elementwise(graph, node) | {"is_followed_by_cast": (is_cast,)}
 
 
-def _cast(graph: Graph, node: Node, _: Layer) -> Measures:
-    source = producer(graph, node.inputs[0])
+def _cast(graph: Graph, node: Node) -> Measures:
+    source = graph.maker(node.inputs[0])
     return {"follows_comparison": (source is not None and source.op in _COMPARISONS,)}
 
 
-def _softmax(graph: Graph, node: Node, _: Layer) -> Measures:
+def _softmax(graph: Graph, node: Node) -> Measures:
     """Measure a softmax; up to opset 12 it normalises all dimensions from the axis on together."""
     data = graph.input(node, 0)
-    found: Measures = {"rank": _rank(data), "axis": None, "axis_length": None, "is_single": None}
-    if data is None or data.shape is None or not data.shape:
-        return found
+    found: Measures = dict.fromkeys(("axis", "axis_length", "is_single"))
     is_joint = graph.opsets.get("", 13) < 13
-    at = node.integer("axis", 1 if is_joint else -1) or 0
-    at = at if at < 0 else at - len(data.shape)
-    if not -len(data.shape) <= at:
+    axis, rank = node.attribute("axis", int), data.rank or 0
+    at = (1 if is_joint else -1) if axis is None else axis
+    at = at if at < 0 else at - rank
+    if not rank or at < -rank:
         return found
     found["axis"] = (_AXES.get(at, "batch"),)
-    shape = data.lengths
-    if shape is None:
-        return found
-    length = math.prod(shape[at:] if is_joint else [shape[at]])
-    is_single = math.prod(shape[-3:]) <= length
-    return found | {"axis_length": (length,), "is_single": (is_single,)}
-
-
-def _concatenation(graph: Graph, node: Node, _: Layer) -> Measures:
-    axis, out = node.integer("axis"), graph.output(node)
-    found: Measures = {"inputs": (sum(1 for name in node.inputs if name),), "axis_from_end": None}
-    if axis is not None and axis < 0:
-        found["axis_from_end"] = (-axis,)
-    elif axis is not None and out is not None and out.shape is not None:
-        found["axis_from_end"] = (len(out.shape) - axis,)
+    if data.lengths is not None:
+        length = math.prod(data.lengths[at:] if is_joint else [data.lengths[at]])
+        found["axis_length"] = (length,)
+        found["is_single"] = (math.prod(data.lengths[-3:]) <= length,)
     return found
 
 
-def _lrn(_: Graph, node: Node, __: Layer) -> Measures:
-    size = node.integer("size")
-    return {"window": None if size is None else (size,)}
+def _concatenation(graph: Graph, node: Node) -> Measures:
+    axis, rank = node.attribute("axis", int), graph.output(node).rank
+    if axis is not None and axis >= 0:
+        axis = None if rank is None else axis - rank
+    return {"axis_from_end": None if axis is None else (-axis,)}
 
 
-def _reduce(graph: Graph, node: Node, _: Layer) -> Measures:
+def _reduce(graph: Graph, node: Node) -> Measures:
     """Measure a reduction; without axes it reduces all of them."""
-    data, given = graph.input(node, 0), graph.input(node, 1)
-    found: Measures = {"rank": _rank(data), "axes": None}
-    if data is None or data.shape is None:
-        return found
-    rank = len(data.shape)
-    if node.op.startswith("Global"):
-        axes: tuple[int, ...] | None = tuple(range(2, rank))
-    elif given is not None:
-        values = given.values
-        axes = None if values is None else tuple(int(value) for value in values)
-    else:
-        axes = node.integers("axes", tuple(range(rank)))
-    if axes is not None:
-        found["axes"] = tuple(axis % rank for axis in axes) if rank else axes
-    return found
+    rank = graph.input(node, 0).rank
+    if rank is not None and node.op.startswith("Global"):
+        return {"axes": tuple(range(2, rank))}
+    return {"axes": _axes(node, graph.input(node, 1), rank, rank)}
 
 
-def _rank(tensor: Tensor | None) -> tuple[Value, ...] | None:
-    return None if tensor is None or tensor.shape is None else (len(tensor.shape),)
+def _axes(node: Node, given: Tensor, rank: int | None, count: int | None) -> _Measure:
+    """Return the axes of a tensor or an attribute; by default the first ``count``."""
+    axes = node.attribute("axes", tuple)
+    if given.name:
+        axes = None if given.values is None else tuple(map(int, given.values))
+    elif axes is None and count is not None:
+        axes = tuple(range(count))
+    if axes is None or rank is None:
+        return None
+    return tuple(axis % rank for axis in axes) if rank else axes
 
 
-def _shuffle(graph: Graph, node: Node, layer: Layer) -> Measures:
+def _shuffle(graph: Graph, node: Node) -> Measures:
     before, after = graph.input(node, 0), graph.output(node)
     found: Measures = {"ranks": None, "keeps_batch": None}
-    if before is None or after is None or before.shape is None:
+    if before.shape is None or not after.name:
         return found
     if after.shape is not None:
         found["ranks"] = (len(before.shape), len(after.shape))
-    if layer.operation == "transpose":
-        order = node.integers("perm", tuple(reversed(range(len(before.shape))))) or (0,)
+    if node.op == "Transpose":
+        order = node.attribute("perm", tuple) or (*reversed(range(len(before.shape))), 0)
         return found | {"keeps_batch": (order[0] == 0,)}
-    found["reshape_neighbours"] = tuple(sorted(_neighbours(graph, node)))
+    source = graph.maker(before.name)
+    around = [] if source is None else [source]
+    around += [graph.nodes[at] for name in node.outputs for at in graph.consumers.get(name, ())]
+    neighbours = {_NEIGHBOURS[one.op] for one in around if one.op in _NEIGHBOURS}
+    found["reshape_neighbours"] = tuple(sorted(neighbours))
     if before.shape and after.shape and before.shape[0] is not None:
         found["keeps_batch"] = (before.shape[0] == after.shape[0],)
     return found
 
 
-def _neighbours(graph: Graph, node: Node) -> set[str]:
-    source = producer(graph, node.inputs[0])
-    around = [] if source is None else [source]
-    around += [graph.nodes[at] for name in node.outputs for at in graph.consumers.get(name, ())]
-    return {_NEIGHBOURS[one.op] for one in around if one.op in _NEIGHBOURS}
-
-
-def _slices(graph: Graph, node: Node, layer: Layer) -> Measures:
+def _slices(graph: Graph, node: Node) -> Measures:
     """Measure a slice, split, padding or repetition: TensorRT converts all to slices."""
-    data = graph.input(node, 0)
-    rank = None if data is None or data.shape is None else len(data.shape)
-    found: Measures = {"rank": None if rank is None else (rank,)}
-    if layer.operation != "cut":
-        return found
-    found["axes"] = None
+    rank, found = graph.input(node, 0).rank or None, Measures()
     if node.op == "Split":
-        axes: tuple[int, ...] | None = (node.integer("axis", 0) or 0,)
-        bounds, steps = [graph.input(node, 1)], None
-    else:
-        axes = node.integers("axes")
+        axis, bounds = node.attribute("axis", int) or 0, [graph.input(node, 1)]
+        found |= {"axes": (axis % rank,) if rank else None, "steps": (1,)}
+    elif node.op == "Slice":
         bounds = [graph.input(node, at) for at in (1, 2, 3, 4)]
-        given, steps = bounds[2:]
-        if given is not None:
-            axes = None if given.values is None else tuple(int(one) for one in given.values)
-        elif axes is None:
-            starts = bounds[0]
-            count = starts.elements if starts is not None else len(node.integers("starts") or ())
-            axes = None if count is None else tuple(range(count))
-    found["is_static"] = (all(one is None or one.is_constant for one in bounds),)
-    found["steps"] = (1,) if steps is None else steps.values
-    if axes is not None and rank:
-        found["axes"] = tuple(axis % rank for axis in axes)
-    return found
+        starts, _, axes, steps = bounds
+        count = starts.elements if starts.name else len(node.attribute("starts", tuple) or ())
+        found["axes"] = _axes(node, axes, rank, count)
+        found["steps"] = steps.values if steps.name else (1,)
+    else:
+        return found
+    return found | {"is_static": (all(one.is_constant or not one.name for one in bounds),)}
 
 
-def _resize(graph: Graph, node: Node, _: Layer) -> Measures:
+def _resize(graph: Graph, node: Node) -> Measures:
     """Measure a resize; its scales are given, or follow from the sizes before and after."""
-    mode = {"bilinear": "linear"}.get(node.word("mode", "nearest"), node.word("mode", "nearest"))
-    found: Measures = {"mode": (mode,)}
+    word = node.attribute("mode", str) or "nearest"
+    mode = "linear" if word == "bilinear" else word
     is_old = node.op == "Upsample" or graph.opsets.get("", 13) < 11
-    place = "asymmetric" if is_old else node.word("coordinate_transformation_mode", "half_pixel")
-    rounding = "floor" if is_old else node.word("nearest_mode", "round_prefer_floor")
-    found["coordinates"] = (f"{place} {rounding}" if mode == "nearest" else place,)
-    scales = _scales(graph, node)
+    place, rounding = "asymmetric", "floor"
+    if not is_old:
+        place = node.attribute("coordinate_transformation_mode", str) or "half_pixel"
+        rounding = node.attribute("nearest_mode", str) or "round_prefer_floor"
+    coordinates = f"{place} {rounding}" if mode == "nearest" else place
+    found: Measures = {"mode": (mode,), "coordinates": (coordinates,)}
+    scales = _scales(graph, node, graph.input(node, 1 if is_old else 2))
     if scales is None:
         return found | dict.fromkeys(("scales", "outer_scales", "inner_scales_are_whole"))
-    inner = tuple(scales[2:])
     return found | {
         "scales": (len(scales),),
-        "outer_scales": tuple(scales[:2]),
-        "inner_scales": inner,
-        "inner_scales_are_whole": (all(float(one).is_integer() for one in inner),),
+        "outer_scales": scales[:2],
+        "inner_scales": scales[2:],
+        "inner_scales_are_whole": (all(float(one).is_integer() for one in scales[2:]),),
     }
 
 
-def _scales(graph: Graph, node: Node) -> tuple[Number, ...] | None:
-    ends = (graph.input(node, 0), graph.output(node))
-    sizes = [one.lengths for one in ends if one is not None and one.lengths is not None]
-    if len(sizes) == 2:
-        return tuple(end / max(1, begin) for begin, end in zip(*sizes, strict=False))
-    at = 1 if node.op == "Upsample" or graph.opsets.get("", 13) < 11 else 2
-    given = graph.input(node, at)
-    if given is not None and given.values:
+def _scales(graph: Graph, node: Node, given: Tensor) -> tuple[Number, ...] | None:
+    before, after = graph.input(node, 0).lengths, graph.output(node).lengths
+    if before is not None and after is not None:
+        return tuple(end / max(1, begin) for begin, end in zip(before, after, strict=False))
+    if given.values:
         return given.values
     written = node.attributes.get("scales")
     return tuple(map(float, written)) if isinstance(written, tuple) else None
 
 
-_OF_LAYER: Mapping[str, Callable[[Graph, Node, Layer], Measures]] = {
+_OF_LAYER: Mapping[str, Callable[[Graph, Node], Measures]] = {
     "activation": _activation,
     "cast": _cast,
     "comparison": _comparison,
     "concatenation": _concatenation,
-    "deconvolution": deconvolution,
+    "deconvolution": _deconvolution,
     "elementwise": _elementwise,
-    "fully_connected": fully_connected,
-    "lrn": _lrn,
+    "fully_connected": _fully_connected,
+    "lrn": lambda _, node: {"window": _known(node.attribute("size", int))},
     "parametric_relu": _parametric_relu,
-    "pooling": lambda graph, node, _: window(graph, node),
+    "pooling": _window,
     "reduce": _reduce,
     "resize": _resize,
     "scale": _scale,

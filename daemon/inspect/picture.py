@@ -4,6 +4,7 @@ The file is plain SVG without scripts, for light and dark pages. Every colour ha
 legend and in the box, and the tooltip of a node lists the rules that it breaks.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,9 +14,9 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from ...parsers.errors import UserError
 from ...parsers.onnx.graph import Graph, Tensor
-from ..terminal.numbers import amount
-from .records import Inspection, JudgedNode, NodeCost
+from ..terminal import amount
 from .report import heading, intensity
+from .rules import Inspection, JudgedNode, NodeCost
 
 Point = tuple[float, float]
 Edge = tuple[int, int, Hashable]
@@ -30,13 +31,9 @@ _STRAIGHTNESS = (4.0, 1.0, 8.0)
 
 @dataclass(frozen=True)
 class Spacing:
-    """Lengths in one unit.
+    """Width of a box, least gap next to it, greatest width of an edge that passes a row.
 
-    Attributes:
-        gap: Least distance between a box and its neighbour in the row.
-        lane: Width of an edge that passes a row, at most.
-        row: From one row to the next.
-        boxes: Number of boxes in a row, at most.
+    A row has this height and at most so many boxes.
     """
 
     box: float = 236.0
@@ -45,18 +42,10 @@ class Spacing:
     row: float = 44.0
     boxes: int = 10
 
-    @property
-    def widest(self) -> float:
-        """Greatest width of a drawing: a full row, and half as much for lanes."""
-        return 1.5 * self.boxes * (self.box + self.gap)
-
 
 @dataclass(frozen=True)
 class Layout:
-    """Centres of the boxes, the points that each edge passes, and the size.
-
-    The height is that from the centre of the first row to the centre of the last.
-    """
+    """Centres of the boxes, points that each edge passes, and the size between rows' centres."""
 
     centres: tuple[Point, ...]
     routes: tuple[tuple[Point, ...], ...]
@@ -81,10 +70,11 @@ def lay_out(count: int, edges: Sequence[Edge], spacing: Spacing = Spacing()) -> 
         levels[row].append(one)
     _put_in_order(levels, rows, near)
     places, widths = _places(levels, near, count, spacing)
-    left = min((place - width / 2 for place, width in zip(places, widths, strict=True)), default=0)
-    right = max((place + width / 2 for place, width in zip(places, widths, strict=True)), default=0)
+    sides = [(at - width / 2, at + width / 2) for at, width in zip(places, widths, strict=True)]
+    left = min((begin for begin, _ in sides), default=0)
+    right = max((end for _, end in sides), default=0)
     points = [
-        (round(place - left, 1), row * spacing.row) for place, row in zip(places, rows, strict=True)
+        (round(at - left, 1), row * spacing.row) for at, row in zip(places, rows, strict=True)
     ]
     return Layout(
         centres=tuple(points[:count]),
@@ -147,8 +137,10 @@ def _places(
 ) -> tuple[list[float], list[float]]:
     """Return the centre and the width of each member of the rows."""
     lanes = max((sum(one >= count for one in level) for level in levels), default=0)
-    # A full row with a gap on both sides of each box, and all lanes, fits the greatest width.
-    room = spacing.widest - spacing.boxes * (spacing.box + 2 * spacing.gap)
+    # The greatest width is one and a half full rows. A full row with a gap on both sides of each
+    # box, and all lanes, fits it.
+    widest = 1.5 * spacing.boxes * (spacing.box + spacing.gap)
+    room = widest - spacing.boxes * (spacing.box + 2 * spacing.gap)
     lane = min(spacing.lane, room / max(1, lanes))
     widths = [spacing.box if one < count else lane for one in range(len(near))]
     places = [0.0] * len(near)
@@ -200,50 +192,14 @@ def _kept_apart(
     return [mean + offset for mean, offset in zip(means, offsets, strict=False)]
 
 
-# Fill and line by day, fill and line by night. The loadables take the cool colours in turn.
-_COLOURS = {
-    "dla0": ("#cfe8d8", "#2e8555", "#1d4a33", "#5cb385"),
-    "dla1": ("#cfe2f7", "#2f6fb3", "#1c3d61", "#6ca6de"),
-    "dla2": ("#e2d9f5", "#7353b8", "#3d2d66", "#a78be0"),
-    "dla3": ("#cdebec", "#22818a", "#15464b", "#58b8c0"),
-    "dla4": ("#e3ebc6", "#6e8420", "#3b4714", "#a3bb4d"),
-    "dla5": ("#d6daf8", "#4c56bd", "#2a3070", "#8c95e8"),
-    "gpu": ("#fbdcc0", "#c35a10", "#63300c", "#ee8c45"),
-    "folded": ("#eef0f2", "#9aa3ad", "#262b31", "#6d7782"),
-    "constant": ("#ffffff", "#b9c0c8", "#15181c", "#4a525b"),
-    "unknown": ("#fbf0b8", "#a08206", "#4f430b", "#d6b931"),
-    "edge": ("#e4e7ea", "#59636e", "#32383f", "#a3adb8"),
-}
 _DLA_COLOURS = 6
-# The style has no variables, which some renderers do not support.
-_BY_DAY, _BY_NIGHT = (
-    "\n".join(f".{name} {{ fill: {c[at]}; stroke: {c[at + 1]} }}" for name, c in _COLOURS.items())
-    for at in (0, 2)
-)
-_STYLE = f"""
-text {{ font: 11px system-ui, sans-serif; fill: #1b1f24 }}
-.head {{ font-size: 15px; font-weight: 600 }}
-.legend {{ font-size: 12px }}
-.op {{ font-weight: 600 }}
-.badge {{ font-size: 10px; text-anchor: end }}
-.name, .badge {{ fill: #4a525b }}
-.page {{ fill: #ffffff }}
-.line {{ fill: none; stroke: #8a939d; stroke-width: 1.2 }}
-.folded, .constant {{ stroke-dasharray: 4 3 }}
-{_BY_DAY}
-@media (prefers-color-scheme: dark) {{
-text {{ fill: #e6e9ec }}
-.name, .badge {{ fill: #b7c0c9 }}
-.page {{ fill: #15181c }}
-.line {{ stroke: #69737e }}
-{_BY_NIGHT}
-}}
-"""
 _SPACING = Spacing()
 _BOX_HEIGHT, _MARGIN, _LINE = 26.0, 24.0, 20.0
 _SWATCH, _MOST_SWATCHES = 150.0, 8
 _LONGEST = 29  # letters that fit into a box
 _LETTER, _HEAD_LETTER = 6.8, 10.0  # widths at the sizes of the headline and of the model's name
+# Characters that XML cannot hold, and control characters.
+_NOT_XML = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _OTHERS = {"gpu": "GPU", "folded": "folded", "constant": "constant", "unknown": "unknown"}
 
 
@@ -277,7 +233,9 @@ def picture(graph: Graph, inspection: Inspection) -> str:
         viewBox=f"0 0 {width:g} {height:g}", width=f"{width:g}", height=f"{height:g}"
     )
     _add(root, "title", f"{inspection.model}: {headline}")
-    _add(root, "style", _STYLE)
+    # The style has no variables, which some renderers do not support.
+    style = Path(__file__).with_name("picture.css").read_text(encoding="utf-8")
+    _add(root, "style", f"\n{style}")
     _add(root, "rect", "", "page", width=width, height=height)
     _add(root, "text", inspection.model, "head", x=_MARGIN, y=_MARGIN + 12)
     _add(root, "text", headline, "legend", x=_MARGIN, y=_MARGIN + 12 + _LINE)
@@ -410,13 +368,8 @@ def _add(
         key: f"{one:g}" if not isinstance(one, str) else one for key, one in given.items()
     }
     element = SubElement(parent, tag, {"class": kind} | attributes if kind else attributes)
-    element.text = "".join(one if _is_xml(ord(one)) else "\ufffd" for one in text) or None
+    element.text = _NOT_XML.sub("\ufffd", text) or None
     return element
-
-
-def _is_xml(code: int) -> bool:
-    is_text = code in (0x09, 0x0A) or 0x20 <= code < 0x7F or 0xA0 <= code <= 0xD7FF
-    return is_text or 0xE000 <= code <= 0xFFFD or code >= 0x10000
 
 
 def _shortened(name: str, length: int) -> str:

@@ -1,4 +1,4 @@
-"""NVIDIA's rules for the DLA as records, from ``rules.toml`` and ``operators.toml``."""
+"""Records of an inspection, and NVIDIA's rules for the DLA from the two TOML files here."""
 
 import re
 import sys
@@ -6,23 +6,232 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ...collectors.backends.tensorrt_probe import tensorrt_version
 from ...parsers.errors import UsageError
-from ...parsers.onnx.graph import Graph, Node, Tensor
-from ...parsers.records import Record
-from .records import Certainty
+from ...parsers.records import Ratio, Record
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
+# Raised whenever a key changes its meaning or is removed; new keys may come at any time.
+SCHEMA_VERSION: Literal[2] = 2
+
+# ``dla``: no known rule is broken. ``gpu``: a rule is broken. ``constant``: computed once, while
+# the engine is built. ``folded``: not a layer of its own; it merges into its neighbour or only
+# changes names. ``unknown``: NVIDIA's pages do not say, or the model does not.
+NodePlacement = Literal["dla", "gpu", "constant", "folded", "unknown"]
+# ``documented`` on a page of NVIDIA's; ``observed`` in public build logs; ``inferred`` by us.
+Certainty = Literal["documented", "observed", "inferred"]
+# ``dla``: wholly on the DLA; ``mixed``: on both; ``gpu``: nothing on the DLA; ``unknown``: no rule
+# is broken, but some could not be evaluated.
+InspectVerdict = Literal["dla", "mixed", "gpu", "unknown"]
+# ``ready``: as it is; ``flag``: a flag of the builder converts it; ``calibration``: it needs
+# scales; ``convert``: the file has to be exported again.
+TypeVerdict = Literal["ready", "flag", "calibration", "convert"]
+
+
+class RuleFinding(Record):
+    """A rule that a node breaks, or an open one, which cannot be evaluated for it."""
+
+    rule: str
+    requirement: str
+    found: str
+    hint: str | None = None
+    page: str
+    certainty: Certainty = "documented"
+    is_open: bool = False
+
+
+class JudgedNode(Record):
+    """A node, its kind of TensorRT layer (``convolution``), its placement and its part, from 0.
+
+    The operator has its domain in front unless that is ONNX's own.
+    """
+
+    index: NonNegativeInt
+    name: str
+    op: str
+    layer: str | None = None
+    placement: NodePlacement
+    reason: str | None = None
+    findings: tuple[RuleFinding, ...] = ()
+    loadable: NonNegativeInt | None = None
+    island: NonNegativeInt | None = None
+
+
+class Part(Record):
+    """Indices of nodes that run together: a loadable of the DLA, or an island of the GPU.
+
+    Inputs and outputs are the tensors that enter and leave it, without weights.
+    """
+
+    number: NonNegativeInt
+    first: str
+    last: str
+    nodes: tuple[NonNegativeInt, ...]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+
+class TypeReadiness(Record):
+    """Requirements of a model's types at one precision."""
+
+    precision: Literal["fp16", "int8"]
+    verdict: TypeVerdict
+    message: str
+
+
+class AlignmentHint(Record):
+    """A convolution whose channels are not a multiple of the hardware's pack.
+
+    ``waste_ratio`` is the share of the padded channels that is empty.
+    """
+
+    index: NonNegativeInt
+    name: str
+    channels: Literal["input", "output"]
+    count: PositiveInt
+    multiple: PositiveInt
+    unit: Literal["dla", "tensor_core"]
+    waste_ratio: Ratio
+
+
+class ConvolutionShare(Record):
+    """Convolutions by kind, transposed ones included.
+
+    A pointwise one has a kernel of 1 × 1 and one group, a depthwise one a group per input channel,
+    a grouped one groups of more channels. Any of them may be dilated.
+    """
+
+    total: NonNegativeInt = 0
+    pointwise: NonNegativeInt = 0
+    depthwise: NonNegativeInt = 0
+    grouped: NonNegativeInt = 0
+    dilated: NonNegativeInt = 0
+
+
+class NodeCost(Record):
+    """Work and bytes of a node per inference.
+
+    Attributes:
+        flops: Arithmetic operations; a multiply-add is two. None if a shape is open or the
+            operator has no figure.
+        multiply_adds: Those of convolutions and matrix products, included in ``flops``.
+        moved_bytes: Sum of input, weight and output bytes; each tensor is read once.
+    """
+
+    index: NonNegativeInt
+    flops: NonNegativeInt | None = None
+    multiply_adds: NonNegativeInt | None = None
+    input_bytes: NonNegativeInt | None = None
+    weight_bytes: NonNegativeInt | None = None
+    output_bytes: NonNegativeInt | None = None
+    moved_bytes: NonNegativeInt | None = None
+    flops_per_byte: NonNegativeFloat | None = None
+
+
+class PartCost(Record):
+    """Work and bytes per inference of a loadable, an island, or the whole model.
+
+    Attributes:
+        uncounted: Nodes without figures; with any, the sums are lower bounds.
+        moved_bytes: Sum over its nodes, as if each wrote its outputs to memory and the next read
+            them again: the upper bound of the traffic.
+        edge_bytes: Tensors that cross its edge, and its weights once: the lower bound.
+    """
+
+    nodes: NonNegativeInt
+    uncounted: NonNegativeInt = 0
+    flops: NonNegativeInt | None = None
+    multiply_adds: NonNegativeInt | None = None
+    moved_bytes: NonNegativeInt | None = None
+    edge_bytes: NonNegativeInt | None = None
+    flops_per_byte: NonNegativeFloat | None = None
+    flops_ratio: Ratio | None = None
+
+
+class Costs(Record):
+    """Work and bytes of a model; real numbers are counted in the precision.
+
+    The ratios are shares of ``flops`` in pointwise and in depthwise convolutions.
+    """
+
+    precision: Literal["fp32", "fp16", "int8"]
+    total: PartCost
+    nodes: tuple[NodeCost, ...] = ()
+    loadables: tuple[PartCost, ...] = ()
+    islands: tuple[PartCost, ...] = ()
+    pointwise_ratio: Ratio | None = None
+    depthwise_ratio: Ratio | None = None
+
+
+class Disagreement(Record):
+    """A node whose placement differs from the prediction, and the TensorRT layers that show it."""
+
+    index: NonNegativeInt
+    name: str
+    op: str
+    predicted: NodePlacement
+    found: Literal["dla", "gpu"]
+    layers: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+
+
+class EvidenceCheck(Record):
+    """A prediction compared with evidence.
+
+    Attributes:
+        compared: Nodes that both the prediction and the evidence place.
+        answered: Nodes that the rules leave unknown and the evidence places.
+        differences: Nodes whose placement differs, including those left unknown.
+    """
+
+    kind: Literal["builder", "engine"]
+    source: str
+    problem: str | None = None
+    remedy: str | None = None
+    compared: NonNegativeInt = 0
+    agreed: NonNegativeInt = 0
+    answered: NonNegativeInt = 0
+    loadables: NonNegativeInt | None = None
+    differences: tuple[Disagreement, ...] = ()
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether a node is on the GPU that was not predicted there."""
+        return any(one.found == "gpu" for one in self.differences)
+
+
+class Inspection(Record):
+    """The result for one model by the rules of one release of TensorRT."""
+
+    schema_version: Literal[2] = SCHEMA_VERSION
+    model: str
+    device: str = "dla"
+    tensorrt: str
+    tensorrt_reason: str
+    precision: Literal["fp16", "int8"]
+    verdict: InspectVerdict
+    is_ready: bool
+    loadable_limit: PositiveInt
+    nodes: tuple[JudgedNode, ...]
+    loadables: tuple[Part, ...] = ()
+    islands: tuple[Part, ...] = ()
+    types: tuple[TypeReadiness, ...] = ()
+    alignment: tuple[AlignmentHint, ...] = ()
+    convolutions: ConvolutionShare = ConvolutionShare()
+    costs: Costs | None = None
+    checks: tuple[EvidenceCheck, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 Value = bool | int | float | str
-Version = tuple[int, ...]
 Precision = Literal["fp16", "int8"]
 # Name of a measure to its values; None if the model does not determine them. A measure that a kind
 # of layer does not have is absent.
@@ -32,6 +241,8 @@ Measures = dict[str, tuple[Value, ...] | None]
 _USUAL = "10.3"
 _ANY_LAYER = "*"
 _VERSION = re.compile(r"\d+(?:\.\d+)*", re.ASCII)
+# The DLA counts all dimensions before the last three as batch.
+_IMAGE_DIMENSIONS = 3
 
 
 class _Ranged(Record):
@@ -40,7 +251,7 @@ class _Ranged(Record):
     since: str | None = None
     until: str | None = None
 
-    def holds_for(self, version: Version) -> bool:
+    def holds_for(self, version: tuple[int, ...]) -> bool:
         after = self.since is None or version >= _numbers(self.since)
         return after and (self.until is None or version < _numbers(self.until))
 
@@ -79,10 +290,14 @@ class Rule(_Ranged):
     page: str
     certainty: Certainty = "documented"
 
-    def applies_to(self, layer: str, precision: Precision) -> bool:
-        """Whether the rule concerns this kind of layer at this precision."""
-        of_layer = layer in self.layers or _ANY_LAYER in self.layers
-        return of_layer and (not self.precisions or precision in self.precisions)
+    def applies_to(self, layer: str, measures: Measures, precision: Precision) -> bool:
+        """Whether the rule concerns a layer of this kind with these measures."""
+        return (
+            self.measure in measures
+            and not {layer, _ANY_LAYER}.isdisjoint(self.layers)
+            and (not self.precisions or precision in self.precisions)
+            and all(measures.get(name) == (value,) for name, value in self.when.items())
+        )
 
     def accepts(self, values: tuple[Value, ...]) -> bool:
         """Whether the values of its measure satisfy the rule."""
@@ -101,35 +316,38 @@ class Rule(_Ranged):
 
 
 class Operator(Record):
-    """The TensorRT layer of an ONNX operator, None if the DLA never runs it, and a known remedy."""
+    """The TensorRT layer of an ONNX operator, and its cost; see ``operators.toml``."""
 
     layer: str | None = None
     operation: str | None = None
     hint: str | None = None
+    flops: int | None = None
+    input_flops: int | None = None
+    data_inputs: int | None = None
+    moves: Literal["nothing", "picked"] | None = None
 
 
-class _File(Record):
+class RuleFile(Record):
+    """The contents of ``rules.toml``: titles of pages, releases from the oldest on, and rules."""
+
     pages: dict[str, str]
     lines: tuple[ReleaseLine, ...] = Field(alias="line")
     limits: dict[str, PositiveInt]
+    types: dict[Literal["weak", "strong"], dict[str, str]]
     supported: tuple[Supported, ...]
     rules: tuple[Rule, ...] = Field(alias="rule")
 
 
 @dataclass(frozen=True)
 class RuleSet:
-    """The rules of one line of TensorRT, the kinds of layer that the DLA has, and page titles."""
+    """The rules of one line of TensorRT, the kinds of layer that the DLA has, and texts."""
 
     line: ReleaseLine
+    types: Mapping[str, str]
     rules: tuple[Rule, ...]
     supported: frozenset[str]
     pages: Mapping[str, str]
     loadable_limit: int
-
-
-def lines() -> tuple[ReleaseLine, ...]:
-    """Return the releases of TensorRT that have a DLA, oldest first."""
-    return _file().lines
 
 
 def line_of(version: str) -> ReleaseLine | None:
@@ -138,27 +356,26 @@ def line_of(version: str) -> ReleaseLine | None:
     >>> line_of("10.7.0").name, line_of("11.4").name, line_of("10.13"), line_of("11.4.0")
     ('10.3', '11.4', None, None)
     """
-    found = _numbers(version)
-    named = (line for line in lines() if line.name == version)
-    ranged = (line for line in lines() if found and line.holds_for(found))
+    found, lines = _numbers(version), rule_file().lines
+    named = (line for line in lines if line.name == version)
+    ranged = (line for line in lines if found and line.holds_for(found))
     return next(named, None) or next(ranged, None)
 
 
 @cache
 def rules_of(name: str) -> RuleSet:
     """Return the rules of a release or a line; raise ``UsageError`` if it has no DLA."""
-    line = line_of(name)
+    line, file = line_of(name), rule_file()
     if line is None:
-        known = ", ".join(one.name for one in lines())
+        known = ", ".join(one.name for one in file.lines)
         raise UsageError(f"there is no TensorRT {name} with a DLA", f"name one of {known}")
     version = _numbers(line.since or line.name)
-    file = _file()
+    supported = (group.layers for group in file.supported if group.holds_for(version))
     return RuleSet(
         line=line,
+        types=file.types["strong" if line.is_strongly_typed else "weak"],
         rules=tuple(rule for rule in file.rules if rule.holds_for(version)),
-        supported=frozenset(
-            layer for group in file.supported if group.holds_for(version) for layer in group.layers
-        ),
+        supported=frozenset(layer for layers in supported for layer in layers),
         pages=file.pages,
         loadable_limit=file.limits["loadables"],
     )
@@ -167,9 +384,8 @@ def rules_of(name: str) -> RuleSet:
 def choose_rules(asked: str | None, installed: str | None = None) -> tuple[RuleSet, str]:
     """Return the rules to judge by, and the reason for the choice.
 
-    Args:
-        asked: Release given on the command line; ``UsageError`` is raised if it has no DLA.
-        installed: The machine's TensorRT; looked up by default.
+    By default ``installed`` is the machine's TensorRT. If the release asked for has no DLA,
+    ``UsageError`` is raised.
     """
     if asked is not None:
         return rules_of(asked), "asked for"
@@ -183,61 +399,26 @@ def choose_rules(asked: str | None, installed: str | None = None) -> tuple[RuleS
     return rules, f"{why}; {rules.line.jetpack} have this one, --tensorrt names another"
 
 
-def all_rules() -> tuple[Rule, ...]:
-    """Return every rule of all lines."""
-    return _file().rules
-
-
 @cache
 def operators() -> Mapping[str, Operator]:
-    """Return what TensorRT makes of each known operator."""
-    text = Path(__file__).with_name("operators.toml").read_text(encoding="utf-8")
-    return {name: Operator.model_validate(one) for name, one in tomllib.loads(text).items()}
+    """Return the layer and the cost of each known operator."""
+    return {name: Operator.model_validate(one) for name, one in _toml("operators.toml").items()}
 
 
 @cache
-def _file() -> _File:
-    text = Path(__file__).with_name("rules.toml").read_text(encoding="utf-8")
-    return _File.model_validate(tomllib.loads(text))
+def rule_file() -> RuleFile:
+    """Return every rule of all releases."""
+    return RuleFile.model_validate(_toml("rules.toml"))
 
 
-def _numbers(version: str) -> Version:
+def _toml(name: str) -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
     """Return the leading numbers of a release: ``8.5.2.2-1+cuda11.4`` is 8.5.2.2."""
     found = _VERSION.match(version)
     return tuple(map(int, found[0].split("."))) if found else ()
-
-
-_PRODUCTS = frozenset({"Gemm", "MatMul"})
-_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
-# Operators that do nothing if they keep the shape.
-_SHAPED = frozenset({"Expand", "Flatten", "Pad", "Reshape", "Resize", "Tile", "Upsample"})
-
-
-class Layer(NamedTuple):
-    """A node as a layer: kind (``convolution``) and, for some kinds, operation (``max``)."""
-
-    kind: str
-    operation: str | None = None
-
-
-def layer_of(graph: Graph, node: Node, operator: Operator) -> Layer | str | None:
-    """Return the layer of a node that is not constant, or None if the DLA never has such a layer.
-
-    For a folded node, which is not a layer of its own, return the reason.
-    """
-    why = _vanishes(graph, node, operator)
-    if why is not None or operator.layer is None:
-        return why
-    # TensorRT converts a sum or a product with a constant to a Scale layer.
-    has_constant = len(data_inputs(graph, node)) < sum(1 for name in node.inputs if name)
-    is_linear = operator.operation in ("sum", "sub", "prod")
-    if operator.layer == "elementwise" and is_linear and has_constant:
-        return Layer("scale", operator.operation)
-    return Layer(operator.layer, operator.operation)
-
-
-# The DLA counts all dimensions before the last three as batch.
-_IMAGE_DIMENSIONS = 3
 
 
 def batch_of(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -249,69 +430,3 @@ def batch_of(shape: tuple[int, ...]) -> tuple[int, ...]:
     if len(shape) > _IMAGE_DIMENSIONS:
         return shape[:-_IMAGE_DIMENSIONS]
     return shape[:1] if len(shape) > 1 else ()
-
-
-def data_inputs(graph: Graph, node: Node) -> list[Tensor]:
-    """Return the inputs of a node that change with each inference."""
-    found = [graph.tensor(name) for name in node.inputs if name]
-    return [tensor for tensor in found if not tensor.is_constant]
-
-
-def sole_consumer(graph: Graph, node: Node) -> Node | None:
-    """Return the only reader of a node; None if there are several or it makes a model output."""
-    readers = {reader for name in node.outputs for reader in graph.consumers.get(name, ())}
-    if len(readers) != 1 or any(name in graph.outputs for name in node.outputs):
-        return None
-    return graph.nodes[readers.pop()]
-
-
-def producer(graph: Graph, name: str) -> Node | None:
-    """Return the node that makes a tensor; None for inputs and weights."""
-    index = graph.producers.get(name)
-    return None if index is None else graph.nodes[index]
-
-
-def _vanishes(graph: Graph, node: Node, operator: Operator) -> str | None:
-    if operator.layer == "identity":
-        return "it changes nothing"
-    before, after = graph.input(node, 0), graph.output(node)
-    if before is None or after is None or operator.layer == "quantization":
-        return None
-    if node.op == "Cast" and before.dtype is not None and before.dtype == after.dtype:
-        return "it changes nothing"
-    if node.op == "Transpose" and node.integers("perm") == tuple(range(len(before.shape or ()))):
-        return "it changes nothing" if before.shape is not None else None
-    if node.op in _SHAPED and before.is_fixed and before.shape == after.shape:
-        return "it changes nothing"
-    source = producer(graph, before.name)
-    if node.op == "BatchNormalization" and source is not None and source.op in _CONVOLUTIONS:
-        return f"it is merged into {source.name}" if sole_consumer(graph, source) is node else None
-    if operator.layer == "shuffle" and _is_flattened_pixel(graph, node, before, after):
-        return "the matrix product after it accepts [N, C, 1, 1]"
-    if operator.operation == "sum" and _is_bias_of_product(graph, node):
-        return "it is the bias of the matrix product before it"
-    return None
-
-
-def _is_flattened_pixel(graph: Graph, node: Node, before: Tensor, after: Tensor) -> bool:
-    """Whether it is ``[N, C, 1, 1]`` to ``[N, C]`` for a product; public builds do not cut it."""
-    reader = sole_consumer(graph, node)
-    if reader is None or reader.op not in _PRODUCTS or node.op == "Transpose":
-        return False
-    if before.shape is None or len(before.shape) != 4 or before.shape[2:] != (1, 1):
-        return False
-    return after.shape == before.shape[:2] and reader.inputs[0] == node.outputs[0]
-
-
-def _is_bias_of_product(graph: Graph, node: Node) -> bool:
-    data = data_inputs(graph, node)
-    if len(data) != 1 or len(node.inputs) != 2:
-        return False
-    source = producer(graph, data[0].name)
-    if source is None or source.op != "MatMul" or sole_consumer(graph, source) is not node:
-        return False
-    constants = [graph.tensor(name) for name in node.inputs if name != data[0].name]
-    made, shape = graph.output(source), constants[0].shape if constants else None
-    if len(data_inputs(graph, source)) != 1 or made is None or made.shape is None:
-        return False
-    return shape is not None and len(shape) == 1 and shape[0] in (1, made.shape[-1])

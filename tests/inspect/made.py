@@ -10,8 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tegrascope.collectors.models.onnx_graph import read_graph
 from tegrascope.daemon.inspect.judge import inspect_graph
-from tegrascope.daemon.inspect.records import Inspection, JudgedNode
-from tegrascope.daemon.inspect.rules import rules_of
+from tegrascope.daemon.inspect.rules import Inspection, JudgedNode, rules_of
 
 FLOAT, HALF, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
 TARGET = "target"
@@ -37,12 +36,9 @@ def model(
     """Make a model that returns what its last node makes.
 
     Args:
-        nodes: In order.
-        inputs: Name to shape.
-        weights: Name to a shape, of which nothing is held, or to what it holds.
-        opset: Of ONNX.
+        weights: Name to a shape, without contents, or to the contents.
         kind: Type of inputs and of weights that are given by shape.
-        domains: Others that its nodes are of.
+        domains: Further domains of its nodes.
     """
     graph = helper.make_graph(
         list(nodes),
@@ -93,7 +89,7 @@ def inspected(
 
 
 def target_of(inspection: Inspection) -> JudgedNode:
-    """Return what was said of the node named ``target``."""
+    """Return the judgement of the node named ``target``."""
     (found,) = [one for one in inspection.nodes if one.name == TARGET]
     return found
 
@@ -104,7 +100,7 @@ def rules_broken(judged: JudgedNode) -> set[str]:
 
 
 def array(*values: float, kind: Any = numpy.float32) -> numpy.ndarray:
-    """Return what a constant of one dimension holds."""
+    """Return the contents of a constant of one dimension."""
     return numpy.array(values, kind)
 
 

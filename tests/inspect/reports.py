@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tegrascope.daemon.inspect.judge import inspect_graph
-from tegrascope.daemon.inspect.records import Inspection, NodeCost, PartCost
 from tegrascope.daemon.inspect.report import heading, summary
-from tegrascope.daemon.inspect.rules import rules_of
-from tegrascope.daemon.terminal.numbers import amount
+from tegrascope.daemon.inspect.rules import Inspection, NodeCost, PartCost, rules_of
+from tegrascope.daemon.terminal import amount
 from tegrascope.parsers.onnx.graph import Graph
 
 GOLDENS = Path(__file__).parent / "goldens"
-# Of TensorRT: the usual one.
+# The usual release of TensorRT.
 LINE = "10.3"
 
 

@@ -8,11 +8,17 @@ from tegrascope.collectors.backends.engine_cache import BuiltEngine, EngineCache
 from tegrascope.collectors.backends.tensorrt_probe import ask_layers
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.inspect.checks import check_builder, check_engine, find_evidence
-from tegrascope.daemon.inspect.records import Inspection, JudgedNode
+from tegrascope.daemon.inspect.rules import Inspection, JudgedNode
 from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.store.store import Store
 from tegrascope.parsers.errors import UserError
-from tegrascope.parsers.inference.placement import Built, LayerAnswer, LayerAnswers, Placement
+from tegrascope.parsers.inference.placement import (
+    Built,
+    LayerAnswer,
+    LayerAnswers,
+    Placement,
+    placement_of,
+)
 from tegrascope.parsers.onnx.graph import Graph, Node
 from tests.fakes.shims import write_shims
 
@@ -127,6 +133,31 @@ def test_an_engine_is_compared_with_the_prediction():
     }
 
 
+def test_a_shuffle_that_the_gpu_runs_is_found_there():
+    graph, inspection = chain("dla", "gpu", "dla", "dla", "dla", names=["a", "r", "q", "t", "c"])
+    log = (
+        "[DlaLayer] {ForeignNode[a...c]}",
+        "[GpuLayer] SHUFFLE: r",
+        "[GpuLayer] SHUFFLE: q + t",
+        "[GpuLayer] COPY: a copy",
+        "Reformatting CopyNode for Input Tensor 0 to x + c",
+        "[GpuLayer] REFORMAT: Reformatting CopyNode for Input Tensor 0 to x + c",
+    )
+    check = check_engine(graph, inspection, placement_of(log, None, "dla0"), "build.log")
+    assert (check.compared, check.agreed, check.is_refuted) == (5, 3, True)
+    assert places(check) == {"q": ("dla", "gpu"), "t": ("dla", "gpu")}
+    assert check.differences[0].layers == ("{ForeignNode[a...c]}", "q + t")
+
+
+def test_a_shuffle_behind_a_product_does_not_move_the_product():
+    graph, inspection = chain("dla", "dla")
+    product = inspection.nodes[1].model_copy(update={"layer": "fully_connected"})
+    inspection = inspection.model_copy(update={"nodes": (inspection.nodes[0], product)})
+    log = ("[DlaLayer] {ForeignNode[n0...n1]}", "[GpuLayer] SHUFFLE: n1_7")
+    check = check_engine(graph, inspection, placement_of(log, None, "dla0"), "build.log")
+    assert (check.compared, check.agreed, check.differences) == (2, 2, ())
+
+
 def test_two_subgraphs_that_contradict_each_other_are_not_compared():
     graph, inspection = chain("dla", "dla", "dla", "dla")
     placement = Placement(
@@ -181,8 +212,12 @@ def inspect(model, tmp_path, capsys):
     def call(*arguments):
         state = ["--state-dir", str(tmp_path / "state")]
         status = main(["inspect", str(model), "--tensorrt", "8.6", *state, *arguments])
-        said = capsys.readouterr()
-        return status, said.out if "--json" in arguments else " ".join(said.out.split()), said.err
+        captured = capsys.readouterr()
+        return (
+            status,
+            captured.out if "--json" in arguments else " ".join(captured.out.split()),
+            captured.err,
+        )
 
     return call
 

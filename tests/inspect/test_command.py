@@ -11,9 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from tegrascope.daemon.cli import main
-from tegrascope.daemon.inspect.records import SCHEMA_VERSION, Inspection
 from tegrascope.daemon.inspect.report import print_inspection
-from tegrascope.daemon.inspect.rules import choose_rules
+from tegrascope.daemon.inspect.rules import SCHEMA_VERSION, Inspection, choose_rules
 
 from .conftest import FAMILIES
 from .made import inspected, model, node, one
@@ -30,8 +29,8 @@ def run(tmp_path, capsys):
         path = tmp_path / "made.onnx"
         onnx.save(made, path)
         status = main(["inspect", str(path), "--state-dir", str(tmp_path), *arguments])
-        said = capsys.readouterr()
-        return status, said.out, said.err
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
 
     return call
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tegrascope.daemon.inspect.costs import costs_of, flops, multiply_adds, node_cost
-from tegrascope.daemon.inspect.records import JudgedNode, Part
+from tegrascope.daemon.inspect.rules import JudgedNode, Part
 from tegrascope.parsers.onnx.graph import SUBGRAPH, Graph, Node, Tensor
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from tegrascope.daemon.inspect.costs import number_parts
-from tegrascope.daemon.inspect.records import JudgedNode
+from tegrascope.daemon.inspect.rules import JudgedNode
 from tegrascope.parsers.onnx.graph import Graph, Node
 
 from .made import HALF, axes, inspected, model, node, one, rules_broken, target_of
@@ -207,8 +207,9 @@ def test_a_model_without_dla_nodes_is_gpu_or_unknown(tmp_path):
     assert inspected(chain("Erf", "Exp"), tmp_path).verdict == "gpu"
     fancy = model([node("Fancy", "x", "y", "target", domain="mine")], X, domains=["mine"])
     found = inspected(fancy, tmp_path)
-    assert (found.verdict, found.is_ready) == ("unknown", False)
+    assert (found.verdict, found.is_ready) == ("gpu", False)
     assert target_of(found).op == "mine.Fancy"
+    assert inspected(chain("Cast"), tmp_path).verdict == "unknown"
 
 
 def test_nodes_that_vanish_are_folded_or_constant(tmp_path):
@@ -243,8 +244,15 @@ def test_batch_norm_that_another_reads_past_is_a_layer(tmp_path):
         node("Add", "a b", "y"),
     ]
     found = inspected(model(nodes, X, {"w": (8, 16, 1, 1), "s": (8,)}), tmp_path)
-    assert target_of(found).placement == "dla"
-    assert target_of(found).layer == "scale"
+    assert (target_of(found).layer, target_of(found).placement) == ("scale", "unknown")
+    assert rules_broken(target_of(found)) == {"scale.constant"}
+
+
+def test_a_concat_of_one_input_does_not_cut(tmp_path):
+    nodes = [node("Relu", "x", "a"), node("Concat", "a", "b", "target", axis=2)]
+    found = inspected(model([*nodes, node("Relu", "b", "y")], X), tmp_path)
+    assert target_of(found).placement == "folded"
+    assert (found.verdict, found.islands, len(found.loadables)) == ("dla", (), 1)
 
 
 def exported_reshape():
@@ -274,6 +282,51 @@ def test_open_dimensions_break_a_rule_until_they_are_fixed(tmp_path):
     found = inspected(exported_reshape(), tmp_path, shapes={"x": (2, 16, 8, 8)})
     assert [one.placement for one in found.nodes] == ["dla", *["constant"] * 4, "dla"]
     assert found.verdict == "dla"
+
+
+def windows(blocks):
+    """Blocks that cut an image into windows of 7 × 7, by lengths computed from the shape."""
+    weights = {"seven": axes(7), "hw": axes(1, 2)} | {f"at{at}": axes(at) for at in range(4)}
+    nodes, source = [], "x"
+    for block in range(blocks):
+
+        def add(op, given, made, block=block, **attributes):
+            names = " ".join(f"{one}.{block}" if one[0] == "_" else one for one in given.split())
+            nodes.append(node(op, names, f"{made}.{block}", **attributes))
+
+        add("Shape", source, "_shape")
+        for at in range(4):
+            add("Gather", f"_shape at{at}", f"_{at}")
+        for at in (1, 2):
+            add("Div", f"_{at} seven", f"_whole{at}")
+            add("Cast", f"_whole{at}", f"_float{at}", to=1)
+            add("Cast", f"_float{at}", f"_count{at}", to=7)
+        add("Concat", "_0 _count1 seven _count2 seven _3", "_to", axis=0)
+        add("Reshape", f"{source} _to", "_cut")
+        add("Transpose", "_cut", "_turned", perm=[0, 1, 3, 2, 4, 5])
+        add("Reshape", "_turned _shape", "_joined")
+        add("Relu", "_joined", "relu")
+        source = f"relu.{block}"
+    return model(nodes, {"x": (1, 56, 56, 32)}, weights)
+
+
+def test_shapes_that_each_block_computes_from_the_one_before_are_folded(tmp_path):
+    found = inspected(windows(24), tmp_path)
+    assert not any("unknown" in note and "shapes" in note for note in found.notes)
+    assert not any("general.dynamic-shape" in rules_broken(one) for one in found.nodes)
+    assert sum(one.op == "Relu" and one.placement == "dla" for one in found.nodes) == 24
+
+
+def test_a_shape_that_is_not_inferred_is_open_and_not_broken(tmp_path):
+    nodes = [
+        node("NonZero", "x", "n"),
+        node("Cast", "n", "f", to=1),
+        node("Relu", "f", "y", "target"),
+    ]
+    found = inspected(model(nodes, X), tmp_path)
+    (finding,) = [one for one in target_of(found).findings if one.rule == "general.dynamic-shape"]
+    assert (finding.is_open, finding.hint) == (True, None)
+    assert any("simplify the model first" in note for note in found.notes)
 
 
 def test_an_input_with_more_open_dimensions_is_noted(tmp_path):

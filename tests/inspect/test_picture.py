@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tegrascope.daemon.inspect.costs import costs_of
 from tegrascope.daemon.inspect.picture import Spacing, lay_out, picture
-from tegrascope.daemon.inspect.records import Inspection, JudgedNode, Part, RuleFinding
+from tegrascope.daemon.inspect.rules import Inspection, JudgedNode, Part, RuleFinding
 from tegrascope.parsers.onnx.graph import Graph, Node, Tensor
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -38,13 +38,13 @@ def test_types_shapes_and_small_constants_are_read(tmp_path):
     assert (conv.name, reshape.name) == ("conv", "Reshape_1")
     weight = graph.input(conv, 1)
     assert (weight.shape, weight.dtype) == ((4, 3, 3, 3), "float32")
-    assert (weight.is_initializer, weight.is_constant) == (True, True)
+    assert weight.is_constant
     assert weight.size_bytes == 432
     assert graph.input(reshape, 1).values == (1, 4, 64)
     assert graph.output(reshape).shape == (1, 4, 64)
     assert not graph.output(reshape).is_constant
     assert (graph.producers["a"], graph.consumers["a"]) == (0, (1,))
-    assert graph.input(conv, 2) is None
+    assert graph.input(conv, 2).name == ""
 
 
 def test_weights_are_skipped():
@@ -106,12 +106,12 @@ def test_one_changed_byte_makes_no_traceback(tmp_path_factory, at, value):
 
 def test_shapes_that_do_not_fit_are_reported(tmp_path):
     path = saved(one("Relu", ("n", 8, 4, 4)), tmp_path)
-    for shapes, said in (
+    for shapes, message in (
         ({"image": (1,)}, "no input is named 'image'"),
         ({"x": (1, 8)}, "has 4 dimensions, not 2"),
         ({"x": (1, 9, 4, 4)}, "fixed to 8 where 9"),
     ):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             read_graph(path, shapes)
     assert read_graph(path, {"x": (2, 8, 4, 4)}).output(read_graph(path).nodes[0]) is not None
     assert read_graph(path, {"x": (2, 8, 4, 4)}).tensor("y").shape == (2, 8, 4, 4)
@@ -132,7 +132,8 @@ def test_a_shape_that_cannot_be_inferred_is_noted(tmp_path):
     graph = read_graph(saved(made, tmp_path))
     assert len(graph.nodes) == 2
     assert graph.tensor("y").shape is None
-    assert graph.notes == ("the shapes of 2 tensors are unknown; the first is a",)
+    (note,) = graph.notes
+    assert note.startswith("the shapes of 2 tensors are unknown; the first is a; simplify the")
 
 
 def test_constants_are_folded_through_what_exporters_write(tmp_path):
@@ -189,7 +190,7 @@ def test_a_missing_package_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(UserError, match="onnx is not installed") as raised:
         read_graph_apart(path)
-    assert raised.value.remedy == "pip install 'tegrascope[onnx]'"
+    assert raised.value.remedy == "pip install onnx onnxruntime"
 
 
 def test_a_child_reads_as_this_process_does(tmp_path):
@@ -202,19 +203,19 @@ def test_a_child_reads_as_this_process_does(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "message"),
     [
         ("kill -9 $$", "onnx ended the process .* by signal 9"),
         ("exit 3", "by status 3"),
         ("exec sleep 60", r"gave no answer in 0\.5 s"),
     ],
 )
-def test_a_model_that_kills_its_reader_is_reported(script, said, tmp_path):
+def test_a_model_that_kills_its_reader_is_reported(script, message, tmp_path):
     program = tmp_path / "python"
     program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     program.chmod(0o755)
     seconds = 0.5 if "sleep" in script else 60
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         read_graph_apart(tmp_path / "made.onnx", seconds=seconds, reader=[str(program)])
 
 

@@ -26,7 +26,7 @@ REFUSED = {
 
 
 def holds(weight):
-    """Tell whether a weight has its values with it."""
+    """Return whether a weight has its values with it."""
     return any(field.name.endswith("_data") for field, _ in weight.ListFields())
 
 
@@ -63,10 +63,10 @@ def test_each_model_of_a_rule_is_read(parse):
         for rule, case in CASES.items()
         for side in ("breaks", "keeps")
     }
-    refused = {which: said for which, said in complaints.items() if said}
+    refused = {which: complaint for which, complaint in complaints.items() if complaint}
     assert set(refused) == set(REFUSED)
-    for which, said in refused.items():
-        assert REFUSED[which] in said
+    for which, complaint in refused.items():
+        assert REFUSED[which] in complaint
 
 
 @pytest.mark.parametrize("name", FAMILIES)
