@@ -8,11 +8,10 @@ from typing import Any
 from ... import __version__
 from .board import check_board, check_clocks, check_dla, check_room
 from .findings import TENSORRT_SECONDS, Check, Context, Finding, Level, ends_within
-from .inference import check_inference, check_workloads
-from .service import check_service, check_telemetry
+from .software import check_inference, check_service, check_telemetry, check_workloads
 
+# Name, function, and limit in seconds.
 Group = tuple[str, Callable[[Context], Iterator[Finding]], float]
-
 # In the order of the report. The limit of a group is longer than those of its programs, so only
 # a read that blocks in the kernel reaches it.
 GROUPS: tuple[Group, ...] = (
@@ -28,11 +27,7 @@ GROUPS: tuple[Group, ...] = (
 
 
 def examine(context: Context, groups: Sequence[Group] = GROUPS) -> Iterator[Finding]:
-    """Yield the findings of each group as soon as the group ends.
-
-    Args:
-        groups: Name, function and limit in seconds of each.
-    """
+    """Yield the findings of each group as soon as the group ends."""
     for name, check, seconds in groups:
         for finding in _run(context, name, check, seconds):
             yield finding.model_copy(update={"group": name})
@@ -51,14 +46,12 @@ def _run(
         except Exception as error:
             problems.append(f"the check itself failed ({type(error).__name__}: {error})")
 
-    if ends_within(seconds, name, work):
-        found = findings
-    else:
-        # A copy: the thread may go on.
-        found = list(findings)
+    is_in_time = ends_within(seconds, name, work)
+    found = list(findings)  # a copy: a thread that is late goes on
+    if not is_in_time:
         problems = [f"no answer within {seconds:g} s after {len(found)} finding(s)"]
     remedy = "see dmesg; if it persists, report this line"
-    return [*found, *(Check(name).finding("broken", problem, remedy) for problem in problems)]
+    return [*found, *(Check(name).broken(problem, remedy) for problem in problems)]
 
 
 _WIDTH = 80

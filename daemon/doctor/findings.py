@@ -4,12 +4,12 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partialmethod
 from pathlib import Path
 from typing import Literal
 
 from ...collectors.backends.tensorrt_probe import Capabilities, probe
-from ...collectors.board.boards import jetpack_of, l4t_of, read_device_tree
+from ...collectors.board.boards import l4t_of, read_device_tree
 from ...collectors.board.machine import Machine
 from ...collectors.catalog import find_backend
 from ...parsers.records import Record
@@ -25,13 +25,11 @@ class Finding(Record):
     """The result of one check.
 
     Attributes:
-        group: Set by ``examine``.
         check: Name of the check. It does not change between releases.
         level: ``note`` needs no action, ``missing`` limits what can be seen or done, ``broken``
             exists and does not work.
         remedy: Command or configuration key.
         blocking: Whether it makes the main job impossible.
-        facts: For programs.
     """
 
     group: str = ""
@@ -44,10 +42,9 @@ class Finding(Record):
 
 
 class Check:
-    """Builds the finding of one check."""
+    """Builds the finding of one check from its name and facts, with a method for each level."""
 
     def __init__(self, name: str, /, **facts: Fact) -> None:
-        """Name the check and give its facts."""
         self._name = name
         self._facts = facts
 
@@ -63,6 +60,11 @@ class Check:
             blocking=blocking,
             facts=self._facts,
         )
+
+    good = partialmethod(finding, "good")
+    note = partialmethod(finding, "note")
+    missing = partialmethod(finding, "missing")
+    broken = partialmethod(finding, "broken")
 
 
 # Part number in the device tree's `compatible`, or words of its `model`; name of the module; DLA
@@ -98,9 +100,7 @@ class Board:
 
     Attributes:
         model: Text of the device tree.
-        module: Short name of the module.
         dla_cores: Cores of a module of this kind.
-        l4t: Release of Jetson Linux, for example ``36.4.3``.
         container: Evidence of a container; ``None`` outside of one.
     """
 
@@ -109,14 +109,12 @@ class Board:
     module: str | None = None
     dla_cores: int | None = None
     l4t: str | None = None
-    jetpack: str | None = None
     container: str | None = None
 
 
 def read_board(machine: Machine) -> Board:
     """Return the board, by its device tree and release file."""
-    model = read_device_tree(machine.root, "model")
-    compatible = read_device_tree(machine.root, "compatible")
+    model, compatible = (read_device_tree(machine.root, key) for key in ("model", "compatible"))
     l4t = l4t_of(machine.text("/etc/nv_tegra_release"))
     module, cores = identify(compatible, model)
     markers = ("/.dockerenv", "/run/.containerenv")
@@ -127,7 +125,6 @@ def read_board(machine: Machine) -> Board:
         module=module,
         dla_cores=cores,
         l4t=l4t,
-        jetpack=jetpack_of(l4t),
         container=marker or machine.environ.get("container"),
     )
 
@@ -160,8 +157,7 @@ class Context:
 
     Attributes:
         config: The configuration in force, or the defaults.
-        config_path: ``None`` if there is no file.
-        config_problems: Errors of that file, one per line.
+        config_problems: Errors of the file, one per line.
         probe: Returns the capabilities of TensorRT, found in a child process.
         board_seconds: Limit for reading the board.
         telemetry_seconds: Limit for the first lines of tegrastats.
@@ -192,10 +188,6 @@ class Context:
     def needs_tensorrt(self) -> bool:
         """Whether inference with TensorRT is to be expected here."""
         return self.board.is_jetson or any(map(uses_tensorrt, self.config.workloads))
-
-    def can_read(self, path: str) -> bool:
-        """Return whether this user can read a file, relative to the state directory."""
-        return self.machine.can_read(str(self.state_dir / path))
 
 
 def uses_tensorrt(workload: Workload) -> bool:

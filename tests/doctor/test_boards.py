@@ -1,6 +1,8 @@
 """Examinations of simulated boards."""
 
+import contextlib
 import os
+import socket
 import sys
 import threading
 import time
@@ -95,19 +97,101 @@ def test_pc_is_reported_as_not_a_jetson(tmp_path):
     assert "--demo" in (by_name["tegrastats"].remedy or "")
 
 
-def test_socket_replaces_tegrastats(tmp_path):
-    tree = orin(tmp_path).write("/run/tegrascope/tegrastats.sock")
-    (tmp_path / "usr/bin/tegrastats").unlink()
-    alone = by_check(examine(context(tree.machine()), GROUPS[1:2]))
-    assert alone["tegrastats"].blocking
+@contextlib.contextmanager
+def served(tree: Tree, text: "bytes | None"):
+    """Serve root's lines to each connection; ``None`` keeps it open without any."""
+    path = tree.root / "run/tegrascope/tegrastats.sock"
+    path.parent.mkdir(parents=True)
     tree.write(
         "/proc/net/unix",
         "Num RefCount Protocol Flags Type St Inode Path\n"
         "0: 00000002 00000000 00010000 0001 01 12345 /run/tegrascope/tegrastats.sock\n",
     )
-    served = by_check(examine(context(tree.machine()), GROUPS[1:2]))
-    assert (served["tegrastats"].level, served["tegrastats"].blocking) == ("note", False)
-    assert served["socket"].level == "good"
+    kept = []
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                peer, _ = listener.accept()
+                if text is None:
+                    kept.append(peer)
+                else:
+                    peer.sendall(text)
+                    peer.close()
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(4)
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+    for peer in kept:
+        peer.close()
+
+
+def test_socket_line_counts(tmp_path):
+    """A line from the socket stands for tegrastats; no socket, and no line, do not."""
+    tree = orin(tmp_path)
+    (tmp_path / "usr/bin/tegrastats").unlink()
+    alone = by_check(examine(context(tree.machine()), GROUPS[1:2]))
+    assert alone["tegrastats"].blocking
+    with served(tree, b"nothing\nRAM 1/2MB (lfb 1x4MB) CPU [1%@729] EMC_FREQ 0%@2133\n"):
+        found = by_check(examine(context(tree.machine()), GROUPS[1:2]))
+    assert (found["tegrastats"].level, found["tegrastats"].blocking) == ("note", False)
+    assert found["socket"].level == "good"
+    assert found["root_fields"].facts["lacks"] == ["engines", "DLA", "rails"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "has_program", "message"),
+    [
+        (b"", 0.2, False, "is closed before it gives a sample"),
+        (None, 0.2, False, "gives no sample within 0.2 s"),
+        (b"", 20.0, True, "is closed before it gives a sample"),
+    ],
+)
+def test_mute_socket_is_broken(tmp_path, text, seconds, has_program, message):
+    """A socket that listens and gives no line is broken, and is no telemetry."""
+    tree = orin(tmp_path).tegrastats("--unprivileged")
+    if not has_program:
+        (tmp_path / "usr/bin/tegrastats").unlink()
+    with served(tree, text):
+        asked = replace(context(tree.machine()), telemetry_seconds=seconds)
+        found = by_check(examine(asked, GROUPS[1:2]))
+    assert found["socket"].level == "broken"
+    assert message in found["socket"].message
+    assert "journalctl" in (found["socket"].remedy or "")
+    assert found["tegrastats"].blocking == (not has_program)
+    if has_program:
+        assert "the service gets the rest" not in found["root_fields"].message
+
+
+def test_jetpack_5_is_told_what_works(tmp_path):
+    tree = orin(tmp_path)
+    assert "python" not in by_check(examine(context(tree.machine()), GROUPS[:1]))
+    tree.write("/etc/nv_tegra_release", "# R35 (release), REVISION: 6.0, GCID: 1, BOARD: x\n")
+    found = by_check(examine(context(tree.machine()), GROUPS[:1]))
+    assert "trtexec" in (found["python"].remedy or "")
+
+
+def test_service_without_a_sample_stops_the_main_job(tmp_path):
+    tree = orin(tmp_path)
+
+    class Ill(type(tree.machine())):
+        def get(self, *asked: object) -> Answer:
+            if "/healthz" in asked:
+                return Answer(200, "ok\n", "OK")
+            return Answer(503, "no fresh sample from tegrastats: tegrastats was not found\n", "")
+
+    machine = tree.machine()
+    ill = Ill(root=machine.root, environ=machine.environ, uid=1000)
+    found = list(examine(context(ill)))
+    (stopped,) = (one for one in found if one.blocking)
+    assert (stopped.check, stopped.level) == ("daemon", "broken")
+    assert "tegrastats was not found" in stopped.message
+    assert not as_document(found)["ok"]
 
 
 def test_simulated_telemetry_needs_no_board(tmp_path):
@@ -136,7 +220,7 @@ def test_tegrastats_without_samples_is_broken(tmp_path, body, message):
     assert message in found["tegrastats"].message
 
 
-def test_tegrastats_that_stops_early_is_by_check(tmp_path):
+def test_tegrastats_that_stops_early_is_a_note(tmp_path):
     tree = orin(tmp_path)
     program = f"{sys.executable} -m tegrascope simulate --lines 1"
     found = by_check(examine(context(tree.script("tegrastats", program).machine()), GROUPS[1:2]))

@@ -16,15 +16,13 @@ from tegrascope.daemon.doctor.board import (
     judge_wall,
 )
 from tegrascope.daemon.doctor.findings import Board, identify
-from tegrascope.daemon.doctor.inference import (
+from tegrascope.daemon.doctor.software import (
+    TEGRASTATS,
     explain_dla,
     judge_cuda,
     judge_cuda_python,
-    judge_dla_cores,
-)
-from tegrascope.daemon.doctor.service import (
-    TEGRASTATS,
     judge_daemon,
+    judge_dla_cores,
     judge_fields,
     judge_rails,
     judge_socket,
@@ -218,6 +216,7 @@ def test_full_disk_is_blocking():
 def test_states_of_the_unit(text, level, word):
     found = judge_unit(Answer(0, text, ""))
     assert (found.level, word in found.message) == (level, True)
+    assert found.blocking == ("failed" in text)
 
 
 def test_absent_systemd_is_a_note():
@@ -231,7 +230,7 @@ def test_port_of_another_program_is_blocking():
     assert judge_daemon("h:1", gone, gone).level == "note"
     assert judge_daemon("h:1", ok, Answer(200, "ready\n", "OK")).level == "good"
     ill = judge_daemon("h:1", ok, Answer(503, "no fresh sample\n", ""))
-    assert (ill.level, ill.blocking) == ("broken", False)
+    assert (ill.level, ill.blocking) == ("broken", True)
     assert "no fresh sample" in ill.message
     for stranger in (
         Answer(404, "", "Not Found"),
