@@ -4,7 +4,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import chain, islice
 from math import isnan
 from pathlib import Path
@@ -14,6 +14,7 @@ from ...parsers.errors import UserError
 from ..measure.blocks import Block, CorruptBlockError, decode
 from ..measure.timeline import Timeline
 from ..settings.config import boot_id
+from .store import SCHEMA
 
 
 class History:
@@ -22,17 +23,22 @@ class History:
     A document is the JSON form of a ``RunReport`` as it was written. It is not validated again.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Set the path of the database.
+    def __init__(self, path: Path, *, may_be_missing: bool = False) -> None:
+        """Set the path of the database; it may be missing while a daemon cannot create it.
 
         Raises:
             UserError: The database does not exist.
         """
         self.path = path
-        if not path.is_file():
+        self._may_be_missing = may_be_missing
+        if not may_be_missing and not path.is_file():
             raise UserError(f"{path}: no run store", "name the daemon's directory with --state-dir")
 
     def _reader(self) -> "closing[sqlite3.Connection]":
+        if self._may_be_missing and not self.path.is_file():
+            empty = sqlite3.connect(":memory:", check_same_thread=False)
+            empty.executescript(SCHEMA)
+            return closing(empty)
         # A streamed answer is read in pieces, by any free thread.
         uri = f"{self.path.absolute().as_uri()}?mode=ro"
         reader = sqlite3.connect(uri, uri=True, timeout=5, check_same_thread=False)
@@ -64,8 +70,7 @@ class History:
     ) -> Iterator[str]:
         """Yield the value of an SQL expression for each run, finished or in flight, newest first.
 
-        ``expression`` uses the columns of ``runs``. It is a constant of the program, never from a
-        client.
+        ``expression`` is a constant of the program, never from a client.
         """
         with self._reader() as reader:
             for (text,) in reader.execute(
@@ -73,6 +78,22 @@ class History:
                 " AND (?2 IS NULL OR workload = ?2) AND (?3 IS NULL OR started_wall_ns < ?3)"
                 " ORDER BY started_wall_ns DESC, run_id DESC LIMIT ?4",
                 (in_flight, workload, before_wall_ns, -1 if limit is None else limit),
+            ):
+                yield text
+
+    def last_good(self, expression: str, since_wall_ns: int, most: int) -> Iterator[str]:
+        """Yield the value of an SQL expression for the last good runs of each workload.
+
+        ``expression`` is a constant of the program, ``most`` the number of runs per workload and
+        device. Only runs that started after ``since_wall_ns`` count.
+        """
+        with self._reader() as reader:
+            for (text,) in reader.execute(
+                f"SELECT {expression} FROM runs JOIN (SELECT run_id AS id, row_number() OVER"
+                " (PARTITION BY workload, device ORDER BY started_wall_ns DESC) AS place FROM runs"
+                " WHERE started_wall_ns > ? AND outcome = 'ok' AND NOT in_flight) ON run_id = id"
+                " WHERE place <= ?",
+                (since_wall_ns, most),
             ):
                 yield text
 
@@ -94,8 +115,6 @@ class History:
         """Yield the sealed blocks that overlap a range of wall time, oldest first.
 
         ``but_from`` is a boot and a monotonic time of it; blocks from that time on are excluded.
-        Between two blocks no query is open, however slowly they are consumed: an open query would
-        keep SQLite from emptying its log.
         """
         boot_id, from_ns = but_from or (None, None)
         with self._reader() as reader:
@@ -105,6 +124,7 @@ class History:
                 " ORDER BY begin_wall_ns, id",
                 (begin_wall_ns, end_wall_ns, boot_id, from_ns),
             ).fetchall()
+            # An open query would keep SQLite from emptying its log, so no query waits for a reader.
             for one in ids:
                 rows = reader.execute("SELECT data FROM blocks WHERE id = ?", one).fetchall()
                 yield from (data for (data,) in rows)
@@ -120,19 +140,11 @@ _LOG = logging.getLogger(__name__)
 def samples_since(
     history: History, timeline: Timeline, since_seconds: float, limit: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the samples that came later than a wall time, oldest first.
+    """Yield at most ``limit`` samples that came later than a wall time, oldest first.
 
-    If the wall clock was set back, samples of the last hour come in the order of their arrival.
-
-    Args:
-        history: The store.
-        timeline: The last hour, including samples that are not stored yet.
-        since_seconds: Wall time. To continue, pass the ``time`` of the last sample.
-        limit: Greatest number of samples.
-
-    Returns:
-        Documents with ``time`` (seconds since 1970), ``source`` and ``values`` by name, as
-            ``flatten`` names them.
+    They are documents with ``time`` (seconds since 1970), ``source`` and ``values`` by column. To
+    continue, pass the ``time`` of the last one. If the wall clock was set back, samples of the last
+    hour come in the order of their arrival.
     """
     blocks = blocks_between(history, timeline, int(since_seconds * 1e9) - _ROUNDING_NS)
     return islice(chain.from_iterable(_rows(block, since_seconds) for block in blocks), limit)
@@ -145,20 +157,21 @@ def blocks_between(
     until_wall_ns: int = _FAR_OFF_NS,
     wanted: Callable[[str], bool] | None = None,
 ) -> Iterator[Block]:
-    """Yield each block of a range of wall time once, oldest first.
+    """Yield each block of a range of wall time once, oldest first, from store and memory.
 
-    ``timeline`` has the last hour, including samples that are not stored yet. ``wanted`` selects
-    columns by name.
+    ``wanted`` selects columns by name.
     """
     # Memory is read first: a block that is stored meanwhile must be neither lost nor repeated.
     in_memory = timeline.blocks_since(since_wall_ns, until_wall_ns, wanted)
     first = next(in_memory, None)
     but_from = None if first is None else (boot_id(), first.times_ns[0])
-    for data in history.blocks(since_wall_ns, until_wall_ns, but_from):
-        try:
-            yield decode(data, wanted)
-        except CorruptBlockError as error:
-            _LOG.warning("a stored block of samples is skipped: %s", error)
+    # A store that cannot be opened is no reason to withhold the telemetry in memory.
+    with suppress(sqlite3.OperationalError):
+        for data in history.blocks(since_wall_ns, until_wall_ns, but_from):
+            try:
+                yield decode(data, wanted)
+            except CorruptBlockError as error:
+                _LOG.warning("a stored block of samples is skipped: %s", error)
     if first is not None:
         yield first
         yield from in_memory
@@ -169,9 +182,6 @@ def _rows(block: Block, since_seconds: float) -> Iterator[dict[str, Any]]:
         # The same float as in the answer, so that a client can continue from it exactly.
         time = wall_ns / 1e9
         if time > since_seconds:
-            values = {name: column[row] for name, column in block.columns.items()}
-            yield {
-                "time": time,
-                "source": block.source,
-                "values": {name: value for name, value in values.items() if not isnan(value)},
-            }
+            rows = ((name, column[row]) for name, column in block.columns.items())
+            values = {name: value for name, value in rows if not isnan(value)}
+            yield {"time": time, "source": block.source, "values": values}

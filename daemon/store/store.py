@@ -2,22 +2,29 @@
 
 WAL with ``synchronous=FULL``: acknowledged data survives a power cut. A run is written as
 ``failed`` when it begins and overwritten when it ends, so its record is correct even if the process
-dies.
+dies. A daemon works without the file as long as that cannot be opened or written.
 """
 
 import contextlib
 import errno
 import fcntl
+import json
 import logging
 import os
 import sqlite3
+import struct
 import threading
+import time
 from collections import deque
+from io import FileIO
 from pathlib import Path
+from typing import Any
 
 from ...parsers.errors import UserError
 from ..measure.run_report import RunReport
 from ..measure.timeline import SealedBlock
+
+_LOG = logging.getLogger(__name__)
 
 # The program did not exist before 2024; a clock with an earlier year was never set.
 _FIRST_WALL_NS = 1_704_067_200_000_000_000  # 2024
@@ -27,49 +34,15 @@ _PLAUSIBLE_NS = 366 * _DAY_NS
 _BLOCK_NS = 10_000_000_000
 _DAY_OF_BLOCKS = _DAY_NS // _BLOCK_NS
 _UNDATED_RUNS = 100_000
-
-
-def prune(store: sqlite3.Connection, now_ns: int, samples_ns: int, runs_ns: int) -> bool:
-    """Delete data beyond its retention; the caller commits.
-
-    Blocks with an impossible wall time are deleted after one retention's worth of newer blocks. The
-    latest hundred thousand runs with such a time stay.
-
-    ``now_ns`` is the wall time, right or wrong; ``samples_ns`` and ``runs_ns`` are the retentions.
-
-    Returns:
-        Whether the wall clock was trusted; else nothing was deleted for its age.
-    """
-    trusted = is_trusted(store, now_ns)
-    # Without a trusted clock, the time of every block counts as wrong.
-    latest_ns = now_ns + _DAY_NS if trusted else 0
-    store.execute(
-        "DELETE FROM blocks WHERE (end_wall_ns < ?1 OR end_wall_ns > ?2)"
-        " AND id <= (SELECT max(id) FROM blocks) - ?3",
-        (_FIRST_WALL_NS, latest_ns, samples_ns // _BLOCK_NS + 1),
-    )
-    store.execute(
-        "DELETE FROM runs WHERE run_id IN (SELECT run_id FROM runs WHERE started_wall_ns < ?"
-        " AND NOT in_flight ORDER BY started_wall_ns DESC LIMIT -1 OFFSET ?)",
-        (_FIRST_WALL_NS, _UNDATED_RUNS),
-    )
-    if trusted:
-        store.execute(
-            "DELETE FROM blocks WHERE end_wall_ns >= ? AND end_wall_ns < ?",
-            (_FIRST_WALL_NS, now_ns - samples_ns),
-        )
-        store.execute(
-            "DELETE FROM runs WHERE started_wall_ns >= ? AND started_wall_ns < ? AND NOT in_flight",
-            (_FIRST_WALL_NS, now_ns - runs_ns),
-        )
-    return trusted
+# Rows that are deleted at a time for the size limit, and how often in one call.
+_LIMIT_ROWS, _LIMIT_ROUNDS = 64, 100
 
 
 def is_trusted(store: sqlite3.Connection, now_ns: int) -> bool:
-    """Return whether a wall time may decide about deletion.
+    """Return whether a wall time is at most a year ahead of the data of one day of telemetry ago.
 
-    It may if it is at most a year ahead of the data stored one day of telemetry ago. A board that
-    was off for longer keeps its records for one more day.
+    Then it may decide about deletion. A board that was off for longer keeps its records for one
+    more day.
     """
     (reference_ns,) = store.execute(
         "SELECT coalesce("
@@ -82,11 +55,9 @@ def is_trusted(store: sqlite3.Connection, now_ns: int) -> bool:
     return bool(_FIRST_WALL_NS <= now_ns <= reference_ns + _PLAUSIBLE_NS)
 
 
-_LOG = logging.getLogger(__name__)
 # One hour of blocks: the timeline keeps the same bytes in memory anyway.
 _PENDING_BLOCKS = 360
-_MIGRATIONS = (
-    """
+SCHEMA = """
     CREATE TABLE runs (
         run_id TEXT PRIMARY KEY,
         workload TEXT NOT NULL,
@@ -109,8 +80,77 @@ _MIGRATIONS = (
         data BLOB NOT NULL
     );
     CREATE INDEX blocks_by_end ON blocks (end_wall_ns);
-    """,
-)
+    """
+_MIGRATIONS = (SCHEMA,)
+
+
+# Some network file systems have no locks; the daemon works there too.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+# Errors of the place that a person named. A full or broken disk may be well again later.
+_WRONG_PLACE = (PermissionError, NotADirectoryError, FileExistsError)
+_REMEDY = "name a writable place with --state-dir"
+
+
+class InUseError(UserError):
+    """Another daemon has the store."""
+
+
+def _take_lock(database: Path) -> FileIO:
+    """Return a file next to the database that is locked until it is closed."""
+    path = database.with_name(f"{database.name}.lock")
+    file = path.open("a+b", buffering=0)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(file.fileno(), 20, 0).decode("ascii", "replace").strip()
+        file.close()
+        raise InUseError(
+            f"{path.parent}: in use by another tegrascope (process {holder or 'not known'})",
+            "stop that one, or name another --state-dir",
+        ) from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            file.close()
+            raise
+    with contextlib.suppress(OSError):  # a full disk must not keep the daemon from starting
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n".encode())
+    return file
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
+def _lost_commits(log: Path, read: int) -> int:
+    """Return how many commits at the end of a write-ahead log SQLite did not read.
+
+    A power cut tears at most the last one, which nobody was told of. More are a damaged log. A
+    header that is damaged costs the whole log.
+
+    Args:
+        log: The file, as <https://sqlite.org/fileformat2.html#walformat> describes it.
+        read: Frames that SQLite read.
+    """
+    commits = 0
+    with log.open("rb") as file:
+        header = file.read(32)
+        if len(header) < 32 or not any(header):
+            return 0
+        sums, order = [0, 0], ">" if header[3] & 1 else "<"
+        for first, second in struct.iter_unpack(f"{order}2I", header[:24]):
+            sums[0] = (sums[0] + first + sums[1]) & 0xFFFFFFFF
+            sums[1] = (sums[1] + second + sums[0]) & 0xFFFFFFFF
+        is_whole = header[24:] == struct.pack(">2I", *sums)
+        size, salts = int.from_bytes(header[8:12], "big"), header[16:24]
+        file.seek(read * (24 + size), os.SEEK_CUR)
+        while len(frame := file.read(24)) == 24:
+            is_commit = frame[4:8] != bytes(4)
+            commits += is_commit and (frame[8:16] == salts or not is_whole)
+            file.seek(size, os.SEEK_CUR)
+    return commits
 
 
 class Store:
@@ -120,81 +160,149 @@ class Store:
         runs_lost: Runs that were dropped, the oldest first, because too many waited to be written.
         write_errors: Failed writes since the start.
         problem: Reason of the last failed write; ``None`` after a successful one.
-        wants_restart: Whether the opened file was removed or replaced, so that no retry can help.
+        note: What was found wrong with the file and put right since the start, or ``None``.
     """
 
     def __init__(
-        self, path: Path, boot_id: str = "", *, most_pending: int = 1000, lock_seconds: float = 1.0
+        self,
+        path: Path,
+        boot_id: str = "",
+        *,
+        is_daemon: bool = False,
+        most_pending: int = 1000,
+        lock_seconds: float = 1.0,
     ) -> None:
         """Open or create the database and bring its schema up to date.
 
         Args:
             path: The file; a missing directory is created.
             boot_id: Id of this boot, since monotonic times are valid only within it.
+            is_daemon: Whether to keep a second daemon out until ``close``, since that would treat
+                the run in flight as one that a crash left behind; to close such runs; and to
+                work in memory until the file can be opened, which ``flush`` tries again. A damaged
+                file is renamed, and another one made.
             most_pending: Runs that may wait to be written.
-            lock_seconds: Wait for another process's lock. A longer one would delay an executor;
-                unwritten data is written again later.
+            lock_seconds: Wait for another process's write. A longer one would delay an executor.
 
         Raises:
-            UserError: The directory can't be written, or the file is not a tegrascope database.
+            UserError: The directory is not for this user, or another daemon has it. Unless
+                ``is_daemon``, also: the file can't be written, or is not a tegrascope database.
         """
         self.runs_lost = 0
         self.path = path
         self.write_errors = 0
         self.problem: str | None = None
-        self.wants_restart = False
+        self.note: str | None = None
         self._boot_id = boot_id
         self._lock = threading.Lock()
         self._pending: dict[str, tuple[object, ...]] = {}
         self._blocks: deque[SealedBlock] = deque(maxlen=_PENDING_BLOCKS)
         self._is_clock_trusted = True
         self._most_pending = most_pending
+        self._lock_seconds = lock_seconds
+        self._is_daemon = is_daemon
+        self._is_recovered = False
+        self._is_suspect = False  # a write found it damaged
+        self._writer: sqlite3.Connection | None = None
+        self._opened = contextlib.ExitStack()
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = sqlite3.connect(path, check_same_thread=False, timeout=5)
-            try:
-                self._writer.execute("PRAGMA journal_mode=WAL")
-                self._writer.execute("PRAGMA synchronous=FULL")
-                self._writer.execute("PRAGMA cache_size=-256")
-                self._migrate()
-                self._writer.execute(f"PRAGMA busy_timeout={round(1000 * lock_seconds)}")
-            except BaseException:
-                self._writer.close()
-                raise
-            self._inode = path.stat().st_ino
-        except (OSError, sqlite3.Error) as error:
-            raise UserError(f"{path}: {error}", "name a writable place with --state-dir") from None
+            self._open(timeout_seconds=5)
+        except InUseError:
+            raise
+        except (OSError, sqlite3.Error, UserError) as error:
+            if not is_daemon or isinstance(error, _WRONG_PLACE):
+                if isinstance(error, UserError):
+                    raise
+                raise UserError(f"{path}: {_reason(error)}", _REMEDY) from None
+            self._note(error)
 
-    def _migrate(self) -> None:
-        (version,) = self._writer.execute("PRAGMA user_version").fetchone()
+    def _open(self, timeout_seconds: float) -> sqlite3.Connection:
+        """Open or create the file; put aside a damaged one if this is a daemon."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            if self._is_daemon:
+                stack.enter_context(_take_lock(self.path))
+            try:
+                writer = self._connect(timeout_seconds)
+            except sqlite3.DatabaseError as error:
+                if not self._is_daemon or type(error) is not sqlite3.DatabaseError:
+                    raise
+                self._put_aside(error)
+                writer = self._connect(timeout_seconds)
+            stack.callback(writer.close)
+            self._opened = stack.pop_all()
+        self._inode = self.path.stat().st_ino
+        self._writer = writer
+        return writer
+
+    def _connect(self, timeout_seconds: float) -> sqlite3.Connection:
+        writer = sqlite3.connect(self.path, check_same_thread=False, timeout=timeout_seconds)
+        try:
+            writer.execute("PRAGMA journal_mode=WAL")
+            writer.execute("PRAGMA synchronous=FULL")
+            writer.execute("PRAGMA cache_size=-256")
+            if self._is_daemon:
+                self._check_log(writer)
+            self._migrate(writer)
+            writer.execute(f"PRAGMA busy_timeout={round(1000 * self._lock_seconds)}")
+            if self._is_daemon and not self._is_recovered:
+                _recover(writer)
+                self._is_recovered = True
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    def _check_log(self, writer: sqlite3.Connection) -> None:
+        """Report a damaged write-ahead log: SQLite reads it up to the damage, without a word."""
+        log = self.path.with_name(f"{self.path.name}-wal")
+        _, read, _ = writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        with contextlib.suppress(FileNotFoundError):
+            if read >= 0 and (lost := _lost_commits(log, read)) > 1:
+                self.note = (
+                    f"the log of the store was damaged: up to {lost} of its last commits are lost"
+                )
+                _LOG.error("%s: %s", self.path, self.note)
+                # Or what is left would be found again at the next start.
+                writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    def _put_aside(self, error: Exception) -> None:
+        """Rename a damaged file, so that another one can be made and this one examined."""
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        aside = self.path.with_name(f"{self.path.name}.damaged-{stamp}")
+        for suffix in ("-wal", "-shm", ""):  # a log of the old file must not meet the new one
+            with contextlib.suppress(FileNotFoundError):
+                self.path.with_name(f"{self.path.name}{suffix}").rename(f"{aside}{suffix}")
+        self.note = f"the store was damaged ({error}): it was renamed to {aside}, and begun anew"
+        _LOG.error("%s", self.note)
+
+    def _migrate(self, writer: sqlite3.Connection) -> None:
+        (version,) = writer.execute("PRAGMA user_version").fetchone()
+        if version == 0 and writer.execute("SELECT 1 FROM sqlite_master").fetchone():
+            raise sqlite3.DatabaseError("it has tables of an unknown version")
         if version > len(_MIGRATIONS):
             raise UserError(
                 f"{self.path}: written by a newer tegrascope (schema {version})",
                 "upgrade tegrascope, or name another --state-dir",
             )
         for number, script in enumerate(_MIGRATIONS[version:], start=version + 1):
-            self._writer.executescript(f"BEGIN; {script} PRAGMA user_version={number}; COMMIT;")
-
-    def recover(self) -> list[str]:
-        """Close the runs that were in flight when an earlier process died, and return their ids."""
-        try:
-            with self._lock, self._writer:
-                rows = self._writer.execute("SELECT run_id FROM runs WHERE in_flight").fetchall()
-                self._writer.execute("UPDATE runs SET in_flight = 0 WHERE in_flight")
-        except sqlite3.Error as error:
-            remedy = "let this user write it, or repair it"
-            raise UserError(f"{self.path}: {error}", remedy) from None
-        return [run_id for (run_id,) in rows]
+            writer.executescript(f"BEGIN; {script} PRAGMA user_version={number}; COMMIT;")
 
     def begin(self, report: RunReport) -> None:
         """Commit a run that begins; ``report`` stays its record if nothing follows."""
         self._write_run(report, in_flight=True)
 
-    def finish(self, report: RunReport) -> None:
-        """Commit a run that ended; keep it and try again if the disk refuses."""
-        self._write_run(report, in_flight=False)
+    def finish(self, report: RunReport) -> bool:
+        """Commit a run that ended and return True; keep it and try again if the disk refuses."""
+        return self._write_run(report, in_flight=False)
 
-    def _write_run(self, report: RunReport, *, in_flight: bool) -> None:
+    def waiting(self) -> list[dict[str, Any]]:
+        """Return the finished runs that are in memory only, as ``History`` does; newest first."""
+        with self._lock:
+            rows = [row for row in self._pending.values() if not row[4]]
+        return [json.loads(str(row[-1])) for row in reversed(rows)]
+
+    def _write_run(self, report: RunReport, *, in_flight: bool) -> bool:
         row = (
             report.run_id,
             report.workload,
@@ -213,6 +321,7 @@ class Store:
                 del self._pending[lost]
                 self.runs_lost += 1
                 _LOG.error("run %s is lost: %d others wait to be written", lost, len(self._pending))
+            return report.run_id not in self._pending
 
     def add_block(self, block: SealedBlock) -> None:
         """Commit a block of samples; keep it and try again if the disk refuses."""
@@ -221,127 +330,171 @@ class Store:
             self._flush()
 
     def flush(self) -> None:
-        """Try again to commit the waiting data."""
+        """Try again to open the file and to commit the waiting data."""
         with self._lock:
-            if self._pending or self._blocks:
+            if self._pending or self._blocks or self._writer is None:
                 self._flush()
 
     def _flush(self) -> None:
         try:
-            self._check_is_there()
+            writer = self._ready()
             while self._pending:
                 run_id, row = next(iter(self._pending.items()))
-                with self._writer:
-                    self._writer.execute(
-                        "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", row
-                    )
+                with writer:
+                    writer.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", row)
                 del self._pending[run_id]
             while self._blocks:
                 block = self._blocks[0]
                 times = (block.begin_ns, block.end_ns, block.wall_begin_ns, block.wall_end_ns)
-                with self._writer:
-                    self._writer.execute(
+                with writer:
+                    writer.execute(
                         "INSERT INTO blocks (source, boot_id, begin_ns, end_ns, begin_wall_ns,"
                         " end_wall_ns, samples, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                         (block.source, self._boot_id, *times, block.count, block.data),
                     )
                 self._blocks.popleft()
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, UserError) as error:
             self._note(error)
         else:
             if self.problem is not None:
                 _LOG.info("the store writes again")
             self.problem = None
+            self._is_suspect = False
 
-    def _check_is_there(self) -> None:
-        """Check that the file is still the same one; SQLite continues to write to a deleted one."""
-        try:
-            is_ours = self.path.stat().st_ino == self._inode
-        except FileNotFoundError:
-            self.wants_restart = True
-            raise
-        self.wants_restart = not is_ours
-        if not is_ours:
-            raise OSError(f"{self.path} was replaced: restart the daemon")
+    def _ready(self) -> sqlite3.Connection:
+        """Return the connection; open the file again if it is another one, or none.
 
-    def prune(self, now_wall_ns: int, samples_ns: int, runs_ns: int) -> None:
-        """Delete data beyond its retention; a wall clock that can't be right deletes nothing."""
-        with self._lock:
+        SQLite would go on writing to a file that was removed.
+        """
+        if self._writer is not None:
             try:
-                with self._writer:
-                    is_trusted = prune(self._writer, now_wall_ns, samples_ns, runs_ns)
-            except sqlite3.Error as error:
-                self._note(error)
-                return
-            if is_trusted and not self._is_clock_trusted:
-                _LOG.warning("the wall clock is trusted again: retention goes by age")
-            elif self._is_clock_trusted and not is_trusted:
-                _LOG.warning("the wall clock may be wrong: nothing is deleted for its age")
-            self._is_clock_trusted = is_trusted
+                inode = self.path.stat().st_ino
+            except FileNotFoundError:
+                inode = None
+            if inode == self._inode:
+                return self._writer
+            what = "removed" if inode is None else "replaced"
+            self.note = f"{self.path} was {what} while the daemon ran, and opened again"
+            _LOG.error("%s", self.note)
+            self._close()
+        return self._open(self._lock_seconds)
+
+    def _close(self) -> None:
+        self._writer = None
+        self._opened.close()
 
     def _note(self, error: Exception) -> None:
         self.write_errors += 1
-        problem = str(error)
-        if isinstance(error, FileNotFoundError):
-            problem = f"{self.path} was removed: restart the daemon"
+        problem = _reason(error)
         if problem != self.problem:
             _LOG.error("the store does not write: %s", problem)
         self.problem = problem
+        if self._is_daemon and self._writer is not None and type(error) is sqlite3.DatabaseError:
+            # After an error of the disk, a connection may take a whole file for a damaged one. A
+            # file that a second connection finds damaged too is put aside.
+            self._close()
+            if self._is_suspect:
+                with contextlib.suppress(OSError):
+                    self._put_aside(error)
+            self._is_suspect = not self._is_suspect
+
+    def prune(self, now_wall_ns: int, samples_ns: int, runs_ns: int) -> None:
+        """Delete data beyond its retention; a wall clock that can't be right deletes nothing.
+
+        Blocks with an impossible wall time are deleted after one retention's worth of newer blocks.
+        The latest hundred thousand runs with such a time stay.
+        """
+        with self._lock:
+            if self._writer is None:
+                return
+            try:
+                with self._writer:
+                    trusted = _prune(self._writer, now_wall_ns, samples_ns, runs_ns)
+            except sqlite3.Error as error:
+                self._note(error)
+                return
+        if trusted and not self._is_clock_trusted:
+            _LOG.warning("the wall clock is trusted again: retention goes by age")
+        elif self._is_clock_trusted and not trusted:
+            _LOG.warning("the wall clock may be wrong: nothing is deleted for its age")
+        self._is_clock_trusted = trusted
+
+    def limit(self, most_bytes: int) -> None:
+        """Delete the oldest telemetry, then the oldest runs, until the data fits a size.
+
+        Freed pages stay in the file and are used again. A call deletes a bounded number of rows.
+        """
+        with self._lock:
+            if self._writer is None:
+                return
+            try:
+                with self._writer:
+                    _limit(self._writer, most_bytes)
+            except sqlite3.Error as error:
+                self._note(error)
 
     def close(self) -> None:
         """Write the waiting data and close; log what cannot be written even now."""
+        self.flush()
         with self._lock:
-            if self._pending or self._blocks:
-                self._flush()
             if self._pending or self._blocks:
                 counts = (len(self._pending), len(self._blocks))
                 _LOG.error("%d run(s) and %d block(s) of samples could not be written", *counts)
-            self._writer.close()
+            self._close()
 
 
-# Some network file systems have no locks; the daemon works there too.
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+def _recover(writer: sqlite3.Connection) -> None:
+    """Close the runs that were in flight when an earlier daemon died."""
+    with writer:
+        rows = writer.execute("SELECT run_id FROM runs WHERE in_flight").fetchall()
+        writer.execute("UPDATE runs SET in_flight = 0 WHERE in_flight")
+    for row in rows:
+        _LOG.warning("run %s was in flight when the daemon died: closed as failed", *row)
 
 
-class Owner:
-    """Holds a database for this process until ``release``.
+def _prune(writer: sqlite3.Connection, now_ns: int, samples_ns: int, runs_ns: int) -> bool:
+    """Delete data beyond its retention, and return whether the clock is trusted."""
+    execute = writer.execute
+    trusted = is_trusted(writer, now_ns)
+    # Without a trusted clock, the time of every block counts as wrong.
+    latest_ns = now_ns + _DAY_NS if trusted else 0
+    execute(
+        "DELETE FROM blocks WHERE (end_wall_ns < ?1 OR end_wall_ns > ?2)"
+        " AND id <= (SELECT max(id) FROM blocks) - ?3",
+        (_FIRST_WALL_NS, latest_ns, samples_ns // _BLOCK_NS + 1),
+    )
+    execute(
+        "DELETE FROM runs WHERE run_id IN (SELECT run_id FROM runs WHERE started_wall_ns < ?"
+        " AND NOT in_flight ORDER BY started_wall_ns DESC LIMIT -1 OFFSET ?)",
+        (_FIRST_WALL_NS, _UNDATED_RUNS),
+    )
+    if trusted:
+        execute(
+            "DELETE FROM blocks WHERE end_wall_ns >= ? AND end_wall_ns < ?",
+            (_FIRST_WALL_NS, now_ns - samples_ns),
+        )
+        execute(
+            "DELETE FROM runs WHERE started_wall_ns >= ? AND started_wall_ns < ? AND NOT in_flight",
+            (_FIRST_WALL_NS, now_ns - runs_ns),
+        )
+    return trusted
 
-    A second daemon would treat the first one's run in flight as one that a crash left behind.
-    """
 
-    def __init__(self, database: Path) -> None:
-        """Take the lock, a file next to the database.
+def _limit(writer: sqlite3.Connection, most_bytes: int) -> None:
+    def number(pragma: str) -> int:
+        return int(writer.execute(f"PRAGMA {pragma}").fetchone()[0])
 
-        Raises:
-            UserError: Another daemon has it, or the directory can't be written.
-        """
-        path = database.with_name(f"{database.name}.lock")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise UserError(
-                f"{path.parent}: {error.strerror}", "name a writable place with --state-dir"
-            ) from None
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip()
-            os.close(self._fd)
-            raise UserError(
-                f"{path.parent}: in use by another tegrascope (process {holder or 'not known'})",
-                "stop that one, or name another --state-dir",
-            ) from None
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                os.close(self._fd)
-                raise UserError(f"{path}: {error.strerror}", "name another --state-dir") from None
-        with contextlib.suppress(OSError):  # a full disk must not keep the daemon from starting
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
-
-    def release(self) -> None:
-        """Release the lock; further calls do nothing."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+    for _ in range(_LIMIT_ROUNDS):
+        if (number("page_count") - number("freelist_count")) * number("page_size") <= most_bytes:
+            return
+        # By the order of arrival, since a wall clock may be wrong.
+        deleted = writer.execute(
+            "DELETE FROM blocks WHERE id IN (SELECT id FROM blocks ORDER BY id LIMIT ?)",
+            (_LIMIT_ROWS,),
+        ).rowcount
+        if not deleted:
+            writer.execute(
+                "DELETE FROM runs WHERE run_id IN (SELECT run_id FROM runs WHERE NOT in_flight"
+                " ORDER BY started_wall_ns, run_id LIMIT ?)",
+                (_LIMIT_ROWS,),
+            )

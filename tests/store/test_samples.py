@@ -108,7 +108,7 @@ def test_unwritten_block_between_stored_ones_is_there(telemetry):
     assert telemetry.numbers() == list(range(1, 35))
 
 
-def test_earlier_boot_is_told_from_this_one(tmp_path):
+def test_earlier_boot_is_distinguished_from_this_one(tmp_path):
     """Monotonic times of another boot say nothing about what is in memory."""
     before = Telemetry(tmp_path, boot="another")
     for number in range(1000, 1025):

@@ -1,8 +1,10 @@
 """The run store: acknowledged data stays, runs in flight are closed, old data is deleted."""
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -67,16 +69,18 @@ def test_runs_are_found_by_part_of_their_id(store):
     assert history.run("zz") is None
 
 
-def test_run_in_flight_is_closed_at_the_next_start(tmp_path):
+def test_run_in_flight_is_closed_at_the_next_start_of_a_daemon(tmp_path, caplog):
     path = tmp_path / "runs.db"
     first = Store(path)
     first.finish(report("done"))
     first.begin(report("flying", outcome="failed", reason="the daemon ended during the run"))
     assert [run["run_id"] for run in History(path).runs()] == ["done"]
     first.close()
-    second = Store(path)
-    assert second.recover() == ["flying"]
-    assert second.recover() == []
+    Store(path).close()
+    assert [run["run_id"] for run in History(path).runs()] == ["done"]
+    second = Store(path, is_daemon=True)
+    (line,) = caplog.messages
+    assert line == "run flying was in flight when the daemon died: closed as failed"
     runs = {run["run_id"]: run for run in History(path).runs()}
     assert runs["done"]["outcome"] == "ok"
     assert runs["flying"]["outcome"] == "failed"
@@ -156,3 +160,220 @@ def test_missing_store_is_one_line(tmp_path):
     with pytest.raises(UserError, match="no run store"):
         History(tmp_path / "none.db")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def daemon_store():
+    """Open stores as a daemon does; they are closed at the end."""
+    made: list[Store] = []
+
+    def open_store(path: Path, **settings: object) -> Store:
+        made.append(Store(path, is_daemon=True, lock_seconds=0.001, **settings))
+        return made[-1]
+
+    yield open_store
+    for one in made:
+        one.close()
+
+
+def stored(path: Path) -> set[str]:
+    return {run["run_id"] for run in History(path).runs()}
+
+
+def test_daemon_works_in_memory_until_the_store_can_be_opened(tmp_path, daemon_store):
+    path = tmp_path / "runs.db"
+    path.mkdir()
+    store = daemon_store(path)
+    assert store.problem == "unable to open database file"
+    assert not store.finish(report("early"))
+    store.add_block(block(5))
+    store.prune(NOW * S, S, S)
+    store.limit(10**6)
+    store.flush()
+    assert [run["run_id"] for run in store.waiting()] == ["early"]
+    assert list(History(path, may_be_missing=True).runs()) == []
+    path.rmdir()
+    store.flush()
+    assert (store.problem, store.waiting()) == (None, [])
+    assert stored(path) == {"early"}
+    assert list(History(path).blocks(0, FAR)) == [b"data5"]
+
+
+def test_run_in_flight_is_closed_when_the_store_opens_late(tmp_path, daemon_store):
+    away, path = tmp_path / "away.db", tmp_path / "runs.db"
+    first = Store(away)
+    first.begin(report("flying", outcome="failed"))
+    first.close()
+    path.mkdir()
+    store = daemon_store(path)
+    store.begin(report("present"))
+    path.rmdir()
+    away.rename(path)
+    store.flush()
+    assert stored(path) == {"flying"}
+    assert store.finish(report("present"))
+    assert stored(path) == {"flying", "present"}
+
+
+def test_place_of_another_user_is_refused_at_the_start(tmp_path, daemon_store):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="--state-dir"):
+        daemon_store(tmp_path / "file" / "runs.db")
+
+
+def no_version(path: Path) -> None:
+    Store(path).close()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version=0")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda path: path.write_bytes(b"no database" * 1000), "file is not a database"),
+        (no_version, "it has tables of an unknown version"),
+    ],
+    ids=["garbage", "no version"],
+)
+def test_damaged_file_is_put_aside_and_said(tmp_path, daemon_store, caplog, spoil, reason):
+    path = tmp_path / "runs.db"
+    spoil(path)
+    content = path.read_bytes()
+    store = daemon_store(path)
+    assert store.problem is None
+    assert store.finish(report("new"))
+    (aside,) = tmp_path.glob("runs.db.damaged-*Z")
+    assert aside.read_bytes() == content
+    assert store.note == (
+        f"the store was damaged ({reason}): it was renamed to {aside}, and begun anew"
+    )
+    assert store.note in caplog.text
+    assert stored(path) == {"new"}
+
+
+def test_newer_schema_is_kept_and_the_daemon_goes_on(tmp_path, daemon_store):
+    path = tmp_path / "runs.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version=99")
+    store = daemon_store(path)
+    assert "newer tegrascope (schema 99)" in store.problem
+    assert not store.finish(report("new"))
+    assert not list(tmp_path.glob("*.damaged-*"))
+
+
+def test_damage_while_the_store_is_open_is_put_aside(tmp_path, daemon_store):
+    """A second connection finds it too, so it is not an echo of an error of the disk."""
+    path = tmp_path / "runs.db"
+    store = daemon_store(path)
+    store.finish(report("old"))
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+    assert not store.finish(report("new"))
+    assert "malformed" in store.problem
+    assert not list(tmp_path.glob("*.damaged-*"))
+    for _ in range(2):
+        store.flush()
+    assert store.problem is None
+    assert "malformed" in store.note
+    assert len(list(tmp_path.glob("runs.db.damaged-*Z"))) == 1
+    assert stored(path) == {"new"}
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_another_file_is_noticed_and_opened(tmp_path, daemon_store, how):
+    path = tmp_path / "runs.db"
+    store = daemon_store(path)
+    store.finish(report("old"))
+    path.rename(tmp_path / "away.db")
+    if how == "replaced":
+        Store(path).close()
+    assert store.finish(report("new"))
+    assert store.note == f"{path} was {how} while the daemon ran, and opened again"
+    assert stored(path) == {"new"}
+
+
+def crash(tmp_path: Path, runs: int) -> Path:
+    """Return the database of a daemon that was killed after so many commits, all in its log."""
+    store = Store(tmp_path / "live.db")
+    with closing(sqlite3.connect(store.path)) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    for number in range(runs):
+        store.finish(report(f"run-{number:02}"))
+    path = tmp_path / "crashed.db"
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{store.path}{suffix}", f"{path}{suffix}")
+    store.close()
+    return path
+
+
+def flip(log: Path, at: int) -> None:
+    content = bytearray(log.read_bytes())
+    content[at] ^= 1
+    log.write_bytes(content)
+
+
+@pytest.mark.parametrize(("at", "left"), [(0.5, 10), (0.0, 0)], ids=["frame", "header"])
+def test_damaged_log_is_reported_once(tmp_path, daemon_store, caplog, at, left):
+    """SQLite reads a log up to the damage, and says nothing of the rest."""
+    path = crash(tmp_path, 20)
+    log = Path(f"{path}-wal")
+    flip(log, 20 + int(at * log.stat().st_size))
+    store = daemon_store(path)
+    assert len(stored(path)) == pytest.approx(left, abs=2)
+    assert "the log of the store was damaged" in store.note
+    assert store.note in caplog.text
+    store.finish(report("new"))
+    shutil.copy(path, tmp_path / "again.db")
+    shutil.copy(log, tmp_path / "again.db-wal")
+    again = daemon_store(tmp_path / "again.db")
+    assert (again.note, again.problem) == (None, None)
+    assert "new" in stored(again.path)
+
+
+@pytest.mark.parametrize("spoil", ["whole", "torn", "none"])
+def test_log_of_a_crash_is_no_damage(tmp_path, daemon_store, spoil):
+    """A power cut may tear the last commit, which nobody was told of."""
+    path = crash(tmp_path, 20)
+    log = Path(f"{path}-wal")
+    if spoil == "torn":
+        flip(log, log.stat().st_size - 100)
+    elif spoil == "none":
+        log.write_bytes(b"")
+    store = daemon_store(path)
+    assert store.note is None
+    assert len(stored(path)) == {"whole": 20, "torn": 19, "none": 0}[spoil]
+
+
+def data_bytes(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as reader:
+        pages, free, size = (
+            reader.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+    return (pages - free) * size
+
+
+def test_size_limit_deletes_telemetry_first_and_then_the_oldest_runs(store):
+    large = "x" * 20_000
+    for number in range(100):
+        data = b"x" * 20_000
+        store.add_block(SealedBlock("s", number, number + 1, 0, NOW * S, 9, data + b"%d" % number))
+        store.finish(report(f"run-{number:02}", started_wall_ns=(NOW + number) * S, reason=large))
+    assert data_bytes(store.path) > 4_000_000
+    store.limit(3_000_000)
+    assert data_bytes(store.path) <= 3_000_000
+    left = list(History(store.path).blocks(0, FAR))
+    assert 0 < len(left) < 100
+    assert left[-1].endswith(b"99")
+    assert len(stored(store.path)) == 100
+    store.limit(1_000_000)
+    assert data_bytes(store.path) <= 1_000_000
+    assert list(History(store.path).blocks(0, FAR)) == []
+    runs = stored(store.path)
+    assert 0 < len(runs) < 50
+    assert runs == {f"run-{number:02}" for number in range(100 - len(runs), 100)}
+    store.limit(1_000_000)
+    assert stored(store.path) == runs
