@@ -1,42 +1,61 @@
 """Output of the daemon for a person at a terminal; elsewhere, plain log lines."""
 
 import contextlib
+import json
 import logging
 import os
 import sys
 import threading
+from datetime import datetime, timezone
 from typing import TextIO
 
 from ... import __version__
 from ...collectors.base import Clock
+from ...parsers.values import printable
 from ..settings.config import Workload
 from .service import Service
 
-# Control characters that a worker's output may contain and a terminal would execute.
-_UNPRINTABLE = {
-    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)
-}
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object per record, as log collectors read it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told = {
+            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            told["exception"] = self.formatException(record.exc_info)
+        return json.dumps(told)
 
 
 class Console(logging.Handler):
     """Prints log lines and, on a terminal, one status line below them."""
 
-    def __init__(self, stream: TextIO = sys.stderr) -> None:
-        """Handle the log of the whole process."""
-        super().__init__(logging.INFO)
+    def __init__(
+        self, stream: TextIO = sys.stderr, *, level: str = "info", as_json: bool = False
+    ) -> None:
+        """Handle the log of the whole process, from a level on."""
+        super().__init__(level.upper())
         self._stream = stream
-        self._watched = stream.isatty()
+        self._watched = stream.isatty() and not as_json
         self._status = ""
         # The journal adds its own time stamps.
         stamp = "" if "JOURNAL_STREAM" in os.environ else "%(asctime)s "
-        self.setFormatter(logging.Formatter(f"{stamp}%(levelname)s %(message)s", "%H:%M:%S"))
+        plain = logging.Formatter(f"{stamp}%(levelname)s %(message)s", "%H:%M:%S")
+        self.setFormatter(_JsonFormatter() if as_json else plain)
+        self._as_json = as_json
         root = logging.getLogger()
         root.addHandler(self)
-        root.setLevel(logging.INFO)
+        root.setLevel(level.upper())
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one line above the status line."""
-        line = self.format(record).translate(_UNPRINTABLE)
+        line = self.format(record)
+        if not self._as_json:
+            line = printable(line)  # a worker's output may have escapes; JSON has none
         self._write(f"\r\033[K{line}\n{self._status}" if self._watched else f"{line}\n")
 
     def _write(self, text: str) -> None:
@@ -51,7 +70,7 @@ class Console(logging.Handler):
             width = 80
             with contextlib.suppress(OSError, ValueError):
                 width = os.get_terminal_size(self._stream.fileno()).columns or width
-            self._status = status[: width - 1]
+            self._status = _cut(status, width - 1)
             self._write(f"\r\033[K{self._status}")
 
     def follow(self, service: Service, stopping: threading.Event, clock: Clock) -> None:
@@ -68,6 +87,19 @@ class Console(logging.Handler):
                 self._status = ""
                 self._write("\r\033[K")
         super().close()
+
+
+def _cut(status: str, width: int) -> str:
+    """Cut the middle, because the end says how to leave.
+
+    >>> _cut("running resnet50 · next mobilenet · Ctrl-C ends", 30)
+    'running resnet5… · Ctrl-C ends'
+    """
+    head, dot, end = status.rpartition(" · ")
+    room = width - len(dot + end) - 1
+    if len(status) <= width or not dot or room < 1:
+        return status[:width]
+    return f"{head[:room]}…{dot}{end}"
 
 
 def status_line(service: Service, now_ns: int) -> str:
@@ -100,16 +132,15 @@ def first_screen(service: Service, state_dir: os.PathLike[str]) -> list[str]:
     if not config.workloads:
         lines.append("  workloads  none: telemetry only (add workloads: to the configuration)")
     for number, workload in enumerate(config.workloads):
-        lines.append(f"  {'workloads' if number == 0 else '':10} {_workload(workload)}")
+        parts = (workload.name, workload.device, workload.backend_in_force, _start_of(workload))
+        lines.append(f"  {'workloads' if number == 0 else '':10} {' · '.join(parts)}")
     return lines
 
 
-def _workload(workload: Workload) -> str:
+def _start_of(workload: Workload) -> str:
     if workload.every is not None:
-        when = f"every {workload.every:g} s"
-        when += f", first after {workload.offset:g} s" if workload.offset else ""
-    elif workload.cron is not None:
-        when = f"cron {workload.cron}"
-    else:
-        when = "marked by its application" if workload.is_window else "on demand"
-    return f"{workload.name} · {workload.device} · {workload.backend_in_force} · {when}"
+        first = f", first after {workload.offset:g} s" if workload.offset else ""
+        return f"every {workload.every:g} s{first}"
+    if workload.cron is not None:
+        return f"cron {workload.cron}"
+    return "marked by its application" if workload.is_window else "on demand"

@@ -1,15 +1,12 @@
-"""Due workloads: periods on the monotonic clock, cron on the wall clock.
-
-The scheduler has neither a thread nor a clock. The caller passes the time.
-"""
+"""The plan of the workloads, and the thread of each device that runs them."""
 
 import logging
 import random
 import threading
-from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice, takewhile
 
 from cronsim import CronSim
 
@@ -23,8 +20,7 @@ _STEP_NS = 1_000_000_000
 _MISSED_AT_MOST = 10_000
 
 
-def _local(wall_ns: int) -> datetime:
-    return datetime.fromtimestamp(wall_ns / 1e9)
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -52,36 +48,49 @@ class _Entry:
     wall_ns: int = 0
 
     @property
-    def times(self) -> tuple[object, ...]:
+    def key(self) -> tuple[object, ...]:
         workload = self.workload
-        return workload.every, workload.offset, workload.cron, workload.jitter
+        return workload.name, workload.every, workload.offset, workload.cron, workload.jitter
 
     def start(self, now: Now) -> None:
         self.grid_ns = now.monotonic_ns + int(self.workload.offset * 1e9)
-        self.due_ns = self.grid_ns + self.jitter_ns()
+        self.due_ns = self.grid_ns + self._jitter_ns()
         if self.workload.cron is not None:
             self.next_cron(now)
 
-    def jitter_ns(self) -> int:
+    def _jitter_ns(self) -> int:
         return int(self.random.random() * self.workload.jitter * 1e9)
 
-    def next_cron(self, now: Now) -> None:
+    def _moments_ns(self, wall_ns: int) -> Iterator[int]:
         # Naive local times: timestamp() then handles summer time, a fixed offset would not.
-        moment = next(CronSim(str(self.workload.cron), _local(now.wall_ns)))
-        self.wall_ns = int(moment.timestamp() * 1e9)
-        self.due_ns = now.monotonic_ns + self.wall_ns - now.wall_ns + self.jitter_ns()
+        local = datetime.fromtimestamp(wall_ns / 1e9)
+        return (int(one.timestamp() * 1e9) for one in CronSim(str(self.workload.cron), local))
 
-    def next_period(self, now: Now) -> int:
+    def next_cron(self, now: Now) -> None:
+        self.wall_ns = next(self._moments_ns(now.wall_ns))
+        self.due_ns = now.monotonic_ns + self.wall_ns - now.wall_ns + self._jitter_ns()
+
+    def skip_cron(self, now: Now) -> int:
+        """Advance to the first cron time after now, and return the number of skipped ones."""
+        moments = islice(self._moments_ns(self.wall_ns), _MISSED_AT_MOST)
+        missed = sum(1 for _ in takewhile(lambda moment: moment <= now.wall_ns, moments))
+        self.next_cron(now)
+        return missed
+
+    def skip_periods(self, now: Now) -> int:
         """Advance to the first period after now, and return the number of skipped periods."""
         period_ns = int(float(self.workload.every or 0) * 1e9)
         periods = max(1, (now.monotonic_ns - self.grid_ns) // period_ns + 1)
         self.grid_ns += periods * period_ns
-        self.due_ns = self.grid_ns + self.jitter_ns()
+        self.due_ns = self.grid_ns + self._jitter_ns()
         return periods - 1
 
 
 class Scheduler:
-    """The plan of all workloads with a period or cron; others run on demand."""
+    """The plan of all workloads with a period (monotonic clock) or cron (wall clock).
+
+    It has neither a thread nor a clock. The caller passes the time.
+    """
 
     def __init__(self, workloads: Iterable[Workload], now: Now, seed: int | None = None) -> None:
         """Plan every workload; periods count from now. ``seed`` is that of the jitter."""
@@ -93,18 +102,17 @@ class Scheduler:
 
     def replan(self, workloads: Iterable[Workload], now: Now) -> None:
         """Plan other workloads; a workload with unchanged times keeps its next run."""
-        known = {(entry.workload.name, entry.times): entry for entry in self._entries}
+        known = {entry.key: entry for entry in self._entries}
         self._entries = []
         for workload in workloads:
             if workload.every is None and workload.cron is None:
                 continue
             seed = None if self._seed is None else f"{self._seed}:{workload.name}"
             entry = _Entry(workload, random.Random(seed))
-            earlier = known.get((workload.name, entry.times))
-            if earlier is None:
-                entry.start(now)
+            if entry.key in known:
+                entry = replace(known[entry.key], workload=workload)
             else:
-                entry = replace(earlier, workload=workload)
+                entry.start(now)
             self._entries.append(entry)
 
     def planned(self) -> list[Due]:
@@ -134,10 +142,8 @@ class Scheduler:
             if entry.due_ns > now.monotonic_ns:
                 continue
             due = Due(entry.workload, entry.due_ns)
-            if entry.workload.cron is not None:
-                missed = self._missed_cron(entry, now)
-            else:
-                missed = entry.next_period(now)
+            is_cron = entry.workload.cron is not None
+            missed = entry.skip_cron(now) if is_cron else entry.skip_periods(now)
             if missed:
                 name = entry.workload.name
                 self.missed[name] = self.missed.get(name, 0) + missed
@@ -145,28 +151,58 @@ class Scheduler:
                 found.append(due)
         return sorted(found, key=lambda due: due.due_ns)
 
-    def _missed_cron(self, entry: _Entry, now: Now) -> int:
-        passed = 0
-        for moment in CronSim(str(entry.workload.cron), _local(entry.wall_ns)):
-            if moment.timestamp() * 1e9 > now.wall_ns or passed == _MISSED_AT_MOST:
-                break
-            passed += 1
-        entry.next_cron(now)
-        return passed
 
+class RunQueues:
+    """Runs of all devices, waiting and in flight; every use holds the lock of ``changed``.
 
-_LOG = logging.getLogger(__name__)
+    Waiting runs of one device begin in order. An exclusive run that is the first of its device
+    holds up all that came later, and begins when no run is in flight. So each run waits for earlier
+    ones only, and none waits in a circle.
+    """
+
+    def __init__(self) -> None:
+        """Create empty queues."""
+        self.changed = threading.Condition()
+        self.waiting: list[Job] = []
+        self.in_flight: list[Job] = []
+
+    def next_of(self, device: str) -> Job | None:
+        """Return the waiting run that may begin now on a device without a run."""
+        if any(job.workload.exclusive for job in self.in_flight):
+            return None
+        seen = set()
+        for job in self.waiting:
+            if job.workload.device not in seen:
+                seen.add(job.workload.device)
+                if job.workload.exclusive and (self.in_flight or job.workload.device != device):
+                    return None
+                if job.workload.device == device:
+                    return job
+        return None
+
+    def why_busy(self, workload: Workload) -> str | None:
+        """Return why a run could not begin at once, or ``None``."""
+        others = [job.workload for job in (*self.in_flight, *self.waiting)]
+        if any(other.device == workload.device for other in others):
+            return "its lane is busy"
+        if workload.exclusive and others:
+            return "it is exclusive, and other runs are in flight"
+        if any(other.exclusive for other in others):
+            return "an exclusive run is in flight or waits"
+        return None
 
 
 class ExecutorThread:
     """The thread of one device: one run at a time, and each workload waits at most once."""
 
-    def __init__(self, executor: Executor, session: Session) -> None:
+    def __init__(
+        self, executor: Executor, session: Session, queues: RunQueues | None = None
+    ) -> None:
+        """Prepare; the threads of all devices share ``queues``."""
         self.executor = executor
         self._session = session
-        self._waiting: deque[Job] = deque()
-        self._current: Job | None = None
-        self._changed = threading.Condition()
+        self._queues = queues or RunQueues()
+        self._changed = self._queues.changed
         self._stopping = False
         self._unused = False
         self._thread = threading.Thread(
@@ -178,40 +214,57 @@ class ExecutorThread:
         self._thread.start()
 
     def submit(self, job: Job) -> str | None:
-        """Accept a job, or record it as skipped and return the reason."""
+        """Accept a job, or record it as skipped and return the reason.
+
+        A planned exclusive run with ``missed: skip`` takes the place of an earlier one that still
+        waits, and the earlier one is missed.
+        """
+        waiting, missed = self._queues.waiting, None
         with self._changed:
-            busy = self._current is not None or bool(self._waiting)
-            waits = any(job.workload.name == other.workload.name for other in self._waiting)
+            busy = self._queues.why_busy(job.workload)
+            own = next((one for one in waiting if one.workload.name == job.workload.name), None)
             if self._stopping:
                 reason, sentence = "stopping", "the daemon is stopping"
-            elif waits:
+            elif own is not None and _is_missed(own, job):
+                missed = own
+                waiting[waiting.index(own)] = job
+            elif own is not None:
                 reason, sentence = "overlap", "an earlier run of its own waits"
             elif busy and job.workload.overlap == "skip":
-                reason, sentence = "overlap", "its lane is busy"
+                reason, sentence = "overlap", busy
             else:
-                self._waiting.append(job)
+                waiting.append(job)
                 self._changed.notify_all()
                 return None
-        self._refuse(job, Verdict("skipped", f"{reason}: {sentence}"))
+        if missed is not None:
+            reason = "missed"
+            self._refuse(missed, Verdict("skipped", "missed: its next run was due while it waited"))
+        else:
+            self._refuse(job, Verdict("skipped", f"{reason}: {sentence}"))
         self._session.live.skipped(reason)
-        return sentence
+        return None if missed is not None else sentence
 
     def keep(self, workloads: Collection[Workload]) -> None:
         """Drop waiting jobs of other workloads, and end a worker without work."""
         with self._changed:
-            dropped = [job for job in self._waiting if job.workload not in workloads]
-            self._waiting = deque(job for job in self._waiting if job.workload in workloads)
+            dropped = self._drop(lambda job: job.workload not in workloads)
             self._unused = not any(one.device == self.executor.device for one in workloads)
             self._changed.notify_all()
         for job in dropped:
             self._refuse(job, Verdict("cancelled", "the configuration was changed"))
 
+    def _drop(self, is_dropped: Callable[[Job], bool]) -> list[Job]:
+        """Take waiting jobs of this device out of the queues, and return them."""
+        waiting, device = self._queues.waiting, self.executor.device
+        dropped = [job for job in waiting if job.workload.device == device and is_dropped(job)]
+        waiting[:] = [job for job in waiting if job not in dropped]
+        return dropped
+
     def cancel(self) -> None:
         """Cancel the run in flight and drop the waiting ones."""
         with self._changed:
             self._stopping = True
-            dropped = list(self._waiting)
-            self._waiting.clear()
+            dropped = self._drop(lambda _: True)
             self._changed.notify_all()
         self.executor.cancel()
         for job in dropped:
@@ -222,35 +275,41 @@ class ExecutorThread:
         self._thread.join(timeout_seconds)
 
     def _loop(self) -> None:
+        queues, device = self._queues, self.executor.device
         while True:
             with self._changed:
-                self._current = None
-                self._changed.wait_for(lambda: self._waiting or self._stopping or self._unused)
+                self._changed.wait_for(
+                    lambda: self._stopping or self._unused or queues.next_of(device)
+                )
                 if self._stopping:
                     break
                 self._unused = False
-                job = self._current = self._waiting.popleft() if self._waiting else None
+                job = queues.next_of(device)
+                if job is not None:
+                    queues.waiting.remove(job)
+                    queues.in_flight.append(job)
             if job is None:
                 self.executor.close()
             else:
                 self._run_safely(job)
+                with self._changed:
+                    queues.in_flight.remove(job)
+                    self._changed.notify_all()
         self.executor.close()
 
     def _run_safely(self, job: Job) -> None:
+        name, session = job.workload.name, self._session
         try:
             self._run(job)
         except Exception:
-            _LOG.exception("%s: run %s failed in the daemon", job.workload.name, job.run_id)
+            _LOG.exception("%s: run %s failed in the daemon", name, job.run_id)
             try:
-                self._give_up(job)
+                self.executor.close()  # its worker may still be at work
+                session.load.set(job.workload.device, 0.0, session.clock.monotonic_ns())
+                session.times.end_work(job.run_id, session.clock.monotonic_ns())
+                self._refuse(job, Verdict("failed", "the daemon itself failed on it; see its log"))
             except Exception:
-                _LOG.exception("%s: run %s is lost", job.workload.name, job.run_id)
-
-    def _give_up(self, job: Job) -> None:
-        self.executor.close()  # its worker may still be at work
-        self._session.load.set(job.workload.device, 0.0, self._session.clock.monotonic_ns())
-        self._session.times.drop_window(job.run_id)
-        self._refuse(job, Verdict("failed", "the daemon itself failed on it; see its log"))
+                _LOG.exception("%s: run %s is lost", name, job.run_id)
 
     def _run(self, job: Job) -> None:
         session, workload = self._session, job.workload
@@ -273,3 +332,14 @@ class ExecutorThread:
     def _refuse(self, job: Job, verdict: Verdict) -> None:
         """Record a run that did not take place."""
         self._session.complete(begin_trace(job, self._session), verdict)
+
+
+def _is_missed(waiting: Job, job: Job) -> bool:
+    """Return whether a planned run takes the place of an earlier one that waits to be alone."""
+    workload = job.workload
+    return (
+        workload.exclusive
+        and workload.missed == "skip"
+        and job.due_ns is not None
+        and waiting.due_ns is not None
+    )

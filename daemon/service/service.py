@@ -14,7 +14,6 @@ from pathlib import Path
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.board.boards import read_power_mode
 from ...collectors.board.readers import clocks_locked, read_trips
-from ...collectors.lines.collector import LineCollector
 from ...parsers.errors import UserError
 from ..measure.timeline import SealedBlock, Timeline
 from ..session.executor import Executor
@@ -24,13 +23,12 @@ from ..session.telemetry import board_root, configured_board, environment_of, op
 from ..session.windows import WindowKeeper
 from ..settings.config import Config, boot_id, new_run_id
 from ..store.history import History
-from ..store.store import Owner, Store
-from ..web.answers import Serving
-from ..web.application import make_app
-from ..web.authentication import Gate, host_names, read_token
+from ..store.store import Store
+from ..web.application import Serving, make_app
+from ..web.authentication import Gate, host_names, read_token, write_token
 from ..web.server import serve, url_of
 from ..web.web_config import WebRules
-from .scheduler import Due, ExecutorThread, Now, Scheduler
+from .scheduler import Due, ExecutorThread, Now, RunQueues, Scheduler
 from .systemd import Watchdog, notify_systemd, watchdog_seconds
 
 _LOG = logging.getLogger(__name__)
@@ -38,21 +36,13 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Periods:
-    """How often the service does its regular work, in nanoseconds.
+    """How often the service does its regular work, in nanoseconds."""
 
-    Attributes:
-        tick_ns: Housekeeping: sealed blocks, windows beyond their timeout, the watchdog.
-        prune_ns: Deletion of old runs and samples.
-        retry_ns: Writing of runs that the store could not write.
-        facts_ns: Reading of the power mode and clock locks, which can change at any time.
-        schedule_ns: Longest sleep of the scheduler, because a wall clock may be set at any time.
-    """
-
-    tick_ns: int = 1_000_000_000
+    tick_ns: int = 1_000_000_000  # sealed blocks, windows beyond their timeout, the watchdog
     prune_ns: int = 3600 * 1_000_000_000
-    retry_ns: int = 5 * 1_000_000_000
-    facts_ns: int = 10 * 1_000_000_000
-    schedule_ns: int = 10 * 1_000_000_000
+    retry_ns: int = 5 * 1_000_000_000  # of data that the store could not write
+    facts_ns: int = 10 * 1_000_000_000  # power mode and clock locks can change at any time
+    schedule_ns: int = 10 * 1_000_000_000  # at most, since the wall clock may be set at any time
 
 
 class Service:
@@ -70,36 +60,26 @@ class Service:
     ) -> None:
         """Open the store and create the parts; nothing runs before ``start``.
 
-        Args:
-            config: The configuration.
-            state_dir: Directory of runs, models and the token.
-            listener: Bound socket of the server.
-            rules: The web configuration file, if there is one.
+        ``state_dir`` has runs, models and the token. ``rules`` are those of the web configuration.
+        While its disk is full or read-only, the daemon works without it.
 
         Raises:
-            UserError: The state directory can't be written.
+            UserError: The state directory is not for this user, or another daemon has it.
         """
         self.config = config
         self.url = url_of(listener, tls=rules is not None and rules.has_tls)
         self.load_config: Callable[[], Config] | None = None
-        self._listener = listener
-        self._rules = rules
-        self._periods = periods or Periods()
-        self._state_dir = state_dir
-        self._clock = clock
+        self._listener, self._rules, self._state_dir = listener, rules, state_dir
+        self._periods, self._clock = periods or Periods(), clock
         self._stopping = threading.Event()
         self._replan = threading.Event()
         self._planning = threading.Lock()
         self._reloading = threading.Lock()
         self._sealed: queue.SimpleQueue[SealedBlock] = queue.SimpleQueue()
         database = config.store.path or state_dir / "tegrascope.db"
-        self._token = read_token(config.http.token_file or state_dir / "token")
-        self._owner = Owner(database)
-        try:
-            self._store = Store(database, boot_id())
-        except UserError:
-            self._owner.release()
-            raise
+        self._token_file = config.http.token_file or state_dir / "token"
+        self._token, self._token_problem = read_token(self._token_file)
+        self._store = Store(database, boot_id(), is_daemon=True)
         self.session = Session(
             clock=clock,
             timeline=Timeline(on_sealed=self._sealed.put),
@@ -107,53 +87,88 @@ class Service:
             model_directory=state_dir / "models",
             engine_directory=state_dir / "engines",
             limits=config.limits,
+            on_crash=lambda error: self._lose("telemetry", error),
         )
         self.live = self.session.live
         self.windows = WindowKeeper(self.session, lambda: self.config.workloads)
         self._runners: dict[str, ExecutorThread] = {}
+        self._queues = RunQueues()
         self._board_root: Path | None = None
         self._scheduler = Scheduler((), self._now())
         self._watchdog = Watchdog(watchdog_seconds())
         self._reloaded = ""
+        self._failure: str | None = None  # of a vital thread
+        self._end_serving: Callable[[], object] = lambda: None
         self._threads: list[threading.Thread] = []
 
     def start(self, greet: Callable[[], None] = lambda: None) -> None:
         """Start telemetry, workers, schedule and housekeeping; ``greet`` is called before a run.
 
         Raises:
-            UserError: The source can't be opened or the store can't be written; call ``stop`` then.
+            UserError: The source can't be opened; call ``stop`` then.
         """
-        for run_id in self._store.recover():
-            _LOG.warning("run %s was in flight when the daemon died: closed as failed", run_id)
-        self._start_telemetry(self.config, self._open_telemetry(self.config))
+        self._start_telemetry(self.config)
         self._plan(self.config)
         self.windows.start()
         greet()
         for name, loop in (("scheduler", self._schedule), ("housekeeping", self._keep_house)):
-            thread = threading.Thread(target=loop, name=name, daemon=True)
+            thread = threading.Thread(target=self._guard, args=(name, loop), name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
 
+    def _guard(self, name: str, loop: Callable[[], None]) -> None:
+        """Run a loop that ends only with the daemon."""
+        try:
+            loop()
+        except Exception as error:
+            _LOG.exception("the %s thread failed", name)
+            self._lose(name, error)
+
+    def _lose(self, name: str, error: Exception) -> None:
+        """End the daemon, because it would go on without one of its vital threads."""
+        reason = f"{type(error).__name__} {error}".strip()[:200]
+        self._failure = f"the {name} thread failed ({reason})"
+        self._end_serving()
+
     def run(self, signals: Signals) -> None:
-        """Serve until SIGTERM or SIGINT; SIGHUP calls ``reload``."""
+        """Serve until SIGTERM or SIGINT; SIGHUP calls ``reload``.
+
+        Raises:
+            UserError: A vital thread failed: scheduler, housekeeping, telemetry or HTTP.
+        """
         try:
             asyncio.run(self._serve(signals))
+        except Exception as error:
+            _LOG.exception("the HTTP thread failed")
+            self._lose("HTTP", error)
         finally:
             signals.ignore()
+        if self._failure is not None:
+            raise UserError(self._failure, "start the daemon again, and report the log's traceback")
 
     async def _serve(self, signals: Signals) -> None:
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
-        signals.call(END, lambda: loop.call_soon_threadsafe(stopped.set))
+
+        def end() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(stopped.set)
+
+        signals.call(END, end)
+        self._end_serving = end
+        if self._failure is not None:  # from before
+            end()
         signals.call(RELOAD, lambda: threading.Thread(target=self.reload, daemon=True).start())
         serving = Serving(
             live=self.live,
             timeline=self.session.timeline,
-            history=History(self._store.path),
+            history=History(self._store.path, may_be_missing=True),
+            not_stored=self._store.waiting,
             clock=self._clock,
             problem=self.problem,
             note=self.note,
             rule=lambda: self.session.energy.rule,
+            next_due=lambda: {due.workload.name: due.due_ns for due in self.planned()},
             start_run=self.start_run,
             mark_window=self.windows.take,
             token=self._token,
@@ -172,8 +187,9 @@ class Service:
         notify_systemd("STOPPING=1")
         self._stopping.set()
         self._replan.set()
-        with self._reloading:  # so that parts started by a reload are stopped too
-            pass
+        # So that parts started by a reload are stopped too; a file that hangs is not waited for.
+        if self._reloading.acquire(timeout=1.0):
+            self._reloading.release()
         for runner in self._runners.values():
             runner.cancel()
         self.session.stop()
@@ -185,7 +201,6 @@ class Service:
         self.session.timeline.seal()
         self._write_blocks()
         self._store.close()
-        self._owner.release()
         self._listener.close()
 
     def reload(self) -> None:
@@ -198,7 +213,10 @@ class Service:
                 return
             notify_systemd("RELOADING=1")
             try:
-                self._take(self.load_config())
+                config = self.load_config()
+                if self._stopping.is_set():
+                    return
+                self._take(config)
             except UserError as error:
                 problems = getattr(error, "problems", (str(error),))
                 _LOG.error("reload refused, the old configuration stays: %s", "; ".join(problems))
@@ -214,13 +232,11 @@ class Service:
     def _take(self, config: Config) -> None:
         """Bring a checked configuration into force."""
         old = self.config
-        other_source = (old.telemetry, old.board) != (config.telemetry, config.board)
-        collector = self._open_telemetry(config) if other_source else None
+        if (old.telemetry, old.board) != (config.telemetry, config.board):
+            self._start_telemetry(config)
         for section in ("http", "store"):
             if getattr(old, section) != getattr(config, section):
                 _LOG.warning("%s: changed; it comes into force at the next start", section)
-        if collector is not None:
-            self._start_telemetry(config, collector)
         if old.workloads != config.workloads:
             self._plan(config)
         self.live.update(limits=config.limits)
@@ -241,18 +257,22 @@ class Service:
         return job.run_id
 
     def problem(self) -> str | None:
-        """Return why the daemon is not ready (telemetry first, then the store), or ``None``."""
+        """Return why the daemon is not ready (telemetry before the store), or ``None``."""
         store = self._store.problem
-        return self._telemetry_problem() or (store and f"the store does not write: {store}")
+        problem = self._failure or self._telemetry_problem()
+        return problem or (store and f"the store does not write: {store}")
 
     def note(self) -> str | None:
-        """Return a limitation of a daemon that is ready, or ``None``."""
+        """Return the limitations of a daemon that is ready, or ``None``."""
+        notes = [self._store.note]
         if any(source.lacks_root for source in self.live.snapshot.sources):
-            return (
+            notes.append(
                 "tegrastats shows no DLA, EMC and engines, as without root: "
                 "systemctl enable --now tegrascope-tegrastats.socket"
             )
-        return None
+        if self._token_problem is not None:
+            notes.append(f"calls that change state are refused: no token, {self._token_problem}")
+        return "; ".join(filter(None, notes)) or None
 
     def status(self) -> str:
         """Return the state in one line, for ``systemctl status``."""
@@ -267,15 +287,6 @@ class Service:
                 return f"no fresh sample from {source.name}" + (f": {why}" if why else "")
         return None
 
-    def _look_after_watchdog(self) -> None:
-        kept_alive = self.config.telemetry.settings.is_kept_alive
-        self._watchdog.look(
-            self._clock.monotonic_ns(),
-            telemetry=self._telemetry_problem() if kept_alive else None,
-            store_wants_restart=self._store.wants_restart,
-            status=self.status(),
-        )
-
     def planned(self) -> list[Due]:
         """Return the next run of each scheduled workload."""
         return self._scheduler.planned()
@@ -283,10 +294,9 @@ class Service:
     def _now(self) -> Now:
         return Now(self._clock.monotonic_ns(), self._clock.wall_ns())
 
-    def _open_telemetry(self, config: Config) -> LineCollector:
-        return open_telemetry(config.telemetry, self.session.load, self._clock)
-
-    def _start_telemetry(self, config: Config, collector: LineCollector) -> None:
+    def _start_telemetry(self, config: Config) -> None:
+        # A source that can't be opened raises before anything is changed.
+        collector = open_telemetry(config.telemetry, self.session.load, self._clock)
         self.session.stop()
         root = self._board_root = board_root(config.telemetry)
         self.live.update(
@@ -306,8 +316,9 @@ class Service:
         workloads = tuple(one for one in config.workloads if not one.is_window)
         for workload in workloads:
             if workload.device not in self._runners:
-                executor = Executor(workload.device, cwd=self._state_dir, clock=self._clock)
-                runner = ExecutorThread(executor, self.session)
+                cwd = self._state_dir if self._state_dir.is_dir() else None
+                executor = Executor(workload.device, cwd=cwd, clock=self._clock)
+                runner = ExecutorThread(executor, self.session, self._queues)
                 runner.start()
                 self._runners[workload.device] = runner
         self.live.set_workloads(
@@ -329,24 +340,30 @@ class Service:
                 self._runners[due.workload.device].submit(
                     Job(new_run_id(), due.workload, due.due_ns)
                 )
-            self._note_missed()
+            for name, count in self._scheduler.missed.items():
+                _LOG.warning("%s: %d run(s) missed", name, count)
+                self.live.skipped("missed", count)
+            self._scheduler.missed.clear()
             next_ns = self._scheduler.next_ns()
             look_ns = now.monotonic_ns + self._periods.schedule_ns
             self._clock.wait(self._replan, look_ns if next_ns is None else min(look_ns, next_ns))
             self._replan.clear()
 
-    def _note_missed(self) -> None:
-        for name, count in self._scheduler.missed.items():
-            _LOG.warning("%s: %d run(s) missed", name, count)
-            self.live.skipped("missed", count)
-        self._scheduler.missed.clear()
-
     def _keep_house(self) -> None:
-        next_ns = pruned_ns = retried_ns = facts_ns = self._clock.monotonic_ns()
+        next_ns = self._clock.monotonic_ns()
+        periods = self._periods
+        chores: dict[Callable[[], None], int] = {
+            self._look_at_board: periods.facts_ns,
+            self._prune: periods.prune_ns,
+            self._store.flush: periods.retry_ns,
+            self._limit_store: periods.retry_ns,
+            self._write_token: periods.retry_ns,
+        }
+        done_ns = dict.fromkeys(chores, next_ns)
         self._prune()
         while not self._clock.wait(self._stopping, next_ns):
             now_ns = self._clock.monotonic_ns()
-            next_ns = max(next_ns + self._periods.tick_ns, now_ns)
+            next_ns = max(next_ns + periods.tick_ns, now_ns)
             self._write_blocks()
             self.windows.tick()
             self.session.refresh()
@@ -355,21 +372,20 @@ class Service:
                 store_problem=self._store.problem,
                 store_free_bytes=_free_bytes(self._store.path.parent),
             )
-            if now_ns - facts_ns > self._periods.facts_ns:
-                facts_ns = now_ns
-                self._look_at_board()
-            if now_ns - pruned_ns > self._periods.prune_ns:
-                pruned_ns = now_ns
-                self._prune()
-            if now_ns - retried_ns > self._periods.retry_ns:
-                retried_ns = now_ns
-                self._store.flush()
-            self._look_after_watchdog()
+            for chore, period_ns in chores.items():
+                if now_ns - done_ns[chore] > period_ns:
+                    done_ns[chore] = now_ns
+                    chore()
+            kept_alive = self.config.telemetry.settings.is_kept_alive
+            self._watchdog.look(
+                self._clock.monotonic_ns(),
+                telemetry=self._telemetry_problem() if kept_alive else None,
+                status=self.status(),
+            )
 
     def _look_at_board(self) -> None:
-        root = self._board_root
-        if root is not None:
-            mode, locked = read_power_mode(root), clocks_locked(root)
+        if self._board_root is not None:
+            mode, locked = read_power_mode(self._board_root), clocks_locked(self._board_root)
             self.live.describe(power_mode=mode, clocks_locked=locked)
 
     def _write_blocks(self) -> None:
@@ -381,6 +397,18 @@ class Service:
         store = self.config.store
         samples_ns, runs_ns = int(store.samples_retention * 1e9), int(store.runs_retention * 1e9)
         self._store.prune(self._clock.wall_ns(), samples_ns, runs_ns)
+
+    def _limit_store(self) -> None:
+        if self.config.store.max_bytes is not None:
+            self._store.limit(self.config.store.max_bytes)
+
+    def _write_token(self) -> None:
+        """Write a token that the disk refused; until then, nobody can know it."""
+        if self._token_problem is not None:
+            try:
+                self._token_problem = write_token(self._token_file, self._token)
+            except OSError as error:
+                self._token_problem = f"{self._token_file}: {error.strerror}"
 
 
 def _free_bytes(directory: Path) -> int | None:

@@ -1,4 +1,4 @@
-"""The files of ``tegrascope service install``, for an installation by pip or pipx."""
+"""Notifications to systemd, and the files of ``tegrascope service install``."""
 
 import os
 import re
@@ -40,23 +40,20 @@ class Watchdog:
     """Reset by the housekeeping thread, so that a hang of that thread is detected."""
 
     def __init__(self, seconds: float | None, send: Callable[..., object] = notify_systemd) -> None:
-        """Prepare; ``seconds`` is systemd's limit, if it has one."""
+        """Set systemd's limit, if it has one."""
         self._period_ns = None if seconds is None else round(seconds / 2 * 1e9)
         self._send = send
         self._fed_ns: int | None = None
         self._status = ""
         self._had_telemetry = False
 
-    def look(
-        self, now_ns: int, *, telemetry: str | None, store_wants_restart: bool, status: str
-    ) -> None:
+    def look(self, now_ns: int, *, telemetry: str | None, status: str) -> None:
         """Reset the watchdog if it is time and all is well; send the status if it changed.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
             telemetry: Why new samples of this machine are missing; ``None`` if they are not, or
                 if the source may end by itself.
-            store_wants_restart: Whether only a restart makes the store write again.
             status: For ``systemctl status``.
         """
         if telemetry is None:
@@ -64,9 +61,7 @@ class Watchdog:
         if status != self._status:
             self._status = status
             self._send(f"STATUS={status}")
-        if self._period_ns is None or store_wants_restart:
-            return
-        if telemetry is not None and self._had_telemetry:
+        if self._period_ns is None or (telemetry and self._had_telemetry):
             return
         if self._fed_ns is None or now_ns - self._fed_ns >= self._period_ns:
             self._fed_ns = now_ns
@@ -100,8 +95,9 @@ def own_program() -> str:
 def check_visible(program: str | None) -> None:
     """Raise if the sandbox or a mode hides a program (default: ours) from the service's user."""
     remedy = (
-        "install it for all: sudo python3 -m venv --system-site-packages /opt/tegrascope && "
-        "sudo /opt/tegrascope/bin/pip install tegrascope && "
+        "install it for all, in a checkout:"
+        " sudo python3 -m venv --system-site-packages /opt/tegrascope && "
+        "sudo /opt/tegrascope/bin/pip install . && "
         "sudo /opt/tegrascope/bin/tegrascope service install"
     )
     path = Path((program or sys.executable).split()[0])
@@ -118,29 +114,27 @@ def installed_files(program: str, tegrastats: str | None = None) -> list[File]:
     """Return all files of the service; tegrastats is searched if its path is ``None``."""
     source = files(__package__.partition(".")[0]) / "systemd"
     tegrastats = tegrastats or shutil.which("tegrastats") or "/usr/bin/tegrastats"
+    # In a checkout the reader is a module.
+    reader = (
+        f"{program}.collectors.dla.reader"
+        if program.endswith(" -m tegrascope")
+        else str(Path(program).with_name("tegrascope-dla-trace"))
+    )
+    programs = {"tegrascope-dla-trace": reader, "tegrascope": program, "tegrastats": tegrastats}
     found = []
     for entry in sorted(source.iterdir(), key=lambda one: one.name):
-        if not entry.name.endswith((".service", ".socket")):
-            continue
-        text = entry.read_text(encoding="utf-8")
-        for name, path in (
-            ("tegrascope-dla-trace", _reader_of(program)),
-            ("tegrascope", program),
-            ("tegrastats", tegrastats),
-        ):
-            text = re.sub(rf"^(Exec\w+=)/usr/bin/{name}(?![\w-])", rf"\1{path}", text, flags=re.M)
-        found.append(File(f"{_UNITS}/{entry.name}", MARK + text))
+        if entry.name.endswith((".service", ".socket")):
+            text = entry.read_text(encoding="utf-8")
+            # The page is part of the Debian package only.
+            text = re.sub(r"^Documentation=.*\n", "", text, flags=re.M)
+            for name, path in programs.items():
+                pattern = rf"^((?:Exec|Condition)\w+=.*?)/usr/bin/{name}(?![\w-])"
+                text = re.sub(pattern, rf"\1{path}", text, flags=re.M)
+            found.append(File(f"{_UNITS}/{entry.name}", MARK + text))
     found.append(File(_SYSUSERS, MARK + (source / "tegrascope.sysusers").read_text("utf-8")))
     for path, name in zip(SETTINGS, ("tegrascope.yaml", "tegrascope.default"), strict=True):
         found.append(File(path, (source / name).read_text("utf-8"), is_setting=True))
     return found
-
-
-def _reader_of(program: str) -> str:
-    """Return the path of the DLA trace reader of an installation."""
-    if program.endswith(" -m tegrascope"):
-        return f"{program}.collectors.dla.reader"
-    return str(Path(program).with_name("tegrascope-dla-trace"))
 
 
 def units_present(root: Path) -> list[Path]:

@@ -1,6 +1,7 @@
 """One worker process per device, killed after the deadline of a run.
 
-A driver that hangs or crashes takes down the worker. The next run starts another one.
+A driver that hangs or crashes takes down the worker. The next run starts another one, and so does
+a run that the worker declines because it has loaded another model.
 """
 
 import logging
@@ -12,9 +13,9 @@ from pathlib import Path
 from ...collectors.base import SYSTEM_CLOCK, Clock, Stamped
 from ...collectors.children.process import LineChild, Quiet
 from ...collectors.children.program import python_child
-from ...collectors.worker.child import process_arguments
 from ...parsers.errors import ParseError
 from ...parsers.inference.events import (
+    Declined,
     Finished,
     Hello,
     Order,
@@ -111,7 +112,8 @@ class Executor:
         if self._child is not None and (self._child.exited or self._process != order.process):
             self.close()
         self._process = order.process
-        if self._child is None and (refusal := self._start(deadline_seconds)) is not None:
+        is_new = self._child is None
+        if is_new and (refusal := self._start(deadline_seconds)) is not None:
             return refusal
         child = self._child
         if child is None:
@@ -129,6 +131,12 @@ class Executor:
                     continue
                 if isinstance(event, Hello) or event.run_id != order.run_id:
                     continue
+                if isinstance(event, Declined):
+                    if is_new:
+                        return self._bury(child, "declines its first order")
+                    self.close()
+                    left = (deadline_ns - self._clock.monotonic_ns()) / 1e9
+                    return self.run(order, max(0.0, left), on_event)
                 if isinstance(event, Finished):
                     on_event(event)
                     return _verdict(event)
@@ -149,7 +157,7 @@ class Executor:
     def _start(self, deadline_seconds: float) -> Verdict | None:
         """Start a worker and wait for its first message; return the error, if any."""
         try:
-            argv = (*self._argv, *process_arguments(self._process))
+            argv = (*self._argv, "--process", self._process.model_dump_json(exclude_defaults=True))
             child = LineChild(argv, stdin=True, cwd=self._cwd, clock=self._clock)
         except Exception as error:  # any error ends this run only, not the executor
             return Verdict("failed", f"the worker does not start: {error}")

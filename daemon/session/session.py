@@ -10,17 +10,22 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import randbits
+from typing import TypeVar
 
 from ...collectors.base import SYSTEM_CLOCK, Clock, Companion, LineSource
 from ...collectors.board.boards import RailRule
 from ...collectors.dla.tasks import BusyTime
 from ...collectors.lines.collector import LineCollector
-from ...collectors.simulator.load import LoadBoard
-from ...parsers.inference.events import Counted, Inferences, Order, Phase, RunEvent
+from ...collectors.simulator.physics import LoadBoard
+from ...parsers.errors import UserError
+from ...parsers.inference.events import Counted, Inferences, Order, Phase, PhaseName, RunEvent
 from ..export.snapshot import LiveState, Snapshot
 from ..measure.correlate import correlate
 from ..measure.energy import EnergyCounters
-from ..measure.run_report import Environment, RunReport, RunTrace, Span
+from ..measure.energy_report import timing
+from ..measure.lock_in import pattern
+from ..measure.run_report import Environment, Pattern, RunReport, RunTrace, Span
 from ..measure.timeline import Timeline
 from ..settings.config import Limits, Telemetry, Workload
 from ..store.store import Store
@@ -36,27 +41,37 @@ _LOG = logging.getLogger(__name__)
 
 
 class RunTimes:
-    """Steady windows and times in flight of recent runs; an open one ends far in the future."""
+    """Times of recent runs, in flight and at work; one that goes on ends far in the future."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._windows: dict[str, tuple[str, Span]] = {}
+        self._work: dict[str, dict[PhaseName, Span]] = {}
         self._in_flight: dict[str, tuple[str, Span]] = {}
 
-    def set_window(self, run_id: str, begin_ns: int, end_ns: int = FAR_OFF_NS) -> None:
-        """Set the steady window of a run."""
-        self._set(self._windows, run_id, "", begin_ns, end_ns)
-
-    def drop_window(self, run_id: str) -> None:
-        """Remove a run without a steady phase."""
+    def set_work(
+        self, run_id: str, phase: PhaseName, begin_ns: int, end_ns: int = FAR_OFF_NS
+    ) -> None:
+        """Set the time of one working phase of a run: of any phase that is not idle."""
         with self._lock:
-            self._windows.pop(run_id, None)
+            phases = self._work.setdefault(run_id, {})
+            phases[phase] = Span(begin_ns=begin_ns, end_ns=max(begin_ns, end_ns))
+            _limit(self._work, lambda spans: any(s.end_ns == FAR_OFF_NS for s in spans.values()))
+
+    def end_work(self, run_id: str, ended_ns: int) -> None:
+        """End the phases of a run that have not ended."""
+        with self._lock:
+            phases = self._work.get(run_id, {})
+            going = {name: span for name, span in phases.items() if span.end_ns == FAR_OFF_NS}
+        for name, span in going.items():
+            self.set_work(run_id, name, span.begin_ns, ended_ns)
 
     def set_in_flight(
         self, run_id: str, device: str, begin_ns: int, end_ns: int = FAR_OFF_NS
     ) -> None:
         """Set when a run is in flight, from its order to its end."""
-        self._set(self._in_flight, run_id, device, begin_ns, end_ns)
+        with self._lock:
+            self._in_flight[run_id] = device, Span(begin_ns=begin_ns, end_ns=end_ns)
+            _limit(self._in_flight, lambda one: one[1].end_ns == FAR_OFF_NS)
 
     def in_flight_seconds(self, device: str, begin_ns: int, end_ns: int) -> float:
         """Return the seconds of a range in which any run was in flight on a device."""
@@ -67,24 +82,24 @@ class RunTimes:
                     busy.add(max(span.begin_ns, begin_ns), min(span.end_ns, end_ns))
         return busy.total / 1e9
 
-    def others(self, run_id: str) -> dict[str, Span]:
-        """Return the windows of all other runs."""
+    def others(self, run_id: str) -> dict[str, tuple[Span, ...]]:
+        """Return the working phases of all other runs."""
         with self._lock:
-            return {other: span for other, (_, span) in self._windows.items() if other != run_id}
+            return {
+                other: tuple(spans.values())
+                for other, spans in self._work.items()
+                if other != run_id
+            }
 
-    def _set(
-        self,
-        spans: dict[str, tuple[str, Span]],
-        run_id: str,
-        device: str,
-        begin_ns: int,
-        end_ns: int,
-    ) -> None:
-        with self._lock:
-            spans[run_id] = device, Span(begin_ns=begin_ns, end_ns=end_ns)
-            if len(spans) > _RUNS_AT_MOST:
-                ended = (one for one, (_, span) in spans.items() if span.end_ns != FAR_OFF_NS)
-                del spans[next(ended, next(iter(spans)))]
+
+_T = TypeVar("_T")
+
+
+def _limit(runs: dict[str, _T], goes_on: Callable[[_T], bool]) -> None:
+    """Remove the oldest run, and rather one that has ended, if there are too many."""
+    if len(runs) > _RUNS_AT_MOST:
+        ended = (one for one, value in runs.items() if not goes_on(value))
+        del runs[next(ended, next(iter(runs)))]
 
 
 class Session:
@@ -92,7 +107,7 @@ class Session:
 
     Attributes:
         load: Our own runs, as a simulated board sees them.
-        times: When runs are in flight and steady.
+        times: When runs are in flight and at work.
     """
 
     def __init__(
@@ -105,17 +120,20 @@ class Session:
         model_directory: Path = Path(),
         engine_directory: Path = Path(),
         limits: Limits | None = None,
+        on_crash: Callable[[Exception], object] = lambda _: None,
     ) -> None:
         """Create the parts; no source is open yet.
 
         Args:
-            environment: Where runs take place, as far as it is known.
+            environment: Place of the runs, as far as it is known.
             timeline: Where samples are kept; it must hold the longest run. Default: one hour.
             store: Where completed runs are committed, if anywhere.
             model_directory: Cache of built-in models.
             engine_directory: Cache of built engines.
             limits: The limits that alerts compare with.
+            on_crash: Called by the telemetry thread if it ends by an error of ours.
         """
+        self._on_crash = on_crash
         self.clock = clock
         self.live = LiveState(
             Snapshot(environment=environment or Environment(), limits=limits or Limits())
@@ -166,7 +184,7 @@ class Session:
             collector = open_telemetry(telemetry, self.load, self.clock)
         if not (collector.source.is_live or self.environment.simulated):
             self.live.describe(simulated=True)
-        companions = open_companions(telemetry, self.clock)
+        companions = [*open_companions(telemetry, self.clock), *collector.companions]
         self.attach(collector, rule=rule, devices=devices, companions=companions)
         return collector.source
 
@@ -194,6 +212,7 @@ class Session:
             },
             rule=rule,
             companions=companions,
+            on_crash=self._on_crash,
         )
         return self._feed
 
@@ -217,15 +236,15 @@ class Session:
         return None if self._feed is None else self._feed.why()
 
     def await_first_sample(
-        self, seconds: float, stopped: Callable[[], bool] = lambda: False
+        self, seconds: float, stopped: Callable[[], bool] = lambda: False, after_ns: int = 0
     ) -> bool:
-        """Wait for the first sample, the end of the source or ``stopped``, which is polled.
+        """Wait for a sample ``after_ns``, the end of the source or ``stopped``, which is polled.
 
         Returns:
             Whether there is a sample.
         """
         until = time.monotonic() + seconds
-        while not self.timeline.wait_past(0, _WAIT_SECONDS):
+        while not self.timeline.wait_past(after_ns, _WAIT_SECONDS):
             has_ended = self._feed is not None and self._feed.problem is not None
             if has_ended or stopped() or time.monotonic() > until:
                 return False
@@ -241,6 +260,20 @@ class Session:
             if self.timeline.wait_past(window.end_ns, _WAIT_SECONDS):
                 return
             left -= _WAIT_SECONDS
+
+    def plan_lock_in(self, seconds: float) -> Pattern:
+        """Return a new random pattern, or raise ``UserError`` if no figure could come of it."""
+        interval, rule = self.timeline.interval_seconds, self.energy.rule
+        if self.environment.simulated:
+            what = "a simulated board does not follow on- and off-steps"
+            raise UserError(what, "measure on a real board")
+        if interval is None:
+            raise UserError("there is no telemetry", "see tegrascope doctor")
+        if rule is None or not rule.total:
+            what = "the rails that add up to the module are not known"
+            raise UserError(what, "name them under board: in the configuration")
+        averaging, seed = timing(self.environment).averaging, randbits(32)
+        return Pattern(seconds, seed, pattern(seconds, interval, averaging, seed))
 
     def pair(self, trace: RunTrace, verdict: Verdict) -> RunReport:
         """Return the report of a run, paired with the telemetry of its window."""
@@ -264,10 +297,11 @@ class Session:
         """
         self.await_telemetry(trace, stopped)
         report = self.pair(trace, verdict)
-        self.store.finish(report)
+        stored = self.store.finish(report)
         self.live.run_ended(report)
-        level = logging.INFO if report.outcome == "ok" else logging.WARNING
-        _LOG.log(level, "%s", describe(report))
+        level = logging.INFO if report.outcome == "ok" and stored else logging.WARNING
+        line = describe(report) if stored else f"{describe(report)} · not stored yet"
+        _LOG.log(level, "%s", line)
         return report
 
 
@@ -285,6 +319,8 @@ def describe(report: RunReport) -> str:
     energy = report.energy
     if energy is not None and energy.gross_joules_per_inference is not None:
         parts.append(f"{energy.gross_joules_per_inference:.3g} J each")
+    if report.lock_in is not None and report.lock_in.joules_per_piece is not None:
+        parts.append(f"{report.lock_in.joules_per_piece.value:.3g} J per piece, saturated")
     if report.quality:
         parts.append(f"flags: {' '.join(report.quality)}")
     parts.append(f"run {report.run_id}")
@@ -292,6 +328,7 @@ def describe(report: RunReport) -> str:
 
 
 _WORKING = ("warm_up", "steady")
+_IDLE = ("baseline_before", "baseline_after")
 
 
 @dataclass(frozen=True)
@@ -341,8 +378,11 @@ class InFlightRun:
             if event.phase in _WORKING:
                 load = float(event.edge == "begin")
                 session.load.set(trace.device, load, event.at_ns, self._worker_name)
-            if event.phase == "steady" and event.edge == "begin":
-                session.times.set_window(trace.run_id, event.at_ns)
+            if event.phase not in _IDLE and event.edge == "begin":
+                session.times.set_work(trace.run_id, event.phase, event.at_ns)
+            elif event.phase in trace.phases and event.phase not in _IDLE:
+                begin_ns = trace.phases[event.phase].begin_ns
+                session.times.set_work(trace.run_id, event.phase, begin_ns, event.at_ns)
         elif isinstance(event, Inferences):
             session.live.inferred(trace.workload, event, session.clock.wall_ns() / 1e9)
         elif isinstance(event, Counted) and event.inferences:
@@ -356,11 +396,7 @@ class InFlightRun:
         trace.suspended_ns = session.suspended_ns() - self._suspended_ns
         session.load.set(trace.device, 0.0, trace.ended_ns, self._worker_name)
         session.times.set_in_flight(trace.run_id, trace.device, trace.started_ns, trace.ended_ns)
-        steady = trace.phases.get("steady")
-        if steady is not None:
-            session.times.set_window(trace.run_id, steady.begin_ns, steady.end_ns)
-        else:
-            session.times.drop_window(trace.run_id)
+        session.times.end_work(trace.run_id, trace.ended_ns)
 
     def pair(self, verdict: Verdict) -> RunReport:
         """Return the report of the run, paired with the telemetry of its window."""

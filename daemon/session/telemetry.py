@@ -7,19 +7,22 @@ from pathlib import Path
 from platform import python_version
 
 from ... import __version__
-from ...collectors.base import Clock, Companion, LineSource, Stamped
+from ...collectors.base import Clock, Companion, Stamped
 from ...collectors.board.boards import RailRule, find_rail_rule, is_tegra, read_board_facts
 from ...collectors.lines.collector import About, LineCollector, Opening
-from ...collectors.lines.program import ProcessSource
-from ...collectors.simulator.load import LoadBoard
+from ...collectors.lines.program import ProcessSource, SocketLines
+from ...collectors.simulator.physics import LoadBoard
 from ...parsers.errors import UserError
 from ...parsers.records import Sample, flatten, has_root_fields
-from ...parsers.signals import split
+from ...parsers.signals import LATE_SECONDS, split
 from ..export.snapshot import LiveState, SourceState
 from ..measure.energy import EnergyCounters
 from ..measure.run_report import Environment
 from ..measure.timeline import Timeline
 from ..settings.config import Config, Telemetry
+
+# On a kernel without these events each try is a unit that fails.
+_LONGEST_TRACE_PAUSE_SECONDS = 300.0
 
 
 def open_telemetry(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineCollector:
@@ -68,23 +71,18 @@ def _dla_trace(telemetry: Telemetry, clock: Clock) -> Companion:
     from ...collectors.dla.tasks import SILENCE_SECONDS, DlaTraceCompanion
 
     settings = telemetry.dla_trace
-    name, silence_seconds = DlaTraceCompanion.name, 4 * SILENCE_SECONDS
-    source: LineSource
+    kind, argv = ProcessSource, settings.command
     if settings.socket is not None:
-        from ...collectors.lines.program import SocketLines
-
-        source = SocketLines(
-            settings.socket, name=name, silence_seconds=silence_seconds, clock=clock
-        )
-    else:
-        assert settings.command is not None
-        source = ProcessSource(
-            settings.command,
-            interval_seconds=silence_seconds / 5,
-            name=name,
-            clock=clock,
-            silence_seconds=silence_seconds,
-        )
+        kind, argv = SocketLines, (str(settings.socket),)
+    assert argv is not None
+    source = kind(
+        argv,
+        interval_seconds=SILENCE_SECONDS,
+        name=DlaTraceCompanion.name,
+        clock=clock,
+        silence_seconds=4 * SILENCE_SECONDS,
+        backoff_seconds=(0.5, _LONGEST_TRACE_PAUSE_SECONDS),
+    )
     return DlaTraceCompanion(source, counter_hertz=settings.counter_hertz, clock=clock)
 
 
@@ -146,6 +144,7 @@ class TelemetryFeed:
         occupancy: Callable[[int, int], Mapping[int, float]],
         rule: RailRule | None = None,
         companions: Sequence[Companion] = (),
+        on_crash: Callable[[Exception], object] = lambda _: None,
     ) -> None:
         """Prepare.
 
@@ -154,7 +153,9 @@ class TelemetryFeed:
             rule: The board's rail rule; by default, found by the rails of the first sample that
                 has any.
             companions: Read with each sample.
+            on_crash: Called by the thread if it ends by an error of ours.
         """
+        self._on_crash = on_crash
         self.problem: str | None = None
         self._stopping = False
         self._lines_until_sample = 0
@@ -215,15 +216,24 @@ class TelemetryFeed:
         except UserError as error:
             self.problem = str(error)
             _LOG.error("%s", error)
-        except Exception:
+        except Exception as error:
             self.problem = f"{self._collector.source.name} failed; see the log"
             _LOG.exception("telemetry stops")
+            if not self._stopping:
+                self._on_crash(error)
 
     def take(self, sample: Stamped[Sample]) -> None:
-        """Take one sample; called by the thread, or by a caller without one."""
+        """Take one sample; called by the thread, or by a caller without one.
+
+        Only the newest sample of a read is shown, and only it gets the present columns of the
+        companions.
+        """
+        is_newest = not sample.following
         self._lines_until_sample = self._collector.lines
         values = flatten(sample.value)
-        further, companions_up = self._read_companions()
+        if sample.late_seconds:
+            values[LATE_SECONDS.column()] = sample.late_seconds
+        further, companions_up = self._read_companions() if is_newest else ({}, {})
         values.update((name, value) for name, value in further.items() if name not in values)
         if self._collector.about is not self._about:
             self._describe(self._collector.about)
@@ -231,14 +241,21 @@ class TelemetryFeed:
         if self._energy.rule is None and sample.value.rails:
             self._learn_board(find_rail_rule(sample.value.rails))
         self._energy.feed(sample.monotonic_ns, values)
-        self._timeline.append(sample.monotonic_ns, sample.wall_ns, values)
+        if not self._timeline.append(sample.monotonic_ns, sample.wall_ns, values):
+            if self._timeline.refused == 1:
+                _LOG.warning("%s: a sample is not later than the one before", self._timeline.source)
+            return
+        if not is_newest:
+            return
         begin_ns = sample.monotonic_ns if self._latest is None else self._latest.monotonic_ns
         with self._showing:
             self._latest = sample
             self._live.update(
                 sources=(self._state(),),
                 rail_joules=self._energy.rails,
+                rail_seconds=self._energy.rail_seconds,
                 module_joules=self._energy.module_joules,
+                module_seconds=self._energy.module_seconds,
                 values=values,
                 companions_up=companions_up,
                 dla_occupancy=self._occupancy(begin_ns, sample.monotonic_ns),
@@ -280,11 +297,15 @@ class TelemetryFeed:
             self._live.describe(
                 board=known.board or about.board,
                 module=known.module or about.module,
+                l4t=known.l4t or about.l4t,
+                jetpack=known.jetpack or about.jetpack,
                 power_mode=about.power_mode,
                 gpu_uuid=about.gpu_uuid,
                 power_reading=about.power_reading,
                 versions={**known.versions, **about.versions},
             )
+            if about.trips_celsius:
+                self._live.update(trips_celsius=about.trips_celsius)
 
     def _learn_board(self, rule: RailRule | None) -> None:
         if rule is not None:
@@ -302,6 +323,8 @@ class TelemetryFeed:
             latest=self._latest,
             samples=collector.samples,
             restarts=collector.source.restarts,
+            backlog=collector.backlog,
+            refused=self._timeline.refused,
             lines_unparsed=dict(collector.unparsed),
             tokens_unparsed=collector.tokens_unparsed,
             columns_unknown=self._columns_unknown,

@@ -7,6 +7,7 @@ import threading
 from array import array
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
@@ -16,7 +17,7 @@ from ...parsers.errors import UserError
 from ...parsers.inference.events import StageName
 from ...parsers.records import Record
 from ..measure.quality import MINIMUM_INFERENCES, MINIMUM_SAMPLES, MINIMUM_SECONDS
-from ..measure.run_report import Device, RunTrace
+from ..measure.run_report import Device, OnStep, RunTrace
 from ..settings.config import Workload, new_run_id
 from .executor import Verdict
 from .session import Session
@@ -49,7 +50,8 @@ class Begin(Record):
     """A window begins; by default now, with the batch and the timeout of the workload.
 
     A device is refused if it differs from the configuration. A window without an end is closed as
-    failed after the timeout.
+    failed after the timeout. With ``lock_in_seconds``, the answer has the lengths of off- and
+    on-steps for so long.
     """
 
     event: Literal["begin"]
@@ -58,6 +60,7 @@ class Begin(Record):
     batch: PositiveInt | None = None
     begin_ns: _Nanoseconds | None = None
     timeout_seconds: Annotated[PositiveFloat, Field(le=_LONGEST_SECONDS)] | None = None
+    lock_in_seconds: Annotated[PositiveFloat, Field(le=_LONGEST_SECONDS / 2)] | None = None
 
 
 class Content(Record):
@@ -91,9 +94,13 @@ class Content(Record):
 
 
 class End(Content):
-    """The window ``run_id`` ends; its begin may be corrected to that of its first inference."""
+    """The window ``run_id`` ends; its begin may be corrected to that of its first inference.
+
+    ``on_steps`` are begin, end and number of pieces of each, if it began with a lock-in.
+    """
 
     event: Literal["end"]
+    on_steps: Annotated[tuple[OnStep, ...], Field(max_length=TIMES_AT_MOST)] = ()
     run_id: str
     begin_ns: _Nanoseconds | None = None
     end_ns: _Nanoseconds | None = None
@@ -165,7 +172,7 @@ class WindowKeeper:
         """Start the thread that pairs ended windows."""
         self._thread.start()
 
-    def stop(self) -> None:
+    def stop(self, timeout_seconds: float = 2.0) -> None:
         """Cancel open windows, and pair the waiting ones with the present telemetry."""
         self._stopping.set()
         with self._lock:
@@ -175,7 +182,7 @@ class WindowKeeper:
             self._give_up(window, Verdict("cancelled", "the daemon is stopping"))
         self._ended.put(None)
         if self._thread.is_alive():
-            self._thread.join(timeout=2.0)
+            self._thread.join(timeout_seconds)
 
     def tick(self) -> None:
         """Close windows beyond their timeout; call this regularly."""
@@ -208,6 +215,14 @@ class WindowKeeper:
         trace = self._trace(workload, mark.batch, begin_ns, now_ns)
         trace.begins["steady"] = begin_ns
         seconds = mark.timeout_seconds or workload.timeout_seconds
+        steps = {}
+        if mark.lock_in_seconds is not None:
+            try:
+                trace.pattern = session.plan_lock_in(mark.lock_in_seconds)
+            except UserError as problem:
+                raise RefusedMarkError(409, problem.message, problem.remedy) from None
+            steps = {"steps_seconds": trace.pattern.steps_seconds}
+            seconds = mark.timeout_seconds or max(seconds, 2 * mark.lock_in_seconds)
         window = _Window(trace, now_ns + int(seconds * 1e9), seconds, session.suspended_ns())
         with self._lock:
             self._check_running()
@@ -220,7 +235,7 @@ class WindowKeeper:
                 session.pair(trace, Verdict("failed", "the daemon ended during it"))
             )
             self._open[trace.run_id] = window
-            session.times.set_window(trace.run_id, begin_ns)
+            session.times.set_work(trace.run_id, "steady", begin_ns)
             session.times.set_in_flight(trace.run_id, trace.device, begin_ns)
         session.live.run_began(workload.name, trace.run_id, None, session.clock.wall_ns() / 1e9)
         interval = session.timeline.interval_seconds or 0.0
@@ -231,6 +246,7 @@ class WindowKeeper:
                 "seconds": max(MINIMUM_SECONDS, 1.1 * MINIMUM_SAMPLES * interval),
                 "inferences": MINIMUM_INFERENCES,
             },
+            **steps,
         }
 
     def _end(self, mark: End) -> str:
@@ -252,8 +268,10 @@ class WindowKeeper:
                 raise RefusedMarkError(400, what, "leave it out, or name a later one")
             _check_times(begin_ns, end_ns, now_ns)
             _check_contents(mark, begin_ns, end_ns)
+            _check_steps(mark, begin_ns, end_ns, planned=window.trace.pattern is not None)
             self._take_place()
             del self._open[mark.run_id]
+        window.trace.on_steps = mark.on_steps
         window.trace.suspended_ns = self._session.suspended_ns() - window.suspended_ns
         self._close(window.trace, mark, begin_ns, end_ns)
         return mark.run_id
@@ -316,7 +334,7 @@ class WindowKeeper:
         trace.stages_ns = {name: array("q", each) for name, each in content.stages_ns.items()}
         trace.inference_count = content.inferences
         trace.counts_inferences = content.inferences is not None or bool(content.start_ns)
-        self._session.times.set_window(trace.run_id, begin_ns, end_ns)
+        self._session.times.set_work(trace.run_id, "steady", begin_ns, end_ns)
         self._session.times.set_in_flight(trace.run_id, trace.device, begin_ns, end_ns)
         is_ok = content.outcome == "ok"
         reason = None if is_ok else content.reason or "the application gave no reason"
@@ -326,7 +344,7 @@ class WindowKeeper:
         """Close a window of which only the begin is known."""
         trace, times = window.trace, self._session.times
         trace.ended_ns = self._session.clock.monotonic_ns()
-        times.drop_window(trace.run_id)
+        times.end_work(trace.run_id, trace.ended_ns)
         times.set_in_flight(trace.run_id, trace.device, trace.begins["steady"], trace.ended_ns)
         with self._lock:
             self._waiting += 1
@@ -388,6 +406,18 @@ def _check_contents(content: Content, begin_ns: int, end_ns: int) -> None:
         if start < begin_ns or start + latency > end_ns:
             what = f"start_ns.{number}: this inference is not wholly in the window"
             raise RefusedMarkError(400, what, "leave it out, or widen the window")
+
+
+def _check_steps(end: End, begin_ns: int, end_ns: int, *, planned: bool) -> None:
+    """Raise if on-steps are not planned, not in order, or not in the window."""
+    edges = [begin_ns, *(edge for step in end.on_steps for edge in step[:2]), end_ns]
+    ascend = all(a < b for a, b in pairwise(edges[1:-1])) and edges == sorted(edges)
+    if end.on_steps and not (planned and ascend and all(one.pieces > 0 for one in end.on_steps)):
+        raise RefusedMarkError(
+            400,
+            "on_steps: they are [begin_ns, end_ns, pieces] in order, within a lock-in window",
+            "begin it with lock_in_seconds",
+        )
 
 
 def _apart(later_ns: int, earlier_ns: int) -> str:

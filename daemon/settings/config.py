@@ -1,10 +1,13 @@
 """The settings. Every key has a default, and an unknown key is an error."""
 
 import os
+import re
 import shlex
 import time
 import uuid
+from collections.abc import Collection
 from datetime import datetime, timezone
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -82,26 +85,28 @@ _LONGEST_WINDOW_SECONDS = 3600.0
 _FEWEST_SECONDS, _FEWEST_SAMPLES = 10.0, 110
 
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", re.ASCII)
+
+
 def _split(value: object) -> object:
-    return tuple(shlex.split(value)) if isinstance(value, str) else value
+    words = tuple(shlex.split(value)) if isinstance(value, str) else value
+    if isinstance(words, (list, tuple)) and any("\0" in str(word) for word in words):
+        raise ValueError("a command has no NUL character; remove it")
+    return words
 
 
-def _known_source(name: str) -> str:
-    if name not in SOURCES:
-        raise ValueError(f"{name!r} is not a source: use one of {', '.join(SOURCES)}")
-    return name
+def _one_of(kind: str, known: Collection[str]) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in known:
+            raise ValueError(f"{name!r} is not a {kind}: use one of {', '.join(known)}")
+        return name
 
-
-def _known_backend(name: str) -> str:
-    known = sorted((*BACKENDS, WINDOW))
-    if name not in known:
-        raise ValueError(f"{name!r} is not a back-end: use one of {', '.join(known)}")
-    return name
+    return AfterValidator(check)
 
 
 Command = Annotated[tuple[str, ...] | None, BeforeValidator(_split)]
-SourceName = Annotated[str, AfterValidator(_known_source)]
-BackendName = Annotated[str, AfterValidator(_known_backend)]
+SourceName = Annotated[str, _one_of("source", SOURCES)]
+BackendName = Annotated[str, _one_of("back-end", sorted((*BACKENDS, WINDOW)))]
 
 
 class DlaTrace(Section):
@@ -156,7 +161,7 @@ class Telemetry(_Sources):
     @classmethod
     def _is_switch_or_root(cls, value: object) -> object:
         is_text = isinstance(value, str) and (value == "auto" or value.startswith("/"))
-        if not is_text and not isinstance(value, bool):
+        if not (is_text or isinstance(value, bool)):
             raise ValueError("auto, true, false, or a directory in place of /, from / on")
         return value
 
@@ -176,9 +181,7 @@ class Telemetry(_Sources):
 class Workload(Section):
     """One entry of ``workloads:``."""
 
-    name: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", description="a label value; must be unique"
-    )
+    name: str = Field(description="a label value; must be unique")
     model: str | None = Field(
         None, description="path of an ONNX file, or builtin: and a name (docs/engines.md)"
     )
@@ -189,8 +192,8 @@ class Workload(Section):
     backend: BackendName | None = Field(
         None, description="default: onnxruntime on cpu and tensorrt elsewhere"
     )
-    batch: PositiveInt = Field(1, description="inputs per inference")
-    threads: PositiveInt | None = Field(None, description="CPU threads of a CPU back-end")
+    batch: PositiveInt = Field(1, le=65_536, description="inputs per inference")
+    threads: PositiveInt | None = Field(None, le=1024, description="CPU threads of a CPU back-end")
     precision: Precision | None = Field(
         None, description="of the engine; default: fp16 on tensorrt and trtexec"
     )
@@ -198,7 +201,7 @@ class Workload(Section):
         None, ge=0, le=5, description="how long TensorRT looks for faster kernels; 0 is soonest"
     )
     fallback: Fallback = Field("allow", description="for layers that a DLA does not accept")
-    streams: PositiveInt = Field(1, description="inferences in flight at once")
+    streams: PositiveInt = Field(1, le=1024, description="inferences in flight at once")
     cuda_graph: bool = Field(True, description="launch as a CUDA graph if possible")
     transfers: bool = Field(True, description="copy inputs and outputs with each inference")
     trtexec: str | None = Field(
@@ -208,7 +211,7 @@ class Workload(Section):
     warm_up: Seconds = Field(1.0, description="least time before the measurement")
     baseline: Seconds = Field(8.0, description="idle time before and after, model loaded")
     duration: PositiveSeconds | None = Field(None, description="of the steady phase; or count")
-    count: PositiveInt | None = Field(None, description="inferences of the steady phase")
+    count: PositiveInt | None = Field(None, le=10**9, description="inferences of the steady phase")
     every: PositiveSeconds | None = Field(None, description="period, from the daemon's start on")
     offset: Seconds = Field(0.0, description="time from the start to the first run of every")
     cron: str | None = Field(None, description="five fields, local time")
@@ -217,16 +220,31 @@ class Workload(Section):
         None, description="afterwards the worker is killed, or an open window is closed as failed"
     )
     overlap: Literal["wait", "skip"] = Field("wait", description="when its device is busy")
+    exclusive: bool = Field(
+        False, description="while it runs, no other workload loads, builds, warms up or runs"
+    )
     missed: Literal["skip", "run_once"] = Field("skip", description="when its time passed")
+
+    @field_validator("name")
+    @classmethod
+    def _is_name(cls, value: str) -> str:
+        if not _NAME.fullmatch(value):
+            raise ValueError(
+                f"{value!r} is not a name: use up to 63 letters, digits, _ . and -, and begin with"
+                " a letter or digit"
+            )
+        return value
 
     @field_validator("cron")
     @classmethod
     def _is_cron(cls, value: str | None) -> str | None:
         if value is not None:
             try:
-                CronSim(value, datetime.now(timezone.utc))
+                next(CronSim(value, datetime.now(timezone.utc)))
             except CronSimError as error:
                 raise ValueError(f"{error}; five fields are wanted, like */5 * * * *") from None
+            except StopIteration:
+                raise ValueError("this time never comes; like */5 * * * *") from None
         return value
 
     @model_validator(mode="after")
@@ -288,14 +306,9 @@ class Workload(Section):
 
     @property
     def timeout_seconds(self) -> float:
-        """Deadline of a whole run: twice its planned time, and time to build and load.
-
-        For a window, in which nothing is planned, it is ten minutes.
-        """
-        if self.is_window:
-            return self.timeout or 600.0
+        """Deadline of a run: twice its planned time, and time to build and load; of a window."""
         planned = self.warm_up + 2 * self.baseline + (self.steady_seconds or 300.0)
-        return self.timeout or 2 * planned + 120.0
+        return self.timeout or (600.0 if self.is_window else 2 * planned + 120.0)
 
 
 class StoreSettings(Section):
@@ -304,6 +317,9 @@ class StoreSettings(Section):
     path: Path | None = Field(None, description="tegrascope.db in the state directory")
     samples_retention: PositiveSeconds = Field(7 * 86400.0, description="age of deletion")
     runs_retention: PositiveSeconds = Field(365 * 86400.0, description="age of deletion")
+    max_bytes: int | None = Field(
+        None, ge=10**6, le=10**15, description="size: the oldest telemetry goes first, then runs"
+    )
 
 
 class Http(Section):
@@ -337,7 +353,8 @@ def split_listen(value: str) -> tuple[str, int]:
     ('::1', 9754)
     """
     host, colon, port = value.rpartition(":")
-    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+    is_port = port.isascii() and port.isdigit() and len(port) < 6 and int(port) <= 65535
+    if not colon or not is_port or host.split() != [host]:
         raise ValueError("an address is HOST:PORT, like 127.0.0.1:9754")
     return host.strip("[]"), int(port)
 
@@ -355,10 +372,10 @@ class Config(Section):
     @field_validator("workloads")
     @classmethod
     def _are_named_apart(cls, value: tuple[Workload, ...]) -> tuple[Workload, ...]:
-        names = [workload.name for workload in value]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"two workloads are called {twice[0]}")
+        names = sorted(workload.name for workload in value)
+        for name, other in pairwise(names):
+            if name == other:
+                raise ValueError(f"two workloads are called {name}")
         return value
 
     @model_validator(mode="after")
@@ -375,14 +392,15 @@ class Config(Section):
 
     def advice(self) -> list[str]:
         """Return, for each workload whose energy per inference will be withheld, the remedy."""
-        if self.telemetry.settings.is_recorded:
+        settings = self.telemetry.settings
+        if settings.is_recorded:
             return []
-        interval = self.telemetry.interval
+        interval = settings.interval_in_force(self.telemetry.interval)
         needed = max(_FEWEST_SECONDS, _FEWEST_SAMPLES * interval)
         return [
             f"{workload.name}: {seconds:g} s at an interval of {interval:g} s are too few samples "
-            f"for the energy per inference: duration: {needed:.0f}s, or telemetry.interval: 103ms "
-            "and 15s"
+            f"for the energy per inference: duration: {needed:.0f}s; or 15s, and "
+            f"{settings.interval_hint}"
             for workload in self.workloads
             if not workload.is_window
             and (seconds := workload.steady_seconds) is not None

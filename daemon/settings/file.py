@@ -1,33 +1,51 @@
 """Reading of a YAML file: settings, or a list of errors, each with its line."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import stat
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from ...parsers.errors import UserError
+from ...parsers.errors import UserError, file_error
 from .config import Config
-
-if TYPE_CHECKING:
-    import yaml
 
 M = TypeVar("M", bound=BaseModel)
 Place = tuple[str | int, ...]
 
+# Messages for people who write YAML, by pydantic's type of the error.
+_WORDS = {
+    **dict.fromkeys(("tuple_type", "list_type", "set_type"), "must be a list"),
+    **dict.fromkeys(("dict_type", "mapping_type"), "must be a mapping of names"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    "string_type": "must be text",
+    "path_type": "must be a path",
+    "missing": "is required",
+    "too_short": "must have {min_length} item(s) or more",
+}
+# A file of this size is read in seconds on a board.
+_LARGEST_BYTES = 256 * 1024
+# Values of a file, with each alias written out: nine lines of aliases can stand for 10^9.
+_MOST_VALUES = 50_000
+_SHOWN_CHARACTERS = 100
+
 
 class ConfigError(UserError):
-    """A file that is not a valid configuration.
-
-    Attributes:
-        problems: One line each: file, line, key, and the remedy.
-    """
+    """A file that is not a valid configuration; each problem is one line with its remedy."""
 
     def __init__(self, path: Path, problems: Sequence[str]) -> None:
         super().__init__(f"{path}: {len(problems)} error(s) in the configuration", problems[0])
         self.problems = tuple(problems)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Every problem; the first alone would be corrected one by one."""
+        return self.problems
 
 
 @dataclass(frozen=True)
@@ -45,12 +63,29 @@ class SettingsFile(Generic[M]):
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file of settings, or raise ``ConfigError``."""
+    """Return the text of a file of settings, or raise ``ConfigError``.
+
+    A file that is not regular could block for ever, as a FIFO, or never end, as a device.
+    """
+
+    def open_at_once(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NONBLOCK)
+
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
-        raise ConfigError(path, [f"{path}: {reason}; name a YAML file"]) from None
+        with open(path, "rb", opener=open_at_once) as file:
+            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            content = file.read(_LARGEST_BYTES + 1) if is_file else b""
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(path, [f"{path}: is not UTF-8 text; name a YAML file"]) from None
+    except OSError as error:
+        raise ConfigError(path, [str(file_error(error, path))]) from None
+    if not is_file:
+        raise ConfigError(path, [f"{path}: is not a regular file; name a YAML file"])
+    if len(content) > _LARGEST_BYTES:
+        limit = f"{_LARGEST_BYTES // 1024} KiB"
+        raise ConfigError(path, [f"{path}: is above {limit}; name a file of settings"])
+    return text
 
 
 def read_settings(text: str, path: Path, model: type[M]) -> SettingsFile[M]:
@@ -66,7 +101,9 @@ def read_settings(text: str, path: Path, model: type[M]) -> SettingsFile[M]:
     try:
         return SettingsFile(model.model_validate(data or {}), path, lines)
     except ValidationError as error:
-        found = sorted((_line_of(lines, e["loc"]), _message(e, model)) for e in error.errors())
+        found = sorted(
+            (_line_of(lines, e["loc"]), _message(e, model, lines)) for e in error.errors()
+        )
         raise ConfigError(path, [_at(path, line, message) for line, message in found]) from None
 
 
@@ -74,42 +111,46 @@ def _read_yaml(text: str, path: Path) -> tuple[Any, dict[Place, int]]:
     """Return the content of a document and the line of every key."""
     import yaml
 
+    lines: dict[Place, int] = {}
+    twice = []
+    left = _MOST_VALUES
+
+    def note(node: Any, place: Place) -> None:
+        nonlocal left
+        items: Iterable[tuple[str | int, Any, Any]] = ()
+        if isinstance(node, yaml.MappingNode):
+            items = ((str(key.value), key, value) for key, value in node.value)
+        elif isinstance(node, yaml.SequenceNode):
+            items = ((index, value, value) for index, value in enumerate(node.value))
+        for name, marked, value in items:
+            here, line = (*place, name), marked.start_mark.line + 1
+            left -= 1
+            if left < 0:
+                message = f"over {_MOST_VALUES} values; write fewer, or fewer aliases (*name)"
+                raise ConfigError(path, [_at(path, line, message)])
+            if here in lines:
+                twice.append(_at(path, line, f"{_key(here)}: given twice"))
+            lines[here] = line
+            note(value, here)
+
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
-        found = [] if root is None else list(_lines(root, ()))
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        note(node, ())
+        data = None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         message = str(getattr(error, "problem", None) or error).splitlines()[0]
         raise ConfigError(path, [_at(path, mark.line + 1 if mark else 0, message)]) from None
     except RecursionError:
-        raise ConfigError(path, [f"{path}: cannot be read: it contains itself"]) from None
+        reason = "it contains itself, or is nested too deeply"
+        raise ConfigError(path, [f"{path}: cannot be read: {reason}"]) from None
     except ValueError as error:  # a date such as 2020-13-45
-        raise ConfigError(path, [f"{path}: cannot be read: {error}"]) from None
-    lines: dict[Place, int] = {}
-    twice = []
-    for place, line in found:
-        if place in lines:
-            twice.append(_at(path, line, f"{_key(place)}: given twice"))
-        lines[place] = line
+        reason = f"a date or a number is not valid ({str(error).partition(';')[0]})"
+        raise ConfigError(path, [f"{path}: cannot be read: {reason}"]) from None
     if twice:
         raise ConfigError(path, twice)
     return data, lines
-
-
-def _lines(node: "yaml.Node", place: Place) -> Iterator[tuple[Place, int]]:
-    import yaml
-
-    items: list[tuple[str | int, Any, Any]]
-    if isinstance(node, yaml.MappingNode):
-        items = [(str(key.value), key, value) for key, value in node.value]
-    elif isinstance(node, yaml.SequenceNode):
-        items = [(index, value, value) for index, value in enumerate(node.value)]
-    else:
-        return
-    for name, marked, value in items:
-        yield (*place, name), marked.start_mark.line + 1
-        yield from _lines(value, (*place, name))
 
 
 def _at(path: Path, line: int, message: str) -> str:
@@ -120,8 +161,11 @@ def _key(where: Sequence[str | int]) -> str:
     return ".".join(map(str, where))
 
 
-def _message(error: Any, model: type[BaseModel]) -> str:
-    where, kind = error["loc"], error["type"]
+def _message(error: Any, model: type[BaseModel], lines: Mapping[Place, int]) -> str:
+    where, kind, message = error["loc"], error["type"], str(error["msg"])
+    # Where a value may have several types, pydantic adds the name of each.
+    while where and kind != "missing" and where not in lines:
+        where = where[:-1]
     if kind == "extra_forbidden":
         from difflib import get_close_matches
 
@@ -131,14 +175,24 @@ def _message(error: Any, model: type[BaseModel]) -> str:
         message = f"unknown key; {advice}"
     elif kind == "model_type":
         message = "must be a mapping; known keys are " + ", ".join(_keys_at(where, model))
-    elif kind == "dict_type":
-        message = "must be a mapping of names"
+    elif kind == "value_error":
+        message = message.removeprefix("Value error, ")
     else:
-        message = str(error["msg"]).removeprefix("Value error, ")
-        has_value = not isinstance(error["input"], (dict, list))
-        if has_value and kind not in ("missing", "value_error"):
-            message += f", not {error['input']!r}"
+        if kind in _WORDS:
+            message = _WORDS[kind].format(**error.get("ctx", {}))
+        message = message.replace("Input should be", "must be")
+        if kind != "missing" and not isinstance(error["input"], (dict, list)):
+            message += f", not {_shown(error['input'])}"
     return f"{_key(where) or 'the file'}: {message}"
+
+
+def _shown(value: object) -> str:
+    """Return a wrong value as Python prints it, cut to a length for people."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more than 4300 digits
+        text = "this number"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
 def _line_of(lines: Mapping[Place, int], where: Sequence[str | int]) -> int:
@@ -171,9 +225,4 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 def load_config(path: Path) -> Config:
     """Read and validate a file, or raise ``ConfigError``; an empty one is the default."""
-    return parse_config(read_text(path), path)
-
-
-def parse_config(text: str, path: Path) -> Config:
-    """Validate the text of a file; ``path`` is for the errors."""
-    return read_settings(text, path, Config).settings
+    return read_settings(read_text(path), path, Config).settings

@@ -1,4 +1,4 @@
-"""Daemons and servers for the tests beside this file."""
+"""Daemons and servers for the tests of this folder."""
 
 from tests.daemons import start
 from tests.monitoring.prometheus import monitoring

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.processes import until
+
 QUIET = "telemetry: {source: simulator, interval: 100ms}\n"
 RUNNING = QUIET + (
     "workloads: [{name: w, model: 'builtin:mobilenet', device: cpu, threads: 1, baseline: 0s,"
@@ -71,7 +73,7 @@ def program(tmp_path):
 
 
 def runs(state: Path) -> "list[dict[str, object]]":
-    """Return what the store holds, when nobody serves it any more."""
+    """Return the runs of the store after the daemon has ended."""
     told = subprocess.run(
         [sys.executable, "-m", "tegrascope", "runs", "export", "--state-dir", str(state)],
         capture_output=True,
@@ -98,9 +100,7 @@ def test_reload_during_the_start_does_not_kill(start):
     """A SIGHUP that comes too early is heeded when the daemon serves."""
     daemon = start(QUIET)
     lock = daemon.config.parent / "state" / "tegrascope.db.lock"
-    until = time.monotonic() + 20
-    while not lock.exists() and time.monotonic() < until:
-        time.sleep(0.001)
+    assert until(lock.exists, 20)
     daemon.process.send_signal(signal.SIGHUP)
     daemon.wait_for(lambda: any("reloaded: 0 workload(s)" in line for line in daemon.log))
     assert daemon.get("healthz") == "ok\n"

@@ -1,12 +1,14 @@
-"""What a terminal shows, what a pipe gets, and what happens when nobody listens any more."""
+"""Output to a terminal, to a pipe, and to a reader that has gone."""
 
 import io
+import json
 import logging
 import os
 import pty
 import struct
 import termios
 from collections.abc import Iterator
+from datetime import datetime
 from fcntl import ioctl
 
 import pytest
@@ -75,8 +77,19 @@ def test_status_line_fits(terminal, columns, shown):
     assert screen(read()) == ["x" * shown]
 
 
+@pytest.mark.usefixtures("root")
+def test_status_line_keeps_how_to_leave(terminal):
+    """A line of 100 letters on a terminal of 80 loses its middle."""
+    stream, read, ours = terminal
+    ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    Console(stream).show(f"running {'x' * 80} · Ctrl-C ends")
+    (shown,) = screen(read())
+    assert len(shown) == 79
+    assert shown.endswith("x… · Ctrl-C ends")
+
+
 def test_pipe_gets_plain_lines(root, monkeypatch):
-    """Without a terminal there is no escape code and no status line."""
+    """A pipe gets neither escape codes nor a status line."""
     monkeypatch.delenv("JOURNAL_STREAM", raising=False)
     stream = io.StringIO()
     console = Console(stream)
@@ -97,6 +110,43 @@ def test_journal_gets_no_stamp(root, monkeypatch):
     assert stream.getvalue() == "INFO one\n"
 
 
+def test_json_has_one_object_per_record(root, terminal):
+    """A collector of logs reads time, level, logger and message, also of an error with a trace."""
+    stream, read, _ = terminal
+    console = Console(stream, as_json=True)
+    logging.getLogger("tegrascope.x").warning("said \x1b[2J\x9b31m\n%s µ", "more")
+    try:
+        raise ValueError("of the value")
+    except ValueError:
+        root.exception("failed")
+    console.close()
+    first, second = (json.loads(line) for line in read().splitlines())
+    assert datetime.fromisoformat(first.pop("time")).tzinfo is not None
+    assert first == {
+        "level": "warning", "logger": "tegrascope.x", "message": "said \x1b[2J\x9b31m\nmore µ",
+    }  # fmt: skip
+    assert (second["level"], second["message"]) == ("error", "failed")
+    assert "ValueError: of the value" in second["exception"]
+
+
+@pytest.mark.parametrize(("level", "logged"), [("debug", 4), ("info", 3), ("error", 1)])
+def test_level_is_the_least_that_is_logged(root, level, logged):
+    """What is less severe is not printed."""
+    stream = io.StringIO()
+    Console(stream, level=level)
+    for each in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
+        root.log(each, "one")
+    assert stream.getvalue().count("one") == logged
+
+
+def test_run_logs_as_it_is_asked_to(start):
+    """The daemon itself: every line of standard error is a JSON object."""
+    daemon = start("telemetry: {source: simulator}", "--log-format", "json")
+    assert daemon.url
+    messages = [json.loads(line)["message"] for line in [*daemon.log]]
+    assert any(message.startswith("tegrascope ") for message in messages)
+
+
 def test_worker_cannot_write_to_the_terminal(root):
     """Control characters in what somebody else said are shown, not obeyed."""
     stream = io.StringIO()
@@ -105,7 +155,7 @@ def test_worker_cannot_write_to_the_terminal(root):
     assert "worker said \\x1b[2J\\x07\\x0d\\x9b31m µ\n" in stream.getvalue()
 
 
-def test_log_that_nobody_reads_is_no_error(root):
+def test_log_without_a_reader_is_not_an_error(root):
     """When the reader of the log is gone, who logs goes on."""
     reader, writer = os.pipe()
     stream = os.fdopen(writer, "w")

@@ -28,7 +28,7 @@ def kernel(tmp_path: Path) -> "Iterator[Path]":
         yield root
 
 
-def test_run_has_its_busy_time_and_strangers_are_told(start, kernel):
+def test_run_has_its_busy_time_and_other_tasks_are_reported(start, kernel):
     """Busy time of the trace is that of the run; a core that works in a baseline has company."""
     daemon = start(CONFIG.format(python=sys.executable, root=kernel))
     (run,) = daemon.wait_for(lambda: daemon.runs(outcome="ok"))

@@ -80,7 +80,7 @@ def test_full_disk_costs_no_run(start, tmp_path):
     daemon.wait_for(lambda: daemon.get("readyz") == "ready\n")
     counted = good_runs(daemon)
     daemon.wait_for(lambda: len(daemon.runs(outcome="ok")) >= counted)
-    assert {run["outcome"] for run in daemon.runs()} == {"ok"}
+    assert {run["outcome"] for run in daemon.runs()} <= {"ok", "skipped"}
     assert any("the store writes again" in line for line in daemon.log)
     assert not any("Traceback" in line for line in daemon.log)
     assert daemon.stop() < 3
@@ -103,62 +103,49 @@ def test_full_disk_does_not_hold_up_the_end(start, tmp_path):
     assert not any("Traceback" in line for line in daemon.log)
 
 
-@pytest.mark.parametrize(
-    ("mount", "said"),
-    [
-        ('mount -t tmpfs -o ro none "$0"', "Read-only file system"),
-        (
-            'mount -t tmpfs -o size=64k none "$0" && '
-            '{ head -c 65536 /dev/zero > "$0/filler" || true; }',
-            "No space left on device",
-        ),
-    ],
-    ids=["read-only", "full"],
-)
-def test_start_without_a_place_to_write_is_one_line(tmp_path, mount, said):
-    """Read-only or full from the beginning: one line that says so and what to do, status 1."""
-    state, config = tmp_path / "state", tmp_path / "tegrascope.yaml"
-    state.mkdir()
-    config.write_text(RUNNING)
+def test_start_on_a_read_only_disk_measures_and_says_why(start, tmp_path):
+    state = tmp_path / "state"
+    mount = 'mount -t tmpfs -o ro none "$0"'
     need(*mounting(mount, state), "true")
-    told = subprocess.run(
-        [
-            *mounting(mount, state),
-            *(sys.executable, "-m", "tegrascope", "run", "-c", str(config)),
-            *("--listen", "127.0.0.1:0", "--state-dir", str(state)),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
+    daemon = start(RUNNING, within=mounting(mount, state))
+    daemon.wait_for(lambda: good_runs(daemon) >= 2)
+    assert daemon.metric("tegrascope_source_up") == 1
+    reason = f"the store does not write: {state}/tegrascope.db.lock: Read-only file system"
+    note = f"calls that change state are refused: no token, {state}/token: Read-only file system"
+    assert daemon.get("readyz") == f"{reason}\n{note}\n"
+    answer = daemon.json("api/v1/runs")
+    assert (answer["runs"], len(answer["not_stored"]) >= 2) == ([], True)
+    assert any(line.endswith(" · not stored yet") for line in daemon.log)
+    assert daemon.stop() < 3
+    assert daemon.process.returncode == 0
+    assert not any("Traceback" in line for line in daemon.log)
+
+
+@pytest.mark.parametrize("room", [0, 4096, 8192, 16384, 32768])
+def test_start_on_a_full_disk_stores_all_when_there_is_room(start, tmp_path, room):
+    """Half a token or half a database stop neither this daemon nor the next one."""
+    state = tmp_path / "state"
+    size = 1 << 20
+    mount = (
+        f'mount -t tmpfs -o size={size} none "$0" && '
+        f'{{ head -c {size - room} /dev/zero > "$0/filler" || true; }}'
     )
-    assert told.returncode == 1
-    assert told.stderr.count("\n") == 1, told.stderr
-    assert said in told.stderr
-    assert "--state-dir" in told.stderr
+    need(*mounting(mount, state), "true")
+    daemon = start(RUNNING, within=mounting(mount, state))
+    daemon.wait_for(lambda: good_runs(daemon) >= 2)
+    assert "the store does not write: " in daemon.get("readyz")
+    assert daemon.metric("tegrascope_source_up") == 1
+    counted = good_runs(daemon)
+    root = Path(f"/proc/{daemon.process.pid}/root")
+    (root / f"{state}/filler".lstrip("/")).unlink()
+    daemon.wait_for(lambda: daemon.get("readyz") == "ready\n")
+    daemon.wait_for(lambda: len(daemon.runs(outcome="ok")) >= counted)
+    assert len((root / f"{state}/token".lstrip("/")).read_text()) > 40
+    assert daemon.stop() < 3
+    assert not any("Traceback" in line for line in daemon.log)
 
 
-def test_start_on_a_full_disk_spoils_no_later_start(start, tmp_path):
-    """What a start without room left behind, half a token or database, stops no start with room."""
-    state, config = tmp_path / "state", tmp_path / "tegrascope.yaml"
-    need(*mounting('mount -t tmpfs none "$0"', state), "true")
-    run = (
-        f"{sys.executable} -m tegrascope run -c {config} --listen 127.0.0.1:0"
-        f" --state-dir {state} 2> {tmp_path}/said"
-    )
-    for room in (0, 4096, 8192, 16384, 32768):
-        spoiled = (
-            'mount -t tmpfs -o size=64k none "$0" && '
-            f'{{ head -c {65536 - room} /dev/zero > "$0/filler" || true; }} && '
-            f'! {run} && rm "$0/filler" && mount -o remount,size=8m "$0"'
-        )
-        daemon = start(RUNNING, within=mounting(spoiled, state))
-        daemon.wait_for(lambda one=daemon: one.get("readyz") == "ready\n")
-        assert "No space left" in (tmp_path / "said").read_text() or room
-        assert daemon.stop() < 3
-
-
-def test_disk_that_turns_read_only_is_told_and_survived(start, tmp_path):
+def test_disk_that_turns_read_only_is_reported_and_survived(start, tmp_path):
     """ext4 finds an error and goes read-only under the daemon: it says so and measures on."""
     if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
         pytest.skip("needs root and mkfs.ext4")
@@ -225,7 +212,7 @@ esac
 
 
 def test_tegrastats_with_moods_is_brought_round(start, tmp_path):
-    """Garbage, half a line, a crash, silence: each is told and none a sample; the fifth is good."""
+    """Garbage, half a line, a crash and silence are reported and give no sample."""
     program = tmp_path / "tegrastats"
     program.write_text(MOODS.format(directory=tmp_path, python=sys.executable))
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -240,7 +227,8 @@ def test_tegrastats_with_moods_is_brought_round(start, tmp_path):
     lines = re.findall(r"^tegrascope_lines_unparsed_total\{.*\} (\S+)$", lost, re.MULTILINE)
     assert sum(map(float, lines)) == 3
     log = "\n".join(daemon.log)
-    for words in ("ended with status 0", "signal 11", "printed nothing for 2 s"):
-        assert words in log
+    # One outage, whose end is not yet certain: its first reason is the only line.
+    assert "ended with status 0" in log
+    assert log.count("WARNING tegrastats") == 1
     assert {run["outcome"] for run in daemon.runs()} == {"ok"}
     assert daemon.stop(signal.SIGTERM) < 3

@@ -1,36 +1,35 @@
 """The wiring, without a process of its own: start, reload, stop, and a store in trouble."""
 
+import resource
 import socket
 import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
+from tegrascope.daemon.measure.timeline import SealedBlock
 from tegrascope.daemon.service.service import Periods, Service
 from tegrascope.daemon.session.telemetry import board_root, open_companions
 from tegrascope.daemon.settings.config import Config, Telemetry
 from tegrascope.daemon.settings.file import load_config
 from tegrascope.daemon.store.history import History
-from tegrascope.daemon.store.store import Store
 from tegrascope.daemon.web.server import bind
 from tegrascope.parsers.errors import UserError
 from tests.fakes.board_tree import set_powered, write_board
+from tests.fakes.processes import until
 
 BOARD = {"name": "mine", "rails": ["VDD_IN"], "total": ["VDD_IN"], "step": {"default": 0.04}}
 SIMULATED = {"telemetry": {"source": "simulator", "interval": 0.05}}
 
 
 def wait_for(what: Callable[[], object], seconds: float = 10.0) -> None:
-    until = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    assert until(what, seconds)
 
 
 def telemetry_threads() -> int:
@@ -45,12 +44,14 @@ def service_of(tmp_path: Path):
     """Make services on one state directory, in haste; what was started is stopped."""
     made: list[Service] = []
 
-    def make(settings: "dict[str, object]", directory: str = "state") -> Service:
-        listener = bind("127.0.0.1:0")
+    def make(
+        settings: "dict[str, object]", directory: str = "state", **arguments: object
+    ) -> Service:
+        listener = arguments.pop("listener", None) or bind("127.0.0.1:0")
+        arguments = {"periods": PERIODS, **arguments}
         try:
-            service = Service(
-                Config.model_validate(settings), tmp_path / directory, listener, periods=PERIODS
-            )
+            config = Config.model_validate(settings)
+            service = Service(config, tmp_path / directory, listener, **arguments)
         except UserError:
             listener.close()
             raise
@@ -262,7 +263,7 @@ def test_file_that_fails_in_us_is_refused(service_of, caplog):
 
 
 def test_file_that_is_gone_is_refused(service_of, tmp_path, caplog):
-    """A configuration that was moved away is told by its name."""
+    """A configuration that was moved away is named."""
     service = running(service_of(SIMULATED))
     service.load_config = lambda: load_config(tmp_path / "moved.yaml")
     service.reload()
@@ -296,50 +297,92 @@ def test_locked_store_does_not_hold_up_the_end(service_of):
         assert time.monotonic() - begin < 3
 
 
-def test_locked_or_strange_database_is_one_line(service_of, tmp_path):
-    """What can't be opened or recovered at the start is told with the path."""
+def test_daemon_starts_on_a_damaged_store_and_says_so(service_of, tmp_path):
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "tegrascope.db").write_bytes(b"no database" * 1000)
-    with pytest.raises(UserError, match=r"tegrascope\.db: file is not a database"):
-        service_of(SIMULATED)
-
-
-def test_full_disk_keeps_runs_and_samples(service_of):
-    """What a full disk refuses is counted, told and kept; when there is room it is written."""
     service = running(service_of(SIMULATED | {"workloads": [workload("a")]}))
-    store = service.session.store
-    writer = store._writer
-    pages = writer.execute("PRAGMA page_count").fetchone()[0]
-    writer.execute(f"PRAGMA max_page_count={pages}")
-    while store.problem is None:  # a page or two may have been free
-        first = service.start_run("a")
-        wait_for(
-            lambda run=first: store.problem is not None or History(store.path).run(run) is not None
-        )
-    assert service.problem() == "the store does not write: database or disk is full"
+    assert "the store was damaged (file is not a database): it was renamed to " in service.note()
     run_id = service.start_run("a")
-    service.session.timeline.seal()
-    wait_for(lambda: service.session.store._blocks)
-    wait_for(lambda: service.live.snapshot.store_write_errors > 1)
-    assert not service.session.store.wants_restart  # it would lose what waits in memory
-    writer.execute("PRAGMA max_page_count=1000000")
-    wait_for(lambda: History(service.session.store.path).run(run_id) is not None, 5)
+    wait_for(lambda: History(service.session.store.path).run(run_id) is not None)
+
+
+def test_daemon_works_without_a_store_until_it_can_be_opened(service_of, tmp_path, caplog):
+    """Samples and runs go on, the reason is shown, and nothing is called stored that is not."""
+    path = tmp_path / "state" / "tegrascope.db"
+    path.mkdir(parents=True)
+    service = service_of(SIMULATED | {"workloads": [workload("a")]})
+    service.start()
+    reason = "the store does not write: unable to open database file"
+    wait_for(lambda: service.problem() == reason)
+    seen = samples(service)
+    wait_for(lambda: samples(service) > seen + 5)
+    run_id = service.start_run("a")
+    wait_for(lambda: service.session.store.waiting())
+    assert [run["run_id"] for run in service.session.store.waiting()] == [run_id]
+    wait_for(lambda: "not stored yet" in caplog.text)
+    (line,) = (one for one in caplog.messages if f"run {run_id} · " in one)
+    assert line.endswith(" · not stored yet")
+    path.rmdir()
     wait_for(lambda: service.problem() is None)
-    assert list(History(service.session.store.path).blocks(0, 1 << 62))
+    assert History(path).run(run_id) is not None
 
 
-@pytest.mark.parametrize("how", ["removed", "replaced"])
-def test_deleted_database_is_noticed(service_of, tmp_path, how):
-    """SQLite would go on writing to a file that nobody can open any more; readiness says so."""
+def test_size_limit_of_the_store_is_kept(service_of):
+    service = running(service_of(SIMULATED | {"store": {"max_bytes": 1_000_000}}))
+    store = service.session.store
+    size = 20_000
+    for number in range(100):
+        data = b"%d" % number + b"x" * size
+        store.add_block(SealedBlock("s", number, number + 1, 0, 1, 9, data))
+    wait_for(lambda: len(list(History(store.path).blocks(0, 1 << 62))) <= 1_000_000 // size)
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let this process write no byte to any file, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_daemon_starts_on_a_full_disk_and_writes_when_there_is_room(service_of, tmp_path):
+    """Nobody can know a token that was not written, so calls that change state are refused."""
+    token = tmp_path / "state" / "token"
+    with full_disk():
+        service = service_of(SIMULATED)
+        service.start()
+        wait_for(lambda: "the store does not write: " in (service.problem() or ""))
+        seen = samples(service)
+        wait_for(lambda: samples(service) > seen + 5)
+        assert not token.exists()
+        refusal = f"calls that change state are refused: no token, {token}: File too large"
+        assert service.note() == refusal
+    wait_for(lambda: service.problem() is None and service.note() is None)
+    assert len(token.read_text()) > 40
+    assert token.stat().st_mode & 0o777 == 0o600
+    service.session.timeline.seal()
+    wait_for(lambda: list(History(service.session.store.path).blocks(0, 1 << 62)))
+
+
+def test_store_that_refuses_keeps_runs_and_samples(service_of):
+    """A refused run or block is counted, reported and kept; it is written when that is possible."""
     service = running(service_of(SIMULATED | {"workloads": [workload("a")]}))
     path = service.session.store.path
-    path.rename(tmp_path / "away.db")
-    if how == "replaced":
-        Store(path).close()
-    service.start_run("a")
-    wait_for(lambda: service.problem() is not None)
-    assert f"{path} was {how}: restart" in service.problem()
-    assert service.session.store.wants_restart
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        run_id = service.start_run("a")
+        wait_for(lambda: service.problem() is not None)
+        assert service.problem() == "the store does not write: database is locked"
+        service.session.timeline.seal()
+        errors = service.session.store.write_errors
+        wait_for(lambda: service.live.snapshot.store_write_errors > errors + 1)
+        other.execute("ROLLBACK")
+    wait_for(lambda: History(path).run(run_id) is not None)
+    wait_for(lambda: service.problem() is None)
+    assert list(History(path).blocks(0, 1 << 62))
 
 
 class Notified:
@@ -362,25 +405,120 @@ class Notified:
         return heard
 
 
-def test_watchdog_is_fed_until_a_restart_would_help(service_of, tmp_path, monkeypatch):
-    """The word goes to systemd while all is well; a store that needs a new process ends it."""
+def test_watchdog_is_fed_while_all_is_well(service_of, tmp_path, monkeypatch):
+    """Also while the store cannot write, since a restart would lose what waits in memory."""
     manager = Notified(tmp_path / "notify")
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
     monkeypatch.setenv("WATCHDOG_USEC", "200000")
     monkeypatch.delenv("WATCHDOG_PID", raising=False)
     with closing(manager.socket):
-        service = running(service_of(SIMULATED | {"workloads": [workload("a")]}))
+        service = running(service_of(SIMULATED))
         assert manager.words(1).count("WATCHDOG=1") > 3
-        service.session.store.path.rename(tmp_path / "away.db")
-        service.start_run("a")
-        wait_for(lambda: service.session.store.wants_restart)
+        path = service.session.store.path
+        path.rename(tmp_path / "away.db")
+        path.mkdir()
+        service.session.timeline.seal()
+        wait_for(lambda: service.problem() is not None)
         manager.words(0.3)
-        heard = manager.words(0.5)
-        assert "WATCHDOG=1" not in heard
+        assert manager.words(1).count("WATCHDOG=1") > 3
         service.stop()
 
 
-def test_unknown_lines_are_told(service_of, tmp_path):
+class FailingClock:
+    """The real clock, until it raises in the thread ``fails_in``."""
+
+    def __init__(self) -> None:
+        self.fails_in = ""
+
+    def __getattr__(self, name: str) -> object:
+        if threading.current_thread().name == self.fails_in:
+            raise OverflowError(f"no time for {name}")
+        return getattr(SYSTEM_CLOCK, name)
+
+
+class NoSignals:
+    """Process signals, of which none comes."""
+
+    def call(self, *_: object) -> None: ...
+    def ignore(self) -> None: ...
+
+
+def serving(service: Service) -> "tuple[threading.Thread, list[UserError]]":
+    """Serve in a thread; return it, and where the error is that ends it."""
+    errors: list[UserError] = []
+
+    def serve() -> None:
+        try:
+            service.run(NoSignals())
+        except UserError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    return thread, errors
+
+
+LONG = {"name": "long", "command": "sleep 600", "device": "external", "baseline": 0}
+
+
+@pytest.mark.parametrize("name", ["scheduler", "housekeeping", "telemetry"])
+def test_vital_thread_that_fails_ends_the_daemon(service_of, name):
+    """The reason is shown as not ready, the process fails, and the run in flight is cancelled."""
+    clock = FailingClock()
+    periods = Periods(tick_ns=50_000_000, schedule_ns=50_000_000)
+    settings = SIMULATED | {"workloads": [LONG]}
+    service = running(service_of(settings, clock=clock, periods=periods))
+    run_id = service.start_run("long")
+    wait_for(lambda: service.live.snapshot.workloads["long"].active_run)
+    thread, errors = serving(service)
+    clock.fails_in = name
+    thread.join(10)
+    assert not thread.is_alive()
+    reason = f"the {name} thread failed (OverflowError no time for "
+    assert service.problem().startswith(reason)
+    assert str(errors[0]).startswith(reason)
+    service.stop()
+    run = History(service.session.store.path).run(run_id)
+    assert (run["outcome"], run["reason"]) == ("cancelled", "the daemon is stopping")
+
+
+def test_listener_that_is_gone_ends_the_daemon(service_of):
+    listener = bind("127.0.0.1:0")
+    service = running(service_of(SIMULATED, listener=listener))
+    thread, errors = serving(service)
+    with socket.create_connection(listener.getsockname()) as caller:
+        caller.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert caller.recv(12) == b"HTTP/1.1 200"
+    listener.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+    assert not thread.is_alive()
+    assert service.problem().startswith("the HTTP thread failed (OSError")
+    assert str(errors[0]).startswith("the HTTP thread failed (OSError")
+
+
+def test_stop_does_not_wait_for_a_reload_that_hangs(service_of):
+    service = running(service_of(SIMULATED))
+    reading, released = threading.Event(), threading.Event()
+
+    def load() -> Config:
+        reading.set()
+        released.wait(60)
+        return Config.model_validate({"telemetry": {"source": "simulator", "interval": 0.2}})
+
+    service.load_config = load
+    thread = threading.Thread(target=service.reload, daemon=True)
+    thread.start()
+    assert reading.wait(10)
+    begin = time.monotonic()
+    service.stop()
+    assert time.monotonic() - begin < 10
+    released.set()
+    thread.join(10)
+    assert service.config.telemetry.interval == 0.05
+    assert telemetry_threads() == 0
+
+
+def test_unknown_lines_are_reported(service_of, tmp_path):
     """A source that prints something else is not ready, and the reason says what it prints."""
     log = tmp_path / "noise.log"
     log.write_text("Segmentation fault\n" * 50)
@@ -391,7 +529,7 @@ def test_unknown_lines_are_told(service_of, tmp_path):
     assert service.problem().startswith("no fresh sample from replay: ")
 
 
-def test_run_that_cannot_be_is_told(service_of):
+def test_impossible_run_is_reported(service_of):
     """Who asks for a run while another of it waits hears that, and no id."""
     service = running(service_of(SIMULATED | {"workloads": [workload("a", warm_up=100)]}))
     with pytest.raises(UserError, match="configured are: a"):
@@ -409,7 +547,7 @@ def test_board_of_the_configuration_names_itself(service_of):
     assert service.live.snapshot.module_joules is None
 
 
-def test_files_of_a_board_stand_beside_its_lines(service_of, tmp_path):
+def test_files_of_a_board_are_read_with_its_lines(service_of, tmp_path):
     """Facts, powered time and trips are there; a power mode that is changed shows by itself."""
     root = write_board(tmp_path / "board")
     command = [sys.executable, "-m", "tegrascope", "simulate"]
@@ -450,7 +588,7 @@ def test_the_configurations_board_wins(service_of, tmp_path):
 
 @pytest.mark.parametrize("source", ["simulator", "nvml", "replay"])
 def test_another_machines_lines_get_no_files_of_this_one(source):
-    """Only lines of this board are read beside its files, whatever the settings say."""
+    """Only lines of this board are paired with its files, whatever the settings say."""
     telemetry = Telemetry.model_validate(
         {"source": source, "sysfs": True, "replay": {"path": "/x.log"}}
     )

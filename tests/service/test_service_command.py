@@ -71,8 +71,8 @@ def test_second_install_upgrades_units_and_keeps_settings(tmp_path):
     assert changed == {"etc/systemd/system/tegrascope.service"}
 
 
-def test_remove_takes_the_units_and_leaves_runs_until_told(tmp_path, capsys):
-    """Without --purge settings and runs stay, and it says so; with it there is no trace."""
+def test_remove_takes_the_units_and_leaves_runs_without_purge(tmp_path, capsys):
+    """Without --purge settings and runs stay, and this is printed."""
     install(tmp_path)
     (tmp_path / "var/lib/tegrascope").mkdir(parents=True)
     (tmp_path / "var/lib/tegrascope/tegrascope.db").write_text("runs")
@@ -123,7 +123,7 @@ def test_installation_that_the_service_could_not_see_is_refused(tmp_path):
     """In a home directory, or behind a closed door: one line, with the commands that help."""
     with pytest.raises(UserError, match="may not look into /home") as told:
         check_visible("/home/ann/.local/bin/tegrascope")
-    assert "/opt/tegrascope/bin/pip install tegrascope" in str(told.value)
+    assert "/opt/tegrascope/bin/pip install . &&" in str(told.value)
     shut = tmp_path / "shut"
     (shut / "bin").mkdir(parents=True)
     shut.chmod(0o700)

@@ -1,6 +1,10 @@
 """systemd hears that the daemon lives for as long as a restart could remedy nothing."""
 
 import os
+import socket
+import subprocess
+import sys
+from contextlib import closing
 
 import pytest
 
@@ -18,14 +22,12 @@ class Manager:
         self._watchdog = Watchdog(seconds, lambda *words: self.heard.append((self.now, *words)))
 
     def live(
-        self, seconds: int, telemetry: "str | None" = None, *, store: bool = False, status: str = ""
+        self, seconds: int, telemetry: "str | None" = None, *, status: str = ""
     ) -> "list[int]":
         """Let time go by; return the times at which it was fed."""
         begin = self.now
         for self.now in range(begin, begin + seconds):
-            self._watchdog.look(
-                self.now * S, telemetry=telemetry, store_wants_restart=store, status=status
-            )
+            self._watchdog.look(self.now * S, telemetry=telemetry, status=status)
         self.now += 1
         return [at for at, word in self.heard if word == "WATCHDOG=1" and at >= begin]
 
@@ -44,18 +46,11 @@ def test_starved_once_telemetry_is_gone():
 
 
 def test_board_that_never_gave_a_sample_is_left_in_peace():
-    """Without tegrastats a restart mends nothing: it would only be one every minute, for ever."""
+    """Without tegrastats a restart does not help: it would be repeated every minute."""
     assert len(Manager().live(3600, "no fresh sample")) == 720
 
 
-def test_starved_when_only_a_restart_makes_the_store_write():
-    """A database that was removed is made anew by a new process, and by nothing else."""
-    manager = Manager()
-    manager.live(10)
-    assert manager.live(30, store=True) == []
-
-
-def test_status_is_told_when_it_changes():
+def test_status_is_sent_when_it_changes():
     """Not each second."""
     manager = Manager(None)
     manager.live(5, status="serving")
@@ -82,3 +77,22 @@ def test_limit_is_what_systemd_says(monkeypatch, usec, whose, seconds):
         else:
             monkeypatch.setenv(name, value)
     assert watchdog_seconds() == seconds
+
+
+def test_bad_configuration_has_a_status_of_its_own(tmp_path):
+    """78 ends the daemon for good under systemd; the reason is in its status and the last line."""
+    config = tmp_path / "tegrascope.yaml"
+    config.write_text("telemetry:\n  intervall: 1s\n")
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(60)
+        done = subprocess.run(
+            [sys.executable, "-m", "tegrascope", "run", "-c", str(config)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")},
+        )
+        problem = f"{config}:2: telemetry.intervall: unknown key; did you mean interval?"
+        assert (done.returncode, done.stderr) == (78, f"tegrascope: {problem}\n")
+        assert manager.recv(4096).decode() == f"STATUS={problem}"

@@ -21,7 +21,7 @@ SIMULATED = (*EXEC, "--telemetry", "simulator", "--interval", "0.05", "--device"
 
 def execute(*argv: str, stdin: bytes = b"", **options: Any) -> "subprocess.CompletedProcess[bytes]":
     return subprocess.run(
-        argv, input=stdin, capture_output=True, timeout=30, check=False, **options
+        argv, input=stdin, capture_output=True, timeout=120, check=False, **options
     )
 
 
@@ -129,6 +129,16 @@ def test_report_has_energy_of_the_programs_time(tmp_path):
     assert run == json.loads(path.read_text())
 
 
+@pytest.mark.parametrize("script", ["exit 3", "kill -TERM $$"])
+def test_failed_program_has_made_no_inferences(tmp_path, script):
+    path = tmp_path / "report.json"
+    command = (*SIMULATED, "--inferences", "5000", "--json", str(path), "--", "sh", "-c", script)
+    words = execute(*command).stderr.decode()
+    report = RunReport.model_validate_json(path.read_text())
+    assert (report.inferences, report.throughput_per_second) == (0, None)
+    assert "5000" not in words
+
+
 def test_without_telemetry_the_program_runs_all_the_same(tmp_path):
     """No tegrastats, no daemon: the program's status, and a report that says what is missing."""
     environment = {**os.environ, "PATH": "/bin:/usr/bin", "HOME": str(tmp_path)}
@@ -199,7 +209,7 @@ def test_signal_to_us_is_passed_on_once(number):
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
     assert (out, process.returncode) == (f"{int(number)}\n", 7)
     assert "status 7" in err
 
@@ -258,7 +268,7 @@ def test_children_that_are_left_behind_hold_up_nobody():
     told = subprocess.run(
         [*SIMULATED, "--", "sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"],
         capture_output=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     left = int(told.stdout)

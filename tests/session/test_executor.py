@@ -144,8 +144,31 @@ def test_other_process_settings_need_another_worker(executor_of):
         order = ORDER.model_copy(update={"process": process})
         reasons.append(executor.run(order, 20.0, lambda _: None).reason)
         pids.add(executor.pid)
-    assert reasons == ["", "--nice 3 --cpus 0", "--nice 3 --cpus 0"]
+    changed = '--process {"nice":3,"cpus":[0]}'
+    assert reasons == ["--process {}", changed, changed]
     assert len(pids) == 2
+
+
+def test_a_declined_order_goes_to_another_worker(executor_of):
+    executor = executor_of(
+        'if order["model"] != globals().setdefault("loaded", order["model"]):\n'
+        '    tell(event="declined", **run)\n'
+        "else:\n"
+        '    tell(event="finished", ending="failed", reason=str(os.getpid()), **run)'
+    )
+    pids = []
+    for model in ("m", "m", "n", "n", "m"):
+        order = ORDER.model_copy(update={"model": model})
+        pids.append(executor.run(order, 20.0, lambda _: None).reason)
+        assert pids[-1] == str(executor.pid)
+    assert pids[0] == pids[1] and pids[2] == pids[3]
+    assert len({pids[0], pids[2], pids[4]}) == 3
+
+
+def test_a_worker_that_declines_everything_fails_the_run(executor_of):
+    verdict, _ = run(executor_of('tell(event="declined", **run)'))
+    assert verdict.outcome == "failed"
+    assert "declines its first order" in verdict.reason
 
 
 def test_a_worker_that_cannot_have_its_cores_says_which_there_are(tmp_path):

@@ -10,10 +10,12 @@ import pytest
 
 from tegrascope.daemon.service.scheduler import ExecutorThread
 from tegrascope.daemon.session.executor import Executor
-from tegrascope.daemon.session.session import Job, Session
+from tegrascope.daemon.session.session import FAR_OFF_NS, InFlightRun, Job, Session
 from tegrascope.daemon.settings.config import Workload, new_run_id
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
+from tegrascope.parsers.inference.events import Phase
+from tests.fakes.loads import COMMAND, loads
 
 HELLO = """
 import json, os, sys, time
@@ -96,6 +98,23 @@ def bench(tmp_path):
     made.close()
 
 
+def test_a_model_is_the_first_of_its_worker(bench, tmp_path):
+    runner = ExecutorThread(Executor("gpu", argv=COMMAND), bench.session)
+    runner.start()
+    bench.runners.append(runner)
+    for name in ("a", "a", "b", "a"):
+        (tmp_path / name).touch()
+        asked = workload(
+            name=name, model=str(tmp_path / name), device="gpu", count=3, warm_up=0, baseline=0
+        )
+        run_id = bench.submit(runner, asked)
+        bench.wait_for(lambda one=run_id: one in bench.runs(), 60)
+        assert bench.runs()[run_id]["outcome"] == "ok"
+    done = loads(tmp_path)
+    assert [model for _, model, _ in done] == ["a", "b", "a"]
+    assert len({pid for pid, _, _ in done}) == 3
+
+
 def test_counters_are_the_sum_of_many_runs(bench):
     """After thirty runs, outcomes, inferences, the histogram and the store all say the same."""
     runner = bench.executor(good(0.02))
@@ -157,7 +176,7 @@ def test_fault_of_the_daemon_fails_one_run(bench, monkeypatch, caplog):
     assert "daemon itself" in runs[first]["reason"]
     assert runs[second]["outcome"] == "ok"
     assert bench.live.snapshot.workloads["w"].active_run is None
-    assert bench.session.times.others("") == bench.session.times.others(first)
+    assert all(span.end_ns < FAR_OFF_NS for span in bench.session.times.others("")[first])
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -266,3 +285,17 @@ def test_lane_without_workloads_gives_its_worker_back(bench):
     again = bench.submit(runner, workload())
     bench.wait_for(lambda: again in bench.runs())
     assert bench.runs()[again]["outcome"] == "ok"
+
+
+def test_load_and_warm_up_are_work_and_idle_is_not(bench):
+    run = InFlightRun(bench.session, Job(new_run_id(), workload(), None))
+    run_id = run.trace.run_id
+    for at, phase in enumerate(("load", "warm_up", "baseline_before", "steady")):
+        for edge in ("begin", "end"):
+            at_ns = 10 * at + (edge == "end") * 5
+            run.take(Phase(run_id=run_id, phase=phase, edge=edge, at_ns=at_ns))
+            ends = [one.end_ns for one in bench.session.times.others("").get(run_id, ())]
+            goes_on = edge == "begin" and phase != "baseline_before"
+            assert (FAR_OFF_NS in ends) == goes_on
+    spans = bench.session.times.others("")[run_id]
+    assert [(one.begin_ns, one.end_ns) for one in spans] == [(0, 5), (10, 15), (30, 35)]

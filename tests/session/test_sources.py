@@ -6,7 +6,7 @@ import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
 from tegrascope.collectors.lines.program import ProcessSource, SocketSource
-from tegrascope.collectors.simulator.load import LoadBoard
+from tegrascope.collectors.simulator.physics import LoadBoard
 from tegrascope.daemon.session.telemetry import open_telemetry
 from tegrascope.daemon.settings.config import Telemetry
 
@@ -45,6 +45,12 @@ def test_interval_of_the_socket_is_that_of_its_unit(opened, monkeypatch, caplog)
     assert opened({}).socket_interval_seconds == 0.103
     assert caplog.text == ""
     assert opened({}, interval="500ms").socket_interval_seconds == 0.103
-    assert "every 0.103 s: that is set by TEGRASTATS_INTERVAL_MS" in caplog.text
+    words = "is 500 ms, but root's tegrastats prints every 103 ms: that is set by TEGRASTATS_INTER"
+    assert words in caplog.text
+    caplog.clear()
+    monkeypatch.setenv("TEGRASTATS_INTERVAL_MS", "1009")
+    for same in ("1009ms", 1.009, "1.009s", 1009 * 0.001):
+        assert opened({}, interval=same).socket_interval_seconds == 1.009
+    assert caplog.text == ""
     monkeypatch.setenv("TEGRASTATS_INTERVAL_MS", "soon")
     assert opened({}).socket_interval_seconds == 1.009

@@ -1,17 +1,20 @@
 """The feed: samples and what is read beside them come into the timeline together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import pytest
 
+from tegrascope.collectors.base import Stamped
 from tegrascope.collectors.lines.collector import TegrastatsCollector
 from tegrascope.collectors.simulator.board import JumpClock, SimulatorSource
+from tegrascope.daemon.export.metrics import Page
 from tegrascope.daemon.export.snapshot import LiveState, Snapshot
 from tegrascope.daemon.measure.energy import EnergyCounters
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.telemetry import TelemetryFeed
-from tegrascope.parsers.signals import DLA_TRACE_ERRORS, FAN_SPEED, GPU_LOAD
+from tegrascope.parsers.signals import DLA_TRACE_ERRORS, FAN_SPEED, GPU_LOAD, LATE_SECONDS
+from tegrascope.parsers.tegrastats import parse_line
 
 
 class Beside:
@@ -88,3 +91,63 @@ def test_a_column_that_no_signal_describes_is_counted_and_logged_once(caplog):
     assert set(timeline.cut(0, 5_000_000_000).columns["battery.BAT0.charge_ratio"]) == {0.5}
     told = [record.message for record in caplog.records if "battery.BAT0" in record.message]
     assert len(told) == 1
+
+
+S = 1_000_000_000
+
+
+class Lines:
+    """A live source of given lines."""
+
+    name, is_live, restarts, problem, interval_seconds = "tegrastats", True, 0, None, 1.0
+
+    def __init__(self, lines: Sequence[Stamped[str]]) -> None:
+        self._lines = lines
+
+    def lines(self) -> Iterator[Stamped[str]]:
+        return iter(self._lines)
+
+    def stop(self) -> None:
+        """Nothing waits."""
+
+
+def test_a_backlog_is_never_shown_as_now(caplog):
+    """After a freeze of 25 s, 22 of which the newest line missed, the source is not up."""
+    alone = [Stamped(t * S, t * S, f"RAM {t}/99MB") for t in range(1, 11)]
+    together = [Stamped(35 * S, 35 * S, f"RAM {11 + i}/99MB", 2 - i) for i in range(3)]
+    current = Stamped(37 * S, 37 * S, "RAM 37/99MB")
+    collector = TegrastatsCollector(Lines([*alone, *together, current]))
+    companion = Beside("one")
+    timeline, live = Timeline(), LiveState(Snapshot())
+    feed = TelemetryFeed(
+        collector,
+        timeline=timeline,
+        energy=EnergyCounters(),
+        live=live,
+        occupancy=lambda *_: {},
+        companions=(companion,),
+    )
+    shown, up = [], []
+    for sample in collector.collect():
+        feed.take(sample)
+        shown.append(live.snapshot.values["ram.used_bytes"] / 2**20)
+        now_ns = max(sample.monotonic_ns, 35 * S * (sample.monotonic_ns > 10 * S))
+        up.append(live.snapshot.sources[0].is_fresh(now_ns))
+    assert shown == [*range(1, 11), 10, 10, 13, 37]
+    assert up == [True] * 10 + [False] * 3 + [True]
+    assert companion.asked == 12
+    cut = timeline.cut(0, 99 * S)
+    assert len(cut.times_ns) == 14
+    late = cut.columns[LATE_SECONDS.column()]
+    # The newest line was printed at 13 s.
+    assert cut.times_ns[12] / S - late[12] <= 13
+    page = Page(lambda: live.snapshot, lambda: 37 * S).render("")[0].decode()
+    assert 'tegrascope_samples_backlog_total{source="tegrastats"} 3.0' in page
+    assert 'tegrascope_samples_refused_total{source="tegrastats"} 0.0' in page
+    assert "tegrascope_sample_late_seconds" not in page
+
+    feed.take(Stamped(36 * S, 36 * S, parse_line("RAM 36/99MB")))
+    assert live.snapshot.values["ram.used_bytes"] == 37 * 2**20
+    feed.refresh()
+    assert live.snapshot.sources[0].refused == 1
+    assert "not later than the one before" in caplog.text

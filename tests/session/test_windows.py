@@ -94,7 +94,7 @@ class Desk:
     def runs(self) -> "dict[str, dict[str, Any]]":
         """Pair all that waits, and return what is in the store."""
         self.keeper.start()
-        self.keeper.stop()
+        self.keeper.stop(timeout_seconds=60)
         return {run["run_id"]: run for run in History(self.store.path).runs()}
 
 
@@ -157,12 +157,12 @@ def test_begin_and_end_are_stamped_here(desk):
     assert state.active_run == answer["run_id"]
     desk.clock.now_ns += 30 * S
     desk.clock.asleep_ns = S
-    assert desk.post(event="end", run_id=answer["run_id"], inferences=300) == {
+    assert desk.post(event="end", run_id=answer["run_id"], inferences=307) == {
         "run_id": answer["run_id"]
     }
     run = desk.runs()[answer["run_id"]]
     assert run["phases"]["steady"] == {"begin_ns": NOW, "end_ns": NOW + 30 * S}
-    assert run["energy"]["gross_joules_per_inference"] == pytest.approx(1.0)
+    assert run["energy"]["gross_joules_per_inference"] == pytest.approx(300 / 307)
     assert "suspended" in run["quality"]
     assert desk.live.snapshot.workloads["detector"].active_run is None
 
@@ -177,9 +177,9 @@ def test_failed_window_keeps_what_is_known(desk):
 
 def test_open_window_overlaps_from_its_begin_on(desk):
     """A run that ends meanwhile sees the window that is open, and the window names that run."""
-    desk.session.times.set_window("lane-run", NOW + S, NOW + 5 * S)
+    desk.session.times.set_work("lane-run", "load", NOW + S, NOW + 5 * S)
     begun = desk.post(event="begin", workload="detector")["run_id"]
-    assert desk.session.times.others("lane-run")[begun].end_ns == FAR_OFF_NS
+    assert desk.session.times.others("lane-run")[begun][0].end_ns == FAR_OFF_NS
     desk.clock.now_ns += 20 * S
     desk.post(event="end", run_id=begun, inferences=1000)
     run = desk.runs()[begun]
@@ -196,8 +196,8 @@ def test_window_that_nobody_ends_is_closed_as_failed(desk):
     desk.keeper.tick()
     late = desk.refused(event="end", run_id=early)
     assert (late.status, "timeout" in str(late)) == (404, True)
-    assert early not in desk.session.times.others("")
-    assert long in desk.session.times.others("")
+    others = desk.session.times.others("")
+    assert others[early][0].end_ns < others[long][0].end_ns == FAR_OFF_NS
     run = desk.runs()[early]
     assert run["outcome"] == "failed"
     assert run["reason"] == "the application did not end it within 30 s"
@@ -214,9 +214,7 @@ def test_end_of_the_daemon_cancels_what_is_open(desk):
 def test_death_of_the_daemon_fails_what_is_open(desk, tmp_path):
     """A window that was open when the daemon died is a failed run of the next one."""
     begun = desk.post(event="begin", workload="detector")["run_id"]
-    next_store = Store(tmp_path / "runs.db")
-    assert next_store.recover() == [begun]
-    next_store.close()
+    Store(tmp_path / "runs.db", is_daemon=True).close()
     run = History(tmp_path / "runs.db").run(begun)
     assert run is not None
     assert (run["outcome"], run["reason"]) == ("failed", "the daemon ended during it")
@@ -323,9 +321,9 @@ def test_open_windows_are_bounded(desk):
 def test_flood_of_windows_does_not_push_out_an_open_one():
     """However many windows come and go, a run that is still going on is known to overlap."""
     times = RunTimes()
-    times.set_window("open", 1, FAR_OFF_NS)
+    times.set_work("open", "steady", 1)
     for number in range(5000):
-        times.set_window(str(number), number, number + 1)
+        times.set_work(str(number), "steady", number, number + 1)
     assert "open" in times.others("")
     assert len(times.others("")) < 2000
 
@@ -346,3 +344,56 @@ def test_failure_of_ours_fails_one_window_only(desk, monkeypatch, caplog):
     assert runs[kept]["outcome"] == "ok"
     assert runs[lost]["reason"] == "the daemon itself failed on it; see its log"
     assert lost in caplog.text
+
+
+def test_lock_in_without_a_known_rail_rule_is_refused_before_it_begins(desk):
+    desk.session.energy.rule = None
+    refusal = desk.refused(event="begin", workload="camera", lock_in_seconds=60)
+    assert refusal.status == 409
+    assert "rails that add up to the module are not known: name them under board:" in str(refusal)
+
+
+def test_lock_in_of_a_simulated_board_is_refused(desk):
+    desk.live.describe(simulated=True)
+    refusal = desk.refused(event="begin", workload="camera", lock_in_seconds=60)
+    assert "a simulated board does not follow on- and off-steps" in str(refusal)
+
+
+@pytest.mark.parametrize(
+    ("planned", "steps"),
+    [
+        ({}, [[NOW, NOW + S, 1]]),
+        ({"lock_in_seconds": 20}, [[NOW - 1, NOW + S, 1]]),
+        ({"lock_in_seconds": 20}, [[NOW, NOW + 11 * S, 1]]),
+        ({"lock_in_seconds": 20}, [[NOW + 2 * S, NOW + 2 * S, 1]]),
+        ({"lock_in_seconds": 20}, [[NOW + S, NOW + 2 * S, 0]]),
+        ({"lock_in_seconds": 20}, [[NOW + S, NOW + 3 * S, 1], [NOW + 2 * S, NOW + 4 * S, 1]]),
+        ({"lock_in_seconds": 20}, [["now", NOW + S, 1]]),
+        ({"lock_in_seconds": 20}, [[NOW, NOW + S]]),
+    ],
+)
+def test_on_steps_that_are_not_in_order_within_a_lock_in_are_refused(desk, planned, steps):
+    begun = desk.post(event="begin", workload="camera", **planned)
+    assert ("steps_seconds" in begun) == bool(planned)
+    desk.clock.now_ns += 10 * S
+    refusal = desk.refused(event="end", run_id=begun["run_id"], on_steps=steps)
+    assert refusal.status == 400
+    assert str(refusal).startswith("on_steps")
+
+
+def test_lock_in_of_work_that_draws_no_power_is_zero(desk):
+    """The desk's board draws 10 W whatever happens."""
+    begun = desk.post(event="begin", workload="camera", lock_in_seconds=30)
+    steps, now_ns = [], NOW
+    for number, seconds in enumerate(begun["steps_seconds"][:-1]):
+        end_ns = now_ns + round(seconds * 1e9)
+        if number % 2:
+            steps.append([now_ns, end_ns, 100])
+        now_ns = end_ns
+    desk.clock.now_ns = now_ns
+    desk.post(event="end", run_id=begun["run_id"], on_steps=steps)
+    found = desk.runs()[begun["run_id"]]["lock_in"]
+    assert found["problems"] == []
+    energy = found["joules_per_piece"]
+    assert energy["low"] < 0 < energy["high"] < 0.001
+    assert found["on_watts"] == pytest.approx(10)
