@@ -1,13 +1,16 @@
 """Every metric of the page: those of telemetry signals, and those of runs and the daemon."""
 
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate, chain
 from typing import Any, Final, TypeAlias
 
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import Metric
-from prometheus_client.samples import Exemplar
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from ... import __version__
 from ...parsers.signals import SIGNALS, Family, split
@@ -21,12 +24,7 @@ Value: TypeAlias = Number | Histogram | Mapping[Any, Number | str]
 
 @dataclass(frozen=True)
 class Scrape:
-    """A snapshot at the time of a scrape.
-
-    Attributes:
-        now_ns: CLOCK_MONOTONIC, which decides what is still fresh.
-        is_fresh: Whether a source of telemetry gives samples.
-    """
+    """A snapshot at a time of CLOCK_MONOTONIC, and whether a source gives samples then."""
 
     snapshot: Snapshot
     now_ns: int
@@ -74,22 +72,12 @@ def _sources_up(page: Scrape) -> Mapping[str, Number]:
     return found | {name: int(up and page.is_fresh) for name, up in companions}
 
 
-def _sampled(page: Scrape) -> Mapping[str, Number]:
-    sources = page.snapshot.sources
-    return {one.name: one.latest.wall_ns / 1e9 for one in sources if one.latest is not None}
-
-
 def _lacks_root(page: Scrape) -> Mapping[str, Number]:
     return {
         one.name: int(one.lacks_root)
         for one in page.snapshot.sources
         if one.lacks_root is not None and one.is_fresh(page.now_ns)
     }
-
-
-def _expected_busy(page: Scrape) -> Mapping[str, Number]:
-    limits = page.snapshot.limits.dla_busy_ratio
-    return {device.removeprefix("dla"): ratio for device, ratio in limits.items()}
 
 
 def _runs(workload: WorkloadState) -> Mapping[str, Number]:
@@ -109,18 +97,16 @@ def _energy(page: Scrape) -> Mapping[tuple[str, str, str], Number]:
 
 
 def _energy_per_inference(run: RunReport) -> Mapping[str, Number]:
-    energy = run.energy
-    if energy is None:
+    if run.energy is None:
         return {}
-    return {"gross": energy.gross_joules_per_inference, "net": energy.net_joules_per_inference}
+    return {kind: getattr(run.energy, f"{kind}_joules_per_inference") for kind in ("gross", "net")}
 
 
 def _latency(run: RunReport) -> Mapping[str, Number]:
-    names = {"0.5": "p50", "0.9": "p90", "0.95": "p95", "0.99": "p99", "0.999": "p999"}
-    latency = run.latency
-    if latency is None:
+    if run.latency is None:
         return {}
-    return {share: getattr(latency, f"{name}_seconds") for share, name in names.items()}
+    names = {"0.5": "p50", "0.9": "p90", "0.95": "p95", "0.99": "p99", "0.999": "p999"}
+    return {share: getattr(run.latency, f"{name}_seconds") for share, name in names.items()}
 
 
 def _load(run: RunReport, device: str) -> Number:
@@ -129,13 +115,12 @@ def _load(run: RunReport, device: str) -> Number:
 
 
 def _dla_loads(run: RunReport) -> Mapping[tuple[str, str], Number]:
-    loads = {} if run.telemetry is None else run.telemetry.utilization
-    named = {
-        tuple(name.removeprefix("dla").split(":")): load.mean_ratio
-        for name, load in loads.items()
-        if name.startswith("dla")
-    }
-    return {(core, source): ratio for (core, source), ratio in named.items() if source != POWERED}
+    found: dict[tuple[str, str], Number] = {}
+    for name, load in () if run.telemetry is None else run.telemetry.utilization.items():
+        core, _, source = name.removeprefix("dla").partition(":")
+        if name.startswith("dla") and source != POWERED:
+            found[core, source] = load.mean_ratio
+    return found
 
 
 def _hottest(run: RunReport) -> Number:
@@ -147,23 +132,23 @@ def _layers(run: RunReport) -> Mapping[str, Number]:
     if run.built is None or run.built.placement.verdict == "unknown":
         return {}
     placement = run.built.placement
-    return {
-        "dla": len(placement.dla_layers),
-        "gpu": len(placement.gpu_layers),
-        "reformat": len(placement.reformat_layers),
-    }
+    return {kind: len(getattr(placement, f"{kind}_layers")) for kind in ("dla", "gpu", "reformat")}
 
 
-# A row follows the one before it on the page, or the metric that it names.
-_FIRST = MetricRow("tegra_info", "info", "The board and its releases; simulated is true if the telemetry is not from this machine.", read=_info)  # fmt: skip
+# The first row begins the page. Another one follows the row before it, or the metric that it names;
+# those of signals come after the first one.
 _ROWS = (
+    MetricRow("tegra_info", "info", "The board and its releases; simulated is true if the telemetry is not from this machine.", read=_info),
     MetricRow("tegra_dla_lane_occupancy_ratio", "gauge", "Share of the last interval with a tegrascope run in flight on a DLA core.", chart="DLA", legend="core {{core}} tegrascope runs", after="tegra_dla_powered_seconds_total", labels=("core",), read=lambda page: page.snapshot.dla_occupancy if page.is_fresh else {}),
     MetricRow("tegra_temperature_trip_celsius", "gauge", "Lowest temperature of a zone that triggers an action, by kind.", after="tegra_temperature_celsius", labels=("zone", "kind"), read=lambda page: page.snapshot.trips_celsius),
     MetricRow("tegra_rail_energy_joules_total", "counter", "Energy of a supply rail, integrated from every sample.", after="tegra_rail_power_watts", labels=("rail",), read=lambda page: page.snapshot.rail_joules),
-    MetricRow("tegra_module_energy_joules_total", "counter", "Energy of the module, by the board's rail rule, integrated from every sample.", after="tegra_rail_energy_joules_total", read=lambda page: page.snapshot.module_joules),
+    MetricRow("tegra_rail_energy_observed_seconds_total", "counter", "Time over which the energy of a rail was integrated; a gap in telemetry adds to neither.", after="tegra_rail_energy_joules_total", labels=("rail",), read=lambda page: page.snapshot.rail_seconds),
+    MetricRow("tegra_module_energy_joules_total", "counter", "Energy of the module, by the board's rail rule, integrated from every sample.", after="tegra_rail_energy_observed_seconds_total", read=lambda page: page.snapshot.module_joules),
+    MetricRow("tegra_module_energy_observed_seconds_total", "counter", "Time over which the energy of the module was integrated; a gap in telemetry adds to neither.", after="tegra_module_energy_joules_total", read=lambda page: page.snapshot.module_seconds),
     WorkloadRow("tegra_inference_workload_info", "info", "What a workload is configured to run: model (the file's name), back-end, precision, batch.", read=lambda workload: workload.settings or None),
     WorkloadRow("tegra_inference_runs_total", "counter", "Runs that ended, by outcome.", labels=("outcome",), read=_runs),
     WorkloadRow("tegra_inference_consecutive_failures", "gauge", "Failed and timed-out runs since the last good one.", read=lambda workload: workload.failures),
+    WorkloadRow("tegra_inference_consecutive_unsuccessful_runs", "gauge", "Failed, timed-out and skipped runs since the last good one.", read=lambda workload: workload.unsuccessful),
     WorkloadRow("tegra_inferences_total", "counter", "Inferences completed in steady phases.", read=lambda workload: workload.inferences),
     WorkloadRow("tegra_inference_latency_seconds", "histogram", "Latency of each inference of a steady phase, by the host clock.", read=lambda workload: workload.latency),
     MetricRow("tegra_inference_energy_joules_total", "counter", "Module energy of steady phases: gross, and net of the idle baseline; overlapping runs each count all of it.", labels=("workload", "device", "kind"), read=_energy),
@@ -183,7 +168,9 @@ _ROWS = (
     MetricRow("tegrascope_source_up", "gauge", "1 while a telemetry source returns new samples.", labels=("source",), read=_sources_up),
     MetricRow("tegrascope_source_restarts_total", "counter", "Restarts of a source.", labels=("source",), read=lambda page: {one.name: one.restarts for one in page.snapshot.sources}),
     MetricRow("tegrascope_samples_total", "counter", "Samples of a source.", labels=("source",), read=lambda page: {one.name: one.samples for one in page.snapshot.sources}),
-    MetricRow("tegrascope_sample_timestamp_seconds", "gauge", "Arrival time of the newest sample of a source.", labels=("source",), read=_sampled),
+    MetricRow("tegrascope_samples_backlog_total", "counter", "Samples of lines that arrived several at once; their times are estimated.", labels=("source",), read=lambda page: {one.name: one.backlog for one in page.snapshot.sources}),
+    MetricRow("tegrascope_samples_refused_total", "counter", "Samples that were dropped because they were not later than the one before.", labels=("source",), read=lambda page: {one.name: one.refused for one in page.snapshot.sources}),
+    MetricRow("tegrascope_sample_timestamp_seconds", "gauge", "Arrival time of the newest sample of a source.", labels=("source",), read=lambda page: {one.name: one.latest.wall_ns / 1e9 for one in page.snapshot.sources if one.latest is not None}),
     MetricRow("tegrascope_root_fields_missing", "gauge", "1 if tegrastats runs without root and prints no DLA, EMC or engines; their series are then absent.", labels=("source",), read=_lacks_root),
     SourceRow("tegrascope_lines_unparsed_total", "counter", "Lines that are not a record, by reason.", labels=("reason",), read=lambda source: source.lines_unparsed),
     SourceRow("tegrascope_tokens_unparsed_total", "counter", "Unknown tokens in records.", read=lambda source: source.tokens_unparsed),
@@ -191,14 +178,15 @@ _ROWS = (
     MetricRow("tegrascope_schedule_lateness_seconds", "histogram", "Start time of a scheduled run minus its due time.", read=lambda page: page.snapshot.lateness),
     MetricRow("tegrascope_runs_skipped_total", "counter", "Scheduled runs that did not start, by reason.", labels=("reason",), read=lambda page: page.snapshot.skipped),
     MetricRow("tegrascope_module_power_budget_watts", "gauge", "Power budget of the module in the configuration.", read=lambda page: page.snapshot.limits.power_watts),
-    MetricRow("tegrascope_dla_expected_busy_ratio", "gauge", "Least busy share of a DLA core in the configuration.", labels=("core",), read=_expected_busy),
+    MetricRow("tegrascope_dla_expected_busy_ratio", "gauge", "Least busy share of a DLA core in the configuration.", labels=("core",), read=lambda page: {device.removeprefix("dla"): ratio for device, ratio in page.snapshot.limits.dla_busy_ratio.items()}),
     MetricRow("tegrascope_store_write_errors_total", "counter", "Failed writes to the run store.", read=lambda page: page.snapshot.store_write_errors),
     MetricRow("tegrascope_store_free_bytes", "gauge", "Free space on the disk of the run store.", read=lambda page: page.snapshot.store_free_bytes),
 )  # fmt: skip
 
 
 def _in_order() -> tuple[Family, ...]:
-    rows = [row for row in (_FIRST, *(row.metric for row in SIGNALS), *_ROWS) if row is not None]
+    first, *own = _ROWS
+    rows = [row for row in (first, *(row.metric for row in SIGNALS), *own) if row is not None]
     page = [row for row in rows if row.after is None]
     for row in rows:
         if row.after is not None:
@@ -209,8 +197,7 @@ def _in_order() -> tuple[Family, ...]:
 METRICS: Final = _in_order()
 """Every metric, in the order of the page."""
 
-
-_METRICS_ROWS = {row.name: row for row in METRICS}
+_ROWS_BY_NAME = {row.name: row for row in METRICS}
 
 
 def families(snapshot: Snapshot, now_ns: int) -> list[Metric]:
@@ -220,28 +207,24 @@ def families(snapshot: Snapshot, now_ns: int) -> list[Metric]:
     machine. ``now_ns`` is CLOCK_MONOTONIC, which decides what is fresh.
     """
     is_fresh = any(source.is_fresh(now_ns) for source in snapshot.sources)
-    marked = {"simulated": "true"} if snapshot.environment.simulated else {}
+    marks = {"simulated": "true"} if snapshot.environment.simulated else {}
     made: dict[str, Metric] = {}
     for column, value in snapshot.values.items():
         found = _series(column)
         if found is not None and (is_fresh or found[2]):
             name, labels, _ = found
-            if marked and name.startswith("tegra_"):
-                labels = {**labels, **marked}
             if name not in made:
-                made[name] = _metric(_METRICS_ROWS[name])
-            made[name].add_sample(name, labels, value)
+                made[name] = _metric(_ROWS_BY_NAME[name])
+            is_marked = marks and name.startswith("tegra_")
+            made[name].add_sample(name, labels | marks if is_marked else labels, value)
     scrape = Scrape(snapshot, now_ns, is_fresh)
     for row in METRICS:
         if isinstance(row, MetricRow):
-            metric = _metric(row)
+            metric = made[row.name] = _metric(row)
             for subject, labels in _subjects(row, scrape):
-                if marked and row.name.startswith("tegra_"):
-                    labels = {**labels, **marked}
+                labels |= marks if row.name.startswith("tegra_") else {}
                 _add(metric, row, labels, row.read(subject))
-            if metric.samples:
-                made[row.name] = metric
-    return [made[row.name] for row in METRICS if row.name in made]
+    return [made[row.name] for row in METRICS if row.name in made and made[row.name].samples]
 
 
 @lru_cache(4096)
@@ -268,7 +251,13 @@ def _subjects(row: MetricRow, scrape: Scrape) -> Iterator[tuple[Any, dict[str, s
 
 def _add(metric: Metric, row: MetricRow, labels: dict[str, str], value: Any) -> None:
     if isinstance(value, Histogram):
-        _add_histogram(metric, labels, value)
+        counts = [*accumulate(value.counts)]
+        bounds = (*map(str, value.bounds), "+Inf")
+        for bound, count, latest in zip(bounds, counts, value.exemplars, strict=True):
+            labels_of_bucket = {**labels, "le": bound}
+            metric.add_sample(f"{row.name}_bucket", labels_of_bucket, count, exemplar=latest)
+        metric.add_sample(f"{row.name}_count", labels, counts[-1])
+        metric.add_sample(f"{row.name}_sum", labels, value.total)
     elif row.kind == "info":
         if value is not None:
             metric.add_sample(row.name, {**labels, **value}, 1)
@@ -287,17 +276,34 @@ def _metric(row: Family) -> Metric:
     return Metric(bare if row.kind in ("counter", "info") else row.name, row.help, row.kind)
 
 
-def _add_histogram(family: Metric, labels: dict[str, str], histogram: Histogram) -> None:
-    count = 0
-    bounds = [str(bound) for bound in histogram.bounds] + ["+Inf"]
-    for bound, more, latest in zip(bounds, histogram.counts, histogram.exemplars, strict=True):
-        count += more
-        exemplar = (
-            Exemplar({"run_id": latest.run_id}, latest.value, latest.wall_seconds)
-            if latest
-            else None
-        )
-        name = f"{family.name}_bucket"
-        family.add_sample(name, {**labels, "le": bound}, count, exemplar=exemplar)
-    family.add_sample(f"{family.name}_count", labels, count)
-    family.add_sample(f"{family.name}_sum", labels, histogram.total)
+# A scraper may ask for any version and escaping; pages are kept for so many of them.
+_FORMATS_AT_MOST = 8
+
+
+class Page(Collector):
+    """The metric page, rendered once for each snapshot and format."""
+
+    def __init__(self, read: Callable[[], Snapshot], monotonic_ns: Callable[[], int]) -> None:
+        self._read = read
+        self._monotonic_ns = monotonic_ns
+        self._rendered: dict[str, tuple[object, bytes]] = {}
+        self._process = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._process)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return all families: those of the snapshot, and of this process."""
+        return chain(families(self._read(), self._monotonic_ns()), self._process.collect())
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """Return the page and its content type, in the format that ``Accept`` asks for."""
+        encode, content_type = choose_encoder(accept)
+        snapshot, now_ns = self._read(), self._monotonic_ns()
+        # Freshness is part of the key, so that a hanging source shows within the second.
+        fresh = tuple(source.is_fresh(now_ns) for source in snapshot.sources)
+        key = (snapshot.version, fresh, now_ns // 1_000_000_000)
+        if self._rendered.get(content_type, (None,))[0] != key:
+            if len(self._rendered) >= _FORMATS_AT_MOST:
+                self._rendered.clear()
+            self._rendered[content_type] = (key, encode(self))
+        return self._rendered[content_type][1], content_type

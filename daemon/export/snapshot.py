@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from prometheus_client.samples import Exemplar
+
 from ...collectors.base import Stamped
 from ...parsers.inference.events import Inferences
 from ...parsers.records import Sample
@@ -13,30 +15,19 @@ from ..measure.run_report import Environment, RunReport
 from ..settings.config import Limits
 
 LATENCY_BOUNDS_SECONDS = (
-    0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075,
-    0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0,
+    0.0001, 0.0002, 0.0003, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03,
+    0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0,
 )  # fmt: skip
+_FAILURES = ("failed", "timeout")
+_UNSUCCESSFUL = (*_FAILURES, "skipped")
 LATENESS_BOUNDS_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 @dataclass(frozen=True)
-class Exemplar:
-    """One observation as an example of its bucket; ``value`` has the unit of the histogram."""
-
-    run_id: str
-    value: float
-    wall_seconds: float
-
-
-@dataclass(frozen=True)
 class Histogram:
-    """Counts by bucket, not cumulative; the last one is +Inf.
+    """Counts by bucket, not cumulative, with the sum of all values and the latest of each bucket.
 
-    Attributes:
-        bounds: shape (n,), upper bounds.
-        counts: shape (n + 1,).
-        total: Sum of all observations.
-        exemplars: shape (n + 1,), the latest of each bucket.
+    ``bounds`` are the n upper bounds. Counts and exemplars are n + 1; the last one is of +Inf.
     """
 
     bounds: tuple[float, ...]
@@ -55,7 +46,7 @@ class Histogram:
         for value in values:
             index = bisect_left(self.bounds, value)
             counts[index] += 1
-            exemplars[index] = Exemplar(run_id, value, wall_seconds)
+            exemplars[index] = Exemplar({"run_id": run_id}, value, wall_seconds)
         return Histogram(self.bounds, tuple(counts), self.total + sum(values), tuple(exemplars))
 
 
@@ -65,9 +56,9 @@ class SourceState:
 
     Attributes:
         interval_seconds: Nominal time between samples; ``None`` if unknown.
-        latest: The newest sample; the scrape decides whether it is still fresh.
+        backlog: Samples of lines that arrived several at once.
+        refused: Samples that were dropped because they were not later than the one before.
         lines_unparsed: Lines that are not a record, by reason.
-        tokens_unparsed: Unknown tokens in records.
         columns_unknown: Values of companions that no signal describes.
         lacks_root: Whether the newest sample has none of the values that only root can read;
             ``None`` for a source without such values.
@@ -78,6 +69,8 @@ class SourceState:
     latest: Stamped[Sample] | None = None
     samples: int = 0
     restarts: int = 0
+    backlog: int = 0
+    refused: int = 0
     lines_unparsed: Mapping[str, int] = field(default_factory=dict)
     tokens_unparsed: int = 0
     columns_unknown: int = 0
@@ -88,7 +81,8 @@ class SourceState:
         if self.latest is None:
             return False
         oldest_seconds = max(3.0, 5 * (self.interval_seconds or 1.0))
-        return now_ns - self.latest.monotonic_ns <= oldest_seconds * 1e9
+        age_seconds = (now_ns - self.latest.monotonic_ns) / 1e9 + self.latest.late_seconds
+        return age_seconds <= oldest_seconds
 
 
 @dataclass(frozen=True)
@@ -97,11 +91,10 @@ class WorkloadState:
 
     Attributes:
         settings: Labels of its configuration, without unset ones.
-        runs: Finished runs by outcome.
         inferences: Completed ones, also of runs that failed later.
-        gross_joules: Of all runs with a module total; ``net_joules``: of all with a baseline.
+        gross_joules: Sum of the runs with a module total; ``net_joules``: with a baseline.
         failures: Runs that failed or timed out since the last good one.
-        active_run: Id of the run in flight.
+        unsuccessful: The same, with the skipped runs.
         cold_start: The last cold start, by part, in seconds.
     """
 
@@ -114,6 +107,7 @@ class WorkloadState:
     gross_joules: float | None = None
     net_joules: float | None = None
     failures: int = 0
+    unsuccessful: int = 0
     active_run: str | None = None
     last_good: RunReport | None = None
     cold_start: Mapping[str, float] = field(default_factory=dict)
@@ -126,21 +120,21 @@ class Snapshot:
     Attributes:
         version: Grows by one at each change.
         module_joules: Energy since the start; ``None`` if the board's rule is unknown.
-        rail_joules: The same by rail.
+        module_seconds: Time over which it was integrated, without gaps; ``rail_seconds`` by rail.
         values: Numbers of the newest sample by column, including companions.
         companions_up: Whether each companion had no problem at the newest sample, by name.
         trips_celsius: Lowest trip point of the board, by zone and kind.
         dla_occupancy: Share of the last interval with a run of ours in flight, by core.
         skipped: Scheduled runs that did not start, by reason.
-        store_problem: Why the store does not write now.
-        store_free_bytes: Free space on its disk; ``None`` if unknown.
     """
 
     version: int = 0
     environment: Environment = field(default_factory=Environment)
     sources: tuple[SourceState, ...] = ()
     rail_joules: Mapping[str, float] = field(default_factory=dict)
+    rail_seconds: Mapping[str, float] = field(default_factory=dict)
     module_joules: float | None = None
+    module_seconds: float | None = None
     values: Mapping[str, float] = field(default_factory=dict)
     companions_up: Mapping[str, bool] = field(default_factory=dict)
     trips_celsius: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -186,11 +180,9 @@ class LiveState:
         devices: Mapping[str, str],
         settings: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
-        """Set all workloads; known ones keep their counts unless their device changed.
+        """Set device and labels of all workloads.
 
-        Args:
-            devices: Device by workload.
-            settings: Labels of each workload's configuration.
+        A known workload keeps its counts unless its device changed.
         """
         with self._lock:
             kept = {}
@@ -243,20 +235,23 @@ class LiveState:
             state = self.snapshot.workloads.get(report.workload)
             if state is None:
                 return
-            is_ok = report.outcome == "ok"
+            is_ok, energy = report.outcome == "ok", report.energy
             runs = {**state.runs, report.outcome: state.runs.get(report.outcome, 0) + 1}
-            failures = state.failures + (report.outcome in ("failed", "timeout"))
-            gross = None if report.energy is None else report.energy.gross_joules
-            net = None if report.energy is None else report.energy.net_joules
+            if energy is not None:
+                state = replace(
+                    state,
+                    gross_joules=_sum(state.gross_joules, energy.gross_joules),
+                    net_joules=_sum(state.net_joules, energy.net_joules),
+                )
             self._replace_workload(
                 replace(
                     state,
                     runs=MappingProxyType(runs),
-                    failures=0 if is_ok else failures,
+                    failures=0 if is_ok else state.failures + (report.outcome in _FAILURES),
+                    unsuccessful=0
+                    if is_ok
+                    else state.unsuccessful + (report.outcome in _UNSUCCESSFUL),
                     active_run=None if state.active_run == report.run_id else state.active_run,
-                    gross_joules=_sum(state.gross_joules, gross),
-                    # A counter must not fall: a net energy below zero is within its uncertainty.
-                    net_joules=_sum(state.net_joules, None if net is None else max(0.0, net)),
                     last_good=report if is_ok else state.last_good,
                     cold_start=report.cold_start_seconds or state.cold_start,
                 )
@@ -271,4 +266,5 @@ class LiveState:
 
 
 def _sum(so_far: float | None, more: float | None) -> float | None:
-    return so_far if more is None else (so_far or 0.0) + more
+    # A counter must not fall: a net energy below zero is within its uncertainty.
+    return so_far if more is None else (so_far or 0.0) + max(0.0, more)

@@ -8,4 +8,4 @@ from ...parsers.errors import UserError
 try:
     import pandas as pandas
 except ImportError:
-    raise UserError("pandas is not installed", "pip install 'tegrascope[frames]'") from None
+    raise UserError("pandas is not installed", "pip install pandas pyarrow") from None

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import tzinfo
 from itertools import chain, groupby
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlencode
@@ -23,16 +24,17 @@ from ...collectors.application.client import ApiClient
 from ...parsers.errors import UserError
 from ...parsers.signals import column_order
 from ..store.history import History
-from ..terminal.output import open_output, standard_output, unwritable
-from .logs import CLOCK_COLUMNS, read_table
-from .recorded_log import given_runs, read_runs
+from ..terminal import open_output, standard_output, unwritable
+from .logs import CLOCK_COLUMNS, read_tables
+from .pairing import correlate_recorded
+from .recorded_log import find_zone, given_runs, read_runs
 
 try:
     import pyarrow
     import pyarrow.csv
     import pyarrow.parquet
 except ImportError:
-    raise UserError("pyarrow is not installed", "pip install 'tegrascope[frames]'") from None
+    raise UserError("pyarrow is not installed", "pip install pandas pyarrow") from None
 
 
 # All categories of a file have codes of one size, whatever the size of each table's.
@@ -44,9 +46,7 @@ def write_tables(
 ) -> None:
     """Write tables below each other; a column that a table lacks is missing in its rows.
 
-    Args:
-        tables: At least one.
-        path: The file; ``None`` is standard output.
+    There is at least one table. Without a path they go to standard output.
 
     Raises:
         BrokenPipeError: The reader of standard output went away.
@@ -96,13 +96,9 @@ def _write_parquet(tables: Iterable[pandas.DataFrame], folder: Path) -> Path:
 def _write(path: Path, empty: pandas.DataFrame, tables: Iterable[Any]) -> None:
     """Write each table as a row group with the columns of an empty one, in their order."""
     schema = pyarrow.Schema.from_pandas(empty, preserve_index=False)
-    schema = pyarrow.schema(
-        [
-            field.with_type(_CATEGORY) if pyarrow.types.is_dictionary(field.type) else field
-            for field in schema
-        ],
-        schema.metadata,
-    )
+    is_category = pyarrow.types.is_dictionary
+    fields = [field.with_type(_CATEGORY) if is_category(field.type) else field for field in schema]
+    schema = pyarrow.schema(fields, schema.metadata)
     with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         for table in tables:
             arrays = [
@@ -172,10 +168,14 @@ def read_log(
     Raises:
         UserError: A log cannot be read, or not to its end.
     """
-    logs = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    logs = [str(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)]
     if not logs:
         raise UserError("there is no log to read", "name one")
-    return read_table(list(map(str, logs)), interval_seconds=interval_seconds, cores=cores)
+    files = list(map(Path, logs))
+    [table] = read_tables(
+        files, logs, rows_per_table=inf, interval_seconds=interval_seconds, cores=cores
+    )
+    return table
 
 
 def correlate(
@@ -206,24 +206,16 @@ def correlate(
     Raises:
         UserError: A log, the table or a row of it cannot be read; the first error.
     """
-    from .pairing import correlate_recorded
-    from .recorded_log import find_zone
-
     if not isinstance(telemetry, pandas.DataFrame):
         telemetry = read_log(telemetry, interval_seconds=interval_seconds)
     if isinstance(runs, pandas.DataFrame):
-        rows = runs.to_dict("records")
-        given = given_runs(
-            (f"row {index}", row) for index, row in zip(runs.index, rows, strict=True)
-        )
+        places = (f"row {index}" for index in runs.index)
+        given = given_runs(zip(places, runs.to_dict("records"), strict=True))
     else:
         given = read_runs(Path(runs))
+    zone = find_zone(timezone) if isinstance(timezone, str) else timezone
     documents, problems = correlate_recorded(
-        telemetry,
-        given,
-        zone=find_zone(timezone) if isinstance(timezone, str) else timezone,
-        board=board,
-        simulated=simulated,
+        telemetry, given, zone=zone, board=board, simulated=simulated
     )
     if problems:
         raise problems[0]
@@ -265,13 +257,7 @@ def runs_frame(documents: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
     Times are UTC. Lists, such as the quality flags, become words separated by spaces.
     """
     frame = pandas.json_normalize(
-        [
-            {
-                key: " ".join(map(str, value)) if isinstance(value, list) else value
-                for key, value in document.items()
-            }
-            for document in documents
-        ]
+        [{key: _cell(value) for key, value in document.items()} for document in documents]
     )
     if "started_wall_ns" in frame:
         started = pandas.to_datetime(frame["started_wall_ns"], unit="ns", utc=True)
@@ -279,11 +265,15 @@ def runs_frame(documents: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
     return frame
 
 
+def _cell(value: object) -> object:
+    return " ".join(map(str, value)) if isinstance(value, list) else value
+
+
 def write_frame(frame: pandas.DataFrame, path: Path | None, kind: str) -> None:
     """Write a table as ``csv`` or ``parquet``, to standard output without a path.
 
     Raises:
-        UserError: The file cannot be written, or pyarrow is not installed.
+        UserError: The file cannot be written.
     """
     # Not opened by pandas, which deletes a file that it fails to write, whatever was in it.
     with open_output(path) as output:
@@ -292,12 +282,7 @@ def write_frame(frame: pandas.DataFrame, path: Path | None, kind: str) -> None:
             return
         mixed = [name for name, dtype in frame.dtypes.items() if dtype == "object"]
         frame = frame.astype(dict.fromkeys(mixed, "string"))
-        try:
-            frame.to_parquet(output.buffer, index=False)
-        except ImportError:
-            raise UserError(
-                "pyarrow is not installed", "pip install 'tegrascope[frames]'"
-            ) from None
+        frame.to_parquet(output.buffer, index=False)
 
 
 def _served(url: str) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """Recorded logs of any size as pandas tables: one row per record, with the time of each.
 
-A piece holds the records of one block of lines. A table is made from all pieces (``read_table``)
-or from some ten thousand records at a time (``read_tables``).
+A piece holds the records of one block of lines; a table is made from some ten thousand records.
 """
 
 import os
@@ -18,10 +17,9 @@ from ...collectors.children.column_helper import read_batches_together
 from ...collectors.lines.replay import LogFile
 from ...parsers.errors import UserError
 from ...parsers.signals import column_order, dtype_of
-from ...parsers.tegrastats.bulk import ColumnParser, read_batches
+from ...parsers.tegrastats.bulk import Batch, ColumnParser, read_batches
 from ...parsers.tegrastats.digits import Flags, Floats
 from ...parsers.tegrastats.printed_time import RecordedClock, Restarts, Times
-from ...parsers.tegrastats.sheet import Batch
 
 SMALL_LOG_BYTES = 64 << 20
 """Logs up to this size are read by one process: starting a second one would not pay."""
@@ -39,10 +37,9 @@ CLOCK_COLUMNS = (
     "restarted",
 )
 
-_NO_VALUES: Floats = np.empty((0, 0))
-
 Counted = Callable[[Batch, int, int], None]
-"""Takes each batch, the number of its log, and how many bytes of that are read."""
+
+_NO_VALUES: Floats = np.empty((0, 0))
 
 
 class _Piece(NamedTuple):
@@ -59,75 +56,53 @@ def read_tables(
     paths: Sequence[Path | None],
     logs: Sequence[str],
     *,
-    counted: Counted,
-    failed: Callable[[UserError], None],
-    rows_per_table: int = ROWS_PER_TABLE,
+    counted: Counted = lambda *_: None,
+    failed: Callable[[UserError], None] | None = None,
+    rows_per_table: float = ROWS_PER_TABLE,
+    interval_seconds: float = 1.0,
+    cores: int | None = None,
 ) -> Iterator[pandas.DataFrame]:
-    """Read logs as a sequence of tables.
+    """Read logs as a sequence of tables, at least one; see ``frames.read_log``.
 
     Args:
         paths: Plain or gzip; ``None`` is standard input.
-        logs: Their names.
-        counted: Called for each batch.
+        counted: Takes each batch, the number of its log, and how many bytes of that are read.
         failed: Called for a log that cannot be read, or not to its end; the others are read.
         rows_per_table: A table is yielded once it has so many.
 
-    Yields:
-        At least one table. Without records it has the clock columns only.
+    Raises:
+        UserError: A log cannot be read, or not to its end, without a ``failed``.
     """
-    table, is_first = _TableBuilder(logs), True
-    parser = ColumnParser()
+    table, is_first, parser = _TableBuilder(logs), True, ColumnParser()
     for number, path in enumerate(paths):
         try:
-            for piece in _read_log(path, number, parser, counted):
-                table.add(piece)
-                if table.rows >= rows_per_table:
-                    yield table.finish()
-                    table, is_first = _TableBuilder(logs), False
+            with LogFile(path) as log:
+                batches = _batches(log, number, parser, cores, counted)
+                for piece in _timed(batches, number, interval_seconds):
+                    table.add(piece)
+                    if table.rows >= rows_per_table:
+                        yield table.finish()
+                        table, is_first = _TableBuilder(logs), False
+                if log.problem is not None:
+                    raise log.problem
         except UserError as problem:
+            if failed is None:
+                raise
             failed(problem)
     if table.rows or is_first:
         yield table.finish()
 
 
-def read_table(
-    logs: Sequence[str], *, interval_seconds: float = 1.0, cores: int | None = None
-) -> pandas.DataFrame:
-    """Read logs as one table; see ``frames.read_log``.
-
-    Raises:
-        UserError: A log cannot be read, or not to its end.
-    """
-    table, parser = _TableBuilder(logs), ColumnParser()
-    for number, log in enumerate(logs):
-        for piece in _read_log(Path(log), number, parser, None, cores, interval_seconds):
-            table.add(piece)
-    return table.finish()
-
-
-def _read_log(
-    path: Path | None,
-    number: int,
-    parser: ColumnParser,
-    counted: Counted | None,
-    cores: int | None = None,
-    interval_seconds: float = 1.0,
-) -> Iterator[_Piece]:
-    with LogFile(path) as log:
-        if cores is None:
-            is_small = log.size_bytes is not None and log.size_bytes <= SMALL_LOG_BYTES
-            cores = 1 if is_small else len(os.sched_getaffinity(0))
-        batches = (read_batches_together if cores > 1 else read_batches)(log, parser)
-
-        def counting() -> Iterator[Batch]:
-            for batch in batches:
-                if counted is not None:
-                    counted(batch, number, log.position_bytes)
-                yield batch
-
-        yield from _timed(counting(), number, interval_seconds)
-        if log.problem is not None:
-            raise log.problem
+def _batches(
+    log: LogFile, number: int, parser: ColumnParser, cores: int | None, counted: Counted
+) -> Iterator[Batch]:
+    """Read a log in one process, or in two if it is large and none is set."""
+    if cores is None:
+        is_small = log.size_bytes is not None and log.size_bytes <= SMALL_LOG_BYTES
+        cores = 1 if is_small else len(os.sched_getaffinity(0))
+    for batch in (read_batches_together if cores > 1 else read_batches)(log, parser):
+        counted(batch, number, log.position_bytes)
+        yield batch
 
 
 def _timed(batches: Iterator[Batch], log: int, interval_seconds: float) -> Iterator[_Piece]:
@@ -166,18 +141,19 @@ class _TableBuilder:
     def add(self, piece: _Piece) -> None:
         batch = piece.batch
         for name, values in zip(batch.names, batch.values, strict=True):
-            if name not in self._columns:
-                self._columns[name] = _Column(dtype_of(name))
-            self._columns[name].put(self.rows, values)
+            missing = np.isnan(values)
+            # A column without any value, such as a zone that is off all the time, is left out.
+            if not missing.all():
+                if name not in self._columns:
+                    self._columns[name] = _Column(dtype_of(name))
+                self._columns[name].put(self.rows, values, missing)
         self._pieces.append(piece._replace(batch=replace(batch, values=_NO_VALUES)))
         self.rows += len(batch.line)
 
     def finish(self) -> pandas.DataFrame:
         columns = _clock_columns(self._pieces, self._logs)
         for name in sorted(self._columns, key=column_order):
-            # A column without any value, such as a zone that is off all the time, is left out.
-            if self._columns[name].has_values:
-                columns[name] = self._columns[name].finish(self.rows)
+            columns[name] = self._columns[name].finish(self.rows)
         return pandas.DataFrame(columns, copy=False)
 
 
@@ -190,15 +166,8 @@ class _Column:
         self._dtype = dtype
         self._parts: list[tuple[int, Any, Flags]] = []
 
-    @property
-    def has_values(self) -> bool:
-        return bool(self._parts)
-
-    def put(self, at: int, values: Floats) -> None:
-        """Put values at a row; rows that are skipped have none, and so has NaN."""
-        missing = np.isnan(values)
-        if missing.all():
-            return
+    def put(self, at: int, values: Floats, missing: Flags) -> None:
+        """Put values at a row, of which some are missing, as are rows that are skipped."""
         if self._dtype == "float64":
             self._parts.append((at, values.copy(), missing[:0]))
         else:

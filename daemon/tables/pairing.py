@@ -20,15 +20,8 @@ from .recorded_log import Given, GivenRun, Place, RecordedLog, recorded_logs
 # Fields that a recorded run cannot have. They are left out of the report, so that a column of that
 # name in the table of runs is kept as it is.
 _NEVER = {
-    "workload",
-    "model",
-    "model_sha256",
-    "backend",
-    "lateness_seconds",
-    "latency",
-    "stages",
-    "cold_start_seconds",
-    "process_peak_bytes",
+    *("workload", "model", "model_sha256", "backend", "lateness_seconds", "latency", "stages"),
+    *("cold_start_seconds", "process_peak_bytes"),
 }
 _SHARED = ("inferences", "device", "batch")
 
@@ -71,7 +64,7 @@ def correlate_recorded(
     Raises:
         UserError: The telemetry has no record, or the name of the rail rule is unknown.
     """
-    rule = None if board is None else find_board(board)
+    rule = None if board is None else _find_board(board)
     logs = recorded_logs(telemetry, zone)
     if not logs:
         raise UserError("the telemetry has no record", "name a log that tegrastats wrote")
@@ -92,17 +85,12 @@ def correlate_recorded(
     return Recorded(documents, problems)
 
 
-def find_board(name: str) -> RailRule:
-    """Return the rail rule of a name.
-
-    Raises:
-        UserError: There is none.
-    """
-    for rule in rail_rules():
-        if name.casefold() == rule.name.casefold():
-            return rule
-    names = ", ".join(repr(rule.name) for rule in rail_rules())
-    raise UserError(f"there is no rail rule {name!r}", f"use one of {names}")
+def _find_board(name: str) -> RailRule:
+    rules = {rule.name.casefold(): rule for rule in rail_rules()}
+    if name.casefold() not in rules:
+        names = ", ".join(repr(rule.name) for rule in rules.values())
+        raise UserError(f"there is no rail rule {name!r}", f"use one of {names}")
+    return rules[name.casefold()]
 
 
 def _place(run: GivenRun, run_id: str, logs: Sequence[RecordedLog]) -> _Placed:
@@ -121,8 +109,8 @@ def _place(run: GivenRun, run_id: str, logs: Sequence[RecordedLog]) -> _Placed:
     for log in logs:
         try:
             placed.append(_place_in(log, run, run_id))
-        except UserError as problem:
-            refused.append(problem)
+        except UserError as error:
+            refused.append(error)
     covered = [one for one in placed if one.reason is None]
     if len(covered) > 1:
         names = " and in ".join(one.log.name for one in covered)
@@ -152,27 +140,27 @@ def _place_in(log: RecordedLog, run: GivenRun, run_id: str) -> _Placed:
     begin, end = windows[0]
     if begin.ns > log.last_ns or end.ns < 0:
         reason = "it is outside the log"
-    elif begin.ns < 0:
-        reason = "it begins before the log"
     else:
-        reason = "it ends after the log"
+        reason = "it begins before the log" if begin.ns < 0 else "it ends after the log"
     reason += f": from {begin.ns / 1e9:.3f} to {end.ns / 1e9:.3f} s"
     reason += f", and {log.name} has 0 to {log.last_ns / 1e9:.3f} s"
     return _Placed(run, run_id, log, begin, end, reason)
 
 
-def _with_others(placed: Sequence[_Placed]) -> Iterator[tuple[_Placed, Mapping[str, Span]]]:
+def _with_others(
+    placed: Sequence[_Placed],
+) -> Iterator[tuple[_Placed, Mapping[str, Sequence[Span]]]]:
     """Yield each run with those that it may overlap."""
     begins = np.array([one.span.begin_ns for one in placed], np.int64)
     ends = np.array([one.span.end_ns for one in placed], np.int64)
     for i, one in enumerate(placed):
         near = np.flatnonzero((begins < ends[i]) & (begins[i] < ends))
         others = (placed[j] for j in near.tolist() if j != i)
-        yield one, {o.run_id: o.span for o in others if o.log is one.log and o.reason is None}
+        yield one, {o.run_id: (o.span,) for o in others if o.log is one.log and o.reason is None}
 
 
 def _report(
-    one: _Placed, rule: RailRule | None, others: Mapping[str, Span], *, simulated: bool
+    one: _Placed, rule: RailRule | None, others: Mapping[str, Sequence[Span]], *, simulated: bool
 ) -> RunReport:
     run, span, log = one.run, one.span, one.log
     wall_ns = run.start.ns if run.start.clock == "unix" else log.clock.wall_ns(one.begin.ns)
@@ -216,8 +204,7 @@ def _report(
 
 def _document(one: _Placed, report: RunReport) -> dict[str, Any]:
     """Return a run's row, log and report; a cell that would hide a field is ``given.NAME``."""
-    own: dict[str, Any] = {"log": one.log.name}
-    own |= report.model_dump(mode="json", exclude=_NEVER)
+    own = {"log": one.log.name, **report.model_dump(mode="json", exclude=_NEVER)}
     if not own["started_wall_ns"]:
         del own["started_wall_ns"]
     if one.run.inferences is None:

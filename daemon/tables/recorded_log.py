@@ -14,10 +14,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import pandas
-from numpy.typing import NDArray
 
+from ...collectors.lines.arrivals import regular_lateness, seconds_behind, usual_lateness
 from ...parsers import signals
 from ...parsers.errors import UserError
+from ...parsers.tegrastats.digits import Floats, Integers
 from ..measure.blocks import WindowSlice
 from ..measure.run_report import Device
 
@@ -123,13 +124,11 @@ def read_runs(path: Path) -> Given:
     reader = csv.reader(text.splitlines(), skipinitialspace=True)
     problems: list[UserError] = []
     rows: list[tuple[str, Mapping[Hashable, object]]] = []
-    header: list[str] | None = None
+    header: list[str] = []
     try:
-        for cells in reader:
+        for cells in filter(any, reader):
             where = f"{path} line {reader.line_num}"
-            if not any(cells):
-                continue
-            if header is None:
+            if not header:
                 header = [cell.strip() for cell in cells]
                 _check_columns(header, str(path))
             elif len(cells) != len(header):
@@ -139,7 +138,7 @@ def read_runs(path: Path) -> Given:
                 rows.append((where, dict(zip(header, cells, strict=True))))
     except csv.Error as error:
         raise UserError(f"{path} line {reader.line_num}: {error}", "write it as CSV") from None
-    if header is None:
+    if not header:
         raise UserError(f"{path} is empty", _HEADER)
     given = given_runs(rows)
     return Given(given.runs, problems + given.problems)
@@ -156,11 +155,9 @@ def _check_columns(names: Iterable[Hashable], where: str) -> None:
 
 
 def given_runs(rows: Iterable[tuple[str, Mapping[Hashable, object]]]) -> Given:
-    """Read rows of a table.
+    """Read rows of a table: the place of each for error messages, and its cells by column.
 
-    Args:
-        rows: The place of each row for error messages, and its cells by column. An empty cell
-            and NaN are missing values.
+    An empty cell and NaN are missing values.
 
     Raises:
         UserError: A column is missing.
@@ -206,16 +203,9 @@ def _run(where: str, cells: Mapping[Hashable, object]) -> GivenRun:
     device = _text(cells.get("device")) or "external"
     if device not in get_args(Device):
         raise wrong("device", f"use one of {', '.join(get_args(Device))}")
-    return GivenRun(
-        where=where,
-        name=name,
-        start=start,
-        end=end,
-        inferences=count("inferences", 0),
-        device=cast(Device, device),
-        batch=count("batch", 1) or 1,
-        cells={str(column): cell for column, cell in cells.items()},
-    )
+    inferences, batch = count("inferences", 0), count("batch", 1) or 1
+    row = {str(column): cell for column, cell in cells.items()}
+    return GivenRun(where, name, start, end, inferences, cast(Device, device), batch, row)
 
 
 def _text(cell: object) -> str | None:
@@ -225,9 +215,6 @@ def _text(cell: object) -> str | None:
     text = str(cell).strip()
     return None if text in ("", "<NA>", "NaT") else text
 
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 _SECOND_NS = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1)
@@ -245,11 +232,9 @@ _OF_RUNS = frozenset(
 
 
 class Place(NamedTuple):
-    """A place in a log, since its first record.
+    """A place in a log since its first record, and its uncertainty besides that of the records.
 
-    Attributes:
-        error_ns: Its uncertainty, in addition to that of the records there.
-        jumped: Whether the clock showed that time twice.
+    It has ``jumped`` if the clock showed that time twice.
     """
 
     ns: int
@@ -260,9 +245,7 @@ class Place(NamedTuple):
 class Stretch(NamedTuple):
     """The first and last record between two jumps of a clock, since the first of the log.
 
-    Attributes:
-        offset_ns: The time that the clock showed, minus that time.
-        error_ns: Uncertainty of the offset.
+    The offset, which has an uncertainty, is the time that the clock showed minus that time.
     """
 
     begin_ns: int
@@ -273,12 +256,9 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogClock:
-    """The clocks of one log.
+    """Stretches of the epoch prefix and of the printed time of one log; empty without one.
 
-    Attributes:
-        unix: Stretches of the epoch prefix; empty without one.
-        local: Stretches of the printed time; empty without one.
-        error_ns: Uncertainty of the first record.
+    ``error_ns`` is the uncertainty of the first record.
     """
 
     unix: Sequence[Stretch]
@@ -362,6 +342,8 @@ class RecordedLog:
             column = part[name].to_numpy(np.float64, na_value=np.nan)
             if not np.isnan(column).all():
                 columns[name] = array("d", column.tobytes())
+        if late := _lateness(part):
+            columns[signals.LATE_SECONDS.column()] = array("d", [late]) * len(part)
         return WindowSlice(
             array("q", self.times_ns[rows].tobytes()),
             array("q", self.wall_ns[rows].tobytes()),
@@ -384,6 +366,14 @@ class RecordedLog:
         first = int(np.searchsorted(self.times_ns, begin_ns, "left"))
         last = int(np.searchsorted(self.times_ns, end_ns, "right"))
         return slice(max(first - 1, 0), last + 1)
+
+
+def _lateness(rows: pandas.DataFrame) -> float:
+    """Return how late records regularly were, by their prefix and the seconds that they print."""
+    both = rows[["received", "time"]].dropna()
+    shown = [both[name].to_numpy("datetime64[ns]").astype(np.int64) for name in both]
+    behind = [seconds_behind(*at) for at in zip(*map(np.ndarray.tolist, shown), strict=True)]
+    return regular_lateness(usual_lateness(behind))
 
 
 def recorded_logs(telemetry: pandas.DataFrame, zone: tzinfo | None = None) -> list[RecordedLog]:
@@ -422,15 +412,10 @@ def _stretches(
 
 
 def stretches(elapsed_ns: Integers, shown_ns: Integers, resolution_ns: int) -> list[Stretch]:
-    """Split a clock at its jumps.
+    """Split a clock, which showed a time at each of n records, at its jumps.
 
-    A clock that is truncated to whole seconds is up to a second behind. The offset makes this true
-    for every record, or for as many as possible.
-
-    Args:
-        elapsed_ns: shape (n,), rising, the time of each record.
-        shown_ns: shape (n,), the times that the clock showed.
-        resolution_ns: The unit to which the clock is truncated; 0 for an exact one.
+    A clock that is truncated to whole seconds is up to a second behind; an exact one has the
+    resolution 0. The offset makes this true for every record, or for as many as possible.
     """
     if not len(elapsed_ns):
         return []
@@ -488,11 +473,7 @@ def _to_unix(local_ns: int, zone: tzinfo) -> list[int]:
 
 
 def find_zone(name: str) -> ZoneInfo:
-    """Return a time zone by its name.
-
-    Raises:
-        UserError: This machine does not have a zone of that name.
-    """
+    """Return a time zone by its name, or raise UserError if this machine does not have it."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

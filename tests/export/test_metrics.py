@@ -3,14 +3,21 @@
 import shutil
 import subprocess
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from msgspec.structs import asdict
 from prometheus_client.parser import text_string_to_metric_families
 
 from tegrascope.collectors.base import Stamped
-from tegrascope.daemon.export.metrics import METRICS, families
-from tegrascope.daemon.export.snapshot import LiveState, Snapshot, SourceState, WorkloadState
+from tegrascope.daemon.export.metrics import METRICS, Page, families
+from tegrascope.daemon.export.snapshot import (
+    LATENCY_BOUNDS_SECONDS,
+    LiveState,
+    Snapshot,
+    SourceState,
+    WorkloadState,
+)
 from tegrascope.daemon.measure.run_report import (
     Distribution,
     Energy,
@@ -21,7 +28,6 @@ from tegrascope.daemon.measure.run_report import (
     Utilization,
 )
 from tegrascope.daemon.settings.config import Limits
-from tegrascope.daemon.web.answers import Page
 from tegrascope.parsers.inference.events import Inferences
 from tegrascope.parsers.inference.placement import Built, Placement
 from tegrascope.parsers.records import GpuMemory, GpuSample, flatten
@@ -107,7 +113,9 @@ def full_state() -> LiveState:
             environment=Environment(board="AGX Orin"),
             sources=(source,),
             rail_joules={"VDD_CPU_CV": 12.5},
+            rail_seconds={"VDD_CPU_CV": 2.5},
             module_joules=30.0,
+            module_seconds=2.5,
             dla_occupancy={0: 0.5},
             values={
                 **flatten(sample),
@@ -118,6 +126,7 @@ def full_state() -> LiveState:
                 "fans.pwmfan.speed_ratio": 0.2,
                 "ram.available_bytes": 1 << 30,
                 "throttle.hw_thermal.events": 2.0,
+                "telemetry.late_seconds": 0.4,
             },
             companions_up={"sysfs": True},
             trips_celsius={("cpu", "passive"): 99.0},
@@ -177,7 +186,7 @@ def test_numbers_of_the_line_stand_under_their_names():
     assert found["tegra_rail_power_watts{rail=VDD_GPU_SOC}"] == 3.15
 
 
-def test_trace_of_the_dla_stands_beside_what_tegrastats_says():
+def test_trace_of_the_dla_has_series_next_to_those_of_tegrastats():
     """One metric a meaning, labelled with its source; what is stale is taken off with the rest."""
     live = full_state()
     found = series(live.snapshot)
@@ -206,7 +215,7 @@ def test_a_gpu_with_memory_of_its_own_has_more():
     )
 
 
-def test_what_is_read_beside_the_line_stands_under_the_same_names():
+def test_values_of_companions_have_the_same_names():
     """Files of the kernel fill what the line does not say; powered is a metric of its own."""
     found = series(full_state().snapshot)
     assert found["tegra_dla_powered_ratio{core=0}"] == 0.75
@@ -272,7 +281,7 @@ def test_settings_pair_workloads_of_one_model():
     assert found["tegra_inferences_total{device=dla0,workload=resnet50}"] == 3
 
 
-def test_layers_are_told_by_where_they_run():
+def test_layers_are_counted_by_placement():
     """Each place has a number, 0 too; an engine of which nothing is known has none."""
     live = full_state()
     name = "tegra_inference_layers{{device=dla0,placement={},workload=resnet50}}"
@@ -293,6 +302,7 @@ def test_stale_telemetry_has_no_series():
         name.startswith(("tegra_ram", "tegra_rail_power", "tegra_dla")) for name in found
     )
     assert found["tegra_module_energy_joules_total{}"] == 30
+    assert found["tegra_module_energy_observed_seconds_total{}"] == 2.5
     assert found["tegrascope_sample_timestamp_seconds{source=simulator}"] == 5000
 
 
@@ -314,7 +324,7 @@ def test_simulated_figures_all_say_so():
 
 
 def test_exemplars_lead_to_the_run():
-    """OpenMetrics, when asked for, carries the run id beside the latency bucket."""
+    """OpenMetrics carries the run id with the latency bucket."""
     page = page_of(full_state().snapshot, accept=OPENMETRICS)
     assert page.endswith("# EOF\n")
     (line,) = [line for line in page.splitlines() if '="0.02"' in line and " # " in line]
@@ -336,15 +346,18 @@ def test_page_is_rendered_once_for_each_snapshot():
 
 
 def test_strange_formats_do_not_pile_up():
-    """A client that asks for another version each time fills no memory."""
+    """A client that asks for another version each time does not fill the memory."""
     page = Page(lambda: Snapshot(), lambda: 0)
-    for number in range(50):
-        page.render(f"application/openmetrics-text;version=1.0.{number}")
-    assert len(page._rendered) <= 8
+    first = page.render("")[0]
+    assert page.render("")[0] is first
+    accepted = (f"application/openmetrics-text;version=1.0.{number}" for number in range(50))
+    formats = {page.render(accept)[1] for accept in accepted}
+    # Older releases of the client library have one format of OpenMetrics.
+    assert (page.render("")[0] is first) == (len(formats) < 8)
 
 
-def test_limits_stand_beside_what_they_limit():
-    """What the configuration holds the board to is on the page, and is nowhere without it."""
+def test_limits_are_metrics():
+    """Configured limits are on the page; without configuration they have no series."""
     found = series(full_state().snapshot)
     assert found["tegrascope_module_power_budget_watts{}"] == 40
     assert found["tegrascope_dla_expected_busy_ratio{core=0}"] == 0.2
@@ -363,18 +376,32 @@ def test_counters_of_a_workload_begin_at_nothing():
 
 
 def test_failures_in_a_row_end_with_a_good_run():
-    """A failure and a timeout are two, what was cancelled is none, and a good run ends the row."""
+    """A failure and a timeout are two, what was cancelled is none, and a good run ends the row.
+
+    What was skipped is no failure, but no good run either.
+    """
     live = full_state()
     of = "device=dla0,{}workload=resnet50"
     assert (
         series(live.snapshot)[f"tegra_inference_runs_total{{{of.format('outcome=failed,')}}}"] == 0
     )
     told = []
-    for outcome in ("failed", "cancelled", "timeout", "ok", "failed"):
+    for outcome in ("failed", "cancelled", "timeout", "skipped", "ok", "failed"):
         live.run_ended(report(outcome=outcome))
-        name = f"tegra_inference_consecutive_failures{{{of.format('')}}}"
-        told.append(series(live.snapshot)[name])
-    assert told == [1, 1, 2, 0, 1]
+        told.append(
+            tuple(
+                series(live.snapshot)[f"tegra_inference_consecutive_{what}{{{of.format('')}}}"]
+                for what in ("failures", "unsuccessful_runs")
+            )
+        )
+    assert told == [(1, 1), (1, 1), (2, 2), (2, 3), (0, 0), (1, 1)]
+
+
+def test_latency_buckets_reach_from_a_tenth_of_a_millisecond_to_ten_seconds():
+    """A fast model on a fast GPU is told apart, and so are one, three and seven seconds."""
+    bounds = LATENCY_BOUNDS_SECONDS
+    assert (bounds[0], bounds[-1]) == (0.0001, 10.0)
+    assert all(1.2 <= later / earlier <= 2.01 for earlier, later in pairwise(bounds))
 
 
 def test_forgotten_workload_is_not_counted():
@@ -386,7 +413,7 @@ def test_forgotten_workload_is_not_counted():
     assert "resnet50" not in page_of(live.snapshot)
 
 
-@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed")
+@pytest.mark.skipif(not shutil.which("promtool"), reason="apt install prometheus")
 def test_promtool_has_no_complaint():
     """The full page passes Prometheus' own lint without a word."""
     told = subprocess.run(

@@ -112,7 +112,7 @@ def test_no_table_is_a_table(tmp_path):
     """A log without a record gives a file with the columns of the clock, and no row."""
     log = tmp_path / "a.log"
     log.write_text("nothing\n")
-    tables = read_tables([log], [str(log)], counted=lambda *_: None, failed=pytest.fail)
+    tables = read_tables([log], [str(log)], failed=pytest.fail)
     write_tables(tables, tmp_path / "a.parquet", "parquet")
     found = pandas.read_parquet(io.BytesIO((tmp_path / "a.parquet").read_bytes()))
     assert len(found) == 0

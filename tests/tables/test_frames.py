@@ -16,18 +16,9 @@ from tegrascope.parsers.errors import UserError
 pandas = pytest.importorskip("pandas")
 
 from tegrascope import frames  # noqa: E402
+from tegrascope.daemon.tables.logs import CLOCK_COLUMNS  # noqa: E402
 
 S = 1_000_000_000
-FIRST = [
-    "log",
-    "line",
-    "time",
-    "received",
-    "elapsed_seconds",
-    "elapsed_error_seconds",
-    "clock_step_seconds",
-    "restarted",
-]
 R36 = (
     "06-25-2025 15:43:{second} RAM 1024/7620MB (lfb 2x4MB) CPU [5%@729,off] GR3D_FREQ 50%@[900]"
     " NVDLA0 off tj@48.5C VDD_IN {now}mW/{mean}mW"
@@ -66,7 +57,7 @@ def test_frames_is_reached_as_a_name_of_the_package():
 def test_a_log_is_a_row_a_record(log):
     """The time of each record stands before its numbers, and every column has its type."""
     frame = frames.read_log(log)
-    assert list(frame.columns[: len(FIRST)]) == FIRST
+    assert tuple(frame.columns[: len(CLOCK_COLUMNS)]) == CLOCK_COLUMNS
     assert frame["line"].tolist() == [1, 3, 4]
     assert frame["time"].tolist()[0] == pandas.Timestamp("2025-06-25T15:43:19")
     assert frame["received"].tolist()[0] == pandas.Timestamp("2025-06-25T15:43:19.3488Z")
@@ -76,7 +67,7 @@ def test_a_log_is_a_row_a_record(log):
     assert frame["restarted"].tolist() == [False, False, True]
     assert frame["rails.VDD_IN.instant_watts"].tolist() == [5, 6, 4]
     types = {name: str(dtype) for name, dtype in frame.dtypes.items()}
-    assert [types[name] for name in FIRST] == [
+    assert [types[name] for name in CLOCK_COLUMNS] == [
         "category",
         "int64",
         "datetime64[s]",
