@@ -9,13 +9,12 @@ import math
 import os
 import secrets
 import socket
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import bcrypt
 from starlette.datastructures import Headers, MutableHeaders
@@ -26,22 +25,24 @@ from ...collectors.base import Clock, write_atomic
 from ...parsers.errors import UserError
 from ..settings.config import split_listen
 from ..settings.file import ConfigError
-from .web_config import WebConfig, WebRules
+from .web_config import WebRules
 
 _REMEMBERED_AT_MOST = 1024
 # bcrypt reads no further, and Go's truncates there silently.
 _LONGEST_PASSWORD = 72
 
-K = TypeVar("K")
-V = TypeVar("V")
 
+def read_token(path: Path) -> tuple[str, str | None]:
+    """Return the secret for calls that change state; it is made at the first start.
 
-def read_token(path: Path) -> str:
-    """Return the secret for calls that change state; it is made at the first start."""
+    A new secret that cannot be written is returned with the reason: then nobody else knows it.
+    """
     try:
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, f"{secrets.token_urlsafe(32)}\n".encode(), mode=0o600)
+            token = secrets.token_urlsafe(32)
+            problem = write_token(path, token)
+            if problem is not None:
+                return token, problem
         token = path.read_text(encoding="ascii").strip()
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}", "name a writable --state-dir") from None
@@ -49,7 +50,19 @@ def read_token(path: Path) -> str:
         token = ""
     if not token:  # every request would carry it
         raise UserError(f"{path}: holds no token", f"rm {path}, and another one is made")
-    return token
+    return token, None
+
+
+def write_token(path: Path, token: str) -> str | None:
+    """Write the secret for its user alone, or return why the disk refuses."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, f"{token}\n".encode(), mode=0o600)
+    except (PermissionError, NotADirectoryError, FileExistsError):
+        raise  # a wrong place, which a person named
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return None
 
 
 def carries_token(headers: Mapping[str, str], token: str) -> bool:
@@ -84,28 +97,6 @@ def is_known_host(header: str, names: Collection[str]) -> bool:
     return host in names or host.endswith(".localhost")
 
 
-class TokenBucket:
-    """Allow ``burst`` requests at once and one more after each interval."""
-
-    def __init__(self, burst: int, interval_seconds: float, now_seconds: float) -> None:
-        self._burst, self._interval = float(burst), interval_seconds
-        self._tokens, self._at_seconds = self._burst, now_seconds
-
-    def take(self, now_seconds: float) -> bool:
-        """Take a token if one is left; the time is of a clock that never goes back."""
-        came = (now_seconds - self._at_seconds) / self._interval
-        self._tokens = min(self._burst, self._tokens + came)
-        self._at_seconds = now_seconds
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True
-
-    def give_back(self) -> None:
-        """Return the token that was taken last."""
-        self._tokens += 1.0
-
-
 @dataclass(frozen=True)
 class AttemptLimit:
     """Wrong passwords per address: ``burst`` at once, then one per interval."""
@@ -117,7 +108,9 @@ class AttemptLimit:
 
 @dataclass
 class _Address:
-    attempts: TokenBucket
+    """Attempts of one address: each one takes an interval of the time before ``free_ns``."""
+
+    free_ns: float = -math.inf
     verifying: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -136,8 +129,9 @@ class Passwords:
     ) -> None:
         self._clock, self._limit, self._verify = clock, limit, verify
         self._key = os.urandom(32)
-        self._results: OrderedDict[bytes, bool] = OrderedDict()  # by a digest with the random key
-        self._addresses: OrderedDict[str, _Address] = OrderedDict()
+        # The oldest entry comes first in both.
+        self._results: dict[bytes, bool] = {}  # by a digest with the random key
+        self._addresses: dict[str, _Address] = {}
         self._one_at_a_time = asyncio.Lock()
 
     async def refusal(self, header: str, users: Mapping[str, str], client: str) -> int | None:
@@ -151,13 +145,14 @@ class Passwords:
         Returns:
             Else the status of the answer: 401, or 429 after too many wrong passwords.
         """
-        credentials = read_credentials(header)
+        credentials = _read_credentials(header)
         if credentials is None:
             return 401
         user, password = credentials
         hashed = users.get(user.decode("utf-8", "replace"))
         # An unknown user takes as long as a known one, so that the time does not reveal names.
-        against = (hashed or max(users.values(), key=_cost)).encode()
+        costliest = max(users.values(), key=lambda one: int(one.split("$")[2]))
+        against = (hashed or costliest).encode()
         parts = repr((user, password, against)).encode()
         key = hashlib.blake2b(parts, key=self._key).digest()
         right = self._remembered(key)
@@ -166,21 +161,26 @@ class Passwords:
             async with address.verifying:
                 right = self._remembered(key)  # by another request of this address
                 if right is None:
-                    if not address.attempts.take(self._seconds()):
+                    interval_ns = round(self._limit.interval_seconds * 1e9)
+                    now_ns = self._clock.monotonic_ns()
+                    unused_ns = max(address.free_ns, now_ns - self._limit.burst * interval_ns)
+                    if unused_ns + interval_ns > now_ns:
                         return 429
+                    address.free_ns = unused_ns + interval_ns
                     async with self._one_at_a_time:
                         verified = await asyncio.to_thread(
                             self._verify, password[:_LONGEST_PASSWORD], against
                         )
                     right = verified and hashed is not None
-                    _put(self._results, key, right, _REMEMBERED_AT_MOST)
-                    if right:
-                        address.attempts.give_back()
+                    self._results[key] = right
+                    _drop_oldest(self._results, _REMEMBERED_AT_MOST)
+                    if right:  # a right one is not counted
+                        address.free_ns -= interval_ns
         return None if right else 401
 
     def _remembered(self, key: bytes) -> bool | None:
         if key in self._results:
-            self._results.move_to_end(key)
+            self._results[key] = self._results.pop(key)
         return self._results.get(key)
 
     def _address(self, client: str) -> _Address:
@@ -188,30 +188,18 @@ class Passwords:
             number = ip_address(client)
             if isinstance(number, IPv6Address):  # a host has 2^64 of them
                 client = str(number.ipv4_mapped or number.packed[:8].hex())
-        found = self._addresses.pop(client, None)
-        if found is None:
-            limit = self._limit
-            found = _Address(TokenBucket(limit.burst, limit.interval_seconds, self._seconds()))
-        _put(self._addresses, client, found, self._limit.addresses)
+        found = self._addresses[client] = self._addresses.pop(client, _Address())
+        _drop_oldest(self._addresses, self._limit.addresses)
         return found
 
-    def _seconds(self) -> float:
-        return self._clock.monotonic_ns() / 1e9
 
-
-def _put(table: OrderedDict[K, V], key: K, value: V, at_most: int) -> None:
-    """Put a value at the end; the oldest one leaves a full table."""
-    table[key] = value
+def _drop_oldest(table: dict[Any, Any], at_most: int) -> None:
     if len(table) > at_most:
-        table.popitem(last=False)
+        del table[next(iter(table))]
 
 
-def read_credentials(header: str) -> tuple[bytes, bytes] | None:
-    """Return user and password of an ``Authorization`` header, or None.
-
-    >>> read_credentials("Basic cHJvbTpwdw==")
-    (b'prom', b'pw')
-    """
+def _read_credentials(header: str) -> tuple[bytes, bytes] | None:
+    """Return user and password of an ``Authorization`` header, or None."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -221,10 +209,6 @@ def read_credentials(header: str) -> tuple[bytes, bytes] | None:
         return None
     user, colon, password = text.partition(b":")
     return (user, password) if colon else None
-
-
-def _cost(hashed: str) -> int:
-    return int(hashed.split("$")[2])
 
 
 class Gate:
@@ -246,44 +230,44 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or have the application answer it."""
-        headers = Headers(scope=scope)
+        app, headers = self._app, Headers(scope=scope)
         host = headers.get("host", "")
         # Over TLS the certificate already ties the client to a name of this machine.
         if host and scope["scheme"] == "http" and not is_known_host(host, self._names):
             text = f"{host[:100]!a} is not a name of this daemon; add it to http.hosts"
-            await _refuse(421, text)(scope, receive, send)
-        elif self._rules is None:
-            await self._app(scope, receive, send)
-        else:
+            app = _refuse(421, text)
+        elif self._rules is not None:
             try:
                 config = self._rules.current()
             except ConfigError:
-                await _refuse(500, "Internal Server Error")(scope, receive, send)
+                app = _refuse(500, "Internal Server Error")
             else:
-                await self._answer(config, headers, scope, receive, send)
+                app = await self._choose(config.basic_auth_users, headers, scope)
+                send = _adding(config.http_server_config.headers, send)
+        await app(scope, receive, send)
 
-    async def _answer(
-        self, config: WebConfig, headers: Headers, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        app: ASGIApp = self._app
-        if config.basic_auth_users and not carries_token(headers, self._token):
-            client = (scope.get("client") or ("",))[0]
-            given = headers.get("authorization", "")
-            status = await self._passwords.refusal(given, config.basic_auth_users, client)
-            if status == 401:
-                app = _refuse(401, "Unauthorized", {"www-authenticate": "Basic"})
-            elif status is not None:
-                app = _refuse(status, "Too Many Wrong Passwords", self._later)
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                found = MutableHeaders(scope=message)
-                for name, value in config.http_server_config.headers.items():
-                    found.setdefault(name, value)  # the status page has a policy of its own
-            await send(message)
-
-        await app(scope, receive, send_with_headers)
+    async def _choose(self, users: Mapping[str, str], headers: Headers, scope: Scope) -> ASGIApp:
+        if not users or carries_token(headers, self._token):
+            return self._app
+        client = (scope.get("client") or ("",))[0]
+        status = await self._passwords.refusal(headers.get("authorization", ""), users, client)
+        if status is None:
+            return self._app
+        if status == 401:
+            return _refuse(401, "Unauthorized", {"www-authenticate": "Basic"})
+        return _refuse(status, "Too Many Wrong Passwords", self._later)
 
 
-def _refuse(status: int, text: str, headers: dict[str, str] | None = None) -> PlainTextResponse:
+def _refuse(status: int, text: str, headers: dict[str, str] | None = None) -> ASGIApp:
     return PlainTextResponse(f"{text}\n", status, headers)
+
+
+def _adding(headers: Mapping[str, str], send: Send) -> Send:
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            found = MutableHeaders(scope=message)
+            for name, value in headers.items():
+                found.setdefault(name, value)  # the status page has a policy of its own
+        await send(message)
+
+    return send_with_headers

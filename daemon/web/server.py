@@ -5,6 +5,7 @@ import contextlib
 import errno
 import gc
 import logging
+import os
 import resource
 import socket
 from collections.abc import Awaitable, Callable
@@ -28,6 +29,11 @@ _HEADER_BYTES, _SLICE_BYTES = 12 * 1024, 4 * 1024
 _SHARE_OF_FILES = 4
 _NO_MORE_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RETRY_SECONDS = 0.05
+_BIND_REMEDIES = {
+    errno.EADDRINUSE: "stop what listens there, or give --listen HOST:PORT",
+    errno.EACCES: "only root may use a port below 1024; give --listen with a higher one",
+    errno.EADDRNOTAVAIL: "give --listen with an address of this machine",
+}
 _THREADS = 2
 _KEY = "tegrascope.connection"
 _TLS_HANDSHAKE = b"\x16"
@@ -41,7 +47,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """Bounds of what clients may cost.
+    """Bounds of the cost of clients.
 
     Attributes:
         connections: At the limit, the client that has been silent longest is disconnected. A TLS
@@ -67,32 +73,28 @@ def bind(listen: str) -> socket.socket:
         UserError: The address is in use, or is not an address of this machine.
     """
     host, port = split_listen(listen)
+    kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
+        family, *_, address = socket.getaddrinfo(host, port, type=kind, flags=flags)[0]
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "is not a host name"
         raise UserError(f"{listen}: {reason}", "give --listen HOST:PORT") from None
+    is_dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(_BACKLOG)
+        return socket.create_server(
+            address, family=family, backlog=_BACKLOG, dualstack_ipv6=is_dual
+        )
     except OSError as error:
-        listener.close()
-        raise UserError(
-            f"{listen}: {error.strerror}", "stop what listens there, or give --listen HOST:PORT"
-        ) from None
-    return listener
+        reason = os.strerror(error.errno or 0)
+        remedy = _BIND_REMEDIES.get(error.errno or 0, "give --listen HOST:PORT")
+        raise UserError(f"{listen}: {reason}", remedy) from None
 
 
 def url_of(listener: socket.socket, *, tls: bool = False) -> str:
     """Return the address of the status page."""
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    scheme = "https" if tls else "http"
-    return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
+    return f"http{'s' * tls}://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
 async def serve(
@@ -120,6 +122,11 @@ async def serve(
         accepting.result()
 
 
+def _listens(listener: socket.socket) -> bool:
+    is_open = listener.fileno() >= 0
+    return is_open and bool(listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+
 class _Server:
     """The connections and what they share."""
 
@@ -130,9 +137,9 @@ class _Server:
         files = limits.connections if soft == resource.RLIM_INFINITY else soft // _SHARE_OF_FILES
         self._at_most = max(1, min(limits.connections, files))
         # A connection whose state changes goes to the end: the first has been silent longest.
-        self._connections: dict[_Connection, None] = {}
+        self.connections: dict[_Connection, None] = {}
         self._dropped = 0
-        self._config = uvicorn.Config(
+        self.config = uvicorn.Config(
             self._answer,
             http="h11",
             ws="none",
@@ -145,20 +152,11 @@ class _Server:
             timeout_keep_alive=limits.idle_seconds,
             h11_max_incomplete_event_size=_HEADER_BYTES,
         )
-        self._config.load()
-        self._state = uvicorn.Server(self._config).server_state
-
-    def make_protocol(self, connection: "_Connection") -> Any:
-        """Return uvicorn's protocol; requests carry the connection in their state."""
-        make: Any = self._config.http_protocol_class
-        return make(config=self._config, server_state=self._state, app_state={_KEY: connection})
-
-    def set_date(self) -> None:
-        """Set the ``Date`` of the next answers."""
-        self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+        self.config.load()
+        self.state = uvicorn.Server(self.config).server_state
 
     async def accept(self, listener: socket.socket) -> None:
-        """Accept connections until cancelled."""
+        """Accept connections until cancelled, or raise ``OSError`` if the listener is gone."""
         loop = asyncio.get_running_loop()
         listener.setblocking(False)
         unread_ms = round(self.limits.unread_seconds * 1000)
@@ -166,51 +164,45 @@ class _Server:
             try:
                 peer, _ = await loop.sock_accept(listener)
                 peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unread_ms)
+                # A small answer must not wait for the client's delayed acknowledgement.
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             except OSError as error:
+                if not _listens(listener):
+                    raise
                 if error.errno in _NO_MORE_FILES:
                     self._drop_slowest()
                     await asyncio.sleep(_RETRY_SECONDS)
                 continue  # any other error is of a client that has left already
-            while len(self._connections) >= self._at_most:
+            while len(self.connections) >= self._at_most:
                 self._drop_slowest()
-            self.note(_Connection(self, peer))
+            self.connections[_Connection(self, peer)] = None
             await asyncio.sleep(0)  # many new clients must not delay the others
 
-    def note(self, connection: "_Connection") -> None:
-        """Note that a connection is new or has changed its state."""
-        self._connections.pop(connection, None)
-        self._connections[connection] = None
-
-    def forget(self, connection: "_Connection") -> None:
-        """Note that a connection has ended."""
-        self._connections.pop(connection, None)
-
     def _drop_slowest(self) -> None:
-        if self._connections:
-            slowest = min(self._connections, key=lambda one: one.answering > 0)
-            self.forget(slowest)
-            slowest.drop()
+        if self.connections:
+            min(self.connections, key=lambda one: one.answering > 0).drop()
             self._dropped += 1
             if self._dropped % self._at_most == 0:
                 gc.collect()  # what asyncio's TLS leaves behind is in cycles, 256 KiB in each
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection: _Connection = scope["state"][_KEY]
-        connection.begin_answer()
+        connection.clear_deadline()  # a whole header has arrived
+        connection.change(+1)
         try:
             await self._app(scope, receive, send)
         except Exception:
             _LOG.exception("%s %s failed", scope["method"], scope["path"])
         finally:
-            connection.end_answer()
+            connection.change(-1)  # uvicorn limits the time to the next request
 
     async def stop(self) -> None:
         """End idle connections at once and the others soon."""
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.finish()
-        if self._state.tasks:
-            await asyncio.wait(self._state.tasks, timeout=self.limits.stop_seconds)
-        for connection in list(self._connections):
+        if self.state.tasks:
+            await asyncio.wait(self.state.tasks, timeout=self.limits.stop_seconds)
+        for connection in list(self.connections):
             connection.drop()
 
 
@@ -222,7 +214,9 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._http = server.make_protocol(self)
+        make: Any = server.config.http_protocol_class
+        # Requests carry the connection in their state.
+        self._http = make(config=server.config, server_state=server.state, app_state={_KEY: self})
         self._deadline: asyncio.TimerHandle | None = None
         self._set_deadline()
         self._opening = self._loop.create_task(self._open(peer))
@@ -251,7 +245,7 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if not self.answering and self._deadline is None:
             self._set_deadline()
-        self._server.set_date()
+        self._server.state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
         for begin in range(0, len(data), _SLICE_BYTES):
             if self._transport is None or self._transport.is_closing():
                 return
@@ -270,17 +264,12 @@ class _Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._http.resume_writing()
 
-    def begin_answer(self) -> None:
-        """Note that a whole header has arrived."""
-        self.answering += 1
-        self._clear_deadline()
-        self._server.note(self)
-
-    def end_answer(self) -> None:
-        """Note that an answer is complete; uvicorn limits the time to the next request."""
-        self.answering -= 1
-        if self._transport is not None and not self._transport.is_closing():
-            self._server.note(self)
+    def change(self, answers: int) -> None:
+        """Count the answers that are being made; the client is not the most silent one now."""
+        self.answering += answers
+        connections = self._server.connections
+        if self in connections:  # not dropped meanwhile
+            connections[self] = connections.pop(self)
 
     def finish(self) -> None:
         """Close the connection after the answer that is being made."""
@@ -298,13 +287,13 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _end(self) -> None:
-        self._clear_deadline()
-        self._server.forget(self)
+        self.clear_deadline()
+        self._server.connections.pop(self, None)
 
     def _set_deadline(self) -> None:
         self._deadline = self._loop.call_later(self._server.limits.header_seconds, self.drop)
 
-    def _clear_deadline(self) -> None:
+    def clear_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

@@ -7,7 +7,7 @@ error, so that no operator relies on it.
 import logging
 import re
 import ssl
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -52,18 +52,20 @@ def _read_hash(value: object) -> str:
     return value
 
 
-def _read_version(value: object) -> object:
-    if value in ("TLS10", "TLS11"):
-        raise ValueError(f"{value} is broken and not offered here; say TLS12 or TLS13")
-    return value
+# Values that the format has and this daemon does not offer, and why.
+_REFUSED_VALUES = {
+    **dict.fromkeys(("TLS10", "TLS11"), "is broken and not offered here; say TLS12 or TLS13"),
+    **dict.fromkeys(
+        ("RequestClientCert", "RequireClientCert", "RequireAnyClientCert"),
+        "takes certificates without verification, which this daemon cannot; "
+        "say VerifyClientCertIfGiven or RequireAndVerifyClientCert",
+    ),
+}
 
 
-def _read_client_auth(value: object) -> object:
-    if value in ("RequestClientCert", "RequireClientCert", "RequireAnyClientCert"):
-        raise ValueError(
-            f"{value} takes certificates without verification, which this daemon cannot; "
-            "say VerifyClientCertIfGiven or RequireAndVerifyClientCert"
-        )
+def _is_offered(value: object) -> object:
+    if isinstance(value, str) and value in _REFUSED_VALUES:
+        raise ValueError(f"{value} {_REFUSED_VALUES[value]}")
     return value
 
 
@@ -84,7 +86,11 @@ class WebSection(BaseModel):
         return {key: value for key, value in data.items() if value is not None}
 
 
-Version = Annotated[Literal["TLS12", "TLS13"], BeforeValidator(_read_version)]
+Version = Annotated[Literal["TLS12", "TLS13"], BeforeValidator(_is_offered)]
+ClientAuth = Annotated[
+    Literal["NoClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert"],
+    BeforeValidator(_is_offered),
+]
 Unsupported = Annotated[None, BeforeValidator(_refuse)]
 
 
@@ -94,10 +100,7 @@ class TlsServer(WebSection):
     cert_file: str = ""
     key_file: str = ""
     client_ca_file: str = ""
-    client_auth_type: Annotated[
-        Literal["NoClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert"],
-        BeforeValidator(_read_client_auth),
-    ] = "NoClientCert"
+    client_auth_type: ClientAuth = "NoClientCert"
     min_version: Version = "TLS12"
     max_version: Version = "TLS13"
     cert: Unsupported = None
@@ -146,10 +149,10 @@ class HttpServer(WebSection):
         if not isinstance(value, dict):
             return value
         for name, text in value.items():
-            if name not in _HEADERS:
+            allowed = _HEADERS.get(name)
+            if allowed is None:
                 known = ", ".join(_HEADERS)
                 raise ValueError(f"no header can be set that is called {name}; known are {known}")
-            allowed: Collection[str] = _HEADERS[name]
             if allowed and text not in allowed:
                 raise ValueError(f"{name} is {' or '.join(allowed)}, not {text!r}")
             if not isinstance(text, str) or not text.isascii() or not text.isprintable():
@@ -175,11 +178,7 @@ class WebRules:
     """The file in force; it is read again for each request and each connection.
 
     A bad file refuses every request until it is corrected, as in node_exporter: access must not
-    be granted by a file that is no longer there.
-
-    Attributes:
-        config: The content at the start.
-        has_tls: Whether TLS is served, from start to end.
+    be granted by a file that is no longer there. Whether TLS is served holds until the end.
     """
 
     def __init__(self, path: Path) -> None:
@@ -189,10 +188,9 @@ class WebRules:
             ConfigError: One of them cannot be read, or has a key or value that is not valid.
         """
         self._path = path
-        self._text: str | None = read_text(path)
+        self._text = read_text(path)
         self._file = read_settings(self._text, path, WebConfig)
-        self.config = self._file.settings
-        self.has_tls = self.config.has_tls
+        self.has_tls = self._file.settings.has_tls
         self._context: tuple[object, ssl.SSLContext] | None = None
         self._problem = ""
         if self.has_tls:
@@ -205,7 +203,7 @@ class WebRules:
             ConfigError: It is not usable; that is logged.
         """
         with self._logging(is_all=not self.has_tls):
-            return self._current().settings
+            return self._read().settings
 
     def context(self) -> ssl.SSLContext:
         """Return the TLS context for a new connection.
@@ -214,28 +212,32 @@ class WebRules:
             ConfigError: The file, or one that it names, is not usable; that is logged.
         """
         with self._logging(is_all=True):
-            file = self._current()
+            file = self._read()
             if not file.settings.has_tls:
                 raise file.problem((_SECTION,), "is gone; a restart ends TLS, or bring it back")
             return self._make_context(file)
 
-    def _current(self) -> SettingsFile[WebConfig]:
-        before, self._text = self._text, None  # a file with an error is read again
+    def _read(self) -> SettingsFile[WebConfig]:
         text = read_text(self._path)
-        if text != before:
-            self._file = read_settings(text, self._path, WebConfig)
+        if text != self._text:
+            self._file, self._text = read_settings(text, self._path, WebConfig), text
             if self._file.settings.has_tls and not self.has_tls:
                 _LOG.warning("%s: TLS comes into force at the next start", self._path)
             else:
                 _LOG.info("%s: changed, and in force", self._path)
-        self._text = text
         return self._file
 
     def _make_context(self, file: SettingsFile[WebConfig]) -> ssl.SSLContext:
-        names = ("cert_file", "key_file", "client_ca_file")
-        pems = [_read_pem(file, name) for name in names]
+        pems = []
+        for name in ("cert_file", "key_file", "client_ca_file"):
+            path = getattr(file.settings.tls_server_config, name)
+            try:
+                pems.append((file.path.parent / path).read_bytes() if path else b"")
+            except OSError as error:
+                text = f"{path}: {error.strerror}; name a PEM file that this user may read"
+                raise file.problem((_SECTION, name), text) from None
         if self._context is None or self._context[0] != (file, pems):
-            self._context = ((file, pems), make_context(file))
+            self._context = ((file, pems), _make_context(file))
         return self._context[1]
 
     @contextmanager
@@ -253,21 +255,7 @@ class WebRules:
             self._problem = ""
 
 
-def _read_pem(file: SettingsFile[WebConfig], name: str) -> bytes:
-    path = getattr(file.settings.tls_server_config, name)
-    try:
-        return (file.path.parent / path).read_bytes() if path else b""
-    except OSError as error:
-        said = f"{path}: {error.strerror}; name a PEM file that this user may read"
-        raise file.problem((_SECTION, name), said) from None
-
-
-def make_context(file: SettingsFile[WebConfig]) -> ssl.SSLContext:
-    """Return the TLS context of a file.
-
-    Raises:
-        ConfigError: A PEM file is not valid, or key and certificate do not belong together.
-    """
+def _make_context(file: SettingsFile[WebConfig]) -> ssl.SSLContext:
     section, folder = file.settings.tls_server_config, file.path.parent
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(["http/1.1"])
@@ -283,7 +271,7 @@ def make_context(file: SettingsFile[WebConfig]) -> ssl.SSLContext:
 
     try:
         context.load_cert_chain(folder / section.cert_file, folder / section.key_file, refuse)
-    except (ssl.SSLError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise file.problem(
             (_SECTION, "cert_file"),
             f"no certificate, or not that of the key ({_reason(error)}); "
@@ -292,13 +280,13 @@ def make_context(file: SettingsFile[WebConfig]) -> ssl.SSLContext:
     if section.client_ca_file:
         try:
             context.load_verify_locations(folder / section.client_ca_file)
-        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            said = f"holds no certificate of an authority ({_reason(error)})"
-            raise file.problem((_SECTION, "client_ca_file"), said) from None
+        except (OSError, ValueError) as error:
+            text = f"holds no certificate of an authority ({_reason(error)})"
+            raise file.problem((_SECTION, "client_ca_file"), text) from None
     context.verify_mode = _VERIFY[section.client_auth_type]
     return context
 
 
 def _reason(error: Exception) -> str:
-    said = str(getattr(error, "reason", None) or error)
-    return said.partition(" (_ssl")[0].removeprefix("[SSL] ").lower().replace("_", " ")
+    text = str(getattr(error, "reason", None) or error)
+    return text.partition(" (_ssl")[0].removeprefix("[SSL] ").lower().replace("_", " ")

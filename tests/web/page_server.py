@@ -15,8 +15,7 @@ from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.windows import RefusedMarkError
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
-from tegrascope.daemon.web.answers import Serving
-from tegrascope.daemon.web.application import make_app
+from tegrascope.daemon.web.application import Serving, make_app
 from tegrascope.daemon.web.authentication import Gate, host_names
 from tegrascope.daemon.web.server import ConnectionLimits, bind, serve
 from tegrascope.daemon.web.web_config import WebRules
@@ -42,6 +41,8 @@ class Server:
         self.marked: list[int] = []
         self.listener = bind("127.0.0.1:0")
         self.address = self.listener.getsockname()
+        self.live = LiveState(Snapshot())
+        self.live.set_workloads({"w": "gpu", "odd": "gpu", "busy": "gpu"})
         self._history = History(self.store.path)
         self._rules, self._limits, self._body_seconds = rules, limits, body_seconds
         self._stop = threading.Event()
@@ -51,7 +52,7 @@ class Server:
     def _serve(self) -> None:
         app = make_app(
             Serving(
-                live=LiveState(Snapshot()),
+                live=self.live,
                 timeline=self.timeline,
                 history=self._history,
                 clock=SYSTEM_CLOCK,
@@ -59,6 +60,7 @@ class Server:
                 start_run=self.start_run,
                 mark_window=self.mark_window,
                 token="secret",
+                not_stored=self.store.waiting,
                 body_seconds=self._body_seconds,
             )
         )
@@ -73,7 +75,7 @@ class Server:
         if name == "odd":
             raise ZeroDivisionError
         if name != "w":
-            raise UserError(f"no workload {name}", "configured is w")
+            raise UserError(f"{name} does not run: its lane is busy", "try again later")
         self.asked.append(name)
         return "0193"
 

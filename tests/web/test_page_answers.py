@@ -22,6 +22,7 @@ from tegrascope.daemon.store.store import Store
 from tegrascope.daemon.web.status_page import (
     STATIC,
     ChartWindow,
+    bands,
     make_document,
     page_response,
     series,
@@ -161,7 +162,7 @@ def test_steps_meet_without_a_seam(telemetry):
 
 def test_step_without_samples_has_no_row_and_an_absent_signal_no_column(telemetry):
     telemetry.append(1, **{"rails.VDD_IN.instant_watts": 5.0, "rails.VDD_IN.average_watts": 4.0})
-    telemetry.append(9, **{"dla.0.on": 1.0, "dla.0.busy_ratio": 0.5, "ram.used_bytes": 1.0})
+    telemetry.append(9, **{"dla.0.on": 1.0, "dla.0.busy_ratio": 0.5, "fans.f.speed_ratio": 1.0})
     assert telemetry.rows(0, 20, 2) == [
         (0, {"watts/VDD_IN": (5.0, 5.0)}),
         (8, {"ratio/dla0:ftrace": (0.5, 0.5), "on/dla0": (1.0, 1.0)}),
@@ -234,5 +235,35 @@ def test_summaries_equal_the_reports(tmp_path):
     assert run["overlapping_runs"] == ["r0"]
     assert (run["workload"], run["reason"]) == ("it's", 'a "quoted" reason')
     assert (run["p50_seconds"], run["gross_joules"], run["started_seconds"]) == (0.25, None, 5.0)
-    assert json.loads("".join(summaries(History(store.path), 10, 5.0)))["runs"] == []
+    assert json.loads("".join(summaries(History(store.path), 10, 5 * S)))["runs"] == []
+    store.close()
+
+
+def test_bands_are_complete_from_the_time_that_the_answer_says(tmp_path):
+    """Runs that ended after a time, newest first, without skipped ones; too many are cut."""
+    store = Store(tmp_path / "runs.db")
+    for number in range(10):
+        store.finish(
+            RunReport(
+                run_id=f"r{number}",
+                workload="w",
+                backend="b",
+                device="gpu",
+                outcome="skipped" if number == 4 else "ok",
+                reason="busy" if number == 4 else None,
+                started_wall_ns=(1000 + 10 * number) * S,
+                started_ns=5 * S,
+                ended_ns=20 * S,
+                phases={"steady": {"begin_ns": 6 * S, "end_ns": 9 * S}},
+            )
+        )
+    history = History(store.path)
+    told = bands(history, 1020.0, 100)
+    ids = [row[0] for row in told["bands"]]
+    assert ids == ["r9", "r8", "r7", "r6", "r5", "r3", "r2", "r1"]  # r1 lasted until 1025
+    assert told["since"] == 1020.0
+    assert told["bands"][-1] == ["r1", "w", "gpu", "ok", 1010.0, 1025.0, 1011.0, 1014.0]
+    cut = bands(history, 0.0, 3)
+    assert ([row[0] for row in cut["bands"]], cut["since"]) == (["r9", "r8", "r7"], 1070.0)
+    assert [row[0] for row in bands(history, 0.0, 2, 1030 * S)["bands"]] == ["r2", "r1"]
     store.close()

@@ -9,7 +9,6 @@ import pytest
 
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.settings.file import ConfigError, read_settings
-from tegrascope.daemon.web.authentication import TokenBucket
 from tegrascope.daemon.web.web_config import WebConfig, WebRules
 
 from .web_files import hashed, make_pair, needs_openssl, tls, users
@@ -226,13 +225,6 @@ def test_check_config_checks_the_file(directory, capsys):
     assert main(["check-config", str(config)]) == 3
 
 
-def test_bucket_gives_a_burst_and_then_one_each_interval():
-    bucket = TokenBucket(3, 2.0, 10.0)
-    assert [bucket.take(10.0) for _ in range(4)] == [True, True, True, False]
-    assert [bucket.take(at) for at in (11.9, 12.0, 13.0, 14.0)] == [False, True, False, True]
-    assert [bucket.take(1000.0) for _ in range(4)] == [True, True, True, False]
-
-
 def test_hash_of_another_length_is_refused(tmp_path):
     path = tmp_path / "web.yml"
     for wrong in (hashed()[:-1], hashed() + "a", "$1$abc$def", "{SHA}abc"):
@@ -258,7 +250,7 @@ def test_example_of_the_documentation_is_good(directory):
     scraper.write_text(example("scrape_configs"))
     shutil.copy(directory / "server.pem", directory / "tegrascope.pem")
     (directory / "tegrascope.password").write_text("change-me")
-    (found,) = WebRules(web).config.basic_auth_users.items()
+    (found,) = WebRules(web).current().basic_auth_users.items()
     assert found[0] in example("scrape_configs")
     assert bcrypt.checkpw(b"change-me", found[1].encode())
     for command in (("web-config", web), ("config", scraper)):

@@ -20,7 +20,7 @@ import pytest
 from tegrascope.collectors.application.client import ApiClient, RefusedError, UnreachableError
 from tegrascope.collectors.base import SystemClock
 from tegrascope.collectors.board.machine import Machine
-from tegrascope.daemon.doctor.service import judge_daemon
+from tegrascope.daemon.doctor.software import judge_daemon
 from tegrascope.daemon.web.authentication import AttemptLimit, Passwords
 from tegrascope.daemon.web.server import ConnectionLimits
 from tegrascope.daemon.web.web_config import WebRules
@@ -36,6 +36,8 @@ needs_node_exporter = pytest.mark.skipif(
     shutil.which("prometheus-node-exporter") is None,
     reason="node_exporter is not installed: apt install prometheus-node-exporter",
 )
+
+NO_RUNS = {"runs": [], "not_stored": [], "active": {}}
 
 
 @pytest.fixture(scope="module")
@@ -225,10 +227,10 @@ def test_status_page_keeps_the_policy_that_it_needs(site):
 
 def test_own_client_reports_a_bad_file(site):
     _, port = site.start("http_server_config: {http2: false}")
-    assert ApiClient(f"http://localhost:{port}").get("/api/v1/runs") == {"runs": [], "active": {}}
+    assert ApiClient(f"http://127.0.0.1:{port}").get("/api/v1/runs") == NO_RUNS
     site.write("nonsense: 1")
     with pytest.raises(RefusedError, match="answers 500: see its log: its web configuration"):
-        ApiClient(f"http://localhost:{port}").get("/api/v1/runs")
+        ApiClient(f"http://127.0.0.1:{port}").get("/api/v1/runs")
 
 
 def test_connection_outlives_a_bad_file_but_is_not_answered(site):
@@ -353,6 +355,10 @@ def test_wrong_passwords_are_limited_per_address():
         assert neighbours == [401, 401, 401, 429]  # a host has all addresses of its network
         clock.seconds += 10.0
         assert [await ask(word, "10.0.0.1") for word in ("b", "c")] == [401, 429]
+        clock.seconds += 9.0
+        assert await ask("c", "10.0.0.1") == 429
+        clock.seconds += 1000.0
+        assert [await ask(word, "10.0.0.1") for word in "cdef"] == [401, 401, 401, 429]
 
     asyncio.run(play())
 
@@ -413,7 +419,7 @@ def test_own_client_speaks_tls_and_passwords(site, monkeypatch):
     _, port = site.start(tls(*REQUIRED), users())
     (site.directory / "token").write_text("secret\n")
     monkeypatch.setenv("TEGRASCOPE_TOKEN_FILE", str(site.directory / "token"))
-    where = f"https://prom:p%77@localhost:{port}"
+    where = f"https://prom:p%77@127.0.0.1:{port}"
     with pytest.raises(UnreachableError, match="TEGRASCOPE_CA_FILE") as raised:
         ApiClient(where).get("/api/v1/runs")
     assert "p%77" not in str(raised.value)
@@ -422,17 +428,17 @@ def test_own_client_speaks_tls_and_passwords(site, monkeypatch):
         ApiClient(where).get("/api/v1/runs")
     monkeypatch.setenv("TEGRASCOPE_CERT_FILE", str(site.directory / "client.pem"))
     monkeypatch.setenv("TEGRASCOPE_KEY_FILE", str(site.directory / "client.key"))
-    assert ApiClient(where).get("/api/v1/runs") == {"runs": [], "active": {}}
+    assert ApiClient(where).get("/api/v1/runs") == NO_RUNS
     assert ApiClient(where).post("/api/v1/runs", b'{"workload": "w"}') == {"run_id": "0193"}
-    nobody = ApiClient(f"https://localhost:{port}")
+    stranger = ApiClient(f"https://127.0.0.1:{port}")
     with pytest.raises(RefusedError, match="wants a user and a password"):
-        nobody.get("/api/v1/runs")
+        stranger.get("/api/v1/runs")
     with pytest.raises(RefusedError, match="does not take this user and password"):
         ApiClient(where.replace("p%77", "wrong")).get("/api/v1/runs")
-    assert nobody.post("/api/v1/windows", b"{}") == {"run_id": "0194"}
-    assert nobody.get("/api/v1/runs") == {"runs": [], "active": {}}
+    assert stranger.post("/api/v1/windows", b"{}") == {"run_id": "0194"}
+    assert stranger.get("/api/v1/runs") == NO_RUNS
     with pytest.raises(UnreachableError, match="https://"):
-        ApiClient(f"http://localhost:{port}").get("/api/v1/runs")
+        ApiClient(f"http://127.0.0.1:{port}").get("/api/v1/runs")
     monkeypatch.setenv("TEGRASCOPE_CA_FILE", str(site.directory / "none.pem"))
     with pytest.raises(UserError, match="TLS can't be set up"):
         ApiClient(where).get("/api/v1/runs")
@@ -484,4 +490,4 @@ def test_bodies_are_json_for_the_api(site):
     site.start(users(), "http_server_config: {headers: {X-Frame-Options: deny}}")
     status, headers, body = site.server.ask("GET", "/none", **{"X-Tegrascope-Token": "secret"})
     assert (status, headers["X-Frame-Options"]) == (404, "deny")
-    assert json.loads(body) == {"error": "Not Found"}
+    assert json.loads(body)["error"] == "there is no such path"
