@@ -12,8 +12,7 @@ from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
-from tegrascope.daemon.web.answers import Serving
-from tegrascope.daemon.web.application import make_app
+from tegrascope.daemon.web.application import Serving, make_app
 from tegrascope.daemon.web.server import bind, serve, url_of
 from tegrascope.parsers.tegrastats import parse_line
 
@@ -35,7 +34,9 @@ class Board:
         self.live.describe(board="made-board", simulated=simulated)
         self.problem: str | None = None
         self.note: str | None = None
+        self.interval = 0.1  # a sample is of the present for five of them, and for three seconds
         self.total: tuple[str, ...] = RULE_RAILS
+        self.due: Mapping[str, float] = {}  # seconds until the next run of a workload
         listener = bind("127.0.0.1:0")
         self.url = url_of(listener)
         self.origin = self.url
@@ -57,6 +58,10 @@ class Board:
             mark_window=lambda _: {},
             token="secret",
             note=lambda: self.note,
+            next_due=lambda: {
+                name: SYSTEM_CLOCK.monotonic_ns() + int(seconds * S)
+                for name, seconds in self.due.items()
+            },
             rule=lambda: type("Rule", (), {"total": self.total}),  # type: ignore[arg-type,return-value]
         )
 
@@ -72,8 +77,8 @@ class Board:
         wall_ns = SYSTEM_CLOCK.wall_ns() - int(ago * S)
         assert self.timeline.append(now_ns, wall_ns, values)
         latest = Stamped(now_ns, parse_line("RAM 1/2MB"), wall_ns)
-        state = SourceState("tegrastats", 0.1, latest, 1 + self._samples())
-        self.live.update(sources=(state,))
+        state = SourceState("tegrastats", self.interval, latest, 1 + self._samples())
+        self.live.update(sources=(state,), values=dict(values))
 
     def _samples(self) -> int:
         sources = self.live.snapshot.sources

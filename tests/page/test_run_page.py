@@ -29,6 +29,7 @@ ENERGY = Energy(
     gross_interval=Interval(low=232.0, high=252.0),
     net_interval=Interval(low=170.0, high=194.0),
     largest_uncertainty="baseline_drift",
+    offset_joules=36.0,
 )
 OFFLINE = {"offline": True, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
 PLACEMENT = {
@@ -69,6 +70,10 @@ def test_page_tells_the_whole_record(board, show, width, dark):
         quality=("fallback", "simulated"),
         overlapping_runs=(other.run_id,),
         cold_start_seconds={"load": 0.5},
+        telemetry={
+            "samples": 100,
+            "utilization": {"gpu": {"mean_ratio": 0.5, "max_ratio": 0.9}},
+        },
         environment={"simulated": True, "versions": {"tensorrt": "10.3"}},
     )
     tab = open_run(show, board, made, width=width, dark=dark)
@@ -83,6 +88,8 @@ def test_page_tells_the_whole_record(board, show, width, dark):
     for words in ("240 J", "232 J to 252 J", "60.0 mJ (58.0 mJ to 63.0 mJ)", "45.0 mJ"):
         assert words in energy
     assert "Largest uncertainty: baseline drift" in energy
+    assert "an offset of the sensors of up to 36.0 J" in energy
+    assert "A load has no interval" in text(tab, "telemetry")
     placement = text(tab, "placement")
     for words in ("mixed", "Layers that fell back to the GPU: 1", "softmax", "2 DLA loadables"):
         assert words in placement
@@ -140,7 +147,7 @@ def test_run_that_waits_and_a_daemon_that_restarts_are_waited_for(board, show):
     tab.wait_for("document.getElementById('under').innerText.includes('Running on dla0')")
     assert tab.run("document.getElementById('trouble').hidden")
     tab.call("Network.emulateNetworkConditions", **OFFLINE)
-    tab.wait_for("document.getElementById('trouble').innerText.includes('Trying again')")
+    tab.wait_for("document.getElementById('trouble').innerText.includes('trying again')")
     board.finish(10, 9, workload="now", outcome="failed", reason="no engine", run_id=made.run_id)
     tab.call("Network.emulateNetworkConditions", **{**OFFLINE, "offline": False})
     tab.wait_for("document.querySelector('#facts')")
@@ -151,4 +158,4 @@ def test_run_that_waits_and_a_daemon_that_restarts_are_waited_for(board, show):
 def test_run_that_is_not_there_is_told(board, show):
     """A wrong address ends in a sentence."""
     tab = show(f"{board.url}runs/0199")
-    tab.wait_for("document.getElementById('trouble').innerText.includes('no finished run 0199')")
+    tab.wait_for("document.getElementById('trouble').innerText.includes('no finished run ')")

@@ -1,9 +1,14 @@
 """The status page in a real browser: what is known is drawn, as it comes, for every reader."""
 
 import base64
+from contextlib import suppress
+from itertools import combinations
+from math import dist
 from pathlib import Path
 
 import pytest
+
+from tegrascope.daemon.settings.config import Limits
 
 from .board import Board
 
@@ -32,11 +37,24 @@ def path(signal: str) -> str:
     return f"(document.querySelector('[data-signal=\"{signal}\"]')?.getAttribute('d') ?? '')"
 
 
-def told(words: str) -> str:
+def legend(words: str) -> str:
     """Return an expression for the value in the legend behind these words."""
     buttons = "[...document.querySelectorAll('.legend button')]"
-    found = f"{buttons}.find(b => b.textContent.includes({words!r}))"
-    return f"({found}?.querySelector('b').textContent ?? '').replace('\\u00a0', ' ')"
+    return f"{buttons}.find(b => b.textContent.includes({words!r}))?.querySelector('b')"
+
+
+def told(words: str) -> str:
+    """Return an expression for its text."""
+    return f"({legend(words)}?.textContent ?? '').replace('\\u00a0', ' ')"
+
+
+def wait_live(board, tab, code):
+    """Wait while samples keep coming: on a slow machine the last one soon is of the past."""
+    for _ in range(60):
+        board.sample(telemetry(0))
+        with suppress(AssertionError):
+            return tab.wait_for(code, 0.5)
+    raise AssertionError(f"in vain: {code}")
 
 
 @pytest.fixture
@@ -59,7 +77,7 @@ def test_page_is_whole_on_every_screen(busy, show, width, dark):
     tab.wait_for(f"{BANDS}.length === 3")
     for signal in ("watts/module", "ratio/gpu", "ratio/dla0:ftrace", "on/dla0", "celsius/zone5"):
         assert tab.run(path(signal)).startswith("M"), signal
-    for details in range(4):
+    for details in range(6):
         tab.run(f"document.querySelectorAll('#charts details')[{details}].open = true")
     tab.wait_for("document.querySelectorAll('#charts tbody tr').length > 8")
     assert tab.run(AUDIT) == []
@@ -74,7 +92,9 @@ def test_page_is_whole_on_every_screen(busy, show, width, dark):
 def test_figures_are_those_of_the_samples(busy, show):
     """Legend and table tell what was measured: the module is the sum of its rails."""
     tab = show(busy.url)
-    tab.wait_for(f"{told('module')} === '12.0 W'")
+    wait_live(busy, tab, f"{told('module')} === '12.0 W'")
+    tab.run("document.querySelector('#power .stage').focus()")
+    tab.press("End", 35)
     assert tab.run(told("VDD_CPU_CV")) == "4.00 W"
     assert tab.run(told("CPU")) in ("20 %", "4.00 W")
     assert tab.run(told("DLA0 busy (ftrace)")) == "75 %"
@@ -193,8 +213,8 @@ def test_charts_are_read_by_keyboard(busy, show):
     assert "3.00" in reading  # before the board worked
     assert tab.run(told("module")) == "3.00 W"
     tab.press("Escape", 27)
-    assert tab.run(told("module")) == "12.0 W"
     assert tab.run("document.querySelectorAll('.cursor').length") == 0
+    wait_live(busy, tab, f"{told('module')} === '12.0 W'")
 
 
 def test_every_control_and_picture_has_a_name(busy, show):
@@ -256,8 +276,24 @@ def test_silence_is_told_and_ends(board, show):
     tab.wait_for(
         "document.getElementById('trouble').hidden && document.getElementById('note').hidden"
     )
+
+
+def test_daemon_that_dies_is_told_and_left_in_peace(board, show):
+    """No source is up then, the title says so, no figure is of now, and it is asked less often."""
+    board.fill(telemetry, 60, 0.5, 0.5)
+    tab = show(board.url)
+    tab.wait_for("document.getElementById('health').innerText.includes('tegrastats up')")
+    tab.wait_for(f"{told('module')} !== ''")
     board.stop()
-    tab.wait_for("document.getElementById('trouble').innerText.includes('No answer')")
+    trouble = "document.getElementById('trouble').innerText"
+    tab.wait_for(f"{trouble}.includes('Asking again every 4 s')")
+    words = tab.run(trouble)
+    assert words.startswith("The daemon does not answer (no connection) since ")
+    assert tab.run("document.title") == "no answer · simulated · made-board · tegrascope"
+    assert "tegrastats not known" in tab.run("document.getElementById('health').innerText")
+    assert " up" not in tab.run("document.getElementById('health').innerText")
+    tab.wait_for(f"{told('module')} === '–'")
+    assert tab.run("document.getElementById('now').childElementCount") == 0
 
 
 def test_what_was_is_not_told_as_what_is(board, show):
@@ -272,10 +308,9 @@ def test_what_was_is_not_told_as_what_is(board, show):
     tab.run("document.querySelector('#power .stage').focus()")
     tab.press("End", 35)
     assert tab.run(told("module")) == "12.0 W"
-    board.sample(telemetry(0))
     tab.press("Escape", 27)
-    tab.wait_for("document.getElementById('cursor').innerText.startsWith('figures of')")
-    assert tab.run(told("module")) == "12.0 W"
+    now = "document.getElementById('cursor').innerText.startsWith('figures of')"
+    wait_live(board, tab, f"{now} && {told('module')} === '12.0 W'")
 
 
 def test_page_works_behind_a_password_and_a_prefix(tmp_path, show):
@@ -316,3 +351,273 @@ def test_page_works_behind_a_password_and_a_prefix(tmp_path, show):
         assert tab.complaints == []
     finally:
         board.stop()
+
+
+LEVELS = ("min", "mean", "p50", "p90", "p95", "p99", "p999", "max")
+
+
+def figures(milliseconds, millijoules, gpu, **loads):
+    """Return the fields of a run's report."""
+    net = millijoules * 1e-3
+    ratios = {"gpu": gpu} | loads
+    return {
+        "model": "models/net.onnx",
+        "inferences": 100,
+        "latency": {f"{name}_seconds": milliseconds * 1e-3 for name in LEVELS} | {"count": 100},
+        "energy": {
+            "net_joules_per_inference": net,
+            "net_interval": {"low": net * 100 - 0.01, "high": net * 100 + 0.01},
+        },
+        "telemetry": {
+            "samples": 9,
+            "utilization": {n: {"mean_ratio": v, "max_ratio": v} for n, v in ratios.items()},
+        },
+    }
+
+
+def text(element):
+    """Return an expression for the words of an element."""
+    return f"(document.querySelector({element!r})?.innerText ?? '').replaceAll('\\u00a0', ' ')"
+
+
+@pytest.mark.parametrize("width", [1280, 1000, 390])
+def test_card_answers_dla_or_gpu(board, show, width):
+    """It has the figures by device, and who is better; a model on one device has no answer."""
+    for number, wobble in enumerate((0.0, 0.01, -0.01)):
+        fields = figures(2 + wobble, 30 + wobble, 0.9)
+        board.finish(500 + number, 9, workload="a", device="gpu", **fields)
+        fields = figures(5 + wobble, 15 + wobble, 0.1, **{"dla0:ftrace": 0.8})
+        board.finish(400 + number, 9, workload="b", device="dla0", **fields)
+    board.finish(300, 9, workload="c", device="gpu", **{**figures(1, 2, 0.5), "model": "one.onnx"})
+    tab = show(board.url, width=width)
+    card = tab.wait_for(text(".card"))
+    for words in (
+        "GPU is 2.5 times faster",
+        "DLA0 takes 50 % less per inference",
+        "DLA0 frees 80.0 points",
+        "5.00 ms",
+        "15.0 mJ",
+        "busy 80.0 %",
+        "3 runs",
+    ):
+        assert words in card
+    right = "document.querySelector({!r}).getBoundingClientRect().right"
+    assert tab.run(right.format(".card table")) <= tab.run(right.format(".card"))
+    assert "no good run on DLA0 yet" in tab.run(text(".card:nth-child(2)"))
+    assert tab.run(AUDIT) == []
+    assert tab.complaints == []
+
+
+def test_danger_is_marked(board, show):
+    """A zone near its shutdown, power over the budget and a full disk are said and coloured."""
+    board.interval = 60.0
+    board.fill(
+        lambda ago: {
+            **telemetry(0),
+            "temperatures_celsius.cpu": 103.0,
+            "temperatures_celsius.gpu": 90.0,
+            "throttle.gpu_thermal.events": 5000.0 + (ago < 100) + (ago < 50),
+        },
+        200,
+        1,
+        1.0,
+    )
+    trips = {("cpu", "critical"): 104.5, ("gpu", "critical"): 104.5}
+    limits = Limits(power_watts=5)
+    board.live.update(trips_celsius=trips, limits=limits, store_free_bytes=0)
+    tab = show(board.url)
+    troubles = tab.wait_for(text("#troubles"))
+    for words in (
+        "cpu is at 103.0 °C; the board shuts down at 104.5 °C",
+        "throttled by gpu_thermal 2 times in the last 10 minutes",
+        "the budget is 5 W",
+        "no space is left for the run store",
+    ):
+        assert words in troubles
+    assert tab.run("document.title").startswith("⚠ ")
+    tab.wait_for(path("celsius/cpu"))
+    tab.run("document.querySelector('#temperature .stage').focus()")
+    tab.press("End", 35)
+    for zone, level in (("cpu", "bad"), ("gpu", "warn"), ("zone5", "")):
+        tab.wait_for(f"{legend(zone)}.className === {level!r}")
+    for chart in ("power", "temperature"):
+        assert tab.run(f"document.querySelectorAll('#{chart} .mark.bad').length") == 1, chart
+    assert "shutdown 104.5 °C" in tab.run(text("#temperature figcaption"))
+    assert tab.run("document.querySelector('#health .bad').innerText") == "0\u00a0GiB free"
+    assert "store down" in tab.run(text("#health"))
+    tile = tab.wait_for(
+        "[...document.querySelectorAll('#now .warn')].map(li => li.innerText).join()"
+    )
+    assert "throttled by gpu_thermal" in tile
+    assert "2 times in 15 min, the last" in tile.replace("\u00a0", " ")
+    assert tab.run(AUDIT) == []
+
+
+def test_page_goes_on_without_a_store(busy, show):
+    """Charts come from memory; the daemon answers, so its silence is not told."""
+    busy.store.path.unlink()
+    tab = show(busy.url)
+    tab.wait_for("document.getElementById('trouble').innerText.includes('store')")
+    tab.wait_for(path("ratio/gpu"))
+    assert "does not answer" not in tab.run("document.getElementById('trouble').innerText")
+    assert "no answer" not in tab.run("document.title")
+
+
+def test_limit_far_away_is_told_and_not_drawn(busy, show):
+    busy.live.update(limits=Limits(power_watts=60))
+    tab = show(busy.url)
+    tab.wait_for(f"{text('#power figcaption')} === 'Power, W · budget 60.0 W'")
+    assert tab.run("document.querySelectorAll('#power .mark').length") == 0
+
+
+def test_board_now_has_memory_cores_clocks_and_fan(board, show):
+    values = {
+        "ram.used_bytes": 7.8 * 2**30,
+        "ram.total_bytes": 8.0 * 2**30,
+        "ram.largest_free_block_bytes": 4.0 * 2**20,
+        "swap.used_bytes": 1.0 * 2**30,
+        "swap.total_bytes": 4.0 * 2**30,
+        "cpu.0.utilization_ratio": 0.5,
+        "cpu.0.online": 1.0,
+        "cpu.1.online": 0.0,
+        "gpu.frequency_hertz.0": 1.3e9,
+        "emc.frequency_hertz": 3.2e9,
+        "fans.pwm-fan.speed_ratio": 0.4,
+        "engines.NVDEC.on": 1.0,
+    }
+    board.interval = 60.0
+    board.fill(lambda _: values, 30, 0.5, 0.5)
+    tab = show(board.url)
+    now = tab.wait_for(text("#now"))
+    for words in (
+        "7.80 GiB of 8.00 GiB",
+        "205 MiB available",
+        "largest free block 4.00 MiB",
+        "1.00 GiB of 4.00 GiB",
+        "1 of 2 online",
+        "GPU clock 1.30 GHz",
+        "EMC clock 3.20 GHz",
+        "pwm-fan 40.0 %",
+        "engines on NVDEC",
+    ):
+        assert words in " ".join(now.split()), words
+    assert tab.run("document.querySelector('#now li').className") == "bad"
+    assert tab.run(path("bytes/ram")).startswith("M")
+    assert tab.run(path("hertz/gpu")).startswith("M")
+
+
+def test_time_axis_begins_with_the_data(board, show):
+    """A daemon that has just begun has no empty quarter of an hour."""
+    board.fill(telemetry, 60, 0.5, 0.5)
+    tab = show(board.url)
+    first = float(tab.wait_for(f"{path('ratio/gpu')}.match(/M([\\d.]+)/)[1]"))
+    width = tab.run("document.querySelector('#power svg').clientWidth")
+    assert first < 56 + 0.1 * width
+
+
+def test_workloads_have_a_row_and_a_filter(board, show):
+    """A row has the last good run, failures in a row and the next start."""
+    board.fill(telemetry, 30, 1, 1.0)
+    board.finish(200, 9, workload="good-one", device="gpu")
+    for ago in (90, 60):
+        board.finish(ago, 3, workload="bad-one", device="dla0", outcome="failed", reason="x")
+    board.due = {"good-one": 130.0}
+    tab = show(board.url)
+    rows = "[...document.querySelectorAll('#workloads tbody tr')].filter(r => r.checkVisibility())"
+    told = tab.wait_for(f"{rows}.length === 2 && {rows}.map(r => r.innerText)")
+    bad, good = (" ".join(one.split()) for one in told)  # trouble comes first
+    assert good.startswith("good-one gpu good 3 min ago")
+    assert "in 2 min" in good
+    assert bad.startswith("bad-one dla0 failing none yet – – 2")
+    tab.run("document.getElementById('filter').focus()")
+    tab.call("Input.insertText", text="bad")
+    tab.wait_for(f"{rows}.length === 1")
+    assert tab.run(text("#filtered")) == "1 of 2 workloads"
+    tab.wait_for("document.querySelectorAll('#runs tbody tr').length === 2")
+
+
+def test_lanes_have_all_runs_of_the_time_shown(board, show):
+    """Eighty short runs of a quarter of an hour are all there, and no skipped one."""
+    for number in range(80):
+        board.finish(880 - 11 * number, 5, workload=f"w{number % 3}", device="dla0")
+        board.finish(879 - 11 * number, 0, workload="s", outcome="skipped", reason="busy")
+    tab = show(board.url)
+    tab.wait_for(f"{BANDS}.length >= 78")
+    assert tab.run(f"{BANDS}.length") <= 80
+    assert tab.run("document.querySelectorAll('#lanes .unknown').length") == 0
+
+
+COLOURS = """[...document.querySelectorAll('#lanes a')].map(a => [
+  a.getAttribute('aria-label').split(' ')[0], getComputedStyle(a.querySelector('.whole')).fill,
+  a.querySelectorAll('rect')[2].getAttribute('fill')])"""
+
+
+def lab(colour):
+    """Return a colour as CIE L*a*b*, in which distances are those of the eye."""
+    parts = [int(one) / 255 for one in colour[4:-1].split(",")]
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    x = (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.95047
+    y = 0.2126 * r + 0.7152 * g + 0.0722 * b
+    z = (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.08883
+    x, y, z = (v ** (1 / 3) if v > 0.008856 else 7.787 * v + 16 / 116 for v in (x, y, z))
+    return (116 * y - 16, 500 * (x - y), 200 * (y - z))
+
+
+def test_twelve_workloads_have_colours_of_their_own_and_more_have_hatches(board, show):
+    for number in range(36):
+        board.finish(800 - 20 * number, 15, workload=f"w{number:02}", device="gpu")
+    tab = show(board.url)
+    found = {name: (fill, hatch) for name, fill, hatch in tab.wait_for(
+        f"document.querySelectorAll('#lanes a').length === 36 && {COLOURS}"
+    )}  # fmt: skip
+    assert len(set(found.values())) == 36
+    plain = [fill for fill, hatch in found.values() if hatch == "none"]
+    assert len(plain) == 12
+    assert min(dist(lab(a), lab(b)) for a, b in combinations(plain, 2)) > 20
+
+
+def test_runs_do_not_cover_the_lines_of_charts(busy, show):
+    """A run is a strip above the chart; the one that is pointed at fills it."""
+    tab = show(busy.url)
+    bands = "[...document.querySelectorAll('#power .band rect')]"
+    highest = f"Math.max(...{bands}.map(r => r.getBBox().height))"
+    tab.wait_for(f"{highest} > 0")
+    assert tab.run(highest) < 8
+    tab.run(f"{BANDS}[0].focus()")
+    tab.wait_for(f"{highest} > 100")
+
+
+def test_a_lane_is_one_stop_of_the_keyboard(board, show):
+    """Arrow keys move between its runs, and the skip link leads past all."""
+    for number in range(10):
+        board.finish(800 - 60 * number, 20, device=("gpu", "dla0")[number % 2])
+    tab = show(board.url)
+    tab.wait_for(f"{BANDS}.length === 10")
+    tab.press("Tab", 9)
+    tab.wait_for("document.activeElement.matches('.skip')")
+    tab.press("Enter", 13)
+    tab.wait_for("document.activeElement.id === 'charts-title'")
+    assert tab.run("document.querySelectorAll('#lanes a[tabindex=\"0\"]').length") == 2
+    tab.run("document.querySelector('#lanes a[tabindex=\"0\"]').focus()")
+    label = "document.activeElement.getAttribute('aria-label')"
+    newest = tab.run(label)
+    tab.press("ArrowLeft", 37)
+    before = tab.wait_for(f"{label} !== {newest!r} && {label}")
+    assert before.split(",")[0] == newest.split(",")[0]  # of the same workload and device
+    tab.press("ArrowRight", 39)
+    tab.wait_for(f"{label} === {newest!r}")
+
+
+def test_page_of_forty_workloads_is_short_on_a_phone(board, show):
+    board.fill(telemetry, 60, 1, 1.0)
+    for number in range(100):
+        fields = {**figures(1, 2, 0.5), "model": f"net-{number % 40}.onnx"}
+        board.finish(
+            880 - 8 * number, 5, workload=f"perception-{number % 40:02}", device="gpu", **fields
+        )
+    tab = show(board.url, width=390)
+    tab.wait_for(
+        "document.querySelectorAll('#runs tbody tr').length > 3 && document.querySelector('.card')"
+    )
+    assert tab.run("document.documentElement.scrollHeight") < 6500
+    assert tab.run(AUDIT) == []

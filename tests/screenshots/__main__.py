@@ -5,6 +5,7 @@ given the daemon's address and where to write; a new one is one more of them in 
 """
 
 import argparse
+import io
 import re
 import signal
 import subprocess
@@ -15,7 +16,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tegrascope.daemon.top.client import save_picture
+from rich.console import Console
+
+from tegrascope.collectors.application.client import ApiClient
+from tegrascope.daemon.top.client import DaemonClient
+from tegrascope.daemon.top.screen import Glyphs, draw
 from tests.page.browser import Browser, Tab, program
 
 IMAGES = Path(__file__).parents[2] / "docs/images"
@@ -72,12 +77,18 @@ def run_page(url: str, path: Path) -> None:
 
 def terminal(url: str, path: Path) -> None:
     """Take the screen of ``tegrascope top``."""
-    save_picture(path, url)
+    console = Console(
+        record=True, width=80, height=24, file=io.StringIO(), force_terminal=True,
+        color_system="truecolor", highlight=False, emoji=False, markup=False,
+    )  # fmt: skip
+    for text in draw(DaemonClient(ApiClient(url)).ask(), 80, 24, Glyphs(), "q quits"):
+        console.print(text)
+    console.save_svg(str(path), title="tegrascope top")
 
 
 PICTURES: dict[str, Callable[[str, Path], None]] = {
-    "status-page.png": lambda url, path: status_page(url, path, 1000, 780),
-    "status-page-dark.png": lambda url, path: status_page(url, path, 1000, 780, dark=True),
+    "status-page.png": lambda url, path: status_page(url, path, 1000, 1080),
+    "status-page-dark.png": lambda url, path: status_page(url, path, 1000, 1080, dark=True),
     "status-page-phone.png": lambda url, path: status_page(url, path, 390, 1400),
     "run-page.png": run_page,
     "top.svg": terminal,

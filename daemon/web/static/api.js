@@ -15,8 +15,13 @@ export function urlOf(path) {
 export async function ask(path, query = {}) {
   const url = new URL(path, ROOT);
   for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
-  const answer = await fetch(url, { signal: AbortSignal.timeout(PATIENCE_MS) });
+  const answer = await fetch(url, { signal: AbortSignal.timeout(PATIENCE_MS) }).catch((error) => {
+    // Browsers word this each in their own way.
+    const isSlow = error.name === "TimeoutError";
+    throw new Error(isSlow ? `no answer within ${PATIENCE_MS / 1000} s` : "no connection");
+  });
   const told = await answer.json().catch(() => null);
-  if (!answer.ok) throw new Error(told?.error ?? `${answer.status} ${answer.statusText}`);
+  if (!answer.ok) throw Object.assign(new Error(told?.error ?? `status ${answer.status}`), { isAnswer: true });
+  if (told === null) throw new Error("the answer is not complete");
   return told;
 }

@@ -1,10 +1,27 @@
 // One chart: lines over time with a legend that names, tells and hides them, and the same as a table.
 
 import { draw, make, row, say, set, table } from "./dom.js";
-import { axis, timeTicks } from "./scale.js";
-import { figure } from "./signals.js";
 import { MODULE } from "./series.js";
-import { clock } from "./words.js";
+import { bytes, clock, digits, hertz, NOTHING, SPACE } from "./words.js";
+
+export const CHARTS = [
+  { id: "power", title: "Power", unit: "W", factor: 1, fromZero: true },
+  { id: "load", title: "GPU, memory and CPU load", unit: "%", factor: 100, fromZero: true, top: 100 },
+  { id: "dla", title: "DLA", unit: "%", factor: 100, fromZero: true, top: 100 },
+  // Boards have a dozen zones; the hottest are what matters.
+  { id: "temperature", title: "Temperature", unit: "°C", factor: 1, shown: 4 },
+  { id: "memory", title: "Memory", unit: "GiB", factor: 2 ** -30, fromZero: true, print: bytes },
+  { id: "clock", title: "Clocks", unit: "GHz", factor: 1e-9, fromZero: true, print: hertz },
+];
+
+/** Print a value of a chart, with its unit. */
+export function figure(chart, value) {
+  if (value === null || value === undefined) return NOTHING;
+  if (chart.print) return chart.print(value);
+  const shown = value * chart.factor;
+  const text = chart.unit === "W" ? digits(shown) : shown.toFixed(chart.unit === "%" ? 0 : 1);
+  return `${text}${SPACE}${chart.unit}`;
+}
 
 /** Room for the longest name of a lane, which is a device, and for figures. */
 export const LEFT = 56;
@@ -20,6 +37,7 @@ export class Chart {
   constructor(kind) {
     this.kind = kind;
     this.keys = new Map();
+    this.caption = make("figcaption", { id: `${kind.id}-title` }, `${kind.title}, ${kind.unit}`);
     this.plot = draw("svg", { class: "plot", "aria-hidden": "true", height: HEIGHT });
     this.stage = make(
       "div",
@@ -39,7 +57,7 @@ export class Chart {
     this.element = make(
       "figure",
       { id: kind.id, class: "chart", "aria-labelledby": `${kind.id}-title` },
-      make("figcaption", { id: `${kind.id}-title` }, `${kind.title}, ${kind.unit}`),
+      this.caption,
       this.stage,
       this.empty,
       this.legend,
@@ -57,8 +75,11 @@ export class Chart {
     this.stage.hidden = names.length === 0;
     this.empty.hidden = names.length > 0;
     this.details.hidden = names.length === 0;
+    this.marks = view.marks?.[this.kind.id] ?? [];
+    const marked = this.marks.map(({ value, label }) => ` · ${label} ${figure(this.kind, value)}`);
+    say(this.caption, `${this.kind.title}, ${this.kind.unit}${marked.join("")}`);
     this.#plot(lines, view);
-    this.#tell(names, series, view.told);
+    this.#tell(names, series, view);
     if (this.details.open) this.#tabulate(names, series, view.isStale);
   }
 
@@ -99,17 +120,21 @@ export class Chart {
     this.element.dispatchEvent(new Event("change", { bubbles: true }));
   }
 
-  #plot(lines, { begin, end, bands, cursor, now }) {
+  #plot(lines, { begin, end, bands, cursor, now, lit }) {
     const width = Math.max(this.stage.clientWidth, 200);
     const x = (time) => LEFT + ((time - begin) / (end - begin)) * (width - LEFT - RIGHT);
     const values = lines.flatMap(({ pieces }) => pieces.flat().map(([, value]) => value));
-    const scale = axis(values.length ? values.map((value) => value * this.kind.factor) : [0], this.kind);
+    // A limit far above all values would press them flat: the caption tells it.
+    const highest = Math.max(...values, 0);
+    const marks = this.marks.filter(({ value, near }) => highest >= near * value);
+    const shown = [...values, ...marks.map(({ value }) => value)].map((value) => value * this.kind.factor);
+    const scale = axis(values.length ? shown : [0], this.kind);
     const floor = HEIGHT - BOTTOM;
     const y = (value) =>
       floor - ((value - scale.bottom) / (scale.top - scale.bottom)) * (floor - TOP);
     set(this.plot, { width, viewBox: `0 0 ${width} ${HEIGHT}` });
     const inside = (time) => Math.min(Math.max(x(time), LEFT), width - RIGHT);
-    const drawn = bands.map((band) => shade(band, inside, TOP, floor));
+    const drawn = bands.map((band) => shade(band, inside, floor, band.id === lit));
     for (const { at, text } of scale.ticks) {
       drawn.push(draw("path", { class: "grid", d: `M${LEFT} ${y(at)}H${width - RIGHT}` }));
       drawn.push(draw("text", { class: "tick", x: LEFT - 6, y: y(at) + 4 }, text));
@@ -131,6 +156,10 @@ export class Chart {
       const kind = gate ? "area" : "curve";
       drawn.push(draw("path", { class: `${kind} ${colour}`, d, "data-signal": name }));
     }
+    for (const { value, level } of marks) {
+      const at = y(value * this.kind.factor);
+      drawn.push(draw("path", { class: `mark ${level}`, d: `M${LEFT} ${at}H${width - RIGHT}` }));
+    }
     if (cursor !== null) {
       drawn.push(draw("path", { class: "cursor", d: `M${inside(cursor)} ${TOP}V${floor}` }));
     }
@@ -138,12 +167,14 @@ export class Chart {
     this.timeAt = (pixel) => begin + ((pixel - LEFT) / (width - LEFT - RIGHT)) * (end - begin);
   }
 
-  #tell(names, series, time) {
+  #tell(names, series, { told: time, levels }) {
     const told = time === null ? null : series.at(time);
     for (const [name, key] of this.keys) {
       key.button.hidden = !names.includes(name);
       set(key.button, { "aria-pressed": String(key.shown) });
-      say(key.value, figure(this.kind, told?.values.get(name)?.mean));
+      const mean = told?.values.get(name)?.mean;
+      say(key.value, figure(this.kind, mean));
+      set(key.value, { class: (mean !== undefined && levels?.(name, mean)) || null });
     }
   }
 
@@ -158,16 +189,17 @@ export class Chart {
   }
 }
 
-/** A run behind the lines: light where its model is idle, darker in its steady phase. */
-function shade(band, x, top, floor) {
-  const group = draw("g", { class: `band shade${band.shade}` });
+/** A run as a strip at the top: light where its model is idle. The chosen one fills the chart. */
+function shade(band, x, floor, isLit) {
+  const [top, tall] = isLit ? [TOP, floor - TOP] : [0, TOP - 1];
+  const group = draw("g", { class: `band shade${band.shade}${isLit ? " lit" : ""}` });
   for (const [kind, begin, end] of [
     ["whole", band.begin, band.end],
     ["steady", band.steadyBegin, band.steadyEnd],
   ]) {
     const wide = begin === null ? 0 : x(end) - x(begin);
     if (wide > 0) {
-      group.append(draw("rect", { class: kind, x: x(begin), y: top, width: wide, height: floor - top }));
+      group.append(draw("rect", { class: kind, x: x(begin), y: top, width: wide, height: tall }));
     }
   }
   return group;
@@ -191,4 +223,39 @@ function areaOf(pieces, floor) {
       return `M${first} ${floor}L${top}L${last} ${floor}Z`;
     })
     .join("");
+}
+
+// Axes: round steps, and where a value stands.
+
+/** Return a round distance between about so many ticks. */
+function niceStep(span, ticks = 4) {
+  if (!(span > 0)) return 1;
+  const rough = span / ticks;
+  const size = 10 ** Math.floor(Math.log10(rough));
+  return size * [1, 2, 5, 10].find((factor) => factor * size >= 0.75 * rough);
+}
+
+/** Return the lower end, the upper end and the ticks of an axis that holds all values. */
+function axis(values, { fromZero = false, top = -Infinity }) {
+  const low = fromZero ? 0 : Math.min(...values);
+  const high = Math.max(...values, top);
+  const step = niceStep(high - low);
+  const bottom = step * Math.floor(low / step);
+  // A line at the very edge would be cut, except where the edge is a limit that no value passes.
+  const room = high > top ? 0.03 * (high - bottom) : 0;
+  const count = Math.max(1, Math.ceil((high + room - bottom) / step - 1e-9));
+  const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  const ticks = Array.from({ length: count + 1 }, (_, index) => bottom + index * step);
+  return { bottom, top: ticks.at(-1), ticks: ticks.map((at) => ({ at, text: at.toFixed(decimals) })) };
+}
+
+const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600];
+
+/** Return the times at which an axis of so many pixels has a label, and the step between them. */
+function timeTicks(begin, end, width) {
+  const room = Math.max(1, Math.floor(width / 75));
+  const step = TIME_STEPS.find((one) => (end - begin) / one <= room) ?? TIME_STEPS.at(-1);
+  const ticks = [];
+  for (let at = Math.ceil(begin / step) * step; at <= end; at += step) ticks.push(at);
+  return { step, ticks };
 }

@@ -1,9 +1,8 @@
 // All charts of a page: one axis of time, one cursor, the same runs behind each.
 
 import { make, say } from "./dom.js";
-import { Chart } from "./chart.js";
+import { Chart, CHARTS, figure } from "./chart.js";
 import { Lanes } from "./lanes.js";
-import { CHARTS, figure } from "./signals.js";
 import { clock } from "./words.js";
 
 export class Charts {
@@ -18,10 +17,19 @@ export class Charts {
     // What arrow keys lead to is read out; what a pointer passes is not.
     this.reading = make("p", { class: "unseen", "aria-live": "polite" });
     this.cursor = null;
+    this.lit = null;
     this.view = null;
     for (const chart of this.charts) this.#follow(chart);
     place.replaceChildren(this.lanes.element, ...this.charts.map((one) => one.element), this.reading);
     place.addEventListener("change", () => this.#again());
+    const light = (event) => {
+      const id = event.target.closest?.("a")?.dataset.run ?? null;
+      if (id === this.lit || this.view === null) return;
+      this.lit = id;
+      this.#again();
+    };
+    for (const kind of ["pointerover", "focusin"]) this.lanes.bands.addEventListener(kind, light);
+    for (const kind of ["pointerleave", "focusout"]) this.lanes.bands.addEventListener(kind, () => light({ target: place }));
     new ResizeObserver(() => this.#again()).observe(place);
   }
 
@@ -29,7 +37,8 @@ export class Charts {
    * Draw a stretch of time.
    * @param {Series} series What is known.
    * @param {object} view begin, end and now in seconds, bands of runs, and whether figures are of
-   *   now where nobody points at another time.
+   *   now where nobody points at another time. May have marks (limits by chart), levels (whether
+   *   a value is bad), since (from when on all runs are known) and lit (the run of the page).
    */
   render(series, view) {
     this.series = series;
@@ -46,7 +55,8 @@ export class Charts {
     if (this.cursor !== null && (this.cursor < begin || this.cursor > end)) this.cursor = null;
     const { newest, isStale } = this.#newest();
     const told = this.cursor ?? (isStale ? null : newest);
-    const view = { ...this.view, cursor: this.cursor, told, isStale };
+    const lit = this.lit ?? this.view.lit;
+    const view = { ...this.view, cursor: this.cursor, told, isStale, lit };
     this.lanes.render(view.bands, view);
     for (const chart of this.charts) chart.render(this.series, view);
     if (view.told !== null) say(this.output, `figures of ${clock(view.told)}`);

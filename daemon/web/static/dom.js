@@ -1,5 +1,7 @@
 // Elements from text. Text is only ever set as text: names come from configurations and models.
 
+import meanings from "./flags.json" with { type: "json" };
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /** Make an element; attributes that are null or false are left out, children may be text. */
@@ -64,7 +66,23 @@ export function row(heads, cells, attributes = {}) {
     { role: "row", ...attributes },
     make("th", { scope: "row", role: "rowheader" }, ...[first].flat()),
     ...rest.map((cell, index) =>
-      make("td", { role: "cell", "data-label": heads[index + 1] }, ...[cell].flat()),
+      // A card on a phone leaves out what is not known.
+      make("td", { role: "cell", class: cell === "–" && "none", "data-label": heads[index + 1] }, ...[cell].flat()),
     ),
   );
+}
+
+// Quality flags, and what each means in one sentence.
+
+/** Return flags as marks. */
+export function marks(flags) {
+  return flags.map((flag) => make("span", { class: "flag" }, flag));
+}
+
+/** Return flags with their meaning, as the content of a <dl>. */
+export function explained(flags) {
+  return flags.flatMap((flag) => [
+    make("dt", {}, ...marks([flag])),
+    make("dd", {}, meanings[flag] ?? "Not known to this page."),
+  ]);
 }

@@ -1,46 +1,107 @@
 // The status page: asks once a second what is new, and shows the last minutes.
 
 import { ask } from "./api.js";
+import { lowLevel, tiles } from "./board_now.js";
 import { Charts } from "./charts.js";
-import { make, say, tell } from "./dom.js";
-import { explained } from "./flags.js";
-import { bandOf } from "./lanes.js";
+import { explained, make, say, tell } from "./dom.js";
+import { bandOf, bandOfRow } from "./lanes.js";
+import { Models } from "./models.js";
 import { RunsTable } from "./runs_table.js";
-import { Series } from "./series.js";
-import { bytes, clock, count, digits, duration } from "./words.js";
+import { MODULE, Series } from "./series.js";
+import { bytes, clock, count, digits, duration, zone } from "./words.js";
+import { Workloads } from "./workloads.js";
 
 const EVERY_MS = 1000;
+const MOST_WAIT_MS = 30_000;
 const RUNS_EVERY_SECONDS = 30;
 const PAGE_RUNS = 50;
+const LEAST_SECONDS = 30;
 // A span and the step that gives it about 450 points.
 const STEPS = { 60: 0.2, 300: 1, 900: 2 };
+const LONGEST = 900;
+// As in top: how near a zone is to the temperature at which the board shuts down.
+const NEAR_CELSIUS = 20;
+const AT_CELSIUS = 8;
+const LOW_ROOM_BYTES = 100 * 2 ** 20;
 
 const at = (id) => document.getElementById(id);
 const charts = new Charts(at("charts"), at("cursor"));
 const runsTable = new RunsTable(at("runs"));
+const models = new Models(at("models-section"), at("models"), at("more-models"));
+const workloads = new Workloads(at("workloads-section"), at("workloads"), at("filtered"));
 const series = new Series();
+const isNarrow = matchMedia("(max-width: 48rem)");
 let span = 900;
 let isPaused = false;
-let lastAnswer = null;
+let last = null;
+let failures = 0;
 let runs = { in_flight: [], runs: [] };
 let older = [];
 let isAllShown = false;
+let mostShown = null;
 let runsOf = { key: null, time: -Infinity, again: 0 };
+// Finished runs of the time shown, and since when all of them are known.
+const bands = new Map();
+let bandsSince = -Infinity;
+let bandsUntil = null;
 
 async function tick() {
   const status = await ask("api/v1/status");
+  last = { status, at: Date.now() / 1000 };
   showStatus(status);
   if (isPaused) return;
   series.totalRails = status.total_rails;
   // One after the other: two at a time would cost the daemon twice the memory.
-  await catchUp(status.time);
-  await lookAtRuns(status);
-  const bands = [
-    ...runs.in_flight.map((run) => bandOf(run, true, status.time)),
-    ...[...runs.runs, ...older].map((run) => bandOf(run, false, status.time)),
+  try {
+    await catchUp(status.time);
+    await lookAtRuns(status);
+  } finally {
+    showCharts(status, status.time); // what is known, also where the store is not there
+  }
+}
+
+function showCharts(status, now) {
+  const shown = [
+    ...runs.in_flight.map((run) => bandOf(run, true, now)),
+    ...[...bands.values()].filter((band) => band.end >= now - span),
   ];
-  const now = status.time;
-  charts.render(series, { begin: now - span, end: now, now, bands, isLive: true });
+  // Where the daemon has just begun there is no past to show.
+  const first = Math.min(series.rows[0]?.time ?? now, ...shown.map((band) => band.begin));
+  const begin = Math.max(now - span, Math.min(first, now - LEAST_SECONDS));
+  charts.lanes.learn(status.workloads.map((one) => one.workload));
+  charts.render(series, {
+    begin, end: now, now, bands: shown, isLive: true,
+    since: Math.max(bandsSince, begin), marks: marksOf(status), levels: levelsOf(status),
+  });
+  const words = { 60: "1 min", 300: "5 min", 900: "15 min" }[span];
+  at("now").replaceChildren(
+    ...tiles(status, series.risen().map((one) => ({ ...one, last: now - one.last })), words),
+  );
+}
+
+/** Return the limits that charts show. */
+function marksOf({ limits, trips }) {
+  const trip = Math.min(...Object.values(trips));
+  return {
+    power: limits.power_watts ? [{ value: limits.power_watts, label: "budget", level: "bad", near: 0.5 }] : [],
+    temperature: Number.isFinite(trip) ? [{ value: trip, label: "shutdown", level: "bad", near: 0.75 }] : [],
+  };
+}
+
+/** Return whether a value of a line is near its limit. */
+function levelsOf({ limits, trips, now }) {
+  const total = now.ram_total[""];
+  return (name, value) => {
+    const [kind, label] = name.split(/\/(.*)/);
+    if (kind === "celsius" && label in trips) {
+      const left = trips[label] - value;
+      return left <= AT_CELSIUS ? "bad" : left <= NEAR_CELSIUS ? "warn" : "";
+    }
+    if (name === MODULE && limits.power_watts) {
+      return value > limits.power_watts ? "bad" : value > 0.9 * limits.power_watts ? "warn" : "";
+    }
+    return name === "bytes/available" && total ? lowLevel(value / total) : "";
+  };
 }
 
 /** Ask for the steps since the newest one; for all where there is none, or the clock was set. */
@@ -57,33 +118,64 @@ async function catchUp(now) {
 }
 
 /** Ask for runs where one began or ended, and now and then. */
-async function lookAtRuns({ time, workloads }) {
-  const key = JSON.stringify(workloads.map((one) => [one.active_run, one.runs]));
+async function lookAtRuns(status) {
+  const { time } = status;
+  const key = JSON.stringify(status.workloads.map((one) => [one.active_run, one.runs]));
   // A run is counted a moment before it is stored, so it is looked for twice.
   if (key !== runsOf.key) runsOf.again = 2;
   if (runsOf.again === 0 && time - runsOf.time < RUNS_EVERY_SECONDS) return;
   runsOf = { key, time, again: Math.max(0, runsOf.again - 1) };
   runs = await ask("api/v1/summaries", { limit: PAGE_RUNS });
+  await lookAtBands(time);
+  models.take((await ask("api/v1/models")).models);
   showRuns();
 }
 
+/** Ask for the runs that ended since the last answer; for all of the longest span at first. */
+async function lookAtBands(now) {
+  const isFirst = bandsUntil === null || bandsUntil > now;
+  const since = isFirst ? now - LONGEST : bandsUntil - 10;
+  const answer = await ask("api/v1/bands", { since });
+  if (isFirst) bands.clear();
+  if (isFirst || answer.since > since) bandsSince = answer.since;
+  for (const row of answer.bands) bands.set(row[0], bandOfRow(row));
+  for (const [id, band] of bands) if (band.end < now - LONGEST) bands.delete(id);
+  bandsUntil = now;
+}
+
 function showRuns() {
+  const words = at("filter").value.trim().toLowerCase();
   const newest = new Set(runs.runs.map((run) => run.run_id));
   older = older.filter((run) => !newest.has(run.run_id));
-  const finished = [...runs.runs, ...older];
-  runsTable.render(runs.in_flight, finished);
-  at("older").hidden = isAllShown || runs.runs.length < PAGE_RUNS;
-  const flags = [...new Set([...runs.in_flight, ...finished].flatMap((run) => run.quality))];
+  const isWanted = (run) =>
+    `${run.workload} ${run.device} ${run.outcome ?? "running"}`.toLowerCase().includes(words);
+  const finished = [...runs.runs, ...older].filter(isWanted);
+  const most = mostShown ?? (isNarrow.matches ? 6 : 15);
+  const inFlight = runs.in_flight.filter(isWanted);
+  runsTable.render(inFlight, finished, most, last?.status.simulated);
+  at("older").hidden = finished.length <= most && (isAllShown || runs.runs.length < PAGE_RUNS);
+  const flags = [...new Set([...inFlight, ...finished.slice(0, most)].flatMap((run) => run.quality))]
+    .filter((flag) => flag !== "simulated" || !last?.status.simulated);
   at("meanings").replaceChildren(...explained(flags));
 }
 
 async function showOlder() {
-  const last = [...runs.runs, ...older].at(-1);
-  const answer = await ask("api/v1/summaries", { limit: PAGE_RUNS, before: last.started_seconds });
-  const known = new Set([...runs.runs, ...older].map((run) => run.run_id));
-  older.push(...answer.runs.filter((run) => !known.has(run.run_id)));
-  isAllShown = answer.runs.length < PAGE_RUNS;
+  const known = [...runs.runs, ...older];
+  const wasShort = mostShown === null && known.length > (isNarrow.matches ? 6 : 15);
+  mostShown = Infinity;
+  if (!wasShort) {
+    const answer = await ask("api/v1/summaries", { limit: PAGE_RUNS, before: known.at(-1).started_seconds });
+    const ids = new Set(known.map((run) => run.run_id));
+    older.push(...answer.runs.filter((run) => !ids.has(run.run_id)));
+    isAllShown = answer.runs.length < PAGE_RUNS;
+  }
   showRuns();
+}
+
+function title(status, words = "") {
+  const { board, simulated, troubles, problem } = status;
+  const worst = problem || troubles.some((one) => one.severity === "critical") ? "⚠ " : "";
+  document.title = `${words}${words ? "" : worst}${simulated ? "simulated · " : ""}${board.name ?? "tegrascope"} · tegrascope`;
 }
 
 function showStatus(status) {
@@ -101,12 +193,22 @@ function showStatus(status) {
   at("simulated").hidden = !status.simulated;
   tell(at("trouble"), status.problem && `Not ready: ${status.problem}`);
   tell(at("note"), status.note);
-  say(at("version"), ` · tegrascope ${status.version}`);
-  document.title = `${status.simulated ? "simulated · " : ""}${board.name ?? "tegrascope"} · tegrascope`;
+  say(at("version"), ` · tegrascope ${status.version} · times are ${zone()}, as in this browser`);
+  const troubles = JSON.stringify(status.troubles);
+  if (at("troubles").dataset.told !== troubles) {
+    at("troubles").dataset.told = troubles;
+    at("troubles").replaceChildren(
+      ...status.troubles.map(({ severity, text }) =>
+        make("li", { class: severity === "critical" ? "bad" : "warn" }, make("b", {}, severity), ` ${text}`),
+      ),
+    );
+  }
+  title(status);
+  workloads.take(status, runs.runs);
   at("health").replaceChildren(...healthOf(status));
 }
 
-function healthOf({ sources, companions, store, throttle_events: throttled, skipped }) {
+function healthOf({ sources, companions, store, skipped }) {
   const of = (counts) => Object.entries(counts).map(([name, number]) => `${number} ${name}`).join(", ");
   const lines = sources.map((source) =>
     health(source.name, source.up, [
@@ -119,37 +221,58 @@ function healthOf({ sources, companions, store, throttle_events: throttled, skip
     ]),
   );
   for (const [name, up] of Object.entries(companions)) lines.push(health(name, up, []));
+  const room = store.free_bytes;
+  const level = room === 0 ? "bad" : room < LOW_ROOM_BYTES ? "warn" : null;
   lines.push(
-    health("store", store.problem === null, [
+    health("store", store.problem === null && room !== 0, [
       store.problem,
       store.write_errors > 0 && `${store.write_errors} failed writes`,
-      store.free_bytes !== null && `${bytes(store.free_bytes)} free`,
+      room !== null && make("span", { class: level }, `${bytes(room)} free`),
     ]),
   );
-  if (of(throttled)) lines.push(make("li", {}, make("b", {}, "throttled"), ` ${of(throttled)}`));
   if (of(skipped)) lines.push(make("li", {}, make("b", {}, "runs skipped"), ` ${of(skipped)}`));
   return lines;
 }
 
+/** Return one line; a state that is null is not known. */
 function health(name, isUp, words) {
-  const state = make("span", { class: isUp ? "up" : "down" }, isUp ? "up" : "down");
-  const text = words.filter(Boolean).join(" · ");
-  return make("li", {}, make("b", {}, name), " ", state, text && ` ${text}`);
+  const said = isUp === null ? "not known" : isUp ? "up" : "down";
+  const state = make("span", { class: isUp === null ? "empty" : said }, said);
+  const parts = words.filter(Boolean).flatMap((one, index) => (index ? [" · ", one] : [" ", one]));
+  return make("li", {}, make("b", {}, name), " ", state, ...parts);
 }
 
 async function guarded(work) {
   try {
     await work();
-    lastAnswer = Date.now() / 1000;
+    failures = 0;
   } catch (error) {
-    const since = lastAnswer === null ? "" : ` What is shown is of ${clock(lastAnswer)}.`;
-    tell(at("trouble"), `No answer from the daemon, trying again: ${error.message}.${since}`);
+    failures = error.isAnswer ? 0 : failures + 1;
+    if (!error.isAnswer) showSilence(error.message);
+    else if (at("trouble").hidden) tell(at("trouble"), error.message);
   }
 }
 
+/** Say that the daemon does not answer: what was is not told as what is. */
+function showSilence(reason) {
+  const wait = Math.round(waitMs() / 1000);
+  const since = last === null ? "" : ` since ${clock(last.at)}; what is shown is of that time`;
+  tell(at("trouble"), `The daemon does not answer (${reason})${since}. Asking again every ${wait} s.`);
+  if (last === null) return;
+  title(last.status, "no answer · ");
+  const { sources, companions, store } = last.status;
+  const names = [...sources.map((one) => one.name), ...Object.keys(companions)];
+  const lines = [...names, ...(store ? ["store"] : [])].map((name) => health(name, null, []));
+  at("health").replaceChildren(...lines);
+  if (!isPaused) showCharts(last.status, last.status.time + Date.now() / 1000 - last.at);
+  at("now").replaceChildren();
+}
+
+const waitMs = () => Math.min(EVERY_MS * 2 ** Math.max(failures - 1, 0), MOST_WAIT_MS);
+
 async function forEver() {
   if (!document.hidden) await guarded(tick);
-  setTimeout(forEver, EVERY_MS);
+  setTimeout(forEver, failures ? waitMs() : EVERY_MS);
 }
 
 at("spans").addEventListener("change", (event) => {
@@ -161,5 +284,12 @@ at("pause").addEventListener("click", () => {
   isPaused = !isPaused;
   say(at("pause"), isPaused ? "Go on" : "Pause");
 });
+at("filter").addEventListener("input", (event) => {
+  const words = event.target.value.trim().toLowerCase();
+  workloads.filter(words);
+  models.filter(words);
+  showRuns();
+});
 at("older").addEventListener("click", () => guarded(showOlder));
+isNarrow.addEventListener("change", showRuns);
 forEver();

@@ -3,10 +3,10 @@
 import { ask, urlOf } from "./api.js";
 import { Charts } from "./charts.js";
 import { make, say, tell } from "./dom.js";
-import { bandOf } from "./lanes.js";
+import { bandOf, bandOfRow } from "./lanes.js";
 import { energy, facts, flags, latency, overlaps, placement, telemetry } from "./run_sections.js";
 import { Series } from "./series.js";
-import { duration, moment } from "./words.js";
+import { duration, moment, zone } from "./words.js";
 
 const AGAIN_MS = 2000;
 const AROUND_SECONDS = 3;
@@ -41,7 +41,7 @@ async function show() {
   at("sections").replaceChildren(
     ...[flags(report), ...sections, facts(report)].filter((one) => one !== null),
   );
-  await drawTimeline(report, new Charts(charts, cursor));
+  await drawTimeline(report, new Charts(charts, cursor), near.in_flight);
   return true;
 }
 
@@ -51,32 +51,30 @@ function head(report) {
   const simulated = report.environment.simulated || report.quality.includes("simulated");
   document.title = `${simulated ? "simulated · " : ""}${report.workload} on ${report.device} · tegrascope`;
   say(at("title"), `${report.workload} on ${report.device}`);
-  const words = [report.outcome, moment(started), `for ${took}`, report.backend, simulated && "simulated"];
+  const words = [report.outcome, `${moment(started)} (${zone()})`, `for ${took}`, report.backend, simulated && "simulated"];
   say(at("under"), words.filter(Boolean).join(" · "));
   at("simulated").hidden = !simulated;
   tell(at("outcome"), report.outcome === "ok" ? "" : `${report.outcome}: ${report.reason}`);
   at("json").replaceChildren(make("a", { href: urlOf(`api/v1/runs/${report.run_id}`) }, "This run as JSON"));
 }
 
-async function drawTimeline(report, charts) {
+async function drawTimeline(report, charts, inFlight) {
   const started = report.started_wall_ns / 1e9;
   const begin = started - AROUND_SECONDS;
   const end = started + (report.ended_ns - report.started_ns) / 1e9 + AROUND_SECONDS;
   const step = Math.max(0.1, Number(((end - begin) / 450).toPrecision(2)));
   const [answer, near] = await Promise.all([
     ask("api/v1/series", { since: begin, until: end, step }),
-    ask("api/v1/summaries", { limit: 20, before: end }),
+    ask("api/v1/bands", { since: begin, before: end }),
   ]);
   const series = new Series();
   series.totalRails = report.energy?.total_rails ?? [];
   series.take(answer);
   const own = { ...report, started_seconds: started, steady: report.phases.steady };
-  const others = near.runs.filter((run) => run.run_id !== report.run_id);
-  const bands = [
-    ...[own, ...others].map((run) => bandOf(run, false, end)),
-    ...near.in_flight.map((run) => bandOf(run, true, Math.max(end, run.started_seconds))),
-  ];
-  charts.render(series, { begin, end, now: end, bands });
+  const others = near.bands.map(bandOfRow).filter((band) => band.id !== report.run_id);
+  const running = inFlight.map((run) => bandOf(run, true, Math.max(end, run.started_seconds)));
+  const bands = [bandOf(own, false, end), ...others, ...running];
+  charts.render(series, { begin, end, now: end, bands, since: Math.min(near.since, end), lit: report.run_id });
 }
 
 /** Show the record as soon as there is one: a run may wait for its turn, and a daemon may start anew. */
@@ -87,7 +85,7 @@ async function untilShown() {
       isShown = await show();
       tell(at("trouble"), "");
     } catch (error) {
-      tell(at("trouble"), `${error.message}. Trying again.`);
+      tell(at("trouble"), `${error.message}; trying again.`);
       if (at("sections").childElementCount === 0) say(at("under"), "");
     }
   }

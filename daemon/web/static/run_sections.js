@@ -1,8 +1,7 @@
 // What a run's record holds, in words and tables; what it does not hold has no place.
 
 import { urlOf } from "./api.js";
-import { draw, make, row, table } from "./dom.js";
-import { explained } from "./flags.js";
+import { draw, explained, make, row, table } from "./dom.js";
 import { bytes, count, digits, hertz, joules, NOTHING, percent, rate, seconds, SPACE, watts } from "./words.js";
 
 const WITHHOLDING = ["insufficient_samples", "aliased", "overlapped"];
@@ -11,6 +10,7 @@ const ENOUGH_FOR_P999 = 1000;
 const TERMS = {
   sampling: "what power did between two readings is not seen",
   quantisation: "the sensor rounds",
+  idle_wander: "idle power wanders, and its level in the window is inferred",
   window_edges: "readings come a little late, and power steps where work begins and ends",
   baseline_drift: "idle power was not the same before and after",
 };
@@ -75,7 +75,7 @@ export function latency(report) {
   if (!report.latency) return null;
   const told = report.latency;
   const words = `${count(told.count)} inferences of the steady phase: mean ${seconds(told.mean_seconds)}`;
-  const parts = [paragraph(`${words}, ${rate(report.throughput_per_second)} inputs.`)];
+  const parts = [paragraph(`${words}, ${digits(report.throughput_per_second ?? 0)} inputs/s.`)];
   parts.push(distribution("By the host's clock; the percentiles are exact", told));
   if (report.device_latency) {
     parts.push(distribution("By the device's own events", report.device_latency));
@@ -120,6 +120,10 @@ export function energy(report) {
   if (told.largest_uncertainty) {
     const term = told.largest_uncertainty;
     parts.push(paragraph(`Largest uncertainty: ${term.replaceAll("_", " ")}: ${TERMS[term] ?? ""}.`));
+  }
+  if ((told.offset_joules ?? null) !== null) {
+    const most = joules(told.offset_joules);
+    parts.push(paragraph(`Not in the interval: an offset of the sensors of up to ${most}, the same in every run on this board. It cancels in net energy.`));
   }
   if ((told.counter_joules ?? null) !== null) {
     const edge = told.counter_edge_joules ? ` ± ${joules(told.counter_edge_joules)}` : "";
@@ -183,6 +187,8 @@ export function telemetry(report) {
   ]);
   const parts = [
     loads.length > 0 && table("Load", ["signal", "mean", "highest"], loads),
+    loads.length > 0 &&
+      paragraph("A load has no interval: each sample shows an unknown short time before it."),
     clocks.length > 0 && table("Clocks", ["clock", "mean", "lowest"], clocks),
     zones.length > 0 && table("Temperatures", ["zone", "highest", "change"], zones),
   ];

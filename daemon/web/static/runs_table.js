@@ -1,8 +1,7 @@
 // The table of runs, newest first.
 
 import { urlOf } from "./api.js";
-import { make, row, table } from "./dom.js";
-import { marks } from "./flags.js";
+import { make, marks, row, table } from "./dom.js";
 import { count, duration, joules, moment, NOTHING, rate, seconds } from "./words.js";
 
 const HEADS = ["workload", "device", "started", "outcome", "inferences", "p50", "p99", "rate", "gross energy each", "flags"];
@@ -15,12 +14,12 @@ export class RunsTable {
     place.replaceChildren(this.table, this.empty);
   }
 
-  /** Show runs; who has the focus in a row keeps it. */
-  render(inFlight, finished) {
+  /** Show runs, at most so many; who has the focus in a row keeps it. A simulation is told once. */
+  render(inFlight, finished, most, isSimulated) {
     const focused = this.body.contains(document.activeElement) ? document.activeElement.href : null;
     this.body.replaceChildren(
-      ...inFlight.map((run) => line(run, true)),
-      ...finished.map((run) => line(run, false)),
+      ...inFlight.map((run) => line(run, true, isSimulated)),
+      ...finished.slice(0, most).map((run) => line(run, false, isSimulated)),
     );
     this.table.hidden = inFlight.length + finished.length === 0;
     this.empty.hidden = !this.table.hidden;
@@ -28,7 +27,8 @@ export class RunsTable {
   }
 }
 
-function line(run, isInFlight) {
+function line(run, isInFlight, isSimulated) {
+  const flags = run.quality.filter((flag) => flag !== "simulated" || !isSimulated);
   const link = make("a", { href: urlOf(`runs/${run.run_id}`) }, run.workload);
   // What stands in the record of a run in flight is only for the case that nobody ends it.
   const outcome = isInFlight
@@ -47,7 +47,7 @@ function line(run, isInFlight) {
       seconds(run.p99_seconds),
       rate(run.throughput_per_second),
       joules(run.gross_joules_per_inference),
-      run.quality.length > 0 ? marks(run.quality) : NOTHING,
+      flags.length > 0 ? marks(flags) : NOTHING,
     ],
     { class: `run ${isInFlight ? "running" : run.outcome}` },
   );

@@ -91,6 +91,22 @@ export class Series {
     return row !== undefined && time - row.time <= this.gap ? row : null;
   }
 
+  /** Return the counts that rose, with how often and the time of the last: throttling by kind. */
+  risen() {
+    const found = new Map();
+    const before = new Map();
+    for (const { time, values } of this.rows) {
+      for (const [name, { highest }] of values) {
+        const { chart, label } = this.lines.get(name);
+        if (chart !== "throttle") continue;
+        const events = highest - (before.get(name) ?? highest);
+        if (events > 0) found.set(label, { kind: label, events: events + (found.get(label)?.events ?? 0), last: time });
+        before.set(name, highest);
+      }
+    }
+    return [...found.values()];
+  }
+
   /** Return latest, mean, lowest and highest of a signal; null where it has no value. */
   summary(name) {
     const told = this.rows.map((row) => row.values.get(name)).filter((one) => one !== undefined);

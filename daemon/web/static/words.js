@@ -44,9 +44,22 @@ export function moment(time) {
 }
 
 /** Print a stretch of time that a person waits. */
-export function duration(value) {
-  if (value < 60) return `${digits(value)}${SPACE}s`;
+export function duration(value, decimals = 1) {
+  if (value < 60) return `${value.toFixed(value < 10 ? decimals : 0)}${SPACE}s`;
   const whole = Math.round(value);
   if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
   return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+}
+
+/** Print how long ago something was, in one unit. */
+export function ago(value) {
+  const [size, unit] = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]].find(([one]) => value >= 2 * one) ?? [1, "s"];
+  return `${Math.max(0, Math.floor(value / size))}${SPACE}${unit} ago`;
+}
+
+/** Print the zone of all times of day. */
+export function zone() {
+  const minutes = -new Date().getTimezoneOffset();
+  const [hours, rest] = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60];
+  return `UTC${minutes < 0 ? "−" : "+"}${two(hours)}:${two(rest)}`;
 }

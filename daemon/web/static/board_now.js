@@ -1,0 +1,65 @@
+// The board at this moment: memory, cores, clocks, fans, engines and throttling.
+
+import { draw, make } from "./dom.js";
+import { ago, bytes, hertz, percent } from "./words.js";
+
+const CORE = 7;
+const TALL = 18;
+
+/** Return "bad" or "warn" for a share of which little is left. */
+export const lowLevel = (share) => (share < 0.05 ? "bad" : share < 0.1 ? "warn" : "");
+
+function tile(name, value, { level = "", chart = null, more = "" } = {}) {
+  return make("li", { class: level || null }, make("span", { class: "name" }, name), " ", chart, make("b", {}, value), more && make("small", {}, ` ${more}`));
+}
+
+function bar(share) {
+  const wide = 64;
+  return draw(
+    "svg", { class: "gauge", width: wide, height: 8, "aria-hidden": "true" },
+    draw("rect", { class: "rest", width: wide, height: 8 }),
+    draw("rect", { width: (wide * Math.min(Math.max(share, 0), 1)).toFixed(1), height: 8 }),
+  );
+}
+
+/** A column per core; one that is offline has none. */
+function columns(loads) {
+  const bars = loads.flatMap((load, index) => {
+    const tall = load === null ? 0 : Math.max(1, load * TALL);
+    return [
+      draw("rect", { class: "rest", x: index * CORE, width: CORE - 2, height: TALL }),
+      draw("rect", { x: index * CORE, y: (TALL - tall).toFixed(1), width: CORE - 2, height: tall.toFixed(1) }),
+    ];
+  });
+  return draw("svg", { class: "gauge", width: loads.length * CORE, height: TALL, "aria-hidden": "true" }, ...bars);
+}
+
+/** Return tiles of what is known. */
+export function tiles({ now }, throttled, span) {
+  const only = (name) => now[name][""] ?? null;
+  const made = [];
+  const [used, total] = [only("ram_used"), only("ram_total")];
+  if (used !== null && total) {
+    const left = only("ram_available") ?? total - used;
+    made.push(tile("RAM", `${bytes(used)} of ${bytes(total)}`, { chart: bar(used / total), level: lowLevel(left / total), more: `${bytes(left)} available` }));
+  }
+  if (only("largest_free_block") !== null) made.push(tile("largest free block", bytes(only("largest_free_block"))));
+  const swap = only("swap_total");
+  if (swap) made.push(tile("swap", `${bytes(only("swap_used"))} of ${bytes(swap)}`, { chart: bar(only("swap_used") / swap), level: lowLevel(1 - only("swap_used") / swap) }));
+  const cores = Object.keys({ ...now.online, ...now.cores }).sort((a, b) => a - b);
+  if (cores.length > 0) {
+    const loads = cores.map((core) => now.cores[core] ?? null);
+    const online = loads.filter((load) => load !== null);
+    const mean = online.reduce((sum, load) => sum + load, 0) / Math.max(online.length, 1);
+    made.push(tile("CPU cores", percent(mean), { chart: columns(loads), more: `${online.length} of ${cores.length} online, busiest ${percent(Math.max(...online, 0))}` }));
+  }
+  for (const [name, clock] of Object.entries(now.clocks)) made.push(tile(`${name.toUpperCase()} clock`, hertz(clock)));
+  for (const [name, speed] of Object.entries(now.fans)) made.push(tile(/fan/i.test(name) ? name : `fan ${name}`, percent(speed)));
+  const engines = Object.entries(now.engines).filter(([, on]) => on === 1).map(([name]) => name);
+  if (Object.keys(now.engines).length > 0) made.push(tile("engines on", engines.join(", ") || "none"));
+  for (const { kind, events, last } of throttled) {
+    const times = events === 1 ? "once" : `${events} times`;
+    made.push(tile(`throttled by ${kind}`, times, { level: "warn", more: `in ${span}, the last ${ago(last)}` }));
+  }
+  return made;
+}

@@ -1,0 +1,138 @@
+// A card per model: the figures of its last good runs by device, and which device is better.
+
+import { make, marks, row, say, table } from "./dom.js";
+import { digits, joules, NOTHING, percent, seconds, SPACE } from "./words.js";
+
+const SHOWN = matchMedia("(max-width: 48rem)").matches ? 2 : 4;
+const DLA_USES = {
+  powered: "powered", gate: "on", ftrace: "busy", tegrastats: "busy", firmware: "busy when asked",
+};
+
+/** Return the name of a model without its directory and its end. */
+export function nameOf(model) {
+  return model.replace(/^builtin:/, "").split("/").at(-1).replace(/\.\w+$/, "");
+}
+
+const upper = (device) => device.toUpperCase();
+const points = (ratio) => `${digits(100 * ratio)}${SPACE}points`;
+
+/** Print a mean with half of its interval in percent. */
+function withHalf(figure, show) {
+  if (figure === null) return NOTHING;
+  if (figure.low === null || figure.value === 0) return show(figure.value);
+  const half = (100 * (figure.high - figure.low)) / 2 / Math.abs(figure.value);
+  return `${show(figure.value)} ±${SPACE}${digits(half, 2)}${SPACE}%`;
+}
+
+const GOALS = {
+  latency: {
+    title: "Speed",
+    show: seconds,
+    verb: "is",
+    fewer: "faster",
+    more: "slower",
+    better: (device, factor) =>
+      factor < 1.5 ? `${device} takes ${digits(100 * (1 - 1 / factor), 2)} % less time` : `${device} is ${digits(factor, 2)} times faster`,
+  },
+  energy: {
+    title: "Energy",
+    show: joules,
+    verb: "takes",
+    fewer: "less",
+    more: "more",
+    better: (device, factor) => `${device} takes ${digits(100 * (1 - 1 / factor), 2)} % less per inference`,
+  },
+  gpu: { title: "GPU freed", show: points, better: null, verb: "frees", fewer: "", more: "added" },
+};
+
+/** Return a verdict in words. */
+export function sentence(verdict) {
+  const { goal, better, less_on_dla: less } = verdict;
+  const { show, better: words, verb, fewer, more } = GOALS[goal];
+  if (less.low === null) return "too few runs to tell";
+  // Below zero it is more on the DLA.
+  const end = (value) => `${show(Math.abs(value))} ${value < 0 ? more : fewer}`;
+  const range = `${end(less.high)} to ${end(less.low)}`;
+  if (better === null) return `no difference shown: the DLA ${verb} ${range}`;
+  if (words === null) {
+    return `${better === "gpu" ? "none: the DLA adds" : `${upper(better)} frees`} ${show(Math.abs(less.value))}`;
+  }
+  const [worse, best] = better === "gpu" ? [verdict.dla_value, verdict.gpu_value] : [verdict.gpu_value, verdict.dla_value];
+  // Net energy may be about nothing; then no share of it means anything.
+  if (best <= 0) return `${upper(better)} takes less: the DLA ${verb} ${range}`;
+  return words(upper(better), worse / best);
+}
+
+export class Models {
+  constructor(section, place, more) {
+    Object.assign(this, { section, place, more, models: [], words: "", isAll: false });
+    more.addEventListener("click", () => {
+      this.isAll = true;
+      this.#show();
+    });
+  }
+
+  take(models) {
+    this.models = models;
+    this.#show();
+  }
+
+  /** Show only models of which a name contains these words. */
+  filter(words) {
+    this.words = words;
+    this.#show();
+  }
+
+  #show() {
+    const found = this.models.filter((one) =>
+      [one.model, ...one.entries.flatMap((entry) => [entry.workload, entry.device])]
+        .join(" ").toLowerCase().includes(this.words),
+    );
+    const shown = this.isAll ? found : found.slice(0, SHOWN);
+    this.section.hidden = this.models.length === 0;
+    this.place.replaceChildren(...shown.map(card));
+    this.more.hidden = shown.length === found.length;
+    say(this.more, `Show all ${found.length} models`);
+  }
+}
+
+function card(model) {
+  const heads = ["device", "median latency", `${model.energy} energy each`, "GPU load", "GPU freed", "own DLA core"];
+  const places = model.entries.map((entry) => entry.device);
+  const rows = model.entries.map((entry) => {
+    const isTwice = places.indexOf(entry.device) !== places.lastIndexOf(entry.device);
+    const flags = Object.entries(entry.flags).map(([flag, runs]) => `${flag} ${runs}/${entry.runs}`);
+    const precision = entry.precision ? ` ${entry.precision}` : "";
+    const about = `${precision} ${isTwice ? `${entry.workload}, ` : ""}${entry.runs} run${entry.runs > 1 ? "s" : ""}`;
+    return row(heads, [
+      [make("b", {}, upper(entry.device)), make("small", {}, about)],
+      withHalf(entry.latency_seconds, seconds),
+      entry.joules === null ? [make("small", {}, "withheld")] : withHalf(entry.joules, joules),
+      entry.gpu_ratio === null ? NOTHING : percent(entry.gpu_ratio.value),
+      entry.gpu_freed === null ? NOTHING : points(entry.gpu_freed.value),
+      entry.dla === null ? NOTHING : `${DLA_USES[entry.dla[0]]} ${percent(entry.dla[1])}`,
+    ], flags.length > 0 ? { title: flags.join(", ") } : {});
+  });
+  const made = table("", heads, []);
+  made.caption.remove();
+  made.setAttribute("aria-label", `${nameOf(model.model)} by device`);
+  made.querySelector("tbody").append(...rows);
+  const title = [nameOf(model.model), model.batch > 1 && `batch ${model.batch}`].filter(Boolean).join(", ");
+  const said = model.verdicts.map((verdict) =>
+    make("li", { class: verdict.better === null ? "even" : verdict.better === "gpu" ? "gpu" : "dla" },
+      make("b", {}, GOALS[verdict.goal].title), " ", make("span", {}, sentence(verdict))),
+  );
+  const has = (kind) => places.some((device) => device.startsWith(kind));
+  const other = has("dla") && !has("gpu") ? "gpu" : has("gpu") && !has("dla") ? "dla0" : null;
+  if (other) said.push(make("li", { class: "even" }, `Nothing to compare with: no good run on ${upper(other)} yet.`));
+  const flags = [...new Set(model.entries.flatMap((entry) => Object.keys(entry.flags)))];
+  return make(
+    "article",
+    { class: "card", "aria-label": title },
+    make("h3", { title: model.model }, title),
+    make("ul", { class: "verdicts" }, ...said),
+    made,
+    model.left_out > 0 ? make("p", { class: "under" }, `${model.left_out} runs in another power mode or clock setting are left out.`) : null,
+    flags.length > 0 ? make("p", { class: "flags" }, ...marks(flags)) : null,
+  );
+}
