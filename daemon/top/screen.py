@@ -1,242 +1,36 @@
-"""The blocks of the screen: each a list of lines that are never wider than asked for."""
+"""The screen: blocks of lines that are never wider than asked for, drawn until a key ends it."""
 
+import contextlib
 import math
+import os
+import select
+import signal
+import sys
+import termios
+import textwrap
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import NoReturn
 
 from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.live import Live
 from rich.text import Text
 
-from ..terminal.numbers import ABSENT
-from .view import View, WorkloadLine, Zone
+from ...parsers.errors import UserError
+from ..terminal import ABSENT, digits
+from .client import DaemonClient, ScreenState, View, WorkloadLine
 
 Part = str | tuple[str, str] | Text
-
-
-@dataclass(frozen=True)
-class Glyphs:
-    """Characters of a terminal.
-
-    Attributes:
-        eighths: From nothing to full, for the columns of a sparkline.
-        full: A cell of a bar.
-        rest: An empty cell of a bar.
-        more: Mark of omitted text.
-    """
-
-    eighths: str = " ▁▂▃▄▅▆▇█"
-    full: str = "█"
-    rest: str = "·"
-    more: str = "…"
-    absent: str = ABSENT
-
-
-ASCII = Glyphs(eighths=" .:-=+*%#", full="#", rest=".", more="~", absent="-")
-
-
-def glyphs_of(encoding: str | None) -> Glyphs:
-    """Return the characters that an encoding can represent."""
-    return Glyphs() if (encoding or "").lower().replace("-", "").startswith("utf") else ASCII
-
-
-def bar(ratio: float | None, width: int, glyphs: Glyphs) -> str:
-    """Return a load as a bar, blank if it is unknown.
-
-    >>> bar(0.5, 4, ASCII)
-    '##..'
-    """
-    if ratio is None:
-        return " " * width
-    full = round(min(max(ratio, 0.0), 1.0) * width)
-    return glyphs.full * full + glyphs.rest * (width - full)
-
-
-def sparkline(values: Sequence[float | None], width: int, glyphs: Glyphs) -> str:
-    """Return the last values as columns from zero to their highest, newest at the right.
-
-    >>> sparkline([8, None, 4, 8], 5, ASCII)
-    ' # =#'
-    """
-    shown = list(values)[-width:] if width > 0 else []
-    top = max((value for value in shown if value is not None), default=0.0) or 1.0
-    cells = (" " if value is None else _column(value / top, glyphs) for value in shown)
-    return "".join(cells).rjust(width)
-
-
-def _column(ratio: float, glyphs: Glyphs) -> str:
-    """Return a ratio as one character; a value above zero is never blank."""
-    return glyphs.eighths[math.ceil(min(max(ratio, 0.0), 1.0) * (len(glyphs.eighths) - 1))]
-
-
-def _percent(ratio: float | None, glyphs: Glyphs) -> str:
-    return f"{glyphs.absent:>5}" if ratio is None else f"{ratio * 100:3.0f} %"
-
-
-def _clock(hertz: float | None) -> str:
-    return " " * 8 if not hertz else f"{hertz / 1e6:4.0f} MHz"
-
-
-def number(value: float | None, width: int, glyphs: Glyphs) -> str:
-    """Return a number with three significant digits, at most four of them decimals."""
-    if value is None:
-        return glyphs.absent.rjust(width)
-    decimals = 0 if value == 0 else 2 - math.floor(math.log10(abs(value)))
-    return f"{value:.{min(max(decimals, 0), 4)}f}".rjust(width)
-
-
-def age(seconds: float) -> str:
-    """Return how long ago something was, in at most nine cells.
-
-    >>> age(75), age(7300)
-    ('75 s ago', '2 h ago')
-    """
-    for limit, unit, name in ((100, 1, "s"), (6000, 60, "min"), (172_800, 3600, "h")):
-        if seconds < limit:
-            return f"{max(seconds, 0) / unit:.0f} {name} ago"
-    return f"{min(seconds / 86400, 999):.0f} d ago"
-
 
 _HIGH, _HIGHEST = 0.7, 0.9
 _NEAR_CELSIUS, _AT_CELSIUS = 20.0, 8.0
 _GIBI = 2**30
 _RAIL_CELLS = 18
-
-
-def line(width: int, *parts: Part) -> Text:
-    """Return one line of styled parts, cut to a width."""
-    text = Text.assemble(*parts, no_wrap=True, end="")
-    text.truncate(width, overflow="ellipsis")
-    return text
-
-
-def flow(parts: Sequence[tuple[str, str]], width: int, lines: int) -> list[Text]:
-    """Return parts one after the other in at most so many lines; the rest is omitted."""
-    rows: list[list[Part]] = [[]]
-    used = 0
-    for text, style in parts:
-        cells = cell_len(text)
-        if used and used + 2 + cells > width:
-            if len(rows) == lines:
-                break
-            rows.append([])
-            used = 0
-        if used:
-            rows[-1].append("  ")
-            used += 2
-        rows[-1].append((text, style))
-        used += cells
-    return [line(width, *row) for row in rows if row]
-
-
-def head(view: View, url: str, problem: str, width: int) -> list[Text]:
-    """Return two lines: the board and the time; the state of the sources, or the problem."""
-
-    def sides(left: Sequence[Part], right: str) -> Text:
-        text = line(width, *left)
-        space = width - text.cell_len - cell_len(right)
-        return text.append(" " * space + right, "dim") if space >= 1 else text
-
-    about = view.about
-    names = [about.get("module") or about.get("board") or "board not known yet"]
-    names += [about[key] for key in ("power_mode", "l4t") if about.get(key)]
-    title: list[Part] = [("tegrascope", "bold"), "  " + "  ".join(names)]
-    if view.is_simulated:
-        title += ["  ", (" SIMULATED ", "black on yellow")]
-    at = ""
-    if view.sample_seconds is not None:
-        at = time.strftime("%H:%M:%S", time.localtime(view.sample_seconds))
-    if problem:
-        return [sides(title, at), line(width, (problem, "bold red"))]
-    states: list[Part] = []
-    for name, up in view.sources.items():
-        states += [(f"{name} {'up' if up else 'DOWN'}", "" if up else "bold red"), "  "]
-    return [sides(title, at), sides(states or [("no telemetry yet", "yellow")], url)]
-
-
-def load(view: View, width: int, glyphs: Glyphs) -> list[Text]:
-    """Return the load of GPU, DLA, EMC, CPU and memory, in one line per unit."""
-    cells = max(4, width - 6 - 16)
-
-    def row(name: str, chart: str, text: str, style: str = "green") -> Text:
-        return line(width, f"{name:5} ", (chart, style), " ", text)
-
-    lines = []
-    for gauge in view.gauges:
-        text = f"{_percent(gauge.ratio, glyphs)} {gauge.note or _clock(gauge.hertz):8}"
-        if gauge.is_off:
-            text = f"{'off':>5} {' ' * 8}"
-        ratio = None if gauge.is_off else gauge.ratio
-        lines.append(row(gauge.name, bar(ratio, cells, glyphs), text))
-    online = [core for core in view.cores if core is not None]
-    mean = sum(online) / len(online) if online else None
-    # An idle core is shown as the lowest column; only an offline core has none.
-    shown = "".join("x" if core is None else _column(core or 1e-9, glyphs) for core in view.cores)
-    text = f"{_percent(mean, glyphs)} {_clock(view.cpu_hertz)}"
-    lines.append(row("CPU", set_cell_size(shown, cells), text))
-    for name, memory in (("RAM", view.memory), ("swap", view.swap)):
-        if memory is None:
-            lines.append(row(name, " " * cells, _percent(None, glyphs)))
-        else:
-            used, total = memory
-            ratio = used / total if total else 0.0
-            text = f"{used / _GIBI:5.1f} / {total / _GIBI:.1f} G"
-            style = "green" if ratio < _HIGH else "yellow" if ratio < _HIGHEST else "red"
-            lines.append(row(name, bar(ratio, cells, glyphs), text, style))
-    return lines
-
-
-def power(
-    view: View, watts: float | None, history: Sequence[float | None], width: int, glyphs: Glyphs
-) -> list[Text]:
-    """Return the module's power with its last minutes, and each rail, in one line per value.
-
-    Args:
-        watts: Mean power of the module since the sample before.
-        history: The same of earlier samples, oldest first.
-    """
-    cells = max(0, width - _RAIL_CELLS - 10)
-
-    def row(name: str, value: float | None, chart: str, style: str) -> Text:
-        text = f"{set_cell_size(name, _RAIL_CELLS)}{number(value, 6, glyphs)} W "
-        return line(width, (text, style), (chart, "cyan"))
-
-    lines = [row("module", watts, sparkline(history, cells, glyphs), "bold")]
-    most = max(view.rails.values(), default=0.0)
-    for name, rail in view.rails.items():
-        lines.append(row(name, rail, bar(rail / most if most > 0 else 0.0, cells, glyphs), ""))
-    if not view.rails:
-        lines.append(line(width, ("no rail is reported", "dim")))
-    return lines
-
-
-def power_flow(
-    view: View, watts: float | None, history: Sequence[float | None], width: int, glyphs: Glyphs
-) -> list[Text]:
-    """Return the same in at most three lines, for a narrow window."""
-    first = power(view, watts, history, width, glyphs)[0]
-    rails = [(f"{name} {rail:.1f} W", "") for name, rail in view.rails.items()]
-    return [first, *flow(rails, width, 2)]
-
-
-def heat(view: View, width: int, glyphs: Glyphs) -> list[Text]:
-    """Return zones with the temperature of the board's shutdown, fans and throttling."""
-    zones = [_zone(zone) for zone in view.zones] or [("no zone is reported", "dim")]
-    fans = [(f"{name} {_percent(ratio, glyphs).strip()}", "") for name, ratio in view.fans.items()]
-    throttling = [
-        (f"{kind} throttled {count}x", "bold yellow") for kind, count in view.throttling.items()
-    ]
-    return flow([*fans, *throttling, *zones] if throttling else [*zones, *fans], width, 2)
-
-
-def _zone(zone: Zone) -> tuple[str, str]:
-    if zone.critical_celsius is None:
-        return f"{zone.name} {zone.celsius:.1f} °C", ""
-    left = zone.critical_celsius - zone.celsius
-    style = "bold red" if left <= _AT_CELSIUS else "yellow" if left <= _NEAR_CELSIUS else ""
-    return f"{zone.name} {zone.celsius:.1f}/{zone.critical_celsius:.0f} °C", style
-
-
 # Title, width in cells, and rank: on a narrow screen the highest rank goes first.
 _COLUMNS = (
     ("device", 6, 0),
@@ -252,70 +46,264 @@ _LEAST_NAME, _MOST_NAME = 18, 40
 _SIDE_BY_SIDE = 76
 _GAP = 2
 _WIDEST_BLOCK = 80
+_KEY_SECONDS = 0.1
+_PROBLEM_LINES = 3
+_TALLEST = 5
 
 
 @dataclass(frozen=True)
-class ScreenState:
-    """The values that the screen shows.
+class Glyphs:
+    """Characters of a terminal, and the charts and numbers that are made of them."""
 
-    Attributes:
-        view: The last answer of the daemon.
-        watts: Mean power of the module since the sample before.
-        history: The same of earlier samples, oldest first.
-        now_seconds: Wall time of the daemon.
-        problem: Reason for an old answer; empty if it is the latest.
+    eighths: str = " ▁▂▃▄▅▆▇█"
+    full: str = "█"
+    rest: str = "·"
+    more: str = "…"
+    absent: str = ABSENT
+
+    def bar(self, ratio: float | None, width: int) -> str:
+        """Return a load as a bar, blank if it is unknown.
+
+        >>> ASCII.bar(0.5, 4)
+        '##..'
+        """
+        if ratio is None:
+            return " " * width
+        full = round(min(max(ratio, 0.0), 1.0) * width)
+        return self.full * full + self.rest * (width - full)
+
+    def column(self, ratio: float) -> str:
+        """Return a ratio as one character; a value above zero is never blank."""
+        return self.eighths[math.ceil(min(max(ratio, 0.0), 1.0) * (len(self.eighths) - 1))]
+
+    def sparkline(self, values: Sequence[float | None], width: int) -> str:
+        """Return the last values as columns from zero to their highest, newest at the right.
+
+        >>> ASCII.sparkline([8, None, 4, 8], 5)
+        ' # =#'
+        """
+        shown = list(values)[-width:] if width > 0 else []
+        top = max((value for value in shown if value is not None), default=0.0) or 1.0
+        cells = (" " if value is None else self.column(value / top) for value in shown)
+        return "".join(cells).rjust(width)
+
+    def percent(self, ratio: float | None) -> str:
+        """Return a ratio in percent, in five cells."""
+        return f"{self.absent:>5}" if ratio is None else f"{ratio * 100:3.0f} %"
+
+    def number(self, value: float | None, width: int) -> str:
+        """Return a number with three significant digits, at most four of them decimals."""
+        return (self.absent if value is None else digits(value, most=4)).rjust(width)
+
+
+ASCII = Glyphs(eighths=" .:-=+*%#", full="#", rest=".", more="~", absent="-")
+
+
+def glyphs_of(encoding: str | None) -> Glyphs:
+    """Return the characters that an encoding can represent."""
+    return Glyphs() if (encoding or "").lower().replace("-", "").startswith("utf") else ASCII
+
+
+def age(seconds: float) -> str:
+    """Return how long ago something was, in at most nine cells.
+
+    >>> age(75), age(7300)
+    ('75 s ago', '2 h ago')
     """
-
-    view: View
-    url: str
-    watts: float | None = None
-    history: Sequence[float | None] = ()
-    now_seconds: float = 0.0
-    problem: str = ""
+    for limit, unit, name in ((100, 1, "s"), (6000, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{max(seconds, 0) / unit:.0f} {name} ago"
+    return f"{min(seconds / 86400, 999):.0f} d ago"
 
 
 def draw(
     state: ScreenState, width: int, height: int | None, glyphs: Glyphs, foot: str = ""
 ) -> list[Text]:
-    """Return the lines of a screen.
+    """Return the lines of a screen of ``width`` cells, or all of them without a height.
 
-    Args:
-        width: In cells.
-        height: In lines; ``None`` for as many as there are.
-        foot: The last line, if there is a height.
+    With a height the last line is ``foot``.
     """
-    view = state.view
-    lines = head(view, state.url, state.problem, width)
+    head = _head(state, width)
+    lines = []
     if width >= _SIDE_BY_SIDE:
         half = min((width - _GAP) // 2, _WIDEST_BLOCK)
-        right = power(view, state.watts, state.history, half, glyphs)
-        lines += _join(load(view, half, glyphs), right, half, width)
+        left, right = _load(state.view, half, glyphs), _power(state, half, glyphs)
+        lines += _side_by_side(left, right, half, width)
     else:
-        lines += load(view, width, glyphs)
-        lines += power_flow(view, state.watts, state.history, width, glyphs)
-    lines += [*heat(view, width, glyphs), Text(end="")]
+        rails = [(f"{name} {rail:.1f} W", "") for name, rail in state.view.rails.items()]
+        module = _power(state, width, glyphs)[0]
+        lines += _load(state.view, width, glyphs)
+        # On a low screen the lines below these are left out first.
+        lines.insert(sum(gauge.name != "EMC" for gauge in state.view.gauges), module)
+        lines += _flow(rails, width)
+    lines += [*_heat(state.view, width, glyphs), Text(end="")]
     if height is None:
-        return [*lines, *_workloads(state, width, 10_000, glyphs)]
-    height -= 1 if foot else 0
-    lines += _workloads(state, width, height - len(lines), glyphs)
-    lines = lines[: max(0, height)]
+        return head + lines + _workloads(state, width, 10_000, glyphs)
+    height -= bool(foot)
+    # Titles and one workload at least, however low the screen is.
+    kept = min(len(state.view.rows) + 1, max(3, height // 3))
+    lines = head + lines[: max(0, height - len(head) - kept)]
+    lines = (lines + _workloads(state, width, height - len(lines), glyphs))[: max(0, height)]
+    lines += _past(state, width, height - len(lines), glyphs)
     if foot:
         lines += [Text(end="")] * (height - len(lines))
-        lines.append(line(width, (foot, "dim")))
+        lines.append(_line(width, (foot, "dim")))
     return lines
 
 
-def _join(left: list[Text], right: list[Text], half: int, width: int) -> list[Text]:
-    """Put two blocks side by side; rails below the left one are only counted."""
+def _line(width: int, *parts: Part) -> Text:
+    """Return one line of styled parts, cut to a width."""
+    text = Text.assemble(*parts, no_wrap=True, end="")
+    text.truncate(width, overflow="ellipsis")
+    return text
+
+
+def _flow(parts: Sequence[tuple[str, str]], width: int) -> list[Text]:
+    """Return parts one after the other in at most two lines; the rest is omitted."""
+    rows: list[list[Part]] = [[]]
+    used = 0
+    for text, style in parts:
+        cells = cell_len(text)
+        if used and used + 2 + cells > width:
+            if len(rows) == 2:
+                break
+            rows.append([])
+            used = 0
+        if used:
+            rows[-1].append("  ")
+            used += 2
+        rows[-1].append((text, style))
+        used += cells
+    return [_line(width, *row) for row in rows if row]
+
+
+def _head(state: ScreenState, width: int) -> list[Text]:
+    """Return the board and the time; below, the state of the sources, or the whole problem."""
+
+    def sides(left: Sequence[Part], right: str) -> Text:
+        text = _line(width, *left)
+        space = width - text.cell_len - cell_len(right)
+        return text.append(" " * space + right, "dim") if space >= 1 else text
+
+    view = state.view
+    names = [view.about.get("module") or view.about.get("board") or "board not known yet"]
+    names += [view.about[key] for key in ("power_mode", "l4t") if view.about.get(key)]
+    title: list[Part] = [("tegrascope", "bold"), "  " + "  ".join(names)]
+    if view.about.get("simulated") == "true":
+        title += ["  ", (" SIMULATED ", "black on yellow")]
+    at = ""
+    if view.sample_seconds is not None:
+        at = time.strftime("%H:%M:%S", time.localtime(view.sample_seconds))
+    if state.problem:
+        words = textwrap.wrap(state.problem, width, max_lines=_PROBLEM_LINES, placeholder=" …")
+        return [sides(title, at), *(_line(width, (one, "bold red")) for one in words or [""])]
+    sources: list[Part] = []
+    for name, up in view.sources.items():
+        sources += [(f"{name} {'up' if up else 'DOWN'}", "" if up else "bold red"), "  "]
+    return [sides(title, at), sides(sources or [("no telemetry yet", "yellow")], state.url)]
+
+
+def _load(view: View, width: int, glyphs: Glyphs) -> list[Text]:
+    """Return the load of GPU, DLA, EMC, CPU and memory, in one line per unit."""
+    cells = max(4, width - 6 - 16)
+    lines: list[Text] = []
+
+    def add(name: str, chart: str, text: str, style: str = "green") -> None:
+        lines.append(_line(width, f"{name:5} ", (chart, style), " ", text))
+
+    def clock(hertz: float | None) -> str:
+        return " " * 8 if not hertz else f"{hertz / 1e6:4.0f} MHz"
+
+    for gauge in view.gauges:
+        text = f"{glyphs.percent(gauge.ratio)} {gauge.note or clock(gauge.hertz):8}"
+        if gauge.is_off:
+            text = f"{'off':>5} {' ' * 8}"
+        add(gauge.name, glyphs.bar(None if gauge.is_off else gauge.ratio, cells), text)
+    online = [core for core in view.cores if core is not None]
+    mean = sum(online) / len(online) if online else None
+    # An idle core is shown as the lowest column; only an offline core has none.
+    shown = "".join("x" if core is None else glyphs.column(core or 1e-9) for core in view.cores)
+    add("CPU", set_cell_size(shown, cells), f"{glyphs.percent(mean)} {clock(view.cpu_hertz)}")
+    for name, memory in (("RAM", view.memory), ("swap", view.swap)):
+        if memory is None:
+            add(name, " " * cells, glyphs.percent(None))
+            continue
+        used, total = memory
+        ratio = used / total if total else 0.0
+        style = "green" if ratio < _HIGH else "yellow" if ratio < _HIGHEST else "red"
+        text = f"{used / _GIBI:5.1f} / {total / _GIBI:.1f} G"
+        add(name, glyphs.bar(ratio, cells), text, style)
+    return lines
+
+
+def _power(state: ScreenState, width: int, glyphs: Glyphs) -> list[Text]:
+    """Return the module's power with its last minutes, and each rail, in one line per value."""
+    cells = max(0, width - _RAIL_CELLS - 10)
+
+    def row(name: str, value: float | None, chart: str, style: str) -> Text:
+        text = f"{set_cell_size(name, _RAIL_CELLS)}{glyphs.number(value, 6)} W "
+        return _line(width, (text, style), (chart, "cyan"))
+
+    rails = state.view.rails
+    most = max(rails.values(), default=0.0)
+    lines = [row("module", state.watts, glyphs.sparkline(state.history, cells), "bold")]
+    for name, watts in rails.items():
+        lines.append(row(name, watts, glyphs.bar(watts / most if most > 0 else 0.0, cells), ""))
+    return lines if rails else [*lines, _line(width, ("no rail is reported", "dim"))]
+
+
+def _side_by_side(left: list[Text], right: list[Text], half: int, width: int) -> list[Text]:
+    """Join two blocks; rails below the left one are only counted."""
     if len(right) > len(left):
         hidden = len(right) - len(left) + 1
-        right = [*right[: len(left) - 1], line(half, (f"and {hidden} more rails", "dim"))]
+        right = [*right[: len(left) - 1], _line(half, (f"and {hidden} more rails", "dim"))]
     right = right + [Text()] * (len(left) - len(right))
-    rows = []
-    for one, other in zip(left, right, strict=True):
-        gap = " " * (half + _GAP - one.cell_len) if other else ""
-        rows.append(line(width, one, gap, other))
-    return rows
+    return [
+        _line(width, one, " " * (half + _GAP - one.cell_len) if other else "", other)
+        for one, other in zip(left, right, strict=True)
+    ]
+
+
+def _heat(view: View, width: int, glyphs: Glyphs) -> list[Text]:
+    """Return zones with the temperature of the board's shutdown, fans and throttling."""
+    zones = []
+    for name, celsius in view.zones.items():
+        left = view.critical.get(name, math.inf) - celsius
+        style = "bold red" if left <= _AT_CELSIUS else "yellow" if left <= _NEAR_CELSIUS else ""
+        limit = f"/{view.critical[name]:.0f}" if name in view.critical else ""
+        zones.append((f"{name} {celsius:.1f}{limit} °C", style))
+    zones = zones or [("no zone is reported", "dim")]
+    fans = [(f"{name} {glyphs.percent(ratio).strip()}", "") for name, ratio in view.fans.items()]
+    throttling = [
+        (f"{kind} throttled {count}x in all", "bold yellow")
+        for kind, count in view.throttling.items()
+    ]
+    return _flow([*fans, *throttling, *zones] if throttling else [*zones, *fans], width)
+
+
+def _past(state: ScreenState, width: int, lines: int, glyphs: Glyphs) -> list[Text]:
+    """Return charts of the last minutes for the free lines below the workloads, or none."""
+    units = ("GPU", "DLA", "EMC", "hot")
+    named = sorted(state.past.items(), key=lambda pair: (units.index(pair[0][:3]), pair[0]))
+    shown = {name: values for name, values in named if any(values)}
+    tall = min(_TALLEST, (lines - 1) // len(shown) - 1) if shown else 0
+    if tall < 1:
+        return []
+    made = [Text(end="")]
+    for name, values in shown.items():
+        known = [value for value in values if value is not None]
+        low, high = (0.0, 1.0) if name.endswith("%") else (min(known) - 1, max(known))
+        unit = 100 if name.endswith("%") else 1
+        words = f"{name}  now {digits(known[-1] * unit)}, highest {digits(max(known) * unit)}"
+        made.append(_line(width, (words, "dim")))
+        ratios = [None if v is None else (v - low) / (high - low) for v in values[-width:]]
+        for row in reversed(range(tall)):
+            cells = (
+                " " if r is None or r * tall <= row else glyphs.column(r * tall - row)
+                for r in ratios
+            )
+            made.append(_line(width, ("".join(cells).rjust(width), "cyan")))
+    return made
 
 
 def _workloads(state: ScreenState, width: int, lines: int, glyphs: Glyphs) -> list[Text]:
@@ -323,7 +311,7 @@ def _workloads(state: ScreenState, width: int, lines: int, glyphs: Glyphs) -> li
     if lines <= 0:
         return []
     if not rows:
-        return [line(width, ("no workload is configured", "dim"))]
+        return [_line(width, ("no workload is configured", "dim"))]
     columns = list(_COLUMNS)
     while columns and _LEAST_NAME + sum(cells + 1 for _, cells, _ in columns) > width:
         columns.remove(max(columns, key=lambda column: column[2]))
@@ -333,7 +321,7 @@ def _workloads(state: ScreenState, width: int, lines: int, glyphs: Glyphs) -> li
         title.ljust(cells) if title == "device" else title.rjust(cells)
         for title, cells, _ in columns
     ]
-    made = [line(width, (" ".join([set_cell_size("workload", name_cells), *titles]), "dim"))]
+    made = [_line(width, (" ".join([set_cell_size("workload", name_cells), *titles]), "dim"))]
     # The flag of a simulation is shown once, above.
     notes = [
         row.ended or "  ".join(flag for flag in row.flags if flag != "simulated") for row in rows
@@ -342,14 +330,14 @@ def _workloads(state: ScreenState, width: int, lines: int, glyphs: Glyphs) -> li
     for index, (row, note) in enumerate(zip(rows, notes, strict=True)):
         left = len(rows) - index
         if lines - len(made) <= 1 and left > 1:
-            made.append(line(width, (f"{glyphs.more} {left} more workloads", "dim")))
+            made.append(_line(width, (f"{glyphs.more} {left} more workloads", "dim")))
             break
         cells = _cells(row, state.now_seconds, glyphs)
         style = "bold green" if row.is_active else "red" if row.ended else ""
         shown = " ".join(set_cell_size(cells[title], size) for title, size, _ in columns)
-        made.append(line(width, (set_cell_size(row.workload, name_cells), style), " ", shown))
+        made.append(_line(width, (set_cell_size(row.workload, name_cells), style), " ", shown))
         if note and shows_notes:
-            made.append(line(width, (f"  {note}", "yellow")))
+            made.append(_line(width, (f"  {note}", "yellow")))
     return made[:lines]
 
 
@@ -361,17 +349,105 @@ def _cells(row: WorkloadLine, now_seconds: float, glyphs: Glyphs) -> dict[str, s
         last = row.ended.partition(":")[0]
     elif row.finished_seconds is not None:
         last = age(now_seconds - row.finished_seconds)
-
-    def milli(seconds: float | None) -> str:
-        return number(None if seconds is None else seconds * 1e3, 7, glyphs)
-
+    p50, p99 = (one and one * 1e3 for one in (row.p50_seconds, row.p99_seconds))
+    numbers = (p50, p99, row.inputs_per_second, row.gross_joules, row.net_joules)
+    titles = ("p50 ms", "p99 ms", "per s", "J each", "J net")
     return {
         "device": row.device,
         "last run": last.rjust(9),
-        "p50 ms": milli(row.p50_seconds),
-        "p99 ms": milli(row.p99_seconds),
-        "per s": number(row.throughput, 7, glyphs),
-        "J each": number(row.joules, 7, glyphs),
-        "J net": number(row.net_joules, 7, glyphs),
         "good": f"{row.good}/{row.runs}".rjust(8),
+        **{title: glyphs.number(one, 7) for title, one in zip(titles, numbers, strict=True)},
     }
+
+
+class _Poller(threading.Thread):
+    """Asks again and again in a thread, so that a slow daemon does not delay a key."""
+
+    def __init__(self, client: DaemonClient, first: ScreenState, interval_seconds: float) -> None:
+        super().__init__(name="poller", daemon=True)
+        self.state = first
+        self.stopping = threading.Event()
+        self._client = client
+        self._interval_seconds = interval_seconds
+
+    def run(self) -> None:
+        answer, wall_seconds, seconds = self.state, time.time(), time.monotonic()
+        while not self.stopping.wait(self._interval_seconds):
+            try:
+                self.state = answer = self._client.ask()
+                wall_seconds, seconds = time.time(), time.monotonic()
+                continue
+            except UserError as error:
+                problem = error.message
+            except Exception as error:  # an answer of another program
+                problem = f"{self._client.url} does not answer as a daemon does ({error!r})"
+            since = time.strftime("%H:%M:%S", time.localtime(wall_seconds))
+            now = answer.now_seconds + time.monotonic() - seconds
+            problem = f"stale since {since}: {problem}"
+            self.state = replace(answer, now_seconds=now, problem=problem)
+
+
+def watch(
+    client: DaemonClient,
+    first: ScreenState,
+    interval_seconds: float,
+    console: Console,
+    glyphs: Glyphs,
+) -> None:
+    """Show the screen until ``q``, Ctrl-C or the end of the terminal."""
+    poller = _Poller(client, first, interval_seconds)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    shown: tuple[object, ...] = ()
+    try:
+        with _single_keys() as wait, Live(console=console, screen=True, auto_refresh=False) as live:
+            poller.start()
+            typed = ""
+            while "q" not in typed.lower():
+                state = poller.state
+                if shown != (state, console.size):
+                    shown = state, console.size
+                    lines = draw(state, console.width, console.height, glyphs, "q quits")
+                    live.update(Text("\n").join(lines), refresh=True)
+                typed = wait(_KEY_SECONDS)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        poller.stopping.set()
+
+
+def _interrupt(_: int, __: FrameType | None) -> NoReturn:
+    """End as by Ctrl-C, which restores the terminal."""
+    raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _single_keys() -> Iterator[Callable[[float], str]]:
+    """Yield a function that waits for some seconds and returns the keys typed meanwhile.
+
+    Keys have no echo. The terminal is restored at the end. Without one, no key comes.
+    """
+    try:
+        number = sys.stdin.fileno()
+        before = termios.tcgetattr(number)
+    except (OSError, ValueError, termios.error):
+        yield lambda seconds: _read([], seconds)
+        return
+    try:
+        tty.setcbreak(number)
+        modes = termios.tcgetattr(number)
+        # A suspended screen would leave the shell on a page without a cursor.
+        modes[6][termios.VSUSP] = b"\0"
+        termios.tcsetattr(number, termios.TCSANOW, modes)
+        yield lambda seconds: _read([number], seconds)
+    finally:
+        termios.tcsetattr(number, termios.TCSADRAIN, before)
+
+
+def _read(numbers: list[int], seconds: float) -> str:
+    ready, _, _ = select.select(numbers, [], [], seconds)
+    if not ready:
+        return ""
+    typed = os.read(ready[0], 64)
+    # The end of input is the end of the terminal.
+    return typed.decode(errors="replace") if typed else "q"

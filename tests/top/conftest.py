@@ -1,4 +1,4 @@
-"""Daemons for the tests beside this file."""
+"""Daemons for the tests of this folder."""
 
 from tests.daemons import start
 

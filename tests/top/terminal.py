@@ -1,4 +1,4 @@
-"""A program in a real pseudo-terminal, and what its window shows."""
+"""A program in a real pseudo-terminal, and the contents of its window."""
 
 import fcntl
 import os
@@ -72,21 +72,22 @@ class Terminal:
         """Whether anything was printed in colour."""
         return _COLOUR.search(self.printed) is not None
 
-    def read(self, seconds: float) -> None:
-        """Show what comes within some time."""
+    def read(self, seconds: float) -> bool:
+        """Show the output that comes within some time; return whether any came."""
         ready, _, _ = select.select([self._master], [], [], seconds)
         if ready:
             came = os.read(self._master, 65536)
             self.printed += came
             self._stream.feed(came)
+        return bool(ready)
 
-    def wait_for(self, what: Callable[[], Any], seconds: float = 60.0) -> Any:
-        """Return what a question about the window is answered, once that is true."""
+    def wait_for(self, find: Callable[[], Any], seconds: float = 180.0) -> Any:
+        """Return the first true value that a function of the window returns."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            answer = what()
-            if answer:
-                return answer
+            found = find()
+            if found:
+                return found
             self.read(0.1)
         raise AssertionError(f"waited {seconds} s in vain; the window:\n{self.text}")
 
@@ -98,11 +99,12 @@ class Terminal:
         """Press keys that end it; return its status."""
         self.press(keys)
         self.wait_for(lambda: self.process.poll() is not None)
-        self.read(0.0)
+        while self.read(0.0):  # a terminal gives a few kilobytes at a time
+            pass
         return int(self.process.returncode)
 
     def is_restored(self) -> bool:
-        """Say whether the terminal is as it was: its modes, the screen before, a cursor."""
+        """Return whether the terminal is as it was: its modes, the screen before, a cursor."""
         last = {code: self.printed.rfind(code) for code in (b"\x1b[?1049h", b"\x1b[?1049l")}
         left = last[b"\x1b[?1049l"] > last[b"\x1b[?1049h"]
         shown = self.printed.rfind(b"\x1b[?25h") > self.printed.rfind(b"\x1b[?25l")

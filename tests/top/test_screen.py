@@ -1,13 +1,16 @@
 """The screen as lines: of any page, in a window of any size."""
 
 import time
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tegrascope.daemon.top.screen import ASCII, Glyphs, ScreenState, age, draw, glyphs_of, number
-from tegrascope.daemon.top.view import Series, make_view
+from tegrascope.collectors.application.client import ApiClient
+from tegrascope.daemon.top.client import DaemonClient, ScreenState, Series, make_view
+from tegrascope.daemon.top.screen import ASCII, Glyphs, age, draw, glyphs_of
 from tools.fleet.devices import SimulatedDevice
 from tools.fleet.plan import plan_device
 
@@ -75,21 +78,106 @@ def test_absent_is_not_zero():
 def test_row_has_the_results_of_the_last_good_run(pages):
     lines = shown(pages[0], 100, now_seconds=time.time())
     (run,) = [line for line in lines if line.startswith("detector-") and " ago " in line]
-    assert all(float(figure) > 0 for figure in run.split()[-6:-1])
+    *figures, net = run.split()[-6:-1]
+    assert all(float(figure) > 0 for figure in figures)
     assert any(line.strip() == "baseline_drift" for line in lines)
+    assert net == "–"  # withheld under that flag
     reason = [{"workload": run.split()[0], "outcome": "timeout", "reason": "hung\x1b[2J"}]
-    told = shown(pages[0], 100, runs=reason)
-    assert "  timeout: hung?[2J" in told
+    printed = shown(pages[0], 100, runs=reason)
+    assert "  timeout: hung?[2J" in printed
     assert any("throttled" in line for line in shown(pages[1], 80))
     assert any("/104 °C" in line for line in shown(pages[1], 80))
+
+
+class Daemon:
+    """Answers with pages of a board that draws 10 W, of which not all time was observed."""
+
+    url = "http://robot:9754"
+
+    def __init__(self, *observed: tuple[float, float]) -> None:
+        self.observed = iter(observed)
+
+    def get(self, path: str, read: Callable[[bytes], Any] = bytes) -> Any:
+        if path != "/metrics":
+            return {"runs": [], "samples": []}
+        time_seconds, seconds = next(self.observed)
+        page = f"""
+tegrascope_sample_timestamp_seconds{{source="s"}} {time_seconds}
+tegra_module_energy_joules_total {10 * seconds}
+tegra_module_energy_observed_seconds_total {seconds}
+"""
+        return read(page.encode())
+
+
+def test_power_after_a_gap_and_a_restart_is_that_of_the_observed_time():
+    client = DaemonClient(cast(ApiClient, Daemon((100, 50), (110, 52), (120, 5), (130, 15))))
+    watts = [client.ask().watts for _ in range(4)]
+    assert watts == [None, 10, 10, 10]
 
 
 def test_terminal_without_utf_8_gets_ascii():
     assert glyphs_of("ANSI_X3.4-1968") == ASCII
     assert glyphs_of("UTF-8") == Glyphs()
-    assert [number(value, 6, ASCII) for value in (None, 0, 0.00123, 5, 12.345, 123456.0)] == [
+    assert [ASCII.number(value, 6) for value in (None, 0, 0.00123, 5, 12.345, 123456.0)] == [
         *("     -", "     0", "0.0012", "  5.00", "  12.3", "123456")
     ]
     assert [age(seconds) for seconds in (-1, 90, 600, 86_400, 9e9)] == [
         *("0 s ago", "90 s ago", "10 min ago", "24 h ago", "999 d ago")
     ]
+
+
+def test_reason_of_staleness_is_readable_at_80_columns(pages):
+    problem = (
+        "stale since 12:00:00: no tegrascope daemon answers at http://robot-007.example:9754 "
+        "([Errno 111] Connection refused): is it running?"
+    )
+    lines = shown(pages[0], 80, 24, problem=problem)
+    assert " ".join(lines[1:3]).split() == problem.split()
+
+
+@pytest.mark.parametrize("height", [8, 10, 14])
+def test_low_screen_shows_a_workload_and_the_power(pages, height):
+    lines = shown(pages[0], 40, height, now_seconds=time.time())
+    assert any(line.startswith("workload") for line in lines)
+    assert any(line.startswith("detector-") for line in lines)
+    if height >= 10:
+        assert any(line.startswith("module") for line in lines)
+        assert any(line.startswith("DLA0") for line in lines)
+
+
+def test_large_screen_shows_the_last_minutes(pages):
+    """Free lines are charts of loads and of the highest temperature, newest at the right."""
+    past = {
+        "GPU %": [None, 0.0, 0.5, 1.0],
+        "DLA0 %": [None] * 4,
+        "hottest °C": [40.0, 50.0, 60.0, 45.0],
+    }
+    lines = shown(pages[0], 200, 50, past=past)
+    assert not any("DLA0 %" in line for line in lines)
+    place = lines.index("GPU %  now 100, highest 100")
+    chart = lines[place + 1 : place + 6]
+    assert [line[-1] for line in chart] == ["█"] * 5
+    assert [line[-2] for line in chart] == [" ", " ", "▄", "█", "█"]
+    assert chart[-1][-4:-2].isspace()
+    assert "hottest °C  now 45.0, highest 60.0" in lines
+    assert len(lines) == 50
+
+
+def test_client_fills_the_past_from_samples():
+    sample = {"time": 100.0, "values": {"gpu.utilization_ratio": 0.5, "dla.0.busy_ratio": 0.25}}
+    page = (
+        'tegra_gpu_utilization_ratio 0.75\ntegra_dla_active{core="0"} 1\n'
+        'tegrascope_sample_timestamp_seconds{source="t"} 101\n'
+    )
+
+    class Client:
+        url = "http://robot"
+
+        def get(self, path, read=None):
+            if path == "/metrics":
+                return read(page.encode())
+            return {"samples": [sample], "runs": []}
+
+    past = DaemonClient(cast(ApiClient, Client())).ask().past
+    assert past["GPU %"] == (0.5, 0.75)
+    assert past["DLA0 %"] == (0.25, None)

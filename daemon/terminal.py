@@ -1,0 +1,202 @@
+"""The terminal of all commands: exit status, output, tables, progress, and numbers for people."""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from math import floor, log10
+from pathlib import Path
+from typing import TextIO
+
+from ..parsers.errors import UserError
+from ..parsers.values import printable
+
+GOOD, FAILED, USAGE, CHECK_SAYS_NO = 0, 1, 2, 3
+# EX_CONFIG of sysexits.h: systemd does not start the daemon again.
+BAD_CONFIG = 78
+LONG_WORK_BYTES = 16 << 20
+ABSENT = "–"
+_SMALL = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"))
+_LARGE = ("", "k", "M", "G", "T", "P")
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows of cells below their titles, in columns as wide as their widest cell."""
+    lines = [[printable(cell) for cell in row] for row in (titles, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(map(str.ljust, line, widths)).rstrip())
+
+
+@contextmanager
+def open_output(path: Path | None) -> Iterator[TextIO]:
+    """Open a file to write text, or standard output without a path.
+
+    Raises:
+        BrokenPipeError: The reader of standard output closed it.
+        UserError: The file cannot be written completely.
+    """
+    try:
+        if path is None:
+            yield standard_output()
+        else:
+            with path.open("w", encoding="utf-8", newline="\n") as output:
+                yield output
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def standard_output() -> TextIO:
+    """Return standard output; raise UserError if the parent process closed it."""
+    if sys.stdout is None:
+        raise UserError("standard output is closed", "name a writable file with -o")
+    return sys.stdout
+
+
+def flush() -> None:
+    """Write buffered output while an error can still be reported.
+
+    Raises:
+        BrokenPipeError: The reader of standard output closed it.
+        UserError: It cannot be written.
+    """
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        discard()
+        raise unwritable(None, error) from None
+
+
+def discard() -> None:
+    """Send buffered output to the null device, so that it does not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def unwritable(path: Path | None, error: OSError) -> UserError:
+    """Return the error of an output, with its remedy."""
+    where = "standard output" if path is None else path
+    return UserError(f"{where}: {error.strerror or error}", "name a writable file with -o")
+
+
+@contextmanager
+def progress(paths: Sequence[Path | None], output: Path | None) -> Iterator[Callable[[int], None]]:
+    """Show how much of some files has been read, if standard error is a terminal.
+
+    Args:
+        paths: The files; ``None`` is standard input, which has no known length.
+        output: Destination of the results; a terminal that shows them gets no bar.
+
+    Yields:
+        A function that takes the number of bytes read so far.
+    """
+    total = 0
+    for path in paths:
+        with suppress(OSError):  # reported where it is read
+            total += path.stat().st_size if path is not None and path.is_file() else 0
+    shows_results = output is None and sys.stdout is not None and sys.stdout.isatty()
+    if total < LONG_WORK_BYTES or shows_results or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich import progress as rich
+    from rich.console import Console
+
+    columns = rich.DownloadColumn(), rich.TransferSpeedColumn(), rich.TimeRemainingColumn()
+    console = Console(stderr=True)
+    with rich.Progress(rich.BarColumn(), *columns, console=console, transient=True) as bar:
+        task = bar.add_task("reading", total=total)
+        yield lambda completed: bar.update(task, completed=completed)
+
+
+def digits(value: float, significant: int = 3, *, most: int = 300) -> str:
+    """Format a number with three digits, of which at most so many are decimals, and no exponent.
+
+    >>> digits(0.0123456), digits(12.3456), digits(12345.6), digits(0.0)
+    ('0.0123', '12.3', '12346', '0')
+    """
+    if value == 0:
+        return "0"
+    decimals = significant - 1 - floor(log10(abs(value)))
+    return f"{value:.{min(max(decimals, 0), most)}f}"
+
+
+def seconds(value: float) -> str:
+    """Format a latency.
+
+    >>> seconds(0.0031415), seconds(0.00031415), seconds(-0.02)
+    ('3.14 ms', '314 µs', '-20.0 ms')
+    """
+    return _scaled(value, "s")
+
+
+def joules(value: float) -> str:
+    """Format an energy: ``22.2 mJ``."""
+    return _scaled(value, "J")
+
+
+def _scaled(value: float, unit: str) -> str:
+    size, prefix = next((row for row in _SMALL if abs(value) >= row[0]), _SMALL[-1])
+    return f"{digits(value / size)} {prefix}{unit}" if value else f"0 {unit}"
+
+
+def watts(value: float) -> str:
+    """Format a power: ``4.00 W``."""
+    return f"{value:.2f} W"
+
+
+def rate(value: float) -> str:
+    """Format inputs per second: ``2989/s``."""
+    return f"{digits(value)}/s"
+
+
+def percent(ratio: float) -> str:
+    """Format a ratio in percent: ``97.3 %``."""
+    return f"{100 * ratio:.1f} %"
+
+
+def points(difference: float) -> str:
+    """Format a difference of two ratios: ``89.3 points``."""
+    return f"{100 * difference:.1f} points"
+
+
+def celsius(value: float) -> str:
+    """Format a temperature: ``51.0 °C``."""
+    return f"{value:.1f} °C"
+
+
+def mebibytes(size: int) -> str:
+    """Format a size in memory: ``3 MiB``."""
+    return f"{size / (1 << 20):.0f} MiB"
+
+
+def duration(value: float) -> str:
+    """Format a waiting time.
+
+    >>> duration(42), duration(150), duration(5400), duration(86400)
+    ('42 s', '2 min 30 s', '1 h 30 min', '24 h')
+    """
+    whole = round(value)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s".removesuffix(" 0 s")
+    return f"{whole // 3600} h {whole % 3600 // 60} min".removesuffix(" 0 min")
+
+
+def amount(count: int | None, unit: str) -> str:
+    """Format a large count with three digits; an unknown one is empty.
+
+    >>> amount(8_178_368_512, "FLOP"), amount(64, "B"), amount(None, "B")
+    ('8.18 GFLOP', '64 B', '')
+    """
+    if count is None:
+        return ""
+    value, at = float(count), 0
+    while value >= 999.5 and at < len(_LARGE) - 1:
+        value, at = value / 1000, at + 1
+    decimals = 0 if at == 0 or value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:.{decimals}f} {_LARGE[at]}{unit}"

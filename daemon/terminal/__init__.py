@@ -1,1 +1,0 @@
-"""The terminal of all commands: numbers as text, output, exit status, progress."""
