@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .collectors.application.lock_in import lock_in as lock_in
     from .collectors.application.window import window as window
     from .daemon.measure.run_report import RunReport as RunReport
     from .daemon.tables import frames as frames
@@ -23,6 +24,7 @@ _HOMES = {
     "ParseError": ".parsers.errors",
     "RunReport": ".daemon.measure.run_report",
     "Sample": ".parsers.records",
+    "lock_in": ".collectors.application.lock_in",
     "parse_line": ".parsers.tegrastats",
     "window": ".collectors.application.window",
 }
@@ -30,7 +32,7 @@ _HOMES = {
 # Modules too. Not in ``__all__``: who imports everything does not ask for pandas.
 _MODULES = {"frames": ".daemon.tables.frames"}
 
-__all__ = ["ParseError", "RunReport", "Sample", "parse_line", "window"]
+__all__ = ["ParseError", "RunReport", "Sample", "lock_in", "parse_line", "window"]
 
 
 def __getattr__(name: str) -> Any:

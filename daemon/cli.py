@@ -1,22 +1,24 @@
-"""The command line: one parser, one function a command, one line for each error."""
+"""The command line: one parser, one function per command, one line per error."""
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import NoReturn
 
 from .. import __version__
-from ..parsers.errors import UsageError, UserError
-from .commands import COMMANDS
-from .terminal.output import FAILED, GOOD, USAGE, discard, flush
+from ..parsers.errors import UsageError, UserError, file_error
+from ..parsers.values import printable
+from .commands import COMMANDS, load
+from .terminal import FAILED, GOOD, USAGE, discard, flush
+
+_WRONG_CHOICE = re.compile(r"(.*invalid choice: '(.*)') \(choose from (.*)\)")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Run one command and return its status.
 
-    Returns:
-        0 good, 1 failed, 2 usage, 3 a check says no.
+    It is 0 if good, 1 if failed, 2 for misuse, 3 if a check says no, 78 for a bad configuration.
     """
     try:
         try:
@@ -26,19 +28,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             flush()
     except UserError as error:
-        print(f"tegrascope: {error}", file=sys.stderr)
-        return USAGE if isinstance(error, UsageError) else FAILED
+        return _fail(error)
     except KeyboardInterrupt:
         return FAILED
     except BrokenPipeError:
-        # The reader of our output went away; that is its right, and no word is due.
+        # The reader of our output went away, as head does: not an error.
         discard()
         return GOOD
+    except OSError as error:
+        return _fail(file_error(error))
+
+
+def _fail(error: UserError) -> int:
+    for line in error.lines:
+        print(f"tegrascope: {printable(line, 2000)}", file=sys.stderr)
+    return USAGE if isinstance(error, UsageError) else FAILED
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong in one line; the whole usage is in the help."""
+        """Print the error in one line, with the nearest word for one that is not known.
+
+        The whole usage is in the help.
+        """
+        from difflib import get_close_matches
+
+        if found := _WRONG_CHOICE.fullmatch(message):
+            near = get_close_matches(found[2], re.findall(r"[\w.-]+", found[3]), n=1)
+            message = f"{found[1]}; did you mean {near[0]}?" if near else message
         self.exit(USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
@@ -56,8 +73,7 @@ def make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     asked = next((word for word in words if not word.startswith("-")), None)
     for name, summary in COMMANDS.items():
         if name == asked:
-            module = "execute" if name == "exec" else name.replace("-", "_")
-            import_module(f".commands.{module}", __package__).add(commands)
+            load(name).add(commands)
         else:
             commands.add_parser(name, help=summary)
     return parser

@@ -7,11 +7,12 @@ in the tool's own folder.
 import argparse
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ...parsers.errors import UserError
 from ...parsers.values import read_duration
@@ -34,21 +35,29 @@ COMMANDS = MappingProxyType(
         "service": "install or remove the systemd units",
         "check-config": "validate a configuration; every error with its line",
         "doctor": "check this machine: what it has, what is missing, and how to fix it",
+        "completion": "print a script that completes commands and options in bash or zsh",
     }
 )
 
 
+INSTALLED_STATE = Path("/var/lib/tegrascope")
+DATABASE = "tegrascope.db"
+
 if TYPE_CHECKING:
     from ..store.history import History
+
+Value = TypeVar("Value")
+
+
+def load(name: str) -> Any:
+    """Return the module of a command; its ``add`` adds it to a parser."""
+    return import_module(f".{'execute' if name == 'exec' else name.replace('-', '_')}", __name__)
 
 
 class Commands(Protocol):
     """The result of argparse's ``add_subparsers``, to which a command is added."""
 
     def add_parser(self, name: str, **settings: Any) -> argparse.ArgumentParser: ...  # noqa: D102
-
-
-ACCELERATORS = ("gpu", "dla0", "dla1", "cpu")
 
 
 def default_state_dir() -> Path:
@@ -63,34 +72,35 @@ def default_state_dir() -> Path:
     return Path(home) / "tegrascope"
 
 
-def positive(text: str) -> int:
-    """Read a count of at least one."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
-    return number
+def find_state_dir(
+    content: str, own: Path | None = None, installed: Path = INSTALLED_STATE
+) -> Path:
+    """Return the state directory that has a file, ours first; else that of the service."""
+    own = own or default_state_dir()
+    # Unlike ``exists``, this is no error where a directory may not be searched.
+    is_ours = os.access(own / content, os.F_OK) or not os.access(installed, os.F_OK)
+    return own if is_ours else installed
 
 
-def cpus(text: str) -> tuple[int, ...]:
-    """Read ``4,5``."""
-    parts = text.split(",")
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of cores, like 4,5")
-    return tuple(map(int, parts))
+def reader(
+    convert: Callable[[str], Value], is_valid: Callable[[Value], bool], kind: str
+) -> Callable[[str], Value]:
+    """Return an argparse type that converts a text, with an error for one that is not ``kind``."""
+
+    def read(text: str) -> Value:
+        with suppress(ValueError):
+            value = convert(text)
+            if is_valid(value):
+                return value
+        raise argparse.ArgumentTypeError(f"{text!r} is not {kind}")
+
+    return read
 
 
-def positive_seconds(text: str) -> float:
-    """Read a time above zero."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return seconds
+positive = reader(int, lambda number: number >= 1, "a number from 1 on")
+positive_seconds = reader(
+    float, lambda seconds: 0 < seconds < float("inf"), "a number of seconds above 0"
+)
 
 
 def duration(text: str) -> float:
@@ -101,7 +111,7 @@ def duration(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def devices(text: str, known: Sequence[str] = ACCELERATORS) -> tuple[str, ...]:
+def devices(text: str, known: Sequence[str] = ("gpu", "dla0", "dla1", "cpu")) -> tuple[str, ...]:
     """Read accelerators, each once."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     wrong = [name for name in names if name not in known]
@@ -111,56 +121,90 @@ def devices(text: str, known: Sequence[str] = ACCELERATORS) -> tuple[str, ...]:
     return names
 
 
-def engine_devices(text: str) -> tuple[str, ...]:
-    """Read accelerators that TensorRT builds engines for."""
-    return devices(text, ("gpu", "dla0", "dla1"))
+class Options:
+    """The options of a command, or of a group of them; a call adds one."""
+
+    def __init__(self, parser: Any) -> None:
+        self.parser = parser
+
+    def __call__(self, form: str, words: str | None = None, **settings: Any) -> None:
+        """Add an option, given as the help shows it, for example ``-c, --config FILE``.
+
+        FILE and DIR are paths. An option without a placeholder or choices is a switch.
+
+        Args:
+            words: Its help.
+            settings: As of argparse.
+        """
+        names, _, placeholder = form.replace(", ", ",").partition(" ")
+        if placeholder:
+            paths = {"type": Path} if placeholder in ("FILE", "DIR") else {}
+            settings = {"metavar": placeholder, **paths, **settings}
+        elif "choices" not in settings:
+            settings["action"] = "store_true"
+        self.parser.add_argument(*names.split(","), help=words, **settings)
+
+    def output(self, *formats: str, default: str) -> None:
+        """Add ``--format`` and ``--output``."""
+        self("-f, --format", choices=formats, default=default)
+        self("-o, --output FILE", "default: standard output")
+
+    def fallback(self) -> None:
+        """Add ``--fallback``."""
+        words = "for layers that a DLA refuses (default: %(default)s)"
+        self("--fallback", words, choices=("forbid", "allow", "require-pure"), default="allow")
+
+    def state_dir(self, words: str = "where runs are kept", content: str | None = None) -> None:
+        """Add ``--state-dir``, by default that of the daemon.
+
+        Args:
+            content: What is read there; if it is not in ours, the default is the service's.
+        """
+        words += " (default: %(default)s)"
+        default = default_state_dir() if content is None else find_state_dir(content)
+        self("--state-dir DIR", words, default=default)
+
+    def group(self, title: str) -> "Options":
+        """Add a group, which has its own heading in the help."""
+        return Options(self.parser.add_argument_group(title))
+
+    def one_of(self, *, required: bool = False) -> "Options":
+        """Add a group of which one option can be given."""
+        return Options(self.parser.add_mutually_exclusive_group(required=required))
+
+    def actions(self) -> Commands:
+        """Add the actions of a command."""
+        actions: Commands = self.parser.add_subparsers(
+            required=True, metavar="ACTION", dest="action"
+        )
+        return actions
 
 
 def add_command(
-    commands: Commands, name: str, example: str, summary: str | None = None
-) -> argparse.ArgumentParser:
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int] | None,
+    example: str,
+    summary: str | None = None,
+) -> Options:
     """Add a command, or an action of one, whose help has one sentence and an example.
 
     Args:
+        run: None for a command that has actions. Its arguments have ``misuse``, which ends the
+            program with an error about the command line.
         example: One or more command lines.
         summary: By default that in ``COMMANDS``.
     """
     summary = COMMANDS[name] if summary is None else summary
-    return commands.add_parser(
+    parser = commands.add_parser(
         name,
         help=summary,
         description=summary[0].upper() + summary[1:] + ".",
         epilog=f"example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-
-
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add ``--output``."""
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="default: standard output"
-    )
-
-
-def add_fallback(parser: argparse.ArgumentParser) -> None:
-    """Add ``--fallback``."""
-    parser.add_argument(
-        "--fallback",
-        choices=("forbid", "allow", "require-pure"),
-        default="allow",
-        help="for layers that a DLA refuses (default: %(default)s)",
-    )
-
-
-def add_state_dir(parser: argparse.ArgumentParser, words: str = "where runs are kept") -> None:
-    """Add ``--state-dir``, by default that of the daemon."""
-    parser.add_argument(
-        "--state-dir",
-        type=Path,
-        default=default_state_dir(),
-        metavar="DIR",
-        help=f"{words} (default: %(default)s)",
-    )
+    parser.set_defaults(command=run, misuse=parser.error)
+    return Options(parser)
 
 
 @contextmanager
@@ -174,7 +218,15 @@ def open_history(arguments: argparse.Namespace) -> Iterator["History"]:
 
     state: Path = arguments.state_dir
     try:
-        yield History(state if state.is_file() else state / "tegrascope.db")
+        path = state if state.is_file() else state / DATABASE
+        if path.is_file():
+            path.open("rb").close()
+        yield History(path)
+    except PermissionError as error:
+        raise UserError(
+            f"{error.filename}: {error.strerror}",
+            "sudo -u tegrascope tegrascope …, or GET /api/v1/runs of the daemon",
+        ) from None
     except sqlite3.Error as error:
         raise UserError(
             f"the run store in {state} cannot be read ({error})",

@@ -4,49 +4,40 @@ import argparse
 import sys
 from pathlib import Path
 
+from ...parsers.values import printable
 from ..advise.choices import names_in, read_sources
-from ..advise.compose import advise_on, read_demands
-from ..terminal.output import CHECK_SAYS_NO, GOOD, standard_output
-from . import Commands, add_command
+from ..advise.compose import advise_on, print_advice, read_demands
+from ..terminal import CHECK_SAYS_NO, GOOD, standard_output
+from . import Commands, add_command, reader
 
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    parser = add_command(
+    option = add_command(
         commands,
         "advise",
+        advise,
         'tegrascope advise bench-out/ --rates "yolo=30,seg=10"\n'
         '  tegrascope advise yolo/ seg/ --rates "yolo=30,seg=10" --deadlines "yolo=33ms"'
         " --minimise gpu",
     )
-    parser.add_argument(
-        "results",
-        nargs="+",
-        type=Path,
-        metavar="RESULT",
-        help="result.json of bench, or its directory",
+    option("results RESULT", "result.json of bench, or its directory", nargs="+", type=Path)
+    option("--rates LIST", "inputs per second, as yolo=30,seg=10", required=True)
+    option(
+        "--deadlines LIST", "per inference, as yolo=33ms,seg=0.2s (default: until the next input)"
     )
-    parser.add_argument(
-        "--rates", required=True, metavar="LIST", help="inputs per second, as yolo=30,seg=10"
-    )
-    parser.add_argument(
-        "--deadlines",
-        metavar="LIST",
-        help="per inference, as yolo=33ms,seg=0.2s (default: until the next input)",
-    )
-    parser.add_argument(
-        "--minimise", choices=("energy", "gpu"), default="energy", help="default: %(default)s"
-    )
-    parser.add_argument(
-        "--margin",
-        type=_percent,
+    option("--minimise", "default: %(default)s", choices=("energy", "gpu"), default="energy")
+    option(
+        "--margin PERCENT",
+        "take latencies and loads as so much larger (default: %(default)g)",
+        type=reader(
+            lambda text: float(text.removesuffix("%")),
+            lambda value: 0 <= value < 1000,
+            "a percentage from 0 on",
+        ),
         default=10.0,
-        metavar="PERCENT",
-        help="take latencies and loads as so much larger (default: %(default)g)",
     )
-    parser.add_argument("--json", action="store_true", help="for programs; see docs/advise.md")
-
-    parser.set_defaults(command=advise)
+    option("--json", "for programs; see docs/advise.md")
 
 
 def advise(arguments: argparse.Namespace) -> int:
@@ -57,19 +48,7 @@ def advise(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(advice.model_dump_json(exclude_none=True), file=standard_output())
         for violation in advice.violations:
-            print(violation.sentence, file=sys.stderr)
+            print(printable(violation.sentence), file=sys.stderr)
     else:
-        from ..advise.compose import print_advice
-
         print_advice(advice)
     return GOOD if advice.chosen is not None else CHECK_SAYS_NO
-
-
-def _percent(text: str) -> float:
-    try:
-        value = float(text.removesuffix("%"))
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage from 0 on")
-    return value

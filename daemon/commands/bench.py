@@ -13,22 +13,17 @@ from ...collectors.base import SYSTEM_CLOCK
 from ...collectors.catalog import BACKENDS, PROGRAM_BACKEND, SOURCES
 from ...parsers.errors import UserError
 from ..bench.look import Watcher, find_nsys
-from ..bench.progress import BarDisplay, LineDisplay
-from ..bench.run import Bench, RoundPlan, foreseen
-from ..bench.settings import Asked, read_settings
-from ..bench.workers import Setup
+from ..bench.run import BarDisplay, Bench, LineDisplay, RoundPlan, foreseen
+from ..bench.settings import LOCK_IN_SECONDS, Asked, read_settings
+from ..bench.workers import Setup, Workers
 from ..results.bench_page import print_result, report_page
 from ..results.caveats import caveats_of_machine
-from ..results.records import BenchResult, BenchSettings, Contention, ModelResult
+from ..results.records import BenchResult, Contention, ModelResult
 from ..session.process_signals import END, RELOAD, Signals
-from ..terminal.numbers import duration
-from ..terminal.output import CHECK_SAYS_NO, FAILED, GOOD, standard_output
+from ..terminal import CHECK_SAYS_NO, FAILED, GOOD, duration, standard_output
 from . import (
     Commands,
     add_command,
-    add_fallback,
-    add_state_dir,
-    cpus,
     devices,
     positive,
     positive_seconds,
@@ -43,6 +38,8 @@ def bench(arguments: argparse.Namespace) -> int:
 
     Return 1 if nothing or not all was measured, 3 if a named accelerator is missing.
     """
+    if not arguments.models and not arguments.builtin:
+        arguments.misuse("no model is named: give an ONNX file, or --builtin resnet50")
     asked = read_settings(arguments)
     directory = _directory(arguments.output)
     watcher = Watcher(find_nsys(), _made(directory).absolute()) if asked.settings.nsys else None
@@ -73,73 +70,65 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
     _made(state_dir, "name a writable place with --state-dir")
     settings, clock = asked.settings, SYSTEM_CLOCK
     started_wall_ns = clock.wall_ns()
-    setup = Setup(
-        asked.telemetry,
-        state_dir,
-        rule=asked.rule,
-        problem=asked.why_no_telemetry,
-        is_simulated=settings.is_simulated,
-    )
+    setup = Setup(asked, state_dir)
     models: list[ModelResult] = []
     contention: Contention | None = None
     display = BarDisplay() if sys.stderr.isatty() else LineDisplay()
     with display.progress if isinstance(display, BarDisplay) else nullcontext():
-        run = Bench(settings, setup, display, worker_cwd=state_dir, watcher=watcher)
+        workers = Workers(setup.session, display.heard, cwd=state_dir)
+        run = Bench(settings, workers, display, watcher, setup.begin_pass)
+
+        def cancel() -> None:
+            setup.stopping.set()
+            workers.cancel()
+
         # From a thread of its own: the handler interrupts the one that holds the workers' lock.
-        end = threading.Thread(target=run.cancel, daemon=True)
+        end = threading.Thread(target=cancel, daemon=True)
         signals.call((*END, *RELOAD), lambda: None if end.ident else end.start())
         try:
             setup.start()
             if setup.problem is not None:
                 display.say(f"no telemetry: {setup.problem}")
+            elif (advice := asked.advice()) is not None:
+                display.say(advice)
             if settings.contention:
-                display.say(_announcement(settings))
+                turns = RoundPlan.of(settings.rounds).least
+                count, ways, seconds = foreseen(settings, turns)
+                display.say(
+                    f"after the models alone, {count} placement{'s' if count != 1 else ''} of"
+                    f" {len(settings.models)} models: {turns} times {ways} rounds, alone and"
+                    f" together; about {duration(seconds)}"
+                )
             background = setup.background(min(_BACKGROUND_SECONDS, settings.duration_seconds))
             for model in settings.models:
-                if not run.was_cancelled:
+                if not workers.was_cancelled:
                     models.append(run.run(model))
-            if settings.contention and not run.was_cancelled:
+            if settings.contention and not workers.was_cancelled:
                 contention = run.run_together(models)
         finally:
             signals.ignore()
-            run.close()
-            setup.stop()
+            workers.close()
+            setup.session.stop()
     environment = setup.session.environment
-    return (
-        BenchResult(
-            tegrascope=__version__,
-            started_wall_ns=started_wall_ns,
-            ended_wall_ns=clock.wall_ns(),
-            is_partial=run.was_cancelled,
-            is_simulated=environment.simulated,
-            settings=settings,
-            environment=environment,
-            background=background,
-            checks=caveats_of_machine(background, environment),
-            telemetry_problem=setup.problem,
-            models=tuple(models),
-            contention=contention,
-        ),
-        setup,
+    result = BenchResult(
+        tegrascope=__version__,
+        started_wall_ns=started_wall_ns,
+        ended_wall_ns=SYSTEM_CLOCK.wall_ns(),
+        is_partial=workers.was_cancelled,
+        is_simulated=environment.simulated,
+        settings=settings,
+        environment=environment,
+        background=background,
+        checks=caveats_of_machine(background, environment),
+        telemetry_problem=setup.problem,
+        models=tuple(models),
+        contention=contention,
     )
-
-
-def _announcement(settings: BenchSettings) -> str:
-    """Return how much there is to measure together: placements multiply."""
-    turns = RoundPlan.of(settings.rounds).least
-    count, ways, seconds = foreseen(settings, turns)
-    placements = "1 placement" if count == 1 else f"{count} placements"
-    return (
-        f"after the models alone, {placements} of {len(settings.models)} models:"
-        f" {turns} times {ways} rounds, alone and together; about {duration(seconds)}"
-    )
+    return result, setup
 
 
 def _directory(given: Path | None) -> Path:
-    """Return where results go, checked before minutes of measuring.
-
-    A directory that was named is made at once; another one only when there is a result.
-    """
+    """Return where results go, checked before minutes of measuring; a named one is made."""
     if given is not None:
         return _made(given)
     if not os.access(".", os.W_OK):
@@ -148,7 +137,6 @@ def _directory(given: Path | None) -> Path:
 
 
 def _made(directory: Path, remedy: str = _ELSEWHERE) -> Path:
-    """Return a directory after making it."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -159,7 +147,7 @@ def _made(directory: Path, remedy: str = _ELSEWHERE) -> Path:
 def _write(result: BenchResult, setup: Setup, directory: Path) -> None:
     files = {
         "result.json": result.model_dump_json(exclude_none=True, indent=1),
-        "report.html": report_page(result, setup.cut),
+        "report.html": report_page(result, setup.session.timeline.cut),
     }
     try:
         for name, text in files.items():
@@ -168,118 +156,89 @@ def _write(result: BenchResult, setup: Setup, directory: Path) -> None:
         raise UserError(f"{directory}: {error.strerror or error}", _ELSEWHERE) from None
 
 
+def _cores(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of cores, like 4,5")
+    return tuple(map(int, parts))
+
+
 def add(commands: Commands) -> None:
     """Add the command."""
-    parser = add_command(
+    option = add_command(
         commands,
         "bench",
+        bench,
         "tegrascope bench --builtin resnet50 --on gpu,dla0\n"
         "  tegrascope bench detector.onnx --precision fp16 --fallback forbid -o detector\n"
         "  tegrascope bench yolo.onnx seg.onnx --contention --on gpu,dla0,dla1\n"
         "  tegrascope bench --builtin mobilenet --simulate",
     )
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="ONNX file, or builtin:NAME")
-    parser.add_argument(
-        "--builtin", action="append", default=[], metavar="NAME", help="the same as builtin:NAME"
-    )
-    parser.add_argument(
-        "--on",
+    option("models MODEL", "ONNX file, or builtin:NAME", nargs="*")
+    option("--builtin NAME", "the same as builtin:NAME", action="append", default=[])
+    option(
+        "--on LIST",
+        "of gpu,dla0,dla1,cpu (default: what this machine has of gpu,dla0, else cpu)",
         type=devices,
-        metavar="LIST",
-        help="of gpu,dla0,dla1,cpu (default: what this machine has of gpu,dla0, else cpu)",
     )
-    parser.add_argument(
+    option(
         "--backend",
+        "default: tensorrt on gpu and DLA, onnxruntime on cpu",
         choices=[name for name in BACKENDS if name != PROGRAM_BACKEND],
-        help="default: tensorrt on gpu and DLA, onnxruntime on cpu",
     )
-    parser.add_argument(
-        "--precision", choices=("fp32", "fp16", "int8"), help="default: the back-end's"
-    )
-    parser.add_argument(
-        "--optimization-level",
+    option("--precision", "default: the back-end's", choices=("fp32", "fp16", "int8"))
+    option(
+        "--optimization-level 0-5",
+        "how hard TensorRT tries: 0 builds fast (default: TensorRT's own)",
         type=int,
         choices=range(6),
-        metavar="0-5",
-        help="how hard TensorRT tries: 0 builds fast (default: TensorRT's own)",
     )
-    parser.add_argument("--batch", type=positive, default=1, metavar="N")
-    parser.add_argument(
-        "--streams", type=positive, default=1, metavar="N", help="inferences in flight at once"
-    )
-    parser.add_argument(
-        "--no-cuda-graph", action="store_true", help="launch each inference layer by layer"
-    )
-    parser.add_argument(
-        "--no-transfers", action="store_true", help="leave inputs and outputs on the device"
-    )
-    add_fallback(parser)
-    parser.add_argument(
-        "--duration", type=positive_seconds, metavar="S", help="of a round (default: 15)"
-    )
-    parser.add_argument(
-        "--baseline",
+    option("--batch N", type=positive, default=1)
+    option("--streams N", "inferences in flight at once", type=positive, default=1)
+    option("--no-cuda-graph", "launch each inference layer by layer")
+    option("--no-transfers", "leave inputs and outputs on the device")
+    option.fallback()
+    option("--duration S", "of a round (default: 15)", type=positive_seconds)
+    option(
+        "--baseline S",
+        "idle time before and after a round, for the net energy (default: 8)",
         type=positive_seconds,
-        metavar="S",
-        help="idle time before and after a round, for the net energy (default: 8)",
     )
-    parser.add_argument("--warm-up", type=positive_seconds, default=1.0, metavar="S")
-    parser.add_argument(
-        "--rounds",
+    option("--warm-up S", type=positive_seconds, default=1.0)
+    option(
+        "--rounds N",
+        "of each accelerator at least, made even; more until they agree (default: 4)",
         type=positive,
         default=4,
-        metavar="N",
-        help="of each accelerator at least, made even; more until they agree (default: 4)",
     )
-    parser.add_argument(
-        "--telemetry",
-        choices=(*SOURCES, "none"),
-        help="default: tegrastats, else nvml, else none",
-    )
-    parser.add_argument(
-        "-c", "--config", type=Path, metavar="FILE", help="take telemetry: and board: from it"
-    )
-    parser.add_argument(
+    option("--telemetry", "default: tegrastats, else nvml, else none", choices=(*SOURCES, "none"))
+    option("-c, --config FILE", "take telemetry: and board: from it")
+    option(
         "--simulate",
-        action="store_true",
-        help="a simulated board, its accelerators played by the CPU: to try the command",
+        "a simulated board, its accelerators played by the CPU: to try the command, in about 5"
+        " minutes; --rounds 2 --baseline 2 takes one and a half",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help="for result.json and report.html (default: tegrascope-bench-DATE-TIME)",
+    option(
+        "-o, --output DIR", "for result.json and report.html (default: tegrascope-bench-DATE-TIME)"
     )
-    parser.add_argument("--json", action="store_true", help="print result.json, not the table")
-    parser.add_argument(
-        "--contention",
-        action="store_true",
-        help="two or three models: how much they slow each other, in every placement",
+    option("--json", "print result.json, not the table")
+    option("--contention", "two or three models: how much they slow each other, in every placement")
+    option("--lock-in", "after the rounds, the energy of a short inference by an on/off pattern")
+    option(
+        "--seconds S",
+        "of each lock-in measurement (default: %(default)g)",
+        type=positive_seconds,
+        default=LOCK_IN_SECONDS,
     )
-    parser.add_argument(
-        "--nsys",
-        action="store_true",
-        help="one more pass of each under Nsight Systems, its report beside the results",
-    )
-    sharing = parser.add_argument_group("how the workers share the machine")
-    sharing.add_argument("--nice", type=int, choices=range(20), default=0, metavar="0-19")
-    sharing.add_argument(
-        "--cpus", type=cpus, default=(), metavar="LIST", help="cores to run on, as 4,5"
-    )
-    sharing.add_argument(
-        "--mps-percentage",
+    option("--stages", "with --lock-in: of each stage too, if the back-end can repeat it alone")
+    option("--nsys", "one more pass of each under Nsight Systems, its report beside the results")
+    sharing = option.group("how the workers share the machine")
+    sharing("--nice 0-19", type=int, choices=range(20), default=0)
+    sharing("--cpus LIST", "cores to run on, as 4,5", type=_cores, default=())
+    sharing(
+        "--mps-percentage 1-100",
+        "share of the GPU's multiprocessors, under NVIDIA MPS",
         type=int,
         choices=range(1, 101),
-        metavar="1-100",
-        help="share of the GPU's multiprocessors, under NVIDIA MPS",
     )
-    add_state_dir(parser, "where models and engines are cached")
-
-    def command(arguments: argparse.Namespace) -> int:
-        if not arguments.models and not arguments.builtin:
-            parser.error("no model is named: give an ONNX file, or --builtin resnet50")
-
-        return bench(arguments)
-
-    parser.set_defaults(command=command)
+    option.state_dir("where models and engines are cached")

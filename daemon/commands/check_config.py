@@ -1,58 +1,70 @@
 """``tegrascope check-config``."""
 
 import argparse
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..terminal.output import CHECK_SAYS_NO, GOOD
-from . import Commands, add_command
+from ...parsers.values import printable
+from ..terminal import CHECK_SAYS_NO, GOOD
+from . import DATABASE, Commands, add_command, find_state_dir
+
+if TYPE_CHECKING:
+    from ..settings.config import Config
 
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    parser = add_command(
+    option = add_command(
         commands,
         "check-config",
+        check_config,
         "tegrascope check-config /etc/tegrascope.yaml\n"
         "  tegrascope check-config --web.config.file /etc/tegrascope-web.yml",
     )
-    parser.add_argument("file", type=Path, metavar="FILE", nargs="?")
-    parser.add_argument(
-        "--web.config.file",
+    option("file FILE", nargs="?")
+    option(
+        "--web.config.file WEB_FILE",
+        "the file of TLS and users (default: the one that FILE names)",
         dest="web_config_file",
         type=Path,
-        metavar="WEB_FILE",
-        help="the file of TLS and users (default: the one that FILE names)",
     )
 
-    def command(arguments: argparse.Namespace) -> int:
-        if arguments.file is None and arguments.web_config_file is None:
-            parser.error("give FILE, or --web.config.file WEB_FILE")
-        from ..settings.file import ConfigError
 
-        try:
-            _check(arguments)
-        except ConfigError as error:
-            print(*error.problems, sep="\n", file=sys.stderr)
-            return CHECK_SAYS_NO
-        return GOOD
+def check_config(arguments: argparse.Namespace) -> int:
+    """Print that the files are good, or each error; return 3 if there is one."""
+    from ..settings.file import ConfigError, load_config
 
-    parser.set_defaults(command=command)
+    path, web_path = arguments.file, arguments.web_config_file
+    if path is None and web_path is None:
+        arguments.misuse("give FILE, or --web.config.file WEB_FILE")
+    try:
+        if path is not None:
+            config = load_config(path)
+            web_path = web_path or config.http.web_config_file
+            print(f"{path}: good, {len(config.workloads)} workload(s)")
+            for line in (*config.advice(), *_missing_models(config)):
+                print(f"note: {printable(line)}")
+        if web_path is not None:
+            from ..web.web_config import WebRules
+
+            web = WebRules(web_path).current()
+            tls = "TLS" if web.has_tls else "no TLS"
+            print(f"{web_path}: good, {tls}, {len(web.basic_auth_users)} user(s)")
+    except ConfigError as error:
+        for problem in error.problems:
+            print(printable(problem, 2000), file=sys.stderr)
+        return CHECK_SAYS_NO
+    return GOOD
 
 
-def _check(arguments: argparse.Namespace) -> None:
-    web_path = arguments.web_config_file
-    if arguments.file is not None:
-        from ..settings.file import load_config
-
-        config = load_config(arguments.file)
-        web_path = web_path or config.http.web_config_file
-        print(f"{arguments.file}: good, {len(config.workloads)} workload(s)")
-        for line in config.advice():
-            print(f"note: {line}")
-    if web_path is not None:
-        from ..web.web_config import WebRules
-
-        web = WebRules(web_path).config
-        tls = "TLS" if web.has_tls else "no TLS"
-        print(f"{web_path}: good, {tls}, {len(web.basic_auth_users)} user(s)")
+def _missing_models(config: "Config") -> Iterator[str]:
+    """Yield a note for each model that this user cannot read; another one may."""
+    directory = find_state_dir(DATABASE)
+    for workload in config.workloads:
+        model = workload.model or "builtin:"
+        path = directory / Path(model).expanduser()
+        if not model.startswith("builtin:") and not os.access(path, os.R_OK):
+            yield f"{workload.name}: there is no {path} that this user can read"

@@ -3,10 +3,9 @@
 import argparse
 import json
 import sys
-from pathlib import Path
 
-from ..terminal.output import open_output
-from . import Commands, add_command, add_output, positive_seconds
+from ..terminal import open_output
+from . import Commands, add_command, positive_seconds
 
 
 def correlate(arguments: argparse.Namespace) -> int:
@@ -42,41 +41,26 @@ def correlate(arguments: argparse.Namespace) -> int:
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    parser = add_command(
+    option = add_command(
         commands,
         "correlate",
+        correlate,
         "tegrascope correlate --telemetry robot.log --runs runs.csv -o energy.csv\n"
         "  tegrascope correlate --telemetry robot.log --runs runs.csv --timezone Europe/Berlin",
     )
-    parser.add_argument(
-        "--telemetry",
-        nargs="+",
-        required=True,
-        metavar="LOG",
-        help="output of tegrastats, plain or gzip",
-    )
-    parser.add_argument(
-        "--runs",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="CSV of name,start,end,inferences and optionally device and batch; start and end"
+    option("--telemetry LOG", "output of tegrastats, plain or gzip", nargs="+", required=True)
+    option(
+        "--runs FILE",
+        "CSV of name,start,end,inferences and optionally device and batch; start and end"
         " as ISO 8601, as seconds since 1970, or as seconds since the first record",
+        required=True,
     )
-    parser.add_argument("-f", "--format", choices=("csv", "parquet", "jsonl"), default="csv")
-    add_output(parser)
-    parser.add_argument(
-        "--timezone", metavar="ZONE", help="of the printed times, like Europe/Berlin"
-    )
-    parser.add_argument(
-        "--interval",
+    option.output("csv", "parquet", "jsonl", default="csv")
+    option("--timezone ZONE", "of the printed times, like Europe/Berlin")
+    option(
+        "--interval SECONDS",
+        "between two records of a log that prints no time (default: %(default)s)",
         type=positive_seconds,
         default=1.0,
-        metavar="SECONDS",
-        help="between two records of a log that prints no time (default: %(default)s)",
     )
-    parser.add_argument(
-        "--board", metavar="NAME", help="rail rule to apply (default: by the names of the rails)"
-    )
-
-    parser.set_defaults(command=correlate)
+    option("--board NAME", "rail rule to apply (default: by the names of the rails)")

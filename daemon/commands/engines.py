@@ -3,21 +3,19 @@
 import argparse
 import sys
 import time
-from pathlib import Path
+from contextlib import closing
 
 from ...collectors.backends.engine_cache import EngineCache, Entry
 from ...parsers.inference.events import Loaded, Order, Phase, RunEvent
 from ...parsers.inference.placement import Built
 from ..session.executor import Executor
 from ..settings.config import new_run_id
-from ..terminal.output import CHECK_SAYS_NO, FAILED, GOOD, print_table
+from ..terminal import CHECK_SAYS_NO, FAILED, GOOD, print_table
 from . import (
     Commands,
     add_command,
-    add_fallback,
-    add_state_dir,
+    devices,
     duration,
-    engine_devices,
     positive,
     positive_seconds,
 )
@@ -29,7 +27,7 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 def list_engines(arguments: argparse.Namespace) -> int:
     """Print a table of the engines in the cache, the last used first."""
-    directory = _directory(arguments)
+    directory = arguments.state_dir / "engines"
     entries = EngineCache(directory).entries() if directory.is_dir() else []
     now_ns = time.time_ns()
     print_table(_TITLES, [_row(entry, now_ns) for entry in entries])
@@ -45,7 +43,7 @@ def build_engines(arguments: argparse.Namespace) -> int:
 
 def prune_engines(arguments: argparse.Namespace) -> int:
     """Remove engines by age or number, and files that belong to none."""
-    directory = _directory(arguments)
+    directory = arguments.state_dir / "engines"
     if not directory.is_dir():
         print(f"there are no engines in {directory}", file=sys.stderr)
         return GOOD
@@ -72,7 +70,7 @@ def _build(arguments: argparse.Namespace, device: str) -> int:
         device=device,
         model=arguments.model,
         model_directory=str((arguments.state_dir / "models").absolute()),
-        engine_directory=str(_directory(arguments).absolute()),
+        engine_directory=str((arguments.state_dir / "engines").absolute()),
         batch=arguments.batch,
         precision=arguments.precision,
         fallback=arguments.fallback,
@@ -89,42 +87,28 @@ def _build(arguments: argparse.Namespace, device: str) -> int:
         elif isinstance(event, Loaded) and event.built is not None:
             found.append(event.built)
 
-    executor = Executor(device)
-    try:
+    with closing(Executor(device)) as executor:
         verdict = executor.run(order, arguments.timeout, on_event)
-    finally:
-        executor.close()
     if verdict.outcome != "ok":
         print(f"tegrascope: {device}: {verdict.reason}", file=sys.stderr)
         return CHECK_SAYS_NO if verdict.unavailable else FAILED
     for built in found:
-        print(_describe(device, built))
+        took = f"built in {built.build_seconds or 0:.1f} s"
+        how = "was there already" if built.is_cached else took
+        types = ", ".join(f"{count} {name}" for name, count in built.layer_types.items())
+        print(
+            f"{device}: engine {(built.engine_key or '')[:12]} {how},"
+            f" {(built.engine_bytes or 0) / 1e6:.1f} MB,"
+            f" layers: {types or 'unknown'}, {built.placement.verdict}"
+        )
+        for note in built.notes:
+            print(f"  {note}")
     return GOOD
 
 
-def _describe(device: str, built: Built) -> str:
-    """Return one line about the engine, and one per note."""
-    how = "was there already" if built.is_cached else f"built in {built.build_seconds or 0:.1f} s"
-    types = ", ".join(f"{count} {name}" for name, count in built.layer_types.items())
-    parts = [
-        f"{device}: engine {(built.engine_key or '')[:12]} {how}",
-        f"{(built.engine_bytes or 0) / 1e6:.1f} MB",
-        f"layers: {types or 'unknown'}",
-        built.placement.verdict,
-    ]
-    return "\n".join([", ".join(parts), *(f"  {note}" for note in built.notes)])
-
-
-def _directory(arguments: argparse.Namespace) -> Path:
-    state: Path = arguments.state_dir
-    return state / "engines"
-
-
 def _row(entry: Entry, now_ns: int) -> tuple[str, ...]:
-    sidecar = entry.sidecar
-    built, parts = sidecar.built, sidecar.parts
-    types = list(built.layer_types)
-    precision = types[0] if types else parts.get("precision", "-")
+    sidecar, built, parts = entry.sidecar, entry.sidecar.built, entry.sidecar.parts
+    precision = next(iter(built.layer_types), parts.get("precision", "-"))
     return (
         sidecar.key[:12],
         sidecar.model,
@@ -144,65 +128,49 @@ def _age(seconds: float) -> str:
     ('2 h', '0 s')
     """
     whole = max(0, int(seconds))
-    for length, unit in _UNITS:
-        if whole >= length:
-            return f"{whole // length} {unit}"
-    return "0 s"
+    length, unit = next((row for row in _UNITS if whole >= row[0]), _UNITS[-1])
+    return f"{whole // length} {unit}"
 
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    parser = add_command(
-        commands,
-        "engines",
-        "tegrascope engines build builtin:resnet50 --on gpu,dla0 --precision fp16",
-    )
-    actions = parser.add_subparsers(required=True, metavar="ACTION")
-    listing = add_command(
-        actions, "list", "tegrascope engines list", "list the engines that are built"
-    )
+    example = "tegrascope engines build builtin:resnet50 --on gpu,dla0 --precision fp16"
+    actions = add_command(commands, "engines", None, example).actions()
+    example, summary = "tegrascope engines list", "list the engines that are built"
+    listing = add_command(actions, "list", list_engines, example, summary)
     building = add_command(
         actions,
         "build",
+        build_engines,
         "tegrascope engines build model.onnx --on dla0 --precision int8 --fallback require-pure",
         "build an engine now, so that no run has to wait for it",
     )
-    building.add_argument("model", metavar="MODEL", help="ONNX file, or builtin:resnet50")
-    building.add_argument(
-        "--on", type=engine_devices, default=("gpu",), metavar="DEVICES", help="of gpu, dla0, dla1"
+    known = ("gpu", "dla0", "dla1")
+    building("model MODEL", "ONNX file, or builtin:resnet50")
+    building(
+        "--on DEVICES",
+        f"of {', '.join(known)}",
+        type=lambda text: devices(text, known),
+        default=("gpu",),
     )
-    building.add_argument("--precision", choices=("fp32", "fp16", "int8"))
-    add_fallback(building)
-    building.add_argument("--batch", type=positive, default=1, metavar="N")
-    building.add_argument(
+    building("--precision", choices=("fp32", "fp16", "int8"))
+    building.fallback()
+    building("--batch N", type=positive, default=1)
+    building(
         "--level",
+        "how long to look for faster kernels; a workload finds the engine only with the same"
+        " optimization_level",
         type=int,
         choices=range(6),
-        help="how long to look for faster kernels; a workload finds the engine only with the same"
-        " optimization_level",
     )
-    building.add_argument(
-        "--timeout",
-        type=positive_seconds,
-        default=3600.0,
-        metavar="SECONDS",
-        help="give up after so long (default: %(default)s)",
-    )
-    pruning = add_command(
-        actions, "prune", "tegrascope engines prune --older-than 30d", "remove engines"
-    )
-    which = pruning.add_mutually_exclusive_group(required=True)
-    which.add_argument("--all", action="store_true")
-    which.add_argument(
-        "--older-than", type=duration, metavar="TIME", help="not used for so long, like 30d"
-    )
-    which.add_argument(
-        "--keep", type=positive, metavar="N", help="all but the N that were used last"
-    )
-    for action, command in (
-        (listing, list_engines),
-        (building, build_engines),
-        (pruning, prune_engines),
-    ):
-        add_state_dir(action, "whose engines")
-        action.set_defaults(command=command)
+    words = "give up after so long (default: %(default)s)"
+    building("--timeout SECONDS", words, type=positive_seconds, default=3600.0)
+    example = "tegrascope engines prune --older-than 30d"
+    pruning = add_command(actions, "prune", prune_engines, example, "remove engines")
+    which = pruning.one_of(required=True)
+    which("--all")
+    which("--older-than TIME", "not used for so long, like 30d", type=duration)
+    which("--keep N", "all but the N that were used last", type=positive)
+    building.state_dir("whose engines")
+    for action in (listing, pruning):
+        action.state_dir("whose engines", "engines")

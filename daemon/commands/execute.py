@@ -6,7 +6,6 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,7 +13,7 @@ from pydantic import ValidationError
 from ...collectors.application.client import ApiClient, RefusedError, UnreachableError
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.children.program import CannotStartError, ProgramEnd, SignalRelay
-from ...collectors.simulator.load import LANES
+from ...collectors.simulator.physics import LANES
 from ...parsers.errors import UserError
 from ..measure.run_report import Outcome, RunReport, RunTrace
 from ..measure.timeline import Timeline
@@ -51,17 +50,15 @@ def report_lines(report: RunReport, notes: tuple[str, ...] = ()) -> list[str]:
 
 
 def _headline(report: RunReport) -> str:
-    steady = report.phases.get("steady")
-    parts = [f"{report.workload} on {report.device}: {report.outcome}"]
-    if report.reason:
-        parts.append(report.reason)
-    if steady is not None:
-        parts.append(f"{steady.seconds:.3g} s")
-    if report.inferences:
-        parts.append(f"{report.inferences} inferences")
-    if report.throughput_per_second is not None:
-        parts.append(f"{report.throughput_per_second:.4g} inputs/s")
-    return "tegrascope: " + " · ".join(parts)
+    steady, rate = report.phases.get("steady"), report.throughput_per_second
+    parts = (
+        f"{report.workload} on {report.device}: {report.outcome}",
+        report.reason,
+        None if steady is None else f"{steady.seconds:.3g} s",
+        f"{report.inferences} inferences" if report.inferences else None,
+        None if rate is None else f"{rate:.4g} inputs/s",
+    )
+    return "tegrascope: " + " · ".join(filter(None, parts))
 
 
 def _energy_rows(report: RunReport) -> Iterator[tuple[str, str]]:
@@ -69,20 +66,17 @@ def _energy_rows(report: RunReport) -> Iterator[tuple[str, str]]:
     if energy is None or steady is None:
         return
     if energy.gross_joules is not None:
-        interval = energy.gross_interval
-        limits = "" if interval is None else f" ({interval.low:.4g} to {interval.high:.4g})"
-        mean = energy.gross_joules / steady.seconds
+        one, mean = energy.gross_interval, energy.gross_joules / steady.seconds
+        limits = "" if one is None else f" ({one.low:.4g} to {one.high:.4g})"
         yield "energy", f"{energy.gross_joules:.4g} J{limits}, {mean:.3g} W in the mean"
     else:
         rails = (f"{name} {rail.mean_watts:.3g} W" for name, rail in energy.rails.items())
         yield "rails", " · ".join(rails)
     if energy.net_joules is not None:
         yield "net", f"{energy.net_joules:.4g} J above {energy.baseline_watts:.3g} W idle"
-    each = []
-    if energy.gross_joules_per_inference is not None:
-        each.append(f"{energy.gross_joules_per_inference:.3g} J per inference")
-    if energy.net_joules_per_inference is not None:
-        each.append(f"{energy.net_joules_per_inference:.3g} J of them net")
+    gross, net = energy.gross_joules_per_inference, energy.net_joules_per_inference
+    each = [] if gross is None else [f"{gross:.3g} J per inference"]
+    each += [] if net is None else [f"{net:.3g} J of them net"]
     if each:
         yield "each", " · ".join(each)
 
@@ -113,28 +107,21 @@ def execute(arguments: argparse.Namespace) -> int:
                 return _measure_here(arguments, argv, relay)
             client = ApiClient(arguments.url, arguments.token_file)
             try:
-                run_id = _begin(client, arguments)
-            except UnreachableError as error:
-                return _measure_here(arguments, argv, relay, f"measured here: {error.message}")
-            except RefusedError as error:
-                return _measure_here(arguments, argv, relay, f"measured here: {error}")
-            return _measure_there(arguments, argv, relay, client, run_id)
+                window = _post(
+                    client,
+                    event="begin",
+                    workload=arguments.workload,
+                    device=arguments.device,
+                    batch=arguments.batch,
+                    timeout_seconds=_LONGEST_SECONDS,
+                )
+            except (UnreachableError, RefusedError) as error:
+                why = error.message if isinstance(error, UnreachableError) else error
+                return _measure_here(arguments, argv, relay, f"measured here: {why}")
+            return _measure_there(arguments, argv, relay, client, str(window["run_id"]))
         except CannotStartError as error:
             _print(f"tegrascope: {error}")
             return error.status
-
-
-def _begin(client: ApiClient, arguments: argparse.Namespace) -> str:
-    """Begin a window in the daemon and return the id of its run."""
-    answer = _post(
-        client,
-        event="begin",
-        workload=arguments.workload,
-        device=arguments.device,
-        batch=arguments.batch,
-        timeout_seconds=_LONGEST_SECONDS,
-    )
-    return str(answer["run_id"])
 
 
 def _measure_there(
@@ -161,7 +148,8 @@ def _measure_there(
             run_id=run_id,
             begin_ns=ended.begin_ns,
             end_ns=ended.end_ns,
-            inferences=arguments.inferences,
+            # A program that did not succeed has not made the number that was announced.
+            inferences=arguments.inferences if outcome == "ok" else None,
             outcome=outcome,
             reason=reason,
         )
@@ -209,8 +197,7 @@ def _measure_here(
             started_ns=clock.monotonic_ns(),
             started_wall_ns=clock.wall_ns(),
             batch=arguments.batch or (known.batch if known is not None else 1),
-            counts_inferences=arguments.inferences is not None,
-            inference_count=arguments.inferences,
+            counts_inferences=False,
         )
         if _rest(trace, "baseline_before", arguments.baseline, relay, clock):
             return 128 + (relay.number or 0)
@@ -225,10 +212,13 @@ def _measure_here(
         trace.begins["steady"], trace.ends["steady"] = ended.begin_ns, ended.end_ns
         trace.suspended_ns = clock.boottime_ns() - clock.monotonic_ns() - asleep_ns
         trace.ended_ns = ended.end_ns
+        verdict = Verdict(*_outcome(ended))
+        if verdict.outcome == "ok" and arguments.inferences is not None:
+            trace.counts_inferences, trace.inference_count = True, arguments.inferences
         if ended.by_signal is None:
             _rest(trace, "baseline_after", arguments.baseline, relay, clock)
         session.await_telemetry(trace)
-        report = session.pair(trace, Verdict(*_outcome(ended)))
+        report = session.pair(trace, verdict)
     finally:
         session.stop()
     if report.telemetry is None:
@@ -238,18 +228,11 @@ def _measure_here(
 
 
 def _open_session(config: Config, clock: Clock) -> Session:
-    """Open telemetry and wait for its first sample, for a few seconds.
-
-    Raises:
-        UserError: The recorded log or the pipe can't be read.
-    """
-    session = Session(
-        clock=clock,
-        environment=environment_of(
-            config.telemetry, board=configured_board(config), simulated=False
-        ),
-        timeline=Timeline(span_seconds=_SPAN_SECONDS),
-    )
+    """Open telemetry and wait for its first sample, for a few seconds."""
+    board = configured_board(config)
+    environment = environment_of(config.telemetry, board=board, simulated=False)
+    timeline = Timeline(span_seconds=_SPAN_SECONDS)
+    session = Session(clock=clock, environment=environment, timeline=timeline)
     source = session.open(config.telemetry, config.board, devices=())
     session.start()
     longest = max(_FIRST_SAMPLE_SECONDS, 2 * (source.interval_seconds or 0.0))
@@ -271,19 +254,13 @@ def _rest(
 
 
 def _config(arguments: argparse.Namespace) -> Config:
-    """Return the settings of the telemetry that is read here.
-
-    Raises:
-        UserError: The file or an option is wrong.
-    """
+    """Return the settings of the telemetry that is read here."""
     config = Config() if arguments.config is None else load_config(arguments.config)
     document = config.telemetry.model_dump()
     if arguments.config is None:
         document["interval"] = 0.103
-    if arguments.telemetry is not None:
-        document["source"] = arguments.telemetry
-    if arguments.interval is not None:
-        document["interval"] = arguments.interval
+    given = {"source": arguments.telemetry, "interval": arguments.interval}
+    document |= {key: value for key, value in given.items() if value is not None}
     try:
         telemetry = type(config.telemetry).model_validate(document)
     except ValidationError as error:
@@ -302,11 +279,9 @@ def _outcome(ended: ProgramEnd) -> tuple[Outcome, str | None]:
         return "ok", None
     if ended.by_signal is None:
         return "failed", f"the program ended with status {ended.status}"
-    is_request = ended.by_signal.name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
-    return (
-        "cancelled" if is_request else "failed",
-        f"the program was ended by {ended.by_signal.name}",
-    )
+    name = ended.by_signal.name
+    is_request = name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+    return "cancelled" if is_request else "failed", f"the program was ended by {name}"
 
 
 def _stored(arguments: argparse.Namespace, report: RunReport) -> tuple[str, ...]:
@@ -324,12 +299,12 @@ def _stored(arguments: argparse.Namespace, report: RunReport) -> tuple[str, ...]
 
 
 def _print_report(arguments: argparse.Namespace, report: RunReport, notes: tuple[str, ...]) -> None:
-    path: Path | None = arguments.json
-    if path is not None:
-        try:
-            path.write_text(report.model_dump_json(exclude_none=True, indent=2) + "\n")
-        except OSError as error:
-            notes += (f"{path} is not written: {error.strerror}",)
+    try:
+        if arguments.json is not None:
+            text = report.model_dump_json(exclude_none=True, indent=2)
+            arguments.json.write_text(text + "\n")
+    except OSError as error:
+        notes += (f"{arguments.json} is not written: {error.strerror}",)
     for line in report_lines(report, notes):
         _print(line)
 
@@ -353,40 +328,30 @@ def _post(client: ApiClient, **event: object) -> Any:
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    parser = add_command(
+    option = add_command(
         commands,
         "exec",
+        execute,
         "tegrascope exec --workload detector -- ./detect --frames 3000\n"
         "  tegrascope exec --workload detector --inferences 3000 --telemetry simulator -- ./detect",
     )
-    parser.usage = "tegrascope exec --workload NAME [options] -- CMD …"
-    parser.add_argument("--workload", required=True, metavar="NAME", help="name of the workload")
-    parser.add_argument(
-        "--device", choices=("gpu", "dla0", "dla1", "cpu", "external"), help="what it runs on"
-    )
-    parser.add_argument("--inferences", type=positive, metavar="N", help="how many it makes")
-    parser.add_argument("--batch", type=positive, metavar="N", help="inputs per inference")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the whole report, too")
-    daemon = parser.add_argument_group("measured by the daemon, where one runs")
-    daemon.add_argument("--url", help="default: TEGRASCOPE_URL, else http://127.0.0.1:9754")
-    daemon.add_argument("--token-file", type=Path, metavar="FILE", help="the daemon's")
-    here = parser.add_argument_group("measured here, without a daemon or with any of these")
-    here.add_argument(
-        "-c", "--config", type=Path, metavar="FILE", help="its telemetry, and the workload's"
-    )
-    here.add_argument(
-        "--telemetry", metavar="SOURCE", help="tegrastats (default), simulator, … as in the file"
-    )
-    here.add_argument(
-        "--interval", type=positive_seconds, metavar="SECONDS", help="between samples (0.103)"
-    )
-    here.add_argument(
-        "--baseline",
+    option.parser.usage = "tegrascope exec --workload NAME [options] -- CMD …"
+    option("--workload NAME", "name of the workload", required=True)
+    option("--device", "what it runs on", choices=("gpu", "dla0", "dla1", "cpu", "external"))
+    option("--inferences N", "how many it makes, if it succeeds", type=positive)
+    option("--batch N", "inputs per inference", type=positive)
+    option("--json FILE", "write the whole report, too")
+    daemon = option.group("measured by the daemon, where one runs")
+    daemon("--url URL", "default: TEGRASCOPE_URL, else http://127.0.0.1:9754")
+    daemon("--token-file FILE", "the daemon's")
+    here = option.group("measured here, without a daemon or with any of these")
+    here("-c, --config FILE", "its telemetry, and the workload's")
+    here("--telemetry SOURCE", "tegrastats (default), simulator, … as in the file")
+    here("--interval SECONDS", "between samples (0.103)", type=positive_seconds)
+    here(
+        "--baseline SECONDS",
+        "idle time measured before and after, for the net energy",
         type=positive_seconds,
-        metavar="SECONDS",
-        help="idle time measured before and after, for the net energy",
     )
-    here.add_argument("--state-dir", type=Path, metavar="DIR", help="keep the run in its store")
-    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- CMD …")
-
-    parser.set_defaults(command=execute)
+    here("--state-dir DIR", "keep the run in its store")
+    option("program -- CMD …", nargs=argparse.REMAINDER)

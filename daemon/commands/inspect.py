@@ -2,9 +2,8 @@
 
 import argparse
 import re
-from pathlib import Path
 
-from . import Commands, add_command, add_state_dir
+from . import Commands, add_command
 
 _SHAPE = re.compile(r"(?P<name>.+):(?P<lengths>[1-9]\d*(?:x[1-9]\d*)*)", re.ASCII)
 
@@ -23,57 +22,46 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    parser = add_command(
+    option = add_command(
         commands,
         "inspect",
+        run,
         "tegrascope inspect detector.onnx --shape images:1x3x640x640\n"
         "  tegrascope inspect builtin:resnet50 --tensorrt 8.6 --precision int8 --json",
     )
-    parser.add_argument("model", metavar="MODEL", help="ONNX file, or builtin:NAME")
-    parser.add_argument(
+    option("model MODEL", "ONNX file, or builtin:NAME")
+    option(
         "--device",
+        "accelerator to judge for (default: %(default)s)",
         choices=("dla",),
         default="dla",
-        help="accelerator to judge for (default: %(default)s)",
     )
-    parser.add_argument(
-        "--tensorrt",
-        metavar="VERSION",
-        help="release whose rules apply: 8.5, 8.6, 10.3, 11.4 (default: as installed, else 10.3)",
+    option(
+        "--tensorrt VERSION",
+        "release whose rules apply: 8.5, 8.6, 10.3, 11.4 (default: as installed, else 10.3)",
     )
-    parser.add_argument(
+    option(
         "--precision",
+        "precision to build for; FP32 counts as converted (default: the model's own types)",
         choices=("fp16", "int8"),
-        help="precision to build for; FP32 counts as converted (default: the model's own types)",
     )
-    parser.add_argument(
-        "--shape",
+    option(
+        "--shape NAME:1x3x224x224",
+        "fix the open dimensions of an input; may be repeated",
         action="append",
         type=shape,
         default=[],
-        metavar="NAME:1x3x224x224",
-        help="fix the open dimensions of an input; may be repeated",
     )
-    parser.add_argument("--all", action="store_true", help="print one line per node")
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="ask the TensorRT of this board for each layer, and show where it differs",
-    )
-    parser.add_argument(
-        "--against",
-        metavar="ENGINE",
-        help="show where a built engine differs: a run, a key of engines list, a result.json, or a"
+    option("--all", "print one line per node")
+    option("--verify", "ask the TensorRT of this board for each layer, and show where it differs")
+    option(
+        "--against ENGINE",
+        "show where a built engine differs: a run, a key of engines list, a result.json, or a"
         " build log",
     )
-    parser.add_argument(
-        "--svg", type=Path, metavar="FILE", help="also draw the model, coloured by placement"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object; see docs/inspect.md"
-    )
-    add_state_dir(parser, "where built-in models are cached")
-    parser.set_defaults(command=run)
+    option("--svg FILE", "also draw the model, coloured by placement")
+    option("--json", "print one JSON object; see docs/inspect.md")
+    option.state_dir("where built-in models are cached")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -82,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ...collectors.models.onnx_graph import read_graph_apart
     from ..inspect.judge import inspect_graph
     from ..inspect.rules import choose_rules
-    from ..terminal.output import CHECK_SAYS_NO, GOOD, standard_output
+    from ..terminal import CHECK_SAYS_NO, GOOD, standard_output
 
     shapes = dict(arguments.shape)
     rules, reason = choose_rules(arguments.tensorrt)

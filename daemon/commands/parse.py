@@ -12,11 +12,11 @@ from ...collectors.lines.replay import LogFile
 from ...parsers.errors import ParseError, UserError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
-from ..terminal.output import open_output, progress
-from . import Commands, add_command, add_output
+from ..terminal import open_output, progress
+from . import Commands, add_command
 
 if TYPE_CHECKING:
-    from ...parsers.tegrastats.sheet import Batch
+    from ...parsers.tegrastats.bulk import Batch
 
 _LINES_PER_STEP = 1024
 
@@ -94,7 +94,7 @@ def _samples(paths: Sequence[Path | None], tally: Tally, *, keep_lines: bool) ->
                     if tally.lines % _LINES_PER_STEP == 0:
                         tally.move(number, log.position_bytes)
                     try:
-                        sample = parse_line(line, keep_line=keep_lines)
+                        sample = parse_line(line, keep_line=keep_lines, is_cut=log.is_cut)
                     except ParseError as error:
                         tally.skipped[error.reason] += 1
                         continue
@@ -108,16 +108,13 @@ def _samples(paths: Sequence[Path | None], tally: Tally, *, keep_lines: bool) ->
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    parser = add_command(
+    option = add_command(
         commands,
         "parse",
+        parse,
         "tegrascope parse robot.log.gz | jq .rails\n  tegrastats | tegrascope parse -",
     )
-    parser.add_argument(
-        "files", nargs="*", default=["-"], metavar="FILE", help="plain or gzip; - is standard input"
-    )
-    parser.add_argument("-f", "--format", choices=("jsonl", "csv", "parquet"), default="jsonl")
-    add_output(parser)
-    parser.add_argument("--keep-lines", action="store_true", help="keep each line in source_line")
-
-    parser.set_defaults(command=parse)
+    words = "plain or gzip; - is standard input"
+    option("files FILE", words, nargs="*", type=str, default=["-"])
+    option.output("jsonl", "csv", "parquet", default="jsonl")
+    option("--keep-lines", "keep each line in source_line")

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING
 from ...collectors.base import SYSTEM_CLOCK
 from ...parsers.errors import UsageError, UserError
 from ..session.process_signals import Signals
-from . import Commands, add_command, add_state_dir
+from ..terminal import BAD_CONFIG
+from . import Commands, add_command
 
 if TYPE_CHECKING:
     from ..service.service import Service
@@ -19,19 +21,27 @@ _LOG = logging.getLogger(__name__)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the daemon until a process signal ends it."""
+    """Run the daemon until a process signal ends it; return 78 for a file with an error."""
     if arguments.demo and arguments.config:
         raise UsageError("--demo has its own configuration", "leave out -c, or --demo")
     signals = Signals()
-    config = _load(arguments)
+    from ..service.systemd import notify_systemd
+    from ..settings.file import ConfigError
+    from ..web.web_config import WebRules
+
+    try:
+        config = _load(arguments)
+        web_file = config.http.web_config_file
+        rules = None if web_file is None else WebRules(web_file)
+    except ConfigError as error:
+        print(*(f"tegrascope: {one}" for one in error.problems), sep="\n", file=sys.stderr)
+        notify_systemd(f"STATUS={' '.join(error.problems[0].split())}")
+        return BAD_CONFIG
     from ..service.console import Console
     from ..service.service import Service
     from ..web.server import bind
-    from ..web.web_config import WebRules
 
-    web_file = config.http.web_config_file
-    rules = None if web_file is None else WebRules(web_file)
-    console = Console()
+    console = Console(level=arguments.log_level, as_json=arguments.log_format == "json")
     with bind(config.http.listen) as listener:
         service = Service(config, arguments.state_dir, listener, rules=rules)
         if arguments.config:
@@ -66,17 +76,10 @@ def _load(arguments: argparse.Namespace) -> "Config":
     from ..settings.config import Config, Http
     from ..settings.file import load_config
 
-    if arguments.demo:
-        config = load_config(Path(__file__).with_name("demo.yaml"))
-    elif arguments.config:
-        config = load_config(arguments.config)
-    else:
-        config = Config()
-    changed: dict[str, object] = {}
-    if arguments.web_config_file:
-        changed["web_config_file"] = arguments.web_config_file
-    if arguments.listen:
-        changed["listen"] = arguments.listen
+    path = Path(__file__).with_name("demo.yaml") if arguments.demo else arguments.config
+    config = load_config(path) if path else Config()
+    given = {"web_config_file": arguments.web_config_file, "listen": arguments.listen}
+    changed = {key: value for key, value in given.items() if value}
     try:
         http = Http.model_validate({**config.http.model_dump(), **changed})
     except ValueError:
@@ -86,23 +89,27 @@ def _load(arguments: argparse.Namespace) -> "Config":
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    parser = add_command(
-        commands,
-        "run",
-        "tegrascope run --demo\n  tegrascope run -c /etc/tegrascope.yaml",
+    option = add_command(
+        commands, "run", run, "tegrascope run --demo\n  tegrascope run -c /etc/tegrascope.yaml"
     )
-    parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="YAML; see check-config")
-    parser.add_argument("--listen", metavar="HOST:PORT", help="overrides http.listen")
-    parser.add_argument(
-        "--web.config.file",
+    option("-c, --config FILE", "YAML; see check-config")
+    option("--listen HOST:PORT", "overrides http.listen")
+    option(
+        "--web.config.file FILE",
+        "TLS, users and headers, in the format of Prometheus' exporters",
         dest="web_config_file",
-        type=Path,
-        metavar="FILE",
-        help="TLS, users and headers, in the format of Prometheus' exporters",
     )
-    add_state_dir(parser)
-    parser.add_argument(
-        "--demo", action="store_true", help="a simulated board and real models on the CPU"
+    option.state_dir()
+    option(
+        "--log-level",
+        "the least severe records that are logged (default: %(default)s)",
+        choices=("debug", "info", "warning", "error"),
+        default="info",
     )
-
-    parser.set_defaults(command=run)
+    option(
+        "--log-format",
+        "of the records on standard error (default: %(default)s)",
+        choices=("text", "json"),
+        default="text",
+    )
+    option("--demo", "a simulated board and real models on the CPU")

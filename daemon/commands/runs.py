@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from ...parsers.errors import UserError
-from ..terminal.output import open_output, print_table
-from . import Commands, add_command, add_output, add_state_dir, open_history, positive
+from ..terminal import open_output, print_table
+from . import DATABASE, Commands, add_command, open_history, positive
 
 _TITLES = ("run", "started", "workload", "device", "outcome", "p50 ms", "J/inf", "W", "flags")
 
@@ -73,24 +73,18 @@ def _figure(value: float | None, factor: float = 1.0) -> str:
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    parser = add_command(commands, "runs", "tegrascope runs list --workload resnet50-dla0")
-    actions = parser.add_subparsers(required=True, metavar="ACTION")
-
-    listing = add_command(
-        actions, "list", "tegrascope runs list -n 5", "list finished runs, newest first"
-    )
-    listing.add_argument(
-        "-n", "--number", type=positive, default=20, metavar="N", help="at most so many"
-    )
-    listing.add_argument("--workload", metavar="NAME")
-    showing = add_command(actions, "show", "tegrascope runs show 0193a1", "show all of one run")
-    showing.add_argument("run_id", metavar="ID", help="or a unique beginning or end of it")
-    exporting = add_command(
-        actions, "export", "tegrascope runs export -f parquet -o runs.parquet", "write all runs"
-    )
-    exporting.add_argument("-f", "--format", choices=("csv", "parquet", "jsonl"), default="jsonl")
-    add_output(exporting)
-    exporting.add_argument("--workload", metavar="NAME")
-    for action, command in ((listing, list_runs), (showing, show_run), (exporting, export_runs)):
-        add_state_dir(action, "where runs are kept, or the database itself")
-        action.set_defaults(command=command)
+    example = "tegrascope runs list --workload resnet50-dla0"
+    actions = add_command(commands, "runs", None, example).actions()
+    example, summary = "tegrascope runs list -n 5", "list finished runs, newest first"
+    listing = add_command(actions, "list", list_runs, example, summary)
+    listing("-n, --number N", "at most so many", type=positive, default=20)
+    listing("--workload NAME")
+    example, summary = "tegrascope runs show 0193a1", "show all of one run"
+    showing = add_command(actions, "show", show_run, example, summary)
+    showing("run_id ID", "or a unique beginning or end of it")
+    example, summary = "tegrascope runs export -f parquet -o runs.parquet", "write all runs"
+    exporting = add_command(actions, "export", export_runs, example, summary)
+    exporting.output("csv", "parquet", "jsonl", default="jsonl")
+    exporting("--workload NAME")
+    for action in (listing, showing, exporting):
+        action.state_dir("where runs are kept, or the database itself", DATABASE)

@@ -36,7 +36,12 @@ class _Root:
         return self.path / path.lstrip("/")
 
     def write(self, path: Path, text: str) -> None:
-        self._do(f"write {path}", lambda: self._write(path, text))
+        def write() -> None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            path.chmod(0o644)
+
+        self._do(f"write {path}", write)
 
     def delete(self, path: Path) -> None:
         if path.is_dir() and not path.is_symlink():
@@ -45,7 +50,17 @@ class _Root:
             self._do(f"delete {path}", path.unlink)
 
     def run(self, *argv: str, may_fail: bool = False) -> None:
-        self._do(f"run {' '.join(argv)}", lambda: _run(argv, may_fail))
+        def run() -> None:
+            try:
+                done = subprocess.run(argv, capture_output=True, text=True, check=False)
+            except FileNotFoundError:
+                raise UserError(f"{argv[0]} was not found", "apt install systemd") from None
+            if done.returncode and not may_fail:
+                problem = " ".join(done.stderr.split()) or f"status {done.returncode}"
+                remedy = "fix this, and run the command again"
+                raise UserError(f"{' '.join(argv)}: {problem}", remedy)
+
+        self._do(f"run {' '.join(argv)}", run)
 
     def _do(self, words: str, act: Callable[[], object]) -> None:
         print(words)
@@ -53,25 +68,8 @@ class _Root:
             try:
                 act()
             except OSError as error:
-                raise UserError(
-                    f"{words}: {error.strerror}", "use sudo, or name a --root"
-                ) from None
-
-    @staticmethod
-    def _write(path: Path, text: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        path.chmod(0o644)
-
-
-def _run(argv: tuple[str, ...], may_fail: bool) -> None:
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise UserError(f"{argv[0]} was not found", "apt install systemd") from None
-    if done.returncode and not may_fail:
-        problem = " ".join(done.stderr.split()) or f"status {done.returncode}"
-        raise UserError(f"{' '.join(argv)}: {problem}", "fix this, and run the command again")
+                problem = f"{words}: {error.strerror}"
+                raise UserError(problem, "use sudo, or name a --root") from None
 
 
 def _open_root(arguments: argparse.Namespace) -> _Root:
@@ -134,39 +132,25 @@ def remove(arguments: argparse.Namespace) -> int:
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    parser = add_command(
-        commands,
-        "service",
-        "tegrascope service install --dry-run\n  sudo tegrascope service install",
-    )
-    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    example = "tegrascope service install --dry-run\n  sudo tegrascope service install"
+    actions = add_command(commands, "service", None, example).actions()
     installing = add_command(
         actions,
         "install",
+        install,
         "tegrascope service install --dry-run\n"
         "  sudo tegrascope service install && sudo systemctl enable --now tegrascope",
         "write units, user and settings; nothing is started or enabled",
     )
-    installing.add_argument(
-        "--program", metavar="COMMAND", help="program of the unit (default: this installation)"
-    )
+    installing("--program COMMAND", "program of the unit (default: this installation)")
     removing = add_command(
         actions,
         "remove",
+        remove,
         "tegrascope service remove --dry-run\n  sudo tegrascope service remove --purge",
         "stop the service and remove its units; runs and settings stay",
     )
-    removing.add_argument(
-        "--purge", action="store_true", help="delete settings, runs and the user as well"
-    )
-    for name, action, command in (
-        ("install", installing, install),
-        ("remove", removing, remove),
-    ):
-        action.add_argument(
-            "--root", type=Path, default=Path("/"), metavar="DIR", help="of an image (default: /)"
-        )
-        action.add_argument(
-            "--dry-run", action="store_true", help="print the steps, and do nothing"
-        )
-        action.set_defaults(command=command, action=name)
+    removing("--purge", "delete settings, runs and the user as well")
+    for action in (installing, removing):
+        action("--root DIR", "of an image (default: /)", default=Path("/"))
+        action("--dry-run", "print the steps, and do nothing")

@@ -3,10 +3,9 @@
 import argparse
 import signal
 from itertools import islice
-from pathlib import Path
 
 from ...collectors.simulator.board import SimulatorSource
-from ...collectors.simulator.load import read_load_file
+from ...collectors.simulator.physics import read_load_file
 from . import Commands, add_command, positive
 
 
@@ -28,30 +27,25 @@ def simulate(arguments: argparse.Namespace) -> int:
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    parser = add_command(
+    option = add_command(
         commands,
         "simulate",
+        simulate,
         "tegrascope simulate --board orin-nx-16gb --interval 100 --seed 7",
     )
-    parser.add_argument(
+    option(
         "--board",
+        "default: %(default)s",
         choices=("agx-orin-64gb", "orin-nx-16gb", "orin-nano-8gb"),
         default="agx-orin-64gb",
-        help="default: %(default)s",
     )
-    parser.add_argument(
-        "--interval",
+    option(
+        "--interval MS",
+        "between two lines, as of tegrastats (default: %(default)s)",
         type=positive,
         default=1000,
-        metavar="MS",
-        help="between two lines, as of tegrastats (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N")
-    parser.add_argument("--load", type=Path, metavar="FILE", help="CSV of at_seconds,lane,ratio")
-    parser.add_argument(
-        "--unprivileged",
-        action="store_true",
-        help="print only the fields that an ordinary user sees",
-    )
-    parser.add_argument("--lines", type=positive, metavar="N", help="stop after so many")
-    parser.set_defaults(command=simulate)
+    option("--seed N", type=int, default=0)
+    option("--load FILE", "CSV of at_seconds,lane,ratio")
+    option("--unprivileged", "print only the fields that an ordinary user sees")
+    option("--lines N", "stop after so many", type=positive)

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from ...collectors.application.client import ApiClient
 from ...parsers.errors import UserError
-from ..top.client import DaemonClient, watch
-from ..top.screen import draw, glyphs_of
+from ..top.client import DaemonClient
+from ..top.screen import draw, glyphs_of, watch
 from . import Commands, add_command, positive_seconds
 
 _WAIT_SECONDS = 0.1
@@ -18,23 +18,22 @@ _POWER_SECONDS = 3.0
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    parser = add_command(
+    option = add_command(
         commands,
         "top",
+        top,
         "tegrascope top\n"
         "  tegrascope top --url http://robot-007:9754\n"
         "  tegrascope top --once | head -3",
     )
-    parser.add_argument("--url", help="default: TEGRASCOPE_URL, else http://127.0.0.1:9754")
-    parser.add_argument(
-        "--interval",
+    option("--url URL", "default: TEGRASCOPE_URL, else http://127.0.0.1:9754")
+    option(
+        "--interval SECONDS",
+        "between two requests (default: %(default)g)",
         type=positive_seconds,
         default=1.0,
-        metavar="SECONDS",
-        help="between two requests (default: %(default)g)",
     )
-    parser.add_argument("--once", action="store_true", help="print one screen and end")
-    parser.set_defaults(command=top)
+    option("--once", "print one screen and end")
 
 
 def top(arguments: argparse.Namespace) -> int:

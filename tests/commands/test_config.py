@@ -1,14 +1,20 @@
 """Settings: durations, defaults, and errors that name their line."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
+from tegrascope.daemon.cli import main
 from tegrascope.daemon.session.telemetry import open_companions
 from tegrascope.daemon.settings.config import Config, Workload, split_listen
-from tegrascope.daemon.settings.file import ConfigError, load_config, parse_config
+from tegrascope.daemon.settings.file import ConfigError, load_config, read_settings
 from tegrascope.parsers.values import read_duration
+
+
+def parse_config(text: str, path: Path) -> Config:
+    return read_settings(text, path, Config).settings
 
 
 def problems(text: str) -> list[str]:
@@ -66,7 +72,15 @@ def test_every_error_is_found_in_the_order_of_the_file():
         ("workloads:\n- {name: a, model: x, command: y}\n", 2, "give one of model"),
         ("workloads:\n- {name: a, backend: command, model: x}\n", 2, "goes with command"),
         ("workloads:\n- {name: a, backend: trtexec, command: x}\n", 2, "goes with command"),
-        ("workloads:\n- {name: a, command: []}\n", 2, "at least 1 item"),
+        ("workloads:\n- {name: a, command: []}\n", 2, "must have 1 item(s) or more"),
+        ("workloads: 3\n", 1, "workloads: must be a list, not 3"),
+        ("workloads:\n- {name: a/b, model: x}\n", 2, "use up to 63 letters, digits, _ . and -"),
+        ("workloads:\n- {name: a, model: x, batch: many}\n", 2, "must be a whole number"),
+        ("http: {hosts: robot}\n", 1, "http.hosts: must be a list"),
+        ("store: {path: 3}\n", 1, "store.path: must be a path"),
+        ('workloads:\n- {name: a, command: "x \\0 y"}\n', 2, "has no NUL character"),
+        ('workloads:\n- {name: a, command: ["x", "\\0"]}\n', 2, "has no NUL character"),
+        ("http: {listen: 'evil host:80'}\n", 1, "HOST:PORT"),
         ("workloads:\n- {name: a, model: x, device: external}\n", 2, "not of a back-end"),
         ("workloads:\n- {name: a, backend: window, every: 5m}\n", 2, "every: an application"),
         ("workloads:\n- {name: a, backend: window, model: x}\n", 2, "model: an application"),
@@ -79,9 +93,110 @@ def test_errors_name_line_and_remedy(text, line, words):
     assert words in found
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "telemetry: {replay: {speed: fast}}\n",
+        "telemetry: {nvml: {gpu: {a: 1}}}\n",
+        "limits: {dla_busy_ratio: {gpu: 0.5}}\n",
+        "workloads: [{name: [1], model: {a: 1}, command: 3, every: [1], cuda_graph: x}]\n",
+    ],
+)
+def test_errors_have_no_words_of_the_library(text):
+    for found in problems(text):
+        where = found.split(": ")[1]
+        assert all(part.isidentifier() or part.isdigit() for part in where.split("."))
+        for word in ("Input", "valid", "string", "tuple", "dict", "integer", "pattern"):
+            assert word not in found
+
+
 def test_document_that_contains_itself_is_one_line():
     (found,) = problems("telemetry: &a [*a]\n")
     assert found.startswith("t.yaml: cannot be read: ")
+
+
+WORKLOAD = "workloads: [{name: w, model: x.onnx, device: cpu, %s}]\n"
+
+
+@pytest.mark.parametrize(
+    "value", [".inf", ".nan", "200000d", "9999999d", "1.0e+300", f"'{'9' * 400}'"]
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "store: {samples_retention: %s}\n",
+        "store: {runs_retention: %s}\n",
+        *(
+            WORKLOAD % f"{key}: %s"
+            for key in ("every", "offset", "timeout", "duration", "warm_up", "baseline", "jitter")
+        ),
+    ],
+)
+def test_durations_are_finite_and_bounded(text, value):
+    (problem,) = problems(text % value)
+    assert problem.startswith("t.yaml:1: ")
+    assert problem.endswith(": a duration is at most 36500d, which is 100 years")
+
+
+def test_longest_durations_are_accepted():
+    config = parse_config("store: {samples_retention: 36500d, runs_retention: 36500d}", Path("t"))
+    assert config.store.runs_retention == 36500 * 86400
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (WORKLOAD % f"batch: 1{'0' * 30}", "less than or equal to 65536"),
+        (WORKLOAD % f"threads: 0x{'f' * 9000}", "less than or equal to 1024, not this number"),
+        (WORKLOAD % "streams: 1000000", "less than or equal to 1024"),
+        (WORKLOAD % "count: 9999999999999", "less than or equal to 1000000000"),
+        (WORKLOAD % "process: {cpus: [99999999999]}", "less than or equal to 8191"),
+        ("limits: {power_watts: .inf}\n", "finite number"),
+        ("board: {name: b, rails: [A], total: [A], step: {default: .inf}}\n", "finite number"),
+    ],
+)
+def test_sizes_are_finite_and_bounded(text, words):
+    (problem,) = problems(text)
+    assert words in problem
+
+
+def bomb(entry: str) -> str:
+    """Return a document of ten lines whose aliases stand for 9^9 values."""
+    lines = [f"{name}: &{name} {{}}" for name in "bcdefghij"]
+    before = "abcdefghi"
+    return "a: &a {x: 1}\n" + "\n".join(
+        line.replace("{}", entry.format(", ".join([f"*{old}"] * 9)))
+        for line, old in zip(lines, before, strict=True)
+    )
+
+
+@pytest.mark.parametrize("entry", ["[{}]", "{{<<: [{}]}}"], ids=["aliases", "merges"])
+def test_aliases_that_multiply_are_refused(entry):
+    (problem,) = problems(bomb(entry))
+    assert "over 50000 values; write fewer, or fewer aliases" in problem
+
+
+def test_only_regular_files_of_a_limited_size_are_read(tmp_path):
+    pipe, large = tmp_path / "pipe.yaml", tmp_path / "large.yaml"
+    os.mkfifo(pipe)
+    large.write_text("#" * 300_000)
+    found = []
+    for path in (pipe, Path("/dev/zero"), large, tmp_path):
+        with pytest.raises(ConfigError) as caught:
+            load_config(path)
+        (problem,) = caught.value.problems
+        found.append(problem.partition(": ")[2])
+    assert found == [
+        *["is not a regular file; name a YAML file"] * 2,
+        "is above 256 KiB; name a file of settings",
+        "Is a directory: name another",
+    ]
+
+
+@pytest.mark.parametrize("value", ["2020-13-45", "1" * 5000])
+def test_date_or_number_that_cannot_be_is_one_line(value):
+    (problem,) = problems(f"store: {{path: {value}}}\n")
+    assert problem.startswith("t.yaml: cannot be read: a date or a number is not valid (")
 
 
 def test_missing_file_is_one_line(tmp_path):
@@ -125,6 +240,18 @@ def test_short_runs_are_advised_against():
     assert parse_config(text % ("103ms", "15s"), Path("t.yaml")).advice() == []
 
 
+def test_advice_names_the_interval_of_the_service(monkeypatch):
+    text = "telemetry: {interval: 103ms}\nworkloads: [{name: a, model: x, duration: 15s}]"
+    config = parse_config(text, Path("t.yaml"))
+    assert config.advice() == []
+    monkeypatch.setenv("TEGRASTATS_INTERVAL_MS", "1009")  # as in the unit
+    (found,) = config.advice()
+    assert found.startswith("a: 15 s at an interval of 1.009 s")
+    assert "TEGRASTATS_INTERVAL_MS=103 in /etc/default/tegrascope" in found
+    nvml = parse_config("telemetry: {source: nvml}\nworkloads: [{name: a, model: x}]", Path("t"))
+    assert "TEGRASTATS" not in nvml.advice()[0]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -159,7 +286,7 @@ def test_dla_trace_is_off_without_command_and_socket():
     (companion,) = open_companions(here, SYSTEM_CLOCK)
     assert (companion.name, companion.problem) == ("ftrace", None)
     assert here.dla_trace.command == ("sudo", "-n", "reader")
-    # Lines of another machine are not put beside the trace of this one.
+    # Lines of another machine are not joined with the trace of this one.
     played = parse_config(text % "simulator", Path("t.yaml")).telemetry
     assert open_companions(played, SYSTEM_CLOCK) == []
     (found,) = problems("telemetry: {dla_trace: {command: a, socket: /b}}\n")
@@ -178,7 +305,7 @@ def test_sysfs_of_another_form_is_refused(value):
     assert found.startswith("t.yaml:2: telemetry.sysfs: auto, true, false, or a directory")
 
 
-def test_labels_tell_what_runs_and_no_path():
+def test_labels_name_the_model_without_its_path():
     text = "workloads: [{name: a, model: %s/net.onnx, precision: int8, batch: 4}]"
     (here,), (there,) = (
         parse_config(text % folder, Path("c.yaml")).workloads for folder in ("/opt/a", "/srv/b/c")
@@ -189,3 +316,14 @@ def test_labels_tell_what_runs_and_no_path():
         "workloads: [{name: w, backend: window, device: dla0}]", Path("c.yaml")
     ).workloads
     assert window.labels == {"backend": "window", "batch": "1"}
+
+
+def test_keys_with_escapes_do_not_reach_the_terminal(tmp_path, capsys):
+    """An unknown key is shown without its escapes, and a long value is cut."""
+    path = tmp_path / "evil.yaml"
+    path.write_text('"\\e[31mkey": 1\nworkloads: "' + "a" * 100_000 + '"\n', encoding="utf-8")
+    assert main(["check-config", str(path)]) != 0
+    told = capsys.readouterr()
+    assert "\\x1b[31mkey" in told.err
+    assert "\x1b" not in told.out + told.err
+    assert len(told.err) < 20_000

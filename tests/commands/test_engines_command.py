@@ -1,4 +1,4 @@
-"""``tegrascope engines``: what is built is listed, built before its time, and removed."""
+"""``tegrascope engines``: list, build and prune."""
 
 import os
 import time
@@ -37,7 +37,6 @@ def engines_command(*arguments: str, state) -> int:
 
 @pytest.mark.usefixtures("engines")
 def test_engines_are_listed(state, capsys):
-    """Those used last come first, with where their layers are."""
     assert engines_command("list", state=state) == 0
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split() == [
@@ -54,8 +53,7 @@ def test_engines_are_listed(state, capsys):
     assert " ".join(rows[1].split()[1:]) == "m.onnx gpu 1 fp16 0.0 pure_dla 3 d ago"
 
 
-def test_no_engines_are_no_failure(state, capsys):
-    """And no directory is made by looking."""
+def test_absent_engines_are_not_a_failure(state, capsys):
     assert engines_command("list", state=state) == 0
     assert engines_command("prune", "--all", state=state) == 0
     assert not state.exists()
@@ -72,7 +70,6 @@ def test_no_engines_are_no_failure(state, capsys):
     ],
 )
 def test_engines_are_pruned(engines, state, arguments, left):
-    """By number or by the time of their last use."""
     assert engines_command("prune", *arguments, state=state) == 0
     assert "".join(entry.sidecar.key[0] for entry in engines.entries()) == left
     assert len(list(engines.directory.iterdir())) == 2 * len(left)
@@ -81,8 +78,7 @@ def test_engines_are_pruned(engines, state, arguments, left):
 @pytest.mark.parametrize(
     "arguments", [[], ["--all", "--keep", "1"], ["--older-than", "3x"], ["--keep", "0"]]
 )
-def test_what_to_prune_has_to_be_said(state, arguments, capsys):
-    """Neither nothing nor two things at once."""
+def test_prune_needs_exactly_one_selection(state, arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         engines_command("prune", *arguments, state=state)
     assert caught.value.code == 2
@@ -90,37 +86,34 @@ def test_what_to_prune_has_to_be_said(state, arguments, capsys):
 
 
 def test_a_directory_that_others_may_write_is_refused(engines, state, capsys):
-    """One line, with the command that mends it."""
     engines.directory.chmod(0o777)
     assert engines_command("list", state=state) == 1
     assert "chmod go-w" in capsys.readouterr().err
 
 
-def test_without_tensorrt_it_says_what_to_install(state, tmp_path, monkeypatch, capsys):
-    """Status 3: a check says no, and nothing failed."""
+def test_absent_tensorrt_names_the_package(state, tmp_path, monkeypatch, capsys):
     (tmp_path / "tensorrt.py").write_text("raise ModuleNotFoundError('no', name='tensorrt')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     model = write_chain(tmp_path / "m.onnx", "Relu")
     assert engines_command("build", str(model), "--on", "gpu,dla0", state=state) == 3
-    said = capsys.readouterr().err.splitlines()
-    told = [line for line in said if line.startswith("tegrascope: ")]
-    assert [line.split(":")[1] for line in told] == [" gpu", " dla0"]
-    assert "tensorrt is not installed: on a Jetson apt install python3-libnvinfer" in told[0]
+    lines = capsys.readouterr().err.splitlines()
+    printed = [line for line in lines if line.startswith("tegrascope: ")]
+    assert [line.split(":")[1] for line in printed] == [" gpu", " dla0"]
+    assert "tensorrt is not installed: on a Jetson apt install python3-libnvinfer" in printed[0]
 
 
 def test_an_engine_is_built_by_a_worker(state, tmp_path, monkeypatch, capsys):
-    """The whole way: worker, probe in a child, build, one run; the second time it is there."""
     (tmp_path / "shims").mkdir()
     monkeypatch.setenv("PYTHONPATH", write_shims(tmp_path / "shims", dla_cores=1))
     model = write_chain(tmp_path / "m.onnx", "Conv", "Softmax", shape=("N", 4))
     build = ("build", str(model), "--on", "dla0", "--batch", "2")
     assert engines_command(*build, state=state) == 0
-    told = capsys.readouterr()
-    first, note = told.out.splitlines()
+    printed = capsys.readouterr()
+    first, note = printed.out.splitlines()
     assert "built in" in first
     assert "mixed" in first
     assert note == "  TensorRT finds 1 of 2 layers fit for the DLA"
-    assert "dla0: building …" in told.err
+    assert "dla0: building …" in printed.err
     assert engines_command(*build, state=state) == 0
     assert "was there already" in capsys.readouterr().out
     assert engines_command(*build, "--fallback", "require-pure", state=state) == 1
@@ -129,8 +122,7 @@ def test_an_engine_is_built_by_a_worker(state, tmp_path, monkeypatch, capsys):
     assert "sees 1 DLA core on Fake Orin, so there is no dla1" in capsys.readouterr().err
 
 
-def test_a_worker_that_tensorrt_kills_is_told(state, tmp_path, monkeypatch, capsys):
-    """The probe dies of SIGSEGV, not the worker; the reason comes through in one line."""
+def test_probe_that_tensorrt_kills_is_reported_in_one_line(state, tmp_path, monkeypatch, capsys):
     (tmp_path / "shims").mkdir()
     shims = write_shims(tmp_path / "shims", dies="os.kill(os.getpid(), 11)")
     monkeypatch.setenv("PYTHONPATH", shims)

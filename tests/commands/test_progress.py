@@ -1,18 +1,17 @@
-"""A bar shows where somebody watches, and nowhere else."""
+"""The progress bar is shown on a terminal only."""
 
 import io
 import sys
 
 import pytest
 
-from tegrascope.daemon.terminal.output import LONG_WORK_BYTES, progress
+from tegrascope.daemon.terminal import LONG_WORK_BYTES, progress
 
 
 class Terminal(io.StringIO):
-    """A place where somebody watches."""
+    """A terminal."""
 
     def isatty(self):
-        """Say that it is one."""
         return True
 
 
@@ -26,7 +25,7 @@ def log(tmp_path):
 
 
 def shown(monkeypatch, paths, output, *, err, out=None):
-    """Return what half of the work leaves on standard error."""
+    """Return standard error after half of the work."""
     monkeypatch.setattr(sys, "stderr", err)
     monkeypatch.setattr(sys, "stdout", out or io.StringIO())
     with progress(paths, output) as moved:
@@ -35,14 +34,12 @@ def shown(monkeypatch, paths, output, *, err, out=None):
 
 
 def test_long_work_on_a_terminal_shows_a_bar(monkeypatch, log):
-    """How much has been read is told in megabytes."""
     monkeypatch.setenv("TERM", "xterm")
     assert "/16.8 MB" in shown(monkeypatch, [log], None, err=Terminal())
 
 
 @pytest.mark.parametrize("case", ["a pipe", "short", "results on the terminal", "standard input"])
-def test_nobody_is_bothered(monkeypatch, log, tmp_path, case):
-    """No bar into a file, for a moment's work, between results, or without an end to show."""
+def test_other_work_shows_no_bar(monkeypatch, log, tmp_path, case):
     short = tmp_path / "short.log"
     short.write_text("RAM 1/2MB\n")
     paths = {"short": [short], "standard input": [None]}.get(case, [log])
