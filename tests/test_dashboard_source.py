@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import pytest
 import yaml
 
 from tests.monitoring.grafana import filled
-from tools.dashboards import device, verdict
+from tools.dashboards import device, dla_or_gpu, fleet, verdict
 from tools.dashboards.catalog import DASHBOARDS
+from tools.dashboards.fleet_duty import FLEET
 from tools.dashboards.parts import Dashboard, Panel
 
 if sys.version_info >= (3, 11):
@@ -68,6 +70,8 @@ def test_every_unit_is_known():
     """A unit that Grafana does not know is printed behind the number as it stands."""
     units = sdk("models.units")
     known = {value for value in vars(units).values() if isinstance(value, str)}
+    # Grafana prints what follows `suffix:` behind the number.
+    known |= {f"suffix:{what}/s" for what in ("inf", "inputs", "tasks")}
     used = {panel.unit for dashboard in DASHBOARDS for panel in panels(dashboard)}
     used |= {
         column.unit or "string"
@@ -102,7 +106,7 @@ def test_shown_columns_have_a_source(dashboard):
 def test_stacked_rails_count_nothing_twice():
     """No rail of the stack holds another one of it, on any board that is known."""
     (power,) = (panel for panel in device.POWER.panels if panel.is_stacked)
-    (left_out,) = re.findall(r'rail!~"([^"]*)"', power.queries[0].expr)
+    (left_out,) = set(re.findall(r'rail!~"([^"]*)"', power.queries[0].expr))
     boards = tomllib.loads((ROOT / "collectors/board/boards.toml").read_text(encoding="utf-8"))[
         "board"
     ]
@@ -148,11 +152,23 @@ class Bench:
 
     def asks(self, tmp_path: Path, expr: str, expected: dict[str, float]) -> None:
         """Let promtool hold a query against what it should answer, by case."""
-        samples = [
-            {"labels": f'{{job="j",instance="{case}",model="m",batch="1"}}', "value": value}
+        samples = {
+            f'{{job="j",instance="{case}",model="m",batch="1"}}': value
             for case, value in expected.items()
-        ]
-        asked = {"expr": filled(expr, ALL), "eval_time": "1m", "exp_samples": samples}
+        }
+        self.asks_of(tmp_path, filled(expr, ALL), samples)
+
+    def asks_by_device(
+        self, tmp_path: Path, expr: str, chosen: dict[str, str], expected: dict[str, int]
+    ) -> None:
+        """Let promtool hold a query of chosen devices against its answer, by device."""
+        samples = {f'{{instance="{one}"}}': value for one, value in expected.items()}
+        self.asks_of(tmp_path, filled(expr, chosen), samples)
+
+    def asks_of(self, tmp_path: Path, expr: str, expected: Mapping[str, float]) -> None:
+        """Let promtool hold a query against what it should answer, by labels."""
+        samples = [{"labels": labels, "value": value} for labels, value in expected.items()]
+        asked = {"expr": expr, "eval_time": "1m", "exp_samples": samples}
         test = {"interval": "1m", "input_series": self.series, "promql_expr_test": [asked]}
         file = tmp_path / "test.yml"
         file.write_text(yaml.safe_dump({"rule_files": [], "tests": [test]}), encoding="utf-8")
@@ -172,8 +188,10 @@ needs_promtool = pytest.mark.skipif(
 
 
 def answered(title: str) -> str:
-    (panel,) = (one for one in verdict.ANSWER.panels if one.title == title)
-    return panel.queries[0].expr
+    """Return the query of a column of the answer."""
+    table = verdict.ANSWER.panels[0]
+    (column,) = (one for one in table.columns if one.title == title)
+    return table.queries[ord(column.source) - ord("A")].expr
 
 
 @needs_promtool
@@ -203,9 +221,9 @@ def test_the_answer_is_right(tmp_path):
     expected["two"] = 8.0
     bench.run("other", "gpu", 0.2, 0.01, 0.9, batch="8")
     bench.run("other", "dla0", 0.1, 0.01, 0.9)
-    bench.asks(tmp_path, answered("DLA or GPU?"), expected)
-    (panel, *_) = verdict.ANSWER.panels
-    assert set(expected.values()) <= {word.value for word in panel.words}
+    bench.asks(tmp_path, answered("Verdict"), expected)
+    (words,) = (one.words for one in verdict.ANSWER.panels[0].columns if one.words)
+    assert set(expected.values()) <= {word.value for word in words}
 
 
 @needs_promtool
@@ -215,9 +233,153 @@ def test_what_the_dla_leaves_is_told(tmp_path):
     bench.run("board", "gpu", 0.2, 0.01, 0.875)
     bench.run("board", "dla0", 0.15, 0.02, 0.125)
     bench.asks(tmp_path, answered("GPU freed"), {"board": 0.75})
-    bench.asks(tmp_path, answered("Latency: DLA / GPU"), {"board": 2.0})
-    energy = answered("Energy: DLA / GPU")
+    bench.asks(tmp_path, answered("Latency, DLA / GPU"), {"board": 2.0})
+    energy = answered("Energy, DLA / GPU")
     bench.asks(tmp_path, f"round({energy}, 0.01)", {"board": 0.75})
     for place, layers in (("dla", 3), ("gpu", 1), ("reformat", 2)):
         bench.add("tegra_inference_layers", "board", "dla0", layers, placement=place)
     bench.asks(tmp_path, answered("Layers on the DLA"), {"board": 0.75})
+
+
+@each_dashboard
+def test_what_is_absent_is_neutral(dashboard):
+    """Grafana gives the lowest colour to a value that is not there: never red, nor green."""
+    path = ROOT / "grafana/dashboards" / dashboard.file
+    text = path.read_text(encoding="utf-8")
+
+    def bases(part: Any) -> "list[str]":
+        if isinstance(part, list):
+            return [color for one in part for color in bases(one)]
+        if not isinstance(part, dict):
+            return []
+        steps = part.get("steps", ()) if part.get("mode") == "absolute" else ()
+        found = [step["color"] for step in steps if step.get("value") is None]
+        return found + [color for one in part.values() for color in bases(one)]
+
+    assert set(bases(json.loads(text))) == {"transparent"}
+
+
+@each_dashboard
+def test_an_axis_of_zeros_does_not_reach_to_a_hundred(dashboard):
+    """A curve from 0 on without an upper end has a least height."""
+    path = ROOT / "grafana/dashboards" / dashboard.file
+    for panel in json.loads(path.read_text(encoding="utf-8"))["panels"]:
+        given = panel.get("fieldConfig", {}).get("defaults", {})
+        if panel["type"] == "timeseries" and given.get("min") == 0 and "max" not in given:
+            assert 0 < given["custom"]["axisSoftMax"] <= 1, panel["title"]
+
+
+@each_dashboard
+def test_a_link_keeps_time_source_and_job(dashboard):
+    """Who follows a trouble of yesterday stays in yesterday, at the same Prometheus."""
+    text = (ROOT / "grafana/dashboards" / dashboard.file).read_text(encoding="utf-8")
+    kept = "&${__url_time_range}&${datasource:queryparam}&${job:queryparam}"
+    assert all(url.endswith(kept) for url in re.findall(r'"url": "(/d/[^"]+)"', text))
+    (menu,) = json.loads(text)["links"]
+    assert (menu["keepTime"], menu["includeVars"]) == (True, True)
+
+
+def test_a_link_uses_what_its_row_has():
+    """A field that the table leaves out can't be named in the link of another one."""
+    for dashboard in DASHBOARDS:
+        for panel in panels(dashboard):
+            shown = {column.source for column in panel.columns}
+            for column in panel.columns:
+                assert set(re.findall(r"__data\.fields\.(\w+)", column.link)) <= shown
+
+
+def of_fleet(title: str) -> Panel:
+    (panel,) = (one for one in panels(fleet.DASHBOARD) if one.title == title)
+    return panel
+
+
+def test_load_of_a_dla_is_that_of_the_rule():
+    """The fleet's table, band and list have the expression of the recorded series."""
+    groups = yaml.safe_load((ROOT / "grafana/prometheus/rules/recording.yml").read_text("utf-8"))
+    rules = {one["record"]: one["expr"] for group in groups["groups"] for one in group["rules"]}
+    for title, column, rule in (
+        ("DLA busy", "E", "instance_core:tegra_dla_busy_ratio:avg5m"),
+        ("DLA powered", "F", "instance_core:tegra_dla_powered_ratio:avg5m"),
+    ):
+        asked = [query.expr for query in of_fleet(title).queries[:4]]
+        asked += [of_fleet(f"{title}: highest").queries[0].expr]
+        asked += [of_fleet("Devices").queries[ord(column) - ord("A")].expr]
+        for expr in asked:
+            plain = expr.replace(f"{{{FLEET}}}", "").replace(f"{FLEET},", "")
+            assert " ".join(rules[rule].split()) in plain
+
+
+@needs_promtool
+def test_the_worst_device_is_first(tmp_path):
+    """Down, then without telemetry, then by its alerts; one that was never reached is there too."""
+    bench = Bench()
+    troubles = {"gone": 5, "mute": 4, "melts": 3, "slow": 2, "well": 0, "waits": 0, "other": 0}
+
+    def add(name: str, instance: str, value: int, **labels: str) -> None:
+        text = ",".join(
+            f'{key}="{value}"'
+            for key, value in {"job": "j", "instance": instance, **labels}.items()
+        )
+        bench.series.append({"series": f"{name}{{{text}}}", "values": f"{value}x5"})
+
+    for one in troubles:
+        add("up", one, int(one != "gone"), site="yard" if one == "other" else "hall")
+        if one != "gone":
+            add("tegra_info", one, 1, board="nano" if one == "slow" else "agx", site="hall")
+            add("tegrascope_samples_total", one, 9, source="tegrastats", site="hall")
+            is_up = int(one != "mute")
+            add("tegrascope_source_up", one, is_up, source="tegrastats", site="hall")
+            add("tegrascope_source_up", one, 0, source="ftrace", site="hall")
+    for one, severity, state in (
+        ("melts", "critical", "firing"),
+        ("melts", "warning", "firing"),
+        ("slow", "warning", "firing"),
+        ("waits", "critical", "pending"),
+        ("gone", "critical", "firing"),
+    ):
+        alert = {"alertname": f"Tegra{severity}", "severity": severity, "alertstate": state}
+        add("ALERTS", one, 1, site="hall", **alert)
+    shown = of_fleet("Devices")
+    assert shown.sort == ("-State", "Margin")
+    (state,) = (one for one in shown.columns if one.title == "State")
+    assert {word.value for word in state.words} >= set(troubles.values())
+    every = ALL | {"site": ".*", "board": ".*", "alert": "Tegra.*"}
+    for chosen, states in (
+        (every, troubles),
+        (every | {"site": "yard"}, {"other": 0}),
+        (every | {"board": "nano"}, {"slow": 2, "gone": 5}),
+        (every | {"alert": "Tegrawarning"}, {**troubles, "melts": 2}),
+    ):
+        bench.asks_by_device(tmp_path, shown.queries[1].expr, chosen, states)
+    listed = of_fleet("Alerts")
+    assert listed.sort[0] == "-State"
+    ranks = {("melts", "critical"): 4, ("gone", "critical"): 4, ("melts", "warning"): 3,
+             ("slow", "warning"): 3, ("waits", "critical"): 1}  # fmt: skip
+    bench.asks_of(
+        tmp_path,
+        filled(listed.queries[0].expr, every),
+        {
+            f'{{alertname="Tegra{name}",instance="{of}"}}': rank
+            for (of, name), rank in ranks.items()
+        },
+    )
+
+
+def test_simulated_is_no_doubt():
+    """The flag that every run of a simulated board has is not among the doubts."""
+    for dashboard, title in (
+        (fleet.DASHBOARD, "Quality flags of the last good runs"),
+        (dla_or_gpu.DASHBOARD, "Quality flags of these runs"),
+    ):
+        (panel,) = (one for one in panels(dashboard) if one.title == title)
+        assert 'flag!="simulated"' in panel.queries[0].expr
+
+
+def test_no_graph_of_the_fleet_has_a_line_for_each_device():
+    """With a thousand devices a graph has a band, and a list has the most extreme ones."""
+    for panel in panels(fleet.DASHBOARD):
+        for query in panel.queries:
+            if panel.kind == "timeseries":
+                assert re.match(r"(quantile|max|min)\(", query.expr), panel.title
+            if panel.kind == "bars":
+                assert re.match(r"(topk|bottomk)\((10|20), ", query.expr), panel.title

@@ -9,6 +9,7 @@ answers.
 import contextlib
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -24,7 +25,7 @@ import yaml
 from tests.daemons import Daemon
 from tests.fakes.board_tree import set_powered, write_board
 from tests.fakes.tracefs import tracing
-from tests.monitoring.prometheus import Monitoring, Prometheus, wait_for
+from tests.monitoring.prometheus import Monitoring, Prometheus, scrape_config, wait_for
 
 ROOT = Path(__file__).parents[2]
 FAKES = ROOT / "tests/fakes"
@@ -32,13 +33,14 @@ RULES = sorted((ROOT / "grafana/prometheus/rules").glob("*.yml"))
 HERTZ = 31_250_000
 
 # Long enough for an energy of one inference: 10 s, 100 samples, 200 inferences.
+DURATION_MS = 10_500
 SIMULATED = """
 telemetry: {source: simulator, interval: 60ms, simulator: {board: agx-orin-64gb, seed: 1}}
 workloads:
 - &run {name: mobilenet-gpu, model: "builtin:mobilenet", backend: onnxruntime, device: gpu,
-   threads: 1, warm_up: 100ms, baseline: 300ms, duration: 10500ms}
+   threads: 1, warm_up: 100ms, baseline: 300ms, duration: DURATIONms}
 - {<<: *run, name: mobilenet-dla0, device: dla0}
-"""
+""".replace("DURATION", str(DURATION_MS))
 
 
 @dataclass(frozen=True)
@@ -117,12 +119,24 @@ def _living(tree: Path) -> Iterator[None]:
 
 
 def _run_with_energy(daemon: Daemon, state: Path, workload: str) -> None:
-    """Run a workload until its energy is told; a machine that is too busy has it withheld."""
-    for number in range(1, 4):
+    """Run a workload until its energy is told.
+
+    A machine that is too busy has it withheld: too few samples came in the time, or they kept step
+    with the inferences. So each further run is longer, until the samples that are needed come.
+    """
+    milliseconds = DURATION_MS
+    for number in range(1, 8):
         run = _run_now(daemon, state, workload, number)
         assert run["outcome"] == "ok", run
-        if run["energy"]["gross_joules_per_inference"] is not None:
+        if (run["energy"] or {}).get("gross_joules_per_inference") is not None:
             return
+        milliseconds = milliseconds * 3 // 2
+        daemon.config.write_text(SIMULATED.replace(f"{DURATION_MS}ms", f"{milliseconds}ms"))
+        known = len(daemon.log)
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for(
+            lambda known=known: any("reloaded" in line for line in daemon.log[known:]), 90
+        )
     raise AssertionError(run["quality"])
 
 
@@ -137,7 +151,7 @@ def _run_now(daemon: Daemon, state: Path, workload: str, number: int) -> dict[st
     with urllib.request.urlopen(request, timeout=10) as answer:
         assert answer.status == 202
     done = daemon.wait_for(
-        lambda: (found := daemon.runs(workload=workload))[number - 1 :] and found, 120
+        lambda: (found := daemon.runs(workload=workload))[number - 1 :] and found, 400
     )
     return dict(done[0])
 
@@ -160,7 +174,7 @@ def fleet(folder: Path) -> Iterator[Fleet]:
 
         traced = held.enter_context(tracing(folder / "traced", 0.1, 0.06, HERTZ, loses=True))
         (folder / "equipped").mkdir()
-        config = _equipped(folder / "equipped", traced)
+        equipment = _equipped(folder / "equipped", traced)
         held.enter_context(_living(folder / "equipped/board"))
         paths = os.pathsep.join((str(FAKES), str(ROOT)))
         throttled = json.dumps({"events": ([0] * 7 + [0x48] * 3) * 2000})
@@ -170,7 +184,7 @@ def fleet(folder: Path) -> Iterator[Fleet]:
             PYTHONPATH=paths,
             FAKE_NVML=throttled,
         )
-        equipped = start("equipped", config)
+        equipped = start("equipped", equipment)
         simulated = start("simulated", SIMULATED)
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
@@ -178,9 +192,13 @@ def fleet(folder: Path) -> Iterator[Fleet]:
         monitoring = Monitoring(folder / "monitoring")
         held.callback(monitoring.stop)
         daemons = (simulated, equipped, desktop)
-        prometheus = monitoring.scraping(
-            *(daemon.address for daemon in daemons), lost, rules=_hasty(folder)
+        config = scrape_config(
+            *(daemon.address for daemon in daemons),
+            lost,
+            rule_files=[str(path) for path in _hasty(folder)],
         )
+        config["scrape_configs"][0]["static_configs"][0]["labels"] = {"site": "hall-1"}
+        prometheus = monitoring.prometheus(config)
         state = folder / "simulated/state"
         for name in ("gpu", "dla0"):
             _run_with_energy(simulated, state, f"mobilenet-{name}")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -67,28 +67,24 @@ class SimulatedFleet:
             return self.process.wait()
 
 
-class CountingTarget:
-    """A device's page with one more counter: how often this page was scraped.
+class PageTarget:
+    """A target whose page is made anew for each scrape.
 
     Attributes:
-        scrapes: Until now.
+        pages: How many were made until now.
         address: Host and port.
     """
 
-    def __init__(self, page: str) -> None:
-        self.scrapes = 0
+    def __init__(self, make: Callable[[], str], content_type: str = "text/plain") -> None:
+        self.pages = 0
         target = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
-            """Fetch, count, and hand on."""
+            """Make a page, and count it."""
 
             def do_GET(self) -> None:
-                asked = urllib.request.Request(page, headers={"Accept": OPENMETRICS})
-                with urllib.request.urlopen(asked, timeout=10) as answer:
-                    body = answer.read().removesuffix(b"# EOF\n")
-                    content_type = answer.headers["Content-Type"]
-                target.scrapes += 1
-                body += f"# TYPE scrapes counter\nscrapes_total {target.scrapes}\n# EOF\n".encode()
+                target.pages += 1
+                body = make().encode()
                 self.send_response(200)
                 self.send_header("Content-Type", content_type)
                 self.send_header("Content-Length", str(len(body)))
@@ -108,6 +104,24 @@ class CountingTarget:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(10)
+
+
+class CountingTarget(PageTarget):
+    """A device's page with one more counter: how often this page was scraped."""
+
+    def __init__(self, page: str) -> None:
+        def make() -> str:
+            asked = urllib.request.Request(page, headers={"Accept": OPENMETRICS})
+            with urllib.request.urlopen(asked, timeout=10) as answer:
+                text = answer.read().decode().removesuffix("# EOF\n")
+            return f"{text}# TYPE scrapes counter\nscrapes_total {self.pages}\n# EOF\n"
+
+        super().__init__(make, f"{OPENMETRICS}; charset=utf-8")
+
+    @property
+    def scrapes(self) -> int:
+        """How often it was scraped until now."""
+        return self.pages
 
 
 @pytest.fixture(scope="module")

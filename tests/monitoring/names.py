@@ -20,8 +20,9 @@ UNITS = frozenset(
 """Base units as they end a name, and the two quotients that have names of their own."""
 
 COUNTED = frozenset(
-    {"active", "errors", "events", "failures", "flag", "inferences", "layers", "missing", "online",
-     "restarts", "runs", "samples", "skipped", "tasks", "unparsed", "unknown", "up"}
+    {"active", "backlog", "errors", "events", "failures", "flag", "inferences", "layers", "missing",
+     "online", "refused", "restarts", "runs", "samples", "skipped", "tasks", "unparsed", "unknown",
+     "up"}
 )  # fmt: skip
 """What stands at the end of a name without a unit: things counted, and states of 0 or 1."""
 

@@ -10,7 +10,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "grafana" / "prometheus"
-RULES = sorted((SHIPPED / "rules").glob("*.yml"))
+RULES = [*sorted((SHIPPED / "rules").glob("*.yml")), SHIPPED / "receiver-rules.yml"]
 CASES = sorted((Path(__file__).parent / "cases").glob("*.yml"))
 
 _DURATIONS = {
@@ -158,7 +158,9 @@ def shortened(document: Any, by: int) -> Any:
             made[key] = _fraction(value, by)
         elif key == "expr":
             made[key] = re.sub(
-                r"\[(\w+)\]", lambda found: f"[{_fraction(found[1], by)}]", str(value)
+                r"(?<=[\[:])(\d+[smhd])(?=[\]:])",
+                lambda found: _fraction(found[1], by),
+                str(value),
             )
         else:
             made[key] = shortened(value, by)

@@ -1,6 +1,8 @@
 """Alerts for real: daemon, Prometheus, Alertmanager and who is told, all as they are shipped."""
 
 import json
+import re
+import subprocess
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,10 @@ import pytest
 import yaml
 
 from tests.daemons import Daemon
-from tests.monitoring.prometheus import Alertmanager, Webhook, wait_for
-from tests.monitoring.rule_files import RULES, SHIPPED, shortened
+from tests.monitoring.fleets import PageTarget
+from tests.monitoring.prometheus import Alertmanager, Webhook, scrape_config, wait_for
+from tests.monitoring.rule_files import ROOT, RULES, SHIPPED, shortened
+from tests.monitoring.rule_files import alerts as shipped_alerts
 from tests.monitoring.servers import needs_alertmanager, needs_prometheus
 
 # Five minutes become three seconds.
@@ -121,49 +125,205 @@ def notify(alertmanager: Alertmanager, *alerts: "dict[str, str]") -> None:
         pass
 
 
-def test_what_is_worse_holds_back_the_rest(alertmanager, webhook):
-    """On the same device alone: all of a dead daemon's, and warnings beside what is critical.
+def test_a_cause_holds_back_what_follows_from_it(alertmanager, webhook):
+    """On the same device, core, zone or workload alone, and never what is critical.
 
     That nobody is told of mere information is a matter of the route, and not of this.
     """
-    sent = {
-        "down": {"alertname": "TegrascopeDown", "severity": "critical", "component": "daemon",
-                 "instance": "dead"},
-        "of the dead": {"alertname": "TegraTemperatureCritical", "severity": "critical",
-                        "component": "board", "instance": "dead"},
-        "stale": {"alertname": "TegrascopeTelemetryStale", "severity": "critical",
-                  "component": "daemon", "instance": "mute"},
-        "of the mute": {"alertname": "TegraDlaIdle", "severity": "warning", "component": "dla",
-                        "instance": "mute"},
-        "bypassed": {"alertname": "TegraDlaBypassed", "severity": "critical", "component": "dla",
-                     "instance": "ill"},
-        "beside it": {"alertname": "TegraDlaIdle", "severity": "warning", "component": "dla",
-                      "instance": "ill"},
-        "another matter": {"alertname": "TegraThrottled", "severity": "warning",
-                           "component": "board", "instance": "ill"},
-        "another device": {"alertname": "TegraDlaIdle", "severity": "warning", "component": "dla",
-                           "instance": "well"},
-        "information": {"alertname": "TegraDlaFallback", "severity": "info", "component": "dla",
-                        "instance": "well"},
-    }  # fmt: skip
+    critical, warning, info = "critical", "warning", "info"
+    sent: dict[str, dict[str, str]] = {}
+    held = set()
+
+    def add(instance: str, name: str, severity: str, is_held: bool = False, **more: str) -> None:
+        labels = {"alertname": name, "severity": severity, "instance": instance, **more}
+        sent[f"{instance} {name} {sorted(more.items())}"] = labels
+        if is_held:
+            held.add(f"{instance} {name} {sorted(more.items())}")
+
+    add("dead", "TegrascopeDown", critical)
+    add("dead", "TegraTemperatureCritical", critical, zone="cpu")
+    add("dead", "TegraInferenceFailing", warning, True, workload="w")
+    add("mute", "TegrascopeTelemetryStale", critical)
+    add("mute", "TegraTemperatureCritical", critical, zone="cpu")
+    add("mute", "TegraInferenceFailing", warning, workload="w")
+    add("mute", "TegrascopeStoreRoomLow", warning)
+    add("mute", "TegrascopeSourceRestarting", warning, True)
+    add("mute", "TegrascopeCompanionDown", warning, True)
+    add("hot", "TegraTemperatureCritical", critical, zone="cpu")
+    add("hot", "TegraTemperatureRising", warning, True, zone="cpu")
+    add("hot", "TegraTemperatureRising", warning, zone="gpu")
+    add("hot", "TegraThermalThrottled", warning, True, kind="cpu_thermal")
+    add("hot", "TegraOverCurrent", warning, kind="oc3")
+    add("hot", "TegraPowerBudgetExceeded", warning)
+    add("full", "TegrascopeStoreFailing", critical)
+    add("full", "TegrascopeStoreRoomLow", warning, True)
+    add("ill", "TegraDlaBypassed", warning, core="0", workload="w")
+    add("ill", "TegraDlaIdle", warning, True, core="0", workload="w")
+    add("ill", "TegraDlaIdle", warning, core="0", workload="v")
+    add("ill", "TegraDlaIdle", warning, core="1", workload="w")
+    add("ill", "TegraDlaUnderused", warning, True, core="0")
+    add("ill", "TegraDlaSaturated", warning, core="1")
+    add("ill", "TegraInferenceFailing", warning, workload="w")
+    add("ill", "TegraInferenceOverdue", warning, True, workload="w")
+    add("ill", "TegraInferenceOverdue", warning, workload="v")
+    add("well", "TegraDlaFallback", info, core="0")
+    names = {tuple(sorted(labels.items())): name for name, labels in sent.items()}
+
+    def name(alert: "dict[str, Any]") -> str:
+        labels = {key: value for key, value in alert["labels"].items() if key != "job"}
+        return names[tuple(sorted(labels.items()))]
+
+    def held_back() -> set[str]:
+        return {name(one) for one in alertmanager.alerts() if one["status"]["inhibitedBy"]}
+
     notify(alertmanager, *sent.values())
-    held = {"of the dead", "of the mute", "beside it"}
-
-    def key(labels: "dict[str, str]") -> tuple[str, str]:
-        return labels["alertname"], labels["instance"]
-
-    names = {key(labels): name for name, labels in sent.items()}
     wait_for(lambda: len(alertmanager.alerts()) == len(sent))
-    wait_for(
-        lambda: (
-            {
-                names[key(one["labels"])]
-                for one in alertmanager.alerts()
-                if one["status"]["inhibitedBy"]
-            }
-            == held
-        )
-    )
+    wait_for(lambda: held_back() == held, told=held)
     expected = set(sent) - held
-    wait_for(lambda: expected <= {names[key(one["labels"])] for one in webhook.alerts()})
-    assert {names[key(one["labels"])] for one in webhook.alerts()} == expected
+    wait_for(lambda: expected <= {name(one) for one in webhook.alerts()})
+    assert {name(one) for one in webhook.alerts()} == expected
+
+
+def test_the_pager_waits_for_a_minute_at_most():
+    """A second device with the same trouble is told soon, and each notice says where to read."""
+    config = yaml.safe_load((SHIPPED / "alertmanager.yml").read_text("utf-8"))
+    (pager,) = (one for one in config["route"]["routes"] if one["receiver"] == "pager")
+    assert pager["group_interval"] == "1m"
+
+
+# What makes each alert fire: series with their values in trouble and without. "+1" grows by one at
+# each scrape, and None is absent.
+RUN = 'workload="w",device="dla0"'
+PROVOKED: "dict[str, dict[str, tuple[object, object]]]" = {
+    "TegraThermalThrottled": {'tegra_throttle_events_total{kind="gpu_thermal"}': ("+1", "+0")},
+    "TegraOverCurrent": {'tegra_throttle_events_total{kind="oc3"}': ("+1", "+0")},
+    "TegraTemperatureCritical": {
+        'tegra_temperature_celsius{zone="tj"}': (103.0, 50.0),
+        'tegra_temperature_trip_celsius{zone="tj",kind="critical"}': (104.5, 104.5),
+    },
+    "TegraPowerBudgetExceeded": {
+        "tegrascope_module_power_budget_watts": (40, 40),
+        "tegra_module_energy_joules_total": ("+50", "+10"),
+        "tegra_module_energy_observed_seconds_total": ("+1", "+1"),
+    },
+    "TegraMemoryLow": {
+        "tegra_ram_available_bytes": (1e8, 4e9),
+        "tegra_ram_total_bytes": (8e9, 8e9),
+    },
+    "TegraSwapLow": {"tegra_swap_used_bytes": (4e9, 1e9), "tegra_swap_total_bytes": (4e9, 4e9)},
+    "TegrascopeDown": {"up": (0, 1)},
+    "TegrascopeTelemetryStale": {
+        'tegrascope_source_up{source="tegrastats"}': (0, 1),
+        'tegrascope_samples_total{source="tegrastats"}': ("+0", "+1"),
+    },
+    "TegrascopeCompanionDown": {
+        'tegrascope_source_up{source="ftrace"}': (0, 1),
+        'tegrascope_source_up{source="tegrastats"}': (1, 1),
+        'tegrascope_samples_total{source="tegrastats"}': ("+1", "+1"),
+    },
+    "TegrascopeSourceRestarting": {
+        'tegrascope_source_up{source="tegrastats"}': (1, 1),
+        'tegrascope_source_restarts_total{source="tegrastats"}': ("+1", "+0"),
+    },
+    "TegrascopeStoreFailing": {"tegrascope_store_write_errors_total": ("+1", "+0")},
+    "TegrascopeStoreRoomLow": {"tegrascope_store_free_bytes": (5e7, 9e9)},
+    "TegrascopeRootFieldsMissing": {'tegrascope_root_fields_missing{source="tegrastats"}': (1, 0)},
+    "TegrascopeRobotSilent": {"up": (None, 1)},
+    "TegraDlaSaturated": {
+        'tegra_dla_busy_seconds_total{core="0",source="ftrace"}': ("+1", "+0"),
+        'tegra_dla_active{core="0"}': (1, 1),
+    },
+    "TegraDlaIdle": {
+        f"tegra_inference_run_active{{{RUN}}}": (1, 1),
+        'tegra_dla_active{core="0"}': (0, 1),
+    },
+    "TegraDlaBypassed": {
+        f'tegra_inference_quality_flag{{{RUN},flag="dla_not_used"}}': (1, None),
+        f"tegra_inference_last_run_timestamp_seconds{{{RUN}}}": ("+1", "+1"),
+    },
+    "TegraDlaFallback": {f'tegra_inference_quality_flag{{{RUN},flag="fallback"}}': (1, None)},
+    "TegraInferenceFailing": {f"tegra_inference_consecutive_failures{{{RUN}}}": (2, 0)},
+    "TegraInferenceOverdue": {f"tegra_inference_consecutive_unsuccessful_runs{{{RUN}}}": (4, 0)},
+}
+# The others compare hours or days.
+SLOW = {"TegraTemperatureRising", "TegraDlaUnderused", "TegraInferenceSlower",
+        "TegraInferenceCostlier", "TegrascopeScheduleLate", "TegrascopeRunsSkipped"}  # fmt: skip
+
+
+class Troubled:
+    """A page with the series of every alert, each of a device that is called as the alert."""
+
+    def __init__(self) -> None:
+        self.column = 1
+        self._grown: dict[tuple[str, str], float] = {}
+
+    def __call__(self) -> str:
+        lines = []
+        for alert, series in PROVOKED.items():
+            for text, values in series.items():
+                value = values[self.column]
+                if isinstance(value, str):
+                    key = (alert, text)
+                    value = self._grown[key] = self._grown.get(key, 0.0) + float(value)
+                if value is not None:
+                    name, _, labels = text.rstrip("}").partition("{")
+                    more = f",{labels}" if labels else ""
+                    lines.append(f'{name}{{instance="{alert}",job="tegrascope"{more}}} {value}\n')
+        return "".join(lines)
+
+
+def test_every_alert_is_told_and_so_is_its_end(monitoring, alertmanager, webhook, rules):
+    """Each rule fires for a device in trouble, reaches a receiver, and ends; healthy is silent."""
+    assert set(PROVOKED) | SLOW == set(shipped_alerts())
+    page = Troubled()
+    target = PageTarget(page)
+    try:
+        config = scrape_config(
+            target.address,
+            rule_files=[str(path) for path in rules],
+            alerting={"alertmanagers": [{"static_configs": [{"targets": [alertmanager.address]}]}]},
+        )
+        config["scrape_configs"][0]["honor_labels"] = True
+        prometheus = monitoring.prometheus(config)
+        prometheus.wait_for_scrape()
+
+        def told(status: str) -> set[str]:
+            return {one["labels"]["alertname"] for one in webhook.alerts(status)}
+
+        healthy = target.pages
+        wait_for(lambda: target.pages >= healthy + 5)
+        assert told("firing") == set()
+        page.column = 0
+        wait_for(lambda: told("firing") == set(PROVOKED), 120, PROVOKED)
+        page.column = 1
+        wait_for(lambda: told("resolved") == set(PROVOKED), 180, PROVOKED)
+    finally:
+        target.stop()
+    for one in webhook.alerts():
+        name = one["labels"]["alertname"]
+        assert one["labels"]["instance"] == name
+        url = one["annotations"]["runbook_url"]
+        assert url == f"file:///etc/prometheus/runbooks/{name}.md"
+
+
+def test_the_first_alert_is_made_as_the_page_says(start, tmp_path):
+    """The demo in hot air is about to shut down, and its alerts have the receiver that is named."""
+    page = (ROOT / "docs/alerts.md").read_text(encoding="utf-8")
+    (made,) = re.findall(r"^```sh\n(sed .*?)^```", page, re.MULTILINE | re.DOTALL)
+    subprocess.run(["sh", "-ec", made.replace("/tmp", str(tmp_path))], cwd=ROOT, check=True)
+    config = tmp_path / "alertmanager.yml"
+    subprocess.run(["amtool", "check-config", config], check=True, capture_output=True)
+    receivers = yaml.safe_load(config.read_text())["receivers"]
+    (named,) = (one for one in receivers if one["name"] == "simulated")
+    port = re.findall(r'HTTPServer\(\("127.0.0.1", (\d+)\)', page)
+    assert [one["url"] for one in named["webhook_configs"]] == [
+        f"http://127.0.0.1:{port[0]}/simulated"
+    ]
+    hot = yaml.safe_load((tmp_path / "hot.yaml").read_text())
+    assert hot.pop("workloads")
+    daemon = start(yaml.safe_dump(hot))
+    zone = 'simulated="true",zone="tj"'
+    celsius = daemon.wait_for(lambda: daemon.metric(f"tegra_temperature_celsius{{{zone}"))
+    trip = daemon.metric(f'tegra_temperature_trip_celsius{{kind="critical",{zone}')
+    assert trip is not None
+    assert celsius > trip - 3

@@ -28,6 +28,7 @@ SILENT_RULES = {
     ":median7d": "needs a day of points",
     ":slower": "needs the median of a week",
     ":costlier": "needs the median of a week",
+    ":bypassed": "every run on a DLA used it",
 }
 
 
@@ -137,6 +138,38 @@ def test_every_panel_answers(seen, dashboard):
             assert named <= labels[panel["title"], at], panel["title"]
 
 
+# Panels that a simulated board leaves empty.
+NOT_SIMULATED = {"DLA tasks": "the DLA trace is off by default"}
+
+
+@each_dashboard
+def test_the_demo_fills_the_board(seen, dashboard):
+    """Whoever starts the demo first sees no empty panel: fan, trips and powered time are there."""
+    board = read(dashboard)
+    chosen = everything(board) | {"instance": seen.simulated}
+    empty = {
+        panel["title"]
+        for panel in panels(board)
+        if dashboard.uid in ("tegrascope-device", "tegrascope-dla-or-gpu")
+        and not any(
+            says_something(answer(seen, filled(one["expr"], chosen), one.get("instant", False)))
+            for one in panel["targets"]
+        )
+    }
+    assert empty <= set(NOT_SIMULATED)
+
+
+def test_the_demo_has_a_release_and_a_mode(seen):
+    """A simulated board has the labels of one, and each says that it is simulated."""
+    (info,) = seen.prometheus.query(f'tegra_info{{instance="{seen.simulated}"}}')
+    names = ("board", "l4t", "jetpack", "power_mode", "simulated")
+    told = {name: info["metric"][name] for name in names}
+    assert told == {"board": "agx-orin-64gb", "l4t": "36.4.3", "jetpack": "6.2",
+                    "power_mode": "MAXN", "simulated": "true"}  # fmt: skip
+    found = seen.prometheus.query(f'{{instance="{seen.simulated}",__name__=~"tegra_.+"}}')
+    assert all(one["metric"]["simulated"] == "true" for one in found)
+
+
 @each_dashboard
 def test_every_table_has_its_columns(seen, dashboard):
     """Columns that are shown are given, and what is merged into a row is one of each."""
@@ -215,12 +248,14 @@ def test_the_answer_is_there(seen):
     (board,) = (read(one) for one in DASHBOARDS if one.uid == "tegrascope-dla-or-gpu")
     panel = next(panels(board))
     assert panel["title"] == "DLA or GPU?"
-    (target,) = panel["targets"]
+    (table,) = (one for one in DASHBOARDS if one.uid == "tegrascope-dla-or-gpu")
+    (verdict,) = (one for one in table.rows[0].panels[0].columns if one.title == "Verdict")
+    target = next(one for one in panel["targets"] if one["refId"] == verdict.source)
     found = answer(seen, filled(target["expr"], everything(board)), True)
-    (words,) = (one["options"] for one in panel["fieldConfig"]["defaults"]["mappings"])
+    words = {str(word.value): word.text for word in verdict.words}
     told = {
         (one["metric"]["instance"], one["metric"]["model"]): words[f"{float(one['value'][1]):g}"]
         for one in found
     }
-    assert told[seen.simulated, "builtin:mobilenet"]["text"] != "DLA was not used"
+    assert told[seen.simulated, "builtin:mobilenet"] != "DLA was not used"
     assert (seen.equipped, "builtin:mobilenet") in told

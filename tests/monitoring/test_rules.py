@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from tegrascope.daemon.export.metrics import METRICS
+from tegrascope.parsers.nvml import THROTTLES
 from tests.monitoring.rule_files import (
     CASES,
     ROOT,
@@ -25,6 +26,7 @@ SERIES = {"histogram": ("_bucket", "_count", "_sum")}
 EXPORTED = {family.name + suffix for family in METRICS for suffix in SERIES.get(family.kind, ("",))}
 RECORDED = {rule["record"] for path in RULES for rule in read_rules(path) if "record" in rule}
 OF_ALERTS = [path for path in CASES if path.stem != "recording"]
+URL = "https://git.example.com/tegrascope/docs/runbooks"
 
 each_alert = pytest.mark.parametrize("name", sorted(alerts()))
 each_rule_file = pytest.mark.parametrize("path", RULES, ids=lambda path: path.stem)
@@ -62,9 +64,10 @@ def test_an_alert_has_all_that_makes_one(name):
 @each_alert
 def test_an_alert_has_a_page_that_helps(name):
     """What it means, what it harms, how to look closer with commands or queries, what to do."""
-    path = alerts()[name]["annotations"]["runbook_url"]
-    assert path == f"docs/runbooks/{name}.md"
-    page = (ROOT / path).read_text(encoding="utf-8")
+    address = alerts()[name]["annotations"]["runbook_url"]
+    default = "file:///etc/prometheus/runbooks"
+    assert address == f'{{{{ or $externalLabels.tegrascope_runbooks "{default}" }}}}/{name}.md'
+    page = (ROOT / f"docs/runbooks/{name}.md").read_text(encoding="utf-8")
     assert page.startswith(f"# {name}\n")
     headings = re.findall(r"^## (.+)$", page, re.MULTILINE)
     assert tuple(headings) == SECTIONS
@@ -162,6 +165,42 @@ def test_rules_do_what_the_cases_say(path):
 
 
 @needs_prometheus
+def test_runbooks_are_where_one_external_label_says(tmp_path):
+    """The address of the page comes from one place; the default is the folder that it names."""
+    page = (ROOT / "docs/alerts.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^```yml\n(global:.*?)^```", page, re.MULTILINE | re.DOTALL)
+    labels = yaml.safe_load(shown)["global"]["external_labels"]
+    assert labels == {"tegrascope_runbooks": URL}
+    assert "docs/runbooks /etc/prometheus/" in page
+    (tmp_path / "shown.yml").write_text(shown)
+    status, told = run("promtool", "check", "config", tmp_path / "shown.yml")
+    assert status == 0, told
+    text = (CASES[0].parent / "receiver.yml").read_text(encoding="utf-8")
+    cases = yaml.safe_load(text.replace("file:///etc/prometheus/runbooks", URL))
+    cases["rule_files"] = [str(SHIPPED / "receiver-rules.yml")]
+    cases["tests"] = [{**cases["tests"][0], "external_labels": labels}]
+    (tmp_path / "cases.yml").write_text(yaml.safe_dump(cases))
+    status, told = run("promtool", "test", "rules", tmp_path / "cases.yml")
+    assert status == 0, told
+
+
+def test_every_kind_of_throttling_raises_one_alert_or_none():
+    """Heat, power supply and caps by design are three different things."""
+    kinds = [*THROTTLES.values(), "oc1", "oc2", "oc3", "cpu_thermal", "soc0_thermal"]
+    patterns = {
+        name: re.findall(r'kind=~"([^"]+)"', alerts()[name]["expr"])[0]
+        for name in ("TegraThermalThrottled", "TegraOverCurrent")
+    }
+    raised = {
+        kind: [name for name, pattern in patterns.items() if re.fullmatch(pattern, kind)]
+        for kind in kinds
+    }
+    silent = {kind for kind, names in raised.items() if not names}
+    assert silent == {"sw_power_cap", "board_limit", "reliability"}
+    assert all(len(names) <= 1 for names in raised.values())
+
+
+@needs_prometheus
 @pytest.mark.parametrize("path", OF_ALERTS, ids=lambda path: path.stem)
 def test_alerts_keep_the_labels_of_their_target_and_their_time(path, tmp_path):
     """A simulated device of a site is told as such; nothing flutters, on the way in or out."""
@@ -187,7 +226,7 @@ def test_alertmanager_reads_its_example():
         ("severity=critical", "pager"),
         ("severity=warning", "chat"),
         ("severity=info", "nobody"),
-        ("severity=critical simulated=true", "nobody"),
+        ("severity=critical simulated=true", "simulated"),
     ],
 )
 def test_alerts_go_where_they_should(labels, receiver):

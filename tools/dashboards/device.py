@@ -5,7 +5,6 @@ from .parts import GREEN, ORANGE, Dashboard, Panel, Query, Row, Word
 from .queries import (
     DEVICE,
     FRESH,
-    HEADROOM,
     HOT,
     JOB,
     SEL,
@@ -13,12 +12,14 @@ from .queries import (
     TRUTH,
     TRUTH_QUERY,
     TRUTH_TEXT,
+    age,
+    headroom,
     not_stacked,
-    rate,
     run_bands,
     telemetry,
+    watts,
 )
-from .reasons import NO_JETSON, NO_LIMIT, NO_RUN, NO_SYSFS, NO_THROTTLING
+from .reasons import NO_JETSON, NO_LIMIT, NO_RUN
 
 # Rails that hold others, or are inside one, are lines above the stack: nothing counts twice.
 _APART = "|".join(dict.fromkeys(not_stacked()))
@@ -53,9 +54,9 @@ AT_A_GLANCE = Row(
         Panel(
             "stat",
             "Age of the newest sample",
-            "Time since the last line of telemetry. Values older than five intervals are "
-            "removed, so that old values never look live.",
-            (Query(f"time() - max(tegrascope_sample_timestamp_seconds{{{SEL}}})", "age"),),
+            "Time from the last line of telemetry to the last scrape. Values older than five "
+            "intervals are removed, so that old values never look live.",
+            (Query(age(), "age"),),
             unit="s",
             width=6,
             height=4,
@@ -64,9 +65,9 @@ AT_A_GLANCE = Row(
         Panel(
             "stat",
             "Module power",
-            "True mean power of the module between scrapes, by the board's rail rule. Without a"
-            " rule there are only single rails.",
-            (Query(f"sum({rate('tegra_module_energy_joules_total')})", "module"),),
+            "Mean power of the module between scrapes, by the board's rail rule, without gaps in"
+            " telemetry. Without a rule there are only single rails.",
+            (Query(f"sum({watts('module')})", "module"),),
             unit="watt",
             width=6,
             height=4,
@@ -76,7 +77,7 @@ AT_A_GLANCE = Row(
             "Margin to shutdown",
             "Degrees between the hottest zone and the trip at which the board shuts down. Below"
             " 15 it will throttle soon.",
-            (Query(HEADROOM, "{{instance}}", NO_SYSFS),),
+            (Query(headroom(), "{{instance}}"),),
             unit="celsius",
             width=6,
             height=4,
@@ -87,13 +88,7 @@ AT_A_GLANCE = Row(
             "DLA, EMC and engines",
             "tegrastats prints these only for root. Without root their series are absent. "
             "Absent does not mean 0.",
-            (
-                Query(
-                    f"max(tegrascope_root_fields_missing{{{SEL}}})",
-                    "tegrastats",
-                    NO_JETSON,
-                ),
-            ),
+            (Query(f"max(tegrascope_root_fields_missing{{{SEL}}})", "tegrastats"),),
             width=6,
             height=4,
             words=(Word(0, "shown", GREEN), Word(1, "hidden: needs root", ORANGE)),
@@ -115,25 +110,14 @@ POWER = Row(
         Panel(
             "timeseries",
             "Power by rail",
-            "Mean power between scrapes, from energy counters: correct for any scrape interval. "
+            "Mean power between scrapes, from energy counters: correct for any scrape interval, "
+            "without gaps in telemetry. "
             "Independent rails are stacked. A rail that contains others or is inside one "
             f"({_APART.replace('|', ', ')}), the module's total and its budget are dashed lines.",
             (
-                Query(
-                    rate(
-                        "tegra_rail_energy_joules_total",
-                        f'{SEL},rail!~"{_APART}"',
-                    ),
-                    "{{rail}}",
-                ),
-                Query(
-                    rate(
-                        "tegra_rail_energy_joules_total",
-                        f'{SEL},rail=~"{_APART}"',
-                    ),
-                    "not added: {{rail}}",
-                ),
-                Query(rate("tegra_module_energy_joules_total"), "module"),
+                Query(watts("rail", f'{SEL},rail!~"{_APART}"'), "{{rail}}"),
+                Query(watts("rail", f'{SEL},rail=~"{_APART}"'), "not added: {{rail}}"),
+                Query(watts("module"), "module"),
                 Query(f"tegrascope_module_power_budget_watts{{{SEL}}}", "budget", NO_LIMIT),
             ),
             unit="watt",
@@ -175,7 +159,7 @@ POWER = Row(
             "DLA tasks",
             "Completed tasks per second of all programs, from the driver's trace.",
             telemetry("DLA tasks"),
-            unit="cps",
+            unit="suffix:tasks/s",
             low=0,
         ),
         Panel(
@@ -205,7 +189,6 @@ HEAT = Row(
                 Query(
                     f"min by (kind) (tegra_temperature_trip_celsius{{{SEL}}})",
                     "trip: {{kind}}",
-                    NO_SYSFS,
                 ),
             ),
             unit="celsius",
@@ -223,7 +206,6 @@ HEAT = Row(
                 Query(
                     f"increase(tegra_throttle_events_total{{{SEL}}}[1m])",
                     "{{kind}}",
-                    NO_THROTTLING,
                 ),
             ),
             low=0,

@@ -94,7 +94,8 @@ DAEMON = Row(
             "timeseries",
             "Unreadable input",
             "In the last hour: lines that are not a record, by reason; unknown tokens; columns "
-            "without a signal; irregular events in the DLA trace.",
+            "without a signal; irregular events in the DLA trace; lines that arrived several at "
+            "once; samples that were refused.",
             (
                 Query(
                     f"increase(tegrascope_lines_unparsed_total{{{SEL}}}[1h])",
@@ -108,6 +109,8 @@ DAEMON = Row(
                     "trace: {{reason}}",
                     NO_TRACE,
                 ),
+                Query(f"increase(tegrascope_samples_backlog_total{{{SEL}}}[1h])", "together"),
+                Query(f"increase(tegrascope_samples_refused_total{{{SEL}}}[1h])", "refused"),
             ),
             low=0,
         ),

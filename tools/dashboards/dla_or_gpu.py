@@ -1,8 +1,20 @@
 """DLA or GPU: the same model on both, side by side."""
 
-from .parts import GREY, ORANGE, Column, Dashboard, Panel, Query, Row, Step
-from .queries import DEVICES, HERE, JOB, MODELS, SEL, by_workload, last_run, rate, run_bands
-from .reasons import NO_DLA_LOAD, NO_PLACEMENT
+from .parts import GREY, INPUTS, ORANGE, Column, Dashboard, Panel, Query, Row, Step
+from .queries import (
+    DEVICE,
+    HERE,
+    JOB,
+    KEPT,
+    MODELS,
+    SEL,
+    by_workload,
+    last_run,
+    rate,
+    run_bands,
+    watts,
+)
+from .reasons import NO_DLA_LOAD
 from .verdict import ANSWER
 
 SIDE_BY_SIDE = Row(
@@ -28,15 +40,15 @@ SIDE_BY_SIDE = Row(
                 Column(
                     "workload",
                     "Workload",
-                    link="/d/tegrascope-workload?var-instance=${__data.fields.instance}"
-                    "&var-workload=${__value.raw}",
+                    link="/d/tegrascope-workload?var-workload=${__value.raw}"
+                    f"&${{instance:queryparam}}&{KEPT}",
                 ),
                 Column("device", "On"),
                 Column("A", "Median", "s"),
                 Column("B", "p99", "s"),
                 Column("C", "Gross / inference", "joule"),
                 Column("D", "Net / inference", "joule"),
-                Column("E", "Inputs per second", "cps"),
+                Column("E", "Inputs per second", INPUTS),
                 Column("F", "GPU load", "percentunit"),
             ),
         ),
@@ -77,7 +89,7 @@ SIDE_BY_SIDE = Row(
             (
                 Query(
                     last_run("dla_busy_ratio", f'{SEL},device=~"dla.*"'),
-                    "{{workload}}, core {{core}} ({{source}}), {{instance}}",
+                    "{{workload}}, core {{core}} ({{source}})",
                     NO_DLA_LOAD,
                 ),
             ),
@@ -91,10 +103,7 @@ SIDE_BY_SIDE = Row(
             "Layers of the engine: on the DLA, computing on the GPU, and only moving or "
             "reformatting data on the GPU. A subgraph of the DLA counts as one layer.",
             tuple(
-                Query(
-                    by_workload(f'tegra_inference_layers{{{SEL},placement="{place}"}}'),
-                    empty=NO_PLACEMENT,
-                )
+                Query(by_workload(f'tegra_inference_layers{{{SEL},placement="{place}"}}'))
                 for place in ("dla", "gpu", "reformat")
             ),
             columns=(
@@ -113,14 +122,14 @@ SIDE_BY_SIDE = Row(
             (
                 Query(
                     f"max by (instance, workload, device, flag) "
-                    f"(tegra_inference_quality_flag{{{SEL}}}) > 0"
+                    f'(tegra_inference_quality_flag{{{SEL},flag!="simulated"}}) > 0',
+                    empty="no run has a flag",
                 ),
             ),
             columns=(
                 Column("workload", "Workload"),
                 Column("device", "On"),
                 Column("flag", "Flag"),
-                Column("instance", "Device"),
             ),
         ),
     ),
@@ -135,15 +144,15 @@ LIVE = Row(
             "GPU load. For each DLA core: busy share and share with a tegrascope run in flight,"
             " as far as the board reports them.",
             (
-                Query(f"tegra_gpu_utilization_ratio{{{SEL}}}", "GPU, {{instance}}"),
+                Query(f"tegra_gpu_utilization_ratio{{{SEL}}}", "GPU"),
                 Query(
                     f"tegra_dla_busy_ratio{{{SEL}}}",
-                    "DLA {{core}} busy ({{source}}), {{instance}}",
+                    "DLA {{core}} busy ({{source}})",
                     NO_DLA_LOAD,
                 ),
                 Query(
                     f"tegra_dla_lane_occupancy_ratio{{{SEL}}}",
-                    "DLA {{core}} tegrascope runs, {{instance}}",
+                    "DLA {{core}} tegrascope runs",
                 ),
             ),
             unit="percentunit",
@@ -153,8 +162,8 @@ LIVE = Row(
         Panel(
             "timeseries",
             "Module power",
-            "True mean power between scrapes.",
-            (Query(rate("tegra_module_energy_joules_total"), "{{instance}}"),),
+            "Mean power between scrapes, without gaps in telemetry.",
+            (Query(watts("module"), "module"),),
             unit="watt",
             low=0,
         ),
@@ -165,7 +174,7 @@ LIVE = Row(
             (
                 Query(
                     "histogram_quantile(0.5, sum by (instance, workload, device, le) ("
-                    f"{rate('tegra_inference_latency_seconds_bucket')}))",
+                    f"{rate('tegra_inference_latency_seconds_bucket')})) >= 0",
                     HERE,
                     exemplars=True,
                 ),
@@ -194,8 +203,7 @@ DASHBOARD = Dashboard(
     uid="tegrascope-dla-or-gpu",
     title="tegrascope: DLA or GPU?",
     description="The same model on the DLA and on the GPU: latency, energy, GPU freed, placement.",
-    variables=(JOB, DEVICES, MODELS),
+    variables=(JOB, DEVICE, MODELS),
     bands=run_bands(SEL),
     rows=(ANSWER, SIDE_BY_SIDE, LIVE),
-    since="now-1h",
 )

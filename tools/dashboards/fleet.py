@@ -1,129 +1,149 @@
 """Fleet: many devices, and those that are down, hot, throttled or slow."""
 
-from .fleet_duty import DUTY
-from .parts import GREEN, ORANGE, RED, Column, Dashboard, Panel, Query, Row, Step, Word
-from .queries import DEVICES, FRESH, HEADROOM, HOT, JOB, NO_TROUBLE, SEL, last_run
+from .fleet_duty import ALERTS, CHOICES, DUTY, FLEET, of_board
+from .parts import BLUE, GREEN, GREY, ORANGE, RED, Column, Dashboard, Panel, Query, Row, Step, Word
+from .queries import (
+    DLA_BUSY,
+    DLA_POWERED,
+    FRESH,
+    HOT,
+    KEPT,
+    NO_TROUBLE,
+    age,
+    as_recorded,
+    headroom,
+    last_run,
+    watts,
+)
 from .reasons import NO_DLA, NO_SYSFS, NO_THROTTLING
 
-# A device that was never reached has no tegra_info, so targets are counted by job only.
-_TARGETS = 'job=~"$job"'
-_TO_DEVICE = "/d/tegrascope-device?var-instance=${__value.raw}"
-_POWERED = f"max by (instance) (rate(tegra_dla_powered_seconds_total{{{SEL}}}[5m]))"
-_BUSY = (
-    "max by (instance) (avg_over_time("
-    f'tegra_dla_busy_ratio{{{SEL},source=~"ftrace|tegrastats"}}[5m]))'
-)
+_TO_DEVICE = f"/d/tegrascope-device?var-instance=${{__value.raw}}&{KEPT}"
+_IN_FLEET = (Step(None, GREEN), Step(1.1, ORANGE), Step(1.5, RED))
+
+
+def _by_device(expr: str, how: str = "max") -> str:
+    return f"{how} by (instance) ({of_board(expr)})"
 
 
 def _against_fleet(figure: str, labels: str) -> str:
     """Return a figure of each device over the median of all with the same workload and device."""
-    found = last_run(figure, f"{SEL},{labels}")
-    middle = f"quantile by (workload, device) (0.5, {found})"
-    return f"topk(20, {found} / on (workload, device) group_left () {middle})"
+    found = last_run(figure, f"{FLEET},{labels}")
+    middle = f"quantile by (workload, device) (0.5, {of_board(found)})"
+    return f"topk(20, {of_board(found)} / on (workload, device) group_left () {middle})"
+
+
+# The worst trouble of each device. The sets differ in their labels, so none hides another one.
+_TROUBLE = " or ".join(
+    (
+        f"5 * (up{{{FLEET}}} == bool 0)",
+        f"4 * (tegrascope_source_up{{{FLEET}}} == bool 0)"
+        f" and on (job, instance, source) tegrascope_samples_total{{{FLEET}}}",
+        f'3 * ALERTS{{{ALERTS},alertstate="firing",severity="critical"}}',
+        f'2 * ALERTS{{{ALERTS},alertstate="firing",severity="warning"}}',
+        f'ALERTS{{{ALERTS},alertstate="firing",severity="info"}}',
+    )
+)
+_TROUBLES = (
+    Word(0, "in order", GREEN),
+    Word(1, "note", BLUE),
+    Word(2, "warning", ORANGE),
+    Word(3, "critical", RED),
+    Word(4, "no telemetry", RED),
+    Word(5, "down", RED),
+)
+_RANK = " or ".join(
+    (
+        f'4 * ALERTS{{{ALERTS},alertstate="firing",severity="critical"}}',
+        f'3 * ALERTS{{{ALERTS},alertstate="firing",severity="warning"}}',
+        f'2 * ALERTS{{{ALERTS},alertstate="firing",severity="info"}}',
+        f'ALERTS{{{ALERTS},alertstate="pending"}}',
+    )
+)
+_RANKS = (
+    Word(4, "critical", RED),
+    Word(3, "warning", ORANGE),
+    Word(2, "note", BLUE),
+    Word(1, "pending", GREY),
+)
+_NONE_IS_GOOD = (Step(0, GREEN), Step(1, RED))
+
+
+def _count(title: str, words: str, expr: str, steps: tuple[Step, ...] = _NONE_IS_GOOD) -> Panel:
+    query = Query(f"count({of_board(expr)}) or vector(0)", "devices")
+    return Panel("stat", title, words, (query,), width=6, height=4, steps=steps)
 
 
 STATE = Row(
     "State",
     (
-        Panel(
-            "stat",
-            "Devices up",
-            "Targets that answered the last scrape.",
-            (Query(f"count(up{{{_TARGETS}}} == 1) or vector(0)", "up"),),
-            width=6,
-            height=4,
+        _count("Devices up", "Targets that answered the last scrape.", f"up{{{FLEET}}} == 1", ()),
+        _count(
+            "Devices down", "Targets that did not answer the last scrape.", f"up{{{FLEET}}} == 0"
         ),
-        Panel(
-            "stat",
-            "Devices down",
-            "Targets that did not answer the last scrape.",
-            (Query(f"count(up{{{_TARGETS}}} == 0) or vector(0)", "down"),),
-            width=6,
-            height=4,
-            steps=(Step(None, GREEN), Step(1, RED)),
-        ),
-        Panel(
-            "stat",
+        _count(
             "Sources lost",
             "Telemetry sources without new samples, on devices that answer.",
-            (Query(f"count(tegrascope_source_up{{{SEL}}} == 0) or vector(0)", "lost"),),
-            width=6,
-            height=4,
-            steps=(Step(None, GREEN), Step(1, RED)),
+            f"tegrascope_source_up{{{FLEET}}} == 0",
         ),
-        Panel(
-            "stat",
+        _count(
             "Alerts firing",
             "Alerts of the rules of tegrascope. The list is below.",
-            (
-                Query(
-                    'count(ALERTS{alertname=~"Tegra.*",alertstate="firing"}) or vector(0)', "firing"
-                ),
-            ),
-            width=6,
-            height=4,
-            steps=(Step(None, GREEN), Step(1, RED)),
+            f'ALERTS{{{ALERTS},alertstate="firing"}}',
         ),
         Panel(
             "table",
             "Devices",
-            "Margin: degrees between the hottest zone and its shutdown. DLA busy is a load, if "
-            "the board reports one. Powered is its upper limit. A click opens the device.",
+            "The device with the worst trouble is first. Margin: degrees between the hottest zone "
+            "and its shutdown. DLA busy is the load of the busiest core over five minutes, as the "
+            "recorded rule has it. Powered is its upper limit. A click opens the device.",
             (
-                Query(f"max by (instance, board, power_mode) (tegra_info{{{SEL}}})"),
-                Query(f"min by (instance) (tegrascope_source_up{{{SEL}}})"),
+                Query(f"max by (instance, board) ({of_board(f'tegra_info{{{FLEET}}}')})"),
+                Query(_by_device(_TROUBLE)),
+                Query(_by_device(watts("module", FLEET), "sum")),
                 Query(
-                    "sum by (instance) "
-                    f"(rate(tegra_module_energy_joules_total{{{SEL}}}[$__rate_interval]))"
+                    _by_device(f"avg_over_time(tegra_gpu_utilization_ratio{{{FLEET}}}[5m])", "avg")
                 ),
-                Query(
-                    f"avg by (instance) (avg_over_time(tegra_gpu_utilization_ratio{{{SEL}}}[5m]))"
-                ),
-                Query(_BUSY, empty=NO_DLA),
-                Query(_POWERED, empty=NO_SYSFS),
-                Query(HEADROOM, empty=NO_SYSFS),
+                Query(_by_device(as_recorded(DLA_BUSY, FLEET)), empty=NO_DLA),
+                Query(_by_device(as_recorded(DLA_POWERED, FLEET)), empty=NO_DLA),
+                Query(_by_device(headroom(FLEET), "min"), empty=NO_SYSFS),
             ),
             width=24,
             height=10,
             columns=(
                 Column("instance", "Device", link=_TO_DEVICE),
+                Column("B", "State", words=_TROUBLES),
                 Column("board", "Board"),
-                Column("B", "Telemetry", words=(Word(0, "lost", RED), Word(1, "up", GREEN))),
+                Column("G", "Margin", "celsius", steps=HOT),
                 Column("C", "Power", "watt"),
                 Column("D", "GPU", "percentunit"),
                 Column("E", "DLA busy", "percentunit"),
                 Column("F", "DLA powered", "percentunit"),
-                Column("G", "Margin", "celsius", steps=HOT),
             ),
+            sort=("-State", "Margin"),
         ),
         Panel(
             "table",
             "Alerts",
-            "Firing alerts, and pending ones: the condition is true, but not long enough yet.",
+            "Firing alerts by severity, then pending ones: the condition is true, but not long "
+            "enough yet.",
             (
                 Query(
-                    "max by (alertname, severity, instance, alertstate) "
-                    '(ALERTS{alertname=~"Tegra.*"})',
+                    f"max by (alertname, instance) ({of_board(_RANK)})",
                     empty="everything is in order",
                 ),
             ),
             columns=(
+                Column("A", "State", words=_RANKS),
                 Column("alertname", "Alert"),
-                Column("severity", "Severity"),
-                Column("alertstate", "State"),
-                Column("instance", "Device"),
+                Column("instance", "Device", link=_TO_DEVICE),
             ),
+            sort=("-State", "Alert"),
         ),
         Panel(
             "bars",
             "Age of the newest sample",
-            "Per device, for the oldest source.",
-            (
-                Query(
-                    f"time() - min by (instance) (tegrascope_sample_timestamp_seconds{{{SEL}}})",
-                    "{{instance}}",
-                ),
-            ),
+            "At the scrape, for the oldest source of each device. The 20 oldest.",
+            (Query(f"topk(20, {of_board(age(FLEET))})", "{{instance}}"),),
             unit="s",
             steps=FRESH,
             low=0,
@@ -131,75 +151,65 @@ STATE = Row(
     ),
 )
 
+
+def _worst(title: str, words: str, expr: str, legend: str, empty: str) -> Panel:
+    query = Query(f"topk(20, {of_board(expr)} > 0)", legend, empty)
+    steps = (Step(None, ORANGE),)
+    return Panel("bars", title, words, (query,), steps=steps, low=0)
+
+
 OUTLIERS = Row(
     "Differences from the fleet",
     (
-        Panel(
-            "bars",
-            "Latency against the fleet",
-            "Median latency of each device's last good run, relative to the median device with "
-            "the same workload and accelerator. The 20 highest.",
-            (
-                Query(
-                    _against_fleet("latency_seconds", 'quantile="0.5"'),
-                    "{{instance}}: {{workload}} on {{device}}",
+        *(
+            Panel(
+                "bars",
+                f"{title} against the fleet",
+                f"{words} of each device's last good run, relative to the median device with the "
+                "same workload and accelerator. The 20 highest.",
+                (Query(_against_fleet(figure, labels), "{{instance}}: {{workload}}"),),
+                unit="percentunit",
+                steps=_IN_FLEET,
+                low=0,
+            )
+            for title, words, figure, labels in (
+                ("Latency", "Median latency", "latency_seconds", 'quantile="0.5"'),
+                (
+                    "Energy per inference",
+                    "Gross energy",
+                    "energy_joules_per_inference",
+                    'kind="gross"',
                 ),
-            ),
-            unit="percentunit",
-            steps=(Step(None, GREEN), Step(1.1, ORANGE), Step(1.5, RED)),
-            low=0,
+            )
         ),
-        Panel(
-            "bars",
-            "Energy per inference against the fleet",
-            "Gross energy of each device's last good run, relative to the median device with "
-            "the same workload and accelerator. The 20 highest.",
-            (
-                Query(
-                    _against_fleet("energy_joules_per_inference", 'kind="gross"'),
-                    "{{instance}}: {{workload}} on {{device}}",
-                ),
-            ),
-            unit="percentunit",
-            steps=(Step(None, GREEN), Step(1.1, ORANGE), Step(1.5, RED)),
-            low=0,
-        ),
-        Panel(
-            "timeseries",
+        _worst(
             "Failed runs",
-            "Runs that failed or timed out in the last hour, by device and workload.",
-            (
-                Query(
-                    "sum by (instance, workload, outcome) (increase("
-                    f'tegra_inference_runs_total{{{SEL},outcome=~"failed|timeout"}}[1h])) > 0',
-                    "{{instance}}: {{workload}} {{outcome}}",
-                    "no run failed",
-                ),
-            ),
-            is_stacked=True,
-            low=0,
+            "Runs that failed or timed out in the last hour. The 20 workloads with the most.",
+            "sum by (job, instance, workload) (increase("
+            f'tegra_inference_runs_total{{{FLEET},outcome=~"failed|timeout"}}[1h]))',
+            "{{instance}}: {{workload}}",
+            "no run failed",
         ),
-        Panel(
-            "timeseries",
+        _worst(
             "Throttling",
-            "Throttle events in the last hour, by device, without normal power caps.",
-            (
-                Query(
-                    "sum by (instance) "
-                    f"(increase(tegra_throttle_events_total{{{SEL},{NO_TROUBLE}}}[1h]))",
-                    "{{instance}}",
-                    NO_THROTTLING,
-                ),
-            ),
-            low=0,
+            "Throttle events in the last hour, without normal power caps. The 20 devices with the "
+            "most.",
+            "sum by (job, instance) "
+            f"(increase(tegra_throttle_events_total{{{FLEET},{NO_TROUBLE}}}[1h]))",
+            "{{instance}}",
+            NO_THROTTLING,
         ),
         Panel(
             "table",
             "Quality flags of the last good runs",
-            "Number of workloads with each quality flag, by device.",
+            "Number of workloads with each quality flag, by device. The flag of simulated "
+            "figures is left out: the table of versions shows it.",
             (
                 Query(
-                    f"count by (instance, flag) (tegra_inference_quality_flag{{{SEL}}})",
+                    "count by (instance, flag) ("
+                    + of_board(f'tegra_inference_quality_flag{{{FLEET},flag!="simulated"}}')
+                    + ")",
+                    empty="no run has a flag",
                 ),
             ),
             columns=(
@@ -207,14 +217,20 @@ OUTLIERS = Row(
                 Column("flag", "Flag"),
                 Column("A", "Workloads"),
             ),
+            sort=("-Workloads", "Device"),
         ),
         Panel(
             "table",
             "Versions",
             "Versions of tegrascope, its Python and the board's release.",
             (
-                Query(f"max by (instance, version, python) (tegrascope_build_info{{{SEL}}})"),
-                Query(f"max by (instance, l4t, power_mode, simulated) (tegra_info{{{SEL}}})"),
+                Query(
+                    f"max by (instance, version) ({of_board(f'tegrascope_build_info{{{FLEET}}}')})"
+                ),
+                Query(
+                    "max by (instance, l4t, power_mode, simulated) "
+                    f"({of_board(f'tegra_info{{{FLEET}}}')})"
+                ),
             ),
             columns=(
                 Column("instance", "Device", link=_TO_DEVICE),
@@ -223,6 +239,7 @@ OUTLIERS = Row(
                 Column("power_mode", "Power mode"),
                 Column("simulated", "Simulated"),
             ),
+            sort=("tegrascope", "L4T"),
         ),
     ),
 )
@@ -231,7 +248,7 @@ DASHBOARD = Dashboard(
     uid="tegrascope-fleet",
     title="tegrascope: fleet",
     description="Many devices: which is down, hot, throttled, slow, or has an idle DLA.",
-    variables=(JOB, DEVICES),
+    variables=CHOICES,
     bands=(),
     rows=(STATE, OUTLIERS, DUTY),
     since="now-6h",

@@ -21,11 +21,14 @@ from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import heatmap as heat
 from grafana_foundation_sdk.models import prometheus as promql
 
-from .parts import GREEN, Column, Panel, Query, Step, Word
+from .parts import GREEN, INFERENCES, NEUTRAL, Column, Panel, Query, Step, Word
 
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 """The data source that is chosen above the dashboard."""
 
+_LOWEST = -1e9
+# The least height of an axis from 0 on, so that a flat line of zeros does not have one up to 100.
+_SOFT = {"s": 0.001, "joule": 0.001, "percentunit": 0.01}
 _GROUPED = re.compile(r"^[^(]*by \((.*?)\)")
 _KINDS: dict[str, type[Any]] = {
     "stat": stat.Panel,
@@ -86,11 +89,12 @@ def _mappings(words: tuple[Word, ...]) -> list[models.ValueMapping]:
 
 
 def _thresholds(steps: tuple[Step, ...]) -> builders.ThresholdsConfig:
-    return (
-        builders.ThresholdsConfig()
-        .mode(models.ThresholdsMode.ABSOLUTE)
-        .steps([models.Threshold(value=step.value, color=step.color) for step in steps])
-    )
+    """Return the steps above a neutral one: Grafana gives its colour to what is absent."""
+    made = [models.Threshold(value=None, color=NEUTRAL)]
+    for step in steps:
+        value = _LOWEST if step.value is None else step.value
+        made.append(models.Threshold(value=value, color=step.color))
+    return builders.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(made)
 
 
 def _last() -> common.ReduceDataOptions:
@@ -132,6 +136,14 @@ def _dress_timeseries(made: timeseries.Panel, panel: Panel) -> None:
     made.legend(_legend()).tooltip(_tooltip()).show_points(shapes.VisibilityMode.NEVER)
     made.fill_opacity(50 if panel.is_stacked else 8).line_width(1)
     made.color_scheme(builders.FieldColor().mode(models.FieldColorModeId.PALETTE_CLASSIC))
+    if panel.low == 0 and panel.high is None:
+        made.axis_soft_max(_SOFT.get(panel.unit, 1))
+        if panel.unit == "short":
+            made.decimals(0)
+    if panel.between:
+        upper, lower = panel.between
+        properties = [models.DynamicConfigValue(id_val="custom.fillBelowTo", value=lower)]
+        made.override_by_name(upper, properties)
     if panel.is_stacked:
         made.stacking(common.StackingConfig().mode(shapes.StackingMode.NORMAL).group("A"))
     if panel.apart:
@@ -162,7 +174,7 @@ def _dress_heatmap(made: heatmap.Panel, panel: Panel) -> None:
         .exponent(0.5)
         .steps(64)
     )
-    made.cell_values(heatmap.CellValues().unit("cps")).exemplars_color("rgba(255,255,255,0.8)")
+    made.cell_values(heatmap.CellValues().unit(INFERENCES)).exemplars_color("rgba(255,255,255,0.8)")
     made.show_legend().mode(shapes.TooltipDisplayMode.SINGLE).show_y_histogram()
 
 
@@ -186,6 +198,16 @@ def _dress_table(made: table.Panel, panel: Panel) -> None:
     )
     for column in panel.columns:
         made.override_by_name(column.title, _cell(column))
+    made.cell_height(shapes.TableCellHeight.LG if panel.is_large else shapes.TableCellHeight.SM)
+    if panel.sort:
+        made.sort_by(
+            [
+                common.TableSortByFieldState()
+                .display_name(title.removeprefix("-"))
+                .desc(title.startswith("-"))
+                for title in panel.sort
+            ]
+        )
 
 
 def _labels(queries: tuple[Query, ...]) -> set[str]:

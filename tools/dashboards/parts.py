@@ -7,6 +7,8 @@ Kind = Literal["stat", "timeseries", "table", "heatmap", "timeline", "bars"]
 
 GREEN, YELLOW, ORANGE, RED = "green", "yellow", "orange", "red"
 BLUE, PURPLE, GREY = "blue", "purple", "text"
+NEUTRAL = "transparent"
+INFERENCES, INPUTS = "suffix:inf/s", "suffix:inputs/s"
 
 COLUMNS = 24
 
@@ -30,7 +32,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Step:
-    """A threshold: the colour from a value on; ``None`` is the colour below all others."""
+    """A threshold: the colour from a value on; ``None`` is the lowest. What is absent has none."""
 
     value: float | None
     color: str
@@ -83,8 +85,11 @@ class Panel:
         columns: Of a table, in order; what is not named is not shown.
         is_stacked: Whether series add up; only those that do may be stacked.
         apart: Pattern of the legends that are drawn as dashed lines beside the stack or curves.
+        between: Two legends: the room from the first down to the second is filled.
+        sort: Titles of columns by which a table is sorted; one that begins with ``-`` falls.
         low: Least of the axis.
         high: Most of the axis.
+        is_large: Whether the rows of a table are high.
         shows_name: Whether a stat tells the series' name in place of its value.
     """
 
@@ -100,8 +105,11 @@ class Panel:
     columns: tuple[Column, ...] = ()
     is_stacked: bool = False
     apart: str = ""
+    between: tuple[str, ...] = ()
+    sort: tuple[str, ...] = ()
     low: float | None = None
     high: float | None = None
+    is_large: bool = False
     shows_name: bool = False
 
 
@@ -122,6 +130,7 @@ class Variable:
         label: As it is headed.
         query: ``label_values(selector, label)``.
         is_many: Whether several or all may be chosen; all are, to begin with.
+        every: Pattern that stands for all values.
         empty: Why it may have no value where all is well.
     """
 
@@ -129,6 +138,7 @@ class Variable:
     label: str
     query: str
     is_many: bool = True
+    every: str = ".*"
     empty: str = ""
 
 
@@ -175,7 +185,7 @@ class Dashboard:
     variables: tuple[Variable, ...]
     bands: tuple[Band, ...]
     rows: tuple[Row, ...]
-    since: str = "now-30m"
+    since: str = "now-1h"
 
     @property
     def file(self) -> str:

@@ -2,6 +2,10 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import yaml
 
 from tegrascope.collectors.board.boards import rail_rules
 from tegrascope.daemon.export.metrics import METRICS
@@ -16,8 +20,11 @@ SEL = 'job=~"$job",instance=~"$instance"'
 RUN = f'{SEL},workload=~"$workload"'
 """Labels of the chosen workloads on them."""
 
-HERE = "{{workload}} on {{device}}, {{instance}}"
-"""Legend of values by workload."""
+HERE = "{{workload}}"
+"""Legend of values by workload; the device is chosen above."""
+
+KEPT = "${__url_time_range}&${datasource:queryparam}&${job:queryparam}"
+"""What a link to another dashboard keeps: time range, data source and job."""
 
 # Of an NVIDIA GPU; these say that it works as it is told to, not that anything is wrong.
 NO_TROUBLE = 'kind!~"sw_power_cap|board_limit|reliability"'
@@ -32,6 +39,35 @@ _PAIR = "job, instance, model, batch"
 def rate(counter: str, labels: str = SEL) -> str:
     """Return the growth of a counter per second, series by series."""
     return f"rate({counter}{{{labels}}}[$__rate_interval])"
+
+
+def watts(subject: str, labels: str = SEL) -> str:
+    """Return the mean power of the ``module`` or of each ``rail``, without unobserved time."""
+    name = f"tegra_{subject}_energy"
+    seconds = rate(f"{name}_observed_seconds_total", labels)
+    return f"{rate(f'{name}_joules_total', labels)} / ({seconds} > 0)"
+
+
+@cache
+def _rules() -> dict[str, str]:
+    path = Path(__file__).parents[2] / "grafana/prometheus/rules/recording.yml"
+    groups = yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    return {
+        rule["record"]: " ".join(rule["expr"].split()) for one in groups for rule in one["rules"]
+    }
+
+
+def as_recorded(series: str, labels: str = SEL) -> str:
+    """Return the expression of a recorded series for some devices, so that both say the same."""
+    return re.sub(
+        r"\b(tegra_\w+)(\{)?",
+        lambda found: f"{found[1]}{{{labels}{',' if found[2] else '}'}",
+        _rules()[series],
+    )
+
+
+DLA_BUSY = "instance_core:tegra_dla_busy_ratio:avg5m"
+DLA_POWERED = "instance_core:tegra_dla_powered_ratio:avg5m"
 
 
 def telemetry(panel: str, *written: Query) -> tuple[Query, ...]:
@@ -103,7 +139,6 @@ def dla_by_gpu(figure: str, labels: str = "") -> str:
 
 
 JOB = Variable("job", "Job", "label_values(tegra_info, job)")
-DEVICES = Variable("instance", "Device", 'label_values(tegra_info{job=~"$job"}, instance)')
 DEVICE = Variable(
     "instance", "Device", 'label_values(tegra_info{job=~"$job"}, instance)', is_many=False
 )
@@ -160,13 +195,22 @@ TRUTH_TEXT = (
     "load and temperature are artificial or from another day."
 )
 
-HEADROOM = (
-    "min by (instance) ("
-    f'tegra_temperature_trip_celsius{{{SEL},kind="critical"}}'
-    " - on (job, instance, zone) group_left () "
-    f"tegra_temperature_celsius{{{SEL}}})"
-)
-"""Degrees from the hottest zone to the trip at which the board shuts down."""
+
+def headroom(labels: str = SEL) -> str:
+    """Return the degrees from the hottest zone to the trip at which the board shuts down."""
+    return (
+        "min by (job, instance) ("
+        f'tegra_temperature_trip_celsius{{{labels},kind="critical"}}'
+        " - on (job, instance, zone) group_left () "
+        f"tegra_temperature_celsius{{{labels}}})"
+    )
+
+
+def age(labels: str = SEL) -> str:
+    """Return the age of the newest sample at the scrape, so without the scrape interval."""
+    found = f"tegrascope_sample_timestamp_seconds{{{labels}}}"
+    return f"max by (job, instance) (timestamp({found}) - {found})"
+
 
 FRESH = (Step(None, GREEN), Step(5, ORANGE), Step(30, RED))
 HOT = (Step(None, RED), Step(5, ORANGE), Step(15, GREEN))

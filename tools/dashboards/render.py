@@ -64,7 +64,7 @@ def _variable(variable: Variable) -> builders.QueryVariable:
     if variable.is_many:
         # Of many devices the list of all names would be longer than a query may be.
         every = models.VariableOption(selected=True, text="All", value="$__all")
-        made.all_value(".*").current(every)
+        made.all_value(variable.every).current(every)
     return made
 
 

@@ -1,12 +1,10 @@
-"""The answer to "DLA or GPU?": four numbers of the last good runs and a verdict."""
+"""The answer to "DLA or GPU?": a verdict for each model, and four numbers of the last good runs."""
 
-from .parts import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Panel, Query, Row, Step, Word
+from .parts import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Column, Panel, Query, Row, Step, Word
 from .queries import SEL, TRUTH, TRUTH_QUERY, TRUTH_TEXT, at_best, dla_by_gpu, of_model
-from .reasons import NO_PLACEMENT
 
 _ENERGY = dla_by_gpu("energy_joules_per_inference", ',kind="gross"')
 _MEDIAN = dla_by_gpu("latency_seconds", ',quantile="0.5"')
-_PAIR = "{{model}}, batch {{batch}}, {{instance}}"
 _WHICH = "Each side is the best of its workloads with this model and batch."
 
 # Differences below this are called even. `bench` tests whether there is a difference at all.
@@ -48,19 +46,57 @@ _ANSWERS = (
 )
 
 _BELOW_1 = (Step(None, GREEN), Step(_EVEN[0], GREY), Step(_EVEN[1], PURPLE))
+_GPU_FREED = (
+    f"{at_best('gpu_utilization_ratio', 'gpu')} - {at_best('gpu_utilization_ratio', 'dla.*')}"
+)
+_ON_DLA = of_model(
+    f'tegra_inference_layers{{{SEL},device=~"dla.*",placement="dla"}} / ignoring (placement) '
+    f'sum without (placement) (tegra_inference_layers{{{SEL},device=~"dla.*",'
+    'placement=~"dla|gpu"})',
+    "max",
+)
 
 ANSWER = Row(
     "DLA or GPU?",
     (
         Panel(
-            "stat",
+            "table",
             "DLA or GPU?",
-            "By energy per inference and median latency of the last good runs. Less than 5 % apart "
-            f"is even. {_WHICH} The GPU freed is a separate figure below.",
-            (Query(_verdict(), _PAIR),),
+            "By energy per inference and median latency of the last good runs, DLA over GPU: "
+            f"below 100 % the DLA takes less. Less than 5 % apart is even. {_WHICH} Energy is the "
+            "gross energy of the module; it is withheld if a run is too short, is aliased or "
+            "overlapped another. GPU freed: GPU load with the model on the GPU minus that with it "
+            "on the DLA. Layers on the DLA: share of the computing layers, as the build reports.",
+            (
+                Query(_verdict()),
+                Query(_ENERGY),
+                Query(_MEDIAN),
+                Query(_GPU_FREED),
+                Query(_ON_DLA),
+            ),
             width=18,
-            height=6,
-            words=_ANSWERS,
+            height=8,
+            columns=(
+                Column("model", "Model"),
+                Column("batch", "Batch"),
+                Column("A", "Verdict", words=_ANSWERS),
+                Column("B", "Energy, DLA / GPU", "percentunit", steps=_BELOW_1),
+                Column("C", "Latency, DLA / GPU", "percentunit", steps=_BELOW_1),
+                Column(
+                    "D",
+                    "GPU freed",
+                    "percentunit",
+                    steps=(Step(None, RED), Step(0, GREY), Step(0.1, GREEN)),
+                ),
+                Column(
+                    "E",
+                    "Layers on the DLA",
+                    "percentunit",
+                    steps=(Step(None, RED), Step(0.5, ORANGE), Step(1, GREEN)),
+                ),
+            ),
+            sort=("Model", "Batch"),
+            is_large=True,
         ),
         Panel(
             "stat",
@@ -68,70 +104,8 @@ ANSWER = Row(
             TRUTH_TEXT,
             (TRUTH_QUERY,),
             width=6,
-            height=6,
+            height=8,
             words=TRUTH,
-        ),
-        Panel(
-            "stat",
-            "Energy: DLA / GPU",
-            "Gross module energy per inference. Below 100 % the DLA takes less. Withheld if a run "
-            f"is too short, is aliased or overlapped another. {_WHICH}",
-            (Query(_ENERGY, _PAIR),),
-            unit="percentunit",
-            width=6,
-            height=6,
-            steps=_BELOW_1,
-        ),
-        Panel(
-            "stat",
-            "Latency: DLA / GPU",
-            f"Median of the last good run. Above 100 % the DLA is slower. {_WHICH}",
-            (Query(_MEDIAN, _PAIR),),
-            unit="percentunit",
-            width=6,
-            height=6,
-            steps=_BELOW_1,
-        ),
-        Panel(
-            "stat",
-            "GPU freed",
-            "GPU load with the model on the GPU minus GPU load with it on the DLA: free "
-            "capacity for other work. Below 0 the DLA's run used the GPU more, for example "
-            "because many layers fell back.",
-            (
-                Query(
-                    f"{at_best('gpu_utilization_ratio', 'gpu')}"
-                    f" - {at_best('gpu_utilization_ratio', 'dla.*')}",
-                    _PAIR,
-                ),
-            ),
-            unit="percentunit",
-            width=6,
-            height=6,
-            steps=(Step(None, RED), Step(0, GREY), Step(0.1, GREEN)),
-        ),
-        Panel(
-            "stat",
-            "Layers on the DLA",
-            "Share of the computing layers that run on the DLA, as the build reports it. Layers"
-            " that fell back run on the GPU and use its time.",
-            (
-                Query(
-                    of_model(
-                        f'tegra_inference_layers{{{SEL},device=~"dla.*",placement="dla"}}'
-                        " / ignoring (placement) "
-                        f'sum without (placement) (tegra_inference_layers{{{SEL},device=~"dla.*",'
-                        'placement=~"dla|gpu"})',
-                        "max",
-                    ),
-                    _PAIR,
-                    NO_PLACEMENT,
-                ),
-            ),
-            unit="percentunit",
-            width=6,
-            height=6,
-            steps=(Step(None, RED), Step(0.5, ORANGE), Step(1, GREEN)),
         ),
     ),
 )

@@ -1,7 +1,7 @@
 """Workload: latency, energy and quality flags of one workload, per inference and per run."""
 
-from .parts import Dashboard, Panel, Query, Row
-from .queries import DEVICES, HERE, JOB, RUN, WORKLOADS, by_workload, last_run, rate, run_bands
+from .parts import INPUTS, Column, Dashboard, Panel, Query, Row
+from .queries import DEVICE, HERE, JOB, RUN, WORKLOADS, by_workload, last_run, rate, run_bands
 from .workload_runs import RUNS
 
 _BUCKETS = f"sum by (le) ({rate('tegra_inference_latency_seconds_bucket', RUN)})"
@@ -18,46 +18,31 @@ LAST_RUN = Row(
     "Last good run",
     (
         Panel(
-            "stat",
-            "Median latency",
-            "Steady phase of the last good run, by the host clock.",
-            (Query(by_workload(last_run("latency_seconds", f'{RUN},quantile="0.5"')), HERE),),
-            unit="s",
-            width=6,
-            height=5,
-        ),
-        Panel(
-            "stat",
-            "Energy per inference",
-            f"Gross module energy of the last good run. {_SHORT}",
+            "table",
+            "Last good run",
+            "Median of the steady phase, by the host clock. Gross module energy per inference: "
+            f"{_SHORT[0].lower()}{_SHORT[1:]} Throughput is inferences times batch. If the run is "
+            "long ago, the workload does not run, or it fails.",
             (
-                Query(
-                    by_workload(last_run("energy_joules_per_inference", f'{RUN},kind="gross"')),
-                    HERE,
-                ),
+                Query(by_workload(last_run("latency_seconds", f'{RUN},quantile="0.5"'))),
+                Query(by_workload(last_run("latency_seconds", f'{RUN},quantile="0.99"'))),
+                Query(by_workload(last_run("energy_joules_per_inference", f'{RUN},kind="gross"'))),
+                Query(by_workload(last_run("throughput_per_second"))),
+                Query(f"{by_workload(last_run('timestamp_seconds'))} * 1000"),
             ),
-            unit="joule",
-            width=6,
-            height=5,
-        ),
-        Panel(
-            "stat",
-            "Inputs per second",
-            "Throughput of the last good run: inferences times batch.",
-            (Query(by_workload(last_run("throughput_per_second")), HERE),),
-            unit="cps",
-            width=6,
-            height=5,
-        ),
-        Panel(
-            "stat",
-            "Age",
-            "Start of the last good run. If it is long ago, the workload does not run, or it "
-            "fails.",
-            (Query(f"{by_workload(last_run('timestamp_seconds'))} * 1000", HERE),),
-            unit="dateTimeFromNow",
-            width=6,
-            height=5,
+            width=24,
+            height=7,
+            columns=(
+                Column("workload", "Workload"),
+                Column("device", "On"),
+                Column("A", "Median latency", "s"),
+                Column("B", "p99", "s"),
+                Column("C", "Energy per inference", "joule"),
+                Column("D", "Throughput", INPUTS),
+                Column("E", "Age", "dateTimeFromNow"),
+            ),
+            sort=("Workload",),
+            is_large=True,
         ),
     ),
 )
@@ -81,8 +66,12 @@ LATENCY = Row(
             "Median and 99th percentile between scrapes, from the histogram, with the "
             "resolution of its buckets. Dots are exemplars.",
             (
-                Query(f"histogram_quantile(0.5, {_BY_WORKLOAD})", f"p50 {HERE}", exemplars=True),
-                Query(f"histogram_quantile(0.99, {_BY_WORKLOAD})", f"p99 {HERE}", exemplars=True),
+                Query(
+                    f"histogram_quantile(0.5, {_BY_WORKLOAD}) >= 0", f"p50 {HERE}", exemplars=True
+                ),
+                Query(
+                    f"histogram_quantile(0.99, {_BY_WORKLOAD}) >= 0", f"p99 {HERE}", exemplars=True
+                ),
             ),
             unit="s",
             low=0,
@@ -94,7 +83,7 @@ LATENCY = Row(
             (
                 Query(
                     last_run("latency_seconds"),
-                    "quantile {{quantile}}: {{workload}} on {{device}}, {{instance}}",
+                    "quantile {{quantile}}: {{workload}}",
                 ),
             ),
             unit="s",
@@ -122,7 +111,7 @@ LATENCY = Row(
             (
                 Query(
                     f"tegra_inference_cold_start_seconds{{{RUN}}}",
-                    "{{part}}: {{workload}} on {{device}}, {{instance}}",
+                    "{{part}}: {{workload}}",
                 ),
             ),
             unit="s",
@@ -141,7 +130,7 @@ ENERGY = Row(
             (
                 Query(
                     last_run("energy_joules_per_inference"),
-                    "{{kind}}: {{workload}} on {{device}}, {{instance}}",
+                    "{{kind}}: {{workload}}",
                 ),
             ),
             unit="joule",
@@ -153,7 +142,7 @@ ENERGY = Row(
             (
                 Query(
                     f"increase(tegra_inference_energy_joules_total{{{RUN}}}[1h])",
-                    "{{kind}}: {{workload}} on {{device}}, {{instance}}",
+                    "{{kind}}: {{workload}}",
                 ),
             ),
             unit="joule",
@@ -172,7 +161,7 @@ ENERGY = Row(
                 ),
                 Query(
                     last_run("dla_busy_ratio"),
-                    "DLA {{core}} ({{source}}): {{workload}}, {{instance}}",
+                    "DLA {{core}} ({{source}}): {{workload}}",
                     "most boards report no DLA load",
                 ),
             ),
@@ -194,7 +183,7 @@ DASHBOARD = Dashboard(
     uid="tegrascope-workload",
     title="tegrascope: workload",
     description="Latency, energy and quality flags of one workload, per inference and per run.",
-    variables=(JOB, DEVICES, WORKLOADS),
+    variables=(JOB, DEVICE, WORKLOADS),
     bands=run_bands(RUN),
     rows=(LAST_RUN, LATENCY, ENERGY, RUNS),
     since="now-3h",

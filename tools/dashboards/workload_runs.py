@@ -1,6 +1,6 @@
 """Workload, further down: runs by outcome, quality flags, placement and settings."""
 
-from .parts import GREEN, GREY, ORANGE, Column, Panel, Query, Row, Step, Word
+from .parts import GREEN, GREY, INFERENCES, ORANGE, Column, Panel, Query, Row, Step, Word
 from .queries import HERE, RUN, SEL, by_workload, rate
 
 RUNS = Row(
@@ -23,8 +23,15 @@ RUNS = Row(
         Panel(
             "timeseries",
             "Consecutive failures",
-            "Runs that failed or timed out since the last good one.",
-            (Query(f"tegra_inference_consecutive_failures{{{RUN}}}", HERE),),
+            "Runs since the last good one: those that failed or timed out, and these together "
+            "with the skipped ones.",
+            (
+                Query(f"tegra_inference_consecutive_failures{{{RUN}}}", f"failed: {HERE}"),
+                Query(
+                    f"tegra_inference_consecutive_unsuccessful_runs{{{RUN}}}",
+                    f"failed or skipped: {HERE}",
+                ),
+            ),
             low=0,
         ),
         Panel(
@@ -43,7 +50,7 @@ RUNS = Row(
             (
                 Query(
                     f"tegra_inference_quality_flag{{{RUN}}}",
-                    "{{flag}}: {{workload}} on {{device}}, {{instance}}",
+                    "{{flag}}: {{workload}}",
                 ),
             ),
             words=(Word(1, "flagged", ORANGE),),
@@ -54,10 +61,7 @@ RUNS = Row(
             "As the build reports it. A subgraph of the DLA counts as one layer. Reformat only "
             "moves data on the GPU.",
             tuple(
-                Query(
-                    by_workload(f'tegra_inference_layers{{{RUN},placement="{place}"}}'),
-                    empty="only TensorRT reports where layers run",
-                )
+                Query(by_workload(f'tegra_inference_layers{{{RUN},placement="{place}"}}'))
                 for place in ("dla", "gpu", "reformat")
             ),
             columns=(
@@ -73,7 +77,7 @@ RUNS = Row(
             "Inferences per second",
             "Inferences completed in steady phases, between scrapes.",
             (Query(rate("tegra_inferences_total", RUN), HERE),),
-            unit="cps",
+            unit=INFERENCES,
             low=0,
         ),
         Panel(
@@ -85,7 +89,7 @@ RUNS = Row(
                 Query(
                     "histogram_quantile(0.99, sum by (instance, le) ("
                     f"increase(tegrascope_schedule_lateness_seconds_bucket{{{SEL}}}[1h])))",
-                    "{{instance}}",
+                    "p99",
                     "it has no schedule",
                 ),
             ),
@@ -100,7 +104,7 @@ RUNS = Row(
             (
                 Query(
                     f"increase(tegrascope_runs_skipped_total{{{SEL}}}[1h])",
-                    "{{reason}}, {{instance}}",
+                    "{{reason}}",
                     "every run started",
                 ),
             ),
@@ -113,7 +117,7 @@ RUNS = Row(
             "figures are not comparable. A click opens the runs as JSON.",
             (
                 Query(
-                    "max by (instance, workload, device, model, backend, precision, batch) "
+                    "max by (workload, device, model, backend, precision, batch) "
                     f"(tegra_inference_workload_info{{{RUN}}})"
                 ),
             ),
@@ -121,7 +125,7 @@ RUNS = Row(
                 Column(
                     "workload",
                     "Workload",
-                    link="http://${__data.fields.instance}/api/v1/runs?workload=${__value.raw}",
+                    link="http://${instance}/api/v1/runs?workload=${__value.raw}",
                 ),
                 Column("device", "On"),
                 Column("model", "Model"),

@@ -8,16 +8,21 @@ import time
 from collections import deque
 from platform import python_version
 
+from msgspec.structs import replace
+
 from tegrascope import __version__
-from tegrascope.collectors.lines.collector import TegrastatsCollector
-from tegrascope.collectors.simulator.board import READ_SECONDS, SimulatedBoard, SimulatorSource
+from tegrascope.collectors.simulator.board import (
+    READ_SECONDS,
+    SimulatedBoard,
+    SimulatorSource,
+    simulated_collector,
+)
 from tegrascope.collectors.simulator.physics import board_model
+from tegrascope.daemon.export.metrics import Page
 from tegrascope.daemon.measure.run_report import Environment
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.session import Session
-from tegrascope.daemon.web.answers import Page
 
-from .kernel import SimulatedKernel, trips
 from .plan import SCORE, DevicePlan, plan_device
 from .work import Work
 
@@ -68,7 +73,6 @@ class SimulatedDevice:
         self._idle = threading.Event()  # never set: a wait only moves the device's clock
         self._interval_ns = round(interval_seconds * 1e9)
         self._begin_ns = begin_ns
-        self._kernel = SimulatedKernel()
         model = board_model(plan.board)
         source = SimulatorSource(
             plan.board, interval_seconds=interval_seconds, seed=0, clock=self.clock
@@ -77,7 +81,6 @@ class SimulatedDevice:
             clock=self.clock,
             environment=Environment(
                 board=plan.board,
-                power_mode="MAXN",
                 telemetry_source=source.name,
                 simulated=True,
                 versions={"tegrascope": __version__, "python": python_version()},
@@ -85,7 +88,7 @@ class SimulatedDevice:
             timeline=Timeline(span_seconds=_SPAN_INTERVALS * interval_seconds),
         )
         source.board = SimulatedBoard(
-            model.model_copy(update={"ambient_celsius": plan.ambient_celsius}),
+            replace(model, ambient_celsius=plan.ambient_celsius),
             session.load,
             begin_ns=begin_ns,
             privileged=privileged,
@@ -93,15 +96,14 @@ class SimulatedDevice:
             most_pieces=2,
         )
         self.live = session.live
-        self.live.update(trips_celsius=trips())
         self.live.set_workloads({one.workload.name: one.workload.device for one in plan.tasks})
         self.timeline = session.timeline
-        collector = TegrastatsCollector(source)
+        collector = simulated_collector(source)
         self._samples = collector.collect()
         self._feed = session.attach(
             collector,
             devices=[lane for lane in model.lanes if lane.startswith("dla")],
-            companions=(self._kernel,),
+            companions=collector.companions,
         )
         self.work = Work(plan, session, begin_ns + self._interval_ns)
         self.page = Page(lambda: self.live.snapshot, time.monotonic_ns)
@@ -117,7 +119,6 @@ class SimulatedDevice:
             self.clock.wait(self._idle, until_ns)
         else:
             sample = next(self._samples)
-            self._kernel.see(sample.monotonic_ns, sample.value)
             self._feed.take(sample)
             self.work.report()
         self._set_due()
