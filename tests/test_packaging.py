@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import not_tested
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -134,6 +136,37 @@ def test_sdist_can_be_tested(built):
     assert "tools/dashboards/catalog.py" in names
 
 
+def test_summary_names_what_was_not_tested_and_the_package():
+    """One line per remedy, so that a green run does not look like more than it is."""
+    prometheus = "Skipped: promtool is not installed: apt install prometheus"
+    skips = [
+        ("tests/monitoring/test_alerts.py::test_one[a]", prometheus),
+        ("tests/monitoring/test_alerts.py::test_two", prometheus),
+        ("tests/test_dashboards.py::test_rules", "Skipped: apt install prometheus"),
+        ("tests/store/test_full.py", "Skipped: needs root"),
+    ]
+    assert not_tested(skips) == [
+        "not tested here: alerts through Prometheus and Alertmanager, rules and dashboards,"
+        " 3 tests: apt install prometheus",
+        "not tested here: store, 1 test: needs root",
+    ]
+
+
+def test_summary_is_printed_at_the_end(tmp_path):
+    """The hook is in force, and a node that was skipped on import counts too."""
+    (tmp_path / "tests").mkdir()
+    shutil.copy(ROOT / "tests/conftest.py", tmp_path / "tests")
+    for name, text in (
+        ("test_called.py", "def test(): pytest.skip('apt install it')"),
+        ("test_imported.py", "pytest.importorskip('no_such_module', reason='pip install it')"),
+    ):
+        (tmp_path / "tests" / name).write_text(f"import pytest\n{text}\n")
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "not tested here: called, 1 test: apt install it\n" in told.stdout
+    assert "not tested here: imported, 1 test: pip install it\n" in told.stdout
+
+
 def make(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         ["make", "--no-print-directory", *arguments],
@@ -146,7 +179,7 @@ def make(*arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-needs_make = pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
+needs_make = pytest.mark.skipif(not shutil.which("make"), reason="apt install make")
 
 
 @needs_make
@@ -159,6 +192,30 @@ def test_set_up_is_not_done_twice(tmp_path):
     os.utime(tmp_path / ".run", (0, 0))
     assert "pip --" in (again := make("-n", "run", f"VENV={tmp_path}").stdout)
     assert "install -e '.[onnx]'" in again
+
+
+@needs_make
+@pytest.mark.parametrize("lacking", ["", "--no-index"])
+def test_set_up_without_network_needs_all_requirements(tmp_path, lacking):
+    """The build of a package fails offline. The environment is good if it lacks nothing."""
+    python = tmp_path / "bin/python"
+    python.parent.mkdir()
+    (tmp_path / "bin/pip").touch()
+    refuse = "'install -e'*" + (f" | *{lacking}*" if lacking else "")
+    python.write_text(
+        f'#!/bin/sh\ncase "$*" in *{refuse}) exit 1;; -c*) exec {sys.executable} "$@";; esac\n'
+        f'case "$*" in *--no-index*) cat >{tmp_path}/asked;; esac\n'
+    )
+    python.chmod(0o755)
+    told = make(f"{tmp_path}/.run", f"VENV={tmp_path}")
+    assert f"installs into {tmp_path}: about 240 MB" in told.stderr
+    assert (tmp_path / ".run").exists() is not lacking.startswith("--")
+    assert (told.returncode == 0) is (lacking == "")
+    if not lacking:
+        project = PROJECT["project"]
+        needed = [*project["dependencies"], *project["optional-dependencies"]["onnx"]]
+        assert (tmp_path / "asked").read_text().splitlines() == needed
+        assert "continues with what" in told.stderr
 
 
 @needs_make

@@ -9,27 +9,62 @@ makes the environment out of these.
 
 import argparse
 import email
+import email.utils
+import gzip
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterable, Sequence
+from email.message import Message
 from pathlib import Path
 
+from manual import pages
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).resolve().parents[2]
+from tegrascope.daemon.commands.completion import script
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}
 GLIBCS = ("2_17", "2_28", "2_31", "2_34", "2_35")
-INSTALLED = (
-    ("tegrascope.yaml", "etc/tegrascope.yaml"),
-    ("tegrascope.default", "etc/default/tegrascope"),
-    ("tegrascope.sysusers", "usr/lib/sysusers.d/tegrascope.conf"),
+# What TensorRT of a JetPack needs and JetPack has not: the binding for its CUDA, and a numpy that
+# is as old as its bindings. JetPack 6 has Python 3.10 and CUDA 12, JetPack 7 has 3.12 and 13.
+REQUIREMENTS = {
+    "amd64": ("tegrascope", "pip"),
+    "arm64": (
+        *("tegrascope", "pip"),
+        'cuda-bindings>=12,<13; python_version == "3.10"',
+        'cuda-bindings>=13,<14; python_version == "3.12"',
+        'numpy>=1.26,<2; python_version == "3.10"',
+        'numpy>=1.26,<2; python_version == "3.12"',
+    ),
+}
+# The user's files. They never change, so that an upgrade never asks what to do with an edited one.
+SETTINGS = {
+    "etc/tegrascope.yaml": "# Examples: /usr/share/doc/tegrascope/examples/tegrascope.yaml\n",
+    "etc/default/tegrascope": "# Examples: /usr/share/doc/tegrascope/examples/tegrascope.default\n",
+}
+DATE = email.utils.formatdate(
+    int(os.environ.get("SOURCE_DATE_EPOCH", (ROOT / "CHANGELOG.md").stat().st_mtime))
 )
+CHANGES = """\
+tegrascope ({version}) unstable; urgency=medium
+
+  * The changes are in /usr/share/doc/tegrascope/CHANGELOG.md.gz.
+
+ -- tegrascope maintainers <maintainers@tegrascope.invalid>  {date}
+"""
+COMPLETIONS = {
+    "bash": "usr/share/bash-completion/completions/tegrascope",
+    "zsh": "usr/share/zsh/vendor-completions/_tegrascope",
+}
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "-q")
 
 
@@ -60,11 +95,15 @@ def fetch(requirements: list[str], python: str, arch: str, target: Path) -> None
     )
 
 
-def needs(wheel: Path, python: str, arch: str) -> list[Requirement]:
-    """Return what a wheel requires on that Python; pip would judge by the one that runs it."""
+def metadata(wheel: Path) -> Message:
+    """Return what a wheel says of itself."""
     with zipfile.ZipFile(wheel) as opened:
         name = next(one for one in opened.namelist() if one.endswith(".dist-info/METADATA"))
-        told = email.message_from_bytes(opened.read(name)).get_all("Requires-Dist") or []
+        return email.message_from_bytes(opened.read(name))
+
+
+def required(lines: Iterable[str], python: str, arch: str) -> list[Requirement]:
+    """Return what applies on that Python; pip would judge by the one that runs it."""
     there = {
         "python_version": python,
         "python_full_version": f"{python}.0",
@@ -76,7 +115,7 @@ def needs(wheel: Path, python: str, arch: str) -> list[Requirement]:
         "platform_python_implementation": "CPython",
         "extra": "",
     }
-    found = map(Requirement, told)
+    found = map(Requirement, lines)
     return [one for one in found if one.marker is None or one.marker.evaluate(there)]
 
 
@@ -85,16 +124,23 @@ def project(wheel: Path) -> str:
     return canonicalize_name(wheel.name.partition("-")[0])
 
 
-def gather(wheels: Path, python: str, arch: str) -> None:
-    """Fetch all that our wheel needs on one Python, directly or not."""
-    (own,) = (path for path in wheels.glob("*.whl") if project(path) == "tegrascope")
-    wanted = {"pip": SpecifierSet()}
+def unpacked_bytes(wheel: Path) -> int:
+    """Return the size of what a wheel installs."""
+    with zipfile.ZipFile(wheel) as opened:
+        return sum(one.file_size for one in opened.infolist())
+
+
+def gather(wheels: Path, python: str, arch: str) -> int:
+    """Fetch all that our wheel needs on one Python, directly or not; return its size installed."""
+    (own,) = wheels.glob("tegrascope-*.whl")
     unread = [own]
+    asked = required(REQUIREMENTS[arch], python, arch)
+    wanted = {one.name: one.specifier for one in asked if one.name != "tegrascope"}
     with tempfile.TemporaryDirectory() as scratch:
         mine = Path(scratch)
         while unread:
             for wheel in unread:
-                for one in needs(wheel, python, arch):
+                for one in required(metadata(wheel).get_all("Requires-Dist", ()), python, arch):
                     name = canonicalize_name(one.name)
                     wanted[name] = wanted.get(name, SpecifierSet()) & one.specifier
             there = {project(path): path for path in mine.glob("*.whl")}
@@ -112,34 +158,66 @@ def gather(wheels: Path, python: str, arch: str) -> None:
             unread = [path for path in mine.glob("*.whl") if missing and path not in before]
         for path in mine.glob("*.whl"):
             shutil.copy(path, wheels / path.name)
+        return sum(map(unpacked_bytes, (own, *mine.glob("*.whl"))))
+
+
+def describe(wheel: Path) -> str:
+    """Return one line on a wheel and its license."""
+    told = metadata(wheel)
+    names = [one for one in told.get_all("Classifier", ()) if one.startswith("License ::")]
+    stated = [told["License-Expression"], *names, told["License"]]
+    license_name = next(filter(None, stated), "in the wheel").splitlines()[0]
+    return f" {wheel.name}: {license_name.rpartition(':: ')[2]}\n"
 
 
 def lay_out(tree: Path, version: str, arch: str) -> None:
-    """Put everything but the wheels where it is installed."""
-    units = tree / "lib/systemd/system"
-    units.mkdir(parents=True)
+    """Put everything but the wheels and the control files where it is installed."""
+
+    def write(where: str, text: str) -> None:
+        (tree / where).parent.mkdir(parents=True, exist_ok=True)
+        packed = where.startswith("usr/share") and where.endswith(".gz")
+        content = gzip.compress(text.encode(), mtime=0) if packed else text.encode()
+        (tree / where).write_bytes(content)
+
     for path in sorted((ROOT / "systemd").iterdir()):
         if path.suffix in (".service", ".socket"):
-            shutil.copy(path, units)
-    for name, where in INSTALLED:
-        (tree / where).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / "systemd" / name, tree / where)
+            write(f"usr/lib/systemd/system/{path.name}", path.read_text())
+    write("usr/lib/sysusers.d/tegrascope.conf", (ROOT / "systemd/tegrascope.sysusers").read_text())
+    write("usr/lib/tegrascope/requirements.txt", "\n".join((*REQUIREMENTS[arch], "")))
+    for where, text in SETTINGS.items():
+        write(where, text)
     (tree / "usr/bin").mkdir(parents=True)
-    for name in ("tegrascope", "tegrascope-dla-trace"):
+    for name, page in pages().items():
         (tree / "usr/bin" / name).symlink_to(f"../lib/tegrascope/venv/bin/{name}")
-    words = tree / "usr/share/doc/tegrascope"
-    words.mkdir(parents=True)
-    shutil.copy(ROOT / "LICENSE", words / "copyright")
-    shutil.copy(ROOT / "CHANGELOG.md", words)
+        write(f"usr/share/man/man1/{name}.1.gz", page)
+    for shell, where in COMPLETIONS.items():
+        write(where, script(shell))
+    words = "usr/share/doc/tegrascope"
+    for name in ("tegrascope.yaml", "tegrascope.default"):
+        write(f"{words}/examples/{name}", (ROOT / "systemd" / name).read_text())
+    write(f"{words}/CHANGELOG.md.gz", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    # The units and the sample configuration name this page.
+    page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    write(f"{words}/configuration.md", page)
+    write(f"{words}/changelog.gz", CHANGES.format(version=version, date=DATE))
+    licenses = sorted(map(describe, (tree / "usr/lib/tegrascope/wheels").glob("*.whl")))
+    write(f"{words}/copyright", (HERE / "copyright.in").read_text() + "".join(licenses))
 
+
+def add_control(tree: Path, version: str, arch: str, pythons: Sequence[str], more: int) -> None:
+    """Write the control files; ``more`` bytes are installed later, by postinst."""
+    ordered = sorted(int(python.partition(".")[2]) for python in pythons)
+    size = sum(path.lstat().st_size for path in tree.rglob("*")) + more
     control = tree / "DEBIAN"
     control.mkdir()
-    text = (ROOT / "packaging/deb/control.in").read_text(encoding="utf-8")
-    (control / "control").write_text(text.format(version=version, arch=arch), encoding="utf-8")
-    settings = [f"/{where}\n" for _, where in INSTALLED if where.startswith("etc/")]
-    (control / "conffiles").write_text("".join(settings))
+    text = (HERE / "control.in").read_text(encoding="utf-8")
+    told = {"version": version, "arch": arch, "size": size // 1024}
+    told |= {"first": f"3.{ordered[0]}", "after": f"3.{ordered[-1] + 1}"}
+    (control / "control").write_text(text.format(**told), encoding="utf-8")
+    (control / "conffiles").write_text("".join(f"/{where}\n" for where in SETTINGS))
+    (control / "triggers").write_text("interest-noawait /usr/bin/python3\n")
     for name in ("postinst", "prerm", "postrm"):
-        shutil.copy(ROOT / "packaging/deb" / name, control)
+        shutil.copy(HERE / name, control)
         (control / name).chmod(0o755)
 
 
@@ -165,9 +243,9 @@ def main() -> None:
             wheels = tree / "usr/lib/tegrascope/wheels"
             wheels.mkdir(parents=True)
             own_wheel(wheels)
-            for python in arguments.python:
-                gather(wheels, python, arch)
+            more = max(gather(wheels, python, arch) for python in arguments.python)
             lay_out(tree, arguments.version, arch)
+            add_control(tree, arguments.version, arch, arguments.python, more)
             run("chmod", "-R", "u=rwX,go=rX", str(tree))
             package = arguments.output / f"tegrascope_{arguments.version}_{arch}.deb"
             run(

@@ -16,8 +16,6 @@ workloads:
 """
 WATCHDOG_SECONDS = 4
 HASTE = f"""
-[Unit]
-StartLimitIntervalSec=0
 [Service]
 WatchdogSec={WATCHDOG_SECONDS}
 RestartSec=200ms
@@ -133,6 +131,62 @@ def test_frozen_daemon_is_restarted_and_loses_no_run(service):
     assert after[cut_off] == "cancelled"
 
 
+BAD = CONFIG + "telemetry: {intervall: 1s}\n"
+BAD_LINE = "/etc/tegrascope.yaml:6: telemetry.intervall: unknown key; did you mean interval?"
+
+
+def test_reload_of_a_bad_file_fails_and_changes_nothing(service):
+    """The command fails, the reason is in the journal, and the same process goes on."""
+    daemon = pid(service)
+    service.write("/etc/tegrascope.yaml", BAD)
+    assert service.run("systemctl", "reload", "tegrascope").returncode != 0
+    service.wait_for(lambda: BAD_LINE in service.journal(UNIT))
+    assert (service.show(UNIT, "ActiveState"), pid(service)) == ("active", daemon)
+    service.write("/etc/tegrascope.yaml", CONFIG)
+    service.systemctl("reload", "tegrascope")
+    service.wait_for(lambda: "reloaded: 2 workload(s)" in service.journal(UNIT))
+    assert pid(service) == daemon
+    assert ready(service)
+
+
+def test_bad_file_at_the_start_is_one_try_and_the_status_says_why(service):
+    """Only a person can fix it, so systemd does not try again; the reason is easy to find."""
+    service.systemctl("stop", "tegrascope")
+    service.write("/etc/tegrascope.yaml", BAD)
+    assert service.run("systemctl", "start", "tegrascope").returncode != 0
+    assert service.show(UNIT, "ActiveState") == "failed"
+    assert service.show(UNIT, "NRestarts") == "0"
+    assert service.show(UNIT, "ExecMainStatus") == "78"
+    assert service.show(UNIT, "StatusText") == BAD_LINE
+    service.wait_for(
+        lambda: f"tegrascope: {BAD_LINE}" in service.run("systemctl", "status", UNIT).stdout
+    )
+    service.write("/etc/tegrascope.yaml", CONFIG)
+    service.systemctl("start", "tegrascope")
+    service.wait_for(lambda: ready(service))
+
+
+def test_start_on_a_full_disk_measures_and_recovers_by_itself(service):
+    """No start fails, the status says why nothing is stored, and room is all that it takes."""
+    state, restarts = "/var/lib/tegrascope", service.show(UNIT, "NRestarts")
+    service.systemctl("stop", "tegrascope")
+    service.run("mount", "-t", "tmpfs", "-o", "size=64m", "none", state, check=True)
+    service.run("sh", "-c", f"head -c 67108864 /dev/zero >{state}/filler")
+    service.systemctl("start", "tegrascope")
+    service.wait_for(lambda: service.metric("tegrascope_source_up") == 1)
+    assert service.get("readyz").startswith("the store does not write: ")
+    service.wait_for(lambda: "the store does not write: " in service.show(UNIT, "StatusText"))
+    service.wait_for(lambda: service.json("api/v1/runs").get("not_stored"))
+    service.run("rm", f"{state}/filler", check=True)
+    service.wait_for(lambda: service.get("readyz") == "ready\n")
+    service.wait_for(lambda: "ok" in runs(service).values())
+    assert service.show(UNIT, "NRestarts") in (restarts, "0")
+    service.systemctl("stop", "tegrascope")
+    service.run("umount", state, check=True)
+    service.systemctl("start", "tegrascope")
+    service.wait_for(lambda: ready(service))
+
+
 def test_stop_takes_less_than_three_seconds(service):
     """Nothing of it runs any more, root's helper neither, and the socket is still there."""
     begin = time.monotonic()
@@ -156,3 +210,44 @@ def test_board_without_tegrastats_is_restarted_once_and_then_left_in_peace(servi
     assert int(service.show(UNIT, "NRestarts")) == restarts + 1
     assert service.show(UNIT, "ActiveState") == "active"
     assert service.get("healthz") == "ok\n"
+
+
+SILENT = "#!/bin/sh\ntrap '' TERM PIPE\necho one line\nexec sleep 1000\n"
+# Connects so many times; each connection is closed after its first line, or at once.
+CONNECT = """
+import socket, sys
+for _ in range(int(sys.argv[1])):
+    with socket.socket(socket.AF_UNIX) as unit:
+        unit.settimeout(20)
+        unit.connect("/run/tegrascope/tegrastats.sock")
+        if sys.argv[2] == "read":
+            assert unit.recv(4) == b"one ", "no line: the socket refused"
+"""
+
+
+def helpers(board) -> int:
+    """Return the number of processes of all helpers."""
+    return len(
+        board.run("pgrep", "-u", "root", "-f", "sleep 1000|tegrastats --interval").stdout.split()
+    )
+
+
+def test_silent_helper_ends_with_its_connection(board):
+    """A tegrastats that hangs and ignores SIGTERM does not block the socket for the next one."""
+    board.systemctl("stop", "tegrascope")
+    board.write("/usr/bin/tegrastats", SILENT, 0o755)
+    board.systemctl("start", "tegrascope-tegrastats.socket")
+    for _ in range(6):  # more than the socket serves at once
+        board.run(INTERPRETER, "-S", "-c", CONNECT, "1", "read", check=True)
+        board.wait_for(lambda: helpers(board) == 0)
+    assert board.systemctl("list-units", "--plain", "--no-legend", "tegrascope-tegrastats@*") == ""
+
+
+def test_loop_of_connections_does_not_close_the_socket(board):
+    board.write("/usr/bin/tegrastats", SILENT, 0o755)
+    board.systemctl("start", "tegrascope-tegrastats.socket")
+    board.run(INTERPRETER, "-S", "-c", CONNECT, "300", "close", check=True)
+    assert board.show("tegrascope-tegrastats.socket", "ActiveState") == "active"
+    board.wait_for(lambda: helpers(board) == 0)
+    # systemd counts a connection a little longer than its processes live.
+    board.wait_for(lambda: not board.run(INTERPRETER, "-S", "-c", CONNECT, "1", "read").returncode)
