@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 SOURCES := $(wildcard *.py) parsers collectors daemon tests packaging tools
 
-.PHONY: run test check dev format lint types imports doctest golden dashboards docs fleet bench screenshots deb clean
+.PHONY: run test check dev format lint types imports doctest golden dashboards docs fleet bench coverage-campaign live-truth screenshots deb clean
 
 run: $(VENV)/.run
 	$(BIN)/tegrascope run --demo --state-dir .state
@@ -55,6 +55,14 @@ fleet: dev
 bench: dev
 	$(BIN)/python -m tests.bench $(BENCH)
 
+# Published energy against a known truth: `make coverage-campaign CAMPAIGN='--windows 100'`.
+coverage-campaign: dev
+	nice $(BIN)/python -m tests.truth.campaign --jobs $(JOBS) $(CAMPAIGN)
+
+# The same truth as the tegrastats of a real daemon, 13 minutes: `make live-truth LIVE='--daemons 4'`.
+live-truth: dev
+	$(BIN)/python -m tests.truth.live $(LIVE)
+
 # The pictures of the docs, in docs/images: needs chromium, and takes six minutes.
 screenshots: dev
 	$(BIN)/python -m tests.screenshots $(SCREENSHOTS)
@@ -74,10 +82,22 @@ $(BIN)/pip:
 	  { echo "python3 has no venv: apt install python3-venv" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
+# Without a network it will do that all requirements are there, though pyproject.toml is newer.
+define install
+@echo "installs into $(VENV): about $(2) MB, some minutes on a slow line" >&2
+@$(PIP) install -e '.[$(1)]' || { \
+  needed=$$($(BIN)/python -c "import sys; \
+    toml = __import__('tomllib' if sys.version_info > (3, 11) else 'tomli'); \
+    told = toml.load(open('pyproject.toml', 'rb'))['project']; \
+    print(*told['dependencies'], *told['optional-dependencies']['$(1)'], sep='\n')") && \
+  echo "$$needed" | $(PIP) install --no-index -r /dev/stdin && \
+  echo "continues with what $(VENV) has" >&2; }
+endef
+
 $(VENV)/.run: $(BIN)/pip pyproject.toml
-	$(PIP) install -e '.[onnx]'
+	$(call install,onnx,240)
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/pip pyproject.toml
-	$(PIP) install -e '.[dev]'
+	$(call install,dev,620)
 	@touch $@ $(VENV)/.run

@@ -1,7 +1,10 @@
 """What holds for every test."""
 
 import os
-from collections.abc import Iterator
+import re
+import signal
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -10,6 +13,50 @@ import pytest
 # How long an example takes is the machine's affair.
 hypothesis.settings.register_profile("tegrascope", deadline=None)
 hypothesis.settings.load_profile("tegrascope")
+
+# A shell ignores SIGINT for jobs in the background, and every program that a test starts would too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The promise that the tests of a folder or file prove, where its name does not express it.
+PROMISES = {
+    "export": "metrics as Prometheus reads them",
+    "monitoring": "alerts through Prometheus and Alertmanager",
+    "page": "the status page in a browser",
+    "parsers": "recorded logs of boards",
+    "systemd": "the service, its sandbox and the Debian package",
+    "web": "TLS, users and slow clients",
+    "test_dashboards": "rules and dashboards",
+    "test_dashboard_source": "rules and dashboards",
+}
+
+
+def not_tested(skips: "Iterable[tuple[str, str]]") -> "list[str]":
+    """Return one line per remedy: the promises without a test, and the number of tests.
+
+    Args:
+        skips: Node identifier of each skipped test, and the reason.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    for node, reason in skips:
+        part = Path(node.partition("::")[0]).parts[1:2] or (node,)
+        name = part[0].removesuffix(".py")
+        install = re.search(r"(apt|pip) install .+", reason)
+        remedy = install[0] if install else reason.removeprefix("Skipped: ")
+        counts[remedy, PROMISES.get(name, name.removeprefix("test_"))] += 1
+    lines = []
+    for remedy in sorted({remedy for remedy, _ in counts}):
+        found = {promise: count for (one, promise), count in counts.items() if one == remedy}
+        total = sum(found.values())
+        tests = f"{total} test{'s' if total > 1 else ''}"
+        lines.append(f"not tested here: {', '.join(sorted(found))}, {tests}: {remedy}")
+    return lines
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """End with the promises that were not tested, and what would enable their tests."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    for line in not_tested((one.nodeid, one.longrepr[2]) for one in skipped):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True)

@@ -60,7 +60,7 @@ class Daemon:
     @property
     def url(self) -> str:
         """Where the page is; waits for the daemon to say so."""
-        assert self._told.wait(30), self.log
+        assert self._told.wait(90), self.log
         assert self._url, self.log
         return self._url
 

@@ -1,13 +1,26 @@
 """What the pages say is what the program does."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from tegrascope.daemon.commands import INSTALLED_STATE
+from tegrascope.daemon.doctor.software import TEGRASTATS
+from tegrascope.daemon.service.systemd import installed_files
 from tegrascope.daemon.settings.config import Config, Workload
-from tegrascope.daemon.settings.file import parse_config
+from tegrascope.daemon.settings.file import read_settings
+from tests.daemons import start
 from tools import metrics_page
+
+__all__ = ["start"]
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -24,7 +37,128 @@ def test_yaml_examples_are_good(page):
     blocks = yaml_blocks(page)
     assert blocks
     for block in blocks:
-        assert parse_config(block, Path(page)).workloads
+        assert read_settings(block, Path(page), Config).settings.workloads
+
+
+def test_first_configuration_gives_an_energy_figure(monkeypatch):
+    """The example for a Jetson is long enough, by hand and at the interval of the service."""
+    block = yaml_blocks("README.md")[0]
+    config = read_settings(block, Path("README.md"), Config).settings
+    assert config.advice() == []
+    default = (ROOT / "systemd/tegrascope.default").read_text(encoding="utf-8")
+    (interval,) = re.findall(r"^#TEGRASTATS_INTERVAL_MS=(\d+)$", default, re.MULTILINE)
+    monkeypatch.setenv("TEGRASTATS_INTERVAL_MS", interval)
+    assert config.advice() == []
+    assert round(Config().telemetry.interval * 1000) == int(interval)
+
+
+def masked(line: str) -> str:
+    """Return a line without its figures, ids and flags, which differ from run to run."""
+    line = re.sub(r"( · \d[\d.]* J each)?( · flags: [a-z_ ]+)?( · run )", r"\3", line)
+    line = re.sub(r"\b(?=[a-f]*\d)[0-9a-f]{8}[0-9a-f-]*\b", "N", line)
+    line = re.sub(r"\d+(?:[.:,-]\d+)*(?:e[+-]?\d+)?", "N", line)
+    return " ".join(line.split())
+
+
+def row(line: str) -> list[str]:
+    """Return the cells of a run up to its flags, without figures; an unknown one is a dash."""
+    return ["N" if cell == "-" else cell for cell in masked(line).split()[:9]]
+
+
+def test_printed_outputs_are_those_of_the_commands(start, tmp_path, model_cache):
+    """The demo, with shorter runs, prints what README shows, but for the figures."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    demo, commands = (block for language, block in blocks if not language)
+    shortened = (ROOT / "daemon/commands/demo.yaml").read_text(encoding="utf-8")
+    for pattern, instead in (
+        (r"duration: \d+s", "duration: 1500ms"),
+        (r"every: 90s", "every: 1h"),
+        (r"offset: \d(\d)s", r"offset: 1\g<1>ms"),
+        (r"baseline: 1s", "baseline: 100ms"),
+    ):
+        shortened = re.sub(pattern, instead, shortened)
+    model_cache.mkdir(exist_ok=True)
+    state = tmp_path / "state"
+    (state / "models").symlink_to(model_cache)
+    daemon = start(shortened)
+    daemon.wait_for(lambda: len(daemon.runs()) == 4, 240)
+
+    log = iter(map(masked, daemon.log))
+    for line in demo.replace(".state", str(state)).splitlines():
+        if line != "…":
+            assert masked(line) in log, line
+
+    shell = {
+        ".venv/bin/tegrascope": f"{sys.executable} -m tegrascope",
+        ".state": str(state),
+        "127.0.0.1:9754": daemon.address,
+    }
+    for block in commands.strip().split("\n\n"):
+        command, *shown = block.splitlines()
+        for word, instead in shell.items():
+            command = command.replace(word, instead)
+        done = subprocess.run(
+            ["bash", "-c", command.removeprefix("$ ")],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        printed = done.stdout.splitlines()
+        if "runs list" in command:
+            assert (printed[0].split(), len(printed)) == (shown[0].split(), 5)
+            assert sorted(map(row, printed[1:])) == sorted(map(row, shown[1:]))
+        else:
+            assert list(map(masked, printed)) == list(map(masked, shown))
+
+
+def test_no_page_or_remedy_installs_from_an_index_where_it_is_not():
+    """Whoever registers the name first would be installed as root."""
+    sources = (
+        path for room in ("parsers", "collectors", "daemon") for path in ROOT.glob(f"{room}/**/*")
+    )
+    shipped = [*PAGES, *ROOT.glob("systemd/*"), *sources]
+    for path in (path for path in shipped if path.suffix != ".pyc" and path.is_file()):
+        text = path.read_text(encoding="utf-8")
+        found = re.search(
+            r"\b(pip|pipx) install [^|;&`\n]*\btegrascope(\[|\s|$)", text, re.MULTILINE
+        )
+        assert found is None, (path, found)
+        assert "pypi.org/project/tegrascope" not in text, path
+
+
+def test_image_gets_every_file_that_the_package_needs():
+    """The recipe copies what pyproject.toml names, and its ignore file lets just that through."""
+    folder = ROOT / "packaging/container"
+    recipe = (folder / "Dockerfile").read_text(encoding="utf-8")
+    copied = {
+        word
+        for line in re.findall(r"^COPY (.*)$", recipe, re.MULTILINE)
+        for word in line.split()[:-1]
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    tool = project["tool"]["setuptools"]
+    needed = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
+    needed |= {name.split(".")[1] for name in tool["packages"] if "." in name}
+    needed |= {pattern.split("/")[0] for pattern in tool["package-data"]["tegrascope"]}
+    needed |= {path.name for path in ROOT.glob("*.py")}
+    assert needed <= copied
+    assert all((ROOT / name).exists() for name in copied)
+    ignored = (folder / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    assert {line[1:] for line in ignored if line.startswith("!")} == copied
+
+
+def test_container_page_names_the_paths_of_the_program():
+    page = (ROOT / "docs/container.md").read_text(encoding="utf-8")
+    for path in (
+        str(Path(TEGRASTATS.path).parent),
+        TEGRASTATS.path,
+        f"{INSTALLED_STATE}/token",
+        str(installed_files("/usr/bin/tegrascope")[-2].path),
+        "TEGRASCOPE_TOKEN_FILE",
+    ):
+        assert path in page, path
 
 
 def test_every_setting_is_documented():

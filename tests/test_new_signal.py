@@ -30,7 +30,7 @@ from pathlib import Path
 
 from tegrascope.collectors.base import SYSTEM_CLOCK, Stamped
 from tegrascope.collectors.board.sysfs import SysfsCompanion
-from tegrascope.daemon.web.answers import Page
+from tegrascope.daemon.export.metrics import Page
 from tegrascope.daemon.export.snapshot import Snapshot, SourceState
 from tegrascope.parsers.records import Sample
 from tegrascope.parsers.signals import column_order, dtype_of

@@ -22,7 +22,9 @@ def packages_after(code: str) -> set[str]:
     return set(told.stdout.split())
 
 
-@pytest.mark.parametrize("name", ["ParseError", "RunReport", "Sample", "parse_line", "window"])
+@pytest.mark.parametrize(
+    "name", ["ParseError", "RunReport", "Sample", "lock_in", "parse_line", "window"]
+)
 def test_stable_names_are_there(name):
     """Each name of the contract can be imported, and is said to be public."""
     assert callable(getattr(tegrascope, name))

@@ -1,8 +1,11 @@
-"""Write the table of docs/metrics.md from the rows of all metrics: ``make docs``."""
+"""Write what is generated from tables: docs/metrics.md and openapi.json, by ``make docs``."""
 
+import json
 from pathlib import Path
 
 from tegrascope.daemon.export.metrics import METRICS
+from tegrascope.daemon.web.endpoints import openapi
+from tegrascope.daemon.web.status_page import STATIC
 
 PAGE = Path(__file__).parents[1] / "docs/metrics.md"
 _HEAD = "| name | type | meaning |\n|---|---|---|\n"
@@ -21,4 +24,5 @@ def render(page: str) -> str:
 
 
 if __name__ == "__main__":
+    (STATIC / "openapi.json").write_text(f"{json.dumps(openapi())}\n", encoding="utf-8")
     PAGE.write_text(render(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

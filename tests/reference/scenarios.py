@@ -28,7 +28,7 @@ _NX = (
     "RAM {ram}/15655MB (lfb 2x4MB) CPU [{cpu}%@729,off] GR3D_FREQ {gpu}%@[{mhz}] NVDLA0 {dla} "
     "tj@{tj}C VDD_IN {a}mW/{a}mW VDD_CPU_GPU_CV {b}mW/{b}mW VDD_SOC {c}mW/{c}mW"
 )
-_STRANGE = "RAM {ram}/100MB (lfb 2x4MB) GR3D_FREQ {gpu}%@[{mhz}] tj@{tj}C OTHER_RAIL {a}mW/{a}mW"
+_STRANGE = "RAM {ram}/62841MB (lfb 2x4MB) GR3D_FREQ {gpu}%@[{mhz}] tj@{tj}C OTHER_RAIL {a}mW/{a}mW"
 _PLACED = {
     "requested_precision": "fp16",
     "fallback": "allow",
@@ -145,7 +145,7 @@ def _report(
         cut,
         rule=rule,
         others={
-            name: Span(begin_ns=round(a * SECOND), end_ns=round(b * SECOND))
+            name: (Span(begin_ns=round(a * SECOND), end_ns=round(b * SECOND)),)
             for name, (a, b) in (others or {}).items()
         },
         environment=Environment(board="b", **(environment or {})),
