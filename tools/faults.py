@@ -1,7 +1,8 @@
 """Inject faults into a live daemon: ``nice python -m tools.faults --faults 1000``.
 
 A stand-in of tegrastats prints its own clock as the power of a rail, so that the age of every
-scraped value is known. Exit status 1: a finished run was lost, or a stale value was served as live.
+scraped value is known. Exit status 1: a finished run was lost, a stale value was served as live, or
+the daemon did not come back.
 """
 
 import argparse
@@ -342,7 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for run in set(daemon.finished) - daemon.stop():
             tallies[kind_of.get(run, kinds[0])].lost += 1
     print(table(tallies))
-    return int(any(tally.lost or tally.stale for tally in tallies.values()))
+    return int(any(t.lost or t.stale or t.survived < t.injected for t in tallies.values()))
 
 
 if __name__ == "__main__":
