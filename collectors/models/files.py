@@ -1,14 +1,21 @@
-"""Which file a model is: a path, or a built-in model that is generated at its first use."""
+"""Model files: a path or a built-in model, its weights, its digest, and its graph.
+
+What needs the package onnx happens in children.
+"""
 
 import hashlib
+import json
 import mmap
 import subprocess
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from ...parsers.errors import BackendUnavailable, UserError, file_error
+from ...parsers.onnx.graph import Graph
 from ...parsers.onnx.inputs import external_locations
-from ..children.program import python_child
+from ...parsers.records import Record
+from ..children.program import ask_child, python_child
 
 BUILTIN_PREFIX = "builtin:"
 BUILTIN_MODELS = ("mobilenet", "mobilenetv2", "resnet50", "resnet50-fp16")
@@ -17,6 +24,8 @@ SEED = 20240229
 GENERATOR_VERSION = 1
 # Exit status of the generator where a package is missing.
 MISSING_PACKAGE = 3
+INSTALL = "pip install onnx onnxruntime"
+_READING_SECONDS = 600.0
 
 
 def builtin_path(name: str, directory: Path, seed: int = SEED) -> Path:
@@ -63,7 +72,7 @@ def _generate(name: str, directory: Path) -> None:
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if done.returncode == MISSING_PACKAGE:
-        raise BackendUnavailable(done.stderr.strip(), "pip install onnx onnxruntime")
+        raise BackendUnavailable(done.stderr.strip(), INSTALL)
     if done.returncode != 0:
         words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         what = f"the built-in model {name} could not be generated in {directory}"
@@ -105,3 +114,36 @@ def _sha256(path: Path, _mtime_ns: int, _size: int, _inode: int) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+class GraphAnswer(Record):
+    """The line that the reader of graphs prints: a graph, or why there is none."""
+
+    graph: Graph | None = None
+    problem: str = ""
+    remedy: str = ""
+
+
+def read_graph_apart(
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    *,
+    seconds: float = _READING_SECONDS,
+    reader: Sequence[str] | None = None,
+) -> Graph:
+    """Read a model as ``read_graph`` does, in a child process that may take so many seconds.
+
+    Args:
+        reader: Command of the child, if it is not ``onnx_graph``.
+
+    Raises:
+        UserError: As ``read_graph``; or the child crashed, or took too long.
+    """
+    given = json.dumps(dict(shapes or {}))
+    command = [*(reader or python_child(f"{__package__}.onnx_graph")), str(path), given]
+    answer = ask_child(command, GraphAnswer, "onnx", f"to read {path}", seconds)
+    if isinstance(answer, UserError):
+        raise UserError(answer.message, "export the model again, or give other shapes")
+    if answer.graph is None:
+        raise UserError(answer.problem, answer.remedy)
+    return answer.graph

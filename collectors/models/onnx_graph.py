@@ -2,65 +2,63 @@
 
 ``python -m tegrascope.collectors.models.onnx_graph MODEL SHAPES`` prints the graph or an error as
 one JSON object. ``read_graph_apart`` runs it, because ONNX's inference of shapes may crash.
+
+Exporters write ``Reshape`` to a shape that a chain of nodes computes. If the inputs have fixed
+shapes, the chain is constant: TensorRT computes it once, and so does this module.
 """
 
 import json
+import math
 import mmap
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ...parsers.errors import UserError
 from ...parsers.onnx.graph import LONGEST_VALUES, SUBGRAPH, Attribute, Graph, Node, Shape, Tensor
 from ...parsers.onnx.inputs import slim
-from ...parsers.records import Record
-from ..children.program import ask_child, python_child
-from .files import external_files
+from .files import INSTALL, GraphAnswer, external_files
 
-if TYPE_CHECKING:
+try:
+    import numpy
     import onnx
+    from google.protobuf.message import DecodeError
+    from onnx import helper, numpy_helper
+except ModuleNotFoundError:
+    if __name__ != "__main__":
+        raise
+    print(GraphAnswer(problem="onnx is not installed", remedy=INSTALL).model_dump_json())
+    sys.exit()
 
 _AGAIN = "export the model again"
-_INSTALL = "pip install onnx onnxruntime"
 _OWN_DOMAINS = ("", "ai.onnx")
 # The first version of the format in which a model has to name its opsets.
 _OPSETS_SINCE = 3
 _NUMPY_NAMES = {"double": "float64", "float": "float32"}
-_SECONDS = 600.0
 
+# Operators that compute shapes, axes and limits; each is cheap and deterministic.
+# fmt: off
+_FOLDED = frozenset({
+    "Abs", "Add", "And", "Cast", "Ceil", "Concat", "ConstantOfShape",
+    "Div", "Equal", "Expand", "Flatten", "Floor", "Gather", "GatherND",
+    "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min",
+    "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Range",
+    "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round", "ScatterND",
+    "Shape", "Sign", "Size", "Slice", "Split", "Sqrt", "Squeeze",
+    "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
+})
+# fmt: on
+_RANDOM = ("Bernoulli", "Multinomial", "Random")  # beginnings of their names
+# Each pass finds the shapes that follow from the constants of the pass before. A transformer needs
+# one or two for each of its blocks.
+_PASSES = 256
 
-class _Answer(Record):
-    graph: Graph | None = None
-    problem: str = ""
-    remedy: str = ""
-
-
-def read_graph_apart(
-    path: Path,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    *,
-    seconds: float = _SECONDS,
-    reader: Sequence[str] | None = None,
-) -> Graph:
-    """Read a model as ``read_graph`` does, in a child process that may take so many seconds.
-
-    Args:
-        reader: Command of the child, if it is not this module.
-
-    Raises:
-        UserError: As ``read_graph``; or the child crashed, or took too long.
-    """
-    given = json.dumps(dict(shapes or {}))
-    command = [*(reader or python_child(__spec__.name)), str(path), given]
-    answer = ask_child(command, _Answer, "onnx", f"to read {path}", seconds)
-    if isinstance(answer, UserError):
-        raise UserError(answer.message, "export the model again, or give other shapes")
-    if answer.graph is None:
-        raise UserError(answer.problem, answer.remedy)
-    return answer.graph
+# Constant tensors by name; None where the values are many or unknown.
+Constants = dict[str, numpy.ndarray | None]
+Values = tuple[int | float | bool, ...]
 
 
 def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
@@ -75,16 +73,9 @@ def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
     """
     model = _load(path)
     notes = list(_oddities(path, model))
-    from .onnx_shapes import ShapeError, fix_inputs, infer
-
+    _fix_inputs(path, model, shapes or {})
     try:
-        fix_inputs(model, shapes or {})
-    except ShapeError as error:
-        remedy = f"give --shape {error.fitting}" if error.fitting else "leave --shape out"
-        remedy += ", a number for each ?" if "?" in error.fitting else ""
-        raise UserError(f"{path}: {error}", remedy) from None
-    try:
-        constants, problem = infer(model)
+        constants, problem = _infer(model)
         if problem is not None:
             notes.append(f"some shapes are unknown: {problem}")
         graph = _graph(model, constants, notes)
@@ -94,19 +85,17 @@ def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
     return graph.model_copy(update={"notes": (*graph.notes, *_not_known(graph))})
 
 
-def _oddities(path: Path, model: "onnx.ModelProto") -> Iterator[str]:
+def _oddities(path: Path, model: onnx.ModelProto) -> Iterator[str]:
     """Sort the nodes; yield a note for each oddity that does not prevent reading.
 
     Raises:
         UserError: The nodes do not form a graph, or the file does not name its opset.
     """
-    from onnx.defs import onnx_opset_version
-
     opsets = {_domain(one.domain): one.version for one in model.opset_import}
     is_own = any(_domain(node.domain) == "" for node in model.graph.node)
     if is_own and "" not in opsets and model.ir_version >= _OPSETS_SINCE:
         raise UserError(f"{path} does not name the opset of its operators", _AGAIN)
-    newest = onnx_opset_version()
+    newest = onnx.defs.onnx_opset_version()
     if opsets.get("", 0) > newest:
         yield f"the model has opset {opsets['']}; it is read as {newest}, the newest of this onnx"
     try:
@@ -116,7 +105,7 @@ def _oddities(path: Path, model: "onnx.ModelProto") -> Iterator[str]:
         raise UserError(f"{path} is not a valid graph: {error}", _AGAIN) from None
 
 
-def _put_in_order(graph: "onnx.GraphProto") -> bool:
+def _put_in_order(graph: onnx.GraphProto) -> bool:
     """Sort the nodes of a main graph in place; return whether any was moved.
 
     ONNX requires that each follows those it reads from, but not all tools keep that order, and
@@ -155,7 +144,7 @@ def _put_in_order(graph: "onnx.GraphProto") -> bool:
     return True
 
 
-def _sorted(sorter: "TopologicalSorter[int]", graph: "onnx.GraphProto") -> list[int]:
+def _sorted(sorter: TopologicalSorter[int], graph: onnx.GraphProto) -> list[int]:
     """Return indices in an order in which nodes can run, the smallest first where there is choice.
 
     Raises:
@@ -177,14 +166,14 @@ def _sorted(sorter: "TopologicalSorter[int]", graph: "onnx.GraphProto") -> list[
     return order
 
 
-def _read_by(node: "onnx.NodeProto") -> Iterator[str]:
+def _read_by(node: onnx.NodeProto) -> Iterator[str]:
     """Yield the tensors that a node and its subgraphs read from the main graph."""
     yield from filter(None, node.input)
     for attribute in node.attribute:
         yield from _free((attribute.g,) if attribute.HasField("g") else attribute.graphs)
 
 
-def _free(graphs: "Iterable[onnx.GraphProto]") -> Iterator[str]:
+def _free(graphs: Iterable[onnx.GraphProto]) -> Iterator[str]:
     for graph in graphs:
         inside = {name for node in graph.node for name in node.output}.union(_given(graph))
         # An output may be a tensor of the outer graph.
@@ -193,13 +182,13 @@ def _free(graphs: "Iterable[onnx.GraphProto]") -> Iterator[str]:
         yield from (name for name in names if name and name not in inside)
 
 
-def _given(graph: "onnx.GraphProto") -> Iterator[str]:
+def _given(graph: onnx.GraphProto) -> Iterator[str]:
     yield from (one.name for one in graph.input)
     yield from (one.name for one in graph.initializer)
     yield from (one.values.name for one in graph.sparse_initializer)
 
 
-def _word(node: "onnx.NodeProto") -> str:
+def _word(node: onnx.NodeProto) -> str:
     return f"{node.op_type} {node.name!r}" if node.name else f"a {node.op_type}"
 
 
@@ -216,15 +205,9 @@ def _not_known(graph: Graph) -> Iterator[str]:
         )
 
 
-def _load(path: Path) -> "onnx.ModelProto":
+def _load(path: Path) -> onnx.ModelProto:
     if not path.is_file():
         raise UserError(f"there is no model file {path}", "give an ONNX file")
-    try:
-        import onnx
-    except ModuleNotFoundError:
-        raise UserError("onnx is not installed", _INSTALL) from None
-    from google.protobuf.message import DecodeError
-
     external_files(path)
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -238,18 +221,232 @@ def _load(path: Path) -> "onnx.ModelProto":
     if not model.functions:
         return model
     # TensorRT inlines the model's own functions too.
-    from onnx.checker import ValidationError
     from onnx.inliner import inline_local_functions
 
     try:
         return inline_local_functions(model)
-    except (RuntimeError, ValidationError, ValueError) as error:
+    except (RuntimeError, onnx.checker.ValidationError, ValueError) as error:
         words = " ".join(str(error).split())
         raise UserError(f"{path}: its functions cannot be inlined ({words})", _AGAIN) from None
 
 
+def _fix_inputs(path: Path, model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Replace open dimensions by numbers, also those of the same name in other inputs.
+
+    Raises:
+        UserError: The input does not exist, or has other dimensions.
+    """
+    weights = {one.name for one in model.graph.initializer}
+    inputs = {one.name: one for one in model.graph.input if one.name not in weights}
+    named: dict[str, int] = {}
+    for name, wanted in shapes.items():
+        if name not in inputs:
+            words = f"no input is named {name!r} (it has {', '.join(inputs) or 'none'})"
+            raise _misfit(path, words, inputs.values())
+        dimensions = inputs[name].type.tensor_type.shape.dim
+        if dimensions and len(dimensions) != len(wanted):
+            words = f"input {name!r} has {len(dimensions)} dimensions, not {len(wanted)}"
+            raise _misfit(path, words, (inputs[name],))
+        if not dimensions:
+            for _ in wanted:
+                inputs[name].type.tensor_type.shape.dim.add()
+        for dimension, length in zip(dimensions, wanted, strict=True):
+            if dimension.HasField("dim_value") and dimension.dim_value not in (length, -1, 0):
+                words = f"input {name!r} is fixed to {dimension.dim_value} where {length} is given"
+                raise _misfit(path, words, (inputs[name],))
+            if dimension.dim_param:
+                named[dimension.dim_param] = length
+            dimension.dim_value = length
+    for one in model.graph.input:
+        for dimension in one.type.tensor_type.shape.dim:
+            # Some exporters write an open dimension as 0 or -1.
+            if dimension.HasField("dim_value") and dimension.dim_value < 1:
+                dimension.ClearField("dim_value")
+            if dimension.dim_param in named:
+                dimension.dim_value = named[dimension.dim_param]
+    if shapes:
+        # Shapes of other tensors in the file belong to the open shapes.
+        del model.graph.value_info[:]
+        for one in model.graph.output:
+            one.type.tensor_type.ClearField("shape")
+
+
+def _misfit(path: Path, words: str, inputs: Iterable[onnx.ValueInfoProto]) -> UserError:
+    """Return the error of a shape; the remedy has those that fit, an open length as ``?``."""
+    shapes = []
+    for one in inputs:
+        lengths = (max(0, at.dim_value) for at in one.type.tensor_type.shape.dim)
+        shapes.append(f"{one.name}:{'x'.join(str(n or '?') for n in lengths) or '?'}")
+    remedy = f"give --shape {' '.join(shapes)}" if shapes else "leave --shape out"
+    remedy += ", a number for each ?" if "?" in remedy else ""
+    return UserError(f"{path}: {words}", remedy)
+
+
+def _infer(model: onnx.ModelProto) -> tuple[dict[str, Values | None], str | None]:
+    """Infer the shapes of all tensors, and store them in the model.
+
+    Returns:
+        Constant tensors, with their values if they are few and known; and the reason why some
+        shapes are unknown, or None.
+    """
+    constants, problem = _weights(model), None
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    for _ in range(_PASSES):
+        try:
+            found = onnx.shape_inference.infer_shapes(found)
+        except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+            problem = " ".join(str(error).split())[:200]
+        if not _fold(found, constants) or problem is not None:
+            break
+        _replace_constants(found, constants)
+    for of_model, of_found in (
+        (model.graph.value_info, found.graph.value_info),
+        (model.graph.output, found.graph.output),
+    ):
+        del of_model[:]
+        of_model.extend(of_found)
+    return {name: _values(values) for name, values in constants.items()}, problem
+
+
+def _weights(model: onnx.ModelProto) -> Constants:
+    found: Constants = {}
+    for one in model.graph.initializer:
+        # Contents of large tensors and of those in other files are absent.
+        held = not one.external_data and math.prod(one.dims) <= LONGEST_VALUES
+        try:
+            found[one.name] = numpy_helper.to_array(one) if held else None
+        except (ValueError, TypeError):
+            found[one.name] = None
+    found.update((one.values.name, None) for one in model.graph.sparse_initializer)
+    return found
+
+
+def _replace_constants(model: onnx.ModelProto, constants: Constants) -> None:
+    """Replace nodes with known results by constants, which inference can see."""
+    for node in model.graph.node:
+        values = constants.get(node.output[0]) if len(node.output) == 1 else None
+        if values is not None and node.op_type != "Constant":
+            made = helper.make_node(
+                "Constant", [], list(node.output), value=numpy_helper.from_array(values)
+            )
+            node.CopyFrom(made)
+
+
+def _fold(model: onnx.ModelProto, constants: Constants) -> bool:
+    """Compute the nodes that read only constants; return whether anything new was found."""
+    nodes = [
+        node
+        for node in model.graph.node
+        if any(constants.get(name) is None for name in node.output)
+    ]
+    asked = {node.input[0] for node in nodes if node.op_type in ("Shape", "Size")}
+    fixed = {
+        info.name: [one.dim_value for one in info.type.tensor_type.shape.dim]
+        for info in (*model.graph.value_info, *model.graph.input)
+        if info.name in asked
+        and info.type.tensor_type.HasField("shape")
+        and all(one.HasField("dim_value") for one in info.type.tensor_type.shape.dim)
+    }
+    fixed |= {name: list(one.shape) for name, one in constants.items() if one is not None}
+    fixed |= {one.name: list(one.dims) for one in model.graph.initializer}
+    opsets = {one.domain: one.version for one in model.opset_import}
+    before = _progress(constants)
+    for node in nodes:
+        if node.op_type in ("Shape", "Size") and node.input[0] in fixed and not node.domain:
+            _fold_shape(node, fixed[node.input[0]], constants)
+        elif _is_constant(node, constants):
+            _fold_node(node, constants, opsets)
+    return _progress(constants) > before
+
+
+def _progress(constants: Constants) -> int:
+    return len(constants) + sum(values is not None for values in constants.values())
+
+
+def _is_constant(node: onnx.NodeProto, constants: Constants) -> bool:
+    if node.op_type.startswith(_RANDOM) or any(one.g.node or one.graphs for one in node.attribute):
+        return False
+    return all(name in constants for name in node.input if name)
+
+
+def _fold_shape(node: onnx.NodeProto, shape: list[int], constants: Constants) -> None:
+    cut = {one.name: one.i for one in node.attribute}
+    found = shape[cut.get("start", 0) : cut.get("end", len(shape))]
+    result = numpy.prod(shape) if node.op_type == "Size" else found
+    constants[node.output[0]] = numpy.asarray(result, dtype=numpy.int64)
+
+
+def _fold_node(node: onnx.NodeProto, constants: Constants, opsets: Mapping[str, int]) -> None:
+    """Compute a node if it is small and of a kind that exporters compute shapes with."""
+    known = {name: constants[name] for name in node.input if name}
+    for name in node.output:
+        constants.setdefault(name, None)
+    if all(constants[name] is not None for name in node.output if name):
+        return
+    results: list[Any] | None = None
+    if node.op_type == "Constant":
+        results = _constant(node)
+    elif (
+        node.op_type in _FOLDED
+        and not node.domain
+        and all(values is not None for values in known.values())
+        and _is_small(node, known)
+    ):
+        results = _run(node, known, opsets)
+    for name, values in zip(node.output, results or [], strict=False):
+        if name and getattr(values, "size", LONGEST_VALUES + 1) <= LONGEST_VALUES:
+            constants[name] = values
+
+
+def _is_small(node: onnx.NodeProto, known: Constants) -> bool:
+    """Whether the result is small: nothing large is ever computed."""
+    given = [known[name].ravel().tolist() for name in node.input if name]  # type: ignore[union-attr]
+    if node.op_type == "Range":
+        start, limit, step = (values[0] for values in given)
+        return bool(step) and bool(abs((limit - start) / step) <= LONGEST_VALUES)
+    if node.op_type in ("ConstantOfShape", "Expand", "Tile"):
+        lengths = given[-1]
+        factor = len(given[0]) if node.op_type == "Tile" else 1
+        return bool(abs(math.prod(lengths) * factor) <= LONGEST_VALUES)
+    return True
+
+
+def _constant(node: onnx.NodeProto) -> list[Any] | None:
+    for one in node.attribute:
+        if one.name == "value":
+            held = math.prod(one.t.dims) <= LONGEST_VALUES and not one.t.external_data
+            return [numpy_helper.to_array(one.t)] if held else None
+        if one.name in ("value_int", "value_ints", "value_float", "value_floats"):
+            dtype = numpy.int64 if "int" in one.name else numpy.float32
+            return [numpy.asarray(helper.get_attribute_value(one), dtype=dtype)]
+    return None
+
+
+def _run(node: onnx.NodeProto, known: Constants, opsets: Mapping[str, int]) -> list[Any] | None:
+    from onnx.reference import ReferenceEvaluator
+
+    inputs, outputs = (
+        [helper.make_value_info(name, helper.make_tensor_type_proto(1, None)) for name in names]
+        for names in (known, filter(None, node.output))
+    )
+    graph = helper.make_graph([node], "constant", inputs, outputs)
+    try:
+        own = opsets.get("", opsets.get("ai.onnx", 13))
+        return list(ReferenceEvaluator(graph, {"": own}).run(None, known))
+    except Exception:
+        # Any failure of its kernels leaves the value unknown, which the notes report.
+        return None
+
+
+def _values(found: numpy.ndarray | None) -> Values | None:
+    if found is None or found.dtype.kind not in "biuf":
+        return None
+    return tuple(found.ravel().tolist())
+
+
 def _graph(
-    model: "onnx.ModelProto",
+    model: onnx.ModelProto,
     constants: Mapping[str, tuple[int | float | bool, ...] | None],
     notes: Iterable[str],
 ) -> Graph:
@@ -287,7 +484,7 @@ def _graph(
     )
 
 
-def _node(index: int, node: "onnx.NodeProto") -> Node:
+def _node(index: int, node: onnx.NodeProto) -> Node:
     attributes = {one.name: _attribute(one) for one in node.attribute}
     return Node(
         index=index,
@@ -300,7 +497,7 @@ def _node(index: int, node: "onnx.NodeProto") -> Node:
     )
 
 
-def _attribute(attribute: "onnx.AttributeProto") -> Attribute | None:
+def _attribute(attribute: onnx.AttributeProto) -> Attribute | None:
     kind = attribute.AttributeType.Name(attribute.type)
     if kind in ("GRAPH", "GRAPHS"):
         return SUBGRAPH
@@ -314,16 +511,14 @@ def _attribute(attribute: "onnx.AttributeProto") -> Attribute | None:
     return None if found is None or len(found) > LONGEST_VALUES else tuple(found)
 
 
-def _shape(shape: "onnx.TensorShapeProto") -> Shape:
+def _shape(shape: onnx.TensorShapeProto) -> Shape:
     return tuple(
         one.dim_value if one.HasField("dim_value") else one.dim_param or None for one in shape.dim
     )
 
 
 def _dtype(number: int) -> str | None:
-    from onnx import TensorProto
-
-    name = TensorProto.DataType.Name(number).lower() if number else None
+    name = onnx.TensorProto.DataType.Name(number).lower() if number else None
     return _NUMPY_NAMES.get(name or "", name)
 
 
@@ -336,9 +531,9 @@ def main(arguments: list[str]) -> int:
     path, shapes = arguments
     try:
         given = {name: tuple(lengths) for name, lengths in json.loads(shapes).items()}
-        answer = _Answer(graph=read_graph(Path(path), given))
+        answer = GraphAnswer(graph=read_graph(Path(path), given))
     except UserError as error:
-        answer = _Answer(problem=error.message, remedy=error.remedy)
+        answer = GraphAnswer(problem=error.message, remedy=error.remedy)
     # Escaped to ASCII: a name may contain any separator of lines.
     print(json.dumps(answer.model_dump(mode="json")))
     return 0

@@ -66,8 +66,7 @@ def add(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print where each node of a model would run; return 3 unless all of it fits the DLA."""
-    from ...collectors.models.files import find_model, sha256_of
-    from ...collectors.models.onnx_graph import read_graph_apart
+    from ...collectors.models.files import find_model, read_graph_apart, sha256_of
     from ..inspect.judge import inspect_graph
     from ..inspect.rules import choose_rules
     from ..terminal import CHECK_SAYS_NO, GOOD, standard_output

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
-from tegrascope.collectors.models.onnx_graph import read_graph, read_graph_apart
+from tegrascope.collectors.models.files import read_graph_apart
+from tegrascope.collectors.models.onnx_graph import read_graph
 from tegrascope.parsers.errors import UnreadableError, UserError
 from tegrascope.parsers.onnx.inputs import KEPT_BYTES, slim
 
