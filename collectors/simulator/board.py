@@ -1,22 +1,22 @@
-"""A board that is not there, as its sensors show it; data in ``simulated.toml``."""
+"""A board that is not there, as its sensors and kernel files show it."""
 
 import math
 import random
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 from pydantic import Field, NonNegativeInt
 
+from ...parsers import signals
 from ...parsers.errors import UserError
 from ...parsers.records import Core, Dla, Emc, Engine, Gpu, Rail, Ram, Sample, Swap
 from ...parsers.tegrastats import render_line
 from ..base import SYSTEM_CLOCK, Clock, Stamped
-from ..board.boards import find_rail_rule
-from ..lines.collector import Opening, SourceSettings, TegrastatsCollector
-from .kernel import ABOUT, SimulatedKernel
+from ..board.boards import find_rail_rule, jetpack_of
+from ..lines.collector import About, Opening, SourceSettings, TegrastatsCollector
 from .physics import BoardModel, LoadBoard, LoadChange, Physics, board_model, lane_kind
 
 READ_SECONDS = (0.006, 0.022)
@@ -52,7 +52,6 @@ class SimulatedBoard:
         begin_ns: int,
         privileged: bool = True,
         seed: int = 0,
-        has_swap: bool = True,
         most_pieces: int = 65_536,
     ) -> None:
         """Switch the board on, idle and as warm as it is when idle.
@@ -62,7 +61,6 @@ class SimulatedBoard:
         self.model = model
         self.load = load
         self.privileged = privileged
-        self.has_swap = has_swap
         self._lock = threading.RLock()
         self._physics = Physics(
             model, begin_ns, random.Random(f"{model.name} {seed} physics"), most_pieces
@@ -112,7 +110,7 @@ class SimulatedBoard:
         sample = Sample(
             time=datetime.fromtimestamp(wall_ns // 1_000_000_000),
             ram=self._ram(),
-            swap=Swap(0, model.ram.swap * _MEBI, cached_bytes=0) if self.has_swap else None,
+            swap=Swap(0, model.ram.swap * _MEBI, cached_bytes=0),
             cpu=self._cores(busy),
             gpu=Gpu(gpu_load),
             temperatures_celsius=self._temperatures(),
@@ -228,7 +226,6 @@ class SimulatorSource:
         privileged: bool = True,
         seed: int = 0,
         ambient_celsius: float | None = None,
-        has_swap: bool = True,
         schedule: Sequence[LoadChange] = (),
         read_seconds: tuple[float, float] = READ_SECONDS,
         most_pieces: int = 65_536,
@@ -259,7 +256,6 @@ class SimulatorSource:
             begin_ns=clock.monotonic_ns(),
             privileged=privileged,
             seed=seed,
-            has_swap=has_swap,
             most_pieces=most_pieces,
         )
 
@@ -310,6 +306,85 @@ class JumpClock:
         """Jump to that time."""
         self._now_ns = max(self._now_ns, until_ns)
         return event.is_set()
+
+
+THROTTLE_CELSIUS, CRITICAL_CELSIUS = 99.0, 104.5
+_RELEASE_CELSIUS = 97.0
+_ZONES = ("cpu", "gpu", "tj")
+_KINDS = (*(f"{zone}_thermal" for zone in _ZONES), "oc1", "oc2", "oc3")
+_COOLERS = (
+    "cpufreq-cpu0",
+    "cpufreq-cpu4",
+    "devfreq-17000000.gpu",
+    "cpu-throttle-alert",
+    "gpu-throttle-alert",
+    "hot-surface-alert",
+)
+_FAN_CELSIUS = (45.0, 95.0)
+_L4T = "36.4.3"  # the release whose lines are simulated
+
+ABOUT = About(
+    power_mode="MAXN",
+    l4t=_L4T,
+    jetpack=jetpack_of(_L4T),
+    trips_celsius={
+        (zone, kind): celsius
+        for zone in _ZONES
+        for kind, celsius in (("passive", THROTTLE_CELSIUS), ("critical", CRITICAL_CELSIUS))
+    },
+)
+"""The facts of a simulated board."""
+
+
+class SimulatedKernel:
+    """A companion with the columns that the files of ``/sys`` give on a board."""
+
+    name = "sysfs"
+    problem: str | None = None
+
+    def __init__(self, read: Callable[[], tuple[int, Sample | None]]) -> None:
+        """Prepare; ``read`` returns the time and the record of the last reading of the sensors."""
+        self._read = read
+        self._columns = {signals.THROTTLE_EVENTS.column(kind): 0.0 for kind in _KINDS}
+        self._active = dict.fromkeys(_ZONES, False)
+        self._seen_ns: int | None = None
+
+    def columns(self) -> Mapping[str, float]:
+        """Return the columns at the last reading of the board's sensors."""
+        at_ns, sample = self._read()
+        if sample is not None and at_ns != self._seen_ns:
+            seconds = 0.0 if self._seen_ns is None else (at_ns - self._seen_ns) / 1e9
+            self._seen_ns = at_ns
+            self._take(sample, seconds)
+        return dict(self._columns)
+
+    def _take(self, sample: Sample, seconds: float) -> None:
+        columns, celsius = self._columns, sample.temperatures_celsius
+        for zone, was_active in self._active.items():
+            kind, at = f"{zone}_thermal", celsius.get(zone) or 0.0
+            active = at >= (_RELEASE_CELSIUS if was_active else THROTTLE_CELSIUS)
+            columns[signals.THROTTLE_EVENTS.column(kind)] += active and not was_active
+            columns[signals.THROTTLE_ACTIVE.column(kind)] = float(active)
+            self._active[zone] = active
+        low, high = _FAN_CELSIUS
+        speed = ((celsius.get("tj") or low) - low) / (high - low)
+        columns[signals.FAN_SPEED.column("pwmfan")] = round(min(max(speed, 0.0), 1.0), 2)
+        for cooler in _COOLERS:
+            columns[signals.COOLING_STATE.column(cooler)] = float(any(self._active.values()))
+        for dla in sample.dla:
+            powered = float(dla.state == "on")
+            name = signals.DLA_POWERED_SECONDS.column(dla.core)
+            columns[name] = columns.get(name, 0.0) + powered * seconds
+            columns[signals.DLA_POWERED.column(dla.core)] = powered
+        if sample.ram is not None:
+            free = sample.ram.total_bytes - sample.ram.used_bytes
+            columns[signals.RAM_AVAILABLE.column()] = float(free)
+
+    def start(self) -> None:
+        """Do nothing: there is nothing to open."""
+
+    def stop(self) -> None:
+        """Do nothing."""
 
 
 class SimulatorSettings(SourceSettings):
