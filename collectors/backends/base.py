@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.events import Counted, Inferences, Order, Phase, StageName
@@ -82,6 +82,10 @@ class Backend:
         """Return library to version, of all that may change the result or the speed."""
         return {}
 
+    def profile(self, count: int) -> Mapping[str, int]:  # noqa: ARG002
+        """Run inferences, slower because they are profiled; return mean nanoseconds by layer."""
+        raise UserError("this back-end cannot time a layer", "leave the profile out")
+
     def close(self) -> None:
         """Release the model, its memory and its threads; called once, after anything."""
 
@@ -94,10 +98,27 @@ class Backend:
             )
 
 
+class InferenceSlot(Protocol):
+    """Room for one inference in flight."""
+
+    def submit(self) -> None:
+        """Start an inference while the slot is free; return before it is complete."""
+
+    def wait(self) -> None:
+        """Return when the inference is complete; the slot is free then."""
+
+    def stages_ns(self) -> Sequence[int]:
+        """Return the time of each of the back-end's ``stages`` in the last inference."""
+
+
 class Inferring(Backend):
-    """A back-end that runs one inference per call."""
+    """A back-end that runs one inference per call.
+
+    ``slots`` are for as many inferences in flight; none, if it has room for one alone.
+    """
 
     stages: tuple[StageName, ...] = ()
+    slots: Sequence[InferenceSlot] = ()
 
     def infer(self) -> None:
         """Run one inference of ``batch`` inputs; it is complete when this returns."""
@@ -127,35 +148,6 @@ class SelfTimed(Backend, ABC):
     @abstractmethod
     def measure(self, order: Order, stop: Event) -> Iterator[Phase | Inferences | Counted]:
         """Run warm-up and steady phase; once ``stop`` is set, end soon, without a further event."""
-
-
-class InferenceSlot(Protocol):
-    """Room for one inference in flight."""
-
-    def submit(self) -> None:
-        """Start an inference while the slot is free; return before it is complete."""
-
-    def wait(self) -> None:
-        """Return when the inference is complete; the slot is free then."""
-
-    def stages_ns(self) -> Sequence[int]:
-        """Return the time of each of the back-end's ``stages`` in the last inference."""
-
-
-@runtime_checkable
-class Pipelined(Protocol):
-    """A back-end that can have as many inferences in flight as it has slots."""
-
-    @property
-    def slots(self) -> Sequence[InferenceSlot]: ...  # noqa: D102
-
-
-@runtime_checkable
-class Profiled(Protocol):
-    """A back-end that can measure the time of each layer, in a pass of its own."""
-
-    def profile(self, count: int) -> Mapping[str, int]:
-        """Run inferences, slower because they are profiled; return mean nanoseconds by layer."""
 
 
 _SEED = 20240229

@@ -28,7 +28,7 @@ from ...parsers.inference.events import (
     StageName,
 )
 from ...parsers.records import Record
-from ..backends.base import Backend, InferenceSlot, Inferring, Pipelined, Profiled, SelfTimed
+from ..backends.base import Backend, InferenceSlot, Inferring, SelfTimed
 from ..backends.cuda_runtime import Ranges
 from ..base import SYSTEM_CLOCK, Clock, write_atomic
 from ..children.program import find_executable
@@ -86,7 +86,7 @@ class Steady:
                 self._tell_chunk()
 
     def _without_pause(self, backend: Inferring, infer: Callable[[], None]) -> bool:
-        if self._order.streams > 1 and self._order.stage is None and isinstance(backend, Pipelined):
+        if self._order.streams > 1 and self._order.stage is None and backend.slots:
             return self._several_at_once(backend.slots)
         return self._one_by_one(infer, backend.stages_ns)
 
@@ -216,7 +216,6 @@ class Runner:
         self._backend: Backend | None = None
         self._file: tuple[Path, str] | None = None
         self._loaded_order: str | None = None
-        self._imported: set[str] = set()
         self._ranges = Ranges()
         # Parts of the cold start, which do not overlap, in nanoseconds.
         self._cold_start_ns: dict[str, int] = {}
@@ -330,10 +329,10 @@ class Runner:
         ):
             raise _SecondLoad
         with self._phase(order, "load"):
-            begin_ns = now()
-            backend = self._make_backend(order.backend)
-            if order.backend not in self._imported:
-                self._imported.add(order.backend)
+            backend = self._backend
+            if backend is None:
+                begin_ns = now()
+                backend = self._make_backend(order.backend)
                 self._cold_start_ns["import"] = now() - begin_ns
             if order.model:
                 model = find_model(order.model, Path(order.model_directory))
@@ -343,7 +342,7 @@ class Runner:
             if self._backend is not None:
                 if self._file != (model, sha256):
                     raise _SecondLoad
-                return self._backend, sha256
+                return backend, sha256
             self._unless_stopped()
             self._backend, self._file, self._loaded_order = backend, (model, sha256), wanted
             with self._cold_start("load", backend):
@@ -443,8 +442,6 @@ def _write_outputs(backend: Inferring, path: Path) -> None:
 
 def _write_profile(backend: Backend, path: Path) -> None:
     """Write the time of each layer, from profiled inferences that count nowhere else."""
-    if not isinstance(backend, Profiled):
-        raise UserError("this back-end cannot time a layer", "leave the profile out")
     layers = backend.profile(_PROFILED_INFERENCES)
     document = {"inferences": _PROFILED_INFERENCES, "layers_ns": dict(layers)}
     write_atomic(path, json.dumps(document, indent=1).encode())
