@@ -8,7 +8,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import stat
 import time
 from collections.abc import Iterator, Mapping
@@ -22,12 +21,14 @@ from ...parsers.errors import UserError
 from ...parsers.inference.placement import Built
 from ...parsers.records import Record
 from ..base import write_atomic
+from ..board.boards import l4t_of
+from ..board.readers import read_text
 from ..models.files import BUILTIN_PREFIX, external_files, sha256_of
 
 # Raised whenever what is built from the same parts changes, so that old engines are not used.
 CACHE_VERSION = 1
 LOG_LINES_KEPT = 400
-_RELEASE = re.compile(r"# R(\d+) \(release\), REVISION: ([\d.]+)")
+_DLA_FIRMWARE = "sys/kernel/debug/nvdla0/firmware/version"
 
 
 class Sidecar(Record):
@@ -217,14 +218,13 @@ def machine_parts(*, is_dla: bool, root: Path = Path("/")) -> dict[str, str]:
     They are the release of Jetson Linux as ``36.4.3``, carrier and module as the device tree names
     them, and, for an engine for a DLA, the version of its firmware, which only root can read.
     """
-    release = _RELEASE.match(_read(root / "etc/nv_tegra_release").partition("\n")[0])
+    compatible = read_text(root / "proc/device-tree/compatible") or ""
     found = {
-        "machine_l4t": f"{release[1]}.{release[2]}" if release else "",
-        "machine_module": _read(root / "proc/device-tree/compatible").partition("\0")[0],
+        "machine_l4t": l4t_of(read_text(root / "etc/nv_tegra_release")),
+        "machine_module": compatible.partition("\0")[0],
     }
     if is_dla:
-        firmware = _read(root / "sys/kernel/debug/nvdla0/firmware/version")
-        found["machine_dla_firmware"] = firmware.strip()
+        found["machine_dla_firmware"] = read_text(root / _DLA_FIRMWARE)
     return {name: value for name, value in found.items() if value}
 
 
@@ -235,13 +235,6 @@ def _is_free(lock: BinaryIO) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def _read_sidecar(path: Path) -> Sidecar | None:
