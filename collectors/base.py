@@ -5,7 +5,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -81,6 +81,24 @@ def write_atomic(path: Path, content: bytes | memoryview, mode: int = 0o666) -> 
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """Facts about the machine whose lines are read; each may be missing."""
+
+    board: str | None = None
+    module: str | None = None  # part number, as p3701-0005
+    l4t: str | None = None
+    jetpack: str | None = None
+    power_mode: str | None = None
+    clocks_locked: bool | None = None
+    # Settings of the rails' sensors, by file: over how long a time each reading is averaged.
+    rail_sensors: Mapping[str, float] = field(default_factory=dict)
+    gpu_uuid: str | None = None
+    power_reading: str | None = None  # ``instant``, or ``usage`` for NVML's own mean
+    versions: Mapping[str, str] = field(default_factory=dict)
+    trips_celsius: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
 class LineSource(Protocol):

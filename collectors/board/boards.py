@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from pydantic import ConfigDict, Field, PositiveFloat
 
 from ...parsers.records import Record
 from ...parsers.signals import POWER_MODE
+from ..base import MachineFacts
 from .readers import KernelFile, Parsed, Reading, clocks_locked, read_number, read_text
 
 
@@ -120,40 +120,26 @@ _MODULE = re.compile(r"nvidia,(?:p\d{4}-[0-9a-z]{4}\+)*(p\d{4}-\d{4})", re.ASCII
 _TREES = ("proc/device-tree", "sys/firmware/devicetree/base")
 
 
-@dataclass(frozen=True)
-class BoardFacts:
-    """Facts about this board; one that no file states is ``None``."""
-
-    board: str | None = None
-    module: str | None = None  # p3701-0005
-    l4t: str | None = None
-    jetpack: str | None = None
-    kernel: str | None = None
-    power_mode: str | None = None
-    clocks_locked: bool | None = None
-    # Settings of the rails' sensors, by file: over how long a time each reading is averaged.
-    rail_sensors: Mapping[str, float] = field(default_factory=dict)
-
-
 def is_tegra(root: Path = Path("/")) -> bool:
     """Return whether the device tree names a Tegra chip."""
     return any(name.startswith("nvidia,tegra") for name in _compatible(root))
 
 
-def read_board_facts(root: Path = Path("/")) -> BoardFacts:
+def read_board_facts(root: Path = Path("/")) -> MachineFacts:
     """Return the facts of the board below ``root``; on a PC all of them are absent."""
     if not is_tegra(root):
-        return BoardFacts()
+        return MachineFacts()
     l4t = l4t_of(read_text(root / "etc/nv_tegra_release"))
-    return BoardFacts(
+    kernel = read_text(root / "proc/sys/kernel/osrelease")
+    return MachineFacts(
         board=read_device_tree(root, "model") or None,
         module=next((m[1] for name in _compatible(root) if (m := _MODULE.fullmatch(name))), None),
         l4t=l4t,
         jetpack=jetpack_of(l4t),
-        kernel=read_text(root / "proc/sys/kernel/osrelease") or None,
         power_mode=read_power_mode(root),
         clocks_locked=clocks_locked(root),
         rail_sensors=_rail_sensors(root),
+        versions={"kernel": kernel} if kernel else {},
     )
 
 

@@ -11,9 +11,9 @@ from pydantic import Field, field_validator
 from ...parsers.errors import ParseError
 from ...parsers.nvml import GpuFacts, parse_nvml_line
 from ...parsers.records import Sample
-from ..base import SYSTEM_CLOCK, Clock, LineSource, Stamped
+from ..base import SYSTEM_CLOCK, Clock, LineSource, MachineFacts, Stamped
 from ..children.program import python_child
-from ..lines.collector import About, LineCollector, Opening, SourceSettings
+from ..lines.collector import LineCollector, Opening, SourceSettings
 from ..lines.program import BACKOFF_SECONDS, ProcessSource
 
 # A driver that nothing keeps awake wakes with the first call, which takes long.
@@ -66,7 +66,7 @@ class NvmlCollector(LineCollector):
         found = parse_nvml_line(line.value)
         if isinstance(found, GpuFacts):
             limit = found.power_limit_watts
-            self.about = About(
+            self.about = MachineFacts(
                 board=found.name,
                 module=found.part_number,
                 power_mode=None if limit is None else f"{limit:g} W",

@@ -4,8 +4,8 @@ import logging
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from ...parsers.errors import ParseError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
 from ...parsers.values import Section
-from ..base import SYSTEM_CLOCK, Clock, Companion, LineSource, Stamped
+from ..base import SYSTEM_CLOCK, Clock, Companion, LineSource, MachineFacts, Stamped
 from .arrivals import Arrivals
 from .program import ProcessSource, SocketSource, StreamSource
 
@@ -23,21 +23,6 @@ MOST_REASONS = 16
 OTHER_REASON = "other"
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class About:
-    """Facts about the machine from the source; each may be missing."""
-
-    board: str | None = None
-    module: str | None = None  # part number
-    l4t: str | None = None
-    jetpack: str | None = None
-    power_mode: str | None = None
-    gpu_uuid: str | None = None
-    power_reading: str | None = None  # ``instant``, or ``usage`` for NVML's own mean
-    versions: Mapping[str, str] = field(default_factory=dict)
-    trips_celsius: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
 class LineCollector(ABC):
@@ -48,7 +33,7 @@ class LineCollector(ABC):
         self.source = source
         self.shows_root_more = shows_root_more
         self.lines = self.samples = self.tokens_unparsed = self.backlog = 0
-        self.about: About | None = None
+        self.about: MachineFacts | None = None
         self.companions: tuple[Companion, ...] = ()  # of the source itself
         self._unparsed: dict[str, int] = {}
 

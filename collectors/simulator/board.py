@@ -14,9 +14,9 @@ from ...parsers import signals
 from ...parsers.errors import UserError
 from ...parsers.records import Core, Dla, Emc, Engine, Gpu, Rail, Ram, Sample, Swap
 from ...parsers.tegrastats import render_line
-from ..base import SYSTEM_CLOCK, Clock, Stamped
+from ..base import SYSTEM_CLOCK, Clock, Companion, MachineFacts, Stamped
 from ..board.boards import find_rail_rule, jetpack_of
-from ..lines.collector import About, Opening, SourceSettings, TegrastatsCollector
+from ..lines.collector import Opening, SourceSettings, TegrastatsCollector
 from .physics import BoardModel, LoadBoard, LoadChange, Physics, board_model, lane_kind
 
 READ_SECONDS = (0.006, 0.022)
@@ -323,7 +323,7 @@ _COOLERS = (
 _FAN_CELSIUS = (45.0, 95.0)
 _L4T = "36.4.3"  # the release whose lines are simulated
 
-ABOUT = About(
+ABOUT = MachineFacts(
     power_mode="MAXN",
     l4t=_L4T,
     jetpack=jetpack_of(_L4T),
@@ -336,7 +336,7 @@ ABOUT = About(
 """The facts of a simulated board."""
 
 
-class SimulatedKernel:
+class SimulatedKernel(Companion):
     """A companion with the columns that the files of ``/sys`` give on a board."""
 
     name = "sysfs"
@@ -379,12 +379,6 @@ class SimulatedKernel:
         if sample.ram is not None:
             free = sample.ram.total_bytes - sample.ram.used_bytes
             columns[signals.RAM_AVAILABLE.column()] = float(free)
-
-    def start(self) -> None:
-        """Do nothing: there is nothing to open."""
-
-    def stop(self) -> None:
-        """Do nothing."""
 
 
 class SimulatorSettings(SourceSettings):

@@ -7,9 +7,9 @@ from pathlib import Path
 from platform import python_version
 
 from ... import __version__
-from ...collectors.base import Clock, Companion, Stamped
+from ...collectors.base import Clock, Companion, MachineFacts, Stamped
 from ...collectors.board.boards import RailRule, find_rail_rule, is_tegra, read_board_facts
-from ...collectors.lines.collector import About, LineCollector, Opening
+from ...collectors.lines.collector import LineCollector, Opening
 from ...collectors.lines.program import ProcessSource, SocketLines
 from ...collectors.simulator.physics import LoadBoard
 from ...parsers.errors import UserError
@@ -106,7 +106,6 @@ def environment_of(
     if root is None:
         return environment
     facts = read_board_facts(root)
-    kernel = {} if facts.kernel is None else {"kernel": facts.kernel}
     return environment.model_copy(
         update={
             "board": board or facts.board,
@@ -116,7 +115,7 @@ def environment_of(
             "power_mode": facts.power_mode,
             "clocks_locked": facts.clocks_locked,
             "rail_sensors": dict(facts.rail_sensors),
-            "versions": {**environment.versions, **kernel},
+            "versions": {**environment.versions, **facts.versions},
         }
     )
 
@@ -166,7 +165,7 @@ class TelemetryFeed:
         self._live = live
         self._occupancy = occupancy
         self._latest: Stamped[Sample] | None = None
-        self._about: About | None = None
+        self._about: MachineFacts | None = None
         self._logged: set[str] = set()
         self._columns_unknown = 0
         # An older state must not be shown over a newer one.
@@ -289,7 +288,7 @@ class TelemetryFeed:
                         column,
                     )
 
-    def _describe(self, about: About | None) -> None:
+    def _describe(self, about: MachineFacts | None) -> None:
         """Use the source's facts about the machine; the configuration has priority."""
         self._about = about
         if about is not None:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tegrascope.collectors.base import MachineFacts
 from tegrascope.collectors.board.boards import (
-    BoardFacts,
     is_tegra,
     jetpack_of,
     l4t_of,
@@ -15,12 +15,11 @@ from tests.fakes.board_tree import AGX_ORIN, write_board
 def test_an_orin_is_told(tmp_path):
     """Model, module, releases, power mode, clocks and the setting of the rail sensors."""
     facts = read_board_facts(write_board(tmp_path))
-    assert facts == BoardFacts(
+    assert facts == MachineFacts(
         board="NVIDIA Jetson AGX Orin Developer Kit",
         module="p3701-0005",
         l4t="36.4.3",
         jetpack="6.2",
-        kernel="5.15.148-tegra",
         power_mode="MODE_30W",
         clocks_locked=False,
         rail_sensors={
@@ -28,15 +27,16 @@ def test_an_orin_is_told(tmp_path):
             "1-0040.update_interval": 7.0,
             "1-0040.shunt1_resistor": 2000.0,
         },
+        versions={"kernel": "5.15.148-tegra"},
     )
 
 
 def test_a_machine_that_is_no_tegra_has_none(tmp_path):
     """On a PC, and on another maker's board, nothing is told, whatever else stands there."""
-    assert read_board_facts(tmp_path) == BoardFacts()
+    assert read_board_facts(tmp_path) == MachineFacts()
     files = {**AGX_ORIN, "proc/device-tree/compatible": "raspberrypi,4-model-b\0brcm,bcm2711\0"}
     assert not is_tegra(write_board(tmp_path, files))
-    assert read_board_facts(tmp_path) == BoardFacts()
+    assert read_board_facts(tmp_path) == MachineFacts()
 
 
 def test_a_sandbox_without_proc_still_knows_the_board(tmp_path):
