@@ -58,7 +58,7 @@ def available_source(root: Path = Path("/")) -> str | None:
 
 
 def find_backend(name: str, backends: Mapping[str, str] = BACKENDS) -> "type[Backend]":
-    """Return a back-end without importing its library, or raise ``BackendUnavailable``."""
+    """Return a back-end, whose library making one imports, or raise ``BackendUnavailable``."""
     if name not in backends:
         known = ", ".join(sorted(backends)) or "another release"
         raise BackendUnavailable(f"no back-end is named {name!r}", f"use {known}")
@@ -66,18 +66,10 @@ def find_backend(name: str, backends: Mapping[str, str] = BACKENDS) -> "type[Bac
     return found
 
 
-def is_played(name: str, device: str, backends: Mapping[str, str] = BACKENDS) -> bool:
+def is_played(name: str, device: str) -> bool:
     """Return whether a back-end only stands for a device that it does not run on."""
-    kind = find_backend(name, backends) if name in backends else None
+    kind = find_backend(name) if name in BACKENDS else None
     return kind is not None and kind.plays_any_device and device not in kind.devices
-
-
-def make_backend(name: str, backends: Mapping[str, str] = BACKENDS) -> "Backend":
-    """Return a back-end without a model, or raise ``BackendUnavailable``.
-
-    It is not in the catalogue, or its library is not installed.
-    """
-    return find_backend(name, backends)()
 
 
 def _import(entry: str) -> Any:

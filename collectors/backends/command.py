@@ -1,12 +1,13 @@
 """Any program as a back-end: it infers by itself, and may print how often."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
 from ...parsers.errors import UserError
 from ...parsers.inference.events import Counted, Inferences, Order, Phase, inferences_in
-from ..base import SYSTEM_CLOCK, Clock, Stamped
+from ..base import Stamped
 from ..children.process import LineChild, Quiet
 from ..children.program import start_tied
 from .base import SelfTimed
@@ -24,9 +25,7 @@ class Command(SelfTimed):
     devices = ("gpu", "dla0", "dla1", "cpu", "external")
     runs_programs = True
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._clock = clock
-        self._program = Path()
+    _program: Path
 
     def load(self, model: Path, order: Order) -> None:
         """Keep the program; it loads its model itself, each time."""
@@ -36,16 +35,16 @@ class Command(SelfTimed):
 
     def measure(self, order: Order, stop: Event) -> Iterator[Phase | Inferences | Counted]:
         """Run the program until time or count are reached; a failed run is not part of it."""
-        begin_ns = end_ns = self._clock.monotonic_ns()
+        begin_ns = end_ns = time.monotonic_ns()
         yield Phase(run_id=order.run_id, phase="steady", edge="begin", at_ns=begin_ns)
         total: int | None = None
-        problem: UserError | None = None
         is_enough = False
-        while not (is_enough or problem or stop.is_set()):
+        problem: UserError | None = None
+        while not (is_enough or stop.is_set()):
             count, problem = self._run_once(order, stop)
             if problem is not None:
                 break
-            end_ns = self._clock.monotonic_ns()
+            end_ns = time.monotonic_ns()
             total = total if count is None else (total or 0) + count
             if order.count is None:
                 is_enough = end_ns - begin_ns >= (order.duration_seconds or 0.0) * 1e9
@@ -56,6 +55,7 @@ class Command(SelfTimed):
                         "the program prints no inferences, so their count is never reached",
                         "let it print tegrascope: inferences=N, or give duration",
                     )
+                    break
         if stop.is_set():
             return
         if end_ns > begin_ns:

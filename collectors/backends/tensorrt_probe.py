@@ -7,6 +7,7 @@ installation in other ways: so only a child asks.
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -150,18 +151,17 @@ def ask_layers(
     precision: DlaPrecision | None,
     shapes: Shapes,
     module: str = MODULE,
-    seconds: float = _LAYERS_SECONDS,
 ) -> LayerAnswers:
     """Ask the builder, in a child process, which layers of a model it would put on the DLA.
 
     ``shapes`` are those of the open inputs. An error is in the answer, and is not raised.
     """
-    command = [*python_child(__spec__.name, "--module", module), "--model", str(model)]
+    given = ("--module", module, "--model", str(model), "--shapes", json.dumps(dict(shapes)))
+    command = [*python_child(__spec__.name, *given)]
     if precision is not None:
         command += ["--precision", precision]
-    for name, lengths in shapes.items():
-        command += ["--shape", f"{name}:{'x'.join(map(str, lengths))}"]
-    found = ask_child(command, LayerAnswers, module, "which layers the DLA takes", seconds)
+    question = "which layers the DLA takes"
+    found = ask_child(command, LayerAnswers, module, question, _LAYERS_SECONDS)
     if isinstance(found, LayerAnswers):
         return found
     return LayerAnswers(problem=found.message, remedy=found.remedy)
@@ -187,11 +187,6 @@ def tensorrt_version() -> str | None:
         return None
 
 
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    name, _, lengths = text.rpartition(":")
-    return name, tuple(int(length) for length in lengths.split("x"))
-
-
 def main(argv: list[str] | None = None) -> int:
     """Print what TensorRT can do here, as one JSON object; 3 where it cannot be used.
 
@@ -202,14 +197,15 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--model", type=Path)
     parser.add_argument("--precision", choices=("fp16", "int8"))
-    parser.add_argument("--shape", action="append", type=_shape, default=[])
+    parser.add_argument("--shapes", type=json.loads, default={})
     parser.add_argument("--module", default=MODULE, help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
     found: Capabilities | LayerAnswers
     if given.model is None:
         found = look(given.module)
     else:
-        found = look_at_layers(given.model, given.precision, dict(given.shape), given.module)
+        shapes = {name: tuple(lengths) for name, lengths in given.shapes.items()}
+        found = look_at_layers(given.model, given.precision, shapes, given.module)
     print(found.model_dump_json(exclude_none=True), flush=True)
     return 0 if found.problem is None else 3
 

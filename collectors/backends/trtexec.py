@@ -8,6 +8,7 @@ import hashlib
 import mmap
 import os
 import shutil
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from operator import add
@@ -21,7 +22,7 @@ from ...parsers.inference import trtexec as parser
 from ...parsers.inference.events import Inferences, Order, Phase, PhaseName
 from ...parsers.inference.placement import Built, layer_types, placement_of
 from ...parsers.onnx.inputs import ModelFacts, read_model
-from ..base import SYSTEM_CLOCK, Clock, Stamped
+from ..base import Stamped
 from ..children.process import Quiet
 from ..children.program import start_tied
 from . import engine_cache
@@ -67,8 +68,7 @@ class Trtexec(SelfTimed):
     _facts: ModelFacts
     _cache: EngineCache
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._program: tuple[str, ...] = ()
         self._help = ""
         self._offered: frozenset[str] = frozenset()
@@ -136,7 +136,7 @@ class Trtexec(SelfTimed):
             file = Path(folder) / "times.json"
             plan = str(self._cache.plan_path(self._key))
             arguments = parser.run_arguments(self._offered, order, self._shapes, plan, str(file))
-            child = _Execution([*self._program, *arguments], self._clock)
+            child = _Execution([*self._program, *arguments])
             yield self._edge("warm_up", "begin", child.started_ns)
             for due_ns in child.follow(stop, int(order.warm_up_seconds * 1e9)):
                 yield self._edge("steady", "begin", due_ns)
@@ -144,7 +144,7 @@ class Trtexec(SelfTimed):
                 return
             times = self._times_of(child, file)
         length_ns = max(map(add, times.start_ns, times.latency_ns))
-        done_ns = child.done_ns or self._clock.monotonic_ns()
+        done_ns = child.done_ns or time.monotonic_ns()
         zero_ns, error_ns = place_zero(child.started_ns, child.began_ns, done_ns, length_ns)
         self._learn(child, error_ns)
         begin_ns = zero_ns + times.start_ns[0]
@@ -171,7 +171,7 @@ class Trtexec(SelfTimed):
         return {} if found is None else {"tensorrt": found}
 
     def _read_help(self) -> str:
-        child = _Execution([*self._program, "--help"], self._clock).finish()
+        child = _Execution([*self._program, "--help"]).finish()
         printed = "\n".join(child.lines)
         if child.returncode != 0 or "--onnx" not in printed:
             raise BackendUnavailable(
@@ -202,7 +202,7 @@ class Trtexec(SelfTimed):
 
     def _compile(self) -> BuiltEngine:
         """Build with trtexec, which writes the plan next to its place in the cache."""
-        begin_ns = self._clock.monotonic_ns()
+        begin_ns = time.monotonic_ns()
         order = self._order
         part = self._cache.directory / f"{self._key}.{os.getpid()}.part"
         with TemporaryDirectory(prefix="tegrascope-") as folder:
@@ -210,7 +210,7 @@ class Trtexec(SelfTimed):
             arguments = parser.build_arguments(
                 self._offered, order, self._shapes, str(self._model), str(part), str(layers)
             )
-            child = _Execution([*self._program, *arguments], self._clock)
+            child = _Execution([*self._program, *arguments])
             try:
                 child.finish()
                 if child.returncode != 0 or not part.is_file():
@@ -229,7 +229,7 @@ class Trtexec(SelfTimed):
             placement=placement_of(child.lines, inspector, order.device),
             engine_key=self._key,
             engine_bytes=len(plan),
-            build_seconds=(self._clock.monotonic_ns() - begin_ns) / 1e9,
+            build_seconds=(time.monotonic_ns() - begin_ns) / 1e9,
         )
         return BuiltEngine(plan, built, child.lines, inspector)
 
@@ -288,9 +288,9 @@ class _Execution:
         lines: Its output, without lines that nothing reads.
     """
 
-    def __init__(self, argv: Sequence[str], clock: Clock) -> None:
-        self.argv, self._clock = tuple(argv), clock
-        self.started_ns = clock.monotonic_ns()
+    def __init__(self, argv: Sequence[str]) -> None:
+        self.argv = tuple(argv)
+        self.started_ns = time.monotonic_ns()
         self.began_ns: int | None = None
         self.done_ns: int | None = None
         self.lines: tuple[str, ...] = ()
@@ -320,7 +320,7 @@ class _Execution:
                 if has_yielded or self.began_ns is None:
                     continue
                 due_ns = self.began_ns + warm_up_ns
-                if self._clock.monotonic_ns() >= due_ns and self.done_ns is None:
+                if time.monotonic_ns() >= due_ns and self.done_ns is None:
                     has_yielded = True
                     yield due_ns
         self.lines = (*lines, *child.last_words)

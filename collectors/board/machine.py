@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 import psutil
 
 from ...parsers.errors import UserError
-from ..base import SYSTEM_CLOCK, Clock, Stamped, pause
+from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import LineChild, Quiet
 
 _TEXT_BYTES = 1 << 18
@@ -249,7 +249,6 @@ def cpu_busy_ratio(
     seconds: float,
     stopping: threading.Event,
     *,
-    clock: Clock = SYSTEM_CLOCK,
     read_times: Callable[[], Sequence[float]] = psutil.cpu_times,
 ) -> float | None:
     """Return the share of all cores that worked during some seconds, 0…1.
@@ -259,7 +258,7 @@ def cpu_busy_ratio(
     """
     try:
         before = read_times()
-        pause(clock, stopping, seconds)
+        stopping.wait(seconds)
         spent = [late - early for early, late in zip(before[:8], read_times()[:8], strict=True)]
         idle = spent[3] + spent[4]
     except (OSError, ValueError, IndexError):

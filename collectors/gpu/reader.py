@@ -35,13 +35,10 @@ _NO_STATE = 32
 class NvmlGpu:
     """One GPU; ``nvml`` is the module ``pynvml``."""
 
-    def __init__(
-        self, nvml: Any, handle: Any, now_ns: Callable[[], int] = time.monotonic_ns
-    ) -> None:
+    def __init__(self, nvml: Any, handle: Any) -> None:
         self.refused: dict[str, str] = {}
         self._nvml = nvml
         self._handle = handle
-        self._now_ns = now_ns
 
     def ask(self, name: str, call: str, *arguments: Any) -> Any:
         """Return the result of ``nvmlDeviceGet`` + ``call``, or ``None``; raise if ``LOST``."""
@@ -89,24 +86,24 @@ class NvmlGpu:
         with a stamp before and one after it, since that takes milliseconds.
         """
         found: dict[str, Any] = dict(self._power()) | dict(self._figures())
-        begin_ns = self._now_ns()
+        begin_ns = time.monotonic_ns()
         energy = self.ask("energy", "TotalEnergyConsumption")
         if energy is not None:
-            end_ns = self._now_ns()
+            end_ns = time.monotonic_ns()
             found |= {"energy_mj": energy, "energy_begin_ns": begin_ns, "energy_end_ns": end_ns}
         return {key: value for key, value in found.items() if value is not None}
 
     def _power(self) -> Iterator[tuple[str, Any]]:
-        begin_ns = self._now_ns()
+        begin_ns = time.monotonic_ns()
         average = None
         if "power_instant" not in self.refused:
             fields = {"power_instant": _POWER_INSTANT, "power_average": _POWER_AVERAGE}
             values = self._fields("power_instant", fields)
             power, average = values["power_instant"], values["power_average"]
         if "power_instant" in self.refused:
-            begin_ns = self._now_ns()
+            begin_ns = time.monotonic_ns()
             power = self.ask("power_usage", "PowerUsage")
-        yield "at_ns", (begin_ns + self._now_ns()) // 2
+        yield "at_ns", (begin_ns + time.monotonic_ns()) // 2
         # Some drivers return all ones for a sensor that is not there.
         if power is not None and power != _NO_FIGURE:
             yield "power_mw", power

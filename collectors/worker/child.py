@@ -30,7 +30,7 @@ from ...parsers.inference.events import (
     render_event,
 )
 from ...parsers.records import Record
-from ..catalog import BACKENDS, make_backend
+from ..catalog import BACKENDS, find_backend
 from .run_loop import STOPPED, Runner
 
 # After SIGTERM, a library has this time to return before the process ends anyway.
@@ -198,7 +198,7 @@ def main(argv: list[str] | None = None, engines: Mapping[str, str] = BACKENDS) -
         Path("/proc/self/oom_score_adj").write_text("500")
     outbox = Outbox(events)
     inbox = Inbox(orders_fd, signals_fd, outbox)
-    runner = Runner(lambda name: make_backend(name, engines), outbox.print, inbox.stop)
+    runner = Runner(lambda name: find_backend(name, engines)(), outbox.print, inbox.stop)
     inbox.start()
     outbox.print(Hello(pid=os.getpid(), python=sys.version.split()[0]))
     while (order := inbox.orders.get()) is not None and not inbox.stop.is_set():

@@ -16,7 +16,6 @@ from tegrascope.collectors.catalog import (
     default_backend,
     find_backend,
     is_played,
-    make_backend,
     source_settings,
 )
 from tegrascope.collectors.lines.collector import Opening, SourceSettings
@@ -89,7 +88,7 @@ def test_only_a_back_end_that_plays_devices_plays_one():
 def test_a_back_end_is_one_file_and_one_line():
     backends = {**BACKENDS, "toy": "toy_backend:Toy"}
     events = []
-    runner = Runner(lambda name: make_backend(name, backends), events.append, Event())
+    runner = Runner(lambda name: find_backend(name, backends)(), events.append, Event())
     order = Order(
         run_id="r",
         backend="toy",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.collectors.catalog import make_backend
+from tegrascope.collectors.catalog import find_backend
 from tegrascope.collectors.worker.run_loop import Runner
 from tegrascope.parsers.inference.events import (
     Counted,
@@ -46,7 +46,7 @@ class Bench:
         return Order.model_validate({**asked, **changes})
 
     def run(self, script: str, **changes: object) -> Finished:
-        runner = Runner(make_backend, self.events.append, self.stop)
+        runner = Runner(lambda name: find_backend(name)(), self.events.append, self.stop)
         runner.run(self.order(script, **changes))
         runner.close()
         finished = self.events[-1]

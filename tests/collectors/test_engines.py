@@ -8,7 +8,7 @@ import pytest
 
 from tegrascope.collectors.backends.base import Inferring, SelfTimed, input_shape, make_input
 from tegrascope.collectors.backends.onnxruntime import OnnxRuntime
-from tegrascope.collectors.catalog import BACKENDS, make_backend
+from tegrascope.collectors.catalog import BACKENDS, find_backend
 from tegrascope.collectors.models.files import find_model
 from tegrascope.parsers.errors import BackendUnavailable, UserError
 from tegrascope.parsers.inference.events import Order
@@ -61,7 +61,7 @@ def test_every_engine_of_the_catalog_can_be_made(name, monkeypatch):
     device = FakeDevice()
     install_tensorrt(monkeypatch, make_tensorrt("8.6.1", device))
     install_cuda(monkeypatch, device)
-    engine = make_backend(name)
+    engine = find_backend(name)()
     assert engine.builds in (False, True)
     assert isinstance(engine, Inferring) != isinstance(engine, SelfTimed)
 
@@ -94,14 +94,14 @@ def test_a_simulated_device_has_the_nodes_as_layers(tmp_path, engine, device, pl
 def test_an_unknown_engine_is_named():
     """A misspelt back-end is shown as it was written."""
     with pytest.raises(BackendUnavailable, match=r"'onnxrntime'.*use .*onnxruntime"):
-        make_backend("onnxrntime")
+        find_backend("onnxrntime")
 
 
 def test_a_missing_library_says_how_to_install_it(monkeypatch):
     """Without onnxruntime the engine is unavailable, and the reason is a command."""
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(BackendUnavailable) as caught:
-        make_backend("onnxruntime")
+        find_backend("onnxruntime")()
     assert str(caught.value) == ("onnxruntime is not installed: pip install onnx onnxruntime")
 
 

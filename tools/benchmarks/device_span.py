@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tegrascope.collectors.catalog import make_backend
+from tegrascope.collectors.catalog import find_backend
 from tegrascope.collectors.models.files import find_model
 from tegrascope.parsers.inference.events import Order
 
@@ -101,7 +101,7 @@ def prepare(options: argparse.Namespace, *, as_graph: bool, transfers: bool) -> 
         transfers=transfers,
         count=1,
     )
-    engine = make_backend("tensorrt")
+    engine = find_backend("tensorrt")()
     engine.load(find_model(options.model, options.engines), order)
     engine.build()
     ours(engine, 200)
