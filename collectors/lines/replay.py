@@ -18,8 +18,9 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, PositiveFloat
 
-from ...parsers.errors import UserError, file_error
+from ...parsers.errors import UnreadableError, UserError, file_error
 from ...parsers.tegrastats.line import split_prefix
+from ...parsers.tegrastats.values import read_time
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import LONGEST_LINE
 from .collector import Opening, SourceSettings, TegrastatsCollector
@@ -29,9 +30,6 @@ MOST_LINES_A_SECOND = 2000
 RECENT_GAPS = 31
 
 _LOG = logging.getLogger(__name__)
-_PRINTED = re.compile(
-    r"\s*([0-9]{2})-([0-9]{2})-([0-9]{4}) +([0-9]{2}):([0-9]{2}):([0-9]{2})\b", re.ASCII
-)
 _RECORD = re.compile(r"(?:^|\s)RAM [0-9]+/[0-9]+MB")
 
 
@@ -213,17 +211,12 @@ class LogTimes:
         return gap * block.records
 
 
-def _printed_second(text: str) -> int | None:
+def _printed_second(text: str) -> float | None:
     """Return the second that a record prints, counted from any fixed day."""
-    found = _PRINTED.match(text)
-    if found is None:
-        return None
-    month, day, year, hour, minute, second = map(int, found.groups())
     try:
-        days = datetime(year, month, day).toordinal()
-    except ValueError:
+        return (read_time(*text.split(maxsplit=2)[:2]) - datetime.min).total_seconds()
+    except (TypeError, UnreadableError):
         return None
-    return ((days * 24 + hour) * 60 + minute) * 60 + second
 
 
 class ReplaySource:
