@@ -180,31 +180,24 @@ class Opened(NamedTuple):
     longest_seconds: float
 
 
+@dataclass
 class Reporter:
-    """Sends the windows to the daemon, in one thread, until another sets ``stopping``."""
+    """Sends the windows to the daemon, in one thread, until another sets ``stopping``.
 
-    def __init__(
-        self,
-        client: ApiClient,
-        marks: MarkBuffer,
-        fields: Mapping[str, object],
-        period: float | None,
-        *,
-        retry_seconds: float,
-        busy_seconds: float,
-    ) -> None:
-        """Prepare; see ``Window``. ``fields`` are sent with the begin of each window."""
-        self.opened: Opened | None = None
-        self.problem: UserError | None = None
-        self.stopping = Event()
-        self.ending: tuple[str, str | None] = ("ok", None)  # set before ``stopping``
-        self._client = client
-        self._marks = marks
-        self._fields = {name: value for name, value in fields.items() if value is not None}
-        self._period = period
-        self._retry_seconds = retry_seconds
-        self._busy_seconds = busy_seconds
-        self._since_ns: int | None = None
+    ``fields`` are sent with the begin of each window, unless they are ``None``; see ``Window``.
+    """
+
+    client: ApiClient
+    marks: MarkBuffer
+    fields: Mapping[str, object]
+    period: float | None
+    retry_seconds: float
+    busy_seconds: float
+    opened: Opened | None = None
+    problem: UserError | None = None
+    stopping: Event = field(default_factory=Event)
+    ending: tuple[str, str | None] = ("ok", None)  # set before ``stopping``
+    _since_ns: int | None = None
 
     def run(self, begin_ns: int) -> None:
         """Report window after window until ``stopping`` is set; never raise."""
@@ -217,13 +210,13 @@ class Reporter:
                 except UserError as problem:
                     self._warn(problem)
                     if self.opened is None:
-                        self.stopping.wait(self._retry_seconds)
-                        self._marks.take()
+                        self.stopping.wait(self.retry_seconds)
+                        self.marks.take()
                 self.opened = None
-                self._marks.begun.clear()
-                if self._marks.present.count == 0 and not self.stopping.is_set():
-                    self._marks.begun.wait()
-                if self._marks.present.count == 0:
+                self.marks.begun.clear()
+                if self.marks.present.count == 0 and not self.stopping.is_set():
+                    self.marks.begun.wait()
+                if self.marks.present.count == 0:
                     return
                 begin_ns = self._next_begin_ns()
         except Exception as error:
@@ -232,9 +225,10 @@ class Reporter:
 
     def begin(self, begin_ns: int) -> Opened:
         """Begin a window, or raise ``UserError`` if the daemon does not take it."""
-        mark = {"event": "begin", **self._fields, "begin_ns": begin_ns}
+        fields = {name: value for name, value in self.fields.items() if value is not None}
+        mark = {"event": "begin", **fields, "begin_ns": begin_ns}
         answer = self._post(json.dumps(mark).encode())
-        seconds, inferences = self._period, 0
+        seconds, inferences = self.period, 0
         if seconds is None:
             seconds, inferences = answer["enough"]["seconds"], answer["enough"]["inferences"]
         longest = _TIMEOUT_SHARE * answer["timeout_seconds"]
@@ -250,7 +244,7 @@ class Reporter:
         """Wait until a window has enough inferences, reaches its longest time, or is stopped."""
         seconds = 0.0
         while seconds < opened.longest_seconds:
-            count = self._marks.present.count
+            count = self.marks.present.count
             if seconds >= opened.seconds and count >= max(opened.inferences, 1):
                 return
             if self.stopping.wait(min(_LOOK_SECONDS, opened.seconds)):
@@ -259,15 +253,15 @@ class Reporter:
 
     def _next_begin_ns(self) -> int:
         """Return the begin of the next window: without a gap, except after a long pause."""
-        first_ns, now_ns = self._marks.present.first_ns, monotonic_ns()
-        pause_ns = int((self._period or self._retry_seconds) * 1e9)
+        first_ns, now_ns = self.marks.present.first_ns, monotonic_ns()
+        pause_ns = int((self.period or self.retry_seconds) * 1e9)
         if self._since_ns is None or (first_ns or now_ns) - self._since_ns > pause_ns:
             self._since_ns = None
             return now_ns if first_ns is None else first_ns
         return self._since_ns
 
     def _end(self, opened: Opened) -> None:
-        marks = self._marks.take()
+        marks = self.marks.take()
         outcome, reason = self.ending if self.stopping.is_set() else ("ok", None)
         begin_ns, end_ns = opened.begin_ns, marks.last_ns
         if marks.count == 0:
@@ -289,12 +283,12 @@ class Reporter:
     def _post(self, body: bytes) -> Any:
         for _ in range(_BUSY_TRIES - 1):
             try:
-                return self._client.post(WINDOWS_PATH, body)
+                return self.client.post(WINDOWS_PATH, body)
             except RefusedError as error:
                 if error.status != 503:
                     raise
-                self.stopping.wait(self._busy_seconds)
-        return self._client.post(WINDOWS_PATH, body)
+                self.stopping.wait(self.busy_seconds)
+        return self.client.post(WINDOWS_PATH, body)
 
 
 class Window:
@@ -349,8 +343,8 @@ class Window:
             self._marks,
             {"workload": name, "device": device, "batch": batch},
             period,
-            retry_seconds=retry_seconds,
-            busy_seconds=busy_seconds,
+            retry_seconds,
+            busy_seconds,
         )
         self._reporter: Reporter | None = None
         self._thread: Thread | None = None
