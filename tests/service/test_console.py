@@ -13,7 +13,7 @@ from fcntl import ioctl
 
 import pytest
 
-from tegrascope.daemon.service.console import Console
+from tegrascope.daemon.commands.run import Console
 
 
 @pytest.fixture
