@@ -13,8 +13,8 @@ else:
     import tomli as tomllib
 
 from tegrascope.daemon.commands import INSTALLED_STATE
+from tegrascope.daemon.commands.service import installed_files
 from tegrascope.daemon.doctor.software import TEGRASTATS
-from tegrascope.daemon.service.systemd import installed_files
 from tegrascope.daemon.settings.config import Config, Workload
 from tegrascope.daemon.settings.file import read_settings
 from tests.daemons import start
@@ -155,7 +155,7 @@ def test_container_page_names_the_paths_of_the_program():
         str(Path(TEGRASTATS.path).parent),
         TEGRASTATS.path,
         f"{INSTALLED_STATE}/token",
-        str(installed_files("/usr/bin/tegrascope")[-2].path),
+        list(installed_files("/usr/bin/tegrascope"))[-2],
         "TEGRASCOPE_TOKEN_FILE",
     ):
         assert path in page, path

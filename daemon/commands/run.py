@@ -31,7 +31,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.demo and arguments.config:
         raise UsageError("--demo has its own configuration", "leave out -c, or --demo")
     signals = Signals()
-    from ..service.systemd import notify_systemd
     from ..settings.file import ConfigError
     from ..web.web_config import WebRules
 
@@ -40,6 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
         web_file = config.http.web_config_file
         rules = None if web_file is None else WebRules(web_file)
     except ConfigError as error:
+        from ..service.service import notify_systemd
+
         print(*(f"tegrascope: {one}" for one in error.problems), sep="\n", file=sys.stderr)
         notify_systemd(f"STATUS={' '.join(error.problems[0].split())}")
         return BAD_CONFIG

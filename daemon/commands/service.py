@@ -2,25 +2,29 @@
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 
 from ...parsers.errors import UserError
-from ..service.systemd import (
-    SETTINGS,
-    STATE,
-    check_visible,
-    drop_ins,
-    installed_files,
-    own_program,
-    sysusers_file,
-    units_present,
-)
 from . import Commands, add_command
 
 _PACKAGED = ("/lib/systemd/system/tegrascope.service", "/usr/lib/systemd/system/tegrascope.service")
+_MARK = "# Written by `tegrascope service install`; `systemctl edit` adds to it and survives.\n"
+_STATE = ("/var/lib/tegrascope", "/var/cache/tegrascope")
+# They belong to the user and are never overwritten.
+_SETTINGS = {
+    "/etc/tegrascope.yaml": "tegrascope.yaml",
+    "/etc/default/tegrascope": "tegrascope.default",
+}
+_UNITS = "/etc/systemd/system"
+_SYSUSERS = "/etc/sysusers.d/tegrascope.conf"
+# The sandbox hides these directories from the service, for any mode.
+_HIDDEN = ("/home", "/root", "/run/user")
 
 
 class _Root:
@@ -72,6 +76,57 @@ class _Root:
                 raise UserError(problem, "use sudo, or name a --root") from None
 
 
+def own_program() -> str:
+    """Return the path of the installed tegrascope command."""
+    program = Path(sys.executable).with_name("tegrascope")
+    return str(program) if program.is_file() else f"{sys.executable} -m tegrascope"
+
+
+def check_visible(program: str | None) -> None:
+    """Raise if the sandbox or a mode hides a program (default: ours) from the service's user."""
+    remedy = (
+        "install it for all, in a checkout:"
+        " sudo python3 -m venv --system-site-packages /opt/tegrascope && "
+        "sudo /opt/tegrascope/bin/pip install . && "
+        "sudo /opt/tegrascope/bin/tegrascope service install"
+    )
+    path = Path((program or sys.executable).split()[0])
+    for place in sorted({path.absolute(), path.resolve()}):
+        hidden = next((one for one in _HIDDEN if place.is_relative_to(one)), None)
+        if hidden is not None:
+            raise UserError(f"{place}: the service may not look into {hidden}", remedy)
+        for parent in place.parents:
+            if parent.exists() and not parent.stat().st_mode & 0o001:
+                raise UserError(f"{place}: only some users may enter {parent}", remedy)
+
+
+def installed_files(program: str) -> dict[str, str]:
+    """Return the text of all files of the service, by path."""
+    source = files(__package__.partition(".")[0]) / "systemd"
+    tegrastats = shutil.which("tegrastats") or "/usr/bin/tegrastats"
+    # In a checkout the reader is a module.
+    reader = (
+        f"{program}.collectors.dla.reader"
+        if program.endswith(" -m tegrascope")
+        else str(Path(program).with_name("tegrascope-dla-trace"))
+    )
+    programs = {"tegrascope-dla-trace": reader, "tegrascope": program, "tegrastats": tegrastats}
+    found = {}
+    for entry in sorted(source.iterdir(), key=lambda one: one.name):
+        if entry.name.endswith((".service", ".socket")):
+            text = entry.read_text(encoding="utf-8")
+            # The page is part of the Debian package only.
+            text = re.sub(r"^Documentation=.*\n", "", text, flags=re.M)
+            for name, path in programs.items():
+                pattern = rf"^((?:Exec|Condition)\w+=.*?)/usr/bin/{name}(?![\w-])"
+                text = re.sub(pattern, rf"\1{path}", text, flags=re.M)
+            found[f"{_UNITS}/{entry.name}"] = _MARK + text
+    found[_SYSUSERS] = _MARK + (source / "tegrascope.sysusers").read_text("utf-8")
+    for path, name in _SETTINGS.items():
+        found[path] = (source / name).read_text("utf-8")
+    return found
+
+
 def _open_root(arguments: argparse.Namespace) -> _Root:
     root = _Root(arguments.root, is_dry=arguments.dry_run)
     if not root.is_dry and root.path == Path("/") and os.geteuid() != 0:
@@ -88,14 +143,14 @@ def install(arguments: argparse.Namespace) -> int:
     program = arguments.program or own_program()
     if root.path == Path("/"):
         check_visible(arguments.program)
-    for file in installed_files(program):
-        path = root.at(file.path)
-        if file.is_setting and path.exists():
+    for name, text in installed_files(program).items():
+        path = root.at(name)
+        if name in _SETTINGS and path.exists():
             print(f"keep {path}")
         else:
-            root.write(path, file.text)
+            root.write(path, text)
     if root.is_live:
-        root.run("systemd-sysusers", str(sysusers_file(root.path)))
+        root.run("systemd-sysusers", str(root.at(_SYSUSERS)))
         root.run("systemctl", "daemon-reload")
     else:
         print(f"systemd is not reloaded: {root.path} is not the root of a running system")
@@ -106,19 +161,24 @@ def install(arguments: argparse.Namespace) -> int:
 def remove(arguments: argparse.Namespace) -> int:
     """Stop the service and delete its files; with ``--purge`` also settings and runs."""
     root = _open_root(arguments)
-    units = units_present(root.path)
+    directory = root.at(_UNITS)
+    units = [
+        path
+        for path in sorted(directory.glob("tegrascope*"))
+        if path.is_file() and path.read_text("utf-8").startswith(_MARK)
+    ]
     if root.is_live and units:
         names = [path.name for path in units if "@" not in path.name]
         root.run("systemctl", "disable", "--now", *names)
         root.run("systemctl", "stop", "tegrascope*")  # instances that a socket started
     for path in units:
         root.delete(path)
-    root.delete(sysusers_file(root.path))
+    root.delete(root.at(_SYSUSERS))
     root.delete(root.at("/run/tegrascope"))
     if root.is_live:
         root.run("systemctl", "daemon-reload")
-    left = [*drop_ins(root.path), *(root.at(path) for path in (*SETTINGS, *STATE))]
-    left = [path for path in left if path.exists()]
+    kept = (root.at(path) for path in (*_SETTINGS, *_STATE))
+    left = [*sorted(directory.glob("tegrascope*.d")), *(path for path in kept if path.exists())]
     if arguments.purge:
         for path in left:
             root.delete(path)

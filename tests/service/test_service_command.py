@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tegrascope.daemon.cli import main
-from tegrascope.daemon.service.systemd import check_visible, installed_files
+from tegrascope.daemon.commands.service import check_visible, installed_files
 from tegrascope.parsers.errors import UserError
 
 PROGRAM = "/opt/t/bin/tegrascope"
@@ -48,7 +48,7 @@ def test_install_writes_all_that_the_service_needs(tmp_path, capsys):
 )
 def test_reader_of_the_dla_trace_is_that_of_this_installation(program, reader):
     """Each unit starts its own program, although one name begins like the other."""
-    found = {Path(file.path).name: file.text for file in installed_files(program)}
+    found = {Path(path).name: text for path, text in installed_files(program).items()}
     assert f"\nExecStart={reader}\n" in found["tegrascope-dla-trace@.service"]
     assert f"\nExecStart={program} run " in found["tegrascope.service"]
 

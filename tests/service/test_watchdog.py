@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from tegrascope.daemon.service.systemd import Watchdog, watchdog_seconds
+from tegrascope.daemon.service.service import Watchdog, watchdog_seconds
 
 S = 1_000_000_000
 
