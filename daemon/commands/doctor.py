@@ -1,16 +1,22 @@
-"""``tegrascope doctor``."""
+"""``tegrascope doctor``: runs all checks within time limits, and prints the findings."""
 
 import argparse
 import json
 import os
+import re
 import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import tee
 from pathlib import Path
+from typing import Any
 
+from ... import __version__
 from ...collectors.board.machine import Machine
 from ...parsers.errors import UserError
-from ..doctor.examine import as_document, as_lines, examine, summary
-from ..doctor.findings import Context
+from ..doctor.board import check_board, check_clocks, check_dla, check_room
+from ..doctor.findings import TENSORRT_SECONDS, Check, Context, Finding, Level, ends_within
+from ..doctor.software import check_inference, check_service, check_telemetry, check_workloads
 from ..settings.config import Config
 from ..settings.file import ConfigError, load_config
 from ..terminal import CHECK_SAYS_NO, GOOD
@@ -68,3 +74,102 @@ def make_context(machine: Machine, config_path: Path | None, state_dir: Path | N
     except UserError as error:
         problems = (str(error),)
     return Context(machine, config, config_path, problems, state_dir)
+
+
+# Name, function, and limit in seconds.
+Group = tuple[str, Callable[[Context], Iterator[Finding]], float]
+# In the order of the report. The limit of a group is longer than those of its programs, so only
+# a read that blocks in the kernel reaches it.
+GROUPS: tuple[Group, ...] = (
+    ("board", check_board, 10.0),
+    ("telemetry", check_telemetry, 30.0),
+    ("dla", check_dla, 15.0),
+    ("inference", check_inference, TENSORRT_SECONDS + 40.0),
+    ("workloads", check_workloads, TENSORRT_SECONDS + 10.0),
+    ("clock", check_clocks, 10.0),
+    ("room", check_room, 10.0),
+    ("service", check_service, 20.0),
+)
+
+
+def examine(context: Context, groups: Sequence[Group] = GROUPS) -> Iterator[Finding]:
+    """Yield the findings of each group as soon as the group ends."""
+    for name, check, seconds in groups:
+        for finding in _run(context, name, check, seconds):
+            yield finding.model_copy(update={"group": name})
+
+
+def _run(
+    context: Context, name: str, check: Callable[[Context], Iterator[Finding]], seconds: float
+) -> list[Finding]:
+    findings: list[Finding] = []
+    problems: list[str] = []
+
+    def work() -> None:
+        try:
+            for finding in check(context):
+                findings.append(finding)
+        except Exception as error:
+            problems.append(f"the check itself failed ({type(error).__name__}: {error})")
+
+    is_in_time = ends_within(seconds, name, work)
+    found = list(findings)  # a copy: a thread that is late goes on
+    if not is_in_time:
+        problems = [f"no answer within {seconds:g} s after {len(found)} finding(s)"]
+    remedy = "see dmesg; if it persists, report this line"
+    return [*found, *(Check(name).broken(problem, remedy) for problem in problems)]
+
+
+_WIDTH = 80
+_INDENT = " " * 11
+_PIECES = re.compile(r"(?<=&&) |(?<=[;,]) ")
+_COLOURS: dict[Level, str] = {"good": "32", "note": "36", "missing": "33", "broken": "31"}
+
+
+def as_lines(found: Iterable[Finding], colour: bool) -> Iterator[str]:
+    """Yield text for people: a heading per group, a line per finding, the remedy below it."""
+
+    def painted(text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if colour else text
+
+    group = None
+    for finding in found:
+        if finding.group != group:
+            group = finding.group
+            yield painted(group, "1")
+        lines = textwrap.wrap(finding.message, _WIDTH - len(_INDENT), break_on_hyphens=False)
+        first, *rest = lines or [""]
+        yield f"  {painted(f'{finding.level:<7}', _COLOURS[finding.level])}  {first}"
+        yield from (_INDENT + line for line in rest)
+        if finding.remedy is not None:
+            yield from (_INDENT + line for line in _remedy_lines(finding.remedy))
+
+
+def _remedy_lines(remedy: str) -> list[str]:
+    """Break a remedy only where a shell accepts the pieces as well: people copy it."""
+    lines = ["→"]
+    for piece in _PIECES.split(remedy):
+        if lines[-1].strip() != "→" and len(_INDENT) + len(lines[-1]) + len(piece) >= _WIDTH:
+            lines.append(" ")
+        lines[-1] += f" {piece}"
+    return lines
+
+
+def summary(found: Sequence[Finding]) -> str:
+    """Return the last line: whether the main job is possible, and if not, the reasons."""
+    blocking = [finding.check for finding in found if finding.blocking]
+    if not blocking:
+        return "The main job can be done: telemetry, and every configured workload."
+    return f"The main job can't be done; it is stopped by: {', '.join(dict.fromkeys(blocking))}."
+
+
+def as_document(found: Sequence[Finding]) -> dict[str, Any]:
+    """Return the report for programs; docs/doctor.md describes it."""
+    levels = [finding.level for finding in found]
+    return {
+        "format": 1,
+        "version": __version__,
+        "ok": not any(finding.blocking for finding in found),
+        "counts": {level: levels.count(level) for level in _COLOURS},
+        "findings": [finding.model_dump() for finding in found],
+    }

@@ -67,30 +67,20 @@ class Check:
     broken = partialmethod(finding, "broken")
 
 
-# Part number in the device tree's `compatible`, or words of its `model`; name of the module; DLA
+# Part number in the device tree's `compatible` or words of its `model`, name of the module, and DLA
 # cores of a module with no core fused off. The first row that matches applies.
-_PARTS: tuple[tuple[str, str, int | None], ...] = (
-    ("p3701", "AGX Orin", 2),
+_MODULES: tuple[tuple[str, str, int | None], ...] = (
+    ("p3701|AGX Orin", "AGX Orin", 2),
     ("p3767-0000", "Orin NX 16GB", 2),
     ("p3767-0001", "Orin NX 8GB", 1),
-    ("p3767-000[345]", "Orin Nano", 0),
-    ("p2888", "AGX Xavier", 2),
-    ("p3668", "Xavier NX", 2),
-    ("p3310|p3489|p3636", "TX2", 0),
-    ("p3448", "Nano", 0),
-    ("p2180", "TX1", 0),
-    ("p3834|tegra264", "Thor", 0),
-)
-_WORDS: tuple[tuple[str, str, int | None], ...] = (
-    ("Orin Nano", "Orin Nano", 0),
+    ("p3767-000[345]|Orin Nano", "Orin Nano", 0),
     ("Orin NX", "Orin NX", None),
-    ("AGX Orin", "AGX Orin", 2),
-    ("AGX Xavier", "AGX Xavier", 2),
-    ("Xavier NX", "Xavier NX", 2),
-    ("Thor", "Thor", 0),
-    ("TX2", "TX2", 0),
-    ("TX1", "TX1", 0),
-    ("Jetson Nano", "Nano", 0),
+    ("p2888|AGX Xavier", "AGX Xavier", 2),
+    ("p3668|Xavier NX", "Xavier NX", 2),
+    ("p3310|p3489|p3636|TX2", "TX2", 0),
+    ("p3448|Jetson Nano", "Nano", 0),
+    ("p2180|TX1", "TX1", 0),
+    ("p3834|tegra264|Thor", "Thor", 0),
 )
 
 
@@ -135,8 +125,8 @@ def identify(compatible: str, model: str) -> tuple[str | None, int | None]:
     >>> identify("nvidia,p3768-0000+p3767-0005", "")
     ('Orin Nano', 0)
     """
-    for text, rows in ((compatible, _PARTS), (model, _WORDS)):
-        for pattern, name, cores in rows:
+    for text in (compatible, model):
+        for pattern, name, cores in _MODULES:
             if re.search(pattern, text):
                 return name, cores
     return None, None

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from tegrascope.collectors.board.machine import Answer, HostMemory, Machine
-from tegrascope.daemon.doctor.examine import GROUPS, as_document, as_lines, examine
+from tegrascope.daemon.commands.doctor import GROUPS, as_document, as_lines, examine
 from tegrascope.daemon.doctor.findings import Finding
 
 from .boards import GIB, NANO, NO_TENSORRT, Tree, context, orin

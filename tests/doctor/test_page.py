@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tegrascope.daemon.doctor.examine import GROUPS
+from tegrascope.daemon.commands.doctor import GROUPS
 
 ROOT = Path(__file__).parents[2]
 
