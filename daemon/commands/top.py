@@ -49,7 +49,7 @@ def top(arguments: argparse.Namespace) -> int:
         return 0
     # A mean power needs two samples.
     until = time.monotonic() + _POWER_SECONDS
-    while state.watts is None and state.view.rails and time.monotonic() < until:
+    while state.watts is None and state.page.rails and time.monotonic() < until:
         time.sleep(_WAIT_SECONDS)
         state = client.ask()
     for text in draw(state, console.width, None, glyphs):

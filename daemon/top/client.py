@@ -4,6 +4,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ...collectors.application.client import ApiClient
@@ -15,7 +16,6 @@ Labels = Mapping[str, str]
 # Characters of a label that would control a terminal.
 _UNPRINTABLE = dict.fromkeys((*range(32), *range(127, 160)), "?")
 _BUSY_SOURCES = ("ftrace", "firmware", "tegrastats")
-_BAD_OUTCOMES = ("failed", "timeout", "skipped")
 _HISTORY = 240
 _PAST_SECONDS = 120.0
 _RUNS = 50
@@ -29,6 +29,22 @@ def clean(text: str) -> str:
     'a?[2Jb'
     """
     return text.translate(_UNPRINTABLE)
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """One unit of the board: its load (0…1) and its clock.
+
+    Attributes:
+        is_off: Whether it has no power.
+        note: Meaning of the ratio if it is not a load.
+    """
+
+    name: str
+    ratio: float | None = None
+    hertz: float | None = None
+    is_off: bool = False
+    note: str = ""
 
 
 class Series:
@@ -64,168 +80,51 @@ class Series:
         found = self.all(name, **wanted)
         return {labels[label]: value for labels, value in found if label in labels}
 
-
-@dataclass(frozen=True)
-class Gauge:
-    """One unit of the board: its load (0…1) and its clock.
-
-    Attributes:
-        is_off: Whether it has no power.
-        note: Meaning of the ratio if it is not a load.
-    """
-
-    name: str
-    ratio: float | None = None
-    hertz: float | None = None
-    is_off: bool = False
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class WorkloadLine:
-    """One workload with the results of its last good run; energy is per inference.
-
-    Attributes:
-        ended: Outcome and reason of the last run if it was not good, else empty.
-        good: Number of good runs since the daemon's start, of ``runs``.
-    """
-
-    workload: str
-    device: str
-    is_active: bool
-    ended: str
-    good: int
-    runs: int
-    finished_seconds: float | None
-    p50_seconds: float | None
-    p99_seconds: float | None
-    inputs_per_second: float | None
-    gross_joules: float | None
-    net_joules: float | None
-    flags: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class View:
-    """The state of a daemon; an absent value is ``None``.
-
-    Attributes:
-        about: Labels of ``tegra_info``.
-        sources: Whether each source works.
-        sample_seconds: Wall time of the newest sample.
-        cores: Load of each CPU core; ``None`` for one that is offline.
-        cpu_hertz: Clock of the fastest core.
-        memory: Used and total bytes, like ``swap``.
-        rails: Watts by rail.
-        module_joules: Energy of the module since the daemon's start.
-        module_seconds: Time over which it was integrated.
-        zones: Celsius by zone, hottest first.
-        critical: Temperature at which the board shuts down, by zone.
-        fans: Speed by fan, 0…1.
-        throttling: Number of events by kind, without zeros.
-        rows: Workloads, those in flight first.
-    """
-
-    about: Labels
-    sources: Mapping[str, bool]
-    sample_seconds: float | None
-    gauges: tuple[Gauge, ...]
-    cores: tuple[float | None, ...]
-    cpu_hertz: float | None
-    memory: tuple[float, float] | None
-    swap: tuple[float, float] | None
-    rails: Mapping[str, float]
-    module_joules: float | None
-    module_seconds: float | None
-    zones: Mapping[str, float]
-    critical: Mapping[str, float]
-    fans: Mapping[str, float]
-    throttling: Mapping[str, int]
-    rows: tuple[WorkloadLine, ...]
-
-
-def make_view(page: Series, runs: Sequence[Mapping[str, Any]] = ()) -> View:
-    """Return the values of a metric page and of finished runs, newest first, as in the API."""
-    gpu_hertz = page.by("tegra_gpu_frequency_hertz", "gpc").values()
-    gpu = Gauge("GPU", page.value("tegra_gpu_utilization_ratio"), max(gpu_hertz, default=None))
-    emc_ratio, emc_hertz = map(
-        page.value, ("tegra_emc_utilization_ratio", "tegra_emc_frequency_hertz")
-    )
-    loads = page.by("tegra_cpu_utilization_ratio", "core")
-    cores = sorted(
-        {*loads, *page.by("tegra_cpu_online", "core")}, key=lambda core: (len(core), core)
-    )
-    zones = page.by("tegra_temperature_celsius", "zone")
-    throttling = page.by("tegra_throttle_events_total", "kind")
-    samples = page.by("tegrascope_sample_timestamp_seconds", "source").values()
-    return View(
-        about=next((labels for labels, _ in page.all("tegra_info")), {}),
-        sources={n: up == 1 for n, up in page.by("tegrascope_source_up", "source").items()},
-        sample_seconds=max(samples, default=None),
-        gauges=(gpu, *_dlas(page), Gauge("EMC", emc_ratio, emc_hertz)),
-        cores=tuple(map(loads.get, cores)),
-        cpu_hertz=max(page.by("tegra_cpu_frequency_hertz", "core").values(), default=None),
-        memory=_part(page, "tegra_ram"),
-        swap=_part(page, "tegra_swap"),
-        rails=page.by("tegra_rail_power_watts", "rail"),
-        module_joules=page.value("tegra_module_energy_joules_total"),
-        module_seconds=page.value("tegra_module_energy_observed_seconds_total"),
-        zones=dict(sorted(zones.items(), key=lambda zone: -zone[1])),
-        critical=page.by("tegra_temperature_trip_celsius", "zone", kind="critical"),
-        fans=page.by("tegra_fan_speed_ratio", "fan"),
-        throttling={kind: int(count) for kind, count in throttling.items() if count},
-        rows=_rows(page, runs),
-    )
-
-
-def _dlas(page: Series) -> Iterator[Gauge]:
-    """Yield one gauge per DLA core that has any series."""
-    active = page.by("tegra_dla_active", "core")
-    powered = page.by("tegra_dla_powered_ratio", "core")
-    for core in sorted({*active, *powered, *page.by("tegra_dla_busy_ratio", "core")}):
-        busy = page.by("tegra_dla_busy_ratio", "source", core=core)
-        ratio = next((busy[source] for source in _BUSY_SOURCES if source in busy), None)
-        yield Gauge(
-            f"DLA{core}",
-            powered.get(core) if ratio is None else ratio,
-            page.value("tegra_dla_frequency_hertz", core=core),
-            is_off=ratio is None and active.get(core) == 0,
-            note="powered" if ratio is None and core in powered else "",
+    @cached_property
+    def gauges(self) -> tuple[Gauge, ...]:
+        """GPU, each DLA core that has any series, and EMC."""
+        gpu_hertz = self.by("tegra_gpu_frequency_hertz", "gpc").values()
+        gpu = self.value("tegra_gpu_utilization_ratio")
+        emc, emc_hertz = map(
+            self.value, ("tegra_emc_utilization_ratio", "tegra_emc_frequency_hertz")
         )
+        active = self.by("tegra_dla_active", "core")
+        powered = self.by("tegra_dla_powered_ratio", "core")
+        dlas = []
+        for core in sorted({*active, *powered, *self.by("tegra_dla_busy_ratio", "core")}):
+            busy = self.by("tegra_dla_busy_ratio", "source", core=core)
+            ratio = next((busy[source] for source in _BUSY_SOURCES if source in busy), None)
+            dla = Gauge(
+                f"DLA{core}",
+                powered.get(core) if ratio is None else ratio,
+                self.value("tegra_dla_frequency_hertz", core=core),
+                is_off=ratio is None and active.get(core) == 0,
+                note="powered" if ratio is None and core in powered else "",
+            )
+            dlas.append(dla)
+        first = Gauge("GPU", gpu, max(gpu_hertz, default=None))
+        return (first, *dlas, Gauge("EMC", emc, emc_hertz))
 
+    @property
+    def rails(self) -> dict[str, float]:
+        """Watts by rail."""
+        return self.by("tegra_rail_power_watts", "rail")
 
-def _part(page: Series, name: str) -> tuple[float, float] | None:
-    used, total = page.value(f"{name}_used_bytes"), page.value(f"{name}_total_bytes")
-    return None if used is None or total is None else (used, total)
+    @property
+    def zones(self) -> dict[str, float]:
+        """Celsius by zone."""
+        return self.by("tegra_temperature_celsius", "zone")
 
+    @property
+    def sources(self) -> dict[str, bool]:
+        """Whether each source works."""
+        return {name: up == 1 for name, up in self.by("tegrascope_source_up", "source").items()}
 
-def _rows(page: Series, runs: Sequence[Mapping[str, Any]]) -> tuple[WorkloadLine, ...]:
-    last = {str(run.get("workload")): run for run in reversed(runs)}
-    prefix = "tegra_inference_last_run"
-    rows = []
-    for labels, active in page.all("tegra_inference_run_active"):
-        of = {key: labels.get(key, "") for key in ("workload", "device")}
-        run = last.get(of["workload"], {})
-        outcome, reason = run.get("outcome"), run.get("reason") or "no reason given"
-        outcomes = page.by("tegra_inference_runs_total", "outcome", **of)
-        joules = page.by(f"{prefix}_energy_joules_per_inference", "kind", **of)
-        latency = page.by(f"{prefix}_latency_seconds", "quantile", **of)
-        row = WorkloadLine(
-            **of,
-            is_active=bool(active),
-            ended=clean(f"{outcome}: {reason}") if outcome in _BAD_OUTCOMES else "",
-            good=int(outcomes.get("ok", 0)),
-            runs=int(sum(outcomes.values())),
-            finished_seconds=page.value(f"{prefix}_timestamp_seconds", **of),
-            p50_seconds=latency.get("0.5"),
-            p99_seconds=latency.get("0.99"),
-            inputs_per_second=page.value(f"{prefix}_throughput_per_second", **of),
-            gross_joules=joules.get("gross"),
-            net_joules=joules.get("net"),
-            flags=tuple(page.by("tegra_inference_quality_flag", "flag", **of)),
-        )
-        rows.append(row)
-    return tuple(sorted(rows, key=lambda row: (not row.is_active, -(row.finished_seconds or 0))))
+    @property
+    def sample_seconds(self) -> float | None:
+        """Wall time of the newest sample."""
+        times = self.by("tegrascope_sample_timestamp_seconds", "source").values()
+        return max(times, default=None)
 
 
 @dataclass(frozen=True)
@@ -233,6 +132,7 @@ class ScreenState:
     """The values that the screen shows.
 
     Attributes:
+        runs: Finished runs, newest first, as in the API.
         watts: Mean power of the module since the sample before.
         history: The same of earlier samples, oldest first.
         now_seconds: Wall time of the daemon.
@@ -240,13 +140,14 @@ class ScreenState:
         past: Load of GPU, DLA and EMC and the highest temperature of earlier samples.
     """
 
-    view: View
+    page: Series
     url: str
     watts: float | None = None
     history: Sequence[float | None] = ()
     now_seconds: float = 0.0
     problem: str = ""
     past: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    runs: Sequence[Mapping[str, Any]] = ()
 
 
 class DaemonClient:
@@ -273,45 +174,47 @@ class DaemonClient:
         if finished != self._run_count:
             self._runs = self._client.get(f"/api/v1/runs?limit={_RUNS}")["runs"]
             self._run_count = finished
-        view = make_view(page, self._runs)
-        if not self._has_past and view.sample_seconds is not None:
-            self._read_past(view)
-        if view.sample_seconds != self._sample_seconds:
-            self._update_power(view)
-            self._remember(view)
-            self._sample_seconds = view.sample_seconds
+        seconds = page.sample_seconds
+        if not self._has_past and seconds is not None:
+            self._read_past(page, seconds)
+        if seconds != self._sample_seconds:
+            self._update_power(page)
+            loads = {f"{one.name} %": one.ratio for one in page.gauges}
+            self._keep({**loads, _HOTTEST: max(page.zones.values(), default=None)})
+            self._sample_seconds = seconds
         # The daemon's time while it has samples: its clock and ours can differ.
-        now = view.sample_seconds if any(view.sources.values()) else None
-        past = {name: tuple(values) for name, values in self._past.items()}
+        now = seconds if any(page.sources.values()) else None
         return ScreenState(
-            view, self.url, self._watts, tuple(self._history), now or time.time(), past=past
+            page,
+            self.url,
+            self._watts,
+            tuple(self._history),
+            now or time.time(),
+            past={name: tuple(values) for name, values in self._past.items()},
+            runs=self._runs,
         )
-
-    def _remember(self, view: View) -> None:
-        """Keep the loads and the highest temperature of the newest sample."""
-        loads = {f"{one.name} %": one.ratio for one in view.gauges}
-        self._keep({**loads, _HOTTEST: max(view.zones.values(), default=None)})
 
     def _keep(self, values: Mapping[str, float | None]) -> None:
         for name in {**self._past, **values}:
             self._past.setdefault(name, deque(maxlen=_HISTORY)).append(values.get(name))
 
-    def _update_power(self, view: View) -> None:
+    def _update_power(self, page: Series) -> None:
         """Calculate the mean power since the sample before from the energy counters."""
-        if view.module_joules is None or view.module_seconds is None:
+        joules = page.value("tegra_module_energy_joules_total")
+        seconds = page.value("tegra_module_energy_observed_seconds_total")
+        if joules is None or seconds is None:
             self._joules = self._watts = None
             return
-        seconds, joules = view.module_seconds, view.module_joules
         if self._joules is not None and seconds > self._joules[0] and joules >= self._joules[1]:
             self._watts = (joules - self._joules[1]) / (seconds - self._joules[0])
             self._history.append(self._watts)
         self._joules = seconds, joules
 
-    def _read_past(self, view: View) -> None:
+    def _read_past(self, page: Series, newest_seconds: float) -> None:
         """Fill the history from the daemon's recent samples."""
         self._has_past = True
-        rule = find_rail_rule(view.rails)
-        since = (view.sample_seconds or time.time()) - _PAST_SECONDS
+        rule = find_rail_rule(page.rails)
+        since = newest_seconds - _PAST_SECONDS
         names = () if rule is None else tuple(map(signals.RAIL_POWER.column, rule.total))
         columns: dict[int, list[Mapping[str, float]]] = {}
         for sample in self._client.get(f"/api/v1/samples?since={since:.3f}")["samples"]:

@@ -11,7 +11,7 @@ import textwrap
 import threading
 import time
 import tty
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import NoReturn
@@ -23,7 +23,7 @@ from rich.text import Text
 
 from ...parsers.errors import UserError
 from ..terminal import ABSENT, digits
-from .client import DaemonClient, ScreenState, View, WorkloadLine
+from .client import DaemonClient, ScreenState, Series, clean
 
 Part = str | tuple[str, str] | Text
 
@@ -49,6 +49,7 @@ _WIDEST_BLOCK = 80
 _KEY_SECONDS = 0.1
 _PROBLEM_LINES = 3
 _TALLEST = 5
+_BAD_OUTCOMES = ("failed", "timeout", "skipped")
 
 
 @dataclass(frozen=True)
@@ -127,23 +128,24 @@ def draw(
     lines = []
     if width >= _SIDE_BY_SIDE:
         half = min((width - _GAP) // 2, _WIDEST_BLOCK)
-        left, right = _load(state.view, half, glyphs), _power(state, half, glyphs)
+        left, right = _load(state.page, half, glyphs), _power(state, half, glyphs)
         lines += _side_by_side(left, right, half, width)
     else:
-        rails = [(f"{name} {rail:.1f} W", "") for name, rail in state.view.rails.items()]
+        rails = [(f"{name} {rail:.1f} W", "") for name, rail in state.page.rails.items()]
         module = _power(state, width, glyphs)[0]
-        lines += _load(state.view, width, glyphs)
+        lines += _load(state.page, width, glyphs)
         # On a low screen the lines below these are left out first.
-        lines.insert(sum(gauge.name != "EMC" for gauge in state.view.gauges), module)
+        lines.insert(len(state.page.gauges) - 1, module)
         lines += _flow(rails, width)
-    lines += [*_heat(state.view, width, glyphs), Text(end="")]
+    lines += [*_heat(state.page, width, glyphs), Text(end="")]
+    rows = _rows(state, glyphs)
     if height is None:
-        return head + lines + _workloads(state, width, 10_000, glyphs)
+        return head + lines + _workloads(rows, width, 10_000, glyphs)
     height -= bool(foot)
     # Titles and one workload at least, however low the screen is.
-    kept = min(len(state.view.rows) + 1, max(3, height // 3))
+    kept = min(len(rows) + 1, max(3, height // 3))
     lines = head + lines[: max(0, height - len(head) - kept)]
-    lines = (lines + _workloads(state, width, height - len(lines), glyphs))[: max(0, height)]
+    lines = (lines + _workloads(rows, width, height - len(lines), glyphs))[: max(0, height)]
     lines += _past(state, width, height - len(lines), glyphs)
     if foot:
         lines += [Text(end="")] * (height - len(lines))
@@ -185,25 +187,26 @@ def _head(state: ScreenState, width: int) -> list[Text]:
         space = width - text.cell_len - cell_len(right)
         return text.append(" " * space + right, "dim") if space >= 1 else text
 
-    view = state.view
-    names = [view.about.get("module") or view.about.get("board") or "board not known yet"]
-    names += [view.about[key] for key in ("power_mode", "l4t") if view.about.get(key)]
+    page = state.page
+    about = next((labels for labels, _ in page.all("tegra_info")), {})
+    names = [about.get("module") or about.get("board") or "board not known yet"]
+    names += [about[key] for key in ("power_mode", "l4t") if about.get(key)]
     title: list[Part] = [("tegrascope", "bold"), "  " + "  ".join(names)]
-    if view.about.get("simulated") == "true":
+    if about.get("simulated") == "true":
         title += ["  ", (" SIMULATED ", "black on yellow")]
     at = ""
-    if view.sample_seconds is not None:
-        at = time.strftime("%H:%M:%S", time.localtime(view.sample_seconds))
+    if page.sample_seconds is not None:
+        at = time.strftime("%H:%M:%S", time.localtime(page.sample_seconds))
     if state.problem:
         words = textwrap.wrap(state.problem, width, max_lines=_PROBLEM_LINES, placeholder=" …")
         return [sides(title, at), *(_line(width, (one, "bold red")) for one in words or [""])]
     sources: list[Part] = []
-    for name, up in view.sources.items():
+    for name, up in page.sources.items():
         sources += [(f"{name} {'up' if up else 'DOWN'}", "" if up else "bold red"), "  "]
     return [sides(title, at), sides(sources or [("no telemetry yet", "yellow")], state.url)]
 
 
-def _load(view: View, width: int, glyphs: Glyphs) -> list[Text]:
+def _load(page: Series, width: int, glyphs: Glyphs) -> list[Text]:
     """Return the load of GPU, DLA, EMC, CPU and memory, in one line per unit."""
     cells = max(4, width - 6 - 16)
     lines: list[Text] = []
@@ -214,21 +217,26 @@ def _load(view: View, width: int, glyphs: Glyphs) -> list[Text]:
     def clock(hertz: float | None) -> str:
         return " " * 8 if not hertz else f"{hertz / 1e6:4.0f} MHz"
 
-    for gauge in view.gauges:
+    for gauge in page.gauges:
         text = f"{glyphs.percent(gauge.ratio)} {gauge.note or clock(gauge.hertz):8}"
         if gauge.is_off:
             text = f"{'off':>5} {' ' * 8}"
         add(gauge.name, glyphs.bar(None if gauge.is_off else gauge.ratio, cells), text)
-    online = [core for core in view.cores if core is not None]
-    mean = sum(online) / len(online) if online else None
+    loads = page.by("tegra_cpu_utilization_ratio", "core")
+    cores = {*loads, *page.by("tegra_cpu_online", "core")}
+    mean = sum(loads.values()) / len(loads) if loads else None
     # An idle core is shown as the lowest column; only an offline core has none.
-    shown = "".join("x" if core is None else glyphs.column(core or 1e-9) for core in view.cores)
-    add("CPU", set_cell_size(shown, cells), f"{glyphs.percent(mean)} {clock(view.cpu_hertz)}")
-    for name, memory in (("RAM", view.memory), ("swap", view.swap)):
-        if memory is None:
+    shown = "".join(
+        glyphs.column(loads[core] or 1e-9) if core in loads else "x"
+        for core in sorted(cores, key=lambda core: (len(core), core))
+    )
+    hertz = max(page.by("tegra_cpu_frequency_hertz", "core").values(), default=None)
+    add("CPU", set_cell_size(shown, cells), f"{glyphs.percent(mean)} {clock(hertz)}")
+    for name, key in (("RAM", "tegra_ram"), ("swap", "tegra_swap")):
+        used, total = (page.value(f"{key}_{kind}_bytes") for kind in ("used", "total"))
+        if used is None or total is None:
             add(name, " " * cells, glyphs.percent(None))
             continue
-        used, total = memory
         ratio = used / total if total else 0.0
         style = "green" if ratio < _HIGH else "yellow" if ratio < _HIGHEST else "red"
         text = f"{used / _GIBI:5.1f} / {total / _GIBI:.1f} G"
@@ -244,7 +252,7 @@ def _power(state: ScreenState, width: int, glyphs: Glyphs) -> list[Text]:
         text = f"{set_cell_size(name, _RAIL_CELLS)}{glyphs.number(value, 6)} W "
         return _line(width, (text, style), (chart, "cyan"))
 
-    rails = state.view.rails
+    rails = state.page.rails
     most = max(rails.values(), default=0.0)
     lines = [row("module", state.watts, glyphs.sparkline(state.history, cells), "bold")]
     for name, watts in rails.items():
@@ -264,19 +272,22 @@ def _side_by_side(left: list[Text], right: list[Text], half: int, width: int) ->
     ]
 
 
-def _heat(view: View, width: int, glyphs: Glyphs) -> list[Text]:
+def _heat(page: Series, width: int, glyphs: Glyphs) -> list[Text]:
     """Return zones with the temperature of the board's shutdown, fans and throttling."""
     zones = []
-    for name, celsius in view.zones.items():
-        left = view.critical.get(name, math.inf) - celsius
+    critical = page.by("tegra_temperature_trip_celsius", "zone", kind="critical")
+    for name, celsius in sorted(page.zones.items(), key=lambda zone: -zone[1]):
+        left = critical.get(name, math.inf) - celsius
         style = "bold red" if left <= _AT_CELSIUS else "yellow" if left <= _NEAR_CELSIUS else ""
-        limit = f"/{view.critical[name]:.0f}" if name in view.critical else ""
+        limit = f"/{critical[name]:.0f}" if name in critical else ""
         zones.append((f"{name} {celsius:.1f}{limit} °C", style))
     zones = zones or [("no zone is reported", "dim")]
-    fans = [(f"{name} {glyphs.percent(ratio).strip()}", "") for name, ratio in view.fans.items()]
+    speeds = page.by("tegra_fan_speed_ratio", "fan")
+    fans = [(f"{name} {glyphs.percent(ratio).strip()}", "") for name, ratio in speeds.items()]
     throttling = [
-        (f"{kind} throttled {count}x in all", "bold yellow")
-        for kind, count in view.throttling.items()
+        (f"{kind} throttled {count:.0f}x in all", "bold yellow")
+        for kind, count in page.by("tegra_throttle_events_total", "kind").items()
+        if count
     ]
     return _flow([*fans, *throttling, *zones] if throttling else [*zones, *fans], width)
 
@@ -306,8 +317,62 @@ def _past(state: ScreenState, width: int, lines: int, glyphs: Glyphs) -> list[Te
     return made
 
 
-def _workloads(state: ScreenState, width: int, lines: int, glyphs: Glyphs) -> list[Text]:
-    rows = state.view.rows
+@dataclass(frozen=True)
+class _Row:
+    """One workload: its cells by their title, and a note below them."""
+
+    name: str
+    cells: Mapping[str, str]
+    style: str
+    note: str
+
+
+def _rows(state: ScreenState, glyphs: Glyphs) -> list[_Row]:
+    """Return workloads with the results of their last good runs, those in flight first."""
+    page, prefix = state.page, "tegra_inference_last_run"
+    latest = {run.get("workload"): run for run in reversed(state.runs)}
+    rows: list[tuple[tuple[bool, float], _Row]] = []
+    for labels, active in page.all("tegra_inference_run_active"):
+        of = {key: labels.get(key, "") for key in ("workload", "device")}
+        outcomes = page.by("tegra_inference_runs_total", "outcome", **of)
+        joules = page.by(f"{prefix}_energy_joules_per_inference", "kind", **of)
+        latency = page.by(f"{prefix}_latency_seconds", "quantile", **of)
+        finished_seconds = page.value(f"{prefix}_timestamp_seconds", **of)
+        run = latest.get(of["workload"], {})
+        is_bad = run.get("outcome") in _BAD_OUTCOMES
+        # The flag of a simulation is shown once, above.
+        flags = page.by("tegra_inference_quality_flag", "flag", **of)
+        note = "  ".join(flag for flag in flags if flag != "simulated")
+        if is_bad:
+            note = clean(f"{run['outcome']}: {run.get('reason') or 'no reason given'}")
+        last = glyphs.absent
+        if active:
+            last = "running"
+        elif is_bad:
+            last = run["outcome"]
+        elif finished_seconds is not None:
+            last = age(state.now_seconds - finished_seconds)
+        p50, p99 = (one and one * 1e3 for one in map(latency.get, ("0.5", "0.99")))
+        numbers = {
+            "p50 ms": p50,
+            "p99 ms": p99,
+            "per s": page.value(f"{prefix}_throughput_per_second", **of),
+            "J each": joules.get("gross"),
+            "J net": joules.get("net"),
+        }
+        cells = {
+            "device": of["device"],
+            "last run": last.rjust(9),
+            "good": f"{outcomes.get('ok', 0):.0f}/{sum(outcomes.values()):.0f}".rjust(8),
+            **{title: glyphs.number(number, 7) for title, number in numbers.items()},
+        }
+        style = "bold green" if active else "red" if is_bad else ""
+        row = _Row(of["workload"], cells, style, note)
+        rows.append(((not active, -(finished_seconds or 0.0)), row))
+    return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
+
+
+def _workloads(rows: Sequence[_Row], width: int, lines: int, glyphs: Glyphs) -> list[Text]:
     if lines <= 0:
         return []
     if not rows:
@@ -322,42 +387,17 @@ def _workloads(state: ScreenState, width: int, lines: int, glyphs: Glyphs) -> li
         for title, cells, _ in columns
     ]
     made = [_line(width, (" ".join([set_cell_size("workload", name_cells), *titles]), "dim"))]
-    # The flag of a simulation is shown once, above.
-    notes = [
-        row.ended or "  ".join(flag for flag in row.flags if flag != "simulated") for row in rows
-    ]
-    shows_notes = len(rows) + sum(map(bool, notes)) < lines
-    for index, (row, note) in enumerate(zip(rows, notes, strict=True)):
+    shows_notes = len(rows) + sum(bool(row.note) for row in rows) < lines
+    for index, row in enumerate(rows):
         left = len(rows) - index
         if lines - len(made) <= 1 and left > 1:
             made.append(_line(width, (f"{glyphs.more} {left} more workloads", "dim")))
             break
-        cells = _cells(row, state.now_seconds, glyphs)
-        style = "bold green" if row.is_active else "red" if row.ended else ""
-        shown = " ".join(set_cell_size(cells[title], size) for title, size, _ in columns)
-        made.append(_line(width, (set_cell_size(row.workload, name_cells), style), " ", shown))
-        if note and shows_notes:
-            made.append(_line(width, (f"  {note}", "yellow")))
+        shown = " ".join(set_cell_size(row.cells[title], size) for title, size, _ in columns)
+        made.append(_line(width, (set_cell_size(row.name, name_cells), row.style), " ", shown))
+        if row.note and shows_notes:
+            made.append(_line(width, (f"  {row.note}", "yellow")))
     return made[:lines]
-
-
-def _cells(row: WorkloadLine, now_seconds: float, glyphs: Glyphs) -> dict[str, str]:
-    last = glyphs.absent
-    if row.is_active:
-        last = "running"
-    elif row.ended:
-        last = row.ended.partition(":")[0]
-    elif row.finished_seconds is not None:
-        last = age(now_seconds - row.finished_seconds)
-    p50, p99 = (one and one * 1e3 for one in (row.p50_seconds, row.p99_seconds))
-    numbers = (p50, p99, row.inputs_per_second, row.gross_joules, row.net_joules)
-    titles = ("p50 ms", "p99 ms", "per s", "J each", "J net")
-    return {
-        "device": row.device,
-        "last run": last.rjust(9),
-        "good": f"{row.good}/{row.runs}".rjust(8),
-        **{title: glyphs.number(one, 7) for title, one in zip(titles, numbers, strict=True)},
-    }
 
 
 class _Poller(threading.Thread):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tegrascope.collectors.application.client import ApiClient
-from tegrascope.daemon.top.client import DaemonClient, ScreenState, Series, make_view
+from tegrascope.daemon.top.client import DaemonClient, ScreenState, Series
 from tegrascope.daemon.top.screen import ASCII, Glyphs, age, draw, glyphs_of
 from tools.fleet.devices import SimulatedDevice
 from tools.fleet.plan import plan_device
@@ -41,17 +41,17 @@ def pages() -> list[str]:
 
 
 def shown(page: str, width: int, height: int | None = None, **more: object) -> list[str]:
-    view = make_view(Series(page), more.pop("runs", ()))  # type: ignore[arg-type]
-    state = ScreenState(view, "http://robot-007.example:9754", **more)  # type: ignore[arg-type]
+    url = "http://robot-007.example:9754"
+    state = ScreenState(Series(page), url, **more)  # type: ignore[arg-type]
     return [text.plain for text in draw(state, width, height, Glyphs(), "q quits")]
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 5), st.integers(20, 220), st.integers(3, 70), st.text(max_size=90))
 def test_nothing_overflows(pages, which, width, height, problem):
-    view = make_view(Series(pages[which]))
+    page = Series(pages[which])
     history = [None, 1.0, 50.0] * 40
-    state = ScreenState(view, "http://robot:9754", 12.5, history, time.time(), problem)
+    state = ScreenState(page, "http://robot:9754", 12.5, history, time.time(), problem)
     lines = draw(state, width, height, Glyphs(), "q quits")
     assert len(lines) == height
     assert all(line.cell_len <= width for line in lines)
