@@ -73,7 +73,7 @@ def make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     asked = next((word for word in words if not word.startswith("-")), None)
     for name, summary in COMMANDS.items():
         if name == asked:
-            load(name).add(commands)
+            load(commands, name)
         else:
             commands.add_parser(name, help=summary)
     return parser

@@ -1,7 +1,8 @@
 """The commands: one module each, with its arguments and its function; here what they share.
 
-A module is imported only when its command is asked for. Logic that another part could use belongs
-in the tool's own folder.
+A module has ``EXAMPLE``, one or more command lines, ``add``, which adds its options or actions, and
+``run``, unless it has actions. It is imported only when its command is asked for. Logic that
+another part could use belongs in the tool's own folder.
 """
 
 import argparse
@@ -47,11 +48,6 @@ if TYPE_CHECKING:
     from ..store.history import History
 
 Value = TypeVar("Value")
-
-
-def load(name: str) -> Any:
-    """Return the module of a command; its ``add`` adds it to a parser."""
-    return import_module(f".{'execute' if name == 'exec' else name.replace('-', '_')}", __name__)
 
 
 class Commands(Protocol):
@@ -185,17 +181,14 @@ def add_command(
     name: str,
     run: Callable[[argparse.Namespace], int] | None,
     example: str,
-    summary: str | None = None,
+    summary: str,
 ) -> Options:
     """Add a command, or an action of one, whose help has one sentence and an example.
 
     Args:
         run: None for a command that has actions. Its arguments have ``misuse``, which ends the
             program with an error about the command line.
-        example: One or more command lines.
-        summary: By default that in ``COMMANDS``.
     """
-    summary = COMMANDS[name] if summary is None else summary
     parser = commands.add_parser(
         name,
         help=summary,
@@ -205,6 +198,14 @@ def add_command(
     )
     parser.set_defaults(command=run, misuse=parser.error)
     return Options(parser)
+
+
+def load(commands: Commands, name: str) -> None:
+    """Import the module of a command and add the command."""
+    file = "execute" if name == "exec" else name.replace("-", "_")
+    module = import_module(f".{file}", __name__)
+    run = getattr(module, "run", None)
+    module.add(add_command(commands, name, run, module.EXAMPLE, COMMANDS[name]))
 
 
 @contextmanager

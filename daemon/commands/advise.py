@@ -8,19 +8,17 @@ from ...parsers.values import printable
 from ..advise.choices import names_in, read_sources
 from ..advise.compose import advise_on, print_advice, read_demands
 from ..terminal import CHECK_SAYS_NO, GOOD, standard_output
-from . import Commands, add_command, reader
+from . import Options, reader
+
+EXAMPLE = (
+    'tegrascope advise bench-out/ --rates "yolo=30,seg=10"\n'
+    '  tegrascope advise yolo/ seg/ --rates "yolo=30,seg=10" --deadlines "yolo=33ms"'
+    " --minimise gpu"
+)
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    option = add_command(
-        commands,
-        "advise",
-        advise,
-        'tegrascope advise bench-out/ --rates "yolo=30,seg=10"\n'
-        '  tegrascope advise yolo/ seg/ --rates "yolo=30,seg=10" --deadlines "yolo=33ms"'
-        " --minimise gpu",
-    )
+def add(option: Options) -> None:
+    """Add the options."""
     option("results RESULT", "result.json of bench, or its directory", nargs="+", type=Path)
     option("--rates LIST", "inputs per second, as yolo=30,seg=10", required=True)
     option(
@@ -40,7 +38,7 @@ def add(commands: Commands) -> None:
     option("--json", "for programs; see docs/advise.md")
 
 
-def advise(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Print the best accelerator for each model; return 3 if no placement is feasible."""
     sources = read_sources(arguments.results)
     demands = read_demands(arguments.rates, arguments.deadlines, names_in(sources))

@@ -21,19 +21,13 @@ from ..results.caveats import caveats_of_machine
 from ..results.records import BenchResult, Contention, ModelResult
 from ..session.process_signals import END, RELOAD, Signals
 from ..terminal import CHECK_SAYS_NO, FAILED, GOOD, duration, standard_output
-from . import (
-    Commands,
-    add_command,
-    devices,
-    positive,
-    positive_seconds,
-)
+from . import Options, devices, positive, positive_seconds
 
 _BACKGROUND_SECONDS = 2.0
 _ELSEWHERE = "name a writable directory with -o"
 
 
-def bench(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Compare models across accelerators; print the table or the document, write the files.
 
     Return 1 if nothing or not all was measured, 3 if a named accelerator is missing.
@@ -163,17 +157,16 @@ def _cores(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    option = add_command(
-        commands,
-        "bench",
-        bench,
-        "tegrascope bench --builtin resnet50 --on gpu,dla0\n"
-        "  tegrascope bench detector.onnx --precision fp16 --fallback forbid -o detector\n"
-        "  tegrascope bench yolo.onnx seg.onnx --contention --on gpu,dla0,dla1\n"
-        "  tegrascope bench --builtin mobilenet --simulate",
-    )
+EXAMPLE = (
+    "tegrascope bench --builtin resnet50 --on gpu,dla0\n"
+    "  tegrascope bench detector.onnx --precision fp16 --fallback forbid -o detector\n"
+    "  tegrascope bench yolo.onnx seg.onnx --contention --on gpu,dla0,dla1\n"
+    "  tegrascope bench --builtin mobilenet --simulate"
+)
+
+
+def add(option: Options) -> None:
+    """Add the options."""
     option("models MODEL", "ONNX file, or builtin:NAME", nargs="*")
     option("--builtin NAME", "the same as builtin:NAME", action="append", default=[])
     option(

@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING
 
 from ...parsers.values import printable
 from ..terminal import CHECK_SAYS_NO, GOOD
-from . import DATABASE, Commands, add_command, find_state_dir
+from . import DATABASE, Options, find_state_dir
 
 if TYPE_CHECKING:
     from ..settings.config import Config
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    option = add_command(
-        commands,
-        "check-config",
-        check_config,
-        "tegrascope check-config /etc/tegrascope.yaml\n"
-        "  tegrascope check-config --web.config.file /etc/tegrascope-web.yml",
-    )
+EXAMPLE = (
+    "tegrascope check-config /etc/tegrascope.yaml\n"
+    "  tegrascope check-config --web.config.file /etc/tegrascope-web.yml"
+)
+
+
+def add(option: Options) -> None:
+    """Add the options."""
     option("file FILE", nargs="?")
     option(
         "--web.config.file WEB_FILE",
@@ -33,7 +32,7 @@ def add(commands: Commands) -> None:
     )
 
 
-def check_config(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Print that the files are good, or each error; return 3 if there is one."""
     from ..settings.file import ConfigError, load_config
 

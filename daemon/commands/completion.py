@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
-from . import COMMANDS, Commands, add_command, load
+from . import COMMANDS, Options, load
 
 _BASH = """\
 _tegrascope() {{
@@ -68,7 +68,7 @@ def script(shell: str) -> str:
     cases: dict[str, list[str]] = {}
     recorder = _Recorder("", cases)
     for name in COMMANDS:
-        load(name).add(recorder)
+        load(recorder, name)
     rows = []
     # The first match counts: values of an option, then an action, then its command.
     for place, words in sorted(cases.items(), key=lambda case: ("|" not in case[0], -len(case[0]))):
@@ -80,17 +80,18 @@ def script(shell: str) -> str:
     return (_ZSH if shell == "zsh" else _BASH).format(cases="".join(rows))
 
 
-def completion(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Print the script of a shell."""
     print(script(arguments.shell), end="")
     return 0
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    example = (
-        "source <(tegrascope completion bash)\n"
-        "  tegrascope completion zsh > /usr/local/share/zsh/site-functions/_tegrascope"
-    )
-    option = add_command(commands, "completion", completion, example)
+EXAMPLE = (
+    "source <(tegrascope completion bash)\n"
+    "  tegrascope completion zsh > /usr/local/share/zsh/site-functions/_tegrascope"
+)
+
+
+def add(option: Options) -> None:
+    """Add the options."""
     option("shell SHELL", choices=("bash", "zsh"))

@@ -5,10 +5,10 @@ import json
 import sys
 
 from ..terminal import open_output
-from . import Commands, add_command, positive_seconds
+from . import Options, positive_seconds
 
 
-def correlate(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Pair the runs of a table with recorded logs; report each row that cannot be paired."""
     from ..tables.frames import read_log, recorded_frame, write_frame
     from ..tables.pairing import correlate_recorded
@@ -39,15 +39,14 @@ def correlate(arguments: argparse.Namespace) -> int:
     return 1 if found.problems or not ok else 0
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    option = add_command(
-        commands,
-        "correlate",
-        correlate,
-        "tegrascope correlate --telemetry robot.log --runs runs.csv -o energy.csv\n"
-        "  tegrascope correlate --telemetry robot.log --runs runs.csv --timezone Europe/Berlin",
-    )
+EXAMPLE = (
+    "tegrascope correlate --telemetry robot.log --runs runs.csv -o energy.csv\n"
+    "  tegrascope correlate --telemetry robot.log --runs runs.csv --timezone Europe/Berlin"
+)
+
+
+def add(option: Options) -> None:
+    """Add the options."""
     option("--telemetry LOG", "output of tegrastats, plain or gzip", nargs="+", required=True)
     option(
         "--runs FILE",

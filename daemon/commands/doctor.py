@@ -20,25 +20,22 @@ from ..doctor.software import check_inference, check_service, check_telemetry, c
 from ..settings.config import Config
 from ..settings.file import ConfigError, load_config
 from ..terminal import CHECK_SAYS_NO, GOOD
-from . import INSTALLED_STATE, Commands, add_command, default_state_dir
+from . import INSTALLED_STATE, Options, default_state_dir
 
 _INSTALLED_CONFIG = Path("/etc/tegrascope.yaml")
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    option = add_command(
-        commands,
-        "doctor",
-        doctor,
-        "tegrascope doctor\n  sudo tegrascope doctor -c /etc/tegrascope.yaml --json",
-    )
+EXAMPLE = "tegrascope doctor\n  sudo tegrascope doctor -c /etc/tegrascope.yaml --json"
+
+
+def add(option: Options) -> None:
+    """Add the options."""
     option("-c, --config FILE", "what is to run here")
     option("--state-dir DIR", "where runs are kept (default: as of run)")
     option("--json", "for programs; see docs/doctor.md")
 
 
-def doctor(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Print the findings of all checks; return 3 if the main job is not possible."""
     findings = examine(make_context(Machine(), arguments.config, arguments.state_dir))
     if arguments.json:

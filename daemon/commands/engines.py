@@ -11,14 +11,7 @@ from ...parsers.inference.placement import Built
 from ..session.executor import Executor
 from ..settings.config import new_run_id
 from ..terminal import CHECK_SAYS_NO, FAILED, GOOD, print_table
-from . import (
-    Commands,
-    add_command,
-    devices,
-    duration,
-    positive,
-    positive_seconds,
-)
+from . import Options, add_command, devices, duration, positive, positive_seconds
 
 _TITLES = ("engine", "model", "device", "batch", "precision", "MB", "verdict", "used")
 _PHASES = {"load": "loading", "build": "building", "warm_up": "running it once"}
@@ -132,10 +125,12 @@ def _age(seconds: float) -> str:
     return f"{whole // length} {unit}"
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    example = "tegrascope engines build builtin:resnet50 --on gpu,dla0 --precision fp16"
-    actions = add_command(commands, "engines", None, example).actions()
+EXAMPLE = "tegrascope engines build builtin:resnet50 --on gpu,dla0 --precision fp16"
+
+
+def add(option: Options) -> None:
+    """Add the actions."""
+    actions = option.actions()
     example, summary = "tegrascope engines list", "list the engines that are built"
     listing = add_command(actions, "list", list_engines, example, summary)
     building = add_command(

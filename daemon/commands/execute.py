@@ -23,7 +23,7 @@ from ..session.telemetry import configured_board, environment_of
 from ..settings.config import Config, boot_id, new_run_id
 from ..settings.file import load_config
 from ..store.store import Store
-from . import Commands, add_command, positive, positive_seconds
+from . import Options, positive, positive_seconds
 
 
 def report_lines(report: RunReport, notes: tuple[str, ...] = ()) -> list[str]:
@@ -90,7 +90,7 @@ _PAIRING_SECONDS = 10.0
 _OURS = ("config", "telemetry", "interval", "baseline", "state_dir")
 
 
-def execute(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Run a program, pair its time with telemetry, and print a summary on standard error."""
     argv = list(arguments.program)
     if argv[:1] == ["--"]:
@@ -326,15 +326,14 @@ def _post(client: ApiClient, **event: object) -> Any:
     raise UnreachableError(f"{client.url} is busy", "try again later")
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    option = add_command(
-        commands,
-        "exec",
-        execute,
-        "tegrascope exec --workload detector -- ./detect --frames 3000\n"
-        "  tegrascope exec --workload detector --inferences 3000 --telemetry simulator -- ./detect",
-    )
+EXAMPLE = (
+    "tegrascope exec --workload detector -- ./detect --frames 3000\n"
+    "  tegrascope exec --workload detector --inferences 3000 --telemetry simulator -- ./detect"
+)
+
+
+def add(option: Options) -> None:
+    """Add the options."""
     option.parser.usage = "tegrascope exec --workload NAME [options] -- CMD …"
     option("--workload NAME", "name of the workload", required=True)
     option("--device", "what it runs on", choices=("gpu", "dla0", "dla1", "cpu", "external"))

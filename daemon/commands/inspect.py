@@ -3,7 +3,7 @@
 import argparse
 import re
 
-from . import Commands, add_command
+from . import Options
 
 _SHAPE = re.compile(r"(?P<name>.+):(?P<lengths>[1-9]\d*(?:x[1-9]\d*)*)", re.ASCII)
 
@@ -20,15 +20,14 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
     return found["name"], tuple(map(int, found["lengths"].split("x")))
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    option = add_command(
-        commands,
-        "inspect",
-        run,
-        "tegrascope inspect detector.onnx --shape images:1x3x640x640\n"
-        "  tegrascope inspect builtin:resnet50 --tensorrt 8.6 --precision int8 --json",
-    )
+EXAMPLE = (
+    "tegrascope inspect detector.onnx --shape images:1x3x640x640\n"
+    "  tegrascope inspect builtin:resnet50 --tensorrt 8.6 --precision int8 --json"
+)
+
+
+def add(option: Options) -> None:
+    """Add the options."""
     option("model MODEL", "ONNX file, or builtin:NAME")
     option(
         "--device",

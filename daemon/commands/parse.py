@@ -13,7 +13,7 @@ from ...parsers.errors import ParseError, UserError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
 from ..terminal import open_output, progress
-from . import Commands, add_command
+from . import Options
 
 if TYPE_CHECKING:
     from ...parsers.tegrastats.bulk import Batch
@@ -62,7 +62,7 @@ class Tally:
         return f"{self.lines} lines: {self.records} records, {skipped}{words}"
 
 
-def parse(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Turn tegrastats lines into records, and print the counts."""
     paths = [None if name == "-" else Path(name) for name in arguments.files]
     with progress(paths, arguments.output) as moved:
@@ -106,14 +106,11 @@ def _samples(paths: Sequence[Path | None], tally: Tally, *, keep_lines: bool) ->
             tally.fail(problem)
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    option = add_command(
-        commands,
-        "parse",
-        parse,
-        "tegrascope parse robot.log.gz | jq .rails\n  tegrastats | tegrascope parse -",
-    )
+EXAMPLE = "tegrascope parse robot.log.gz | jq .rails\n  tegrastats | tegrascope parse -"
+
+
+def add(option: Options) -> None:
+    """Add the options."""
     words = "plain or gzip; - is standard input"
     option("files FILE", words, nargs="*", type=str, default=["-"])
     option.output("jsonl", "csv", "parquet", default="jsonl")

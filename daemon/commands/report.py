@@ -6,17 +6,13 @@ from ...collectors.base import SYSTEM_CLOCK
 from ...parsers.values import read_duration
 from ..results.runs_page import page_of_run, page_since
 from ..terminal import GOOD, open_output
-from . import DATABASE, Commands, add_command, open_history, reader
+from . import DATABASE, Options, open_history, reader
+
+EXAMPLE = "tegrascope report --since 24h -o day.html\n  tegrascope report --run 0193a1 -o run.html"
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    option = add_command(
-        commands,
-        "report",
-        report,
-        "tegrascope report --since 24h -o day.html\n  tegrascope report --run 0193a1 -o run.html",
-    )
+def add(option: Options) -> None:
+    """Add the options."""
     selection = option.one_of()
     selection(
         "--since DURATION",
@@ -33,7 +29,7 @@ def add(commands: Commands) -> None:
     option.state_dir("where runs are kept, or the database itself", DATABASE)
 
 
-def report(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Write the page; it needs no other file and no network."""
     with open_history(arguments) as history:
         if arguments.run is not None:

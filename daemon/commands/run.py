@@ -17,7 +17,7 @@ from ...parsers.errors import UsageError, UserError
 from ...parsers.values import printable
 from ..session.process_signals import Signals
 from ..terminal import BAD_CONFIG
-from . import Commands, add_command
+from . import Options
 
 if TYPE_CHECKING:
     from ..service.service import Service
@@ -221,11 +221,11 @@ def _start_of(workload: "Workload") -> str:
     return "marked by its application" if workload.is_window else "on demand"
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    option = add_command(
-        commands, "run", run, "tegrascope run --demo\n  tegrascope run -c /etc/tegrascope.yaml"
-    )
+EXAMPLE = "tegrascope run --demo\n  tegrascope run -c /etc/tegrascope.yaml"
+
+
+def add(option: Options) -> None:
+    """Add the options."""
     option("-c, --config FILE", "YAML; see check-config")
     option("--listen HOST:PORT", "overrides http.listen")
     option(

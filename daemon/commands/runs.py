@@ -8,7 +8,7 @@ from typing import Any
 
 from ...parsers.errors import UserError
 from ..terminal import open_output, print_table
-from . import DATABASE, Commands, add_command, open_history, positive
+from . import DATABASE, Options, add_command, open_history, positive
 
 _TITLES = ("run", "started", "workload", "device", "outcome", "p50 ms", "J/inf", "W", "flags")
 
@@ -71,10 +71,12 @@ def _figure(value: float | None, factor: float = 1.0) -> str:
     return "-" if value is None else f"{value * factor:.3g}"
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    example = "tegrascope runs list --workload resnet50-dla0"
-    actions = add_command(commands, "runs", None, example).actions()
+EXAMPLE = "tegrascope runs list --workload resnet50-dla0"
+
+
+def add(option: Options) -> None:
+    """Add the actions."""
+    actions = option.actions()
     example, summary = "tegrascope runs list -n 5", "list finished runs, newest first"
     listing = add_command(actions, "list", list_runs, example, summary)
     listing("-n, --number N", "at most so many", type=positive, default=20)

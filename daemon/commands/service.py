@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from ...parsers.errors import UserError
-from . import Commands, add_command
+from . import Options, add_command
 
 _PACKAGED = ("/lib/systemd/system/tegrascope.service", "/usr/lib/systemd/system/tegrascope.service")
 _MARK = "# Written by `tegrascope service install`; `systemctl edit` adds to it and survives.\n"
@@ -190,10 +190,12 @@ def remove(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    example = "tegrascope service install --dry-run\n  sudo tegrascope service install"
-    actions = add_command(commands, "service", None, example).actions()
+EXAMPLE = "tegrascope service install --dry-run\n  sudo tegrascope service install"
+
+
+def add(option: Options) -> None:
+    """Add the actions."""
+    actions = option.actions()
     installing = add_command(
         actions,
         "install",

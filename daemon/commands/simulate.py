@@ -6,10 +6,10 @@ from itertools import islice
 
 from ...collectors.simulator.board import SimulatorSource
 from ...collectors.simulator.physics import read_load_file
-from . import Commands, add_command, positive
+from . import Options, positive
 
 
-def simulate(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Print lines as tegrastats would, each when it is due."""
     source = SimulatorSource(
         arguments.board,
@@ -25,14 +25,11 @@ def simulate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    option = add_command(
-        commands,
-        "simulate",
-        simulate,
-        "tegrascope simulate --board orin-nx-16gb --interval 100 --seed 7",
-    )
+EXAMPLE = "tegrascope simulate --board orin-nx-16gb --interval 100 --seed 7"
+
+
+def add(option: Options) -> None:
+    """Add the options."""
     option(
         "--board",
         "default: %(default)s",

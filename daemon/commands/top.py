@@ -10,22 +10,21 @@ from ...collectors.application.client import ApiClient
 from ...parsers.errors import UserError
 from ..top.client import DaemonClient
 from ..top.screen import draw, glyphs_of, watch
-from . import Commands, add_command, positive_seconds
+from . import Options, positive_seconds
 
 _WAIT_SECONDS = 0.1
 _POWER_SECONDS = 3.0
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    option = add_command(
-        commands,
-        "top",
-        top,
-        "tegrascope top\n"
-        "  tegrascope top --url http://robot-007:9754\n"
-        "  tegrascope top --once | head -3",
-    )
+EXAMPLE = (
+    "tegrascope top\n"
+    "  tegrascope top --url http://robot-007:9754\n"
+    "  tegrascope top --once | head -3"
+)
+
+
+def add(option: Options) -> None:
+    """Add the options."""
     option("--url URL", "default: TEGRASCOPE_URL, else http://127.0.0.1:9754")
     option(
         "--interval SECONDS",
@@ -36,7 +35,7 @@ def add(commands: Commands) -> None:
     option("--once", "print one screen and end")
 
 
-def top(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Show one daemon until a key ends it, or once."""
     client = DaemonClient(ApiClient(arguments.url), arguments.interval)
     console = Console(highlight=False, emoji=False, markup=False)
