@@ -59,7 +59,8 @@ def test_a_reader_a_row_and_a_line_are_enough(tmp_path):
     copy = tmp_path / "tegrascope"
     for name in ("parsers", "collectors", "daemon"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("__init__.py", "docs/metrics.md", "tools/metrics_page.py"):
+    tools = ("tools/metrics_page.py", "tools/openapi.py")
+    for name in ("__init__.py", "docs/metrics.md", *tools):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, copy / name)
 

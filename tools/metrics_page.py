@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 from tegrascope.daemon.export.metrics import METRICS
-from tegrascope.daemon.web.endpoints import openapi
 from tegrascope.daemon.web.status_page import STATIC
+
+from .openapi import openapi
 
 PAGE = Path(__file__).parents[1] / "docs/metrics.md"
 _HEAD = "| name | type | meaning |\n|---|---|---|\n"

@@ -1,17 +1,21 @@
 """The application: metric page, health, the run and sample API, and the status page.
 
-No answer waits for a source: all are made of the snapshot, the timeline and the store.
+No answer waits for a source: all are made of the snapshot, the timeline and the store. A handler
+declares its path, parameters and answer; router, checks of parameters, OpenAPI document, the paths
+in a 404 and the test of ``docs/http.md`` use that.
 """
 
 import asyncio
 import contextlib
 import json
+import math
 import sqlite3
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -33,7 +37,6 @@ from ..session.windows import BODY_AT_MOST, RefusedMarkError
 from ..store.history import History, samples_since
 from .authentication import carries_token
 from .comparison import compare
-from .endpoints import BY_HANDLER, ENDPOINTS, PATHS
 from .present import Present
 from .status_page import STATIC, ChartWindow, bands, page_response, series, summaries
 
@@ -49,6 +52,101 @@ _CHART_SECONDS = 900.0
 _LATER = {"retry-after": "1"}
 # The rest of the body is not waited for.
 _CLOSE = {"connection": "close"}
+_UNCACHED = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+# The year 2255; SQLite's integers end a little later.
+_LATEST_SECONDS = 9e9
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number in the query, or a text without limits.
+
+    Attributes:
+        high: Greatest number; None for a text.
+        default: Value if it is omitted; None leaves it to the handler, as ``help`` says.
+    """
+
+    name: str
+    help: str
+    low: float = 0
+    high: float | None = _LATEST_SECONDS
+    default: float | None = None
+    is_integer: bool = False
+
+    def read(self, text: str | None) -> float | str | None:
+        """Return the value of a query, or raise ``HTTPException`` beyond the limits."""
+        if text is None or self.high is None:
+            return self.default if text is None else text
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not self.low <= value <= self.high:
+            limits = f"from {self.low:g} to {self.high:g}"
+            raise HTTPException(400, f"{self.name} is a number {limits}, not {text[:100]!a}")
+        return math.floor(value) if self.is_integer else value
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One path with one method.
+
+    Attributes:
+        handler: Name of the method that answers; the summary is its docstring.
+        media: Type of the answer.
+        keys: JSON types of the keys of the answer; ``reports`` is a list of ``RunReport``.
+        body: JSON types of the keys of the request; a request with a body needs the token.
+        statuses: Those of an answer besides 200.
+    """
+
+    path: str
+    handler: str
+    summary: str
+    parameters: tuple[Parameter, ...] = ()
+    media: str = "application/json"
+    keys: Mapping[str, str | tuple[str, ...]] | None = None
+    body: Mapping[str, str] | None = None
+    statuses: tuple[int, ...] = ()
+
+    @property
+    def method(self) -> str:
+        """The method of HTTP."""
+        return "GET" if self.body is None else "POST"
+
+
+_Answer: TypeAlias = Callable[..., Awaitable[Response]]
+ENDPOINTS: list[Endpoint] = []
+
+
+def _answers(path: str, *parameters: Parameter, **described: Any) -> Callable[[_Answer], _Answer]:
+    """Declare a handler; it is called with the values of the query, and if the token is right."""
+
+    def declare(handler: _Answer) -> _Answer:
+        summary = (handler.__doc__ or "").rstrip(".")
+        one = Endpoint(path, handler.__name__, summary, parameters, **described)
+        ENDPOINTS.append(one)
+
+        @wraps(handler)
+        async def answer(routes: "_Routes", request: Request) -> Response:
+            if one.body is not None and not carries_token(request.headers, routes.serving.token):
+                text = "send Authorization: Bearer TOKEN, or X-Tegrascope-Token: TOKEN"
+                raise HTTPException(401, text, {"www-authenticate": "Bearer"})
+            query = request.query_params
+            asked = {number.name: number.read(query.get(number.name)) for number in parameters}
+            return await handler(routes, request, **asked)
+
+        return answer
+
+    return declare
+
+
+def _limit(high: int, default: int) -> Parameter:
+    return Parameter("limit", "most entries", 1, high, default, is_integer=True)
+
+
+_BEFORE = Parameter("before", "only runs that started before this time")
+_PAGE, _TEXT = "text/html", "text/plain"
+_ASKED = "seconds since 1970"
 
 
 @dataclass(frozen=True)
@@ -100,7 +198,7 @@ async def _answer_error(_: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         document: dict[str, Any] = {"error": error.detail}
         if error.status_code == 404:
-            document["paths"] = PATHS
+            document["paths"] = list(dict.fromkeys(one.path for one in ENDPOINTS))
             if error.detail == "Not Found":  # the router's own
                 document["error"] = "there is no such path"
         return JSONResponse(document, error.status_code, headers=error.headers)
@@ -113,90 +211,110 @@ async def _answer_error(_: Request, error: Exception) -> Response:
 
 class _Routes:
     def __init__(self, serving: Serving) -> None:
-        self._serving = serving
+        self.serving = serving
         self._present = Present(serving.timeline)
         self._page = Page(lambda: serving.live.snapshot, serving.clock.monotonic_ns)
         self._samples = asyncio.Semaphore(_SAMPLES_STREAMS)
         self._charts = asyncio.Semaphore(_PAGE_STREAMS)
         self._marks = asyncio.Semaphore(_MARKS_AT_MOST)
 
+    @_answers("/metrics", media=_TEXT)
     async def metrics(self, request: Request) -> Response:
+        """Return the page for Prometheus, or OpenMetrics on request."""
         body, content_type = self._page.render(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
+    @_answers("/healthz", media=_TEXT)
     async def healthz(self, _: Request) -> Response:
+        """Return `ok` while the process lives."""
         return Response("ok\n", media_type="text/plain")
 
+    @_answers("/readyz", media=_TEXT, statuses=(503,))
     async def readyz(self, _: Request) -> Response:
-        problem = self._serving.problem()
-        lines = (problem or "ready", self._serving.note())
+        """Return ready or the reason why not, and a note."""
+        problem = self.serving.problem()
+        lines = (problem or "ready", self.serving.note())
         text = "".join(f"{line}\n" for line in lines if line)
         return Response(text, 200 if problem is None else 503, media_type="text/plain")
 
-    async def runs(self, request: Request) -> Response:
-        asked = _asked("runs", request)
-        workload = request.query_params.get("workload")
-        before_ns = _ns(asked["before"])
-        picked = self._serving.history.pick_runs(
-            "report", asked["limit"], before_ns, workload=workload
-        )
-        waiting = await asyncio.to_thread(self._serving.not_stored)
-        waiting = [run for run in waiting if workload in (None, run["workload"])][: asked["limit"]]
+    @_answers(
+        "/api/v1/runs",
+        *(_limit(1000, 100), _BEFORE),
+        Parameter("workload", "only runs of this workload", high=None),
+        keys={"runs": "reports", "active": "object"},
+        statuses=(400, 503),
+    )
+    async def runs(
+        self, _: Request, limit: int, before: float | None, workload: str | None
+    ) -> Response:
+        """Return finished runs, newest first; `active` has the run in flight by workload."""
+        picked = self.serving.history.pick_runs("report", limit, _ns(before), workload=workload)
+        waiting = await asyncio.to_thread(self.serving.not_stored)
+        waiting = [run for run in waiting if workload in (None, run["workload"])][:limit]
         try:
             found = await asyncio.to_thread(list, picked)
         except sqlite3.Error:
             if not waiting:
                 raise
             found = []
-        states = self._serving.live.snapshot.workloads.values()
+        states = self.serving.live.snapshot.workloads.values()
         active = {state.workload: state.active_run for state in states if state.active_run}
         # The stored text of each report is JSON already: many as objects would cost tens of MiB.
         others = json.dumps({"not_stored": waiting, "active": active})
         text = f'{{"runs":[{",".join(found)}],{others[1:]}'
         return Response(text, media_type="application/json")
 
+    @_answers("/api/v1/runs/{run_id}", keys={}, statuses=(404, 503))
     async def run(self, request: Request) -> Response:
+        """Return one finished run, by its id or a unique beginning or end of it."""
         run_id = request.path_params["run_id"]
-        waiting = await asyncio.to_thread(self._serving.not_stored)
+        waiting = await asyncio.to_thread(self.serving.not_stored)
         document = next((run for run in waiting if run["run_id"] == run_id), None)
         if document is not None:
             return JSONResponse(document | {"stored": False})
-        document = await asyncio.to_thread(self._serving.history.run, run_id)
+        document = await asyncio.to_thread(self.serving.history.run, run_id)
         if document is None:
             raise HTTPException(
                 404, f"no finished run {run_id[:100]!a}; GET /api/v1/runs lists them"
             )
         return JSONResponse(document)
 
+    @_answers(
+        "/api/v1/runs",
+        keys={"run_id": "string"},
+        body={"workload": "string"},
+        statuses=(400, 401, 404, 408, 409, 413),
+    )
     async def start_run(self, request: Request) -> Response:
-        self._check_token(request)
+        """Start a configured workload now."""
         workload = _workload_in(await self._body(request, _RUN_BODY_AT_MOST))
-        known = self._serving.live.snapshot.workloads
+        known = self.serving.live.snapshot.workloads
         if workload not in known:
             names = ", ".join(known) or "none"
             raise HTTPException(404, f"no workload {workload[:100]!a}; configured are: {names}")
         try:
-            run_id = await asyncio.to_thread(self._serving.start_run, workload)
+            run_id = await asyncio.to_thread(self.serving.start_run, workload)
         except UserError as error:
             raise HTTPException(409, str(error)) from None
         return JSONResponse({"run_id": run_id}, 202)
 
+    @_answers(
+        "/api/v1/windows",
+        keys={"run_id": "string"},
+        body={"event": "string"},
+        statuses=(400, 401, 408, 409, 413, 503),
+    )
     async def mark_window(self, request: Request) -> Response:
-        self._check_token(request)
+        """Mark the begin or the end of an application's window, or a past window."""
         _check_free(self._marks, "mark windows")
         try:
             async with self._marks:
                 body = await self._body(request, BODY_AT_MOST)
-                answer = await asyncio.to_thread(self._serving.mark_window, body)
+                answer = await asyncio.to_thread(self.serving.mark_window, body)
         except RefusedMarkError as error:
             later = _LATER if error.status == 503 else None
             raise HTTPException(error.status, str(error), later) from None
         return JSONResponse(answer, 202)
-
-    def _check_token(self, request: Request) -> None:
-        if not carries_token(request.headers, self._serving.token):
-            text = "send Authorization: Bearer TOKEN, or X-Tegrascope-Token: TOKEN"
-            raise HTTPException(401, text, {"www-authenticate": "Bearer"})
 
     async def _body(self, request: Request, at_most: int) -> bytes:
         async def read() -> bytes:
@@ -207,67 +325,115 @@ class _Routes:
                     raise HTTPException(413, f"the body is at most {at_most} bytes", _CLOSE)
             return bytes(body)
 
-        seconds = self._serving.body_seconds
+        seconds = self.serving.body_seconds
         try:
             return await asyncio.wait_for(read(), seconds)
         except asyncio.TimeoutError:
             raise HTTPException(408, f"the body took over {seconds:g} s", _CLOSE) from None
 
-    async def samples(self, request: Request) -> Response:
-        serving, now = self._serving, self._serving.clock.wall_ns() / 1e9
-        asked = _asked("samples", request)
-        since = now - 60.0 if asked["since"] is None else asked["since"]
+    @_answers(
+        "/api/v1/samples",
+        Parameter("since", f"{_ASKED}; default: a minute ago"),
+        _limit(36_000, 3600),
+        keys={"samples": "array"},
+        statuses=(400, 503),
+    )
+    async def samples(self, _: Request, since: float | None, limit: int) -> Response:
+        """Return samples, oldest first, with `time`, `source` and `values` by column."""
+        serving = self.serving
+        if since is None:
+            since = serving.clock.wall_ns() / 1e9 - 60.0
         _check_free(self._samples, "read samples")
-        found = samples_since(serving.history, serving.timeline, since, asked["limit"])
-        return _Streamed(_json_list("samples", found), self._samples)
+        found = samples_since(serving.history, serving.timeline, since, limit)
+        return _Streamed(_list_of_samples(found), self._samples)
 
+    @_answers("/", media=_PAGE, statuses=(304,))
     async def index(self, request: Request) -> Response:
+        """Return the status page."""
         return page_response("index.html", request)
 
+    @_answers("/runs/{run_id}", media=_PAGE, statuses=(304,))
     async def run_page(self, request: Request) -> Response:
+        """Return the page of a run."""
         return page_response("run.html", request)
 
-    async def series(self, request: Request) -> Response:
-        serving, now = self._serving, self._serving.clock.wall_ns() / 1e9
-        asked = _asked("series", request)
-        until = now if asked["until"] is None else asked["until"]
-        since = until - _CHART_SECONDS if asked["since"] is None else asked["since"]
-        step = asked["step"]
+    @_answers(
+        "/api/v1/series",
+        Parameter("since", f"{_ASKED}; default: 15 minutes before `until`"),
+        Parameter("until", f"{_ASKED}; default: now"),
+        Parameter("step", "seconds per step", 0.1, 3600, 2.0),
+        keys={"step": "number", "parts": "array"},
+        statuses=(400, 503),
+    )
+    async def series(
+        self, _: Request, since: float | None, until: float | None, step: float
+    ) -> Response:
+        """Return telemetry in steps."""
+        serving = self.serving
+        until = serving.clock.wall_ns() / 1e9 if until is None else until
+        since = until - _CHART_SECONDS if since is None else since
         if (until - since) / step > _STEPS_AT_MOST:
             raise HTTPException(400, f"that is over {_STEPS_AT_MOST} steps: ask for a longer one")
         _check_free(self._charts, "read the page")
         window = ChartWindow(round(since * 1e9), round(until * 1e9), round(step * 1e9))
         pieces = series(serving.history, serving.timeline, window)
-        return _uncached(_Streamed(pieces, self._charts))
+        return _Streamed(pieces, self._charts, _UNCACHED)
 
-    async def summaries(self, request: Request) -> Response:
-        asked = _asked("summaries", request)
-        pieces = summaries(self._serving.history, asked["limit"], _ns(asked["before"]))
-        return _uncached(_Streamed(pieces, self._charts))
+    @_answers(
+        "/api/v1/summaries",
+        *(_limit(100, 50), _BEFORE),
+        keys={"in_flight": "array", "runs": "array"},
+        statuses=(400, 503),
+    )
+    async def summaries(self, _: Request, limit: int, before: float | None) -> Response:
+        """Return runs in flight and finished runs, newest first, with a few fields each."""
+        pieces = summaries(self.serving.history, limit, _ns(before))
+        return _Streamed(pieces, self._charts, _UNCACHED)
 
-    async def bands(self, request: Request) -> Response:
-        asked = _asked("bands", request)
-        return await self._read(
-            bands, self._serving.history, asked["since"], asked["limit"], _ns(asked["before"])
-        )
+    @_answers(
+        "/api/v1/bands",
+        Parameter("since", f"only runs that ended after this time; {_ASKED}", default=0.0),
+        *(_limit(2000, 2000), _BEFORE),
+        keys={"since": "number", "bands": "array"},
+        statuses=(400, 503),
+    )
+    async def bands(self, _: Request, since: float, limit: int, before: float | None) -> Response:
+        """Return when runs took place, newest first, without those that did not start."""
+        return await self._read(bands, self.serving.history, since, limit, _ns(before))
 
+    @_answers("/api/v1/models", keys={"models": "array"}, statuses=(503,))
     async def models(self, _: Request) -> Response:
-        now_ns = self._serving.clock.wall_ns()
-        return await self._read(compare, self._serving.history, now_ns)
+        """Return each model with its figures by device, and which device is better."""
+        now_ns = self.serving.clock.wall_ns()
+        return await self._read(compare, self.serving.history, now_ns)
 
     async def _read(self, read: Callable[..., Any], *arguments: object) -> Response:
         """Answer with what a function reads from the store."""
         _check_free(self._charts, "read the page")
         async with self._charts:
-            return _uncached(JSONResponse(await asyncio.to_thread(read, *arguments)))
+            return JSONResponse(await asyncio.to_thread(read, *arguments), headers=_UNCACHED)
 
+    @_answers("/api/v1/openapi.json", keys={})
     async def openapi(self, _: Request) -> Response:
+        """Return this table as OpenAPI 3.1."""
         # Made by ``make docs``: to make it here would cost the daemon memory.
         return Response((STATIC / "openapi.json").read_bytes(), media_type="application/json")
 
+    @_answers(
+        "/api/v1/status",
+        keys={
+            "time": "number",
+            "version": "string",
+            "simulated": "boolean",
+            **dict.fromkeys(("board", "now", "limits", "trips", "companions", "store"), "object"),
+            **dict.fromkeys(("total_rails", "troubles", "sources", "workloads"), "array"),
+            "skipped": "object",
+            **dict.fromkeys(("problem", "note"), ("string", "null")),
+        },
+    )
     async def status(self, _: Request) -> Response:
-        """Return the head of the page: troubles, sources, workloads, store and board."""
-        serving = self._serving
+        """Return the present state: board, troubles, sources, workloads, store."""
+        serving = self.serving
         document = await asyncio.to_thread(
             self._present.document,
             serving.live.snapshot,
@@ -277,23 +443,12 @@ class _Routes:
             serving.next_due(),
         )
         document |= {"problem": serving.problem(), "note": serving.note()}
-        return _uncached(JSONResponse(document))
-
-
-def _uncached(response: Response) -> Response:
-    response.headers["cache-control"] = "no-store"
-    response.headers["x-content-type-options"] = "nosniff"
-    return response
+        return JSONResponse(document, headers=_UNCACHED)
 
 
 def _check_free(places: asyncio.Semaphore, action: str) -> None:
     if places.locked():
         raise HTTPException(503, f"too many others {action} now", _LATER)
-
-
-def _asked(handler: str, request: Request) -> dict[str, Any]:
-    """Return the numbers of a query, as the table of endpoints describes them."""
-    return BY_HANDLER[handler].read(request.query_params)
 
 
 def _ns(seconds: float | None) -> int | None:
@@ -323,8 +478,13 @@ class _Streamed(Response):
 
     media_type = "application/json"
 
-    def __init__(self, pieces: Generator[str, None, None], streams: asyncio.Semaphore) -> None:
-        super().__init__(headers={"vary": "Accept-Encoding"})
+    def __init__(
+        self,
+        pieces: Generator[str, None, None],
+        streams: asyncio.Semaphore,
+        headers: Mapping[str, str] = {},
+    ) -> None:
+        super().__init__(headers={**headers, "vary": "Accept-Encoding"})
         del self.headers["content-length"]
         self._pieces = pieces
         self._streams = streams
@@ -367,10 +527,8 @@ async def _until_gone(receive: Receive) -> None:
         pass
 
 
-def _json_list(name: str, items: Iterator[dict[str, Any]]) -> Generator[str, None, None]:
-    """Yield the pieces of an object with one list in it."""
-    comma = f'{{"{name}":['
-    for item in items:
-        yield comma + json.dumps(item, separators=(",", ":"))
-        comma = ","
-    yield ("]}" if comma == "," else comma + "]}")
+def _list_of_samples(samples: Iterator[dict[str, Any]]) -> Generator[str, None, None]:
+    yield '{"samples":['
+    for number, sample in enumerate(samples):
+        yield ("," if number else "") + json.dumps(sample, separators=(",", ":"))
+    yield "]}"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tegrascope.daemon.measure.run_report import RunReport
-from tegrascope.daemon.web.endpoints import ENDPOINTS, openapi
+from tegrascope.daemon.web.application import ENDPOINTS
+from tools.openapi import openapi
 
 from .page_server import Server
 
