@@ -36,9 +36,8 @@ from ..measure.timeline import Timeline
 from ..session.windows import BODY_AT_MOST, RefusedMarkError
 from ..store.history import History, samples_since
 from .authentication import carries_token
-from .comparison import compare
 from .present import Present
-from .status_page import STATIC, ChartWindow, bands, page_response, series, summaries
+from .status_page import STATIC, ChartWindow, bands, compare, page_response, series, summaries
 
 _STEPS_AT_MOST = 2000
 _RUN_BODY_AT_MOST = 16 * 1024

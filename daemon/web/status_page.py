@@ -1,28 +1,35 @@
-"""The status page: its documents, and answers made for a phone on a radio link.
+"""The status page: its documents, and its answers, made for a phone on a radio link.
 
 A page of several files is one document, so that a browser needs one request: over TLS and a radio
 link each further file is a wait. Its answers have a few numbers per second instead of whole
-samples, and a line per run instead of whole reports.
+samples, a line per run instead of whole reports, and per model which device is better.
 """
 
 import base64
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import groupby
 from math import fsum
+from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from statistics import fmean
+from typing import Any, NamedTuple, TypeAlias
 
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...parsers import signals
 from ..measure.blocks import Block
-from ..measure.dla import by_core
+from ..measure.dla import POWERED, SOURCES, by_core
 from ..measure.energy import interval_ns
+from ..measure.figures import Point, difference, mean_of_most, mean_of_rounds, present
+from ..measure.run_report import Figure
 from ..measure.timeline import Timeline
 from ..measure.utilization import clock_figures, gate_figures, load_figures, zone_figures
 from ..store.history import History, blocks_between
@@ -39,16 +46,6 @@ _DLA_LOADS = (
     (signals.DLA_FIRMWARE_LOAD, "firmware", "busy when asked (firmware)"),
     (signals.DLA_BUSY, "ftrace", "busy (ftrace)"),
     (signals.DLA_POWERED, "powered", "powered"),
-)
-# The signals of the charts.
-_SHOWN = frozenset(
-    (
-        *(signals.RAIL_POWER, signals.GPU_LOAD, signals.EMC_LOAD, signals.CPU_LOAD),
-        *(signals.DLA_ON, signals.TEMPERATURE, *(signal for signal, _, _ in _DLA_LOADS)),
-        *(signals.CPU_FREQUENCY, signals.GPU_FREQUENCY, signals.EMC_FREQUENCY),
-        *(signals.DLA_FREQUENCY, signals.THROTTLE_EVENTS),
-        *(signal for signal, _ in _MEMORY.values()),
-    )
 )
 
 
@@ -168,9 +165,9 @@ def _steps(blocks: Iterator[Block], window: ChartWindow) -> Iterator[tuple[_Step
         yield step, interval
 
 
+@lru_cache(4096)
 def _is_shown(column: str) -> bool:
-    found = signals.split(column)
-    return found is not None and found[0] in _SHOWN
+    return bool(_lines_of({column: (0.0,)}))
 
 
 def _lines_of(columns: Mapping[str, Sequence[float]]) -> dict[str, ChartLine]:
@@ -208,7 +205,7 @@ _IMPORT = re.compile(rb'^import (.+) from "\./([\w.]+)"(?: with \{ type: "json" 
 _EXPORT = re.compile(rb"^export (?=(?:async )?(?:function|class|const) (\w+))", re.M)
 # Lines of comments and indentation: a quarter of the bytes on their way.
 _SPARE = re.compile(rb"^[ ]*(?:(?://|/?\*).*\n)?", re.M)
-_ICON = re.compile(rb'(<link rel="icon" href=")(\w+\.svg)(" type="image/svg\+xml">)')
+_ICON = re.compile(rb'(?<=<link rel="icon" href=")\w+\.svg')
 _STYLE = re.compile(rb'<link rel="stylesheet" href="(\w+\.css)">')
 _SCRIPT = re.compile(rb'<script type="module" src="(\w+\.js)"></script>')
 
@@ -242,11 +239,7 @@ def make_document(page: Path) -> tuple[bytes, str]:
         return page.with_name(name.decode()).read_bytes()
 
     def icon(found: re.Match[bytes]) -> bytes:
-        return b"%bdata:image/svg+xml;base64,%b%b" % (
-            found[1],
-            base64.b64encode(read(found[2])),
-            found[3],
-        )
+        return b"data:image/svg+xml;base64," + base64.b64encode(read(found[0]))
 
     text = page.read_bytes()
     style = b"".join(map(read, _STYLE.findall(text)))
@@ -292,26 +285,33 @@ def _known_as(name: bytes) -> bytes:
     return b"$" + name.removesuffix(b".js").replace(b".", b"_")
 
 
-_OF_THE_END = ("outcome", "reason", "ended_ns", "inferences")
-# Places in a report; the last part is the name in the answer.
-_PLACES = (
+def _place(path: str) -> str:
+    """Return the SQL of a value in a report."""
+    return f"json_extract(report, '$.{path}')"
+
+
+def _object(fields: Mapping[str, str], *paths: str) -> str:
+    """Return the SQL of a JSON object; the last part of a path in a report is a name."""
+    every = {**fields, **{path.split(".")[-1]: _place(path) for path in paths}}
+    return "json_object(" + ", ".join(f"'{name}', {sql}" for name, sql in every.items()) + ")"
+
+
+_SUMMARY = _object(
+    {
+        **{name: name for name in ("run_id", "workload", "device")},
+        "started_seconds": "started_wall_ns / 1e9",
+        "placement": _place("built.placement.verdict"),
+        # A run in flight has the values that hold if the daemon dies.
+        **{
+            name: f"CASE WHEN in_flight THEN NULL ELSE {_place(name)} END"
+            for name in ("outcome", "reason", "ended_ns", "inferences")
+        },
+    },
     *("started_ns", "batch", "throughput_per_second", "quality", "overlapping_runs"),
     *("phases.steady", "latency.p50_seconds", "latency.p99_seconds", "energy.gross_joules"),
     *("energy.gross_joules_per_inference", "energy.net_joules_per_inference"),
     *("energy.largest_uncertainty", "environment.simulated"),
 )
-_COLUMNS = [
-    "'run_id', run_id, 'workload', workload, 'device', device",
-    "'started_seconds', started_wall_ns / 1e9",
-    "'placement', json_extract(report, '$.built.placement.verdict')",
-    *(f"'{place.split('.')[-1]}', json_extract(report, '$.{place}')" for place in _PLACES),
-    # A run in flight has the values that hold if the daemon dies.
-    *(
-        f"'{name}', CASE WHEN in_flight THEN NULL ELSE json_extract(report, '$.{name}') END"
-        for name in _OF_THE_END
-    ),
-]
-_SUMMARY = f"json_object({', '.join(_COLUMNS)})"
 
 
 def summaries(history: History, limit: int, before_ns: int | None) -> Generator[str, None, None]:
@@ -328,9 +328,8 @@ def summaries(history: History, limit: int, before_ns: int | None) -> Generator[
 _BAND = (
     "json_array(run_id, workload, device, outcome, started_wall_ns / 1e9, "
     + ", ".join(
-        f"(started_wall_ns + json_extract(report, '$.{place}')"
-        " - json_extract(report, '$.started_ns')) / 1e9"
-        for place in ("ended_ns", "phases.steady.begin_ns", "phases.steady.end_ns")
+        f"(started_wall_ns + {_place(path)} - {_place('started_ns')}) / 1e9"
+        for path in ("ended_ns", "phases.steady.begin_ns", "phases.steady.end_ns")
     )
     + ")"
 )
@@ -358,3 +357,160 @@ def bands(
         if read == limit:
             complete = max(since, row[4])
     return {"since": complete, "bands": found}
+
+
+_RUNS_PER_WORKLOAD = 10
+_SPAN_NS = 7 * 86_400 * 1_000_000_000
+# tegrastats prints whole percents.
+_LOAD_STEP = 0.01
+# Flags that every run has, or that say nothing of a figure's worth.
+_QUIET = frozenset({"simulated", "late_samples"})
+_GOALS = {"latency": "latency_seconds", "energy": "joules", "gpu": "gpu_ratio"}
+_Run: TypeAlias = Mapping[str, Any]
+
+_COMPARED = _object(
+    {
+        **{name: name for name in ("workload", "device")},
+        "started": "started_wall_ns / 1e9",
+        "conditions": f"json_array({_place('environment.power_mode')},"
+        f" {_place('environment.clocks_locked')}, {_place('environment.simulated')})",
+    },
+    *("model", "batch", "built.requested_precision", "inferences", "latency.p50_seconds"),
+    *("energy.net_joules_per_inference", "energy.net_interval"),
+    *("energy.gross_joules_per_inference", "energy.gross_interval"),
+    *("telemetry.utilization", "telemetry.dla_active", "quality"),
+)
+
+
+class _Entry(BaseModel):
+    """One workload of a model on one device, with the means of its runs."""
+
+    workload: str
+    device: str
+    runs: int
+    latest: float
+    precision: str | None
+    flags: Mapping[str, int]
+    latency_seconds: Figure | None
+    joules: Figure | None
+    gpu_ratio: Figure | None
+    dla: tuple[str, float] | None
+    gpu_freed: Figure | None = None
+
+
+def compare(history: History, now_wall_ns: int) -> dict[str, Any]:
+    """Return, as ``models``, each model and batch with an entry per workload, and verdicts.
+
+    The figures are means of the last ten good runs of a workload in seven days, of those that have
+    the power mode and clock locks of the model's newest run.
+    """
+    picked = history.last_good(_COMPARED, now_wall_ns - _SPAN_NS, _RUNS_PER_WORKLOAD)
+    runs = [run for run in map(json.loads, picked) if run["model"] is not None]
+    runs.sort(key=itemgetter("model", "batch", "device", "workload"))
+    groups = groupby(runs, itemgetter("model", "batch"))
+    return {"models": [_compared(model, batch, [*group]) for (model, batch), group in groups]}
+
+
+def _compared(model: str, batch: int, runs: Sequence[_Run]) -> dict[str, Any]:
+    """Return the part of the answer about one model and batch; its runs are sorted."""
+    conditions = max(runs, key=itemgetter("started"))["conditions"]
+    equal = [run for run in runs if run["conditions"] == conditions]
+    has_net = any(run["net_joules_per_inference"] is not None for run in equal)
+    kind = "net" if has_net else "gross"
+    entries = [
+        _entry([*group], kind) for _, group in groupby(equal, itemgetter("workload", "device"))
+    ]
+    on_gpu = _best(entries, "gpu", "gpu")
+    for one in entries:
+        if on_gpu and one.gpu_ratio and one.device != "gpu":
+            one.gpu_freed = _minus(on_gpu[1], one.gpu_ratio)
+    return {
+        "model": model,
+        "batch": batch,
+        "energy": kind,
+        "simulated": bool(conditions[2]),
+        "left_out": len(runs) - len(equal),
+        "entries": [one.model_dump() for one in entries],
+        "verdicts": [found for goal in _GOALS if (found := _verdict(goal, entries))],
+    }
+
+
+def _entry(runs: Sequence[_Run], kind: str) -> _Entry:
+    newest = max(runs, key=itemgetter("started"))
+    gpu = present((run["utilization"] or {}).get("gpu", {}).get("mean_ratio") for run in runs)
+    return _Entry(
+        workload=newest["workload"],
+        device=newest["device"],
+        runs=len(runs),
+        latest=newest["started"],
+        precision=newest["requested_precision"],
+        flags=Counter(flag for run in runs for flag in run["quality"] or () if flag not in _QUIET),
+        latency_seconds=mean_of_rounds(present(run["p50_seconds"] for run in runs)),
+        joules=mean_of_most([_joules(run, kind) for run in runs]),
+        gpu_ratio=mean_of_rounds(gpu, floor=_LOAD_STEP / 2),
+        dla=_dla_use(newest["device"], runs),
+    )
+
+
+def _joules(run: _Run, kind: str) -> Point | None:
+    """Return the energy per inference of a run; None if it is withheld."""
+    value, interval = run[f"{kind}_joules_per_inference"], run[f"{kind}_interval"]
+    if value is None:
+        return None
+    return value, interval and (interval["high"] - interval["low"]) / 2 / run["inferences"]
+
+
+def _dla_use(device: str, runs: Sequence[_Run]) -> tuple[str, float] | None:
+    """Return the mean use of a run's own core by the best source that all runs have."""
+    if not device.startswith("dla"):
+        return None
+    loads = [run["utilization"] or {} for run in runs]
+    for source in (*SOURCES, POWERED):
+        found = present(one.get(f"{device}:{source}", {}).get("mean_ratio") for one in loads)
+        if len(found) == len(runs):
+            return source, fmean(found)
+    gates = present((run["dla_active"] or {}).get(device) for run in runs)
+    return ("gate", fmean(gates)) if gates else None
+
+
+def _best(entries: Sequence[_Entry], device: str, goal: str) -> tuple[_Entry, Figure] | None:
+    """Return the entry of ``gpu`` or ``dla`` with the least figure.
+
+    An entry that mostly did not use its DLA is no choice.
+    """
+    found: list[tuple[_Entry, Figure]] = [
+        (one, figure)
+        for one in entries
+        if one.device.startswith(device)
+        and (figure := getattr(one, _GOALS[goal]))
+        and 2 * one.flags.get("dla_not_used", 0) < one.runs
+    ]
+    return min(found, key=lambda pair: pair[1].value, default=None)
+
+
+def _minus(one: Figure, other: Figure) -> Figure:
+    """Return a difference with its interval, if both figures have one."""
+    interval = difference(other, one)
+    ends = {} if interval is None else interval.model_dump()
+    return Figure(value=one.value - other.value, **ends)
+
+
+def _verdict(goal: str, entries: Sequence[_Entry]) -> dict[str, Any] | None:
+    """Return the best DLA against the best GPU entry: ``better`` is None if the interval has 0."""
+    best_gpu, best_dla = (_best(entries, device, goal) for device in ("gpu", "dla"))
+    if best_gpu is None or best_dla is None:
+        return None
+    (gpu, here), (dla, there) = best_gpu, best_dla
+    less = _minus(here, there)
+    better = None
+    if less.low is not None and less.high is not None and not less.low <= 0 <= less.high:
+        better = dla.device if less.value > 0 else "gpu"
+    return {
+        "goal": goal,
+        "better": better,
+        "dla": dla.workload,
+        "gpu": gpu.workload,
+        "dla_value": there.value,
+        "gpu_value": here.value,
+        "less_on_dla": less.model_dump(),
+    }

@@ -5,7 +5,7 @@ import pytest
 from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
-from tegrascope.daemon.web.comparison import compare
+from tegrascope.daemon.web.status_page import compare
 
 S = 1_000_000_000
 NOW = 1_767_225_600 * S
