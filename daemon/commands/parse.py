@@ -75,8 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         elif arguments.keep_lines:
             raise UserError("--keep-lines needs records", "use it with -f jsonl")
         else:
-            from ..tables.frames import write_tables
-            from ..tables.logs import read_tables
+            from ..tables.frames import read_tables, write_tables
 
             tables = read_tables(paths, arguments.files, counted=tally.add, failed=tally.fail)
             write_tables(tables, arguments.output, arguments.format)

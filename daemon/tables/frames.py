@@ -1,31 +1,42 @@
 """Samples and runs as pandas tables, for notebooks and for commands that write tables.
 
+A recorded log may have any size: a piece holds the records of one block of lines, and a table is
+made from some ten thousand records.
+
 >>> from tegrascope import frames
 >>> log = "tests/captures/agx-orin-64gb__r36.4.4.txt"
 >>> float(frames.read_log(log)["rails.VDD_GPU_SOC.instant_watts"].max())
 2.412
 """
 
+import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import tzinfo
 from itertools import chain, groupby
 from math import inf
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlencode
 
+import numpy as np
 import pandas
 
 from ...collectors.application.client import ApiClient
+from ...collectors.children.column_helper import read_batches_together
+from ...collectors.lines.replay import LogFile
 from ...parsers.errors import UserError
-from ...parsers.signals import column_order
+from ...parsers.signals import column_order, dtype_of
+from ...parsers.tegrastats.bulk import Batch, ColumnParser, read_batches
+from ...parsers.tegrastats.digits import Flags, Floats
+from ...parsers.tegrastats.printed_time import RecordedClock, Restarts, Times
 from ..store.history import History
 from ..terminal import open_output, standard_output, unwritable
-from .logs import CLOCK_COLUMNS, read_tables
 from .pairing import correlate_recorded
 from .recorded_log import find_zone, given_runs, read_runs
 
@@ -35,6 +46,177 @@ try:
     import pyarrow.parquet
 except ImportError:
     raise UserError("pyarrow is not installed", "pip install pandas pyarrow") from None
+
+
+Paths = str | Path | Iterable[str | Path]
+SMALL_LOG_BYTES = 64 << 20
+"""Logs up to this size are read by one process: starting a second one would not pay."""
+
+ROWS_PER_TABLE = 1 << 15
+
+CLOCK_COLUMNS = (
+    "log",
+    "line",
+    "time",
+    "received",
+    "elapsed_seconds",
+    "elapsed_error_seconds",
+    "clock_step_seconds",
+    "restarted",
+)
+
+Counted = Callable[[Batch, int, int], None]
+
+_NO_VALUES: Floats = np.empty((0, 0))
+_NULLABLE: dict[str, Any] = {
+    "Int64": (np.int64, pandas.arrays.IntegerArray),
+    "boolean": (np.bool_, pandas.arrays.BooleanArray),
+}
+_RUNS_PER_PAGE = 1000
+
+
+class _Piece(NamedTuple):
+    """Consecutive records of one log; ``can_tell`` marks those whose ``restarted`` is known."""
+
+    log: int
+    batch: Batch
+    times: Times
+    restarted: Flags
+    can_tell: Flags
+
+
+def read_tables(
+    paths: Sequence[Path | None],
+    logs: Sequence[str],
+    *,
+    counted: Counted = lambda *_: None,
+    failed: Callable[[UserError], None] | None = None,
+    rows_per_table: float = ROWS_PER_TABLE,
+    interval_seconds: float = 1.0,
+    cores: int | None = None,
+) -> Iterator[pandas.DataFrame]:
+    """Read logs as a sequence of tables, at least one; see ``frames.read_log``.
+
+    Args:
+        paths: Plain or gzip; ``None`` is standard input.
+        counted: Takes each batch, the number of its log, and how many bytes of that are read.
+        failed: Called for a log that cannot be read, or not to its end; the others are read.
+        rows_per_table: A table is yielded once it has so many.
+
+    Raises:
+        UserError: A log cannot be read, or not to its end, without a ``failed``.
+    """
+    table, is_first, parser = _TableBuilder(logs), True, ColumnParser()
+    for number, path in enumerate(paths):
+        try:
+            with LogFile(path) as log:
+                batches = _batches(log, number, parser, cores, counted)
+                for piece in _timed(batches, number, interval_seconds):
+                    table.add(piece)
+                    if table.rows >= rows_per_table:
+                        yield table.finish()
+                        table, is_first = _TableBuilder(logs), False
+                if log.problem is not None:
+                    raise log.problem
+        except UserError as problem:
+            if failed is None:
+                raise
+            failed(problem)
+    if table.rows or is_first:
+        yield table.finish()
+
+
+def _batches(
+    log: LogFile, number: int, parser: ColumnParser, cores: int | None, counted: Counted
+) -> Iterator[Batch]:
+    """Read a log in one process, or in two if it is large and none is set."""
+    if cores is None:
+        is_small = log.size_bytes is not None and log.size_bytes <= SMALL_LOG_BYTES
+        cores = 1 if is_small else len(os.sched_getaffinity(0))
+    for batch in (read_batches_together if cores > 1 else read_batches)(log, parser):
+        counted(batch, number, log.position_bytes)
+        yield batch
+
+
+def _timed(batches: Iterator[Batch], log: int, interval_seconds: float) -> Iterator[_Piece]:
+    """Add the times of the records, which may be known only when later records come."""
+    clock, restarts = RecordedClock(interval_seconds), Restarts()
+    waiting: deque[tuple[Batch, Flags, Flags]] = deque()
+    known = Times(np.empty(0), np.empty(0), np.empty(0))
+
+    def settled(more: Times) -> Iterator[_Piece]:
+        nonlocal known
+        known = Times(*(np.concatenate(both) for both in zip(known, more, strict=True)))
+        while waiting and len(waiting[0][0].line) <= len(known.elapsed_seconds):
+            batch, restarted, can_tell = waiting.popleft()
+            rows = len(batch.line)
+            times = Times(*(column[:rows] for column in known))
+            known = Times(*(column[rows:] for column in known))
+            yield _Piece(log, batch, times, restarted, can_tell)
+
+    for batch in batches:
+        columns = dict(zip(batch.names, batch.values, strict=True))
+        restarted, can_tell = restarts.feed(columns, len(batch.line))
+        waiting.append((batch, restarted, can_tell))
+        yield from settled(clock.feed(batch.printed_seconds, batch.received_ns, restarted))
+    yield from settled(clock.finish())
+
+
+class _TableBuilder:
+    """One table from many pieces, which are not kept."""
+
+    def __init__(self, logs: Sequence[str]) -> None:
+        self.rows = 0
+        self._logs = logs
+        self._parts: defaultdict[str, list[tuple[int, Floats]]] = defaultdict(list)
+        self._pieces: list[_Piece] = []
+
+    def add(self, piece: _Piece) -> None:
+        batch = piece.batch
+        for name, values in zip(batch.names, batch.values, strict=True):
+            # A column without any value, such as a zone that is off all the time, is left out.
+            if not np.isnan(values).all():
+                self._parts[name].append((self.rows, values.copy()))
+        self._pieces.append(piece._replace(batch=replace(batch, values=_NO_VALUES)))
+        self.rows += len(batch.line)
+
+    def finish(self) -> pandas.DataFrame:
+        columns = _clock_columns(self._pieces, self._logs)
+        for name in sorted(self._parts, key=column_order):
+            column: Any = np.full(self.rows, np.nan)
+            for at, values in self._parts.pop(name):
+                column[at : at + len(values)] = values
+            if dtype_of(name) != "float64":
+                kind, made = _NULLABLE[dtype_of(name)]
+                missing = np.isnan(column)
+                column = made(np.where(missing, 0, column).astype(kind), missing)
+            columns[name] = column
+        return pandas.DataFrame(columns, copy=False)
+
+
+def _clock_columns(pieces: Sequence[_Piece], logs: Sequence[str]) -> dict[str, Any]:
+    """Return the columns that identify a record and its time."""
+    batches = [piece.batch for piece in pieces]
+    numbers = np.repeat(
+        np.array([piece.log for piece in pieces], np.int32), [len(batch.line) for batch in batches]
+    )
+    received = _joined((batch.received_ns for batch in batches), np.int64)
+    columns = (
+        pandas.Categorical.from_codes(numbers, pandas.Index(logs)),
+        _joined((batch.line for batch in batches), np.int64),
+        _joined((batch.printed_seconds for batch in batches), np.int64).view("datetime64[s]"),
+        pandas.DatetimeIndex(received.view("datetime64[ns]"), tz="UTC"),
+        *(_joined((piece.times[at] for piece in pieces), np.float64) for at in range(3)),
+        pandas.arrays.BooleanArray(
+            _joined((piece.restarted for piece in pieces), np.bool_),
+            ~_joined((piece.can_tell for piece in pieces), np.bool_),
+        ),
+    )
+    return dict(zip(CLOCK_COLUMNS, columns, strict=True))
+
+
+def _joined(parts: Iterable[Any], kind: type) -> Any:
+    return np.concatenate([np.empty(0, kind), *parts])
 
 
 # All categories of a file have codes of one size, whatever the size of each table's.
@@ -135,11 +317,6 @@ def _binary(path: Path | None) -> Iterator[Any]:
     else:
         with path.open("wb") as output:
             yield output
-
-
-Paths = str | Path | Iterable[str | Path]
-
-_RUNS_PER_PAGE = 1000
 
 
 def read_log(
