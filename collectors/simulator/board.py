@@ -14,7 +14,7 @@ from ...parsers import signals
 from ...parsers.errors import UserError
 from ...parsers.records import Core, Dla, Emc, Engine, Gpu, Rail, Ram, Sample, Swap
 from ...parsers.tegrastats import render_line
-from ..base import SYSTEM_CLOCK, Clock, Companion, MachineFacts, Stamped
+from ..base import SYSTEM_CLOCK, Clock, MachineFacts, Stamped
 from ..board.boards import find_rail_rule, jetpack_of
 from ..lines.collector import Opening, SourceSettings, TegrastatsCollector
 from .physics import BoardModel, LoadBoard, LoadChange, Physics, board_model, lane_kind
@@ -336,7 +336,7 @@ ABOUT = MachineFacts(
 """The facts of a simulated board."""
 
 
-class SimulatedKernel(Companion):
+class SimulatedKernel:
     """A companion with the columns that the files of ``/sys`` give on a board."""
 
     name = "sysfs"
@@ -379,6 +379,12 @@ class SimulatedKernel(Companion):
         if sample.ram is not None:
             free = sample.ram.total_bytes - sample.ram.used_bytes
             columns[signals.RAM_AVAILABLE.column()] = float(free)
+
+    def start(self) -> None:
+        """Do nothing: there is nothing to open."""
+
+    def stop(self) -> None:
+        """Do nothing."""
 
 
 class SimulatorSettings(SourceSettings):
