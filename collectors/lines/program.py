@@ -21,7 +21,6 @@ _CONNECT_SECONDS = 2.0
 # connection to a unit without tegrastats is a line of the journal.
 LOOK_AGAIN_SECONDS = (30.0, 3600.0)
 _REOPEN_SECONDS = 1.0
-_STEADY_NS = 30 * 10**9
 
 _LOG = logging.getLogger(__name__)
 _WITHOUT_ROOT = "tegrastats runs without root, and shows less"
@@ -70,7 +69,7 @@ class ProcessSource(_LiveSource):
     It is started again when it ends, and when it has been silent for ``silence_seconds``: by
     default five intervals, and two seconds at least, since the first line takes its time. The time
     between two starts is half a second at least. It doubles up to five seconds, and is short again
-    after the program has been printing for half a minute. A program that is not there is tried
+    after the program has been printing for ``steady_seconds``. A program that is not there is tried
     for ever, since telemetry can be installed later. An outage is one line of log, and so is its
     end: lines came for as long as the longest pause.
     """
@@ -83,12 +82,14 @@ class ProcessSource(_LiveSource):
         name: str = "tegrastats",
         clock: Clock = SYSTEM_CLOCK,
         backoff_seconds: tuple[float, float] = BACKOFF_SECONDS,
+        steady_seconds: float = 30.0,
         silence_seconds: float | None = None,
     ) -> None:
         """Prepare; nothing is started before ``lines``."""
         super().__init__(name, interval_seconds, clock)
         self._argv = tuple(argv)
         self._backoff_seconds = backoff_seconds
+        self._steady_ns = round(steady_seconds * 1e9)
         self._silent_since_ns: int | None = None  # the last line before an outage
         self.silence_seconds = silence_seconds or max(5 * interval_seconds, 2.0)
 
@@ -120,7 +121,7 @@ class ProcessSource(_LiveSource):
                 problem = self._describe_end(line, peer)
                 if problem is not None:
                     self._lose(problem, last_ns)
-                if last_ns - begin_ns >= _STEADY_NS:
+                if last_ns - begin_ns >= self._steady_ns:
                     backoff = shortest
             spent = (self._clock.monotonic_ns() - begin_ns) / 1e9
             pause(self._clock, self._stopping, max(backoff - spent, shortest))

@@ -96,7 +96,9 @@ def test_a_dla_that_falls_idle_is_told_and_so_is_its_return(
     # The window opens on a core that works.
     post(daemon, "api/v1/windows", event="begin", workload="detector")
 
-    told, *_ = wait_for(lambda: webhook.alerts(alertname="TegraDlaIdle"), 90, daemon.log)
+    # Of a starved machine's slow load the same may be told for a moment, with the run's workload.
+    idle = {"alertname": "TegraDlaIdle", "workload": "detector"}
+    told, *_ = wait_for(lambda: webhook.alerts(**idle), 90, daemon.log)
     assert told["labels"] == IDLE | {"instance": daemon.address}
     assert told["annotations"]["summary"].startswith("A DLA core is idle")
     assert daemon.address in told["annotations"]["description"]
@@ -107,7 +109,7 @@ def test_a_dla_that_falls_idle_is_told_and_so_is_its_return(
     )
 
     post(daemon, "api/v1/runs", workload="frames")
-    ended, *_ = wait_for(lambda: webhook.alerts("resolved", alertname="TegraDlaIdle"), 90)
+    ended, *_ = wait_for(lambda: webhook.alerts("resolved", **idle), 90)
     assert ended["fingerprint"] == told["fingerprint"]
     assert ended["endsAt"] > told["startsAt"]
 
