@@ -71,7 +71,7 @@ class ColumnHelper:
     """The other process; use it as a context manager."""
 
     def __init__(self) -> None:
-        """Start it; it is ready some tenths of a second later."""
+        """Start it; ``ready`` is done some tenths of a second later, or fails."""
         self._pipe, theirs = Pipe()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = ThreadPoolExecutor(1, "column-helper")  # it waits for the pipe
@@ -84,7 +84,7 @@ class ColumnHelper:
                 # Threads for matrices would take its core at the start.
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
             )
-        self._ready = self._thread.submit(self._pipe.recv)
+        self.ready = self._thread.submit(self._pipe.recv)
 
     def __enter__(self) -> "ColumnHelper":
         return self
@@ -97,16 +97,8 @@ class ColumnHelper:
     @property
     def is_ready(self) -> bool:
         """Whether it can take a block."""
-        return self._ready.done() and self._ready.exception() is None and self.is_running
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the process exists."""
-        return self._process is not None and self._process.poll() is None
-
-    def wait_until_ready(self) -> bool:
-        """Wait until it can take a block, and return True; or False if it does not start."""
-        return self._ready.exception() is None
+        is_running = self._process is not None and self._process.poll() is None
+        return is_running and self.ready.done() and self.ready.exception() is None
 
     def read(self, block: bytes) -> "Future[Batch]":
         """Give it a block; the result raises OSError or EOFError if it dies."""

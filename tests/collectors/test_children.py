@@ -40,7 +40,7 @@ def test_our_children_never_import_from_the_current_directory(module):
 @pytest.mark.usefixtures("trapped")
 def test_helper_of_long_logs_never_imports_from_the_current_directory():
     with ColumnHelper() as helper:
-        assert helper.wait_until_ready()
+        assert helper.ready.exception() is None
 
 
 def test_children_that_run_our_python_are_started_by_one_helper():

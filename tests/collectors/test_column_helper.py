@@ -25,7 +25,7 @@ BLOCK = 10_000
 def helper():
     """Return a helper that is ready before the first block comes."""
     with ColumnHelper() as made:
-        assert made.wait_until_ready()
+        assert made.ready.exception() is None
         yield made
 
 
@@ -76,7 +76,7 @@ def test_blocks_of_a_helper_that_dies_are_read_again(helper):
 def test_log_is_read_without_a_helper(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with ColumnHelper() as helper:
-        assert not helper.wait_until_ready()
+        assert helper.ready.exception() is not None
         check(list(together(helper)))
 
 
@@ -86,11 +86,11 @@ def test_helper_does_not_import_from_the_current_directory(tmp_path, monkeypatch
         (tmp_path / f"{name}.py").write_text(trap)
     monkeypatch.chdir(tmp_path)
     with ColumnHelper() as helper:
-        assert helper.wait_until_ready()
+        assert helper.ready.exception() is None
 
 
 def test_helper_ends_with_a_reader_that_stops_early(helper):
     batches = together(helper)
     next(batches)
     batches.close()
-    assert not helper.is_running
+    assert not helper.is_ready
