@@ -4,8 +4,8 @@ import math
 import random
 import threading
 import time
-from array import array
 from bisect import bisect_right, insort
+from collections import deque
 from collections.abc import Collection
 from functools import cache
 from itertools import compress, pairwise
@@ -284,7 +284,6 @@ class Physics:
     def __init__(
         self, model: BoardModel, begin_ns: int, chance: random.Random, most_pieces: int
     ) -> None:
-        self._most_pieces = most_pieces
         self.now_ns = begin_ns
         self.ratios, self.busy_ns, self.followed = (
             dict.fromkeys(model.lanes, 0.0) for _ in range(3)
@@ -302,8 +301,8 @@ class Physics:
         self._sink = self._leak_celsius = self._idle_sink
         self._spots = {name: 0.0 for name, zone in model.zones.items() if not zone.hottest}
         self._place = {rail.name: number for number, rail in enumerate(model.rails)}
-        self._ends = array("q", [begin_ns])
-        self._sums = [array("d", [0.0]) for _ in model.rails]
+        # The end of each piece, and the joules of each rail until then.
+        self._pieces = deque([(begin_ns, [0.0] * len(model.rails))], maxlen=most_pieces)
         self._set_watts()
 
     def run(self, segment: Segment) -> None:
@@ -331,17 +330,20 @@ class Physics:
 
     def joules(self, begin_ns: int, end_ns: int) -> list[float]:
         """Return the energy of each rail between two times."""
-        if begin_ns < self._ends[0] or end_ns > self._ends[-1]:
-            raise LookupError(f"the board remembers {self._ends[0]} to {self._ends[-1]} ns")
-        return [self._sum_at(sums, end_ns) - self._sum_at(sums, begin_ns) for sums in self._sums]
+        oldest_ns, newest_ns = self._pieces[0][0], self._pieces[-1][0]
+        if begin_ns < oldest_ns or end_ns > newest_ns:
+            raise LookupError(f"the board remembers {oldest_ns} to {newest_ns} ns")
+        each = zip(self._joules_until(begin_ns), self._joules_until(end_ns), strict=True)
+        return [late - early for early, late in each]
 
-    def _sum_at(self, sums: "array[float]", at_ns: int) -> float:
-        place = bisect_right(self._ends, at_ns)
-        if place == len(self._ends):
-            return sums[-1]
-        before, after = self._ends[place - 1], self._ends[place]
-        share = (at_ns - before) / (after - before)
-        return sums[place - 1] + share * (sums[place] - sums[place - 1])
+    def _joules_until(self, at_ns: int) -> list[float]:
+        place = bisect_right(self._pieces, at_ns, key=itemgetter(0))
+        before_ns, before = self._pieces[place - 1]
+        if place == len(self._pieces):
+            return before
+        after_ns, after = self._pieces[place]
+        share = (at_ns - before_ns) / (after_ns - before_ns)
+        return [low + share * (high - low) for low, high in zip(before, after, strict=True)]
 
     def _begin_slot(self) -> None:
         """Draw the noise of the next 100 ms; leakage follows the heat as it is now."""
@@ -387,14 +389,8 @@ class Physics:
                 above += celsius_per_watt * (self.watts[number] - idle)
             self._spots[name] = warmth + spot * (above - warmth)
         self.now_ns = end_ns
-        self._ends.append(end_ns)
-        for sums, watts in zip(self._sums, self.watts, strict=True):
-            sums.append(sums[-1] + watts * seconds)
-        if len(self._ends) > self._most_pieces:
-            half = self._most_pieces // 2
-            del self._ends[:half]
-            for sums in self._sums:
-                del sums[:half]
+        each = zip(self._pieces[-1][1], self.watts, strict=True)
+        self._pieces.append((end_ns, [joules + watts * seconds for joules, watts in each]))
 
     def _module_watts(self) -> float:
         return sum(compress(self.watts, self._in_total))
