@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +20,6 @@ from ..base import SYSTEM_CLOCK, Clock, Companion, LineSource, MachineFacts, Sta
 from .arrivals import Arrivals
 from .program import ProcessSource, SocketSource, StreamSource
 
-MOST_REASONS = 16
-OTHER_REASON = "other"
-
 _LOG = logging.getLogger(__name__)
 
 
@@ -35,12 +33,12 @@ class LineCollector(ABC):
         self.lines = self.samples = self.tokens_unparsed = self.backlog = 0
         self.about: MachineFacts | None = None
         self.companions: tuple[Companion, ...] = ()  # of the source itself
-        self._unparsed: dict[str, int] = {}
+        self._unparsed: Counter[str] = Counter()
 
     @property
     def unparsed(self) -> dict[str, int]:
         """Lines that were not records, by reason; a copy."""
-        return self._unparsed.copy()
+        return dict(self._unparsed)
 
     def collect(self) -> Iterator[Stamped[Sample]]:
         """Yield each record with its time, until the source ends or ``stop``."""
@@ -64,9 +62,7 @@ class LineCollector(ABC):
             sample = self._read(line)
         except ParseError as error:
             self.lines += 1
-            known = error.reason in self._unparsed or len(self._unparsed) < MOST_REASONS - 1
-            reason = error.reason if known else OTHER_REASON
-            self._unparsed[reason] = self._unparsed.get(reason, 0) + 1
+            self._unparsed[error.reason] += 1
             return None
         if sample is not None:
             self.lines += 1

@@ -6,13 +6,9 @@ import pytest
 
 from tegrascope.collectors.base import Stamped
 from tegrascope.collectors.lines.collector import (
-    MOST_REASONS,
-    OTHER_REASON,
-    LineCollector,
     TegrastatsCollector,
     tegrastats_command,
 )
-from tegrascope.parsers.errors import ParseError
 
 
 class Lines:
@@ -58,21 +54,6 @@ def test_what_is_no_record_is_counted_by_reason():
     assert collector.tokens_unparsed == 2
     collector.unparsed.clear()
     assert collector.unparsed
-
-
-class RefusingCollector(LineCollector):
-    """Refuses every line for a reason of its own."""
-
-    def _read(self, line: Stamped[str]) -> None:
-        raise ParseError(line.value, line.value)
-
-
-def test_reasons_are_bounded():
-    collector = RefusingCollector(Lines(*map(str, range(100))))
-    assert list(collector.collect()) == []
-    assert len(collector.unparsed) == MOST_REASONS
-    assert sum(collector.unparsed.values()) == 100
-    assert collector.unparsed[OTHER_REASON] == 100 - MOST_REASONS + 1
 
 
 def test_stop_stops_the_source():
