@@ -44,6 +44,10 @@ class _LiveSource:
     def stop(self) -> None:
         """End ``lines`` and the peer; from another thread, and more than once."""
         self._stopping.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        """End the present peer's ``read``."""
         with self._peer_lock:
             if self._peer is not None:
                 self._peer.wake()
@@ -211,70 +215,6 @@ class SocketLines(ProcessSource):
         return f"{self._argv[0]} {self._describe_quiet(why)}: {again} ({unit})"
 
 
-class _Looks:
-    """When a socket is tried: at once, after half a minute, and then ever more rarely."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._due_ns = clock.monotonic_ns()
-        self.restart()
-
-    def restart(self) -> None:
-        """Let half a minute be the next pause."""
-        self._seconds = LOOK_AGAIN_SECONDS[0]
-
-    def is_due(self) -> bool:
-        """Return whether the socket is to be tried now."""
-        return self._clock.monotonic_ns() >= self._due_ns
-
-    def postpone(self) -> None:
-        """Begin the next pause."""
-        self._due_ns = self._clock.monotonic_ns() + round(self._seconds * 1e9)
-        self._seconds = min(2 * self._seconds, LOOK_AGAIN_SECONDS[1])
-
-
-class _FallbackChild(LineChild):
-    """Our own tegrastats, until the socket gives lines: then ``ready`` is its connection."""
-
-    def __init__(self, argv: Sequence[str], path: Path, looks: _Looks, clock: Clock) -> None:
-        super().__init__(argv, clock=clock)
-        self.ready: LineSocket | None = None
-        self._path = path
-        self._looks = looks
-        self._candidate: LineSocket | None = None
-
-    def read(self, timeout_seconds: float | None = None) -> Stamped[str] | Quiet:
-        """Return the next line; the end, once the socket has one."""
-        found = super().read(timeout_seconds)
-        if isinstance(found, Stamped):
-            self._look()
-            if self.ready is not None:
-                return Quiet.END
-        return found
-
-    def end(self, grace_seconds: float = 0.5) -> None:
-        """End the program, and a connection that has given no line."""
-        super().end(grace_seconds)
-        self._drop()
-
-    def _look(self) -> None:
-        """Connect to the socket when it is due; drop the connection if it is silent."""
-        try:
-            if self._candidate is not None and self._candidate.has_line():
-                self.ready, self._candidate = self._candidate, None
-            elif self._looks.is_due():
-                self._drop()
-                self._looks.postpone()
-                self._candidate = LineSocket(self._path, clock=self._clock)
-        except (EOFError, UserError):
-            self._drop()
-
-    def _drop(self) -> None:
-        if self._candidate is not None:
-            self._candidate.end()
-            self._candidate = None
-
-
 class SocketSource(ProcessSource):
     """Lines of a tegrastats that a privileged unit runs for each connection, kept alive.
 
@@ -305,18 +245,24 @@ class SocketSource(ProcessSource):
         self._path = path
         self._child_interval_seconds = interval_seconds
         self.socket_interval_seconds = socket_interval_seconds
-        self._looks = _Looks(clock)
+        # When the socket is tried, and the next pause between two tries.
+        self._due_ns, self._pause_seconds = clock.monotonic_ns(), LOOK_AGAIN_SECONDS[0]
+        # A connection that has given no line yet beside our own program, and one that has.
+        self._candidate: LineSocket | None = None
+        self._ready: LineSocket | None = None
         self._is_missing = False  # our own program
         self._logged: str | None = None
         # Why each of the two gives no line, until it gives one.
         self._socket_problem: str | None = None
         self._own_problem: str | None = None
-        self._fallback: _FallbackChild | None = None
 
     def lines(self) -> Iterator[Stamped[str]]:
         """Yield lines as they arrive, from whichever of the two, until ``stop``."""
         try:
             for line in super().lines():
+                if not self.is_privileged and self._gives_lines():
+                    self._wake()
+                    continue
                 self._own_problem = None
                 if self.is_privileged:
                     self._socket_problem = None
@@ -325,34 +271,61 @@ class SocketSource(ProcessSource):
                 self._logged = self._socket_problem
                 yield line
         finally:
-            if self._fallback is not None and self._fallback.ready is not None:
-                self._fallback.ready.end()
+            self._drop()
+            if self._ready is not None:
+                self._ready.end()
+
+    def _gives_lines(self) -> bool:
+        """Return whether the socket has a line; connect when it is due, and end a silent one."""
+        try:
+            if self._candidate is not None and self._candidate.has_line():
+                self._ready, self._candidate = self._candidate, None
+            elif self._ready is None and self._is_due():
+                self._drop()
+                self._postpone()
+                self._candidate = LineSocket(self._path, clock=self._clock)
+        except (EOFError, UserError):
+            self._drop()
+        return self._ready is not None
+
+    def _drop(self) -> None:
+        if self._candidate is not None:
+            self._candidate.end()
+            self._candidate = None
+
+    def _is_due(self) -> bool:
+        return self._clock.monotonic_ns() >= self._due_ns
+
+    def _postpone(self) -> None:
+        """Leave the socket alone for a pause, and double the next one."""
+        self._due_ns = self._clock.monotonic_ns() + round(self._pause_seconds * 1e9)
+        self._pause_seconds = min(2 * self._pause_seconds, LOOK_AGAIN_SECONDS[1])
 
     def _open(self) -> LineReader:
-        peer = None if self._fallback is None else self._fallback.ready
-        self._fallback = None
-        if peer is None and self._looks.is_due():
+        peer: LineReader | None
+        peer, self._ready = self._ready, None
+        if peer is None and self._is_due():
             try:
                 peer = LineSocket(self._path, clock=self._clock)
             except UserError as error:
                 self._socket_problem = str(error)
-                self._looks.postpone()
+                self._postpone()
         self.is_privileged = peer is not None
         if peer is not None:
             self.interval_seconds = self.socket_interval_seconds
             return peer
         self.interval_seconds = self._child_interval_seconds
         try:
-            self._fallback = _FallbackChild(self._argv, self._path, self._looks, self._clock)
+            peer = super()._open()
         except UserError as error:
             self._is_missing = True
             self._note_own(str(error))
             raise UserError(error.message, self._add_socket(error.remedy)) from error
         if self._is_missing:
             self._is_missing = False
-            self._looks.restart()
-            self._looks.postpone()
-        return self._fallback
+            self._pause_seconds = LOOK_AGAIN_SECONDS[0]
+            self._postpone()
+        return peer
 
     def _note_own(self, problem: str) -> None:
         """Keep why our own tegrastats fails, and log it if the outage began with the socket."""
@@ -364,8 +337,9 @@ class SocketSource(ProcessSource):
         return "; ".join(filter(None, (text, self._socket_problem)))
 
     def _describe_end(self, why: Quiet, child: LineReader) -> str | None:
-        if isinstance(child, _FallbackChild):
-            if child.ready is not None:
+        if isinstance(child, LineChild):
+            self._drop()
+            if self._ready is not None:
                 _LOG.info("%s: %s gives lines: they are used from now on", self.name, self._path)
                 return None
             found = super()._describe_end(why, child)
@@ -375,9 +349,9 @@ class SocketSource(ProcessSource):
             return self._add_socket(found or "")
         found, journal = self._describe_quiet(why), "(journalctl -u 'tegrascope-tegrastats@*')"
         if child.has_given:
-            self._looks.restart()
+            self._pause_seconds = LOOK_AGAIN_SECONDS[0]
             return f"{self._path} {found}: it is being connected again {journal}"
-        self._looks.postpone()
+        self._postpone()
         self._socket_problem = f"{self._path} {found} {journal}"
         return "; ".join(filter(None, (self._own_problem, self._socket_problem)))
 
