@@ -3,7 +3,7 @@
 import math
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
@@ -342,16 +342,15 @@ class SimulatedKernel:
     name = "sysfs"
     problem: str | None = None
 
-    def __init__(self, read: Callable[[], tuple[int, Sample | None]]) -> None:
-        """Prepare; ``read`` returns the time and the record of the last reading of the sensors."""
-        self._read = read
+    def __init__(self, board: SimulatedBoard) -> None:
+        self._board = board
         self._columns = {signals.THROTTLE_EVENTS.column(kind): 0.0 for kind in _KINDS}
         self._active = dict.fromkeys(_ZONES, False)
         self._seen_ns: int | None = None
 
     def columns(self) -> Mapping[str, float]:
         """Return the columns at the last reading of the board's sensors."""
-        at_ns, sample = self._read()
+        at_ns, sample = self._board.last_reading
         if sample is not None and at_ns != self._seen_ns:
             seconds = 0.0 if self._seen_ns is None else (at_ns - self._seen_ns) / 1e9
             self._seen_ns = at_ns
@@ -424,5 +423,5 @@ def simulated_collector(source: SimulatorSource) -> TegrastatsCollector:
     """Return the samples of a simulated board, with its facts and its kernel files."""
     collector = TegrastatsCollector(source, shows_root_more=True)
     collector.about = ABOUT
-    collector.companions = (SimulatedKernel(lambda: source.board.last_reading),)
+    collector.companions = (SimulatedKernel(source.board),)
     return collector
