@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 import pandas
 
-from ...collectors.lines.arrivals import regular_lateness, seconds_behind, usual_lateness
+from ...collectors.lines.collector import regular_lateness, seconds_behind, usual_lateness
 from ...parsers import signals
 from ...parsers.errors import UserError
 from ...parsers.tegrastats.digits import Floats, Integers

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from tegrascope.collectors.base import Stamped
 from tegrascope.collectors.children.process import DescriptorReader
-from tegrascope.collectors.lines.arrivals import Arrivals
-from tegrascope.collectors.lines.collector import TegrastatsCollector
+from tegrascope.collectors.lines.collector import Arrivals, TegrastatsCollector
 
 S = 1_000_000_000
 INTERVAL = 103_000_000
