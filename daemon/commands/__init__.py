@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ...collectors.application.client import token_files
 from ...parsers.errors import UserError
 from ...parsers.values import read_duration
 
@@ -59,13 +60,7 @@ class Commands(Protocol):
 def default_state_dir() -> Path:
     """Return where the run store is kept: systemd's directory, or the user's own."""
     given = os.environ.get("STATE_DIRECTORY")
-    if given:
-        return Path(given.split(":")[0])
-    try:
-        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-    except RuntimeError:  # a user without a home, as in a container
-        home = "/var/lib"
-    return Path(home) / "tegrascope"
+    return Path(given.split(":")[0]) if given else token_files()[0].parent
 
 
 def find_state_dir(
@@ -94,9 +89,12 @@ def reader(
 
 
 positive = reader(int, lambda number: number >= 1, "a number from 1 on")
-positive_seconds = reader(
-    float, lambda seconds: 0 < seconds < float("inf"), "a number of seconds above 0"
-)
+_seconds = reader(float, lambda seconds: 0 < seconds < float("inf"), "a number of seconds above 0")
+PLACEHOLDERS: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("FILE", "DIR"), Path),
+    **dict.fromkeys(("S", "SECONDS"), _seconds),
+    "N": positive,
+}
 
 
 def duration(text: str) -> float:
@@ -126,7 +124,8 @@ class Options:
     def __call__(self, form: str, words: str | None = None, **settings: Any) -> None:
         """Add an option, given as the help shows it, for example ``-c, --config FILE``.
 
-        FILE and DIR are paths. An option without a placeholder or choices is a switch.
+        Its placeholder or choices give the type, as ``PLACEHOLDERS`` does; without both it is a
+        switch.
 
         Args:
             words: Its help.
@@ -134,9 +133,11 @@ class Options:
         """
         names, _, placeholder = form.replace(", ", ",").partition(" ")
         if placeholder:
-            paths = {"type": Path} if placeholder in ("FILE", "DIR") else {}
-            settings = {"metavar": placeholder, **paths, **settings}
-        elif "choices" not in settings:
+            kind = {"type": PLACEHOLDERS[placeholder]} if placeholder in PLACEHOLDERS else {}
+            settings = {"metavar": placeholder, **kind, **settings}
+        if isinstance(settings.get("choices"), range):
+            settings["type"] = int
+        elif not placeholder and "choices" not in settings:
             settings["action"] = "store_true"
         self.parser.add_argument(*names.split(","), help=words, **settings)
 

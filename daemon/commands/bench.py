@@ -21,7 +21,7 @@ from ..results.caveats import caveats_of_machine
 from ..results.records import BenchResult, Contention, ModelResult
 from ..session.process_signals import END, RELOAD, Signals
 from ..terminal import CHECK_SAYS_NO, FAILED, GOOD, duration, standard_output
-from . import Options, devices, positive, positive_seconds
+from . import Options, devices
 
 _BACKGROUND_SECONDS = 2.0
 _ELSEWHERE = "name a writable directory with -o"
@@ -183,25 +183,19 @@ def add(option: Options) -> None:
     option(
         "--optimization-level 0-5",
         "how hard TensorRT tries: 0 builds fast (default: TensorRT's own)",
-        type=int,
         choices=range(6),
     )
-    option("--batch N", type=positive, default=1)
-    option("--streams N", "inferences in flight at once", type=positive, default=1)
+    option("--batch N", default=1)
+    option("--streams N", "inferences in flight at once", default=1)
     option("--no-cuda-graph", "launch each inference layer by layer")
     option("--no-transfers", "leave inputs and outputs on the device")
     option.fallback()
-    option("--duration S", "of a round (default: 15)", type=positive_seconds)
-    option(
-        "--baseline S",
-        "idle time before and after a round, for the net energy (default: 8)",
-        type=positive_seconds,
-    )
-    option("--warm-up S", type=positive_seconds, default=1.0)
+    option("--duration S", "of a round (default: 15)")
+    option("--baseline S", "idle time before and after a round, for the net energy (default: 8)")
+    option("--warm-up S", default=1.0)
     option(
         "--rounds N",
         "of each accelerator at least, made even; more until they agree (default: 4)",
-        type=positive,
         default=4,
     )
     option("--telemetry", "default: tegrastats, else nvml, else none", choices=(*SOURCES, "none"))
@@ -220,18 +214,16 @@ def add(option: Options) -> None:
     option(
         "--seconds S",
         "of each lock-in measurement (default: %(default)g)",
-        type=positive_seconds,
         default=LOCK_IN_SECONDS,
     )
     option("--stages", "with --lock-in: of each stage too, if the back-end can repeat it alone")
     option("--nsys", "one more pass of each under Nsight Systems, its report beside the results")
     sharing = option.group("how the workers share the machine")
-    sharing("--nice 0-19", type=int, choices=range(20), default=0)
+    sharing("--nice 0-19", choices=range(20), default=0)
     sharing("--cpus LIST", "cores to run on, as 4,5", type=_cores, default=())
     sharing(
         "--mps-percentage 1-100",
         "share of the GPU's multiprocessors, under NVIDIA MPS",
-        type=int,
         choices=range(1, 101),
     )
     option.state_dir("where models and engines are cached")

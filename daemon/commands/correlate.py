@@ -5,7 +5,7 @@ import json
 import sys
 
 from ..terminal import open_output
-from . import Options, positive_seconds
+from . import Options
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -59,7 +59,6 @@ def add(option: Options) -> None:
     option(
         "--interval SECONDS",
         "between two records of a log that prints no time (default: %(default)s)",
-        type=positive_seconds,
         default=1.0,
     )
     option("--board NAME", "rail rule to apply (default: by the names of the rails)")

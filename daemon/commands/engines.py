@@ -11,7 +11,7 @@ from ...parsers.inference.placement import Built
 from ..session.executor import Executor
 from ..settings.config import new_run_id
 from ..terminal import CHECK_SAYS_NO, FAILED, GOOD, print_table
-from . import Options, add_command, devices, duration, positive, positive_seconds
+from . import Options, add_command, devices, duration
 
 _TITLES = ("engine", "model", "device", "batch", "precision", "MB", "verdict", "used")
 _PHASES = {"load": "loading", "build": "building", "warm_up": "running it once"}
@@ -150,22 +150,21 @@ def add(option: Options) -> None:
     )
     building("--precision", choices=("fp32", "fp16", "int8"))
     building.fallback()
-    building("--batch N", type=positive, default=1)
+    building("--batch N", default=1)
     building(
         "--level",
         "how long to look for faster kernels; a workload finds the engine only with the same"
         " optimization_level",
-        type=int,
         choices=range(6),
     )
     words = "give up after so long (default: %(default)s)"
-    building("--timeout SECONDS", words, type=positive_seconds, default=3600.0)
+    building("--timeout SECONDS", words, default=3600.0)
     example = "tegrascope engines prune --older-than 30d"
     pruning = add_command(actions, "prune", prune_engines, example, "remove engines")
     which = pruning.one_of(required=True)
     which("--all")
     which("--older-than TIME", "not used for so long, like 30d", type=duration)
-    which("--keep N", "all but the N that were used last", type=positive)
+    which("--keep N", "all but the N that were used last")
     building.state_dir("whose engines")
     for action in (listing, pruning):
         action.state_dir("whose engines", "engines")

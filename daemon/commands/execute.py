@@ -23,7 +23,7 @@ from ..session.telemetry import configured_board, environment_of
 from ..settings.config import Config, boot_id, new_run_id
 from ..settings.file import load_config
 from ..store.store import Store
-from . import Options, positive, positive_seconds
+from . import Options
 
 
 def report_lines(report: RunReport, notes: tuple[str, ...] = ()) -> list[str]:
@@ -337,8 +337,8 @@ def add(option: Options) -> None:
     option.parser.usage = "tegrascope exec --workload NAME [options] -- CMD …"
     option("--workload NAME", "name of the workload", required=True)
     option("--device", "what it runs on", choices=("gpu", "dla0", "dla1", "cpu", "external"))
-    option("--inferences N", "how many it makes, if it succeeds", type=positive)
-    option("--batch N", "inputs per inference", type=positive)
+    option("--inferences N", "how many it makes, if it succeeds")
+    option("--batch N", "inputs per inference")
     option("--json FILE", "write the whole report, too")
     daemon = option.group("measured by the daemon, where one runs")
     daemon("--url URL", "default: TEGRASCOPE_URL, else http://127.0.0.1:9754")
@@ -346,11 +346,7 @@ def add(option: Options) -> None:
     here = option.group("measured here, without a daemon or with any of these")
     here("-c, --config FILE", "its telemetry, and the workload's")
     here("--telemetry SOURCE", "tegrastats (default), simulator, … as in the file")
-    here("--interval SECONDS", "between samples (0.103)", type=positive_seconds)
-    here(
-        "--baseline SECONDS",
-        "idle time measured before and after, for the net energy",
-        type=positive_seconds,
-    )
+    here("--interval SECONDS", "between samples (0.103)")
+    here("--baseline SECONDS", "idle time measured before and after, for the net energy")
     here("--state-dir DIR", "keep the run in its store")
     option("program -- CMD …", nargs=argparse.REMAINDER)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...parsers.errors import UserError
 from ..terminal import open_output, print_table
-from . import DATABASE, Options, add_command, open_history, positive
+from . import DATABASE, Options, add_command, open_history
 
 _TITLES = ("run", "started", "workload", "device", "outcome", "p50 ms", "J/inf", "W", "flags")
 
@@ -79,7 +79,7 @@ def add(option: Options) -> None:
     actions = option.actions()
     example, summary = "tegrascope runs list -n 5", "list finished runs, newest first"
     listing = add_command(actions, "list", list_runs, example, summary)
-    listing("-n, --number N", "at most so many", type=positive, default=20)
+    listing("-n, --number N", "at most so many", default=20)
     listing("--workload NAME")
     example, summary = "tegrascope runs show 0193a1", "show all of one run"
     showing = add_command(actions, "show", show_run, example, summary)

@@ -45,4 +45,4 @@ def add(option: Options) -> None:
     option("--seed N", type=int, default=0)
     option("--load FILE", "CSV of at_seconds,lane,ratio")
     option("--unprivileged", "print only the fields that an ordinary user sees")
-    option("--lines N", "stop after so many", type=positive)
+    option("--lines N", "stop after so many")

@@ -10,7 +10,7 @@ from ...collectors.application.client import ApiClient
 from ...parsers.errors import UserError
 from ..top.client import DaemonClient
 from ..top.screen import draw, glyphs_of, watch
-from . import Options, positive_seconds
+from . import Options
 
 _WAIT_SECONDS = 0.1
 _POWER_SECONDS = 3.0
@@ -26,12 +26,7 @@ EXAMPLE = (
 def add(option: Options) -> None:
     """Add the options."""
     option("--url URL", "default: TEGRASCOPE_URL, else http://127.0.0.1:9754")
-    option(
-        "--interval SECONDS",
-        "between two requests (default: %(default)g)",
-        type=positive_seconds,
-        default=1.0,
-    )
+    option("--interval SECONDS", "between two requests (default: %(default)g)", default=1.0)
     option("--once", "print one screen and end")
 
 
