@@ -201,7 +201,7 @@ def _measure_here(
         )
         if _rest(trace, "baseline_before", arguments.baseline, relay, clock):
             return 128 + (relay.number or 0)
-        asleep_ns = clock.boottime_ns() - clock.monotonic_ns()
+        asleep_ns = session.suspended_ns()
         if device in LANES:
             session.load.set(device, 1.0)
         try:
@@ -210,7 +210,7 @@ def _measure_here(
             if device in LANES:
                 session.load.set(device, 0.0)
         trace.begins["steady"], trace.ends["steady"] = ended.begin_ns, ended.end_ns
-        trace.suspended_ns = clock.boottime_ns() - clock.monotonic_ns() - asleep_ns
+        trace.suspended_ns = session.suspended_ns() - asleep_ns
         trace.ended_ns = ended.end_ns
         verdict = Verdict(*_outcome(ended))
         if verdict.outcome == "ok" and arguments.inferences is not None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ...collectors.backends.tensorrt_probe import Capabilities
 from ...collectors.base import Stamped
 from ...collectors.board.boards import RailRule, find_rail_rule
-from ...collectors.board.machine import Answer, Machine, There
+from ...collectors.board.machine import Answer, Machine
 from ...collectors.catalog import find_backend
 from ...collectors.children.process import Quiet
 from ...collectors.gpu.nvml import NvmlSettings, nvml_command
@@ -43,16 +43,13 @@ DLA_TRACE = RootSocket("dla_trace", "tegrascope-dla-trace.socket", "/run/tegrasc
 
 
 def check_socket(machine: Machine, socket: RootSocket, configured: Path | None) -> Finding:
-    """Check a socket without a connection, for which systemd would start its unit."""
+    """Report whether a socket is served, and whether this user may connect.
+
+    It makes no connection, for which systemd would start the unit.
+    """
     path = str(configured or socket.path)
-    can_write = machine.may(path, os.W_OK)
-    return judge_socket(socket, path, machine.there(path), can_write, machine.listens(path))
-
-
-def judge_socket(
-    socket: RootSocket, path: str, there: There, can_write: bool, listens: bool
-) -> Finding:
-    """Report whether the socket is served, and whether this user may connect."""
+    there, can_write = machine.there(path), machine.may(path, os.W_OK)
+    listens = machine.listens(path)
     check = Check(socket.check, path=path, there=there == "there", listens=listens, ours=can_write)
     if there == "absent":
         remedy = socket.enable

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import queue
+import shutil
 import socket
 import threading
 from collections.abc import Callable
@@ -468,7 +469,6 @@ class Service:
 def _free_bytes(directory: Path) -> int | None:
     """Return the free space for a user without privileges, or ``None``."""
     try:
-        disk = os.statvfs(directory)
+        return shutil.disk_usage(directory).free
     except OSError:
         return None
-    return disk.f_bavail * disk.f_frsize

@@ -307,24 +307,22 @@ class Session:
 
 def describe(report: RunReport) -> str:
     """Return one line for the log: the outcome of a run and its headline figures."""
-    parts = [f"{report.workload} on {report.device}: {report.outcome}"]
-    if report.reason:
-        parts.append(report.reason)
-    if report.inferences:
-        parts.append(f"{report.inferences} inferences")
-    if report.latency is not None:
-        parts.append(f"p50 {report.latency.p50_seconds * 1e3:.3g} ms")
-    if report.built is not None and report.built.placement.verdict != "unknown":
-        parts.append(f"placement {report.built.placement.verdict}")
-    energy = report.energy
-    if energy is not None and energy.gross_joules_per_inference is not None:
-        parts.append(f"{energy.gross_joules_per_inference:.3g} J each")
-    if report.lock_in is not None and report.lock_in.joules_per_piece is not None:
-        parts.append(f"{report.lock_in.joules_per_piece.value:.3g} J per piece, saturated")
-    if report.quality:
-        parts.append(f"flags: {' '.join(report.quality)}")
-    parts.append(f"run {report.run_id}")
-    return " · ".join(parts)
+    latency, built, energy = report.latency, report.built, report.energy
+    placement = "unknown" if built is None else built.placement.verdict
+    joules = None if energy is None else energy.gross_joules_per_inference
+    piece = None if report.lock_in is None else report.lock_in.joules_per_piece
+    parts = (
+        f"{report.workload} on {report.device}: {report.outcome}",
+        report.reason,
+        f"{report.inferences} inferences" if report.inferences else None,
+        None if latency is None else f"p50 {latency.p50_seconds * 1e3:.3g} ms",
+        None if placement == "unknown" else f"placement {placement}",
+        None if joules is None else f"{joules:.3g} J each",
+        None if piece is None else f"{piece.value:.3g} J per piece, saturated",
+        f"flags: {' '.join(report.quality)}" if report.quality else None,
+        f"run {report.run_id}",
+    )
+    return " · ".join(filter(None, parts))
 
 
 _WORKING = ("warm_up", "steady")
@@ -406,25 +404,17 @@ class InFlightRun:
 def make_order(job: Job, session: Session) -> Order:
     """Return the worker's order for a job."""
     workload = job.workload
-    return Order(
-        run_id=job.run_id,
-        backend=workload.backend_in_force,
-        device=workload.device,
-        model=workload.model or "",
-        model_directory=str(session.model_directory.absolute()),
-        batch=workload.batch,
-        threads=workload.threads,
-        precision=workload.precision,
-        optimization_level=workload.optimization_level,
-        fallback=workload.fallback,
-        streams=workload.streams,
-        cuda_graph=workload.cuda_graph,
-        transfers=workload.transfers,
-        process=workload.process,
-        engine_directory=str(session.engine_directory.absolute()),
-        program=workload.command or (() if workload.trtexec is None else (workload.trtexec,)),
-        warm_up_seconds=workload.warm_up,
-        baseline_seconds=workload.baseline,
-        duration_seconds=workload.steady_seconds,
-        count=workload.count,
-    )
+    # A setting of a workload that is called as one of an order is the same.
+    shared = Order.model_fields.keys() & Workload.model_fields.keys()
+    given = {
+        "run_id": job.run_id,
+        "backend": workload.backend_in_force,
+        "model": workload.model or "",
+        "model_directory": str(session.model_directory.absolute()),
+        "engine_directory": str(session.engine_directory.absolute()),
+        "program": workload.command or (() if workload.trtexec is None else (workload.trtexec,)),
+        "warm_up_seconds": workload.warm_up,
+        "baseline_seconds": workload.baseline,
+        "duration_seconds": workload.steady_seconds,
+    }
+    return Order.model_validate({name: getattr(workload, name) for name in shared} | given)

@@ -20,7 +20,7 @@ from ..measure.quality import MINIMUM_INFERENCES, MINIMUM_SAMPLES, MINIMUM_SECON
 from ..measure.run_report import Device, OnStep, RunTrace
 from ..settings.config import Workload, new_run_id
 from .executor import Verdict
-from .session import Session
+from .session import Job, Session, begin_trace
 
 # Ten thousand times of start, end and three stages are 600 KB of JSON.
 TIMES_AT_MOST = 10_000
@@ -303,13 +303,11 @@ class WindowKeeper:
         return workload
 
     def _trace(self, workload: Workload, batch: int | None, begin_ns: int, now_ns: int) -> RunTrace:
-        return RunTrace(
-            run_id=new_run_id(),
-            workload=workload.name,
-            backend=workload.backend_in_force,
-            device=workload.device,
+        trace = begin_trace(Job(new_run_id(), workload, None), self._session)
+        return replace(
+            trace,
             started_ns=begin_ns,
-            started_wall_ns=max(0, self._session.clock.wall_ns() - (now_ns - begin_ns)),
+            started_wall_ns=max(0, trace.started_wall_ns - (now_ns - begin_ns)),
             batch=batch or workload.batch,
             has_device_clock=False,
         )

@@ -4,7 +4,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import chain, islice
 from math import isnan
 from pathlib import Path
@@ -34,20 +34,15 @@ class History:
         if not may_be_missing and not path.is_file():
             raise UserError(f"{path}: no run store", "name the daemon's directory with --state-dir")
 
-    def _reader(self) -> "closing[sqlite3.Connection]":
-        if self._may_be_missing and not self.path.is_file():
-            empty = sqlite3.connect(":memory:", check_same_thread=False)
-            empty.executescript(SCHEMA)
-            return closing(empty)
+    @contextmanager
+    def _reader(self) -> Iterator[sqlite3.Connection]:
+        is_missing = self._may_be_missing and not self.path.is_file()
+        uri = "file::memory:" if is_missing else f"{self.path.absolute().as_uri()}?mode=ro"
         # A streamed answer is read in pieces, by any free thread.
-        uri = f"{self.path.absolute().as_uri()}?mode=ro"
         reader = sqlite3.connect(uri, uri=True, timeout=5, check_same_thread=False)
-        try:
-            reader.execute("PRAGMA cache_size=-64")
-        except sqlite3.Error:
-            reader.close()
-            raise
-        return closing(reader)
+        with closing(reader):
+            reader.executescript(SCHEMA if is_missing else "PRAGMA cache_size=-64")
+            yield reader
 
     def runs(
         self,

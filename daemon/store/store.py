@@ -20,7 +20,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from ...parsers.errors import UserError
+from ...parsers.errors import UserError, file_error
 from ..measure.run_report import RunReport
 from ..measure.timeline import SealedBlock
 
@@ -119,9 +119,7 @@ def _take_lock(database: Path) -> FileIO:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error)
+    return file_error(error).message if isinstance(error, OSError) else str(error)
 
 
 def _lost_commits(log: Path, read: int) -> int:

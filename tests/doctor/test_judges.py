@@ -1,11 +1,12 @@
 """Findings of each check."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tegrascope.collectors.backends.tensorrt_probe import Capabilities
-from tegrascope.collectors.board.machine import Answer, HostMemory
+from tegrascope.collectors.board.machine import Answer, HostMemory, Machine, There
 from tegrascope.daemon.doctor.board import (
     judge_disk,
     judge_memory,
@@ -18,6 +19,7 @@ from tegrascope.daemon.doctor.board import (
 from tegrascope.daemon.doctor.findings import Board, identify
 from tegrascope.daemon.doctor.software import (
     TEGRASTATS,
+    check_socket,
     explain_dla,
     judge_cuda,
     judge_cuda_python,
@@ -25,7 +27,6 @@ from tegrascope.daemon.doctor.software import (
     judge_dla_cores,
     judge_fields,
     judge_rails,
-    judge_socket,
     judge_unit,
 )
 from tegrascope.parsers.tegrastats import parse_line
@@ -114,6 +115,24 @@ def test_unknown_rails_are_listed():
     assert "ODD" in found.message
 
 
+@dataclass(frozen=True)
+class Socket(Machine):
+    """A machine whose socket is in some state."""
+
+    state: There = "absent"
+    is_writable: bool = False
+    is_served: bool = False
+
+    def there(self, _: str) -> There:
+        return self.state
+
+    def may(self, *_: object) -> bool:
+        return self.is_writable
+
+    def listens(self, _: str) -> bool:
+        return self.is_served
+
+
 @pytest.mark.parametrize(
     ("there", "writable", "listens", "level"),
     [
@@ -125,14 +144,15 @@ def test_unknown_rails_are_listed():
     ],
 )
 def test_socket_states(there, writable, listens, level):
-    found = judge_socket(TEGRASTATS, TEGRASTATS.path, there, writable, listens)
+    machine = Socket(state=there, is_writable=writable, is_served=listens)
+    found = check_socket(machine, TEGRASTATS, None)
     assert found.level == level
     if there != "there" or not writable:
         assert found.remedy
 
 
 def test_socket_of_the_configuration_needs_an_edited_unit():
-    found = judge_socket(TEGRASTATS, "/run/mine.sock", "absent", False, False)
+    found = check_socket(Socket(), TEGRASTATS, Path("/run/mine.sock"))
     assert "/run/mine.sock" in found.message
     assert found.remedy.startswith("sudo systemctl edit tegrascope-tegrastats.socket")
     assert found.remedy.endswith("ListenStream=/run/mine.sock")
