@@ -4,7 +4,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice, takewhile
 
@@ -152,6 +152,7 @@ class Scheduler:
         return sorted(found, key=lambda due: due.due_ns)
 
 
+@dataclass
 class RunQueues:
     """Runs of all devices, waiting and in flight; every use holds the lock of ``changed``.
 
@@ -160,11 +161,9 @@ class RunQueues:
     ones only, and none waits in a circle.
     """
 
-    def __init__(self) -> None:
-        """Create empty queues."""
-        self.changed = threading.Condition()
-        self.waiting: list[Job] = []
-        self.in_flight: list[Job] = []
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    waiting: list[Job] = field(default_factory=list)
+    in_flight: list[Job] = field(default_factory=list)
 
     def next_of(self, device: str) -> Job | None:
         """Return the waiting run that may begin now on a device without a run."""

@@ -14,17 +14,7 @@ from ...collectors.base import SYSTEM_CLOCK, Clock, Stamped
 from ...collectors.children.process import LineChild, Quiet
 from ...collectors.children.program import python_child
 from ...parsers.errors import ParseError
-from ...parsers.inference.events import (
-    Declined,
-    Finished,
-    Hello,
-    Order,
-    Phase,
-    Process,
-    RunEvent,
-    parse_run_event,
-    render_event,
-)
+from ...parsers.inference import events
 from ..measure.run_report import Outcome
 
 _LOG = logging.getLogger(__name__)
@@ -64,7 +54,7 @@ class Executor:
         self._argv = (*argv, "--lane", device)
         self._clock = clock
         self._child: LineChild | None = None
-        self._process = Process()
+        self._process = events.Process()
         self._lock = threading.Lock()
         self._cancelled = threading.Event()
 
@@ -102,7 +92,10 @@ class Executor:
         self.close()
 
     def run(
-        self, order: Order, deadline_seconds: float, on_event: Callable[[RunEvent], None]
+        self,
+        order: events.Order,
+        deadline_seconds: float,
+        on_event: Callable[[events.RunEvent], None],
     ) -> Verdict:
         """Run an order and wait for its end; the worker is killed after the deadline.
 
@@ -118,7 +111,7 @@ class Executor:
         child = self._child
         if child is None:
             return _CANCELLED
-        if not child.send(render_event(order)):
+        if not child.send(events.render_event(order)):
             return self._bury(child, "does not take orders")
         phase = "start"
         while True:
@@ -126,21 +119,21 @@ class Executor:
             got = child.read(max(0.0, left))
             if isinstance(got, Stamped):
                 try:
-                    event = parse_run_event(got.value)
+                    event = events.parse_run_event(got.value)
                 except ParseError:
                     continue
-                if isinstance(event, Hello) or event.run_id != order.run_id:
+                if isinstance(event, events.Hello) or event.run_id != order.run_id:
                     continue
-                if isinstance(event, Declined):
+                if isinstance(event, events.Declined):
                     if is_new:
                         return self._bury(child, "declines its first order")
                     self.close()
                     left = (deadline_ns - self._clock.monotonic_ns()) / 1e9
                     return self.run(order, max(0.0, left), on_event)
-                if isinstance(event, Finished):
+                if isinstance(event, events.Finished):
                     on_event(event)
                     return _verdict(event)
-                if isinstance(event, Phase):
+                if isinstance(event, events.Phase):
                     phase = event.phase
                 on_event(event)
             elif got is Quiet.WOKEN:
@@ -190,7 +183,7 @@ class Executor:
         return Verdict("failed", f"the worker {what}{words}")
 
 
-def _verdict(event: Finished) -> Verdict:
+def _verdict(event: events.Finished) -> Verdict:
     if event.ending == "unavailable":
         return Verdict("skipped", f"unavailable: {event.reason}", unavailable=True)
     return Verdict(event.ending, event.reason)

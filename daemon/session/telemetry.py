@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from pathlib import Path
 from platform import python_version
 
@@ -130,55 +131,47 @@ _LOG = logging.getLogger(__name__)
 _LOGGED_AT_MOST = 256
 
 
+@dataclass
 class TelemetryFeed:
-    """One thread that takes samples from a source until it ends; then it has a ``problem``."""
+    """One thread that takes samples from a source until it ends; then it has a ``problem``.
 
-    def __init__(
-        self,
-        collector: LineCollector,
-        *,
-        timeline: Timeline,
-        energy: EnergyCounters,
-        live: LiveState,
-        occupancy: Callable[[int, int], Mapping[int, float]],
-        rule: RailRule | None = None,
-        companions: Sequence[Companion] = (),
-        on_crash: Callable[[Exception], object] = lambda _: None,
-    ) -> None:
-        """Prepare.
+    Attributes:
+        occupancy: Share of a range of time in which our own runs were in flight, by DLA core.
+        rule: The board's rail rule; by default, found by the rails of the first sample that has
+            any.
+        companions: Read with each sample.
+        on_crash: Called by the thread if it ends by an error of ours.
+    """
 
-        Args:
-            occupancy: Share of a range of time in which our own runs were in flight, by DLA core.
-            rule: The board's rail rule; by default, found by the rails of the first sample that
-                has any.
-            companions: Read with each sample.
-            on_crash: Called by the thread if it ends by an error of ours.
-        """
-        self._on_crash = on_crash
-        self.problem: str | None = None
+    collector: LineCollector
+    _: KW_ONLY
+    timeline: Timeline
+    energy: EnergyCounters
+    live: LiveState
+    occupancy: Callable[[int, int], Mapping[int, float]]
+    rule: InitVar[RailRule | None] = None
+    companions: Sequence[Companion] = ()
+    on_crash: Callable[[Exception], object] = lambda _: None
+    problem: str | None = field(default=None, init=False)
+
+    def __post_init__(self, rule: RailRule | None) -> None:
         self._stopping = False
         self._lines_until_sample = 0
-        self._collector = collector
-        self._companions = companions
-        self._timeline = timeline
-        self._energy = energy
-        self._live = live
-        self._occupancy = occupancy
         self._latest: Stamped[Sample] | None = None
         self._about: MachineFacts | None = None
         self._logged: set[str] = set()
         self._columns_unknown = 0
         # An older state must not be shown over a newer one.
         self._showing = threading.Lock()
-        energy.rule = rule
+        self.energy.rule = rule
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     def why(self) -> str | None:
         """Return why no samples come, if that is known."""
-        parts = [self._collector.source.problem or self.problem]
-        strange = self._collector.lines - self._lines_until_sample
+        parts = [self.collector.source.problem or self.problem]
+        strange = self.collector.lines - self._lines_until_sample
         if strange:
-            reasons = self._collector.unparsed
+            reasons = self.collector.unparsed
             most = max(reasons, key=reasons.__getitem__, default="")
             parts.append(f"the last {strange} line(s) are no samples (mostly: {most})")
         return "; ".join(filter(None, parts)) or None
@@ -186,15 +179,15 @@ class TelemetryFeed:
     def start(self) -> None:
         """Start the companions and the thread."""
         self.refresh()
-        for companion in self._companions:
+        for companion in self.companions:
             companion.start()
         self._thread.start()
 
     def stop(self) -> None:
         """End the source and wait for the thread."""
         self._stopping = True
-        self._collector.stop()
-        for companion in self._companions:
+        self.collector.stop()
+        for companion in self.companions:
             companion.stop()
         self._thread.join(timeout=2.0)
 
@@ -202,24 +195,24 @@ class TelemetryFeed:
         """Show the counters of a source that gives no samples at present."""
         with self._showing:
             state = self._state()
-            if (state,) != self._live.snapshot.sources:
-                self._live.update(sources=(state,))
+            if (state,) != self.live.snapshot.sources:
+                self.live.update(sources=(state,))
 
     def _run(self) -> None:
         try:
-            for sample in self._collector.collect():
+            for sample in self.collector.collect():
                 self.take(sample)
-            self.problem = f"{self._collector.source.name} has ended"
+            self.problem = f"{self.collector.source.name} has ended"
             if not self._stopping:
                 _LOG.info("%s", self.problem)
         except UserError as error:
             self.problem = str(error)
             _LOG.error("%s", error)
         except Exception as error:
-            self.problem = f"{self._collector.source.name} failed; see the log"
+            self.problem = f"{self.collector.source.name} failed; see the log"
             _LOG.exception("telemetry stops")
             if not self._stopping:
-                self._on_crash(error)
+                self.on_crash(error)
 
     def take(self, sample: Stamped[Sample]) -> None:
         """Take one sample; called by the thread, or by a caller without one.
@@ -228,43 +221,43 @@ class TelemetryFeed:
         companions.
         """
         is_newest = not sample.following
-        self._lines_until_sample = self._collector.lines
+        self._lines_until_sample = self.collector.lines
         values = flatten(sample.value)
         if sample.late_seconds:
             values[LATE_SECONDS.column()] = sample.late_seconds
         further, companions_up = self._read_companions() if is_newest else ({}, {})
         values.update((name, value) for name, value in further.items() if name not in values)
-        if self._collector.about is not self._about:
-            self._describe(self._collector.about)
+        if self.collector.about is not self._about:
+            self._describe(self.collector.about)
         # The counters first: a waiter on the timeline may look at them at once.
-        if self._energy.rule is None and sample.value.rails:
+        if self.energy.rule is None and sample.value.rails:
             self._learn_board(find_rail_rule(sample.value.rails))
-        self._energy.feed(sample.monotonic_ns, values)
-        if not self._timeline.append(sample.monotonic_ns, sample.wall_ns, values):
-            if self._timeline.refused == 1:
-                _LOG.warning("%s: a sample is not later than the one before", self._timeline.source)
+        self.energy.feed(sample.monotonic_ns, values)
+        if not self.timeline.append(sample.monotonic_ns, sample.wall_ns, values):
+            if self.timeline.refused == 1:
+                _LOG.warning("%s: a sample is not later than the one before", self.timeline.source)
             return
         if not is_newest:
             return
         begin_ns = sample.monotonic_ns if self._latest is None else self._latest.monotonic_ns
         with self._showing:
             self._latest = sample
-            self._live.update(
+            self.live.update(
                 sources=(self._state(),),
-                rail_joules=self._energy.rails,
-                rail_seconds=self._energy.rail_seconds,
-                module_joules=self._energy.module_joules,
-                module_seconds=self._energy.module_seconds,
+                rail_joules=self.energy.rails,
+                rail_seconds=self.energy.rail_seconds,
+                module_joules=self.energy.module_joules,
+                module_seconds=self.energy.module_seconds,
                 values=values,
                 companions_up=companions_up,
-                dla_occupancy=self._occupancy(begin_ns, sample.monotonic_ns),
+                dla_occupancy=self.occupancy(begin_ns, sample.monotonic_ns),
             )
 
     def _read_companions(self) -> tuple[dict[str, float], dict[str, bool]]:
         """Return the columns of all companions (the first wins), and which have no problem."""
         found: dict[str, float] = {}
         up: dict[str, bool] = {}
-        for companion in reversed(self._companions):
+        for companion in reversed(self.companions):
             columns = companion.columns()
             self._count_unknown(companion.name, columns)
             found.update(columns)
@@ -292,8 +285,8 @@ class TelemetryFeed:
         """Use the source's facts about the machine; the configuration has priority."""
         self._about = about
         if about is not None:
-            known: Environment = self._live.snapshot.environment
-            self._live.describe(
+            known: Environment = self.live.snapshot.environment
+            self.live.describe(
                 board=known.board or about.board,
                 module=known.module or about.module,
                 l4t=known.l4t or about.l4t,
@@ -304,16 +297,16 @@ class TelemetryFeed:
                 versions={**known.versions, **about.versions},
             )
             if about.trips_celsius:
-                self._live.update(trips_celsius=about.trips_celsius)
+                self.live.update(trips_celsius=about.trips_celsius)
 
     def _learn_board(self, rule: RailRule | None) -> None:
         if rule is not None:
-            self._energy.rule = rule
-            if self._live.snapshot.environment.board is None:
-                self._live.describe(board=rule.name)
+            self.energy.rule = rule
+            if self.live.snapshot.environment.board is None:
+                self.live.describe(board=rule.name)
 
     def _state(self) -> SourceState:
-        collector, lacks_root = self._collector, None
+        collector, lacks_root = self.collector, None
         if self._latest is not None and collector.shows_root_more:
             lacks_root = not has_root_fields(self._latest.value)
         return SourceState(
@@ -323,7 +316,7 @@ class TelemetryFeed:
             samples=collector.samples,
             restarts=collector.source.restarts,
             backlog=collector.backlog,
-            refused=self._timeline.refused,
+            refused=self.timeline.refused,
             lines_unparsed=dict(collector.unparsed),
             tokens_unparsed=collector.tokens_unparsed,
             columns_unknown=self._columns_unknown,

@@ -12,7 +12,7 @@ import threading
 import time
 import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import NoReturn
 
@@ -400,27 +400,26 @@ def _workloads(rows: Sequence[_Row], width: int, lines: int, glyphs: Glyphs) -> 
     return made[:lines]
 
 
-class _Poller(threading.Thread):
+@dataclass
+class _Poller:
     """Asks again and again in a thread, so that a slow daemon does not delay a key."""
 
-    def __init__(self, client: DaemonClient, first: ScreenState, interval_seconds: float) -> None:
-        super().__init__(name="poller", daemon=True)
-        self.state = first
-        self.stopping = threading.Event()
-        self._client = client
-        self._interval_seconds = interval_seconds
+    client: DaemonClient
+    state: ScreenState
+    interval_seconds: float
+    stopping: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
         answer, wall_seconds, seconds = self.state, time.time(), time.monotonic()
-        while not self.stopping.wait(self._interval_seconds):
+        while not self.stopping.wait(self.interval_seconds):
             try:
-                self.state = answer = self._client.ask()
+                self.state = answer = self.client.ask()
                 wall_seconds, seconds = time.time(), time.monotonic()
                 continue
             except UserError as error:
                 problem = error.message
             except Exception as error:  # an answer of another program
-                problem = f"{self._client.url} does not answer as a daemon does ({error!r})"
+                problem = f"{self.client.url} does not answer as a daemon does ({error!r})"
             since = time.strftime("%H:%M:%S", time.localtime(wall_seconds))
             now = answer.now_seconds + time.monotonic() - seconds
             problem = f"stale since {since}: {problem}"
@@ -441,7 +440,7 @@ def watch(
     shown: tuple[object, ...] = ()
     try:
         with _single_keys() as wait, Live(console=console, screen=True, auto_refresh=False) as live:
-            poller.start()
+            threading.Thread(target=poller.run, name="poller", daemon=True).start()
             typed = ""
             while "q" not in typed.lower():
                 state = poller.state
