@@ -218,15 +218,15 @@ class ExecutorThread:
         A planned exclusive run with ``missed: skip`` takes the place of an earlier one that still
         waits, and the earlier one is missed.
         """
-        waiting, missed = self._queues.waiting, None
+        waiting, refused = self._queues.waiting, job
         with self._changed:
             busy = self._queues.why_busy(job.workload)
             own = next((one for one in waiting if one.workload.name == job.workload.name), None)
             if self._stopping:
                 reason, sentence = "stopping", "the daemon is stopping"
             elif own is not None and _is_missed(own, job):
-                missed = own
-                waiting[waiting.index(own)] = job
+                reason, sentence = "missed", "its next run was due while it waited"
+                waiting[waiting.index(own)], refused = job, own
             elif own is not None:
                 reason, sentence = "overlap", "an earlier run of its own waits"
             elif busy and job.workload.overlap == "skip":
@@ -235,13 +235,9 @@ class ExecutorThread:
                 waiting.append(job)
                 self._changed.notify_all()
                 return None
-        if missed is not None:
-            reason = "missed"
-            self._refuse(missed, Verdict("skipped", "missed: its next run was due while it waited"))
-        else:
-            self._refuse(job, Verdict("skipped", f"{reason}: {sentence}"))
+        self._refuse(refused, Verdict("skipped", f"{reason}: {sentence}"))
         self._session.live.skipped(reason)
-        return None if missed is not None else sentence
+        return sentence if refused is job else None
 
     def keep(self, workloads: Collection[Workload]) -> None:
         """Drop waiting jobs of other workloads, and end a worker without work."""

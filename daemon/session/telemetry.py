@@ -230,8 +230,10 @@ class TelemetryFeed:
         if self.collector.about is not self._about:
             self._describe(self.collector.about)
         # The counters first: a waiter on the timeline may look at them at once.
-        if self.energy.rule is None and sample.value.rails:
-            self._learn_board(find_rail_rule(sample.value.rails))
+        if self.energy.rule is None and (rule := find_rail_rule(sample.value.rails)) is not None:
+            self.energy.rule = rule
+            if self.live.snapshot.environment.board is None:
+                self.live.describe(board=rule.name)
         self.energy.feed(sample.monotonic_ns, values)
         if not self.timeline.append(sample.monotonic_ns, sample.wall_ns, values):
             if self.timeline.refused == 1:
@@ -298,12 +300,6 @@ class TelemetryFeed:
             )
             if about.trips_celsius:
                 self.live.update(trips_celsius=about.trips_celsius)
-
-    def _learn_board(self, rule: RailRule | None) -> None:
-        if rule is not None:
-            self.energy.rule = rule
-            if self.live.snapshot.environment.board is None:
-                self.live.describe(board=rule.name)
 
     def _state(self) -> SourceState:
         collector, lacks_root = self.collector, None

@@ -255,10 +255,6 @@ class Workload(Section):
             raise ValueError("give duration or count, not both")
         if self.every is not None and self.jitter >= self.every:
             raise ValueError("jitter must be shorter than every")
-        return self
-
-    @model_validator(mode="after")
-    def _has_what_it_runs(self) -> "Workload":
         if self.is_window:
             others = ", ".join(sorted(self.model_fields_set - _OF_A_WINDOW))
             if others:

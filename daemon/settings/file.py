@@ -197,10 +197,8 @@ def _shown(value: object) -> str:
 
 def _line_of(lines: Mapping[Place, int], where: Sequence[str | int]) -> int:
     """Return the line of a key, or of its nearest parent that is in the file."""
-    for length in range(len(where), 0, -1):
-        if tuple(where[:length]) in lines:
-            return lines[tuple(where[:length])]
-    return 1
+    places = (tuple(where[:length]) for length in range(len(where), 0, -1))
+    return next((lines[place] for place in places if place in lines), 1)
 
 
 def _keys_at(where: Sequence[int | str], model: type[BaseModel]) -> list[str]:
