@@ -68,12 +68,9 @@ Dla = Literal["dla0", "dla1"]
 class Limits(Section):
     """``limits:``: each is a metric next to the figure that it limits; none is set by default."""
 
-    power_watts: PositiveFloat | None = Field(
-        None, description="power budget of the module, mean of five minutes"
-    )
-    dla_busy_ratio: dict[Dla, Annotated[float, Field(gt=0, le=1)]] = Field(
-        default_factory=dict, description="least busy share per DLA core"
-    )
+    power_watts: PositiveFloat | None = None  # power budget of the module, mean of five minutes
+    # Least busy share per DLA core.
+    dla_busy_ratio: dict[Dla, Annotated[float, Field(gt=0, le=1)]] = {}
 
 
 # Keys that apply to an application that marks its own inference; the others are for our own runs.
@@ -112,13 +109,10 @@ BackendName = Annotated[str, _one_of("back-end", sorted((*BACKENDS, WINDOW)))]
 class DlaTrace(Section):
     """Lines of the DLA trace reader; off without ``command`` and ``socket``."""
 
-    command: Command = Field(
-        None, min_length=1, description="program and arguments that print them, as root"
-    )
-    socket: Path | None = Field(None, description="where a privileged unit prints them")
-    counter_hertz: float = Field(
-        COUNTER_HERTZ, ge=1e6, le=1e10, description="rate of the architectural counter"
-    )
+    command: Command = Field(None, min_length=1)  # program and arguments that print them, as root
+    socket: Path | None = None  # where a privileged unit prints them
+    # Rate of the architectural counter.
+    counter_hertz: float = Field(COUNTER_HERTZ, ge=1e6, le=1e10)
 
     @property
     def is_asked_for(self) -> bool:
@@ -147,15 +141,11 @@ class Telemetry(_Sources):
     """``telemetry:``, the source of lines and their interval."""
 
     source: SourceName = DEFAULT_SOURCE
-    interval: PositiveSeconds = Field(
-        1.009, ge=0.01, le=60, description="prime-like, so that periodic work does not lock to it"
-    )
+    # Prime-like, so that periodic work does not lock to it.
+    interval: PositiveSeconds = Field(1.009, ge=0.01, le=60)
     dla_trace: DlaTrace = DlaTrace()
-    sysfs: bool | str = Field(
-        "auto",
-        description="read kernel files with each line: auto (on a Jetson), true, false, "
-        "or the directory that stands for /",
-    )
+    # Read kernel files with each line: auto (on a Jetson), true, false, or a directory for /.
+    sysfs: bool | str = "auto"
 
     @field_validator("sysfs", mode="before")
     @classmethod
@@ -181,49 +171,35 @@ class Telemetry(_Sources):
 class Workload(Section):
     """One entry of ``workloads:``."""
 
-    name: str = Field(description="a label value; must be unique")
-    model: str | None = Field(
-        None, description="path of an ONNX file, or builtin: and a name (docs/engines.md)"
-    )
-    command: Command = Field(
-        None, min_length=1, description="a program that infers, instead of a model"
-    )
+    name: str  # a label value; must be unique
+    model: str | None = None  # path of an ONNX file, or builtin: and a name (docs/engines.md)
+    command: Command = Field(None, min_length=1)  # a program that infers, instead of a model
     device: Device = "gpu"
-    backend: BackendName | None = Field(
-        None, description="default: onnxruntime on cpu and tensorrt elsewhere"
-    )
-    batch: PositiveInt = Field(1, le=65_536, description="inputs per inference")
-    threads: PositiveInt | None = Field(None, le=1024, description="CPU threads of a CPU back-end")
-    precision: Precision | None = Field(
-        None, description="of the engine; default: fp16 on tensorrt and trtexec"
-    )
-    optimization_level: int | None = Field(
-        None, ge=0, le=5, description="how long TensorRT looks for faster kernels; 0 is soonest"
-    )
-    fallback: Fallback = Field("allow", description="for layers that a DLA does not accept")
-    streams: PositiveInt = Field(1, le=1024, description="inferences in flight at once")
-    cuda_graph: bool = Field(True, description="launch as a CUDA graph if possible")
-    transfers: bool = Field(True, description="copy inputs and outputs with each inference")
-    trtexec: str | None = Field(
-        None, description="path of trtexec; default: /usr/src/tensorrt/bin/trtexec"
-    )
-    process: Process = Field(Process(), description="priority, cores and share of the GPU")
-    warm_up: Seconds = Field(1.0, description="least time before the measurement")
-    baseline: Seconds = Field(8.0, description="idle time before and after, model loaded")
-    duration: PositiveSeconds | None = Field(None, description="of the steady phase; or count")
-    count: PositiveInt | None = Field(None, le=10**9, description="inferences of the steady phase")
-    every: PositiveSeconds | None = Field(None, description="period, from the daemon's start on")
-    offset: Seconds = Field(0.0, description="time from the start to the first run of every")
-    cron: str | None = Field(None, description="five fields, local time")
-    jitter: Seconds = Field(0.0, description="each run starts up to this much later, at random")
-    timeout: PositiveSeconds | None = Field(
-        None, description="afterwards the worker is killed, or an open window is closed as failed"
-    )
-    overlap: Literal["wait", "skip"] = Field("wait", description="when its device is busy")
-    exclusive: bool = Field(
-        False, description="while it runs, no other workload loads, builds, warms up or runs"
-    )
-    missed: Literal["skip", "run_once"] = Field("skip", description="when its time passed")
+    backend: BackendName | None = None  # default: onnxruntime on cpu and tensorrt elsewhere
+    batch: PositiveInt = Field(1, le=65_536)  # inputs per inference
+    threads: PositiveInt | None = Field(None, le=1024)  # CPU threads of a CPU back-end
+    precision: Precision | None = None  # of the engine; default: fp16 on tensorrt and trtexec
+    # How long TensorRT looks for faster kernels; 0 is soonest.
+    optimization_level: int | None = Field(None, ge=0, le=5)
+    fallback: Fallback = "allow"  # for layers that a DLA does not accept
+    streams: PositiveInt = Field(1, le=1024)  # inferences in flight at once
+    cuda_graph: bool = True  # launch as a CUDA graph if possible
+    transfers: bool = True  # copy inputs and outputs with each inference
+    trtexec: str | None = None  # path of trtexec; default: /usr/src/tensorrt/bin/trtexec
+    process: Process = Process()  # priority, cores and share of the GPU
+    warm_up: Seconds = 1.0  # least time before the measurement
+    baseline: Seconds = 8.0  # idle time before and after, model loaded
+    duration: PositiveSeconds | None = None  # of the steady phase; or count
+    count: PositiveInt | None = Field(None, le=10**9)  # inferences of the steady phase
+    every: PositiveSeconds | None = None  # period, from the daemon's start on
+    offset: Seconds = 0.0  # time from the start to the first run of every
+    cron: str | None = None  # five fields, local time
+    jitter: Seconds = 0.0  # each run starts up to this much later, at random
+    # Afterwards the worker is killed, or an open window is closed as failed.
+    timeout: PositiveSeconds | None = None
+    overlap: Literal["wait", "skip"] = "wait"  # when its device is busy
+    exclusive: bool = False  # while it runs, no other workload loads, builds, warms up or runs
+    missed: Literal["skip", "run_once"] = "skip"  # when its time passed
 
     @field_validator("name")
     @classmethod
@@ -310,27 +286,22 @@ class Workload(Section):
 class StoreSettings(Section):
     """``store:``, the run database."""
 
-    path: Path | None = Field(None, description="tegrascope.db in the state directory")
-    samples_retention: PositiveSeconds = Field(7 * 86400.0, description="age of deletion")
-    runs_retention: PositiveSeconds = Field(365 * 86400.0, description="age of deletion")
-    max_bytes: int | None = Field(
-        None, ge=10**6, le=10**15, description="size: the oldest telemetry goes first, then runs"
-    )
+    path: Path | None = None  # tegrascope.db in the state directory
+    samples_retention: PositiveSeconds = 7 * 86400.0  # age of deletion
+    runs_retention: PositiveSeconds = 365 * 86400.0  # age of deletion
+    # Size: the oldest telemetry goes first, then runs.
+    max_bytes: int | None = Field(None, ge=10**6, le=10**15)
 
 
 class Http(Section):
     """``http:``, the address of the page and who may use it."""
 
-    listen: str = Field("127.0.0.1:9754", description="HOST:PORT; [::1]:9754 for IPv6")
-    hosts: tuple[str, ...] = Field(
-        (), description="more host names under which the page is reached, without port"
-    )
-    token_file: Path | None = Field(
-        None, description="secret for calls that change state; made in the state directory"
-    )
-    web_config_file: Path | None = Field(
-        None, description="TLS, users and headers, in the format of Prometheus' exporters"
-    )
+    listen: str = "127.0.0.1:9754"  # HOST:PORT; [::1]:9754 for IPv6
+    hosts: tuple[str, ...] = ()  # more host names under which the page is reached, without port
+    # Secret for calls that change state; made in the state directory.
+    token_file: Path | None = None
+    # TLS, users and headers, in the format of Prometheus' exporters.
+    web_config_file: Path | None = None
 
     @field_validator("listen")
     @classmethod
@@ -363,7 +334,7 @@ class Config(Section):
     store: StoreSettings = StoreSettings()
     http: Http = Http()
     limits: Limits = Limits()
-    board: RailRule | None = Field(None, description="overrides the board's rail rule")
+    board: RailRule | None = None  # overrides the board's rail rule
 
     @field_validator("workloads")
     @classmethod
