@@ -37,7 +37,7 @@ from ..session.windows import BODY_AT_MOST, RefusedMarkError
 from ..store.history import History, samples_since
 from .authentication import carries_token
 from .present import Present
-from .status_page import STATIC, ChartWindow, bands, compare, page_response, series, summaries
+from .status_page import STATIC, bands, compare, page_response, series, summaries
 
 _STEPS_AT_MOST = 2000
 _RUN_BODY_AT_MOST = 16 * 1024
@@ -374,8 +374,8 @@ class _Routes:
         if (until - since) / step > _STEPS_AT_MOST:
             raise HTTPException(400, f"that is over {_STEPS_AT_MOST} steps: ask for a longer one")
         _check_free(self._charts, "read the page")
-        window = ChartWindow(round(since * 1e9), round(until * 1e9), round(step * 1e9))
-        pieces = series(serving.history, serving.timeline, window)
+        window = (round(seconds * 1e9) for seconds in (since, until, step))
+        pieces = series(serving.history, serving.timeline, *window)
         return _Streamed(pieces, self._charts, _UNCACHED)
 
     @_answers(

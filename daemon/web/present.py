@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from math import fsum, isnan
+from operator import itemgetter
 from typing import Any
 
 from ... import __version__
@@ -18,7 +19,7 @@ NEAR_TRIP_CELSIUS = 3.0
 LOW_ROOM_BYTES = 100 * 1024 * 1024
 FAILURES, UNSUCCESSFUL = 2, 4
 LOW_MEMORY_RATIO, FULL_SWAP_RATIO = 0.05, 0.9
-BUDGET_SECONDS = 300.0
+BUDGET_MINUTES = 5
 # Kinds of throttling, the minutes that count, and the events that are no trouble yet.
 THROTTLING = ((".*thermal|hw_slowdown", 10, 0), ("oc[0-9]+|hw_power_brake", 15, 15))
 
@@ -72,9 +73,7 @@ class Present:
             "total_rails": [] if rule is None else list(rule.total),
             "troubles": [
                 {"severity": severity, "text": text}
-                for severity, text in sorted(
-                    self._troubles(snapshot, is_fresh=is_fresh), key=lambda one: one[0]
-                )
+                for severity, text in sorted(self._troubles(snapshot, is_fresh), key=itemgetter(0))
             ],
             "now": {name: signal.by_label(values) for name, signal in _NOW.items()}
             | {
@@ -115,39 +114,37 @@ class Present:
     def _look_back(self, wall_ns: int, rule: RailRule | None) -> None:
         """Read the module's mean power and the throttle events of the last minutes."""
         rails = () if rule is None else tuple(map(signals.RAIL_POWER.column, rule.total))
-        watts: list[float] = []
-        counts: dict[str, list[tuple[int, float]]] = {}
 
         def is_wanted(column: str) -> bool:
             return column in rails or signals.THROTTLE_EVENTS.label_of(column) is not None
 
-        longest_ns = max(minutes for _, minutes, _ in THROTTLING) * 60 * 10**9
-        for block in self._timeline.blocks_since(wall_ns - longest_ns, wanted=is_wanted):
+        def since_ns(minutes: int) -> int:
+            return wall_ns - minutes * 60 * 10**9
+
+        watts: list[float] = []
+        counts: dict[str, list[tuple[int, float]]] = {}
+        longest_ns = since_ns(max(minutes for _, minutes, _ in THROTTLING))
+        for block in self._timeline.blocks_since(longest_ns, wanted=is_wanted):
             for kind, column in signals.THROTTLE_EVENTS.by_label(block.columns).items():
                 known = zip(block.wall_ns, column, strict=True)
                 counts.setdefault(kind, []).extend(pair for pair in known if not isnan(pair[1]))
-            if rails and all(rail in block.columns for rail in rails):
-                columns = zip(*(block.columns[rail] for rail in rails), strict=True)
-                since_ns = wall_ns - round(BUDGET_SECONDS * 1e9)
-                watts += [
-                    fsum(at)
-                    for wall, at in zip(block.wall_ns, columns, strict=True)
-                    if wall >= since_ns
-                ]
+            if rails and block.columns.keys() >= set(rails):
+                columns = (block.columns[rail] for rail in rails)
+                rows = zip(block.wall_ns, *columns, strict=True)
+                watts += [fsum(at) for wall, *at in rows if wall >= since_ns(BUDGET_MINUTES)]
         mean = mean_present(watts)
         self._watts = None if isnan(mean) else mean
         throttled: dict[str, tuple[int, int]] = {}
         for kinds, minutes, normal in THROTTLING:
-            since_ns = wall_ns - minutes * 60 * 10**9
             for kind in filter(re.compile(kinds).fullmatch, counts):
                 # A counter that fell was reset.
-                recent = [count for wall, count in counts[kind] if wall >= since_ns]
+                recent = [count for wall, count in counts[kind] if wall >= since_ns(minutes)]
                 events = int(sum(max(b - a, 0.0) for a, b in pairwise(recent)))
                 if events > normal:
                     throttled[kind] = events, minutes
         self._throttled = throttled
 
-    def _troubles(self, snapshot: Snapshot, *, is_fresh: bool) -> Iterator[tuple[str, str]]:
+    def _troubles(self, snapshot: Snapshot, is_fresh: bool) -> Iterator[tuple[str, str]]:
         """Yield severity and sentence of what alerts would be about, without their waiting times.
 
         What makes the daemon not ready is told by ``Serving.problem``.
@@ -156,20 +153,16 @@ class Present:
             for zone, celsius in signals.TEMPERATURE.by_label(snapshot.values).items():
                 trip = snapshot.trips_celsius.get((zone, "critical"))
                 if trip is not None and celsius > trip - NEAR_TRIP_CELSIUS:
-                    yield (
-                        "critical",
-                        f"{zone} is at {celsius:.1f} °C; the board shuts down at {trip:.1f} °C",
-                    )
+                    text = f"{zone} is at {celsius:.1f} °C; the board shuts down at {trip:.1f} °C"
+                    yield "critical", text
             yield from _memory_troubles(snapshot.values)
         for kind, (events, minutes) in self._throttled.items():
             times = "once" if events == 1 else f"{events} times"
             yield "warning", f"throttled by {kind} {times} in the last {minutes} minutes"
         budget = snapshot.limits.power_watts
         if budget is not None and self._watts is not None and self._watts > budget:
-            yield (
-                "warning",
-                f"the module draws {self._watts:.1f} W on average; the budget is {budget:g} W",
-            )
+            text = f"the module draws {self._watts:.1f} W on average; the budget is {budget:g} W"
+            yield "warning", text
         room = snapshot.store_free_bytes
         if room is not None and room < LOW_ROOM_BYTES:
             words = "no space is" if room == 0 else f"{room / 2**20:.0f} MiB are"

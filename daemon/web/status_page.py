@@ -49,25 +49,6 @@ _DLA_LOADS = (
 )
 
 
-@dataclass(frozen=True)
-class ChartWindow:
-    """Time range of a chart in wall time; its steps begin at multiples of ``step_ns``."""
-
-    since_ns: int
-    until_ns: int
-    step_ns: int
-
-    @property
-    def begin_ns(self) -> int:
-        """Begin of the first step."""
-        return self.since_ns // self.step_ns * self.step_ns
-
-    @property
-    def end_ns(self) -> int:
-        """Last nanosecond of the last step."""
-        return (self.until_ns // self.step_ns + 1) * self.step_ns - 1
-
-
 class ChartLine(NamedTuple):
     """One line of a chart: ``power``, ``load``, ``dla``, ``temperature``, ``memory``, ``clock``.
 
@@ -116,36 +97,42 @@ def _short(value: float) -> float:
     return round(value, 3) if abs(value) < 1e6 else int(float(f"{value:.5g}"))
 
 
-def series(history: History, timeline: Timeline, window: ChartWindow) -> Generator[str, None, None]:
-    """Yield the pieces of a JSON document with the signals of a window.
+def series(
+    history: History, timeline: Timeline, since_ns: int, until_ns: int, step_ns: int
+) -> Generator[str, None, None]:
+    """Yield the pieces of a JSON document with the signals of a range of wall time.
 
     It is ``{"step", "parts", "interval"}``, in seconds. A part has the names of its ``columns``,
     their ``lines`` (chart, label and whether it is a gate) and ``rows``: each the begin of a step,
     the means and the highest values. A step without samples has no row, and another part begins
     where other signals are there. ``interval`` is the median time between the latest samples.
+    Steps begin at multiples of ``step_ns``; the first and the last one are whole.
     """
-    yield f'{{"step":{window.step_ns / 1e9:.10g},"parts":['
+    numbers = range(since_ns // step_ns, until_ns // step_ns + 1)
+    begin_ns, end_ns = numbers.start * step_ns, numbers.stop * step_ns - 1
+    yield f'{{"step":{step_ns / 1e9:.10g},"parts":['
     columns: tuple[str, ...] | None = None
     interval: float | None = None
-    begin_ns, end_ns = window.begin_ns, window.end_ns
     # Each second of an open page asks for what memory has; the store is not read for it.
     blocks = (
         timeline.blocks_since(begin_ns - 1, end_ns, _is_shown)
         if timeline.covers(begin_ns)
         else blocks_between(history, timeline, begin_ns - 1, end_ns, _is_shown)
     )
-    for step, latest in _steps(blocks, window):
+    for step, latest in _steps(blocks, step_ns):
+        if step.number not in numbers:
+            continue
         if columns == tuple(step.figures):
             yield ","
         else:
             yield ("" if columns is None else "]},") + step.head()
-        yield step.row(window.step_ns)
+        yield step.row(step_ns)
         columns, interval = tuple(step.figures), latest
     seconds = None if interval is None else interval / 1e9
     yield f'{"" if columns is None else "]}"}],"interval":{json.dumps(seconds)}}}'
 
 
-def _steps(blocks: Iterator[Block], window: ChartWindow) -> Iterator[tuple[_Step, float | None]]:
+def _steps(blocks: Iterator[Block], step_ns: int) -> Iterator[tuple[_Step, float | None]]:
     """Yield steps with the interval of the samples; a clock that was set back begins anew."""
     step: _Step | None = None
     interval: float | None = None
@@ -153,14 +140,13 @@ def _steps(blocks: Iterator[Block], window: ChartWindow) -> Iterator[tuple[_Step
         lines = _lines_of(block.columns)
         interval = interval_ns(block.times_ns[-65:]) or interval
         end = 0
-        for number, group in groupby(block.wall_ns, lambda wall: wall // window.step_ns):
+        for number, group in groupby(block.wall_ns, lambda wall: wall // step_ns):
             begin, end = end, end + sum(1 for _ in group)
-            if window.begin_ns <= number * window.step_ns <= window.end_ns:
-                if step is None or step.number != number:
-                    if step is not None:
-                        yield step, interval
-                    step = _Step(number)
-                step.add(lines, slice(begin, end))
+            if step is None or step.number != number:
+                if step is not None:
+                    yield step, interval
+                step = _Step(number)
+            step.add(lines, slice(begin, end))
     if step is not None:
         yield step, interval
 

@@ -21,7 +21,6 @@ from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
 from tegrascope.daemon.web.status_page import (
     STATIC,
-    ChartWindow,
     bands,
     make_document,
     page_response,
@@ -122,8 +121,8 @@ class Telemetry:
 
     def ask(self, since, until, step):
         history = History(self.store.path)
-        window = ChartWindow(*(int(n * S) for n in (WALL / S + since, WALL / S + until, step)))
-        return json.loads("".join(series(history, self.timeline, window)))
+        window = (int(n * S) for n in (WALL / S + since, WALL / S + until, step))
+        return json.loads("".join(series(history, self.timeline, *window)))
 
     def rows(self, since, until, step):
         """Return begin, values of each step, with the seconds of the test."""
@@ -194,8 +193,8 @@ def test_no_sample_is_lost_or_counted_twice(steps, step):
         def blocks(self, *_):
             return iter(())
 
-    window = ChartWindow(WALL, WALL + 1000 * S, int(step * S))
-    told = json.loads("".join(series(Nothing(), timeline, window)))  # type: ignore[arg-type]
+    window = (WALL, WALL + 1000 * S, int(step * S))
+    told = json.loads("".join(series(Nothing(), timeline, *window)))  # type: ignore[arg-type]
     begins = [row[0] for part in told["parts"] for row in part["rows"]]
     assert begins == [pytest.approx(number * step) for number in expected]
     assert all(a < b for a, b in pairwise(begins))
