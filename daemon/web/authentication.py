@@ -103,7 +103,6 @@ class AttemptLimit:
 
     burst: int = 10
     interval_seconds: float = 5.0
-    addresses: int = 1024
 
 
 @dataclass
@@ -173,7 +172,7 @@ class Passwords:
                         )
                     right = verified and hashed is not None
                     self._results[key] = right
-                    _drop_oldest(self._results, _REMEMBERED_AT_MOST)
+                    _drop_oldest(self._results)
                     if right:  # a right one is not counted
                         address.free_ns -= interval_ns
         return None if right else 401
@@ -189,12 +188,12 @@ class Passwords:
             if isinstance(number, IPv6Address):  # a host has 2^64 of them
                 client = str(number.ipv4_mapped or number.packed[:8].hex())
         found = self._addresses[client] = self._addresses.pop(client, _Address())
-        _drop_oldest(self._addresses, self._limit.addresses)
+        _drop_oldest(self._addresses)
         return found
 
 
-def _drop_oldest(table: dict[Any, Any], at_most: int) -> None:
-    if len(table) > at_most:
+def _drop_oldest(table: dict[Any, Any]) -> None:
+    if len(table) > _REMEMBERED_AT_MOST:
         del table[next(iter(table))]
 
 
@@ -221,12 +220,10 @@ class Gate:
         token: str,
         clock: Clock,
         names: Collection[str],
-        limit: AttemptLimit = AttemptLimit(),
     ) -> None:
         """Guard ``app``; the token replaces a password, and ``names`` are of ``host_names``."""
         self._app, self._rules, self._token, self._names = app, rules, token, names
-        self._passwords = Passwords(clock, limit)
-        self._later = {"retry-after": str(math.ceil(limit.interval_seconds))}
+        self._passwords = Passwords(clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or have the application answer it."""
@@ -255,7 +252,8 @@ class Gate:
             return self._app
         if status == 401:
             return _refuse(401, "Unauthorized", {"www-authenticate": "Basic"})
-        return _refuse(status, "Too Many Wrong Passwords", self._later)
+        later = {"retry-after": str(math.ceil(AttemptLimit.interval_seconds))}
+        return _refuse(status, "Too Many Wrong Passwords", later)
 
 
 def _refuse(status: int, text: str, headers: dict[str, str] | None = None) -> ASGIApp:
