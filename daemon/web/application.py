@@ -121,7 +121,7 @@ def _answers(path: str, *parameters: Parameter, **described: Any) -> Callable[[_
     """Declare a handler; it is called with the values of the query, and if the token is right."""
 
     def declare(handler: _Answer) -> _Answer:
-        summary = (handler.__doc__ or "").rstrip(".")
+        summary = " ".join((handler.__doc__ or "").split()).rstrip(".")
         one = Endpoint(path, handler.__name__, summary, parameters, **described)
         ENDPOINTS.append(one)
 
@@ -240,13 +240,16 @@ class _Routes:
         "/api/v1/runs",
         *(_limit(1000, 100), _BEFORE),
         Parameter("workload", "only runs of this workload", high=None),
-        keys={"runs": "reports", "active": "object"},
+        keys={"runs": "reports", "not_stored": "reports", "active": "object"},
         statuses=(400, 503),
     )
     async def runs(
         self, _: Request, limit: int, before: float | None, workload: str | None
     ) -> Response:
-        """Return finished runs, newest first; `active` has the run in flight by workload."""
+        """Return finished runs, newest first, as whole reports.
+
+        `not_stored` has those that are in memory only, and `active` the run in flight by workload.
+        """
         picked = self.serving.history.pick_runs("report", limit, _ns(before), workload=workload)
         waiting = await asyncio.to_thread(self.serving.not_stored)
         waiting = [run for run in waiting if workload in (None, run["workload"])][:limit]
@@ -361,7 +364,7 @@ class _Routes:
         Parameter("since", f"{_ASKED}; default: 15 minutes before `until`"),
         Parameter("until", f"{_ASKED}; default: now"),
         Parameter("step", "seconds per step", 0.1, 3600, 2.0),
-        keys={"step": "number", "parts": "array"},
+        keys={"step": "number", "parts": "array", "interval": ("number", "null")},
         statuses=(400, 503),
     )
     async def series(
