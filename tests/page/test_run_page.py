@@ -87,6 +87,9 @@ def test_page_tells_the_whole_record(board, show, width, dark):
     energy = text(tab, "energy")
     for words in ("240 J", "232 J to 252 J", "60.0 mJ (58.0 mJ to 63.0 mJ)", "45.0 mJ"):
         assert words in energy
+    scales = tab.run("[...document.querySelectorAll('td.wide')].map(td => td.dataset.label)")
+    expected = {"bar: 0 to 12.5 ms", "bar: 0 to 252 J, steady phase"}
+    assert {" ".join(one.split()) for one in scales} == expected
     assert "Largest uncertainty: baseline drift" in energy
     assert "an offset of the sensors of up to 36.0 J" in energy
     assert "A load has no interval" in text(tab, "telemetry")

@@ -36,13 +36,14 @@ export function flags(report) {
 
 /** A bar from nothing to a value, or an interval with its value, on a scale to the most. */
 function measure(most, value, low = null, high = null) {
-  const share = (one) => `${(100 * Math.min(Math.max(one / most, 0), 1)).toFixed(2)}%`;
+  const share = (one) => 100 * Math.min(Math.max(one / most, 0), 1);
+  const of = (one, from = 0) => `${(share(one) - share(from)).toFixed(2)}%`;
   const parts =
     low === null
-      ? [draw("rect", { y: 3, height: 8, width: share(value) })]
+      ? [draw("rect", { y: 3, height: 8, width: of(value) })]
       : [
-          draw("rect", { class: "span", y: 3, height: 8, x: share(low), width: share(high - low) }),
-          draw("rect", { y: 1, height: 12, x: share(value), width: 2 }),
+          draw("rect", { class: "span", y: 3, height: 8, x: of(low), width: of(high, low) }),
+          draw("rect", { y: 1, height: 12, x: of(value), width: 2 }),
         ];
   return draw("svg", { class: "measure", "aria-hidden": "true" }, ...parts);
 }
@@ -58,7 +59,7 @@ const RANKS = [
 ];
 
 function distribution(caption, told) {
-  const heads = ["share", "latency", ""];
+  const heads = ["share", "latency", `bar: 0 to ${seconds(told.max_seconds)}`];
   const ranks = RANKS.filter(([, key]) => key !== "p999_seconds" || told.count >= ENOUGH_FOR_P999);
   const made = table(caption, heads, []);
   made.querySelector("tbody").append(
@@ -106,7 +107,8 @@ export function energy(report) {
   ].filter(([, whole]) => (whole ?? null) !== null);
   if (kinds.length > 0) {
     const most = Math.max(...kinds.map(([, whole, interval]) => interval?.high ?? whole));
-    const heads = ["energy", "steady phase", "95 % interval", "of an inference", ""];
+    const scale = `bar: 0 to ${joules(most)}, steady phase`;
+    const heads = ["energy", "steady phase", "95 % interval", "of an inference", scale];
     const made = table(`Module rail energy: ${told.total_rails.join(" + ")}`, heads, []);
     made.querySelector("tbody").append(...kinds.map((kind) => energyRow(heads, most, kind, report)));
     parts.push(made);
