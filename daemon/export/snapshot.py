@@ -95,6 +95,8 @@ class WorkloadState:
         gross_joules: Sum of the runs with a module total; ``net_joules``: with a baseline.
         failures: Runs that failed or timed out since the last good one.
         unsuccessful: The same, with the skipped runs.
+        bypassed_wall_ns: When a good run that did not use its DLA was followed by the next good
+            one, in wall time; None without such a run.
         cold_start: The last cold start, by part, in seconds.
     """
 
@@ -110,6 +112,7 @@ class WorkloadState:
     unsuccessful: int = 0
     active_run: str | None = None
     last_good: RunReport | None = None
+    bypassed_wall_ns: int | None = None
     cold_start: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -243,6 +246,10 @@ class LiveState:
                     gross_joules=_sum(state.gross_joules, energy.gross_joules),
                     net_joules=_sum(state.net_joules, energy.net_joules),
                 )
+            last = state.last_good
+            if is_ok and last is not None and "dla_not_used" in last.quality:
+                ended_wall_ns = report.started_wall_ns + report.ended_ns - report.started_ns
+                state = replace(state, bypassed_wall_ns=ended_wall_ns)
             self._replace_workload(
                 replace(
                     state,

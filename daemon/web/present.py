@@ -20,10 +20,12 @@ LOW_ROOM_BYTES = 100 * 1024 * 1024
 FAILURES, UNSUCCESSFUL = 2, 4
 LOW_MEMORY_RATIO, FULL_SWAP_RATIO = 0.05, 0.9
 BUDGET_MINUTES = 5
+BYPASSED_DAYS = 2
 # Kinds of throttling, the minutes that count, and the events that are no trouble yet.
 THROTTLING = ((".*thermal|hw_slowdown", 10, 0), ("oc[0-9]+|hw_power_brake", 15, 15))
 
 _AGAIN_NS = 10_000_000_000
+_BYPASSED_NS = BYPASSED_DAYS * 86_400 * 10**9
 _NOW = {
     "ram_used": signals.RAM_USED,
     "ram_total": signals.RAM_TOTAL,
@@ -73,7 +75,9 @@ class Present:
             "total_rails": [] if rule is None else list(rule.total),
             "troubles": [
                 {"severity": severity, "text": text}
-                for severity, text in sorted(self._troubles(snapshot, is_fresh), key=itemgetter(0))
+                for severity, text in sorted(
+                    self._troubles(snapshot, wall_ns, is_fresh), key=itemgetter(0)
+                )
             ],
             "now": {name: signal.by_label(values) for name, signal in _NOW.items()}
             | {
@@ -144,7 +148,9 @@ class Present:
                     throttled[kind] = events, minutes
         self._throttled = throttled
 
-    def _troubles(self, snapshot: Snapshot, is_fresh: bool) -> Iterator[tuple[str, str]]:
+    def _troubles(
+        self, snapshot: Snapshot, wall_ns: int, is_fresh: bool
+    ) -> Iterator[tuple[str, str]]:
         """Yield severity and sentence of what alerts would be about, without their waiting times.
 
         What makes the daemon not ready is told by ``Serving.problem``.
@@ -176,9 +182,11 @@ class Present:
             elif state.unsuccessful >= UNSUCCESSFUL:
                 words = f"the last {state.unsuccessful} runs of {state.workload}"
                 yield "warning", f"{words} failed or were skipped"
-            good = state.last_good
-            if state.device.startswith("dla") and good and "dla_not_used" in good.quality:
-                yield "warning", f"{state.workload} did not use {state.device} in its last good run"
+            good, bypassed_ns = state.last_good, state.bypassed_wall_ns
+            is_bypassed = good is not None and "dla_not_used" in good.quality
+            if is_bypassed and bypassed_ns is not None and bypassed_ns > wall_ns - _BYPASSED_NS:
+                words = f"{state.workload} did not use {state.device}"
+                yield "warning", f"{words} in its last good run and one before it"
 
 
 def _memory_troubles(values: Mapping[str, float]) -> Iterator[tuple[str, str]]:

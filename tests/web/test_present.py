@@ -17,6 +17,7 @@ from tegrascope.parsers.tegrastats import parse_line
 
 S = 1_000_000_000
 NOW, WALL = 5000 * S, 1_767_225_600 * S
+UNUSED = ("warning", "net did not use dla0 in its last good run and one before it")
 RULES = Path(__file__).parents[2] / "grafana/prometheus/rules"
 RAILS = ("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0", "VDDQ_VDD2_1V8AO")
 RULE = find_rail_rule(dict.fromkeys(RAILS, 1.0))
@@ -152,12 +153,27 @@ def report(outcome, **fields):
 
 def test_failures_and_unused_cores_are_troubles(board):
     board.live.set_workloads({"net": "dla0", "net-2": "gpu"})
-    board.live.run_ended(report("ok", quality=("dla_not_used", "simulated")))
-    board.live.run_ended(report("failed", reason="x"))
-    unused = ("warning", "net did not use dla0 in its last good run")
-    assert board.troubles() == [unused]
-    board.live.run_ended(report("timeout", reason="x"))
-    assert board.troubles() == [("warning", "the last 2 runs of net failed"), unused]
+    for troubles in ([], [UNUSED]):
+        board.live.run_ended(report("ok", quality=("dla_not_used", "simulated")))
+        assert board.troubles() == troubles
+    for _ in range(2):
+        board.live.run_ended(report("failed", reason="x"))
+    assert board.troubles() == [("warning", "the last 2 runs of net failed"), UNUSED]
+
+
+def test_unused_core_is_a_trouble_by_the_last_good_run_and_one_of_two_days(board):
+    """A run that used the core ends it; after two days an earlier run does not count."""
+    board.live.set_workloads({"net": "dla0"})
+    outcomes = (("dla_not_used",), []), ((), []), (("dla_not_used",), [UNUSED]), ((), [])
+    for quality, troubles in outcomes:
+        board.live.run_ended(report("ok", quality=quality))
+        assert board.troubles() == troubles
+    other = Board()
+    other.live.set_workloads({"net": "dla0"})
+    for days in (5, 3):
+        started = {"started_wall_ns": WALL - days * 86_400 * S}
+        other.live.run_ended(report("ok", quality=("dla_not_used",)).model_copy(update=started))
+        assert other.troubles() == []
 
 
 def test_workload_has_last_good_failures_and_next_due(board):
@@ -181,6 +197,7 @@ def test_conditions_are_those_of_the_alerts():
             rules |= {rule["alert"]: rule["expr"] for rule in group["rules"] if "alert" in rule}
     assert f"- {present.NEAR_TRIP_CELSIUS:g}" in rules["TegraTemperatureCritical"]
     assert f">= {present.FAILURES}" in rules["TegraInferenceFailing"]
+    assert f":bypassed[{present.BYPASSED_DAYS}d]" in rules["TegraDlaBypassed"]
     mebi = present.LOW_ROOM_BYTES // 2**20
     assert f"< {mebi} * 1024 * 1024" in rules["TegrascopeStoreRoomLow"]
     assert f">= {present.UNSUCCESSFUL}" in rules["TegraInferenceOverdue"]
