@@ -65,7 +65,6 @@ class ChartLine(NamedTuple):
 class _Step:
     """The lines of one step, each with the sum and number of its values and the highest one."""
 
-    number: int
     figures: dict[str, tuple[ChartLine, float, int, float]] = field(default_factory=dict)
 
     def add(self, lines: Mapping[str, ChartLine], rows: slice) -> None:
@@ -84,12 +83,11 @@ class _Step:
         ]
         return f'{{"columns":{json.dumps([*self.figures])},"lines":{json.dumps(lines)},"rows":['
 
-    def row(self, step_ns: int) -> str:
+    def row(self, begin_ns: int) -> str:
         """Return begin, means and highest values."""
         means = [_short(total / count) for _, total, count, _ in self.figures.values()]
         peaks = [_short(highest) for *_, highest in self.figures.values()]
-        begin = round(self.number * step_ns / 1e9, 3)
-        return json.dumps((begin, means, peaks), separators=(",", ":"))
+        return json.dumps((round(begin_ns / 1e9, 3), means, peaks), separators=(",", ":"))
 
 
 def _short(value: float) -> float:
@@ -119,22 +117,28 @@ def series(
         if timeline.covers(begin_ns)
         else blocks_between(history, timeline, begin_ns - 1, end_ns, _is_shown)
     )
-    for step, latest in _steps(blocks, step_ns):
-        if step.number not in numbers:
+    # A clock that was set back begins a step again.
+    for number, parts in groupby(_slices(blocks, step_ns), itemgetter(0)):
+        if number not in numbers:
             continue
+        step = _Step()
+        for _, lines, rows, latest in parts:
+            step.add(lines, rows)
+            interval = latest
         if columns == tuple(step.figures):
             yield ","
         else:
             yield ("" if columns is None else "]},") + step.head()
-        yield step.row(step_ns)
-        columns, interval = tuple(step.figures), latest
+        yield step.row(number * step_ns)
+        columns = tuple(step.figures)
     seconds = None if interval is None else interval / 1e9
     yield f'{"" if columns is None else "]}"}],"interval":{json.dumps(seconds)}}}'
 
 
-def _steps(blocks: Iterator[Block], step_ns: int) -> Iterator[tuple[_Step, float | None]]:
-    """Yield steps with the interval of the samples; a clock that was set back begins anew."""
-    step: _Step | None = None
+def _slices(
+    blocks: Iterator[Block], step_ns: int
+) -> Iterator[tuple[int, Mapping[str, ChartLine], slice, float | None]]:
+    """Yield the part of each block in one step: its number, lines, rows and sample interval."""
     interval: float | None = None
     for block in blocks:
         lines = _lines_of(block.columns)
@@ -142,13 +146,7 @@ def _steps(blocks: Iterator[Block], step_ns: int) -> Iterator[tuple[_Step, float
         end = 0
         for number, group in groupby(block.wall_ns, lambda wall: wall // step_ns):
             begin, end = end, end + sum(1 for _ in group)
-            if step is None or step.number != number:
-                if step is not None:
-                    yield step, interval
-                step = _Step(number)
-            step.add(lines, slice(begin, end))
-    if step is not None:
-        yield step, interval
+            yield number, lines, slice(begin, end), interval
 
 
 @lru_cache(4096)
