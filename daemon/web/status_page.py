@@ -474,9 +474,7 @@ def _best(entries: Sequence[_Entry], device: str, goal: str) -> tuple[_Entry, Fi
 
 def _minus(one: Figure, other: Figure) -> Figure:
     """Return a difference with its interval, if both figures have one."""
-    interval = difference(other, one)
-    ends = {} if interval is None else interval.model_dump()
-    return Figure(value=one.value - other.value, **ends)
+    return Figure(value=one.value - other.value, **dict(difference(other, one) or {}))
 
 
 def _verdict(goal: str, entries: Sequence[_Entry]) -> dict[str, Any] | None:
