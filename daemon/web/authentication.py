@@ -28,6 +28,7 @@ from ..settings.file import ConfigError
 from .web_config import WebRules
 
 _REMEMBERED_AT_MOST = 1024
+_INTERVAL_SECONDS = 5
 # bcrypt reads no further, and Go's truncates there silently.
 _LONGEST_PASSWORD = 72
 
@@ -40,8 +41,7 @@ def read_token(path: Path) -> tuple[str, str | None]:
     try:
         if not path.exists():
             token = secrets.token_urlsafe(32)
-            problem = write_token(path, token)
-            if problem is not None:
+            if problem := write_token(path, token):
                 return token, problem
         token = path.read_text(encoding="ascii").strip()
     except OSError as error:
@@ -97,14 +97,6 @@ def is_known_host(header: str, names: Collection[str]) -> bool:
     return host in names or host.endswith(".localhost")
 
 
-@dataclass(frozen=True)
-class AttemptLimit:
-    """Wrong passwords per address: ``burst`` at once, then one per interval."""
-
-    burst: int = 10
-    interval_seconds: float = 5.0
-
-
 @dataclass
 class _Address:
     """Attempts of one address: each one takes an interval of the time before ``free_ns``."""
@@ -116,6 +108,7 @@ class _Address:
 class Passwords:
     """Verify passwords against bcrypt hashes and remember the results.
 
+    An address may send ``burst`` wrong ones at once, then one per interval.
     bcrypt is slow on purpose: 60 ms at a cost of 10. One password at a time is verified, in a
     thread. An address has at most one in the queue, so a guesser delays another client by one.
     """
@@ -123,10 +116,12 @@ class Passwords:
     def __init__(
         self,
         clock: Clock,
-        limit: AttemptLimit = AttemptLimit(),
         verify: Callable[[bytes, bytes], bool] = bcrypt.checkpw,
+        burst: int = 10,
+        interval_seconds: int = _INTERVAL_SECONDS,
     ) -> None:
-        self._clock, self._limit, self._verify = clock, limit, verify
+        self._clock, self._verify = clock, verify
+        self._burst, self._interval_ns = burst, interval_seconds * 10**9
         self._key = os.urandom(32)
         # The oldest entry comes first in both.
         self._results: dict[bytes, bool] = {}  # by a digest with the random key
@@ -160,12 +155,11 @@ class Passwords:
             async with address.verifying:
                 right = self._remembered(key)  # by another request of this address
                 if right is None:
-                    interval_ns = round(self._limit.interval_seconds * 1e9)
                     now_ns = self._clock.monotonic_ns()
-                    unused_ns = max(address.free_ns, now_ns - self._limit.burst * interval_ns)
-                    if unused_ns + interval_ns > now_ns:
+                    unused_ns = max(address.free_ns, now_ns - self._burst * self._interval_ns)
+                    if unused_ns + self._interval_ns > now_ns:
                         return 429
-                    address.free_ns = unused_ns + interval_ns
+                    address.free_ns = unused_ns + self._interval_ns
                     async with self._one_at_a_time:
                         verified = await asyncio.to_thread(
                             self._verify, password[:_LONGEST_PASSWORD], against
@@ -174,7 +168,7 @@ class Passwords:
                     self._results[key] = right
                     _drop_oldest(self._results)
                     if right:  # a right one is not counted
-                        address.free_ns -= interval_ns
+                        address.free_ns -= self._interval_ns
         return None if right else 401
 
     def _remembered(self, key: bytes) -> bool | None:
@@ -252,7 +246,7 @@ class Gate:
             return self._app
         if status == 401:
             return _refuse(401, "Unauthorized", {"www-authenticate": "Basic"})
-        later = {"retry-after": str(math.ceil(AttemptLimit.interval_seconds))}
+        later = {"retry-after": str(_INTERVAL_SECONDS)}
         return _refuse(status, "Too Many Wrong Passwords", later)
 
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, takewhile
 from math import fsum
 from operator import itemgetter
 from pathlib import Path
@@ -330,17 +330,12 @@ def bands(
     begin and end of the steady phase.
     Skipped runs took no time. ``since`` of the answer is the time from which on it is complete.
     """
-    found, complete, read = [], since, 0
-    for text in history.pick_runs(_BAND, limit, before_ns):
-        row, read = json.loads(text), read + 1
-        if row[4] < since - _LONGEST_SECONDS:
-            break
-        if row[5] > since and row[3] != "skipped":
-            found.append(row)
-    else:
-        if read == limit:
-            complete = max(since, row[4])
-    return {"since": complete, "bands": found}
+    picked = map(json.loads, history.pick_runs(_BAND, limit, before_ns))
+    rows = [*takewhile(lambda row: row[4] >= since - _LONGEST_SECONDS, picked)]
+    return {
+        "since": max(since, rows[-1][4]) if len(rows) == limit else since,
+        "bands": [row for row in rows if row[5] > since and row[3] != "skipped"],
+    }
 
 
 _RUNS_PER_WORKLOAD = 10

@@ -21,7 +21,7 @@ from tegrascope.collectors.application.client import ApiClient, RefusedError, Un
 from tegrascope.collectors.base import SystemClock
 from tegrascope.collectors.board.machine import Machine
 from tegrascope.daemon.doctor.software import judge_daemon
-from tegrascope.daemon.web.authentication import AttemptLimit, Passwords
+from tegrascope.daemon.web.authentication import Passwords
 from tegrascope.daemon.web.server import ConnectionLimits
 from tegrascope.daemon.web.web_config import WebRules
 from tegrascope.parsers.errors import UserError
@@ -302,7 +302,7 @@ def basic(user: str, password: str) -> str:
 def test_password_is_verified_once():
     """Right or wrong, a password costs bcrypt's time once per hash."""
     verifier = Verifier()
-    passwords = Passwords(FixedClock(), AttemptLimit(burst=1000), verifier)
+    passwords = Passwords(FixedClock(), verifier, burst=1000)
 
     async def ask(password: str, hashed: str) -> "int | None":
         return await passwords.refusal(basic("prom", password), {"prom": hashed}, "10.0.0.1")
@@ -338,7 +338,7 @@ def test_unknown_user_costs_as_much_as_a_known_one():
 def test_wrong_passwords_are_limited_per_address():
     """After a burst an address waits; right passwords and other addresses do not."""
     verifier, clock = Verifier(), FixedClock()
-    passwords = Passwords(clock, AttemptLimit(burst=3, interval_seconds=10.0), verifier)
+    passwords = Passwords(clock, verifier, burst=3, interval_seconds=10)
     users = {"prom": "$2b$10$/pw"}
 
     async def play() -> None:
@@ -366,9 +366,7 @@ def test_wrong_passwords_are_limited_per_address():
 def test_guessers_wait_for_each_other_and_delay_another_client_once():
     """An address has one password in the queue, however many it sends."""
     order: list[bytes] = []
-    passwords = Passwords(
-        FixedClock(), AttemptLimit(burst=100), lambda password, _: bool(order.append(password))
-    )
+    passwords = Passwords(FixedClock(), lambda password, _: bool(order.append(password)), burst=100)
 
     async def play() -> None:
         guesses = [
