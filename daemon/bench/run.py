@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations, count, product
 from math import ceil
 from statistics import median
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from typing import TextIO, TypeVar
 
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.catalog import find_backend
@@ -19,12 +19,8 @@ from ..results.records import BenchSettings, Contention, ModelResult, Placed
 from ..results.summary import Measured, Round, agree, clock_ranges, reported_flags, summarise
 from ..settings.config import Workload
 from ..terminal import duration, joules, seconds, watts
-from .look import Watcher, look_at
 from .settings import LOOK_SECONDS, shortened, workload_of
-from .workers import FinishedRun, Workers
-
-if TYPE_CHECKING:
-    from rich.progress import TaskID
+from .workers import FinishedRun, Watcher, Workers, look_at
 
 T = TypeVar("T")
 # Times the rounds asked for, after which waiting for rounds that agree is given up.
@@ -164,7 +160,7 @@ class BarDisplay(LineDisplay):
             refresh_per_second=1,
             transient=True,
         )
-        self._task: TaskID = self.progress.add_task("begins", total=None, left="")
+        self._task = self.progress.add_task("begins", total=None, left="")
         self._clock = clock
         self._title = ""
         self._whole = 0.0

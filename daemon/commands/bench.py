@@ -12,10 +12,9 @@ from ... import __version__
 from ...collectors.base import SYSTEM_CLOCK
 from ...collectors.catalog import BACKENDS, PROGRAM_BACKEND, SOURCES
 from ...parsers.errors import UserError
-from ..bench.look import Watcher, find_nsys
 from ..bench.run import BarDisplay, Bench, LineDisplay, RoundPlan, foreseen
 from ..bench.settings import LOCK_IN_SECONDS, Asked, read_settings
-from ..bench.workers import Setup, Workers
+from ..bench.workers import Setup, Watcher, Workers, find_nsys
 from ..results.bench_page import print_result, report_page
 from ..results.caveats import caveats_of_machine
 from ..results.records import BenchResult, Contention, ModelResult

@@ -5,10 +5,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tegrascope.daemon.bench.look import Watcher
 from tegrascope.daemon.bench.run import Bench, LineDisplay
 from tegrascope.daemon.bench.settings import Asked
-from tegrascope.daemon.bench.workers import Setup, Workers
+from tegrascope.daemon.bench.workers import Setup, Watcher, Workers
 from tegrascope.daemon.measure.run_report import (
     Energy,
     Interval,

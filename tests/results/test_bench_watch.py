@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.bench.look import Watcher
+from tegrascope.daemon.bench.workers import Watcher
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.session.executor import WORKER, Executor
 
