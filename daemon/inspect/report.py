@@ -1,7 +1,7 @@
 """Print an inspection in a terminal: verdict, broken rules, parts, remarks."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from typing import TextIO
 
@@ -35,8 +35,8 @@ def print_inspection(
 ) -> None:
     """Print an inspection; ``shows_all`` adds a line per node."""
     source = f"rules of TensorRT {inspection.tensorrt}: {inspection.tensorrt_reason}"
-    blocks: list[Block] = [Heading(_printable(heading(inspection)))]
-    blocks += [Text(_printable(line)) for line in (source, summary(inspection))]
+    blocks: list[Block] = [Heading(heading(inspection))]
+    blocks += [Text(source), Text(summary(inspection))]
     if any(one.findings for one in inspection.nodes):
         blocks += [Text("broken rules; those with ? could not be evaluated")]
         blocks += [_rules(inspection.nodes)]
@@ -44,8 +44,7 @@ def print_inspection(
         blocks += [Text("nodes"), _nodes(inspection)]
     if inspection.loadables:
         blocks += [Text("predicted parts, in order"), _parts(inspection)]
-    blocks += [Text(_printable(line)) for line in _remarks(inspection)]
-    print_document(blocks, stream)
+    print_document([*blocks, *map(Text, _remarks(inspection))], stream)
 
 
 def heading(inspection: Inspection) -> str:
@@ -92,7 +91,7 @@ def _rules(nodes: Iterable[JudgedNode]) -> Table:
         operators = ", ".join(f"{count} {op}" for op, count in counted)
         rule = f"{finding.rule}{mark}: {finding.requirement}\n{finding.found}"
         rows.append((f"{operators}\n{names}", rule, finding.hint or ""))
-    return _table(("nodes", "rule, and what the model has instead", "remedy"), rows, left=3)
+    return Table(("nodes", "rule, and what the model has instead", "remedy"), rows, left=3)
 
 
 def _nodes(inspection: Inspection) -> Table:
@@ -105,7 +104,7 @@ def _nodes(inspection: Inspection) -> Table:
         place = one.placement if one.reason is None else f"{one.placement}: {one.reason}"
         cells = (str(one.index), one.name, one.op, one.layer or "", place, part)
         rows.append((*cells, *_price(priced.get(one.index))))
-    return _table(("", "node", "operator", "layer", "runs on", "part", *_COSTS), rows, left=6)
+    return Table(("", "node", "operator", "layer", "runs on", "part", *_COSTS), rows, left=6)
 
 
 def _parts(inspection: Inspection) -> Table:
@@ -118,7 +117,7 @@ def _parts(inspection: Inspection) -> Table:
         name = f"{'loadable' if part in inspection.loadables else 'GPU island'} {part.number}"
         share = "" if cost is None or cost.flops_ratio is None else f"{cost.flops_ratio:.1%}"
         rows.append((name, part.first, part.last, str(len(part.nodes)), *_price(cost), share))
-    return _table(("part", "first", "last", "nodes", *_COSTS, "share"), rows, left=3)
+    return Table(("part", "first", "last", "nodes", *_COSTS, "share"), rows, left=3)
 
 
 def _price(cost: NodeCost | PartCost | None) -> tuple[str, str, str]:
@@ -206,16 +205,3 @@ def _check_lines(check: EvidenceCheck) -> Iterator[str]:
     rest = len(check.differences) - _SHOWN_DIFFERENCES
     if rest > 0:
         yield f"  {rest} more; --json lists them"
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], left: int) -> Table:
-    return Table(columns, [[_printable(cell) for cell in row] for row in rows], left)
-
-
-def _printable(text: str) -> str:
-    r"""Escape control characters: a model's names may contain any.
-
-    >>> _printable("Conv\x1b[31m")
-    'Conv\\x1b[31m'
-    """
-    return "".join(one if one == "\n" or one.isprintable() else ascii(one)[1:-1] for one in text)
