@@ -12,7 +12,7 @@ from ...parsers.errors import UsageError
 from ...parsers.records import Record
 from ...parsers.values import read_duration
 from ..measure.run_report import Device
-from ..results.bench_page import SIMULATED_TITLE, shown_with_half, with_half
+from ..results.bench_page import SIMULATED_TITLE, with_half
 from ..results.document import Block, Heading, Table, Text, print_document
 from ..results.records import Figure
 from ..terminal import joules, percent, points, seconds, watts
@@ -235,8 +235,7 @@ def _violations(problem: Problem, choices: Choices, closest: Evaluation) -> Iter
     for device, duty in closest.duty.items():
         needs = factor * duty
         if needs > 1:
-            pairs = zip(problem.demands, enumerate(closest.placement), strict=True)
-            names = [one.name for one, cell in pairs if problem.option(cell).device == device]
+            names = problem.names_on(device, closest.placement)
             yield Violation(
                 kind="duty",
                 models=tuple(names),
@@ -293,11 +292,7 @@ def _assumed(
             than = "alone" if len(part) == 2 else "in pairs"
             yield f"{names} draw no more together than {than}: their power was withheld"
     for device in sorted(shown.in_turn):
-        names = " and ".join(
-            demand.name
-            for demand, cell in zip(problem.demands, cells, strict=True)
-            if problem.option(cell).device == device
-        )
+        names = " and ".join(problem.names_on(device, shown.placement))
         yield (
             f"{names} take turns on {device}, one inference after the other: at once they were"
             " measured slower"
@@ -354,7 +349,7 @@ def print_advice(advice: Advice, stream: TextIO | None = None) -> None:
                 seconds(model.latency_seconds),
                 seconds(model.deadline_seconds),
                 percent(model.duty),
-                shown_with_half(model.joules_per_input, joules),
+                with_half(model.joules_per_input, joules),
             )
             for demand, model in zip(advice.demands, shown.models, strict=True)
         ]

@@ -145,6 +145,11 @@ class Problem:
         """Return the option of a cell."""
         return self.options[cell[0]][cell[1]]
 
+    def names_on(self, device: Device, placement: Choice) -> list[str]:
+        """Return the models that a placement has on an accelerator."""
+        pairs = zip(self.demands, map(self.option, enumerate(placement)), strict=True)
+        return [demand.name for demand, option in pairs if option.device == device]
+
     def cost(self, cell: Cell) -> Term:
         """Return the cost of a cell alone, or raise ``ValueError`` if it is not known."""
         option, demand = self.option(cell), self.demands[cell[0]]

@@ -23,8 +23,7 @@ from ..terminal import (
     seconds,
     watts,
 )
-from .document import Block, Drawing, Facts, Heading, Items, Table, Text, html_page, print_document
-from .figure import draw
+from .document import Block, Facts, Heading, Items, Table, Text, draw, html_page, print_document
 from .records import (
     AcceleratorResult,
     BenchResult,
@@ -144,7 +143,7 @@ def _drawing(model: ModelResult, samples: Samples) -> tuple[Block, ...]:
         "Each band is a run, named by its accelerator: the darker part is the steady phase,"
         " the lighter ones are idle with the model loaded."
     )
-    return _if(drawing, Heading("Over time", 3), Text(about, "under"), Drawing(drawing or ""))
+    return () if drawing is None else (Heading("Over time", 3), Text(about, "under"), drawing)
 
 
 def _facts(result: BenchResult) -> dict[str, str | None]:
@@ -203,14 +202,14 @@ def _table(model: ModelResult) -> Table:
     )
 
 
-def with_half(figure: Figure, show: Callable[[float], str]) -> str:
-    """Format a figure and half its interval.
+def with_half(figure: Figure | None, show: Callable[[float], str]) -> str:
+    """Format a figure and half its interval, or return a dash for ``None``.
 
     >>> with_half(Figure(value=0.0222, low=0.0212, high=0.0232), joules)
     '22.2 mJ ± 4.5 %'
     """
-    if figure.half is None or figure.value == 0:
-        return show(figure.value)
+    if figure is None or figure.half is None or figure.value == 0:
+        return ABSENT if figure is None else show(figure.value)
     return f"{show(figure.value)} ± {digits(100 * figure.half / abs(figure.value), 2)} %"
 
 
@@ -219,13 +218,8 @@ def shown(value: T | None, show: Callable[[T], str]) -> str:
     return ABSENT if value is None else show(value)
 
 
-def shown_with_half(figure: Figure | None, show: Callable[[float], str]) -> str:
-    """Format a figure and half its interval, or return a dash for ``None``."""
-    return shown(figure, lambda known: with_half(known, show))
-
-
 def _figure(name: str, show: Callable[[float], str]) -> _Read:
-    return lambda one: shown_with_half(getattr(one, name), show)
+    return lambda one: with_half(getattr(one, name), show)
 
 
 def _tail(name: str) -> _Read:
@@ -311,12 +305,8 @@ def _flags(result: AcceleratorResult) -> str | None:
     return "\n".join(names) or ("none" if result.rounds else None)
 
 
-def _saturated(result: AcceleratorResult) -> str | None:
-    """Return the mean energy in saturated operation, by lock-in, or the reason without one."""
-    return None if result.lock_in is None else _of_lock_in(result.lock_in)
-
-
 def _of_lock_in(found: LockInReport) -> str:
+    """Return the mean energy in saturated operation, by lock-in, or the reason without one."""
     if found.joules_per_piece is None:
         return "withheld: " + (found.reason or ", ".join(found.problems))
     return with_half(found.joules_per_piece, joules)
@@ -339,7 +329,7 @@ ROWS: dict[str, _Read] = {
     "energy per inference, gross": _figure("gross_joules_per_inference", joules),
     "  the same by its own counter": _figure("counter_joules_per_inference", joules),
     "energy per inference, net": _figure("net_joules_per_inference", joules),
-    "energy per inference, saturated": _saturated,
+    "energy per inference, saturated": lambda one: shown(one.lock_in, _of_lock_in),
     "  its stages, alone": _saturated_stages,
     "module power": _figure("mean_watts", watts),
     "GPU load": _load("gpu"),
@@ -417,7 +407,7 @@ def _cells(lane: LaneTogether) -> tuple[str, ...]:
     return (
         placed_name(lane),
         shown(lane.latency_seconds, lambda figure: seconds(figure.value)),
-        shown_with_half(lane.slowdown, times),
+        with_half(lane.slowdown, times),
         shown(lane.tail_slowdown, times),
         shown(lane.marginal_watts, _added),
         shown(lane.marginal_joules_per_inference, lambda figure: joules(figure.value)),

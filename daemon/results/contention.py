@@ -66,15 +66,15 @@ class Joint:
     throughput: tuple[float, ...] = ()
     flags: tuple[Flag, ...] = ()
 
-    def joules(self, kind: Kind) -> Point | None:
+    def joules(self, kind: Kind, divisor: float = 1.0) -> Point | None:
         """Return the energy of the joint window; ``None`` if it is withheld or not known."""
-        return None if _WITHHOLDING & set(self.flags) else joules_of(self.record.energy, kind)
+        is_withheld = _WITHHOLDING & set(self.flags)
+        return None if is_withheld else joules_of(self.record.energy, kind, divisor)
 
     def watts(self, kind: Kind) -> Point | None:
         """Return the mean power in the joint window; ``None`` if it is withheld or not known."""
-        if self.record.window is None or _WITHHOLDING & set(self.flags):
-            return None
-        return joules_of(self.record.energy, kind, self.record.window.seconds)
+        window = self.record.window
+        return None if window is None else self.joules(kind, window.seconds)
 
 
 class NotRun(NamedTuple):

@@ -22,14 +22,12 @@ from .bench_page import (
     SIMULATED_NOTICE,
     board_facts,
     shown,
-    shown_with_half,
     versions_line,
     with_half,
 )
 from .caveats import explain_flag
 from .document import Block as Part
-from .document import Drawing, Facts, Heading, Items, Table, Text, html_page
-from .figure import draw
+from .document import Facts, Heading, Items, Table, Text, draw, html_page
 from .summary import energy_point, joules_of, mean_watts
 
 _SHOWN = (
@@ -165,7 +163,7 @@ def _timeline(stored: _Stored, name: Callable[[RunReport], str]) -> Iterator[Par
         " phase, the lighter ones are idle with the model loaded.",
         "under",
     )
-    yield Drawing(drawing)
+    yield drawing
 
 
 def _time(wall_ns: int) -> str:
@@ -176,7 +174,7 @@ def _time(wall_ns: int) -> str:
 
 
 def _shown_joules(point: Point | None) -> str:
-    return shown(point, lambda known: with_half(Figure.around(*known), joules))
+    return with_half(point and Figure.around(*point), joules)
 
 
 def _loads(run: RunReport, prefix: str) -> str:
@@ -221,7 +219,7 @@ def _workloads(runs: Sequence[RunReport]) -> Table:
         good = [run for run in every if run.outcome == "ok"]
         latency = mean_of_rounds([run.latency.p50_seconds for run in good if run.latency])
         net = mean_of_most([point for one in good if (point := energy_point(one, "net"))])
-        cells = shown_with_half(latency, seconds), shown_with_half(net, joules)
+        cells = with_half(latency, seconds), with_half(net, joules)
         flagged = sum(bool({*run.quality} - {"simulated"}) for run in every)
         rows.append((workload, device, str(len(every)), str(len(good)), *cells, str(flagged)))
     columns = ("workload", "device", "runs", "ok", "p50", "net per inference", "with flags")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from math import isnan, sqrt
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from ...parsers.inference.events import StageName
 from ..measure.blocks import WindowSlice
@@ -302,13 +302,6 @@ def mean_watts(report: RunReport) -> float | None:
     return gross / window.seconds if gross is not None and window and window.seconds else None
 
 
-_FLAG_OF_VERDICT: dict[str | None, BenchFlag] = {
-    "wrong": "wrong_outputs",
-    "unchecked": "unchecked_outputs",
-    "meaningless": "meaningless_outputs",
-}
-
-
 def _flags(one: Measured, reports: Sequence[RunReport]) -> dict[BenchFlag, int]:
     found: Counter[BenchFlag] = Counter()
     for report in reports:
@@ -316,8 +309,8 @@ def _flags(one: Measured, reports: Sequence[RunReport]) -> dict[BenchFlag, int]:
     if len(reports) > 1 and not agree(reports):
         found["not_steady"] = len(reports)
     verdict = one.outputs.verdict if one.outputs is not None and one.status == "ok" else None
-    if verdict in _FLAG_OF_VERDICT:
-        found[_FLAG_OF_VERDICT[verdict]] = max(1, len(reports))
+    if verdict in ("wrong", "unchecked", "meaningless"):
+        found[cast(BenchFlag, f"{verdict}_outputs")] = max(1, len(reports))
     return dict(found)
 
 

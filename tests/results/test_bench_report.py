@@ -8,7 +8,7 @@ import pytest
 
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.results.bench_page import report_page
-from tegrascope.daemon.results.figure import thin
+from tegrascope.daemon.results.document import thin
 from tegrascope.daemon.results.records import (
     BenchResult,
     Contention,
