@@ -215,7 +215,8 @@ def outcome_of_joint(joint: Joint) -> str:
         return "they were never in their steady phase at the same time"
     medians = (seconds(median(each) / 1e9) if each else "none" for each in joint.latency_ns)
     gross = joint.watts("gross")
-    words = (f"p50 {' + '.join(medians)}", gross and watts(gross[0]), " ".join(joint.flags))
+    power = "" if gross is None else watts(gross.value)
+    words = (f"p50 {' + '.join(medians)}", power, " ".join(joint.flags))
     return ", ".join(filter(None, words))
 
 

@@ -5,11 +5,9 @@ from collections.abc import Iterable, Sequence
 from math import hypot, sqrt
 from typing import TypeVar
 
-from .run_report import Figure, Interval
+from .run_report import Figure
 from .uncertainty import student_95
 
-# A value of one round and half its 95 % interval, if the round can tell.
-Point = tuple[float, float | None]
 T = TypeVar("T")
 
 # Where the series of ``student_95`` is too short.
@@ -50,24 +48,25 @@ def mean_of_rounds(
     return Figure.around(statistics.fmean(values), half)
 
 
-def mean_of_most(points: Sequence[Point | None]) -> Figure | None:
+def mean_of_most(figures: Sequence[Figure | None]) -> Figure | None:
     """Return the mean of the rounds that have a value, if those are more than half.
 
     One round in a hundred keeps step with its samples by chance, and its energy is withheld. If
     half of them are withheld, something is wrong.
     """
-    known = present(points)
-    if 2 * len(known) <= len(points):
+    known = present(figures)
+    if 2 * len(known) <= len(figures):
         return None
-    return mean_of_rounds([value for value, _ in known], [half for _, half in known])
+    return mean_of_rounds([one.value for one in known], [one.half for one in known])
 
 
-def difference(smaller: Figure, larger: Figure) -> Interval | None:
-    """Return the 95 % interval of a difference; ``None`` if a figure has no interval.
+def difference(one: Figure | None, other: Figure | None) -> Figure | None:
+    """Return one figure less another, with an interval if both have one.
 
     Rounds of two accelerators are separate measurements, so their halves add in quadrature.
     """
-    if smaller.half is None or larger.half is None:
+    if one is None or other is None:
         return None
-    middle, half = larger.value - smaller.value, hypot(smaller.half, larger.half)
-    return Interval(low=middle - half, high=middle + half)
+    has_ends = one.half is not None and other.half is not None
+    half = hypot(one.half or 0.0, other.half or 0.0) if has_ends else None
+    return Figure.around(one.value - other.value, half)

@@ -12,10 +12,11 @@ from ...collectors.board.boards import RailRule
 from ...parsers.inference.events import PhaseName
 from ..measure.blocks import WindowSlice
 from ..measure.energy_report import measure_energy, timing
-from ..measure.figures import Point, mean_of_most, mean_of_rounds
+from ..measure.figures import difference, mean_of_most, mean_of_rounds
 from ..measure.quality import in_order, insufficient_samples, late_seconds, timed
 from ..measure.run_report import (
     Environment,
+    Figure,
     Flag,
     RunReport,
     RunTrace,
@@ -66,12 +67,12 @@ class Joint:
     throughput: tuple[float, ...] = ()
     flags: tuple[Flag, ...] = ()
 
-    def joules(self, kind: Kind, divisor: float = 1.0) -> Point | None:
+    def joules(self, kind: Kind, divisor: float = 1.0) -> Figure | None:
         """Return the energy of the joint window; ``None`` if it is withheld or not known."""
         is_withheld = _WITHHOLDING & set(self.flags)
         return None if is_withheld else joules_of(self.record.energy, kind, divisor)
 
-    def watts(self, kind: Kind) -> Point | None:
+    def watts(self, kind: Kind) -> Figure | None:
         """Return the mean power in the joint window; ``None`` if it is withheld or not known."""
         window = self.record.window
         return None if window is None else self.joules(kind, window.seconds)
@@ -199,7 +200,7 @@ def _lane(on: On, place: int, joints: Sequence[Joint], rounds: _Rounds) -> LaneT
         **dict(on[place]),
         latency=latency,
         latency_seconds=mean_of_most(
-            [(median(each) / 1e9, median_half_width(each)) for each in timed]
+            [Figure.around(median(each) / 1e9, median_half_width(each)) for each in timed]
         ),
         throughput_per_second=mean_of_rounds([one.throughput[place] for one in joints]),
     )
@@ -212,16 +213,12 @@ def _lane(on: On, place: int, joints: Sequence[Joint], rounds: _Rounds) -> LaneT
     for one in joints:
         single, without = _alone(one, place, rounds), others.get(one.record.turn)
         rate = one.throughput[place]
-        ratios.append(None if single is None else (rate / single.throughput[0], None))
+        ratios.append(None if single is None else Figure(value=rate / single.throughput[0]))
         slowdowns.append(None if single is None else _slowdown(one.latency_ns[place], single))
-        watts = None if without is None else _less(one.watts("net"), without.watts("net"))
+        watts = difference(one.watts("net"), None if without is None else without.watts("net"))
         added.append(watts)
         per_second = rate / one.record.runs[place].batch
-        per_inference.append(
-            (watts[0] / per_second, None if watts[1] is None else watts[1] / per_second)
-            if watts is not None and per_second > 0
-            else None
-        )
+        per_inference.append(watts.times(1 / per_second) if watts and per_second > 0 else None)
     return measured.model_copy(
         update={
             "slowdown": mean_of_most(slowdowns),
@@ -243,31 +240,25 @@ def _alone(one: Joint, place: int, rounds: _Rounds) -> Joint | None:
     return found if found is not None and any(found.throughput) else None
 
 
-def _less(one: Point | None, other: Point | None, share: float = 1.0) -> Point | None:
-    if one is None or other is None:
-        return None
-    half = None if one[1] is None or other[1] is None else hypot(one[1], share * other[1])
-    return one[0] - share * other[0], half
-
-
-def _excess(one: Joint, rounds: _Rounds) -> Point | None:
+def _excess(one: Joint, rounds: _Rounds) -> Figure | None:
     """Return net power less the power of the same inferences alone, in the same turn."""
     excess = one.watts("net")
     for place, throughput in enumerate(one.throughput):
         alone = _alone(one, place, rounds)
-        if alone is None:
+        watts = None if alone is None else alone.watts("net")
+        if alone is None or watts is None:
             return None
-        excess = _less(excess, alone.watts("net"), throughput / alone.throughput[0])
+        excess = difference(excess, watts.times(throughput / alone.throughput[0]))
     return excess
 
 
-def _slowdown(here: Sequence[int], alone: Joint) -> Point | None:
+def _slowdown(here: Sequence[int], alone: Joint) -> Figure | None:
     there = alone.latency_ns[0]
     if not here or not median(there):
         return None
     ratio = median(here) / median(there)
     halves = median_half_width(here), median_half_width(there)
     if halves[0] is None or halves[1] is None:
-        return ratio, None
+        return Figure(value=ratio)
     relative = hypot(halves[0] / median(here), halves[1] / median(there)) * 1e9
-    return ratio, ratio * relative
+    return Figure.around(ratio, ratio * relative)

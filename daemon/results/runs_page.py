@@ -12,8 +12,8 @@ from ...collectors.catalog import SIMULATED_SOURCE
 from ...parsers import signals
 from ...parsers.errors import UserError
 from ..measure.blocks import Block, CorruptBlockError, WindowSlice, decode, join
-from ..measure.figures import Point, mean_of_most, mean_of_rounds
-from ..measure.run_report import Energy, Figure, RailEnergy, RunReport
+from ..measure.figures import mean_of_most, mean_of_rounds, present
+from ..measure.run_report import Energy, RailEnergy, RunReport
 from ..measure.utilization import mean_present
 from ..store.history import History
 from ..terminal import ABSENT, celsius, duration, joules, percent, rate, seconds, watts
@@ -28,7 +28,7 @@ from .bench_page import (
 from .caveats import explain_flag
 from .document import Block as Part
 from .document import Facts, Heading, Items, Table, Text, draw, html_page
-from .summary import energy_point, joules_of, mean_watts
+from .summary import energy_of, joules_of, mean_watts
 
 _SHOWN = (
     *(signals.RAIL_POWER, signals.GPU_LOAD, signals.EMC_LOAD, signals.CPU_LOAD),
@@ -173,10 +173,6 @@ def _time(wall_ns: int) -> str:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def _shown_joules(point: Point | None) -> str:
-    return with_half(point and Figure.around(*point), joules)
-
-
 def _loads(run: RunReport, prefix: str) -> str:
     found = {} if run.telemetry is None else run.telemetry.utilization
     cells = (f"{name} {percent(load.mean_ratio)}" for name, load in found.items())
@@ -197,8 +193,8 @@ def _runs(runs: Sequence[RunReport]) -> Table:
             "p50": shown(run.latency, lambda found: seconds(found.p50_seconds)),
             "p99": shown(run.latency, lambda found: seconds(found.p99_seconds)),
             "throughput": shown(run.throughput_per_second, rate),
-            "gross per inference": _shown_joules(energy_point(run, "gross")),
-            "net per inference": _shown_joules(energy_point(run, "net")),
+            "gross per inference": with_half(energy_of(run, "gross"), joules),
+            "net per inference": with_half(energy_of(run, "net"), joules),
             "largest uncertainty": (run.energy and run.energy.largest_uncertainty) or ABSENT,
             "module power": shown(mean_watts(run), watts),
             "GPU": _loads(run, "gpu"),
@@ -218,7 +214,7 @@ def _workloads(runs: Sequence[RunReport]) -> Table:
         every = [run for run in runs if (run.workload, run.device) == (workload, device)]
         good = [run for run in every if run.outcome == "ok"]
         latency = mean_of_rounds([run.latency.p50_seconds for run in good if run.latency])
-        net = mean_of_most([point for one in good if (point := energy_point(one, "net"))])
+        net = mean_of_most(present(energy_of(one, "net") for one in good))
         cells = with_half(latency, seconds), with_half(net, joules)
         flagged = sum(bool({*run.quality} - {"simulated"}) for run in every)
         rows.append((workload, device, str(len(every)), str(len(good)), *cells, str(flagged)))
@@ -274,7 +270,7 @@ def _details(run: RunReport) -> Iterator[Part]:
             for name, rail in energy.rails.items()
         ]
         if energy.gross_joules is not None:
-            gross = _shown_joules(joules_of(energy, "gross"))
+            gross = with_half(joules_of(energy, "gross"), joules)
             rows.insert(0, ("module", gross, shown(mean_watts(run), watts), *_others(energy)))
         yield Heading("Energy", 3)
         if energy.largest_uncertainty is not None:
@@ -315,7 +311,7 @@ def _others(one: Energy | RailEnergy) -> tuple[str, str, str]:
     """Return idle power, net energy, and the energy by a counter."""
     return (
         shown(one.baseline_watts, watts),
-        _shown_joules(joules_of(one, "net")),
+        with_half(joules_of(one, "net"), joules),
         shown(one.counter_joules, joules),
     )
 

@@ -11,14 +11,7 @@ from typing import Literal, NamedTuple, cast
 
 from ...parsers.inference.events import StageName
 from ..measure.blocks import WindowSlice
-from ..measure.figures import (
-    Point,
-    difference,
-    mean_of_most,
-    mean_of_rounds,
-    present,
-    student,
-)
+from ..measure.figures import difference, mean_of_most, mean_of_rounds, present, student
 from ..measure.quality import SLOPE_CELSIUS_PER_SECOND, STEADY_RATIO
 from ..measure.run_report import (
     Device,
@@ -86,14 +79,16 @@ def variation(durations_ns: Sequence[int]) -> float | None:
     return sqrt(spread) / mean if mean > 0 else None
 
 
-def joules_of(energy: Energy | RailEnergy | None, kind: Kind, divisor: float = 1.0) -> Point | None:
+def joules_of(
+    energy: Energy | RailEnergy | None, kind: Kind, divisor: float = 1.0
+) -> Figure | None:
     """Return an energy over inferences or seconds; ``None`` if it is not known."""
     value: float | None = getattr(energy, f"{kind}_joules", None)
     if value is None or not divisor:
         return None
     interval: Interval | None = getattr(energy, f"{kind}_interval", None)
     half = None if interval is None else (interval.high - interval.low) / 2 / divisor
-    return value / divisor, half
+    return Figure.around(value / divisor, half)
 
 
 # --- rounds of one accelerator --------------------------------------------------------------------
@@ -185,10 +180,8 @@ def summarise(model: str, measured: Sequence[Measured], rounds: Sequence[RunRepo
     gpus = (one.utilization.get("gpu") for one in results if one.device == "gpu" and one.may_win)
     on_gpu = next(gpus, None)
     for place, one in enumerate(results):
-        here = one.utilization.get("gpu")
-        if one.device != "gpu" and on_gpu is not None and here is not None:
-            ends = dict(difference(here, on_gpu) or {})
-            freed = Figure(value=on_gpu.value - here.value, **ends)
+        if one.device != "gpu":
+            freed = difference(on_gpu, one.utilization.get("gpu"))
             results[place] = one.model_copy(update={"gpu_freed": freed})
     counted = {one.report.run_id for each in measured for one in each.rounds}
     powers = {each.look.device: _powers(each.rounds) for each in measured}
@@ -210,8 +203,8 @@ def summarise_accelerator(one: Measured) -> AcceleratorResult:
     rounds, reports = one.rounds, [each.report for each in one.rounds]
     telemetry = [report.telemetry or RunTelemetry(samples=0) for report in reports]
     zones = [(z.max_celsius, name) for each in telemetry for name, z in each.temperature.items()]
-    medians: list[Point | None] = [
-        (r.report.latency.p50_seconds, median_half_width(r.latency_ns))
+    medians = [
+        Figure.around(r.report.latency.p50_seconds, median_half_width(r.latency_ns))
         for r in rounds
         if r.report.latency is not None
     ]
@@ -241,9 +234,9 @@ def summarise_accelerator(one: Measured) -> AcceleratorResult:
         },
         latency_seconds=mean_of_most(medians),
         throughput_per_second=mean_of_rounds(present(r.throughput_per_second for r in reports)),
-        gross_joules_per_inference=mean_of_most([energy_point(r, "gross") for r in reports]),
-        net_joules_per_inference=mean_of_most([energy_point(r, "net") for r in reports]),
-        counter_joules_per_inference=mean_of_most(list(map(_counter_point, reports))),
+        gross_joules_per_inference=mean_of_most([energy_of(r, "gross") for r in reports]),
+        net_joules_per_inference=mean_of_most([energy_of(r, "net") for r in reports]),
+        counter_joules_per_inference=mean_of_most(list(map(_counter_energy, reports))),
         lock_in=one.lock_in,
         lock_in_stages=one.lock_in_stages,
         mean_watts=mean_of_rounds(present(map(mean_watts, reports))),
@@ -272,7 +265,7 @@ def joined(durations_ns: Iterable[Iterable[int]]) -> "array[int]":
     return array("q", chain.from_iterable(durations_ns))
 
 
-def energy_point(report: RunReport, kind: Kind) -> Point | None:
+def energy_of(report: RunReport, kind: Kind) -> Figure | None:
     """Return a run's energy per inference; ``None`` if it is withheld or not known."""
     if getattr(report.energy, f"{kind}_joules_per_inference", None) is None:
         return None
@@ -281,18 +274,18 @@ def energy_point(report: RunReport, kind: Kind) -> Point | None:
 
 def _powers(rounds: Sequence[Round]) -> list[RoundPower]:
     """Return the readings of the rounds whose energy is published; none if one lacks them."""
-    published = [one.power for one in rounds if energy_point(one.report, "net") is not None]
+    published = [one.power for one in rounds if energy_of(one.report, "net") is not None]
     powers = present(published)
     return powers if len(powers) == len(published) else []
 
 
-def _counter_point(report: RunReport) -> Point | None:
+def _counter_energy(report: RunReport) -> Figure | None:
     """Return the same by the rails' own counters, if they have them."""
     energy, count = report.energy, report.inferences
     if energy is None or energy.gross_joules_per_inference is None or energy.counter_joules is None:
         return None
     edge = energy.counter_edge_joules
-    return energy.counter_joules / count, None if edge is None else edge / count
+    return Figure.around(energy.counter_joules / count, None if edge is None else edge / count)
 
 
 def mean_watts(report: RunReport) -> float | None:
@@ -364,10 +357,10 @@ def decide(
         paired = difference_of_rounds(powers.get(device, ()), powers.get(other, ()))
     if paired is not None and paired.value < 0:
         best, device, second, other, paired = second, other, best, device, paired.times(-1)
-    if paired is not None and paired.low is not None and paired.high is not None:
-        interval: Interval | None = Interval(low=paired.low, high=paired.high)
-    else:
-        interval = difference(second, best) if goal.more_is_better else difference(best, second)
+    pair = (best, second) if goal.more_is_better else (second, best)
+    gap, interval = paired or difference(*pair), None
+    if gap is not None and gap.low is not None and gap.high is not None:
+        interval = Interval(low=gap.low, high=gap.high)
     wins = interval is not None and interval.low > 0
     verdict = f"{device} wins" if wins else "no difference that this measurement can tell"
     if interval is None:
@@ -380,7 +373,7 @@ def decide(
         goal=goal.name,
         winner=device if wins else None,
         runner_up=other if wins else None,
-        difference=abs(second.value - best.value) if paired is None else paired.value,
+        difference=gap and gap.value,
         compared="figures" if paired is None else "rounds",
         interval=interval,
         sentence=(

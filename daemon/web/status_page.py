@@ -28,7 +28,7 @@ from ...parsers import signals
 from ..measure.blocks import Block
 from ..measure.dla import POWERED, SOURCES, by_core
 from ..measure.energy import interval_ns
-from ..measure.figures import Point, difference, mean_of_most, mean_of_rounds, present
+from ..measure.figures import difference, mean_of_most, mean_of_rounds, present
 from ..measure.run_report import Figure
 from ..measure.timeline import Timeline
 from ..measure.utilization import clock_figures, gate_figures, load_figures, zone_figures
@@ -401,8 +401,8 @@ def _compared(model: str, batch: int, runs: Sequence[_Run]) -> dict[str, Any]:
     ]
     on_gpu = _best(entries, "gpu", "gpu")
     for one in entries:
-        if on_gpu and one.gpu_ratio and one.device != "gpu":
-            one.gpu_freed = _minus(on_gpu[1], one.gpu_ratio)
+        if on_gpu and one.device != "gpu":
+            one.gpu_freed = difference(on_gpu[1], one.gpu_ratio)
     return {
         "model": model,
         "batch": batch,
@@ -431,12 +431,13 @@ def _entry(runs: Sequence[_Run], kind: str) -> _Entry:
     )
 
 
-def _joules(run: _Run, kind: str) -> Point | None:
+def _joules(run: _Run, kind: str) -> Figure | None:
     """Return the energy per inference of a run; None if it is withheld."""
     value, interval = run[f"{kind}_joules_per_inference"], run[f"{kind}_interval"]
     if value is None:
         return None
-    return value, interval and (interval["high"] - interval["low"]) / 2 / run["inferences"]
+    half = interval and (interval["high"] - interval["low"]) / 2 / run["inferences"]
+    return Figure.around(value, half)
 
 
 def _dla_use(device: str, runs: Sequence[_Run]) -> tuple[str, float] | None:
@@ -467,18 +468,14 @@ def _best(entries: Sequence[_Entry], device: str, goal: str) -> tuple[_Entry, Fi
     return min(found, key=lambda pair: pair[1].value, default=None)
 
 
-def _minus(one: Figure, other: Figure) -> Figure:
-    """Return a difference with its interval, if both figures have one."""
-    return Figure(value=one.value - other.value, **dict(difference(other, one) or {}))
-
-
 def _verdict(goal: str, entries: Sequence[_Entry]) -> dict[str, Any] | None:
     """Return the best DLA against the best GPU entry: ``better`` is None if the interval has 0."""
     best_gpu, best_dla = (_best(entries, device, goal) for device in ("gpu", "dla"))
     if best_gpu is None or best_dla is None:
         return None
     (gpu, here), (dla, there) = best_gpu, best_dla
-    less = _minus(here, there)
+    if (less := difference(here, there)) is None:
+        return None
     better = None
     if less.low is not None and less.high is not None and not less.low <= 0 <= less.high:
         better = dla.device if less.value > 0 else "gpu"

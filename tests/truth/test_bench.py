@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tegrascope.daemon.bench.settings import INTERVALS
+from tegrascope.daemon.measure.run_report import Figure
 from tegrascope.daemon.results.summary import mean_of_most
 
 from .bench import verdict_of
@@ -55,7 +56,7 @@ def energy_of_rounds(intervals, random):
         window = make_window(Cell(regime, round(interval * 1000), 15, "live"), random)
         gross = pair_live(window, "round").gross
         half = gross.high and (gross.high - gross.low) / 2
-        found.append((gross.joules, half) if gross.is_published else None)
+        found.append(Figure.around(gross.joules, half) if gross.is_published else None)
         true.append(window.power.gross(window.begin, window.end))
     return mean_of_most(found), sum(true) / len(true)
 
