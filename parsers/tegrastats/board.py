@@ -14,11 +14,11 @@ from .values import (
     BYTES,
     Memory,
     is_label,
-    read_free_block,
+    read_block,
+    read_celsius,
     read_label,
     read_number,
     read_power,
-    read_temperature,
     read_time,
     read_total,
     show_celsius,
@@ -64,7 +64,7 @@ class MemoryToken(Token):
     def __init__(self, label: str) -> None:
         super().__init__(label)
         self._totals = Memory(read_total)
-        self._notes = Memory(self._read_note)
+        self._blocks = Memory(read_block)
         self._note_word = self.NOTE.strip()
 
     def read(self, draft: Draft, at: int) -> int:
@@ -76,8 +76,12 @@ class MemoryToken(Token):
             raise UnreadableError(number)
         note: tuple[int | None, ...] = ()
         if words[at + 2] == self._note_word:
+            count, times, block = words[at + 3].rpartition("x")
             try:
-                note = self._notes[words[at + 3]]
+                if self.COUNTED:
+                    note = self._blocks[block], read_number(count) if times else None
+                elif not times:
+                    note = (self._blocks[block],)
             except UnreadableError:
                 note = ()
         draft.signs += 1
@@ -85,14 +89,6 @@ class MemoryToken(Token):
             raise draft.next_record()
         draft.once[self.FIELD] = self.RECORD(used, total, *note)
         return 4 if note else 2
-
-    def _read_note(self, text: str) -> tuple[int | None, ...]:
-        size, blocks = read_free_block(text)
-        if self.COUNTED:
-            return size, blocks
-        if blocks is not None:
-            raise UnreadableError(text)
-        return (size,)
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
         used, total, block = self.COLUMNS
@@ -134,7 +130,7 @@ class RamToken(MemoryToken):
     @classmethod
     def match(cls, word: str, value: str) -> Token | None:
         is_glued = word.endswith("RAM") and not is_label(word) and "@" not in word
-        return cls(word) if is_glued else super().match(word, value)
+        return cls(word) if is_glued else None
 
     def read(self, draft: Draft, at: int) -> int:
         used = super().read(draft, at)
@@ -166,7 +162,7 @@ class ZonesToken(Token):
     def __init__(self) -> None:
         super().__init__()
         self._labels = Memory(read_label, 256)
-        self._readings = Memory(read_temperature, 2048)
+        self._readings = Memory(read_celsius, 2048)
 
     @classmethod
     def match(cls, word: str, value: str) -> Token | None:
@@ -179,9 +175,11 @@ class ZonesToken(Token):
             zone, at_sign, text = words[end].partition("@")
             if not at_sign or zone in zones:
                 break
+            now, stroke, highest = text.partition("/")
             try:
                 labels[zone]
-                celsius, maximum = readings[text]
+                celsius = readings[now]
+                maximum = readings[highest] if stroke else None
             except UnreadableError:
                 break
             zones[zone] = celsius
@@ -193,7 +191,8 @@ class ZonesToken(Token):
             return end - at
         if zone not in zones:
             raise UnreadableError(text)
-        read_temperature(text)
+        for celsius_text in text.split("/", 1):
+            readings[celsius_text]
         return draft.repeat(at, 1)
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:

@@ -17,6 +17,9 @@ KINDS: Final[tuple[type[Token], ...]] = (
 )
 """Every kind of token, in the order in which they are printed; no word fits two of them."""
 
+_BY_LABEL: Final = {label: kind for kind in KINDS for label in kind.LABELS}
+_BY_SHAPE: Final = tuple(kind for kind in KINDS if "match" in vars(kind))
+
 
 def find_token(word: str, value: str) -> Token:
     """Return the token that a word begins, by the shape of the word behind it.
@@ -24,7 +27,9 @@ def find_token(word: str, value: str) -> Token:
     >>> [type(find_token("CPU", value)).__name__ for value in ("[5%@729]", "311/311")]
     ['CoresToken', 'RailToken']
     """
-    tokens = (kind.match(word, value) for kind in KINDS)
+    if word in _BY_LABEL:
+        return _BY_LABEL[word](word)
+    tokens = (kind.match(word, value) for kind in _BY_SHAPE)
     return next(token for token in tokens if token is not None)
 
 
@@ -70,7 +75,8 @@ class LineParser:
         words = split_words(text)
         last = [words.pop()] if is_cut and len(words) > 1 and not text[-1].isspace() else []
         draft = self.read(line, words)
-        draft.leave(*last)
+        if last:
+            draft.leave(*last)
         return draft.sample(text if keep_line else None)
 
     def read(self, line: str, words: list[str], tokens: Tokens | None = None) -> Draft:

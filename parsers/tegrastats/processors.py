@@ -17,6 +17,7 @@ from .values import (
     Memory,
     is_label,
     read_activity,
+    read_load,
     read_megahertz,
     read_percent,
     show_activity,
@@ -104,16 +105,16 @@ class EmcToken(ValueToken):
 
     @staticmethod
     def read_value(text: str) -> Emc:
-        off, ratios, hertz, listed, bare = read_activity(text)
-        if off or listed or bare or len(hertz) > 1:
+        load, hertz = read_load(text)
+        if len(hertz) > 1:
             raise UnreadableError(text)
-        return Emc(ratios[0] if ratios and hertz else None, hertz[0] if hertz else None)
+        return Emc(load, hertz[0]) if hertz else Emc()
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
-        activity = read_activity(words[1])
-        if activity.ratios:
-            numbers.percent(signals.EMC_LOAD.column() if activity.hertz else NOWHERE)
-        if activity.hertz:
+        load, hertz = read_load(words[1])
+        if load is not None:
+            numbers.percent(signals.EMC_LOAD.column() if hertz else NOWHERE)
+        if hertz:
             numbers.megahertz(signals.EMC_FREQUENCY.column())
 
     @classmethod
@@ -136,16 +137,13 @@ class GpuToken(ValueToken):
 
     @staticmethod
     def read_value(text: str) -> Gpu:
-        off, ratios, hertz, listed, bare = read_activity(text)
-        if off or listed or bare:
-            raise UnreadableError(text)
-        return Gpu(ratios[0] if ratios else None, hertz)
+        return Gpu(*read_load(text))
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
-        activity = read_activity(words[1])
-        if activity.ratios:
+        load, hertz = read_load(words[1])
+        if load is not None:
             numbers.percent(signals.GPU_LOAD.column())
-        for cluster in range(len(activity.hertz)):
+        for cluster in range(len(hertz)):
             numbers.megahertz(signals.GPU_FREQUENCY.column(cluster))
 
     @classmethod
@@ -180,23 +178,22 @@ class SecondClusterToken(Token):
     @lru_cache(512)
     def _join(first: Gpu | None, text: str) -> Gpu:
         """Return the GPU of two clusters, whose loads and clocks must have the same form."""
-        _, ratios, hertz, listed, bare = read_activity(text)
-        is_wrong = listed or bare or len(hertz) > 1
-        if first is None or first.cluster_utilization_ratio or is_wrong:
+        load, hertz = read_load(text)
+        if first is None or first.cluster_utilization_ratio or len(hertz) > 1:
             raise UnreadableError(text)
-        loads = () if first.utilization_ratio is None else (first.utilization_ratio,)
-        if len(loads) != len(ratios) or len(first.frequency_hertz) != len(hertz):
+        loads = tuple(one for one in (first.utilization_ratio, load) if one is not None)
+        if len(loads) == 1 or len(first.frequency_hertz) != len(hertz):
             raise UnreadableError(text)
-        return Gpu(first.utilization_ratio, first.frequency_hertz + hertz, loads + ratios)
+        return Gpu(first.utilization_ratio, first.frequency_hertz + hertz, loads)
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
-        activity = read_activity(words[1])
-        if activity.ratios:
+        load, hertz = read_load(words[1])
+        if load is not None:
             # The load of the GPU is that of the first cluster as well.
             first = numbers.names.index(signals.GPU_LOAD.column())
             numbers.copies[signals.GPU_CLUSTER_LOAD.column(0)] = first
             numbers.percent(signals.GPU_CLUSTER_LOAD.column(1))
-        if activity.hertz:
+        if hertz:
             numbers.megahertz(signals.GPU_FREQUENCY.column(1))
 
 
@@ -316,17 +313,16 @@ class EngineToken(Token):
 
     def _read_value(self, text: str) -> tuple[Engine, bool, bool, tuple[tuple[str, float], ...]]:
         """Return the record, whether it is a sign, whether it is bare, and loads by unit."""
-        off, ratios, hertz, listed, bare = read_activity(text)
-        is_cut = bare and self.label.endswith("_LOAD")
-        if len(hertz) > 1 or is_cut or (listed and not self.name.startswith("PVA")):
+        found = read_activity(text)
+        is_cut = found.bare and self.label.endswith("_LOAD")
+        is_strange = found.listed and not self.name.startswith("PVA")
+        if len(found.hertz) > 1 or is_cut or is_strange:
             raise UnreadableError(text)
-        state: GateState | None = "off" if off else None
-        if hertz:
-            state = "on" if hertz[0] else "off"
-        ratio = ratios[0] if ratios and not listed else None
-        engine = self._make(state, ratio, hertz[0] if hertz else None)
-        is_sign = bool(ratios and hertz) or text[0] == "@"
-        return engine, is_sign, bare, tuple(self._by_unit(ratios)) if listed else ()
+        hertz = found.hertz[0] if found.hertz else None
+        state: GateState | None = "off" if found.off or hertz == 0 else "on" if hertz else None
+        ratio = found.ratios[0] if found.ratios and not found.listed else None
+        units = tuple(self._by_unit(found.ratios)) if found.listed else ()
+        return self._make(state, ratio, hertz), "@" in text, found.bare, units
 
     def _by_unit(self, ratios: Sequence[float]) -> Iterator[tuple[str, float]]:
         """Yield the names of the vector units of a PVA, and their loads."""

@@ -20,11 +20,10 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any, ClassVar
 
 from ..records import Engine, Rail, Sample
-from .values import HERTZ_PER_MEGAHERTZ, Memory
+from .values import HERTZ_PER_MEGAHERTZ
 
 VALUE_BITS = 0xFFFFFFFF
 GAP_BITS = 0xFFFF << 32
@@ -180,10 +179,7 @@ class Draft:
 
     def sample(self, source_line: str | None) -> Sample:
         """Return the record."""
-        once = self.once.get
-        dla = tuple(self.dla.values())
-        if len(dla) > 1:
-            dla = tuple(sorted(dla, key=attrgetter("core")))
+        once, dla = self.once.get, self.dla
         return Sample(
             once("time"),
             once("ram"),
@@ -194,7 +190,7 @@ class Draft:
             once("emc"),
             once("gpu"),
             self.engines,
-            dla,
+            tuple([dla[name] for name in sorted(dla)]),
             self.zones,
             self.maxima,
             self.rails,
@@ -207,7 +203,7 @@ class Token(ABC):
     """A token that begins with a certain word; it may remember the values that it has read.
 
     Attributes:
-        LABELS: The words that begin it, if its first word alone identifies it.
+        LABELS: Words that begin it, whatever is behind them.
         label: Its first word, ``""`` where that contains values.
     """
 
@@ -218,8 +214,8 @@ class Token(ABC):
 
     @classmethod
     def match(cls, word: str, value: str) -> "Token | None":
-        """Return the token if a word begins one of this kind, by the shape of the word behind."""
-        return cls(word) if word in cls.LABELS else None
+        """Return the token if another word begins one, by its shape and that of the word behind."""
+        return None
 
     @abstractmethod
     def read(self, draft: Draft, at: int) -> int:
@@ -245,12 +241,8 @@ class ValueToken(Token):
 
     FIELD: ClassVar[str]
 
-    def __init__(self, label: str) -> None:
-        super().__init__(label)
-        self._values = Memory(self.read_value)
-
     def read(self, draft: Draft, at: int) -> int:
-        value = self._values[draft.words[at + 1]]
+        value = self.read_value(draft.words[at + 1])
         draft.signs += 1
         if self.FIELD in draft.once:
             raise draft.next_record()

@@ -9,7 +9,9 @@ import re
 from collections.abc import Callable, Hashable
 from datetime import datetime
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from ..errors import UnreadableError
 
@@ -21,10 +23,8 @@ LOWEST_CELSIUS, HIGHEST_CELSIUS = -100.0, 200.0
 """Any other temperature is damage: sensors of boards measure -40 to 125 °C."""
 
 _NUMBER = "[0-9]{1,9}"
-_CELSIUS = r"-?[0-9]{1,9}(?:\.[0-9]{1,6})?"
 
-_FREE_BLOCK = re.compile(rf"(?:({_NUMBER})x)?({_NUMBER})(MB|kB)\)")
-_TEMPERATURE = re.compile(f"({_CELSIUS})C(?:/({_CELSIUS})C)?")
+_TEMPERATURE = re.compile(f"-?{_NUMBER}(?:\\.[0-9]{{1,6}})?C")
 _PLAIN_POWER = re.compile(f"({_NUMBER})/({_NUMBER})(?:/({_NUMBER}))?")
 # A number without its unit may follow numbers that have one: the record was cut there, so that
 # nothing is certain from that number on.
@@ -61,7 +61,7 @@ class Memory(dict[K, V]):
         return value
 
 
-class Activity(NamedTuple):
+class Activity(msgspec.Struct, frozen=True, gc=False):
     """Load and clock of a GPU, a memory controller or an engine.
 
     It has at most one load, or one per unit if they are ``listed`` in brackets, and one clock per
@@ -133,32 +133,31 @@ def read_total(text: str) -> tuple[int, int]:
     return read_number(text[:-2]) * unit, unit
 
 
-def read_free_block(text: str) -> tuple[int, int | None]:
-    """Read size and number of blocks in ``366x4MB)``, ``252kB)`` or ``0MB)``.
+def read_block(text: str) -> int:
+    """Read the size in the end of a note, ``4MB)``.
 
-    >>> read_free_block("1x512kB)")
-    (524288, 1)
+    >>> read_block("512kB)")
+    524288
     """
-    found = _FREE_BLOCK.fullmatch(text)
-    if found is None:
+    if text[-1:] != ")":
         raise UnreadableError(text)
-    blocks, size, unit = found.groups()
-    return int(size) * BYTES[unit], None if blocks is None else int(blocks)
+    return read_total(text[:-1])[0]
 
 
-def read_temperature(text: str) -> tuple[float | None, float | None]:
-    """Read ``47.687C``, from R39 on ``47.687C/51C``, as the temperature and its maximum.
+def read_celsius(text: str) -> float | None:
+    """Read ``47.687C``; None is a zone without power.
 
-    None is a zone without power, or a maximum that is not printed.
-
-    >>> read_temperature("-256C"), read_temperature("47.5C/51C")
-    ((None, None), (47.5, 51.0))
+    >>> read_celsius("-256C"), read_celsius("47.5C")
+    (None, 47.5)
     """
-    found = _TEMPERATURE.fullmatch(text)
-    if found is None:
+    if _TEMPERATURE.fullmatch(text) is None:
         raise UnreadableError(text)
-    now, maximum = found.groups()
-    return _celsius(now), None if maximum is None else _celsius(maximum)
+    celsius = float(text[:-1])
+    if celsius == GATED_CELSIUS:
+        return None
+    if not LOWEST_CELSIUS <= celsius <= HIGHEST_CELSIUS:
+        raise UnreadableError(text)
+    return celsius
 
 
 def read_power(text: str) -> tuple[tuple[float, ...], str, bool]:
@@ -179,24 +178,39 @@ def read_power(text: str) -> tuple[tuple[float, ...], str, bool]:
     return watts, (found[4] or "") if has_unit else "", has_unit
 
 
+def read_load(text: str) -> tuple[float | None, tuple[int, ...]]:
+    """Read ``X%``, ``@Y``, ``X%@Y`` or ``X%@[Y,Y]``: one load and the clock of each cluster.
+
+    >>> read_load("79%@[305,0]"), read_load("7%")
+    ((0.79, (305000000, 0)), (0.07, ()))
+    """
+    load, at, clock = text.partition("@")
+    ratio = RATIOS.get(load)
+    if ratio is None and (load or not at):
+        raise UnreadableError(text)
+    return ratio, CLOCKS[clock] if at else ()
+
+
 def read_activity(text: str) -> Activity:
     """Read ``off``, ``X%``, ``@Y``, ``X%@Y``, ``X%@[Y,Y]``, ``[X%,X%]@Y`` or a bare ``Y``.
 
     >>> read_activity("79%@[305,0]")
     Activity(off=False, ratios=(0.79,), hertz=(305000000, 0), listed=False, bare=False)
     """
-    load, at, clock = text.partition("@")
-    if not at:
-        if text in RATIOS:
-            return Activity(ratios=(RATIOS[text],))
-        if text.lower() == "off":
-            return Activity(off=True)
+    if text.lower() == "off":
+        return Activity(off=True)
+    if text.isdecimal():
         return Activity(hertz=(read_megahertz(text),), bare=True)
-    hertz = tuple([HERTZ[one] for one in _items(clock)]) if clock[:1] == "[" else (HERTZ[clock],)
-    if load in RATIOS:
-        return Activity(False, (RATIOS[load],), hertz)
-    ratios = tuple([read_percent(one) for one in _items(load)]) if load else ()
-    return Activity(False, ratios, hertz, bool(ratios))
+    if text[:1] == "[":
+        load, _, clock = text.partition("@")
+        ratios = tuple([read_percent(one) for one in _items(load)])
+        return Activity(False, ratios, CLOCKS[clock], True)
+    ratio, hertz = read_load(text)
+    return Activity(False, () if ratio is None else (ratio,), hertz)
+
+
+def _read_clocks(text: str) -> tuple[int, ...]:
+    return tuple([HERTZ[one] for one in _items(text)]) if text[:1] == "[" else (HERTZ[text],)
 
 
 def _items(text: str) -> list[str]:
@@ -221,15 +235,8 @@ def read_megahertz(text: str) -> int:
 
 HERTZ = Memory(read_megahertz, 4096)
 """Clocks by their text; a board has few."""
-
-
-def _celsius(text: str) -> float | None:
-    celsius = float(text)
-    if celsius == GATED_CELSIUS:
-        return None
-    if not LOWEST_CELSIUS <= celsius <= HIGHEST_CELSIUS:
-        raise UnreadableError(text)
-    return celsius
+CLOCKS = Memory(_read_clocks, 4096)
+"""Clocks of all clusters by their text, ``Y`` or ``[Y,Y]``."""
 
 
 def show_percent(ratio: float) -> str:

@@ -33,12 +33,14 @@ def test_a_megabyte_is_1024_kilobytes():
 )
 def test_temperature_keeps_its_sign_and_minus_256_is_no_reading(text, celsius):
     """Below zero is cold; -256 is a zone without power."""
-    assert values.read_temperature(text) == (celsius, None)
+    assert values.read_celsius(text) == celsius
 
 
 def test_temperature_of_r39_has_a_maximum():
     """The number behind the stroke is the highest, and the first is not cut by it."""
-    assert values.read_temperature("56.937C/66.625C") == (56.937, 66.625)
+    sample = parse_line("RAM 1/2MB tj@56.937C/66.625C")
+    assert sample.temperatures_celsius == {"tj": 56.937}
+    assert sample.temperatures_max_celsius == {"tj": 66.625}
 
 
 @pytest.mark.parametrize(
@@ -96,12 +98,12 @@ def test_half_a_list_of_cores_is_none(text):
         (values.read_total, "6"),
         (values.read_total, "6GB"),
         (values.read_total, "MB"),
-        (values.read_free_block, "4x4MB"),
-        (values.read_free_block, "x4MB)"),
-        (values.read_temperature, "C"),
-        (values.read_temperature, "5"),
+        (values.read_block, "4MB"),
+        (values.read_block, "4x4MB)"),
+        (values.read_celsius, "C"),
+        (values.read_celsius, "5"),
         (values.read_label, "a-b"),
-        (values.read_temperature, "5C/"),
+        (values.read_celsius, "5C/"),
         (values.read_power, "5"),
         (values.read_power, "5/"),
         (values.read_power, "1/2/3/4"),
