@@ -219,8 +219,9 @@ def redraw(text: str, chance: random.Random) -> str:
         (r"(?<=[\[,])[0-9]+(?=[,\]])", lambda: chance.choice(_GPU_CLOCKS)),
         (r"(?<=[@/])[0-9.]+(?=C)", celsius),
         (r"[0-9]+(?=mW)", lambda: chance.randint(0, 20_000)),
-        (r"(?<=RAM )[0-9]+", lambda: chance.randint(300, 62_000)),
-        (r"(?<=SWAP )[0-9]+", lambda: chance.randint(0, 31_000)),
+        # No layout has less memory or swap: more in use than there is would be damage.
+        (r"(?<=RAM )[0-9]+", lambda: chance.randint(300, 7_600)),
+        (r"(?<=SWAP )[0-9]+", lambda: chance.randint(0, 2_000)),
         (r"(?<=lfb )[0-9]+", lambda: chance.randint(1, 1500)),
         (r"(?<=cached )[0-9]+", lambda: chance.randint(0, 400)),
     ):

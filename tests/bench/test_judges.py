@@ -1,5 +1,6 @@
 """What ``make bench`` judges by is itself held against lines, and against known faults."""
 
+import random
 import re
 from collections import Counter
 from itertools import pairwise
@@ -11,7 +12,7 @@ import pytest
 from tegrascope import parse_line
 
 from . import floors
-from .lines import DLA_SHARE, LAYOUTS, generate, interleave, variety
+from .lines import DLA_SHARE, LAYOUTS, generate, interleave, redraw, variety
 from .rounds import Contender, LeftOutError, play, ratio
 from .truth import dtype_of, faults, is_right, rows_of
 
@@ -32,6 +33,15 @@ def test_each_seed_makes_its_own_lines(lines):
     """The same seed makes the same lines; the order in which they stand makes no other ones."""
     assert generate(1800, seed=2) == lines != generate(1800, seed=3)
     assert Counter(line.text for line in interleave(lines)) == Counter(line.text for line in lines)
+
+
+def test_lines_drawn_anew_are_read_in_full(lines):
+    """Values that share nothing with the line before are values that a board may print."""
+    chance = random.Random(0)
+    for line in lines:
+        text = redraw(line.text, chance)
+        assert text != line.text
+        assert parse_line(text).unparsed == ()
 
 
 def test_lines_are_of_all_layouts(lines):
