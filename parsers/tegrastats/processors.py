@@ -12,11 +12,12 @@ from ..errors import UnreadableError
 from ..records import Core, Dla, Emc, Engine, GateState, Gpu, Sample
 from .tokens import NOWHERE, Draft, NumberMap, Token, ValueToken
 from .values import (
+    CLOCKS,
     HERTZ,
     RATIOS,
     Memory,
     is_label,
-    read_activity,
+    read_items,
     read_load,
     read_megahertz,
     read_percent,
@@ -313,32 +314,37 @@ class EngineToken(Token):
 
     def _read_value(self, text: str) -> tuple[Engine, bool, bool, tuple[tuple[str, float], ...]]:
         """Return the record, whether it is a sign, whether it is bare, and loads by unit."""
-        found = read_activity(text)
-        is_cut = found.bare and self.label.endswith("_LOAD")
-        is_strange = found.listed and not self.name.startswith("PVA")
-        if len(found.hertz) > 1 or is_cut or is_strange:
+        if text.lower() == "off":
+            return self._make("off"), False, False, ()
+        is_bare = text.isdecimal()
+        load: float | None = None
+        units: tuple[tuple[str, float], ...] = ()
+        if is_bare and not self.label.endswith("_LOAD"):
+            hertz: tuple[int, ...] = (read_megahertz(text),)
+        elif text[:1] == "[" and self.name.startswith("PVA"):
+            loads, _, clock = text.partition("@")
+            hertz = CLOCKS[clock]
+            units = tuple(
+                (f"{self.name}_VPU{unit}", read_percent(one))
+                for unit, one in enumerate(read_items(loads))
+            )
+        else:
+            load, hertz = read_load(text)
+        if len(hertz) > 1:
             raise UnreadableError(text)
-        hertz = found.hertz[0] if found.hertz else None
-        state: GateState | None = "off" if found.off or hertz == 0 else "on" if hertz else None
-        ratio = found.ratios[0] if found.ratios and not found.listed else None
-        units = tuple(self._by_unit(found.ratios)) if found.listed else ()
-        return self._make(state, ratio, hertz), "@" in text, found.bare, units
-
-    def _by_unit(self, ratios: Sequence[float]) -> Iterator[tuple[str, float]]:
-        """Yield the names of the vector units of a PVA, and their loads."""
-        return ((f"{self.name}_VPU{unit}", ratio) for unit, ratio in enumerate(ratios))
+        state: GateState | None = None if not hertz else "on" if hertz[0] else "off"
+        return self._make(state, load, *hertz), "@" in text, is_bare, units
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
-        activity = read_activity(words[1])
+        engine, _, _, units = self._read_value(words[1])
         on, load, frequency = self.COLUMNS
-        if activity.off:
+        if engine.frequency_hertz is None and engine.state is not None:
             numbers.constants[on.column(self._index)] = 0.0
-        if activity.listed:
-            for unit, _ in self._by_unit(activity.ratios):
-                numbers.percent(load.column(unit))
-        elif activity.ratios:
+        for unit, _ in units:
+            numbers.percent(load.column(unit))
+        if engine.utilization_ratio is not None:
             numbers.percent(load.column(self._index))
-        if activity.hertz:
+        if engine.frequency_hertz is not None:
             numbers.gates[on.column(self._index)] = numbers.megahertz(frequency.column(self._index))
 
     @classmethod

@@ -11,8 +11,6 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TypeVar
 
-import msgspec
-
 from ..errors import UnreadableError
 
 BYTES = {"kB": 1024, "MB": 1024**2}
@@ -59,20 +57,6 @@ class Memory(dict[K, V]):
             self.clear()
         self[text] = value
         return value
-
-
-class Activity(msgspec.Struct, frozen=True, gc=False):
-    """Load and clock of a GPU, a memory controller or an engine.
-
-    It has at most one load, or one per unit if they are ``listed`` in brackets, and one clock per
-    cluster. It is ``bare`` if the word was only a number, the weakest of all shapes.
-    """
-
-    off: bool = False
-    ratios: tuple[float, ...] = ()
-    hertz: tuple[int, ...] = ()
-    listed: bool = False
-    bare: bool = False
 
 
 def is_label(word: str) -> bool:
@@ -191,29 +175,11 @@ def read_load(text: str) -> tuple[float | None, tuple[int, ...]]:
     return ratio, CLOCKS[clock] if at else ()
 
 
-def read_activity(text: str) -> Activity:
-    """Read ``off``, ``X%``, ``@Y``, ``X%@Y``, ``X%@[Y,Y]``, ``[X%,X%]@Y`` or a bare ``Y``.
-
-    >>> read_activity("79%@[305,0]")
-    Activity(off=False, ratios=(0.79,), hertz=(305000000, 0), listed=False, bare=False)
-    """
-    if text.lower() == "off":
-        return Activity(off=True)
-    if text.isdecimal():
-        return Activity(hertz=(read_megahertz(text),), bare=True)
-    if text[:1] == "[":
-        load, _, clock = text.partition("@")
-        ratios = tuple([read_percent(one) for one in _items(load)])
-        return Activity(False, ratios, CLOCKS[clock], True)
-    ratio, hertz = read_load(text)
-    return Activity(False, () if ratio is None else (ratio,), hertz)
-
-
 def _read_clocks(text: str) -> tuple[int, ...]:
-    return tuple([HERTZ[one] for one in _items(text)]) if text[:1] == "[" else (HERTZ[text],)
+    return tuple([HERTZ[one] for one in read_items(text)]) if text[:1] == "[" else (HERTZ[text],)
 
 
-def _items(text: str) -> list[str]:
+def read_items(text: str) -> list[str]:
     """Return the items of a list in brackets."""
     if text[0] != "[" or text[-1] != "]":
         raise UnreadableError(text)

@@ -5,6 +5,7 @@ from datetime import datetime
 import pytest
 
 from tegrascope.parsers.errors import UnreadableError
+from tegrascope.parsers.records import Engine
 from tegrascope.parsers.tegrastats import parse_line, values
 from tegrascope.parsers.tegrastats.line import split_prefix
 
@@ -46,36 +47,63 @@ def test_temperature_of_r39_has_a_maximum():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("off", values.Activity(off=True)),
-        ("OFF", values.Activity(off=True)),
-        ("7%", values.Activity(ratios=(0.07,))),
-        ("@1600", values.Activity(hertz=(1_600_000_000,))),
-        ("@[1600]", values.Activity(hertz=(1_600_000_000,))),
-        ("79%@166", values.Activity(ratios=(0.79,), hertz=(166_000_000,))),
-        ("43%@[305,0]", values.Activity(ratios=(0.43,), hertz=(305_000_000, 0))),
-        ("[5%,6%]@7", values.Activity(ratios=(0.05, 0.06), hertz=(7_000_000,), listed=True)),
-        ("115", values.Activity(hertz=(115_000_000,), bare=True)),
+        ("7%", (0.07, ())),
+        ("@1600", (None, (1_600_000_000,))),
+        ("@[1600]", (None, (1_600_000_000,))),
+        ("79%@166", (0.79, (166_000_000,))),
+        ("43%@[305,0]", (0.43, (305_000_000, 0))),
     ],
 )
-def test_activity_in_every_shape(text, expected):
-    """One reader takes each form that any engine was seen to print."""
-    assert values.read_activity(text) == expected
+def test_load_and_clocks_in_every_shape(text, expected):
+    """One reader takes each form that a processor was seen to print."""
+    assert values.read_load(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("off", {"PVA0": Engine("off")}),
+        ("OFF", {"PVA0": Engine("off")}),
+        ("7%", {"PVA0": Engine(None, 0.07)}),
+        ("@1600", {"PVA0": Engine("on", None, 1_600_000_000)}),
+        ("@[1600]", {"PVA0": Engine("on", None, 1_600_000_000)}),
+        ("79%@0", {"PVA0": Engine("off", 0.79, 0)}),
+        ("115", {"PVA0": Engine("on", None, 115_000_000)}),
+        (
+            "[5%,6%]@7",
+            {
+                "PVA0": Engine("on", None, 7_000_000),
+                "PVA0_VPU0": Engine(None, 0.05),
+                "PVA0_VPU1": Engine(None, 0.06),
+            },
+        ),
+    ],
+)
+def test_engine_in_every_shape(text, expected):
+    """An engine may be off, have a bare clock, or have a load for each of its units."""
+    assert parse_line(f"RAM 1/2MB PVA0 {text} tj@1C").engines == expected
 
 
 ARABIC_FIVE = "\N{ARABIC-INDIC DIGIT FIVE}"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "%", "@", "101%", "1000%", "-1%", "5%@", "5%@[]", "5%@[1,]", "[5%]", "[5%,6%]"),
-        *("5 %", "5%@1\n", "1.5%", "1" * 10, "1" * 5000, ARABIC_FIVE, f"{ARABIC_FIVE}%", "on"),
-    ],
+DAMAGED = (
+    *("", "%", "@", "101%", "1000%", "-1%", "5%@", "5%@[]", "5%@[1,]", "[5%]", "[5%,6%]"),
+    *("1.5%", "1" * 10, "1" * 5000, ARABIC_FIVE, f"{ARABIC_FIVE}%", "on"),
 )
-def test_activity_refuses_everything_else(text):
+
+
+@pytest.mark.parametrize("text", [*DAMAGED, "5 %", "5%@1\n", "off", "115", "[5%,6%]@7"])
+def test_everything_else_is_not_a_load(text):
     """Damage, other scripts' digits and numbers of absurd length are not read."""
     with pytest.raises(UnreadableError):
-        values.read_activity(text)
+        values.read_load(text)
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_damaged_word_is_not_an_engine(text):
+    """An engine reads nothing from it."""
+    assert not parse_line(f"RAM 1/2MB PVA0 {text} tj@1C").engines
 
 
 @pytest.mark.parametrize(
