@@ -29,41 +29,21 @@ class Record(BaseModel):
 class TelemetryRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of parsed telemetry: cheap to make, and not checked, since the parser did that."""
 
-    def model_dump(self, *, exclude_defaults: bool = False) -> dict[str, Any]:
-        """Return the record as mappings and tuples, without defaults at any depth if asked."""
-        if exclude_defaults:
-            return cast(dict[str, Any], _without_defaults(self))
+    def model_dump(self) -> dict[str, Any]:
+        """Return the record as mappings and tuples."""
         return cast(dict[str, Any], msgspec.to_builtins(self, builtin_types=(datetime,)))
 
-    def model_dump_json(
-        self, *, exclude: Collection[str] = (), exclude_defaults: bool = False
-    ) -> str:
+    def model_dump_json(self, *, exclude: Collection[str] = ()) -> str:
         """Return the record as one line of JSON, without the fields to exclude."""
-        if not exclude and not exclude_defaults:
+        if not exclude:
             return msgspec.json.encode(self).decode()
-        shown = _without_defaults(self) if exclude_defaults else msgspec.structs.asdict(self)
+        shown = msgspec.structs.asdict(self)
         return msgspec.json.encode({k: v for k, v in shown.items() if k not in exclude}).decode()
 
     @classmethod
     def model_json_schema(cls) -> dict[str, Any]:
         """Return the JSON schema of the record."""
         return msgspec.json.schema(cls)
-
-
-def _without_defaults(value: Any) -> Any:
-    """Return a value; its records become mappings of the fields that differ from their default."""
-    if isinstance(value, msgspec.Struct):
-        shown = {}
-        for field in msgspec.structs.fields(value):
-            factory, own = field.default_factory, getattr(value, field.name)
-            if own != (field.default if factory is msgspec.NODEFAULT else factory()):
-                shown[field.name] = _without_defaults(own)
-        return shown
-    if isinstance(value, tuple):
-        return tuple(map(_without_defaults, value))
-    if isinstance(value, dict):
-        return {key: _without_defaults(one) for key, one in value.items()}
-    return value
 
 
 class Ram(TelemetryRecord, frozen=True, gc=False):

@@ -11,6 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import msgspec
+
 from tegrascope import parse_line
 from tegrascope.parsers.inference.placement import layer_types, placement_of
 
@@ -29,7 +31,7 @@ def write_captures() -> None:
     """Write the record of every captured line, and of every build."""
     for capture in sorted(CAPTURES.glob("*.txt")):
         lines = capture.read_text(encoding="utf-8").splitlines()
-        records = [parse_line(line).model_dump_json(exclude_defaults=True) for line in lines]
+        records = [record_of(line) for line in lines]
         golden = capture.with_suffix(".jsonl")
         golden.write_text("".join(f"{record}\n" for record in records), encoding="utf-8")
         print(f"{golden.name}: {len(records)} records")
@@ -38,6 +40,27 @@ def write_captures() -> None:
         text = json.dumps(read_placement(golden, device), indent=1)
         golden.write_text(f"{text}\n", encoding="utf-8")
         print(f"{golden.name}: written")
+
+
+def record_of(line: str) -> str:
+    """Return the record of a line as JSON, without defaults."""
+    return msgspec.json.encode(without_defaults(parse_line(line))).decode()
+
+
+def without_defaults(value: object) -> object:
+    """Return a value; its records become mappings of the fields that differ from their default."""
+    if isinstance(value, msgspec.Struct):
+        shown = {}
+        for field in msgspec.structs.fields(value):
+            factory, own = field.default_factory, getattr(value, field.name)
+            if own != (field.default if factory is msgspec.NODEFAULT else factory()):
+                shown[field.name] = without_defaults(own)
+        return shown
+    if isinstance(value, tuple):
+        return tuple(map(without_defaults, value))
+    if isinstance(value, dict):
+        return {key: without_defaults(one) for key, one in value.items()}
+    return value
 
 
 def write_inspections() -> None:

@@ -13,6 +13,7 @@ from tegrascope.parsers.errors import ParseError
 from tegrascope.parsers.records import Dla, Emc, Engine, Gpu, Rail, Sample
 from tegrascope.parsers.tegrastats import PARSE_REASONS, parse_line
 from tegrascope.parsers.tegrastats.line import LONGEST_LINE
+from tests.golden import record_of, without_defaults
 
 CAPTURES = sorted((Path(__file__).parents[1] / "captures").glob("*.txt"))
 MEGA, MEBI = 10**6, 2**20
@@ -36,7 +37,7 @@ def test_capture_reads_as_reviewed(capture):
     assert len(lines) == len(golden)
     for line, expected in zip(lines, golden, strict=True):
         sample = parse_line(line)
-        assert sample.model_dump_json(exclude_defaults=True) == expected
+        assert record_of(line) == expected
         assert msgspec.json.decode(expected, type=Sample) == sample
 
 
@@ -147,7 +148,7 @@ def test_each_number_stands_under_its_own_field():
         "NVDLA0 36%@37 NVDLA1_FREQ @38 PVA0_FREQ [39%,40%]@41 APE 42 MTS fg 43% bg 44% "
         "cpu@45.5C/46.25C gpu@-47C VDD_IN 48mW/49mW/50mW CPU 51/52 EDP limit 53"
     )
-    assert parse_line(line).model_dump(exclude_defaults=True) == {
+    assert without_defaults(parse_line(line)) == {
         "time": datetime(2003, 1, 2, 4, 5, 6),
         "ram": {
             "used_bytes": 10 * MEBI,
