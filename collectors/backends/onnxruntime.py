@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...parsers.errors import BackendUnavailable
 from ...parsers.inference.events import Order
 from ...parsers.inference.placement import Built, Placement
-from ...parsers.onnx.inputs import read_model
+from ...parsers.onnx import read_model
 from .base import Inferring, input_shape, make_input
 
 if TYPE_CHECKING:

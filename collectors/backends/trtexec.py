@@ -21,7 +21,7 @@ from ...parsers.errors import BackendUnavailable, UnreadableError, UserError
 from ...parsers.inference import trtexec as parser
 from ...parsers.inference.events import Inferences, Order, Phase, PhaseName
 from ...parsers.inference.placement import Built, layer_types, placement_of
-from ...parsers.onnx.inputs import ModelFacts, read_model
+from ...parsers.onnx import ModelFacts, read_model
 from ..base import Stamped
 from ..children.process import Quiet
 from ..children.program import start_tied

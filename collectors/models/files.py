@@ -12,8 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from ...parsers.errors import BackendUnavailable, UserError, file_error
+from ...parsers.onnx import external_locations
 from ...parsers.onnx.graph import Graph
-from ...parsers.onnx.inputs import external_locations
 from ...parsers.records import Record
 from ..children.program import ask_child, python_child
 

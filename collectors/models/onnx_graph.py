@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from ...parsers.errors import UserError
+from ...parsers.onnx import slim
 from ...parsers.onnx.graph import LONGEST_VALUES, SUBGRAPH, Attribute, Graph, Node, Shape, Tensor
-from ...parsers.onnx.inputs import slim
 from .files import INSTALL, GraphAnswer, external_files
 
 try:

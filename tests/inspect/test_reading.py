@@ -15,7 +15,7 @@ from onnx import numpy_helper
 from tegrascope.collectors.models.files import read_graph_apart
 from tegrascope.collectors.models.onnx_graph import read_graph
 from tegrascope.parsers.errors import UnreadableError, UserError
-from tegrascope.parsers.onnx.inputs import KEPT_BYTES, slim
+from tegrascope.parsers.onnx import KEPT_BYTES, slim
 
 from .made import FLOAT, axes, model, node, one
 

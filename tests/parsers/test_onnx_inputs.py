@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tegrascope.parsers.errors import UnreadableError
-from tegrascope.parsers.onnx.inputs import ModelInput, read_model
+from tegrascope.parsers.onnx import ModelInput, read_model
 
 
 def varint(value: int) -> bytes:
