@@ -1,5 +1,7 @@
 """A real daemon in a process of its own, started as a user starts it."""
 
+import contextlib
+import http.client
 import json
 import os
 import re
@@ -15,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.fakes.processes import PATIENCE_SECONDS, Stopwatch
 
 
 class Daemon:
@@ -60,7 +64,7 @@ class Daemon:
     @property
     def url(self) -> str:
         """Where the page is; waits for the daemon to say so."""
-        assert self._told.wait(90), self.log
+        assert self._told.wait(PATIENCE_SECONDS), self.log
         assert self._url, self.log
         return self._url
 
@@ -68,7 +72,7 @@ class Daemon:
         """Return the body of a page, whatever its status."""
         request = urllib.request.Request(self.url + path, headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return str(answer.read().decode())
         except urllib.error.HTTPError as error:
             with error:
@@ -78,9 +82,9 @@ class Daemon:
         """Return a page of the API."""
         return json.loads(self.get(path))
 
-    def metric(self, series: str) -> float | None:
-        """Return the value of the first series whose text begins so."""
-        for line in self.get("metrics").splitlines():
+    def metric(self, series: str, page: "str | None" = None) -> float | None:
+        """Return the value of the first series whose text begins so, of a page or of a new one."""
+        for line in (page or self.get("metrics")).splitlines():
             if line.startswith(series):
                 return float(line.rpartition(" ")[2])
         return None
@@ -90,14 +94,14 @@ class Daemon:
         found = self.json("api/v1/runs")["runs"]
         return [run for run in found if all(run.get(key) == match[key] for key in match)]
 
-    def wait_for(self, what: Callable[[], Any], seconds: float = 45.0) -> Any:
+    def wait_for(self, what: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
         """Return what a question is answered, as soon as the answer is true."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             try:
                 answer = what()
-            except urllib.error.URLError:
-                answer = None
+            except (OSError, http.client.HTTPException):
+                answer = None  # no connection, no answer, or a process that is gone
             if answer:
                 return answer
             assert self.process.poll() is None, self.log
@@ -106,28 +110,46 @@ class Daemon:
 
     def children(self) -> dict[str, int]:
         """Return the daemon's child processes: command line to pid."""
-        children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        pids = [pid for path in children for pid in path.read_text().split()]
-        return {
-            Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip(): int(pid)
-            for pid in pids
-        }
+        found = {}
+        for path in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
+            pids = ""
+            with contextlib.suppress(OSError):  # a thread that has just ended
+                pids = path.read_text()
+            for pid in pids.split():
+                with contextlib.suppress(OSError):  # and a child
+                    words = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+                    found[words.strip()] = int(pid)
+        return found
 
     def child(self, word: str) -> int | None:
         """Return the child whose command line holds a word."""
         return next((pid for line, pid in self.children().items() if word in line), None)
 
     def stop(self, number: int = signal.SIGTERM) -> float:
-        """End the daemon; return how many seconds it took."""
-        begin = time.monotonic()
+        """End the daemon; return how many seconds it took, as a ``Stopwatch`` counts them."""
+        watch = Stopwatch()
         if self.process.poll() is None:
             self.process.send_signal(number)
-        self.process.wait(20)
-        took = time.monotonic() - begin
-        self._reader.join(5)
+        self.process.wait(PATIENCE_SECONDS / 2)
+        took = watch.seconds
+        self._reader.join(20)
         if self.process.stderr is not None:
             self.process.stderr.close()
         return took
+
+
+def until_measured(run_once: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Repeat a run until its energy is known, and return its record.
+
+    A busy machine may lose the samples around a run. Then its energy is withheld, and its flag says
+    so.
+    """
+    for _ in range(10):
+        run = run_once()
+        if "gross_joules" in run.get("energy", {}):
+            return run
+        assert "telemetry_gap" in run["quality"], run
+    raise AssertionError(f"no energy in ten runs, the last one: {run}")
 
 
 @pytest.fixture
