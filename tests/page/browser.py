@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 120.0
 # DevTools are read from 3 and written to 4; sh sets these up, the browser says nothing else.
 _PIPES = 'exec "$0" "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1'
 _FLAGS = (
@@ -163,7 +163,7 @@ class Tab:
         assert "exceptionDetails" not in told, told
         return told["result"].get("value")
 
-    def wait_for(self, code: str, seconds: float = 30.0) -> Any:
+    def wait_for(self, code: str, seconds: float = _PATIENCE_SECONDS) -> Any:
         """Return the value of an expression as soon as it is true."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:

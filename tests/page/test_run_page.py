@@ -100,9 +100,9 @@ def test_page_tells_the_whole_record(board, show, width, dark):
     link = "document.querySelector('#overlaps ~ ul a').href"
     assert tab.run(link) == f"{board.url}runs/{other.run_id}"
     assert "these figures are of no real board" in tab.run("document.body.innerText")
-    bands = tab.run("[...document.querySelectorAll('#lanes a')].map(a => a.textContent).join()")
-    assert "resnet on dla0" in bands
-    assert "yolo on gpu" in bands
+    bands = "[...document.querySelectorAll('#lanes a')].map(a => a.textContent).join()"
+    for words in ("resnet on dla0", "yolo on gpu"):
+        tab.wait_for(f"{bands}.includes({words!r})")
     assert tab.run(AUDIT) == []
     assert tab.complaints == []
     assert {url for url in tab.asked if not url.startswith(board.url)} == set()
@@ -148,7 +148,7 @@ def test_run_that_waits_and_a_daemon_that_restarts_are_waited_for(board, show):
     tab.wait_for("document.getElementById('trouble').innerText.includes('no finished run')")
     board.begin(10, workload="now")
     tab.wait_for("document.getElementById('under').innerText.includes('Running on dla0')")
-    assert tab.run("document.getElementById('trouble').hidden")
+    tab.wait_for("document.getElementById('trouble').hidden")
     tab.call("Network.emulateNetworkConditions", **OFFLINE)
     tab.wait_for("document.getElementById('trouble').innerText.includes('trying again')")
     board.finish(10, 9, workload="now", outcome="failed", reason="no engine", run_id=made.run_id)
