@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.fakes.processes import PATIENCE_SECONDS
+
 from .servers import Server, needs_alertmanager, needs_prometheus, wait_for
 
 __all__ = ["Alertmanager", "Monitoring", "Prometheus", "Webhook", "monitoring",
@@ -111,7 +113,7 @@ class Prometheus(Server):
         """Return the alerts in a state: each with ``labels`` and ``annotations``."""
         return [one for one in self.ask("alerts")["alerts"] if one["state"] == state]
 
-    def wait_for_scrape(self, targets: int = 1, seconds: float = 60.0) -> None:
+    def wait_for_scrape(self, targets: int = 1, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until as many targets are up; the first look takes it some five seconds."""
         wait_for(lambda: len(self.query("up == 1")) >= targets, seconds, self.log)
 

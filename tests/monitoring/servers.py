@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 
 import pytest
 
+from tests.fakes.processes import PATIENCE_SECONDS
+
 Answer = TypeVar("Answer")
 
-_LISTENING = re.compile(r'msg="?Listening on"? address=\S*?:(\d+)')
+LISTENING = re.compile(r'msg="?Listening on"? address=\S*?:(\d+)')
 
 
 def needs(package: str, *programs: str) -> pytest.MarkDecorator:
@@ -32,7 +34,9 @@ needs_prometheus = needs("prometheus", "prometheus", "promtool")
 needs_alertmanager = needs("prometheus-alertmanager", "prometheus-alertmanager", "amtool")
 
 
-def wait_for(what: Callable[[], Answer], seconds: float = 60.0, told: object = "") -> Answer:
+def wait_for(
+    what: Callable[[], Answer], seconds: float = PATIENCE_SECONDS, told: object = ""
+) -> Answer:
     """Return what a question is answered, as soon as the answer is true.
 
     Args:
@@ -100,7 +104,7 @@ class Server:
     def _listens(self, begin: int) -> int | None:
         text = self.log.read_text(encoding="utf-8")[begin:]
         assert self.process.poll() is None, text
-        found = _LISTENING.search(text)
+        found = LISTENING.search(text)
         return None if found is None else int(found[1])
 
     @property
@@ -120,7 +124,7 @@ class Server:
             OSError: It does not answer, or with an error.
         """
         url = f"{self.url}{path}?{urllib.parse.urlencode(parameters)}"
-        with self._opener.open(url, timeout=10) as answer:
+        with self._opener.open(url, timeout=60) as answer:
             return str(answer.read().decode())
 
     def json(self, path: str, **parameters: str) -> Any:
@@ -130,7 +134,7 @@ class Server:
     def post(self, path: str) -> None:
         """Ask for something to be done, as ``-/reload``."""
         request = urllib.request.Request(self.url + path, method="POST")
-        with self._opener.open(request, timeout=30):
+        with self._opener.open(request, timeout=60):
             pass
 
     def stop(self, number: int = signal.SIGTERM) -> None:
@@ -138,7 +142,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(number)
         try:
-            self.process.wait(20)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -5,7 +5,6 @@ import http.client
 import json
 import socket
 import threading
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from tegrascope.daemon.web.authentication import Gate, host_names
 from tegrascope.daemon.web.server import ConnectionLimits, bind, serve
 from tegrascope.daemon.web.web_config import WebRules
 from tegrascope.parsers.errors import UserError
+from tests.fakes.processes import Stopwatch
 
 TOKEN = {"Authorization": "Bearer secret"}
 DEFAULT = ConnectionLimits()
@@ -90,7 +90,7 @@ class Server:
     def ask(
         self, method: str, path: str, body: "bytes | None" = None, **headers: str
     ) -> "tuple[int, http.client.HTTPMessage, bytes]":
-        with closing(http.client.HTTPConnection(*self.address, timeout=10)) as client:
+        with closing(http.client.HTTPConnection(*self.address, timeout=60)) as client:
             client.request(method, path, body, headers)
             answer = client.getresponse()
             return answer.status, answer.headers, answer.read()
@@ -102,17 +102,17 @@ class Server:
         return status, json.loads(text)
 
     def connect(self, first: bytes = b"") -> socket.socket:
-        peer = socket.create_connection(self.address, timeout=10)
+        peer = socket.create_connection(self.address, timeout=60)
         peer.sendall(first)
         return peer
 
     def stop(self) -> float:
-        """Stop the server; return the seconds that this took."""
-        begin = time.monotonic()
+        """Stop the server; return the seconds that this took, as a ``Stopwatch`` counts them."""
+        watch = Stopwatch()
         self._stop.set()
-        self._thread.join(20)
+        self._thread.join(60)
         self.store.close()
-        return time.monotonic() - begin
+        return watch.seconds
 
 
 def until_closed(peer: socket.socket) -> bytes:

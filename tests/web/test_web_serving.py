@@ -9,7 +9,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -25,6 +24,7 @@ from tegrascope.daemon.web.authentication import Passwords
 from tegrascope.daemon.web.server import ConnectionLimits
 from tegrascope.daemon.web.web_config import WebRules
 from tegrascope.parsers.errors import UserError
+from tests.monitoring.servers import LISTENING, wait_for
 
 from .page_server import DEFAULT, Server, until_closed
 from .web_files import make_pair, needs_openssl, tls, users
@@ -69,28 +69,19 @@ class Site:
         return self.server.address
 
     def start_node_exporter(self) -> tuple[str, int]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            address = free.getsockname()
         log = self.directory / "node_exporter.log"
         with log.open("w") as told:
             self.node = subprocess.Popen(
                 [
                     "prometheus-node-exporter",
                     f"--web.config.file={self.path}",
-                    f"--web.listen-address=127.0.0.1:{address[1]}",
+                    "--web.listen-address=127.0.0.1:0",
                     *("--collector.disable-defaults", "--collector.time"),
                 ],
                 stderr=told,
             )
-        until = time.monotonic() + 30
-        while time.monotonic() < until and self.node.poll() is None:
-            try:
-                socket.create_connection(address, 1).close()
-                return address
-            except OSError:
-                time.sleep(0.05)
-        raise AssertionError(log.read_text())
+        found = wait_for(lambda: LISTENING.search(log.read_text()), told=log)
+        return "127.0.0.1", int(found[1])
 
     def stop(self) -> None:
         if self.server is not None:
@@ -121,9 +112,9 @@ class Site:
         if highest is not None:
             context.maximum_version = highest
         peer = (
-            http.client.HTTPConnection(*address, timeout=10)
+            http.client.HTTPConnection(*address, timeout=60)
             if scheme == "http"
-            else http.client.HTTPSConnection(*address, timeout=10, context=context)
+            else http.client.HTTPSConnection(*address, timeout=60, context=context)
         )
         try:
             with closing(peer):
@@ -218,7 +209,7 @@ def test_status_page_keeps_the_policy_that_it_needs(site):
     address = site.start(f'http_server_config: {{headers: {{Content-Security-Policy: "{said}"}}}}')
     found = {}
     for path in ("/", "/metrics"):
-        with closing(http.client.HTTPConnection(*address, timeout=10)) as peer:
+        with closing(http.client.HTTPConnection(*address, timeout=60)) as peer:
             peer.request("GET", path)
             found[path] = peer.getresponse().headers.get_all("Content-Security-Policy")
     assert found["/metrics"] == [said]
@@ -238,7 +229,7 @@ def test_connection_outlives_a_bad_file_but_is_not_answered(site):
     context = ssl.create_default_context(cafile=site.directory / "server.pem")
     address = site.start(tls(), users())
     headers = {"Authorization": "Basic " + base64.b64encode(b"prom:pw").decode()}
-    with closing(http.client.HTTPSConnection(*address, timeout=10, context=context)) as peer:
+    with closing(http.client.HTTPSConnection(*address, timeout=60, context=context)) as peer:
         for sections, status in (
             ((tls(), users()), 200),
             (("a: [",), 500),
@@ -255,7 +246,7 @@ def test_certificate_rotates_under_open_connections(site):
 
     def connect(name: str) -> http.client.HTTPSConnection:
         context = ssl.create_default_context(cafile=site.directory / f"{name}.pem")
-        peer = http.client.HTTPSConnection(*address, timeout=10, context=context)
+        peer = http.client.HTTPSConnection(*address, timeout=60, context=context)
         peer.request("GET", "/healthz")
         assert peer.getresponse().read() == b"ok\n"
         return peer
@@ -455,7 +446,7 @@ def test_silent_and_wrong_clients_delay_no_handshake(site, caplog):
     ]
     peers = []
     for words in spoken * 4:
-        peers.append(socket.create_connection(address, timeout=20))
+        peers.append(socket.create_connection(address, timeout=60))
         peers[-1].sendall(words)
         assert site.ask(address).startswith("200")
     told = [until_closed(peer) for peer in peers]
