@@ -145,16 +145,16 @@ def test_missing_program_is_unavailable(bench):
     assert told.ending == "unavailable"
 
 
-def left_over(path: Path, seconds: float = 10.0) -> "list[int]":
+def left_over(path: Path) -> "list[int]":
     """Return which of the processes in a file are still alive after a while of waiting."""
     pids = [int(line) for line in path.read_text().split()]
-    until(lambda: not any(map(is_running, pids)), seconds)
+    until(lambda: not any(map(is_running, pids)))
     return [pid for pid in pids if is_running(pid)]
 
 
 def test_what_a_program_leaves_behind_is_ended(bench):
     """Children in the background go with the program, so that the next run is alone."""
-    script = f"sleep 60 & echo $! > {bench.directory}/pids; echo tegrascope: inferences=1"
+    script = f"sleep 600 & echo $! > {bench.directory}/pids; echo tegrascope: inferences=1"
     assert bench.run(script).ending == "ok"
     assert left_over(bench.directory / "pids") == []
 
@@ -162,10 +162,10 @@ def test_what_a_program_leaves_behind_is_ended(bench):
 def test_cancelling_ends_the_whole_group(bench):
     """Told to stop, the runner ends the program and its children, however deaf they are."""
     pids = bench.directory / "pids"
-    script = f"trap '' TERM INT; sleep 60 & echo $$ $! > {pids}.part; mv {pids}.part {pids}; wait"
+    script = f"trap '' TERM INT; sleep 600 & echo $$ $! > {pids}.part; mv {pids}.part {pids}; wait"
 
     def stop() -> None:
-        until(pids.exists, 30)
+        until(pids.exists)
         bench.stop.set()
 
     thread = threading.Thread(target=stop)
@@ -180,7 +180,7 @@ def test_cancelling_ends_the_whole_group(bench):
 @pytest.mark.parametrize("end", ["close", "terminate", "kill"])
 def test_no_program_outlives_its_worker(bench, end):
     pids = bench.directory / "pids"
-    order = bench.order(f"echo $$ > {pids}.part; mv {pids}.part {pids}; exec sleep 60")
+    order = bench.order(f"echo $$ > {pids}.part; mv {pids}.part {pids}; exec sleep 600")
     with subprocess.Popen(
         [sys.executable, "-m", "tegrascope.collectors.worker.child", "--lane", "dla0"],
         stdin=subprocess.PIPE,
@@ -193,7 +193,7 @@ def test_no_program_outlives_its_worker(bench, end):
         assert worker.stdout is not None
         worker.stdin.write(render_event(order) + "\n")
         worker.stdin.flush()
-        assert until(pids.exists, 30)
+        assert until(pids.exists)
         if end == "close":
             worker.stdin.close()
         else:

@@ -227,7 +227,7 @@ def test_program_prints_and_ends_clean(tracefs, started, number):
     assert any("job_submit" in line for line in printed)
     assert enabled(tracefs) == {"0", "1"}
     started.send_signal(number)
-    assert started.wait(10) == 0
+    assert started.wait(60) == 0
     assert started.stderr is not None
     assert started.stderr.read() == ""
     assert enabled(tracefs) == {"0"}
@@ -238,7 +238,7 @@ def test_program_ends_when_nobody_reads(tracefs, started):
     assert started.stdout is not None
     started.stdout.readline()
     started.stdout.close()
-    assert started.wait(10) == 0
+    assert started.wait(60) == 0
     assert enabled(tracefs) == {"0"}
 
 
@@ -248,7 +248,7 @@ def test_program_without_a_trace_says_why_in_one_line(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=120,
     )
     assert told.returncode == UNAVAILABLE
     (said,) = told.stderr.splitlines()
@@ -264,7 +264,7 @@ def test_program_for_root_imports_little():
         "for name in sys.modules))"
     )
     told = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )
     names = told.stdout.split()
     assert names[:-1] == ["tegrascope"]

@@ -2,7 +2,6 @@
 
 import socket
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from tegrascope.collectors.base import Stamped
 from tegrascope.collectors.dla.tasks import DlaTraceCompanion
 from tegrascope.collectors.lines.program import ProcessSource, SocketLines
+from tests.fakes.processes import until
 from tests.fakes.tracefs import make_instance, make_kernel
 
 HERTZ = 31_250_000
@@ -140,17 +140,14 @@ def test_real_reader_feeds_it(tmp_path: Path):
     tracefs = make_kernel(tmp_path)
     make_instance(tracefs / "instances/tegrascope")
     reader = [sys.executable, "-m", "tegrascope.collectors.dla.reader", "--root", str(tmp_path)]
-    trace = DlaTraceCompanion(ProcessSource(reader, interval_seconds=1.0, name="ftrace"))
+    source = ProcessSource(reader, interval_seconds=1.0, name="ftrace", silence_seconds=60.0)
+    trace = DlaTraceCompanion(source)
     with (tracefs / "instances/tegrascope/trace_pipe").open("r+b", buffering=0) as kernel:
         for line in task(0, 1, 7.0, 7.25):
             kernel.write(f"{line}\n".encode())
         trace.start()
-        seen, tick = {}, threading.Event()
-        for _ in range(400):
-            seen = trace.columns()
-            if seen.get("dla.0.tasks"):
-                break
-            tick.wait(0.05)
+        assert until(lambda: trace.columns().get("dla.0.tasks"))
+        seen = trace.columns()
         trace.stop()
     assert seen["dla.0.busy_seconds"] == pytest.approx(0.25)
     assert seen["dla.1.tasks"] == 0
@@ -172,26 +169,19 @@ def test_privileged_unit_is_heard_by_its_socket(tmp_path: Path):
             [str(path)],
             interval_seconds=1.0,
             name="ftrace",
-            silence_seconds=20,
+            silence_seconds=200,
             backoff_seconds=(0.01, 0.05),
         )
     )
     trace.start()
-    tick = threading.Event()
-    for _ in range(400):
-        if trace.problem is not None:
-            break
-        tick.wait(0.05)
+    assert until(lambda: trace.problem is not None)
     assert "systemctl enable --now tegrascope-dla-trace.socket" in (trace.problem or "")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()
         with listener.accept()[0] as unit:
             unit.sendall(f"{HELLO}\n".encode())
-            for _ in range(400):
-                if trace.columns():
-                    break
-                tick.wait(0.05)
+            assert until(trace.columns)
             assert trace.columns()["dla.1.tasks"] == 0
             assert trace.problem is None
             trace.stop()
@@ -203,11 +193,7 @@ def test_missing_reader_is_a_problem_and_no_crash():
         ProcessSource(["/no/such/reader"], interval_seconds=1.0, name="ftrace")
     )
     trace.start()
-    tick = threading.Event()
-    for _ in range(400):
-        if trace.problem is not None:
-            break
-        tick.wait(0.05)
+    assert until(lambda: trace.problem is not None)
     assert trace.columns() == {}
     assert "/no/such/reader was not found" in (trace.problem or "")
     trace.stop()

@@ -40,7 +40,7 @@ def start(*arguments: str, **asked: object) -> Any:
         env={**os.environ, "PYTHONPATH": str(FAKES), "FAKE_NVML": json.dumps(asked)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
 
@@ -182,7 +182,7 @@ def test_reader_ends_when_nobody_reads():
         assert reader.stderr is not None
         reader.stdout.readline()
         reader.stdout.close()
-        assert reader.wait(10) == 0
+        assert reader.wait(60) == 0
         assert reader.stderr.read() == ""
 
 

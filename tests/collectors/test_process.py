@@ -15,7 +15,7 @@ from tegrascope.collectors.base import SYSTEM_CLOCK, Stamped
 from tegrascope.collectors.children.process import LONGEST_LINE, LineBuffer, LineChild, Quiet
 from tegrascope.collectors.lines.program import ProcessSource
 from tegrascope.parsers.errors import UserError
-from tests.fakes.processes import is_running, until
+from tests.fakes.processes import Stopwatch, is_running, until
 
 
 def python(program: str) -> list[str]:
@@ -47,7 +47,7 @@ def no_leak() -> Iterator[None]:
 
 
 def read_line(child: LineChild) -> str:
-    line = child.read(10)
+    line = child.read(60)
     assert isinstance(line, Stamped), line
     return line.value
 
@@ -56,8 +56,8 @@ def test_lines_arrive_stamped_and_the_end_is_told():
     """Each line bears the time of its newline, lines of one read share it, then comes the end."""
     before = time.monotonic_ns()
     with LineChild(shell("printf 'one\\ntwo\\n\\nhalf'")) as child:
-        lines = [child.read(10) for _ in range(4)]
-        assert child.read(10) is Quiet.END
+        lines = [child.read(60) for _ in range(4)]
+        assert child.read(60) is Quiet.END
     assert [line.value for line in lines[:3]] == ["one", "two", ""]
     assert lines[3] is Quiet.END
     assert before < lines[0].monotonic_ns == lines[2].monotonic_ns < time.monotonic_ns()
@@ -71,7 +71,7 @@ def test_a_line_in_two_pieces_bears_the_time_of_its_newline():
         assert child.read(0.05) is Quiet.TIMEOUT
         second_piece_ns = time.monotonic_ns()
         assert child.send("st")
-        line = child.read(10)
+        line = child.read(60)
     assert line.value == "first"
     assert line.monotonic_ns > second_piece_ns
 
@@ -95,7 +95,7 @@ def test_reading_ends_when_another_thread_wakes_it():
     with LineChild(["cat"], stdin=True) as child:
         child.wake()
         child.wake()
-        assert child.read(10) is Quiet.WOKEN
+        assert child.read(60) is Quiet.WOKEN
         assert child.read(0) is Quiet.TIMEOUT
         thread = threading.Timer(0.02, child.wake)
         thread.start()
@@ -109,7 +109,7 @@ def test_a_flood_does_not_drown_a_wake():
     with LineChild(["yes"]) as child:
         read_line(child)
         child.wake()
-        assert Quiet.WOKEN in {child.read(10) for _ in range(1 << 17)}
+        assert Quiet.WOKEN in {child.read(60) for _ in range(1 << 17)}
 
 
 def test_what_is_no_line_cannot_be_sent():
@@ -119,7 +119,7 @@ def test_what_is_no_line_cannot_be_sent():
             child.send("a\nb")
         os.kill(child.pid, signal.SIGKILL)
         assert until(lambda: child.exited)
-        assert child.read(10) is Quiet.END
+        assert child.read(60) is Quiet.END
         assert not child.send("anybody?")
     assert child.returncode == -signal.SIGKILL
     with LineChild(["true"]) as child:
@@ -128,7 +128,7 @@ def test_what_is_no_line_cannot_be_sent():
 
 def test_a_child_that_does_not_read_is_not_waited_for_for_ever():
     """Sending gives up when the pipe stays full."""
-    with LineChild(["sleep", "60"], stdin=True) as child:
+    with LineChild(["sleep", "600"], stdin=True) as child:
         assert not child.send("x" * 1_000_000, timeout_seconds=0.05)
 
 
@@ -136,7 +136,7 @@ def test_closed_input_ends_a_polite_child():
     """A program that reads its input to the end goes by itself."""
     with LineChild(["cat"], stdin=True) as child:
         child.close_input()
-        assert child.read(10) is Quiet.END
+        assert child.read(60) is Quiet.END
         assert until(lambda: child.exited)
     assert child.returncode == 0
 
@@ -146,10 +146,10 @@ def test_last_words_are_kept_and_bounded():
     program = "import sys\nfor n in range(30000): print('word', n, file=sys.stderr)\nprint('done')"
     with LineChild(python(program)) as child:
         assert read_line(child) == "done"
-        assert child.read(10) is Quiet.END
+        assert child.read(60) is Quiet.END
     assert child.last_words == tuple(f"word {n}" for n in range(29980, 30000))
     with LineChild(python("import sys; sys.stderr.write('x' * 100000)")) as child:
-        assert child.read(10) is Quiet.END
+        assert child.read(60) is Quiet.END
     assert [len(words) for words in child.last_words] == [4096]
 
 
@@ -192,23 +192,23 @@ def test_environment_and_directory_are_passed(tmp_path):
 
 def test_the_whole_family_ends():
     """A grandchild that holds the pipe and ignores SIGTERM is gone when ``end`` returns."""
-    program = "(trap '' TERM; echo up; while :; do sleep 60; done) & echo $!; exec sleep 60"
+    program = "(trap '' TERM; echo up; while :; do sleep 600; done) & echo $!; exec sleep 600"
     with LineChild(shell(program)) as child:
         printed = {read_line(child), read_line(child)} - {"up"}
         grandchild = int(printed.pop())
         assert is_running(grandchild)
-        begin = time.monotonic()
+        watch = Stopwatch()
         child.end(grace_seconds=0.1)
-        assert time.monotonic() - begin < 1
+        assert watch.seconds < 1
     assert until(lambda: not is_running(grandchild))
     assert child.read() is Quiet.END
 
 
 def test_a_grandchild_with_the_pipe_does_not_hide_the_end():
     """When the child itself is gone its last line is read, and then comes the end."""
-    with LineChild(shell("sleep 60 & echo $!")) as child:
+    with LineChild(shell("sleep 600 & echo $!")) as child:
         grandchild = int(read_line(child))
-        assert child.read(10) is Quiet.END
+        assert child.read(60) is Quiet.END
         assert is_running(grandchild)
     assert until(lambda: not is_running(grandchild))
     assert child.returncode == 0
@@ -217,27 +217,27 @@ def test_a_grandchild_with_the_pipe_does_not_hide_the_end():
 def test_without_a_pidfd_the_end_is_seen_too(monkeypatch):
     """Kernels before 5.3 have none; the child is then looked after four times a second."""
     monkeypatch.delattr(os, "pidfd_open")
-    with LineChild(shell("sleep 60 & echo $!")) as child:
+    with LineChild(shell("sleep 600 & echo $!")) as child:
         grandchild = int(read_line(child))
-        assert child.read(10) is Quiet.END
+        assert child.read(60) is Quiet.END
     assert until(lambda: not is_running(grandchild))
 
 
 def test_a_child_that_closed_its_output_ends_by_itself():
     """Its exit status is its own: the signal waits until it had the time to exit."""
     with LineChild(shell("exec >&-; sleep 0.1; exit 7")) as child:
-        assert child.read(10) is Quiet.END
-        child.end(grace_seconds=10)
+        assert child.read(60) is Quiet.END
+        child.end(grace_seconds=60)
     assert child.returncode == 7
 
 
 def test_a_child_that_ignores_sigterm_is_killed():
     """The grace is what it gets, not a second more."""
-    with LineChild(shell("trap '' TERM; echo ready; while :; do sleep 60; done")) as child:
+    with LineChild(shell("trap '' TERM; echo ready; while :; do sleep 600; done")) as child:
         assert read_line(child) == "ready"
-        begin = time.monotonic()
+        watch = Stopwatch()
         child.end(grace_seconds=0.05)
-        assert time.monotonic() - begin < 1
+        assert watch.seconds < 1
     assert child.returncode == -signal.SIGKILL
 
 
@@ -257,6 +257,8 @@ class QuickClock(type(SYSTEM_CLOCK)):
 
 
 def source_of(program: str, clock=None, **options) -> ProcessSource:
+    # Silence is that of a program that hangs, and not of a starved one.
+    options = {"silence_seconds": 60.0, **options}
     return ProcessSource(
         shell(program), interval_seconds=0.05, clock=clock or QuickClock(), **options
     )
@@ -282,14 +284,14 @@ def test_a_killed_program_comes_back():
 def test_a_silent_program_is_started_again(caplog):
     """Nothing printed for the set time: it is ended and started again, and the log says why."""
     caplog.set_level(logging.WARNING)
-    source = source_of("echo $$; exec sleep 60", silence_seconds=0.1)
+    source = source_of("echo $$; exec sleep 600", silence_seconds=0.5)
     lines = source.lines()
     first = int(next(lines).value)
     second = int(next(lines).value)
     assert first != second
     assert not is_running(first)
-    assert source.restarts == 1
-    assert "printed nothing for 0.1 s" in caplog.text
+    assert source.restarts >= 1
+    assert "printed nothing for 0.5 s" in caplog.text
     assert len(caplog.records) == 1
     lines.close()
 
@@ -304,7 +306,7 @@ def test_silence_is_five_intervals_but_two_seconds_at_least():
 def test_pauses_double_up_to_their_limit_and_the_last_words_are_logged(caplog):
     """A program that dies at once is tried ever more slowly; all its deaths are one line of log."""
     clock = QuickClock()
-    source = source_of("echo sorry >&2; exit 3", clock, backoff_seconds=(0.5, 3.0))
+    source = source_of("echo sorry >&2; exit 3", clock, backoff_seconds=(50.0, 300.0))
     stopper = threading.Thread(
         target=lambda: until(lambda: len(clock.pauses) >= 5) and source.stop()
     )
@@ -312,9 +314,8 @@ def test_pauses_double_up_to_their_limit_and_the_last_words_are_logged(caplog):
     assert list(source.lines()) == []
     stopper.join()
     # They are measured from start to start.
-    for pause, most in zip(clock.pauses, [0.5, 1, 2, 3, 3], strict=False):
-        assert 0.45 < pause < most + 0.1
-    assert clock.pauses[3] > 1
+    for pause, most in zip(clock.pauses, [50, 100, 200, 300, 300], strict=False):
+        assert most - 45 < pause <= most
     assert source.restarts >= 4
     assert "ended with status 3 (sorry)" in source.problem
     assert [record.levelname for record in caplog.records] == ["WARNING"]
@@ -332,7 +333,7 @@ def test_lines_come_back_within_ten_seconds():
     stopper.join()
     assert 4 < max(clock.pauses) <= 5
     clock = QuickClock()
-    source = source_of("exec sleep 60", clock, silence_seconds=0.3, backoff_seconds=(0.01, 0.3))
+    source = source_of("exec sleep 600", clock, silence_seconds=0.3, backoff_seconds=(0.01, 0.3))
     stopper = threading.Thread(
         target=lambda: until(lambda: len(clock.pauses) >= 7) and source.stop()
     )
@@ -368,12 +369,12 @@ def test_a_steady_program_makes_the_pause_short_again():
     """A death after a long good time is not held against the program."""
     clock = QuickClock()
     program = "for n in 1 2 3; do echo $$; sleep 0.01; done"
-    source = source_of(program, clock, steady_seconds=0.005)
+    source = source_of(program, clock, steady_seconds=0.005, backoff_seconds=(50.0, 300.0))
     lines = source.lines()
     for _ in range(12):
         next(lines)
     lines.close()
-    assert clock.pauses == pytest.approx([0.5] * len(clock.pauses), abs=0.1)
+    assert clock.pauses == pytest.approx([50] * len(clock.pauses), abs=30)
     assert len(clock.pauses) == 3
 
 
@@ -404,16 +405,16 @@ def test_a_program_that_is_not_there_is_told_once_and_tried_again(tmp_path, capl
 
 def test_stop_ends_the_lines_and_the_program_at_once():
     """From another thread, in less than a second, also while the program is silent."""
-    source = source_of("echo $$; exec sleep 60", SYSTEM_CLOCK, silence_seconds=60)
+    source = source_of("echo $$; exec sleep 600", SYSTEM_CLOCK, silence_seconds=60)
     seen = []
     reader = threading.Thread(target=lambda: seen.extend(source.lines()))
     reader.start()
     assert until(lambda: seen)
-    begin = time.monotonic()
+    watch = Stopwatch()
     source.stop()
     source.stop()
-    reader.join(5)
-    assert time.monotonic() - begin < 1
+    reader.join(60)
+    assert watch.seconds < 1
     assert not reader.is_alive()
     assert all(not is_running(int(line.value)) for line in seen)
 
@@ -425,5 +426,5 @@ def test_stop_ends_a_pause():
     reader.start()
     assert until(lambda: source.problem is not None)
     source.stop()
-    reader.join(5)
+    reader.join(60)
     assert not reader.is_alive()

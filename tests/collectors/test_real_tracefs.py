@@ -75,7 +75,7 @@ def follow_until(pipe: int, word: str) -> "list[str]":
             lines.append(line.rstrip("\n"))
             if line.startswith(OWN_PREFIX) and any(word in one for one in lines):
                 break
-    thread.join(10)  # it ends when nobody reads
+    thread.join(60)  # it ends when nobody reads
     assert not thread.is_alive()
     os.close(out)
     return lines

@@ -15,7 +15,7 @@ from tegrascope.collectors.base import SYSTEM_CLOCK, Stamped
 from tegrascope.collectors.children.process import Quiet
 from tegrascope.collectors.lines.program import LOOK_AGAIN_SECONDS, LineSocket, SocketSource
 from tegrascope.parsers.errors import UserError
-from tests.fakes.processes import until
+from tests.fakes.processes import Stopwatch, until
 
 
 class Server:
@@ -90,7 +90,7 @@ def source(tmp_path: Path, clock: QuickClock) -> Iterator[SocketSource]:
         ["/bin/sh", "-c", program],
         interval_seconds=0.01,
         socket_interval_seconds=0.02,
-        silence_seconds=0.2,
+        silence_seconds=1.0,  # of helpers that hang, and not of starved ones
         clock=clock,
     )
     yield made
@@ -100,13 +100,6 @@ def source(tmp_path: Path, clock: QuickClock) -> Iterator[SocketSource]:
 def talk(peer: socket.socket, number: int) -> None:
     while True:
         peer.sendall(f"root {number}\n".encode())
-        time.sleep(0.005)
-
-
-def wait_for(is_true: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not is_true():
-        assert time.monotonic() < until
         time.sleep(0.005)
 
 
@@ -134,7 +127,7 @@ def test_line_is_whole_and_stamped_at_its_newline(serving, tmp_path):
 
     def in_pieces(peer: socket.socket, _: int) -> None:
         peer.sendall(b"RAM 1/")
-        go.wait(5)
+        go.wait(60)
         peer.sendall(b"2MB\nhalf a li")
 
     serving(in_pieces)
@@ -142,10 +135,10 @@ def test_line_is_whole_and_stamped_at_its_newline(serving, tmp_path):
     assert with_line.read(0.05) is Quiet.TIMEOUT
     before_ns = time.monotonic_ns()
     go.set()
-    line = with_line.read(5)
+    line = with_line.read(60)
     assert isinstance(line, Stamped)
     assert (line.value, line.monotonic_ns > before_ns) == ("RAM 1/2MB", True)
-    assert with_line.read(5) is Quiet.END
+    assert with_line.read(60) is Quiet.END
     with_line.end()
 
 
@@ -232,14 +225,14 @@ def test_program_that_gives_no_line_is_not_said_to_run(serving, tmp_path, caplog
         return reason in found and f"{path} was closed by the other end" in found
 
     try:
-        wait_for(is_complete)
+        assert until(is_complete)
         for tries in (2, 3):
             clock.ahead_ns += round(LOOK_AGAIN_SECONDS[1] * 1e9)
-            wait_for(lambda tries=tries: server.accepted >= tries)
-            wait_for(is_complete)
+            assert until(lambda tries=tries: server.accepted >= tries)
+            assert until(is_complete)
     finally:
         source.stop()
-        reader.join(5)
+        reader.join(60)
     assert "runs without root" not in caplog.text
     assert reason in caplog.records[-1].getMessage()
     assert len(caplog.records) == 2
@@ -302,7 +295,7 @@ def test_socket_is_tried_soon_once_the_program_is_found_again(serving, tmp_path,
     clock.ahead_ns += 31 * 10**9
     assert until(lambda: source.is_privileged)
     source.stop()
-    reader.join(10)
+    reader.join(60)
     assert not reader.is_alive()
 
 
@@ -312,12 +305,12 @@ def test_stop_ends_both(serving, source):
     started = threading.Event()
     reader = threading.Thread(target=lambda: [started.set() for _ in source.lines()])
     reader.start()
-    assert started.wait(5)
+    assert started.wait(60)
     assert source.is_privileged
-    begin = time.monotonic()
+    watch = Stopwatch()
     source.stop()
-    reader.join(5)
-    assert time.monotonic() - begin < 0.2
+    reader.join(60)
+    assert watch.seconds < 1
     assert not reader.is_alive()
 
 

@@ -21,6 +21,7 @@ from tegrascope.collectors.application.window import TIMES_AT_MOST, MarkBuffer, 
 from tegrascope.daemon.session.windows import TIMES_AT_MOST as TAKEN_AT_MOST
 from tegrascope.daemon.session.windows import Begin, End, read_mark
 from tegrascope.parsers.errors import UserError
+from tests.fakes.processes import PATIENCE_SECONDS, Stopwatch
 
 
 class Answers:
@@ -74,9 +75,9 @@ class Answers:
     def ends(self) -> "list[End]":
         return [mark for mark in self.marks if isinstance(mark, End)]
 
-    def wait_for(self, what: Callable[[], object], seconds: float = 10.0) -> None:
+    def wait_for(self, what: Callable[[], object]) -> None:
         with self.changed:
-            assert self.changed.wait_for(what, seconds), self.marks
+            assert self.changed.wait_for(what, PATIENCE_SECONDS), self.marks
 
     def stop(self) -> None:
         self.server.shutdown()
@@ -270,7 +271,7 @@ def test_daemon_that_comes_later_is_found(answers, tmp_path):
     with Window("detector", period=0.01, retry_seconds=0.05, **answers.where) as marks:
         infer(marks, 1)
         (tmp_path / "later").rename(answers.token_file)
-        until = time.monotonic() + 10
+        until = time.monotonic() + PATIENCE_SECONDS
         while not answers.ends() and time.monotonic() < until:
             infer(marks, 1)
     assert answers.ends()
@@ -325,7 +326,9 @@ with marks:
 
 def run(code: str, answers: Answers) -> "subprocess.CompletedProcess[str]":
     argv = [sys.executable, "-c", code, answers.url, str(answers.token_file)]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+    return subprocess.run(
+        argv, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
 
 
 def test_windows_before_a_kill_are_kept(answers):
@@ -366,9 +369,9 @@ def test_silent_daemon_does_not_delay_the_inference(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         marks = tegrascope.window("d", url=url, token_file=token).start()
-        begin = time.monotonic()
+        watch = Stopwatch()
         infer(marks, 1000)
-        assert time.monotonic() - begin < 1.0
+        assert watch.seconds < 1.0
     marks.stop()
     assert marks.inferences == 1000
 

@@ -31,9 +31,9 @@ from tegrascope.parsers.inference.events import (
     render_event,
 )
 from tegrascope.parsers.inference.placement import Built
+from tests.fakes.processes import PATIENCE_SECONDS, Stopwatch
 
 PHASES = ["load", "warm_up", "baseline_before", "steady", "baseline_after"]
-PATIENCE_SECONDS = 20
 
 
 def make_order(run_id: str = "r1", **changes: object) -> Order:
@@ -719,7 +719,8 @@ def test_a_real_model_runs_in_a_real_process(child, cache):
     assert [edge.phase for edge in phases(events) if edge.edge == "begin"] == PHASES
     assert began_ns < phases(events)[0].at_ns < phases(events)[-1].at_ns < time.monotonic_ns()
     begin, end = (edge.at_ns for edge in phases(events) if edge.phase == "steady")
-    assert 1.3e9 <= end - begin < 3e9
+    assert end - begin >= 1.3e9
+    assert starts(events)[-2] < begin + 1.3e9
     assert events[-1].ending == "ok"
     assert events[-1].process_peak_bytes > 20 << 20
     (loaded,) = (event for event in events if isinstance(event, Loaded))
@@ -790,9 +791,9 @@ def test_without_a_daemon_the_worker_ends(noisy):
     """The end of standard input ends the process, even in the middle of an inference."""
     noisy.send(render_event(make_order(backend="noisy", device="60", duration_seconds=60)))
     noisy.wait_for_phase("warm_up")
-    began = time.monotonic()
+    watch = Stopwatch()
     noisy.end()
-    assert time.monotonic() - began < 2
+    assert watch.seconds < 2
 
 
 def test_a_terminate_cancels_the_run_and_all_that_wait(noisy):

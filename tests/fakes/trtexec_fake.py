@@ -135,7 +135,7 @@ def measure(given):
         say("Error occurred during inference", "E")
         end(False)
     if "hang" in TROUBLE:
-        time.sleep(60)
+        time.sleep(600)
     time.sleep(warm_up_ms / 1e3 + float(given["--duration"]))
     count = max(least, int(float(given["--duration"]) * 1e3 / whole))
     warm_ups = int(warm_up_ms / whole) + 1
