@@ -65,7 +65,7 @@ class Place:
     def run(self, *arguments: str, given: str = "") -> str:
         """Run a command to its end and return what it printed; no trap may have been imported."""
         done = self.start(*arguments, stdin=subprocess.PIPE)
-        output, _ = done.communicate(given, timeout=120)
+        output, _ = done.communicate(given, timeout=300)
         self.check(output)
         return output
 
@@ -96,10 +96,10 @@ def place(tmp_path_factory):
         return {run["workload"]: run["outcome"] for run in runs}
 
     try:
-        until(lambda: len(outcomes()) == 2 or daemon.poll() is not None, 90)
+        until(lambda: len(outcomes()) == 2 or daemon.poll() is not None)
     finally:
         daemon.terminate()
-        output, _ = daemon.communicate(timeout=30)
+        output, _ = daemon.communicate(timeout=120)
     made.check(output)
     assert outcomes() == {"w": "ok", "own": "ok"}, output
     (made.traps / "model.onnx").write_bytes(next(made.state.glob("models/*.onnx")).read_bytes())

@@ -161,7 +161,7 @@ def test_port_below_1024_asks_for_another(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
         cwd=tmp_path,
         preexec_fn=as_ordinary_user,
     )

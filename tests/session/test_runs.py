@@ -16,6 +16,7 @@ from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
 from tegrascope.parsers.inference.events import Phase
 from tests.fakes.loads import COMMAND, loads
+from tests.fakes.processes import Stopwatch, until
 
 HELLO = """
 import json, os, sys, time
@@ -37,6 +38,14 @@ for line in sys.stdin:
 
 def good(seconds: float = 0.0) -> str:
     return GOOD.replace("SECONDS", str(seconds))
+
+
+def good_until(path: Path) -> str:
+    """Return a worker whose steady phase ends when a file is there."""
+    return GOOD.replace(
+        "time.sleep(SECONDS)",
+        f"[time.sleep(0.01) for _ in iter(lambda: os.path.exists({str(path)!r}), True)]",
+    )
 
 
 def workload(**settings: object) -> Workload:
@@ -77,17 +86,14 @@ class Bench:
     def runs(self) -> "dict[str, dict[str, object]]":
         return {run["run_id"]: run for run in History(self.store.path).runs()}
 
-    def wait_for(self, what: Callable[[], object], seconds: float = 10.0) -> None:
-        until = time.monotonic() + seconds
-        while not what():
-            assert time.monotonic() < until, self.runs()
-            time.sleep(0.01)
+    def wait_for(self, what: Callable[[], object]) -> None:
+        assert until(what), self.runs()
 
     def close(self) -> None:
         for runner in self.runners:
             runner.cancel()
         for runner in self.runners:
-            runner.join(5)
+            runner.join(60)
         self.store.close()
 
 
@@ -108,7 +114,7 @@ def test_a_model_is_the_first_of_its_worker(bench, tmp_path):
             name=name, model=str(tmp_path / name), device="gpu", count=3, warm_up=0, baseline=0
         )
         run_id = bench.submit(runner, asked)
-        bench.wait_for(lambda one=run_id: one in bench.runs(), 60)
+        bench.wait_for(lambda one=run_id: one in bench.runs())
         assert bench.runs()[run_id]["outcome"] == "ok"
     done = loads(tmp_path)
     assert [model for _, model, _ in done] == ["a", "b", "a"]
@@ -135,18 +141,22 @@ def test_lateness_is_from_due_to_start(bench):
     bench.wait_for(lambda: late in bench.runs())
     asked = bench.submit(runner, workload())
     bench.wait_for(lambda: asked in bench.runs())
-    assert bench.runs()[late]["lateness_seconds"] == pytest.approx(3.0, abs=0.5)
+    waited = bench.runs()[late]["lateness_seconds"]
+    assert 3.0 <= waited < 60
     assert "lateness_seconds" not in bench.runs()[asked]
     lateness = bench.live.snapshot.lateness
     assert sum(lateness.counts) == 1
-    assert lateness.total == pytest.approx(3.0, abs=0.5)
+    assert lateness.total == pytest.approx(waited)
 
 
 def test_two_lanes_at_a_time_overlap(bench):
     """Runs that were steady together each name the other; a later one alone names nobody."""
-    one, other = bench.executor(good(0.5)), bench.executor(good(0.5), "gpu")
+    end = bench.directory / "end"
+    one, other = bench.executor(good_until(end)), bench.executor(good_until(end), "gpu")
     first = bench.submit(one, workload(name="a"))
     second = bench.submit(other, workload(name="b", device="gpu"))
+    bench.wait_for(lambda: {first, second} <= set(bench.session.times.others("")))
+    end.touch()
     bench.wait_for(lambda: {first, second} <= set(bench.runs()))
     third = bench.submit(one, workload(name="a"))
     bench.wait_for(lambda: third in bench.runs())
@@ -183,10 +193,10 @@ def test_fault_of_the_daemon_fails_one_run(bench, monkeypatch, caplog):
 def test_worker_that_says_nothing_is_timed_out(bench):
     """A worker that hangs before its first word is killed when the run's own time is over."""
     runner = bench.executor("time.sleep(1000)")
-    begin = time.monotonic()
+    watch = Stopwatch()
     run_id = bench.submit(runner, workload(timeout=1))
     bench.wait_for(lambda: run_id in bench.runs())
-    assert time.monotonic() - begin < 5
+    assert watch.seconds < 5
     assert bench.runs()[run_id]["outcome"] == "timeout"
     assert "printed nothing for 1 s" in bench.runs()[run_id]["reason"]
     assert runner.executor.pid is None
@@ -197,9 +207,9 @@ def test_cancel_before_the_first_word(bench):
     runner = bench.executor("time.sleep(1000)")
     run_id = bench.submit(runner, workload())
     bench.wait_for(lambda: runner.executor.pid is not None)
-    begin = time.monotonic()
+    watch = Stopwatch()
     bench.close()
-    assert time.monotonic() - begin < 2
+    assert watch.seconds < 2
     assert bench.runs()[run_id]["outcome"] == "cancelled"
     assert runner.executor.pid is None
 
@@ -237,7 +247,7 @@ def test_submitting_while_it_stops_loses_nothing(bench):
     runner.cancel()
     for thread in threads:
         thread.join()
-    runner.join(5)
+    runner.join(60)
     assert set(bench.runs()) == set(submitted)
     assert len(submitted) == 80
 
@@ -259,12 +269,14 @@ def test_overlap_is_refused_with_its_reason(bench):
 
 def test_reload_drops_what_is_no_longer_wanted(bench):
     """A waiting run of a workload that was taken away is cancelled; the one in flight goes on."""
-    runner = bench.executor(good(0.5))
+    end = bench.directory / "end"
+    runner = bench.executor(good_until(end))
     flying = bench.submit(runner, workload(name="gone"))
     bench.wait_for(lambda: runner.executor.pid is not None)
     waiting = bench.submit(runner, workload(name="gone"))
     stays = bench.submit(runner, workload(name="stays"))
     runner.keep([workload(name="stays")])
+    end.touch()
     bench.wait_for(lambda: {flying, stays} <= set(bench.runs()))
     runs = bench.runs()
     assert runs[flying]["outcome"] == runs[stays]["outcome"] == "ok"
