@@ -30,6 +30,40 @@ PROMISES = {
 }
 
 
+# Files in which the most time goes, the longest first: each runs in one process.
+LONGEST = (
+    "systemd/test_package.py",
+    "commands/test_current_directory.py",
+    "session/test_exec.py",
+    "results/test_bench_command.py",
+    "service/test_daemon.py",
+    "monitoring/test_dashboards_live.py",
+    "commands/test_cli.py",
+    "systemd/test_service.py",
+    "page/test_status_page.py",
+    "commands/test_denied.py",
+    "service/test_web.py",
+    "monitoring/test_alerting.py",
+    "truth/test_coverage.py",
+    "results/test_bench_run.py",
+    "service/test_faults.py",
+    "service/test_adversity.py",
+    "service/test_service.py",
+    "service/test_prometheus.py",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let pytest-xdist keep the order of ``pytest_collection_modifyitems``."""
+    config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: "list[pytest.Item]") -> None:
+    """Begin with the longest files, so that at the end no process waits for another."""
+    ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
 def not_tested(skips: "Iterable[tuple[str, str]]") -> "list[str]":
     """Return one line per remedy: the promises without a test, and the number of tests.
 
