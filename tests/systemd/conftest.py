@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.processes import PATIENCE_SECONDS
+
 ROOT = Path(__file__).parents[2]
 SYSTEMD = ROOT / "systemd"
 UNITS = sorted(path for path in SYSTEMD.iterdir() if path.suffix in (".service", ".socket"))
@@ -104,7 +106,11 @@ class Rig:
         return 0
 
     def run(
-        self, *argv: str, check: bool = False, given: "str | None" = None, seconds: float = 60
+        self,
+        *argv: str,
+        check: bool = False,
+        given: "str | None" = None,
+        seconds: float = PATIENCE_SECONDS,
     ) -> "subprocess.CompletedProcess[str]":
         """Run a command inside, as root."""
         spaces = [f"--{name}" for name in NAMESPACES]
@@ -157,7 +163,7 @@ class Rig:
                 return float(line.rpartition(" ")[2])
         return None
 
-    def wait_for(self, what: Callable[[], Any], seconds: float = 30) -> Any:
+    def wait_for(self, what: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
         """Return what a question is answered, as soon as the answer is true."""
         until = time.monotonic() + seconds
         while not (answer := what()):
@@ -169,7 +175,7 @@ class Rig:
     def down(self) -> None:
         """End all of it at once, and take our control groups away again."""
         self._unshare.kill()
-        self._unshare.wait(10)
+        self._unshare.wait(60)
         for group in self._groups:
             for _ in range(100):
                 inner = [path for path, _, _ in os.walk(group, topdown=False)]

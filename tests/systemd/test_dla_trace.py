@@ -28,7 +28,7 @@ CLIENT = """
 import json, os, socket, sys
 lines = []
 with socket.socket(socket.AF_UNIX) as unit:
-    unit.settimeout(20)
+    unit.settimeout(90)
     unit.connect("/run/tegrascope/dla-trace.sock")
     for line in unit.makefile():
         lines.append(line.rstrip())

@@ -42,7 +42,7 @@ def test_enabled_it_is_ready_with_root_fields(installed):
     installed.systemctl("enable", "--now", "tegrascope")
     assert installed.run("systemctl", "is-enabled", "tegrascope-tegrastats.socket").returncode == 0
     installed.wait_for(lambda: installed.get("readyz") == "ready\n")
-    assert 'tegra_dla_active{core="0"}' in installed.get("metrics")
+    installed.wait_for(lambda: 'tegra_dla_active{core="0"}' in installed.get("metrics"))
 
 
 def test_removed_with_purge_it_leaves_no_trace(installed):
