@@ -1,6 +1,5 @@
 """The wiring under clocks that are set and machines that sleep: flags, times, and what is kept."""
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,23 +12,19 @@ from tegrascope.daemon.service.service import Periods, Service
 from tegrascope.daemon.settings.config import Config
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.web.server import bind
+from tests.fakes.processes import until
 
 S = 1_000_000_000
 YEAR = 365 * 86_400 * S
-PROGRAM = (sys.executable, "-c", "import time; time.sleep(0.7)")
-SETTINGS = {
-    "telemetry": {"source": "simulator", "interval": 0.05},
-    "workloads": [
-        {
-            "name": "w",
-            "command": PROGRAM,
-            "device": "cpu",
-            "baseline": 0,
-            "warm_up": 0,
-            "duration": 0.5,
-        },
-    ],
-}
+# Its run ends when the test has done what is to be done in the middle of it.
+PROGRAM = "while [ ! -e {end} ]; do sleep 0.02; done; rm {end}"
+
+
+def settings(end: Path) -> "dict[str, Any]":
+    command = ("sh", "-c", PROGRAM.format(end=end))
+    workload = {"name": "w", "command": command, "device": "cpu", "baseline": 0, "warm_up": 0}
+    telemetry = {"source": "simulator", "interval": 0.05}
+    return {"telemetry": telemetry, "workloads": [{**workload, "duration": 0.1, "timeout": 600}]}
 
 
 class SetClock(type(SYSTEM_CLOCK)):
@@ -53,8 +48,9 @@ class Board:
 
     def __init__(self, directory: Path, clock: SetClock) -> None:
         self.clock = clock
+        self._end = directory.with_name("end")
         self.service = Service(
-            Config.model_validate(SETTINGS),
+            Config.model_validate(settings(self._end)),
             directory,
             bind("127.0.0.1:0"),
             clock=clock,
@@ -71,21 +67,24 @@ class Board:
         self.service.start()
         self.wait_for(lambda: self.service.problem() is None)
 
-    def wait_for(self, what: Callable[[], Any], seconds: float = 20.0) -> Any:
-        until = time.monotonic() + seconds
-        while not (found := what()):
-            assert time.monotonic() < until
-            time.sleep(0.01)
-        return found
+    def wait_for(self, what: Callable[[], Any]) -> Any:
+        found: list[Any] = []
+        assert until(lambda: found.append(what()) or found[-1])
+        return found[-1]
+
+    def wait_for_samples(self) -> None:
+        seen = self.samples()
+        self.wait_for(lambda: self.samples() > seen + 3)
 
     def run(self, amid: Callable[[], None] = lambda: None) -> "dict[str, Any]":
         """Run the workload, do something in the middle of it, and return its record."""
         run_id = self.service.start_run("w")
         self.wait_for(lambda: self.service.live.snapshot.workloads["w"].active_run == run_id)
         self.wait_for(lambda: run_id in self.service.session.times.others(""))
-        seen = self.samples()
-        self.wait_for(lambda: self.samples() > seen + 3)
+        self.wait_for_samples()
         amid()
+        self.wait_for_samples()
+        self._end.touch()
         return self.wait_for(lambda: History(self.service.session.store.path).run(run_id))
 
     def prune(self) -> None:
@@ -123,11 +122,11 @@ def test_step_from_1970_to_now_flags_the_run_and_costs_none(board):
 
     across = one.run(lambda: setattr(one.clock, "offset_ns", 0))
     assert "clock_step" in across["quality"]
-    assert 0.5 < (across["ended_ns"] - across["started_ns"]) / S < 15
+    assert 0.2 < (across["ended_ns"] - across["started_ns"]) / S < 600
 
     late = one.run()
     assert "clock_step" not in late["quality"]
-    assert abs(late["started_wall_ns"] - time.time_ns()) < 20 * S
+    assert abs(late["started_wall_ns"] - time.time_ns()) < 120 * S
     one.prune()
     assert {run["run_id"] for run in one.stored()} == {
         *(early["run_id"], across["run_id"], late["run_id"]),
@@ -153,7 +152,7 @@ def test_clock_that_is_sent_away_and_comes_back_deletes_nothing(board, years):
     assert [run["run_id"] for run in (first, then, last) if run not in one.stored()] == []
     if years != 0.2:  # two months on is believed, and telemetry is kept for a week
         assert len(list(blocks(0, time.time_ns() + S))) >= before
-    assert one.service.problem() is None
+    one.wait_for(lambda: one.service.problem() is None)
 
 
 def test_sleep_in_a_run_flags_it(board):
@@ -171,8 +170,7 @@ def test_times_of_samples_follow_the_clock(board):
     """What the API gives after a step bears the new time, and what was before keeps its own."""
     one = board(offset_ns=-time.time_ns() + 100 * S)
     one.clock.offset_ns = 0
-    seen = one.samples()
-    one.wait_for(lambda: one.samples() > seen + 3)
+    one.wait_for_samples()
     one.service.session.timeline.seal()
     found = one.wait_for(
         lambda: list(
@@ -183,4 +181,4 @@ def test_times_of_samples_follow_the_clock(board):
 
     walls = [wall for data in found for wall in decode(data).wall_ns]
     assert walls[0] < 200 * S
-    assert abs(walls[-1] - time.time_ns()) < 20 * S
+    assert abs(walls[-1] - time.time_ns()) < 120 * S

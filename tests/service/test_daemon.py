@@ -15,6 +15,8 @@ import pytest
 
 import tegrascope
 from tegrascope.parsers.errors import UserError
+from tests.daemons import until_measured
+from tests.fakes.processes import is_running
 
 SIMULATED = """
 telemetry: {source: simulator, interval: 103ms, simulator: {seed: 3}}
@@ -36,6 +38,12 @@ workloads:
 """
 
 
+# Beside a run that does not end by itself, these do.
+QUICK = """
+- {name: quick, command: "true", device: external, baseline: 0s, warm_up: 0s, every: 1s}
+"""
+
+
 def short(seconds: int = 1) -> str:
     return TEGRASTATS.replace("DURATION", f"{seconds}s")
 
@@ -44,27 +52,35 @@ def test_two_lanes_run_and_are_paired(start):
     """Two workloads on two lanes have good runs with energy, and every figure says simulated."""
     daemon = start(SIMULATED)
     for workload, device in (("on-gpu", "gpu"), ("on-dla", "dla0")):
-        (run, *_) = daemon.wait_for(lambda w=workload: daemon.runs(workload=w, outcome="ok"))
+        # A busy machine loses samples; then the energy of a run is withheld under its flag.
+        run = daemon.wait_for(lambda w=workload: measured_run(daemon, w))
         assert run["device"] == device
-        assert run["inferences"] > 20
         assert run["energy"]["gross_joules"] > 1
         assert "simulated" in run["quality"]
         assert "insufficient_samples" in run["quality"]
         assert "gross_joules_per_inference" not in run["energy"]
-        assert run["telemetry"]["samples"] >= 15
         steady = run["phases"]["steady"]
-        assert steady["end_ns"] - steady["begin_ns"] == pytest.approx(2e9, rel=0.2)
+        seconds = (steady["end_ns"] - steady["begin_ns"]) / 1e9
+        # It ends with the inference that is in flight after two seconds.
+        assert 2 <= seconds < 2.2 + run["latency"]["max_seconds"]
+        assert run["inferences"] == run["latency"]["count"] > 1
+        assert 2 <= run["telemetry"]["samples"] <= seconds / 0.103 + 3
     page = daemon.get("metrics")
     figures = [line for line in page.splitlines() if line.startswith("tegra_")]
     assert figures
     assert all('simulated="true"' in line for line in figures)
-    dla = max(
-        run["telemetry"]["utilization"]["dla0:tegrastats"]["mean_ratio"]
-        for run in daemon.runs(workload="on-dla", outcome="ok")
-    )
-    assert dla > 0.5
-    assert daemon.get("readyz") == "ready\n"
+    # The last one ran on the DLA.
+    assert run["telemetry"]["utilization"]["dla0:tegrastats"]["mean_ratio"] > 0.5
+    daemon.wait_for(lambda: daemon.get("readyz") == "ready\n")
     assert daemon.stop() < 3
+
+
+def measured_run(daemon, workload):
+    """Return a good run with energy; one without has the flag of missing samples."""
+    runs = daemon.runs(workload=workload, outcome="ok")
+    measured = [run for run in runs if "gross_joules" in run.get("energy", {})]
+    assert all("telemetry_gap" in run["quality"] for run in runs if run not in measured)
+    return measured and measured[0]
 
 
 def test_parent_is_light(start):
@@ -103,65 +119,77 @@ def test_killed_worker_fails_its_run_only(start):
     """SIGKILL of a worker during a run: that run is failed, and the next one is good."""
     daemon = start(short(2))
     daemon.wait_for(lambda: daemon.runs(outcome="ok"))
-    daemon.wait_for(lambda: daemon.json("api/v1/runs")["active"])
-    os.kill(daemon.child("worker"), signal.SIGKILL)
-    (failed,) = daemon.wait_for(lambda: daemon.runs(outcome="failed"))
+
+    def kill_worker() -> "list[dict[str, object]]":
+        """Return the run whose worker was killed; a run that ended meanwhile takes no harm."""
+        if not daemon.runs(outcome="failed") and daemon.json("api/v1/runs")["active"]:
+            worker = daemon.child("worker")
+            if worker is not None:
+                os.kill(worker, signal.SIGKILL)
+        return daemon.runs(outcome="failed")
+
+    failed = daemon.wait_for(kill_worker)[0]
     assert "signal 9" in failed["reason"]
-    daemon.wait_for(lambda: daemon.runs()[0]["outcome"] == "ok" and len(daemon.runs()) > 2)
+
+    def is_followed_by_a_good_one() -> bool:
+        runs = daemon.runs()
+        after = runs[: [run["run_id"] for run in runs].index(failed["run_id"])]
+        return "ok" in {run["outcome"] for run in after}
+
+    daemon.wait_for(is_followed_by_a_good_one)
 
 
 def test_killed_daemon_loses_no_run(start):
     """SIGKILL of the daemon during a run: the next one has every earlier run, and that one too."""
-    first = start(short(2))
+    config = short(600) + QUICK
+    first = start(config)
     first.wait_for(lambda: len(first.runs(outcome="ok")) >= 2)
     before = {run["run_id"] for run in first.runs(outcome="ok")}
-    active = first.wait_for(lambda: first.json("api/v1/runs")["active"])["cpu"]
-    orphans = [first.child("worker"), first.child("simulate")]
+    active = first.wait_for(lambda: first.json("api/v1/runs")["active"].get("cpu"))
+    orphans = first.wait_for(
+        lambda: None not in (both := [first.child("worker"), first.child("simulate")]) and both
+    )
     first.stop(signal.SIGKILL)
-    second = start(short(2))
+    second = start(config)
     runs = {run["run_id"]: run for run in second.wait_for(second.runs)}
     assert before <= set(runs)
     assert runs[active]["outcome"] == "failed"
     assert "daemon ended" in runs[active]["reason"]
     assert all(runs[run_id]["outcome"] == "ok" for run_id in before)
     # A worker ends with its input, and tegrastats without a reader: both are gone.
-    second.wait_for(lambda: not any(is_alive(pid) for pid in orphans))
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        with Path(f"/proc/{pid}/stat").open() as stat:
-            return stat.read().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    second.wait_for(lambda: not any(map(is_running, orphans)))
 
 
 def test_sigterm_cancels_the_run_in_flight(start):
     """SIGTERM ends in under three seconds; the run in flight is recorded as cancelled."""
-    config = short(30).replace("every: 3s", "every: 1h")  # no second run waits behind it
+    config = short(600).replace("every: 3s", "every: 1h")  # no second run waits behind it
     daemon = start(config)
     active = daemon.wait_for(lambda: daemon.json("api/v1/runs")["active"])["cpu"]
     daemon.wait_for(lambda: daemon.metric("tegra_inferences_total"))
     children = list(daemon.children().values())
     assert daemon.stop() < 3
     assert daemon.process.returncode == 0
-    assert not any(is_alive(pid) for pid in children)
+    assert not any(map(is_running, children))
     again = start(config)
     (run,) = again.wait_for(again.runs)
     assert (run["run_id"], run["outcome"]) == (active, "cancelled")
     assert run["inferences"] > 0
 
 
-def test_wedged_source_never_blocks_a_scrape(start):
+def test_wedged_source_never_blocks_a_scrape(start, tmp_path):
     """With tegrastats frozen the page still answers, says so, and shows no stale value."""
-    daemon = start(
-        "telemetry: {source: tegrastats, interval: 500ms, tegrastats: {command: "
-        f'["{sys.executable}", "-m", "tegrascope", "simulate"]}}}}'
+    program, frozen = tmp_path / "tegrastats", tmp_path / "frozen"
+    program.write_text(
+        f"#!/bin/sh\nwhile [ -e {frozen} ]; do sleep 0.1; done\n"
+        f'exec {sys.executable} -m tegrascope simulate "$@"\n'
     )
+    program.chmod(0o755)
+    daemon = start(f"telemetry: {{interval: 500ms, tegrastats: {{command: {program}}}}}")
     daemon.wait_for(lambda: daemon.metric("tegra_rail_power_watts"))
-    victim = daemon.child("simulate")
-    os.kill(victim, signal.SIGSTOP)
-    daemon.wait_for(lambda: daemon.metric("tegrascope_source_up") == 0, 15)
+    frozen.touch()  # for those that are started in its place
+    if (victim := daemon.child("simulate")) is not None:
+        os.kill(victim, signal.SIGSTOP)
+    daemon.wait_for(lambda: daemon.metric("tegrascope_source_up") == 0)
     assert daemon.metric("tegra_rail_power_watts") is None
     assert "no fresh sample from tegrastats" in daemon.get("readyz")
 
@@ -185,7 +213,7 @@ def test_missing_backend_is_unavailable_and_telemetry_goes_on(start):
     assert run["outcome"] == "skipped"
     assert run["reason"].startswith("unavailable: ")
     assert daemon.metric('tegrascope_runs_skipped_total{reason="unavailable"}') == 1
-    assert daemon.metric("tegrascope_source_up") == 1
+    daemon.wait_for(lambda: daemon.metric("tegrascope_source_up") == 1)
 
 
 def test_reload_takes_a_good_file_and_refuses_a_bad_one(start):
@@ -195,8 +223,8 @@ def test_reload_takes_a_good_file_and_refuses_a_bad_one(start):
     daemon.config.write_text("telemetry: {source: simulatr}")
     daemon.process.send_signal(signal.SIGHUP)
     daemon.wait_for(lambda: any("reload refused" in line for line in daemon.log))
-    assert any("tegrascope.yaml:1" in line for line in daemon.log)
-    assert daemon.metric("tegrascope_source_up") == 1
+    daemon.wait_for(lambda: any("tegrascope.yaml:1" in line for line in daemon.log))
+    daemon.wait_for(lambda: daemon.metric("tegrascope_source_up") == 1)
     daemon.config.write_text(
         "telemetry: {source: simulator, interval: 100ms}\n"
         "workloads: [{name: new, model: 'builtin:mobilenet', device: cpu, count: 5, baseline: 0s,"
@@ -222,7 +250,7 @@ def test_run_on_demand_needs_the_token(start, tmp_path):
             {"Authorization": f"Bearer {token}"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, json.loads(answer.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -277,7 +305,7 @@ def test_taken_port_is_one_line(start, tmp_path):
         ],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert told.returncode == 1
@@ -293,17 +321,26 @@ def test_application_marks_its_own_inference(start, tmp_path):
     )
     daemon.wait_for(lambda: daemon.get("readyz") == "ready\n")
     where = {"url": daemon.url, "token_file": tmp_path / "state" / "token"}
-    with tegrascope.window("detector", device="dla0", strict=True, **where) as marks:
-        daemon.wait_for(lambda: daemon.json("api/v1/runs")["active"])
-        for _ in range(20):
-            with marks.inference():
-                time.sleep(0.02)
-    (run,) = daemon.wait_for(lambda: daemon.runs(workload="detector"))
-    assert (run["outcome"], run["inferences"], run["latency"]["count"]) == ("ok", 20, 20)
-    assert run["latency"]["p50_seconds"] >= 0.02
-    assert run["energy"]["gross_joules"] > 0
-    assert daemon.metric('tegra_inferences_total{device="dla0"') == 20
-    assert daemon.metric('tegra_inference_latency_seconds_count{device="dla0"') == 20
+    done = 0
+
+    def mark() -> "dict[str, object]":
+        nonlocal done
+        with tegrascope.window("detector", device="dla0", strict=True, **where) as marks:
+            daemon.wait_for(lambda: daemon.json("api/v1/runs")["active"])
+            for _ in range(20):
+                with marks.inference():
+                    time.sleep(0.02)
+        done += 1
+        (run, *_) = daemon.wait_for(
+            lambda: len(found := daemon.runs(workload="detector")) == done and found
+        )
+        assert (run["outcome"], run["inferences"], run["latency"]["count"]) == ("ok", 20, 20)
+        assert run["latency"]["p50_seconds"] >= 0.02
+        return run
+
+    assert until_measured(mark)["energy"]["gross_joules"] > 0
+    assert daemon.metric('tegra_inferences_total{device="dla0"') == 20 * done
+    assert daemon.metric('tegra_inference_latency_seconds_count{device="dla0"') == 20 * done
     with pytest.raises(UserError, match="configured for dla0"):
         tegrascope.window("detector", device="gpu", strict=True, **where).start()
 
@@ -338,21 +375,25 @@ def test_exec_is_measured_by_the_daemon(start, tmp_path):
         where = ("--url", daemon.url, "--token-file", str(tmp_path / "state" / "token"))
         command = (sys.executable, "-m", "tegrascope", "exec", "--workload", workload, *where)
         return subprocess.run(
-            [*command, *argv], capture_output=True, text=True, check=False, timeout=60
+            [*command, *argv], capture_output=True, text=True, check=False, timeout=180
         )
 
-    told = execute("job", "--inferences", "7", "--", "sh", "-c", "sleep 0.5; exit 5")
-    assert told.returncode == 5
-    (run,) = daemon.runs(workload="job")
-    assert run["run_id"] in told.stderr
-    assert (run["outcome"], run["inferences"], run["batch"]) == ("failed", 0, 2)
-    assert re.search(r"^tegra_inferences_total\{.*\} 0\.0$", daemon.get("metrics"), re.MULTILINE)
-    assert run["energy"]["gross_joules"] > 0
-    assert "measured here" not in told.stderr
+    def sleep() -> "dict[str, object]":
+        told = execute("job", "--inferences", "7", "--", "sh", "-c", "sleep 0.5; exit 5")
+        assert told.returncode == 5
+        run = daemon.runs(workload="job")[0]
+        assert run["run_id"] in told.stderr
+        assert (run["outcome"], run["inferences"], run["batch"]) == ("failed", 0, 2)
+        assert "measured here" not in told.stderr
+        return run
 
+    assert until_measured(sleep)["energy"]["gross_joules"] > 0
+    assert re.search(r"^tegra_inferences_total\{.*\} 0\.0$", daemon.get("metrics"), re.MULTILINE)
+
+    known = len(daemon.runs(workload="job"))
     told = execute("job", "--", "no-such-program")
     assert (told.returncode, len(told.stderr.splitlines())) == (127, 1)
-    missing = daemon.wait_for(lambda: daemon.runs(workload="job")[1:] and daemon.runs()[0])
+    missing = daemon.wait_for(lambda: daemon.runs(workload="job")[known:] and daemon.runs()[0])
     assert "was not found" in missing["reason"]
 
     told = execute("ghost", "--", "true")
@@ -373,14 +414,14 @@ def test_program_of_a_workload_is_run_and_counted(start, tmp_path):
         "telemetry: {source: simulator, interval: 103ms}\n"
         "workloads:\n"
         f"- {{name: good, command: {program} 0, device: dla0, count: 500, baseline: 0,"
-        " every: 1h}\n"
+        " every: 3s}\n"
         f"- {{name: bad, command: {program} 9, device: external, baseline: 0, every: 1h}}\n"
     )
-    (run,) = daemon.wait_for(lambda: daemon.runs(workload="good"))
+    run = daemon.wait_for(lambda: measured_run(daemon, "good"))
     assert (run["outcome"], run["backend"], run["inferences"]) == ("ok", "command", 500)
     assert "model" not in run
     assert run["energy"]["gross_joules"] > 0
-    assert daemon.metric('tegra_inferences_total{device="dla0"') == 500
+    assert daemon.metric('tegra_inferences_total{device="dla0"') % 500 == 0
     (run,) = daemon.wait_for(lambda: daemon.runs(workload="bad"))
     assert (run["outcome"], run["device"]) == ("failed", "external")
     assert "ended with status 9" in run["reason"]
@@ -392,6 +433,6 @@ def test_less_than_root_sees_is_said_and_never_zero(start):
     daemon = start(f"telemetry: {{interval: 100ms, tegrastats: {{command: {program}}}}}")
     told = daemon.wait_for(lambda: (said := daemon.get("readyz")).startswith("ready") and said)
     assert "tegrastats shows no DLA, EMC and engines" in told
-    page = daemon.get("metrics")
-    assert 'tegrascope_root_fields_missing{source="tegrastats"} 1.0' in page
+    missing = 'tegrascope_root_fields_missing{source="tegrastats"} 1.0'
+    page = daemon.wait_for(lambda: missing in (said := daemon.get("metrics")) and said)
     assert not any(name in page for name in ("tegra_dla_active{", "tegra_emc_frequency_hertz{"))

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ CONFIG = """
 telemetry: {source: nvml, interval: 103ms}
 workloads:
 - {name: cpu, model: "builtin:mobilenet", device: cpu, threads: 1, warm_up: 100ms,
-   baseline: 1s, duration: 6s, every: 60s}
+   baseline: 500ms, duration: 4s, every: 8s}
 """
 
 
@@ -43,7 +44,15 @@ def test_gpu_is_shown_and_a_run_is_paired_with_it(start, asked):
     """Metrics of the GPU, energy by integral and by its counter, throttling and its name."""
     asked(events=([0] * 7 + [0x48] * 3) * 200)
     daemon = start(CONFIG)
-    (run,) = daemon.wait_for(lambda: daemon.runs(outcome="ok"))
+
+    def measured() -> "list[dict[str, Any]]":
+        """Return runs with energy; a busy machine may lose their samples, and says so."""
+        runs = daemon.runs(outcome="ok")
+        found = [run for run in runs if "gross_joules" in run.get("energy", {})]
+        assert all("telemetry_gap" in run["quality"] for run in runs if run not in found)
+        return found
+
+    (run, *_) = daemon.wait_for(measured)
     steady = run["phases"]["steady"]
     truth = truth_joules(steady["begin_ns"], steady["end_ns"])
     energy = run["energy"]
@@ -78,12 +87,12 @@ def test_gpu_is_shown_and_a_run_is_paired_with_it(start, asked):
         'tegra_throttle_events_total{kind="hw_slowdown"}': 0,
         "tegrascope_tokens_unparsed_total": 0,
     }.items():
-        assert daemon.metric(series) == value, series
+        daemon.wait_for(lambda s=series, v=value: daemon.metric(s) == v)
     assert daemon.metric("tegra_emc_utilization_ratio") is None
     assert daemon.metric("tegra_ram_used_bytes") is None
     assert (daemon.metric('tegra_rail_energy_joules_total{rail="GPU"}') or 0) > truth
     assert daemon.metric('tegra_throttle_events_total{kind="hw_thermal"}') >= 3
-    assert daemon.get("readyz") == "ready\n"
+    daemon.wait_for(lambda: daemon.get("readyz") == "ready\n")
     if shutil.which("promtool"):
         told = subprocess.run(
             ["promtool", "check", "metrics"],
@@ -112,8 +121,8 @@ def test_lost_gpu_is_reported_and_comes_back(start, asked):
     daemon = start("telemetry: {source: nvml, interval: 200ms}")
     restarts = 'tegrascope_source_restarts_total{source="nvml"}'
     daemon.wait_for(lambda: (daemon.metric(restarts) or 0) >= 2)
-    assert any("fallen off the bus" in line for line in daemon.log)
-    assert daemon.metric('tegra_info{board="Fake GPU 0"') == 1
+    daemon.wait_for(lambda: any("fallen off the bus" in line for line in daemon.log))
+    daemon.wait_for(lambda: daemon.metric('tegra_info{board="Fake GPU 0"') == 1)
 
 
 def test_parent_never_loads_nvml(asked):

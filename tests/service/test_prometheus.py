@@ -1,8 +1,7 @@
 """The main job, end to end: a recorded board and real inference, scraped by a real Prometheus."""
 
 import subprocess
-import time
-from itertools import islice, pairwise
+from itertools import accumulate, groupby, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,13 @@ from tests.monitoring.prometheus import Prometheus, needs_prometheus
 
 RECORDED = Path(__file__).parents[2] / "../shared/corpus/tegrastats/logs/agxorin64-r36-root.log"
 TOTAL = ("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0")
-MINUTE_SECONDS = 60
+WINDOW_SECONDS = 25
+RUNS = 8
 CONFIG = """
 telemetry: {{source: replay, replay: {{path: "{log}", speed: 10}}}}
 workloads:
 - {{name: cpu, model: "builtin:mobilenet", device: cpu, threads: 1, warm_up: 100ms,
-   baseline: 300ms, duration: 2s, every: 5s}}
+   baseline: 200ms, duration: 1s, every: 2500ms}}
 """
 
 pytestmark = needs_prometheus
@@ -37,13 +37,26 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def scraped(start, log, monitoring) -> tuple[Any, Prometheus]:
-    """A daemon that replays the log ten times as fast, after a minute under Prometheus."""
+    """A daemon that replays the log ten times as fast, after some runs under Prometheus."""
     daemon = start(CONFIG.format(log=log))
     prometheus = monitoring.scraping(daemon.address)
     prometheus.wait_for_scrape()
-    until = time.time() + MINUTE_SECONDS
-    daemon.wait_for(lambda: time.time() > until, MINUTE_SECONDS + 10)
+
+    def has_seen_enough() -> bool:
+        times = [at for at, _ in prometheus.series("tegra_module_energy_joules_total")]
+        return times[-1] - times[0] > WINDOW_SECONDS + 2 and len(energies(prometheus)) > RUNS
+
+    daemon.wait_for(has_seen_enough)
     return daemon, prometheus
+
+
+def energies(prometheus: Prometheus) -> list[float]:
+    """Return the values that the energy of runs had, each once."""
+    try:
+        points = prometheus.series('tegra_inference_energy_joules_total{kind="gross"}')
+    except ValueError:  # there is none yet
+        return []
+    return [value for value, _ in groupby(value for _, value in points)]
 
 
 def mean_watts(samples: list[dict[str, Any]], begin: float, end: float) -> float:
@@ -67,7 +80,7 @@ def recorded_watts(log: Path) -> set[float]:
     return sums
 
 
-def test_a_minute_under_prometheus(scraped, log):
+def test_energy_is_that_of_the_samples_under_prometheus(scraped, log):
     """Joules per observed second are the mean power, and each run adds its energy."""
     daemon, prometheus = scraped
     samples = daemon.json("api/v1/samples?since=0&limit=36000")["samples"]
@@ -76,23 +89,29 @@ def test_a_minute_under_prometheus(scraped, log):
         total = sum(one["values"][f"rails.{rail}.instant_watts"] for rail in TOTAL)
         assert min(abs(total - watts) for watts in known) < 1e-6
 
-    end = prometheus.series("tegra_module_energy_joules_total")[-1][0]
+    times = [at for at, _ in prometheus.series("tegra_module_energy_joules_total")]
+    end = times[-1]
+    begin = next(at for at in times if at > end - WINDOW_SECONDS)
     watts = prometheus.value(
-        "rate(tegra_module_energy_joules_total[30s])"
-        " / rate(tegra_module_energy_observed_seconds_total[30s])",
+        f"rate(tegra_module_energy_joules_total[{WINDOW_SECONDS}s])"
+        f" / rate(tegra_module_energy_observed_seconds_total[{WINDOW_SECONDS}s])",
         end,
     )
-    assert watts == pytest.approx(mean_watts(samples, end - 30, end), rel=0.02)
+    # A page tells of the time before its scrape, and comes late on a busy machine.
+    late = (-0.5, 0.0, 0.5, 1.0)
+    means = [mean_watts(samples, begin + one, end + other) for one in late for other in late]
+    assert min(means) * 0.98 < watts < max(means) * 1.02
 
-    energy = prometheus.series('tegra_inference_energy_joules_total{kind="gross"}')
-    steps = [b - a for (_, a), (_, b) in pairwise(energy) if b != a]
-    runs = [run["energy"]["gross_joules"] for run in reversed(daemon.runs(outcome="ok"))]
-    assert len(steps) >= 8
-    assert all(step > 0 for step in steps)
-    # The first run may have ended before the first scrape; after that, each is one step.
-    seen = next(at for at, run in enumerate(runs) if run == pytest.approx(steps[0]))
-    assert seen <= 2
-    assert steps == pytest.approx(runs[seen : seen + len(steps)])
+    # A run whose samples a busy machine lost has no energy, and says so.
+    runs = daemon.runs(outcome="ok")[::-1]
+    measured = [run for run in runs if "gross_joules" in run.get("energy", {})]
+    assert all("telemetry_gap" in run["quality"] for run in runs if run not in measured)
+    totals = [0.0, *accumulate(run["energy"]["gross_joules"] for run in measured)]
+    seen = energies(prometheus)
+    assert len(seen) > RUNS
+    assert seen == sorted(seen)
+    # Between two scrapes there may be two runs; each value is the energy of all until then.
+    assert [min(totals, key=lambda one: abs(one - value)) for value in seen] == pytest.approx(seen)
 
     exemplars = prometheus.exemplars("tegra_inference_latency_seconds_bucket")
     found = {one["labels"]["run_id"] for one in exemplars}
