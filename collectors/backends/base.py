@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Event
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ...parsers.errors import BackendUnavailable, UserError
@@ -27,7 +28,7 @@ class Backend:
     """One model on one device; derive from ``Inferring`` or from ``SelfTimed``.
 
     The class attributes describe the back-end. They are read without making one, so a module
-    imports its library in ``__init__`` and not at its top.
+    imports its library in ``__init__`` and not at its top. The last three describe what is loaded.
 
     Making a back-end imports its library and does nothing else. Any method may raise
     ``BackendUnavailable`` for what this machine lacks, ``UserError`` for what a person can change
@@ -43,6 +44,10 @@ class Backend:
             in step with it.
         repeats_stages: Whether it can repeat one stage of an inference alone.
         builds: Whether ``build`` is called after ``load``, as a phase of its own.
+        cold_start_ns: Parts of the cold start so far, by name. It is read after ``load``, ``build``
+            and the first inference; new parts are taken out of the step that has just ended.
+        built: The facts of the engine; ``None`` if nothing is built.
+        versions: Library to version, of all that may change the result or the speed.
     """
 
     devices: ClassVar[tuple[str, ...]] = _ALL_DEVICES
@@ -55,6 +60,9 @@ class Backend:
     is_self_timed: ClassVar[bool] = False
     repeats_stages: ClassVar[bool] = False
     builds: bool = False
+    cold_start_ns: Mapping[str, int] = MappingProxyType({})
+    built: Built | None = None
+    versions: Mapping[str, str] = MappingProxyType({})
 
     def load(self, model: Path, order: Order) -> None:
         """Read the model for the order's device, batch and threads, and prepare its inputs."""
@@ -62,25 +70,9 @@ class Backend:
     def build(self) -> None:
         """Compile what was loaded."""
 
-    def cold_start_ns(self) -> Mapping[str, int]:
-        """Return the parts of the cold start so far, by name.
-
-        Called after ``load``, ``build`` and the first inference; new parts are taken out of the
-        step that has just ended.
-        """
-        return {}
-
-    def built(self) -> Built | None:
-        """Return the facts of the engine; ``None`` if nothing is built."""
-        return None
-
     def device_peak_bytes(self) -> int | None:
         """Return the peak device memory of this process; ``None`` if it is not known."""
         return None
-
-    def versions(self) -> dict[str, str]:
-        """Return library to version, of all that may change the result or the speed."""
-        return {}
 
     def profile(self, count: int) -> Mapping[str, int]:  # noqa: ARG002
         """Run inferences, slower because they are profiled; return mean nanoseconds by layer."""
@@ -141,7 +133,7 @@ class Inferring(Backend):
 
 
 class SelfTimed(Backend, ABC):
-    """A back-end whose library runs both phases by itself; ``built`` is called again after it."""
+    """A back-end whose library runs both phases by itself; ``built`` is read again after it."""
 
     is_self_timed = True
 

@@ -37,8 +37,7 @@ class OnnxRuntime(Inferring):
                 "pip install --force-reinstall onnxruntime",
             ) from error
         self._library = onnxruntime
-        self._versions = {"onnxruntime": onnxruntime.__version__, "numpy": numpy.__version__}
-        self._played: Built | None = None
+        self.versions = {"onnxruntime": onnxruntime.__version__, "numpy": numpy.__version__}
         self._session: Any = None
         self._binding: Any = None
 
@@ -64,11 +63,7 @@ class OnnxRuntime(Inferring):
         for made in self._session.get_outputs():
             self._binding.bind_output(made.name)
         if order.device not in self.devices:
-            self._played = _played(model, order.device)
-
-    def built(self) -> Built | None:
-        """Return the layers of a simulated device; ``None`` on the CPU, which builds nothing."""
-        return self._played
+            self.built = _played(model, order.device)
 
     def infer(self) -> None:
         """Run one inference; the CPU is done when this returns."""
@@ -78,10 +73,6 @@ class OnnxRuntime(Inferring):
         """Return the outputs of the last inference."""
         names = [made.name for made in self._session.get_outputs()]
         return dict(zip(names, self._binding.copy_outputs_to_cpu(), strict=True))
-
-    def versions(self) -> dict[str, str]:
-        """Return the version of ONNX Runtime, and of numpy, which made the inputs."""
-        return self._versions
 
     def close(self) -> None:
         """Release the session, with its weights and its threads."""

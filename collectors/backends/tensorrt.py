@@ -296,6 +296,8 @@ class TensorRt(Inferring):
     repeats_stages = True
     builds = True
 
+    built: Built
+    cold_start_ns: dict[str, int]
     _order: Order
     _model: Path
     infer: Callable[[], None]
@@ -319,11 +321,11 @@ class TensorRt(Inferring):
         self._ask = ask
         self._machine = machine
         self._logger, self._lines = logger_of(self._trt)
-        self._versions = {"numpy": numpy.__version__}
-        self._parts_ns: dict[str, int] = {}
+        self.versions = {"numpy": numpy.__version__}
+        self.cold_start_ns = {}
         self._runtime: Any = None
         self._engine: Any = None
-        self._built = Built()
+        self.built = Built()
         self._free_bytes = 0
         self._peak_bytes: int | None = None
         self._can = Capabilities()
@@ -335,6 +337,7 @@ class TensorRt(Inferring):
         self.check_device(order)
         with self._part("probe"):
             self._can = self._ask(self._module)
+        self.versions = {**self._can.versions, **self.versions}
         if order.dla_core is not None and order.dla_core >= (self._can.dla_cores or 0):
             raise self._no_dla(order.dla_core)
         with self._part("cuda_init"):
@@ -350,8 +353,8 @@ class TensorRt(Inferring):
             self._take(Builder(self._trt, self._model, order).build(), None)
         else:
             self._find_or_build(EngineCache(Path(order.engine_directory)))
-        if self._built.fallback == "require-pure":
-            require_pure(self._model.name, self._built.placement)
+        if self.built.fallback == "require-pure":
+            require_pure(self._model.name, self.built.placement)
         with self._part("context"):
             contexts = [self._make_context() for _ in range(order.streams)]
         with self._part("buffers"):
@@ -380,25 +383,13 @@ class TensorRt(Inferring):
     def profile(self, count: int) -> Mapping[str, int]:
         """Return mean nanoseconds by layer, of so many inferences in a context of their own."""
         rows = self.slots[0].profile(self._trt, self._make_context, count)
-        return group_dla_rows(rows, self._built.placement.dla_layers)
-
-    def cold_start_ns(self) -> Mapping[str, int]:
-        """Return the parts of the cold start so far."""
-        return dict(self._parts_ns)
-
-    def built(self) -> Built | None:
-        """Return the facts of the engine."""
-        return self._built
+        return group_dla_rows(rows, self.built.placement.dla_layers)
 
     def device_peak_bytes(self) -> int | None:
         """Return the largest fall of the device's free memory since CUDA was initialised."""
         if self.slots:
             self._look_at_memory()
         return self._peak_bytes
-
-    def versions(self) -> dict[str, str]:
-        """Return the versions of TensorRT, cuda-python, CUDA, the driver's CUDA and numpy."""
-        return {**self._can.versions, **self._versions}
 
     def close(self) -> None:
         """Release contexts before the engine, and the engine before the runtime."""
@@ -410,7 +401,7 @@ class TensorRt(Inferring):
         self._runtime = None
 
     def _note(self, **facts: object) -> None:
-        self._built = self._built.model_copy(update=facts)
+        self.built = self.built.model_copy(update=facts)
 
     def _no_dla(self, core: int) -> BackendUnavailable:
         return no_dla(core, self._can.dla_cores or 0, self._can.device or "")
@@ -424,15 +415,15 @@ class TensorRt(Inferring):
             found = cache.read(key)
             if found is not None:
                 content, sidecar = found
-                self._parts_ns["cache_load"] = time.monotonic_ns() - begin_ns
+                self.cold_start_ns["cache_load"] = time.monotonic_ns() - begin_ns
                 if self._deserialise(content):
-                    self._built = sidecar.built
+                    self.built = sidecar.built
                     self._note(is_cached=True, **self._request())
                     return
                 # It is built again once: a failure then is not due to the cache.
                 cache.set_aside(key)
-                self._parts_ns.pop("cache_load")
-                self._parts_ns.pop("deserialise")
+                self.cold_start_ns.pop("cache_load")
+                self.cold_start_ns.pop("deserialise")
             version = self._can.versions.get("tensorrt", "unknown")
             timing = f"timing-{self._module}-{version}-sm{self._can.compute_capability}.cache"
             builder = Builder(self._trt, self._model, self._order)
@@ -458,7 +449,7 @@ class TensorRt(Inferring):
         if (found := self._engine.create_engine_inspector()) is not None:
             form = self._trt.LayerInformationFormat.JSON
             inspector = str(found.get_engine_information(form)) or None
-        self._built = made.built
+        self.built = made.built
         self._note(
             layer_types=layer_types(inspector),
             placement=placement_of(made.log, inspector, self._order.device),
@@ -466,7 +457,7 @@ class TensorRt(Inferring):
             engine_bytes=len(made.plan),
             **self._request(),
         )
-        return BuiltEngine(made.plan, self._built, made.log, inspector)
+        return BuiltEngine(made.plan, self.built, made.log, inspector)
 
     def _deserialise(self, content: bytes) -> bool:
         """Load an engine on the order's device; False where TensorRT does not."""
@@ -538,4 +529,4 @@ class TensorRt(Inferring):
         """Time a part of the cold start."""
         begin_ns = time.monotonic_ns()
         yield
-        self._parts_ns[name] = time.monotonic_ns() - begin_ns
+        self.cold_start_ns[name] = time.monotonic_ns() - begin_ns

@@ -74,7 +74,6 @@ class Trtexec(SelfTimed):
         self._offered: frozenset[str] = frozenset()
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._key = ""
-        self._built: Built | None = None
 
     def load(self, model: Path, order: Order) -> None:
         """Find trtexec and its options, and read the inputs of the model."""
@@ -82,6 +81,8 @@ class Trtexec(SelfTimed):
         self._order, self._model = order, model
         self._program = find_program(order.program)
         self._help = self._read_help()
+        if (version := parser.version_in(self._help.splitlines())) is not None:
+            self.versions = {"tensorrt": version}
         self._offered = parser.options_in(self._help)
         self._facts = _facts_of(model)
         # Each input is checked, and the shapes of the open ones are given to trtexec.
@@ -106,7 +107,7 @@ class Trtexec(SelfTimed):
             else:
                 built = found[1].built.model_copy(update={"is_cached": True})
         refuses_graph = order.cuda_graph and not parser.launches_graph(order)
-        self._built = built.model_copy(
+        self.built = built.model_copy(
             update={
                 "requested_precision": precision,
                 "fallback": None if order.dla_core is None else order.fallback,
@@ -116,8 +117,8 @@ class Trtexec(SelfTimed):
                 "notes": _NOTES,
             }
         )
-        if self._built.fallback == "require-pure":
-            require_pure(engine_cache.model_name(order.model, self._model), self._built.placement)
+        if self.built.fallback == "require-pure":
+            require_pure(engine_cache.model_name(order.model, self._model), self.built.placement)
         if precision in (None, "fp32") or parser.chooses_types(self._offered, precision):
             return
         if built.layer_types and precision not in built.layer_types:
@@ -160,15 +161,6 @@ class Trtexec(SelfTimed):
                 stages_ns={stage: tuple(times.stages_ns[stage][chunk]) for stage in stages},
             )
         yield self._edge("steady", "end", zero_ns + length_ns, error_ns)
-
-    def built(self) -> Built | None:
-        """Return the facts of the engine; after the run also whether it was a CUDA graph."""
-        return self._built
-
-    def versions(self) -> dict[str, str]:
-        """Return the version of TensorRT that trtexec prints."""
-        found = parser.version_in(self._help.splitlines())
-        return {} if found is None else {"tensorrt": found}
 
     def _read_help(self) -> str:
         child = _Execution([*self._program, "--help"]).finish()
@@ -255,7 +247,7 @@ class Trtexec(SelfTimed):
 
     def _learn(self, child: "_Execution", error_ns: int) -> None:
         """Note the facts that only the run shows."""
-        assert self._built is not None
+        assert self.built is not None
         placed = f"its times are placed on our clock to within {error_ns / 1e6:.1f} ms"
         is_graph = parser.launches_graph(self._order)
         is_refused = is_graph and any(_NO_GRAPH in line for line in child.lines)
@@ -266,7 +258,7 @@ class Trtexec(SelfTimed):
         }
         if is_refused:
             facts["why_no_graph"] = "its capture failed"
-        self._built = self._built.model_copy(update=facts)
+        self.built = self.built.model_copy(update=facts)
 
     def _edge(
         self,

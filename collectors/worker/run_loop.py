@@ -299,9 +299,9 @@ class Runner:
             Loaded(
                 run_id=order.run_id,
                 model_sha256=sha256,
-                versions={"python": sys.version.split()[0], **backend.versions()},
+                versions={"python": sys.version.split()[0], **backend.versions},
                 cold_start_seconds={part: ns / 1e9 for part, ns in self._cold_start_ns.items()},
-                built=backend.built(),
+                built=backend.built,
             )
         )
 
@@ -311,7 +311,7 @@ class Runner:
         begin_ns = self._clock.monotonic_ns()
         yield
         took_ns = self._clock.monotonic_ns() - begin_ns
-        found = backend.cold_start_ns().items()
+        found = backend.cold_start_ns.items()
         parts = {name: ns for name, ns in found if name not in self._cold_start_ns}
         self._cold_start_ns.update(parts)
         # An engine from the cache was not built: the rest of the step belongs to its reading.

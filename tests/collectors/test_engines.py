@@ -86,7 +86,7 @@ def test_a_simulated_device_has_the_nodes_as_layers(tmp_path, engine, device, pl
     """The CPU stands for a device: each node is a layer on it. On the CPU nothing is built."""
     model = write_model(tmp_path / "copy.onnx", [1, 3])
     engine.load(model, make_order(model, device=device))
-    built = engine.built()
+    built = engine.built
     found = None if built is None else built.placement.model_dump(exclude_defaults=True)
     assert found == placement
 

@@ -67,7 +67,7 @@ class Desk:
         return engine
 
     def plan(self, engine: TensorRt) -> dict[str, object]:
-        key = engine.built().engine_key
+        key = engine.built.engine_key
         return json.loads((self.engines / f"{key}.plan").read_bytes())
 
     @property
@@ -93,8 +93,8 @@ def test_every_version_builds_and_runs(desk, model, version, old_cuda):
     engine = desk.make(model, batch=3)
     given = make_input("given", "tensor(float)", (3, 4))
     assert (engine.outputs()["made"] == given).all()
-    assert engine.versions()["tensorrt"] == version
-    built = engine.built()
+    assert engine.versions["tensorrt"] == version
+    built = engine.built
     assert built.layer_types == {"fp32" if version == "11.4.1" else "fp16": 3}
     assert built.is_strongly_typed is (version == "11.4.1")
     assert built.context_bytes == (1000 if version < "9" and version[0] == "8" else 2000)
@@ -159,7 +159,7 @@ def test_a_graph_that_cannot_be_captured_is_done_without(desk, model):
     desk.device.refuses_capture = True
     engine = desk.make(model)
     engine.infer()
-    built = engine.built()
+    built = engine.built
     assert built.has_cuda_graph is False
     assert built.why_no_graph.startswith("cudaErrorStreamCaptureUnsupported: ")
     assert "cudaGraphLaunch" not in desk.device.calls
@@ -168,14 +168,14 @@ def test_a_graph_that_cannot_be_captured_is_done_without(desk, model):
 
 def test_no_graph_unless_asked(desk, model):
     """An order without a graph gets none, and no reason, since there is nothing to explain."""
-    built = desk.make(model, cuda_graph=False).built()
+    built = desk.make(model, cuda_graph=False).built
     assert (built.has_cuda_graph, built.why_no_graph) == (False, None)
 
 
 def test_no_graph_on_a_dla(desk, model):
     """A DLA's work is never captured."""
     desk.use("8.6.1", dla_cores=1)
-    built = desk.make(model, device="dla0").built()
+    built = desk.make(model, device="dla0").built
     assert (built.has_cuda_graph, "DLA" in built.why_no_graph) == (False, True)
 
 
@@ -209,13 +209,13 @@ def test_the_core_is_read_back_while_building(desk, model, monkeypatch):
 def test_one_plan_serves_both_cores(desk, model):
     """The core is chosen when an engine is loaded, so the key has the kind of device only."""
     desk.use("8.6.1", dla_cores=2)
-    first = desk.make(model, device="dla0").built()
-    second = desk.make(model, device="dla1").built()
+    first = desk.make(model, device="dla0").built
+    second = desk.make(model, device="dla1").built
     assert first.engine_key == second.engine_key
     assert (first.is_cached, second.is_cached, desk.builds) == (False, True, 1)
     assert second.placement == first.placement
     assert first.placement.verdict == "pure_dla"
-    assert desk.make(model).built().engine_key != first.engine_key
+    assert desk.make(model).built.engine_key != first.engine_key
 
 
 @pytest.mark.parametrize(
@@ -226,8 +226,8 @@ def test_the_fallback_policy_becomes_flags(desk, model, fallback, flags):
     desk.use("8.6.1", dla_cores=1)
     engine = desk.make(model, device="dla0", fallback=fallback)
     assert desk.plan(engine)["flags"] == flags
-    assert engine.built().fallback == fallback
-    assert "TensorRT finds 3 of 3 layers fit for the DLA" in engine.built().notes
+    assert engine.built.fallback == fallback
+    assert "TensorRT finds 3 of 3 layers fit for the DLA" in engine.built.notes
 
 
 def test_forbidden_fallback_fails_with_the_reason(desk, tmp_path):
@@ -242,7 +242,7 @@ def test_a_log_is_of_one_build(desk, model, tmp_path):
     with pytest.raises(UserError, match="softmax1"):
         bad = write_chain(tmp_path / "s.onnx", "Conv", "Softmax")
         desk.make(bad, device="dla0", fallback="forbid")
-    key = desk.make(model).built().engine_key
+    key = desk.make(model).built.engine_key
     assert not any("softmax1" in line for line in EngineCache(desk.engines).read(key)[1].log)
 
 
@@ -254,10 +254,10 @@ def test_a_pure_engine_is_held_to_it(desk, tmp_path):
             UserError, match=r"s\.onnx is not pure on the DLA.*: softmax1: set fall"
         ):
             desk.make(model, device="dla0", fallback="require-pure")
-    built = desk.make(model, device="dla0").built()
+    built = desk.make(model, device="dla0").built
     assert (built.placement.verdict, built.fallback, desk.builds) == ("mixed", "allow", 1)
     pure = write_chain(tmp_path / "p.onnx", "Conv", "Relu")
-    built = desk.make(pure, device="dla0", fallback="require-pure").built()
+    built = desk.make(pure, device="dla0", fallback="require-pure").built
     assert (built.placement.verdict, built.fallback) == ("pure_dla", "require-pure")
 
 
@@ -279,7 +279,7 @@ def test_a_pure_engine_without_evidence_is_refused():
 def test_precision_is_a_request(desk, tmp_path, version, precision, flags, types):
     desk.use(version)
     engine = desk.make(write_chain(tmp_path / "c.onnx", "Conv", "Relu"), precision=precision)
-    plan, built = desk.plan(engine), engine.built()
+    plan, built = desk.plan(engine), engine.built
     assert plan["flags"] == flags
     assert built.layer_types == types
     assert built.requested_precision == precision
@@ -294,7 +294,7 @@ def test_a_quantised_model_brings_its_scales(desk, tmp_path, version, precision)
     desk.use(version)
     model = write_chain(tmp_path / "q.onnx", "QuantizeLinear", "DequantizeLinear", "Conv")
     engine = desk.make(model, precision=precision)
-    assert engine.built().int8_scales == "explicit"
+    assert engine.built.int8_scales == "explicit"
     assert desk.plan(engine)["ranges"] == 0
 
 
@@ -305,7 +305,7 @@ def test_a_model_in_half_precision_keeps_its_types(desk, tmp_path, version):
     model = write_chain(tmp_path / "h.onnx", "Conv", "Relu", kind=HALF)
     engine = desk.make(model)
     is_strong = version[0] != "8"
-    assert engine.built().is_strongly_typed is is_strong
+    assert engine.built.is_strongly_typed is is_strong
     assert desk.plan(engine)["flags"] == ([] if is_strong else ["FP16"])
     assert engine.outputs()["made"].dtype == numpy.float16
 
@@ -343,7 +343,7 @@ def test_a_half_precision_model_runs_on_the_dla_of_11(desk, tmp_path):
     """Without precision flags the model's own types do."""
     desk.use("11.4.1", dla_cores=2)
     model = write_chain(tmp_path / "h.onnx", "Conv", "Relu", kind=HALF)
-    built = desk.make(model, device="dla1").built()
+    built = desk.make(model, device="dla1").built
     assert (built.placement.verdict, built.is_strongly_typed) == ("pure_dla", True)
 
 
@@ -352,7 +352,7 @@ def test_the_optimisation_level_is_set_where_there_is_one(desk, model, version, 
     desk.use(version)
     engine = desk.make(model, optimization_level=0)
     assert desk.plan(engine)["level"] == level
-    assert any("no optimisation levels" in note for note in engine.built().notes) == (level is None)
+    assert any("no optimisation levels" in note for note in engine.built.notes) == (level is None)
 
 
 def test_another_fixed_batch_is_refused(desk, tmp_path):
@@ -375,20 +375,20 @@ def test_a_device_that_is_no_accelerator_is_refused(desk, model):
 
 def test_an_engine_is_found_again(desk, model):
     """The second engine of the same kind is not built, and what is known of it is the same."""
-    first, second = desk.make(model).built(), desk.make(model).built()
+    first, second = desk.make(model).built, desk.make(model).built
     assert (first.is_cached, second.is_cached, desk.builds) == (False, True, 1)
     assert second == first.model_copy(update={"is_cached": True})
 
 
 def test_without_a_directory_nothing_is_kept(desk, model):
     """An order that names none builds for itself."""
-    assert desk.make(model, engine_directory=None).built().engine_key is None
+    assert desk.make(model, engine_directory=None).built.engine_key is None
     assert not desk.engines.exists()
 
 
 @pytest.mark.parametrize("kept", ["damaged", "foreign"])
 def test_a_plan_that_does_not_load_is_built_once_more(desk, model, kept):
-    key = desk.make(model).built().engine_key
+    key = desk.make(model).built.engine_key
     plan = desk.engines / f"{key}.plan"
     if kept == "damaged":
         plan.write_bytes(b"x" + plan.read_bytes()[1:])
@@ -397,10 +397,10 @@ def test_a_plan_that_does_not_load_is_built_once_more(desk, model, kept):
         foreign = BuiltEngine(b'{"version": "7.0"}', sidecar.built)
         cache.write(key, foreign, model="m", parts=sidecar.parts)
     engine = desk.make(model)
-    assert (engine.built().is_cached, desk.builds) == (False, 2)
+    assert (engine.built.is_cached, desk.builds) == (False, 2)
     assert (desk.engines / f"{key}.plan.bad").exists()
-    assert "cache_load" not in engine.cold_start_ns()
-    assert desk.make(model).built().is_cached
+    assert "cache_load" not in engine.cold_start_ns
+    assert desk.make(model).built.is_cached
 
 
 def test_a_fresh_plan_that_does_not_load_is_no_loop(desk, model, monkeypatch):
@@ -427,32 +427,32 @@ def test_the_timing_cache_is_kept_for_the_next_build(desk, model):
 
 def test_a_key_follows_all_that_an_engine_depends_on(desk, model, tmp_path):
     """Another version, batch, precision, policy or machine makes another engine."""
-    keys = {desk.make(model).built().engine_key}
+    keys = {desk.make(model).built.engine_key}
     for change in ({"batch": 2}, {"precision": "fp32"}, {"optimization_level": 1}):
-        keys.add(desk.make(model, **change).built().engine_key)
+        keys.add(desk.make(model, **change).built.engine_key)
     desk.use("8.5.2")
-    keys.add(desk.make(model).built().engine_key)
+    keys.add(desk.make(model).built.engine_key)
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/nv_tegra_release").write_text("# R36 (release), REVISION: 4.3, GCID: 1\n")
-    keys.add(desk.make(model).built().engine_key)
+    keys.add(desk.make(model).built.engine_key)
     assert len(keys) == 6
     # None of these is in the plan, so none makes another.
     for change in ({"streams": 2}, {"cuda_graph": False}, {"fallback": "forbid"}):
-        keys.add(desk.make(model, **change).built().engine_key)
+        keys.add(desk.make(model, **change).built.engine_key)
     assert len(keys) == 6
 
 
 def test_parts_of_the_cold_start_are_told_apart(desk, model):
     """A build, and what is done instead of one."""
     built = {"probe", "cuda_init", "deserialise", "context", "buffers", "graph"}
-    assert set(desk.make(model).cold_start_ns()) == built
-    assert set(desk.make(model).cold_start_ns()) == built | {"cache_load"}
+    assert set(desk.make(model).cold_start_ns) == built
+    assert set(desk.make(model).cold_start_ns) == built | {"cache_load"}
 
 
 def test_several_inferences_are_in_flight(desk, model):
     engine = desk.make(model, streams=3)
     assert len(engine.slots) == 3
-    assert (engine.built().streams, engine.built().has_cuda_graph) == (3, True)
+    assert (engine.built.streams, engine.built.has_cuda_graph) == (3, True)
     assert sum(thing.startswith("stream") for thing in desk.device.things) == 3
     for slot in engine.slots:
         slot.submit()
@@ -555,7 +555,7 @@ with pytest.MonkeyPatch.context() as patch:
     desk = Desk(patch, Path(sys.argv[1]))
     print("ready", flush=True)
     sys.stdin.readline()
-    print(desk.make(Path(sys.argv[2])).built().is_cached, desk.builds)
+    print(desk.make(Path(sys.argv[2])).built.is_cached, desk.builds)
 """
 
 

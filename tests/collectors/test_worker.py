@@ -129,18 +129,21 @@ class FakeEngine(Inferring):
     def stages_ns(self) -> list[int]:
         return [1, 2]
 
+    @property
     def cold_start_ns(self) -> dict[str, int]:
         return {"deserialise": 1_500} if "build" in self.asked else {}
 
     def outputs(self) -> dict[str, object]:
         return {"scores": [1.0, float(self.asked.count("infer"))]}
 
+    @property
     def built(self) -> Built | None:
         return Built(engine_bytes=7) if self.builds else None
 
     def device_peak_bytes(self) -> int | None:
         return 4096 if self.builds else None
 
+    @property
     def versions(self) -> dict[str, str]:
         return {"fake": "1.0"}
 
@@ -434,6 +437,7 @@ def test_what_was_not_built_is_no_build(bench):
     """An engine from the cache has a cache_load, and all of the phase's rest is in it."""
 
     class Cached(FakeEngine):
+        @property
         def cold_start_ns(self):
             return {"cache_load": 4_000} if "build" in self.asked else {}
 
@@ -452,6 +456,7 @@ def test_the_first_inference_is_told_without_what_follows_it(bench):
     """A graph that is made after it is a part of its own."""
 
     class Graphed(FakeEngine):
+        @property
         def cold_start_ns(self):
             return {"graph": 4_000_000} if "infer" in self.asked else {}
 

@@ -105,7 +105,7 @@ def prepare(options: argparse.Namespace, *, as_graph: bool, transfers: bool) -> 
     engine.load(find_model(options.model, options.engines), order)
     engine.build()
     ours(engine, 200)
-    built = engine.built()
+    built = engine.built
     assert built is not None
     if built.has_cuda_graph is not as_graph:
         sys.exit(f"no CUDA graph: {built.why_no_graph}")
@@ -146,7 +146,7 @@ def main() -> int:
     for as_graph in (False, True):
         engine = prepare(options, as_graph=as_graph, transfers=False)
         copying = prepare(options, as_graph=as_graph, transfers=True)
-        bare = BareLoop(options.engines / f"{engine.built().engine_key}.plan", as_graph=as_graph)
+        bare = BareLoop(options.engines / f"{engine.built.engine_key}.plan", as_graph=as_graph)
         bare.spans_seconds(200)
         mine, theirs, added, added_bare, added_copying = [], [], [], [], []
         for _ in range(options.rounds):
