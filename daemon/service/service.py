@@ -45,19 +45,17 @@ class Periods:
     schedule_ns: int = 10 * 1_000_000_000  # at most, since the wall clock may be set at any time
 
 
-def notify_systemd(*assignments: str) -> bool:
-    """Send assignments such as ``READY=1``, and return whether systemd receives them."""
+def notify_systemd(*assignments: str) -> None:
+    """Send assignments such as ``READY=1`` to systemd, if it wants them and can be reached."""
     address = os.environ.get("NOTIFY_SOCKET")
-    if not address:
-        return False
-    if address.startswith("@"):
-        address = "\0" + address[1:]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-        try:
+    if address:
+        if address.startswith("@"):
+            address = "\0" + address[1:]
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel,
+            contextlib.suppress(OSError),
+        ):
             channel.sendto("\n".join(assignments).encode(), address)
-        except OSError:
-            return False
-    return True
 
 
 def watchdog_seconds() -> float | None:

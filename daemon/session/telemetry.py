@@ -261,27 +261,23 @@ class TelemetryFeed:
         up: dict[str, bool] = {}
         for companion in reversed(self.companions):
             columns = companion.columns()
-            self._count_unknown(companion.name, columns)
             found.update(columns)
+            for column in columns:
+                if split(column) is None:
+                    self._columns_unknown += 1
+                    if len(self._logged) < _LOGGED_AT_MOST:
+                        what = f"no signal has the column {column}: it gets no metric; declare it"
+                        self._warn_once(f"{companion.name}: {what} in parsers/signals.py")
             problem = companion.problem
             up[companion.name] = problem is None
-            if problem is not None and problem not in self._logged:
-                self._logged.add(problem)
-                _LOG.warning("%s: %s", companion.name, problem)
+            if problem is not None:
+                self._warn_once(f"{companion.name}: {problem}")
         return found, up
 
-    def _count_unknown(self, companion: str, columns: Mapping[str, float]) -> None:
-        for column in columns:
-            if split(column) is None:
-                self._columns_unknown += 1
-                if column not in self._logged and len(self._logged) < _LOGGED_AT_MOST:
-                    self._logged.add(column)
-                    _LOG.warning(
-                        "%s: no signal has the column %s: it gets no metric; declare it in "
-                        "parsers/signals.py",
-                        companion,
-                        column,
-                    )
+    def _warn_once(self, message: str) -> None:
+        if message not in self._logged:
+            self._logged.add(message)
+            _LOG.warning("%s", message)
 
     def _describe(self, about: MachineFacts | None) -> None:
         """Use the source's facts about the machine; the configuration has priority."""

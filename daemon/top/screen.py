@@ -13,8 +13,6 @@ import time
 import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import FrameType
-from typing import NoReturn
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -436,7 +434,7 @@ def watch(
     """Show the screen until ``q``, Ctrl-C or the end of the terminal."""
     poller = _Poller(client, first, interval_seconds)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        signal.signal(number, signal.default_int_handler)  # which restores the terminal
     shown: tuple[object, ...] = ()
     try:
         with _single_keys() as wait, Live(console=console, screen=True, auto_refresh=False) as live:
@@ -453,11 +451,6 @@ def watch(
         pass
     finally:
         poller.stopping.set()
-
-
-def _interrupt(_: int, __: FrameType | None) -> NoReturn:
-    """End as by Ctrl-C, which restores the terminal."""
-    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
