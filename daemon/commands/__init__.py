@@ -15,7 +15,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ...collectors.application.client import token_files
 from ...parsers.errors import UserError
 from ...parsers.values import read_duration
 
@@ -60,7 +59,13 @@ class Commands(Protocol):
 def default_state_dir() -> Path:
     """Return where the run store is kept: systemd's directory, or the user's own."""
     given = os.environ.get("STATE_DIRECTORY")
-    return Path(given.split(":")[0]) if given else token_files()[0].parent
+    if given:
+        return Path(given.split(":")[0])
+    try:
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    except RuntimeError:  # a user without a home, as in a container
+        home = "/var/lib"
+    return Path(home) / "tegrascope"
 
 
 def find_state_dir(
