@@ -10,7 +10,7 @@ from . import Options
 
 def run(arguments: argparse.Namespace) -> int:
     """Pair the runs of a table with recorded logs; report each row that cannot be paired."""
-    from ..tables.frames import read_log, recorded_frame, write_frame
+    from ..tables.frames import read_log, runs_frame, write_frame
     from ..tables.pairing import correlate_recorded
     from ..tables.recorded_log import find_zone, read_runs
 
@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
             for document in found.documents:
                 output.write(json.dumps(document) + "\n")
     else:
-        write_frame(recorded_frame(found.documents), arguments.output, arguments.format)
+        write_frame(runs_frame(found.documents), arguments.output, arguments.format)
     for problem in found.problems:
         print(f"tegrascope: {problem}", file=sys.stderr)
     ok = sum(document["outcome"] == "ok" for document in found.documents)

@@ -283,19 +283,10 @@ def _write(path: Path, empty: pandas.DataFrame, tables: Iterable[Any]) -> None:
     schema = pyarrow.schema(fields, schema.metadata)
     with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         for table in tables:
-            arrays = [
-                _fit(table.column(field.name), field.type)
-                if field.name in table.column_names
-                else pyarrow.nulls(len(table), field.type)
-                for field in schema
-            ]
-            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
-
-
-def _fit(column: Any, kind: Any) -> Any:
-    if kind == _CATEGORY:
-        return column.cast(pyarrow.string()).dictionary_encode()
-    return column.cast(kind)
+            both = [schema.empty_table(), table]
+            writer.write_table(
+                pyarrow.concat_tables(both, promote_options="permissive").cast(schema)
+            )
 
 
 def _write_csv(whole: Path, output: Any) -> None:
@@ -396,7 +387,7 @@ def correlate(
     )
     if problems:
         raise problems[0]
-    return recorded_frame(documents)
+    return runs_frame(documents)
 
 
 def runs(store_or_url: str | Path) -> pandas.DataFrame:
@@ -418,32 +409,25 @@ def runs(store_or_url: str | Path) -> pandas.DataFrame:
         raise UserError(f"{path} cannot be read ({error})", "name a run store") from None
 
 
-def recorded_frame(documents: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
-    """Return one row per run that was paired with a log; see ``runs_frame``."""
-    # Without figures these are None, which would become a column of its own.
-    parts = ("telemetry", "energy")
-    return runs_frame(
-        {key: value for key, value in document.items() if key not in parts or value is not None}
-        for document in documents
-    )
-
-
 def runs_frame(documents: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
     """Return one row per run; a nested field has its path as name: ``latency.p50_seconds``.
 
     Times are UTC. Lists, such as the quality flags, become words separated by spaces.
     """
-    frame = pandas.json_normalize(
-        [{key: _cell(value) for key, value in document.items()} for document in documents]
-    )
+    rows = [
+        {
+            key: " ".join(map(str, value)) if isinstance(value, list) else value
+            for key, value in document.items()
+            # A run with figures has them as columns of several names.
+            if value is not None or key not in ("telemetry", "energy")
+        }
+        for document in documents
+    ]
+    frame = pandas.json_normalize(rows)
     if "started_wall_ns" in frame:
         started = pandas.to_datetime(frame["started_wall_ns"], unit="ns", utc=True)
         frame.insert(1, "started", started)
     return frame
-
-
-def _cell(value: object) -> object:
-    return " ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def write_frame(frame: pandas.DataFrame, path: Path | None, kind: str) -> None:
