@@ -142,30 +142,16 @@ def _identity(trace: RunTrace, environment: Environment, samples: WindowSlice | 
     seconds = environment.telemetry_interval_seconds if interval is None else interval / 1e9
     outcome = trace.outcome or "failed"
     reason = trace.reason or "the worker did not report how it ended"
-    return RunReport(
-        run_id=trace.run_id,
-        workload=trace.workload,
-        model=trace.model,
-        model_sha256=trace.model_sha256,
-        backend=trace.backend,
-        device=trace.device,
-        outcome=outcome,
-        reason=None if outcome == "ok" else reason,
-        started_wall_ns=trace.started_wall_ns,
-        started_ns=trace.started_ns,
-        ended_ns=trace.ended_ns or max(trace.ends.values(), default=trace.started_ns),
-        lateness_seconds=trace.lateness_seconds,
-        phases=trace.phases,
-        batch=trace.batch,
-        process=trace.process,
-        cold_start_seconds=trace.cold_start_seconds,
-        process_peak_bytes=trace.process_peak_bytes,
-        device_peak_bytes=trace.device_peak_bytes,
-        built=trace.built,
-        environment=environment.model_copy(
+    known = {
+        **trace.identity(),
+        "outcome": outcome,
+        "reason": None if outcome == "ok" else reason,
+        "ended_ns": trace.ended_ns or max(trace.ends.values(), default=trace.started_ns),
+        "environment": environment.model_copy(
             update={
                 "versions": {**environment.versions, **trace.versions},
                 "telemetry_interval_seconds": seconds,
             }
         ),
-    )
+    }
+    return RunReport.model_validate(known)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import fsum
 from operator import add
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
@@ -411,6 +411,10 @@ class RunTrace:
     suspended_ns: int = 0
     pattern: Pattern | None = None
     on_steps: tuple[OnStep, ...] = ()
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a report takes over as it is: the fields of both that have one name."""
+        return {name: getattr(self, name) for name in RunReport.model_fields if hasattr(self, name)}
 
     def add(self, event: RunEvent) -> bool:
         """Add one event of the worker.
