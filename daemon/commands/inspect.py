@@ -66,7 +66,7 @@ def add(option: Options) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print where each node of a model would run; return 3 unless all of it fits the DLA."""
     from ...collectors.models.files import find_model, read_graph_apart, sha256_of
-    from ..inspect.judge import inspect_graph
+    from ..inspect.judge import check_builder, check_engine, find_evidence, inspect_graph
     from ..inspect.rules import choose_rules
     from ..terminal import CHECK_SAYS_NO, GOOD, standard_output
 
@@ -80,12 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
     checks = []
     if arguments.verify:
         from ...collectors.backends.tensorrt_probe import ask_layers
-        from ..inspect.checks import check_builder
 
         checks.append(check_builder(graph, found, ask_layers(path, found.precision, shapes)))
     if arguments.against is not None:
-        from ..inspect.checks import check_engine, find_evidence
-
         evidence = find_evidence(arguments.against, arguments.state_dir)
         source = evidence.source
         if evidence.model_sha256 not in (None, sha256_of(path)):

@@ -7,7 +7,7 @@ import pytest
 from tegrascope.collectors.backends.engine_cache import BuiltEngine, EngineCache
 from tegrascope.collectors.backends.tensorrt_probe import ask_layers
 from tegrascope.daemon.cli import main
-from tegrascope.daemon.inspect.checks import check_builder, check_engine, find_evidence
+from tegrascope.daemon.inspect.judge import check_builder, check_engine, find_evidence
 from tegrascope.daemon.inspect.rules import Inspection, JudgedNode
 from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.store.store import Store

@@ -10,8 +10,7 @@ import pytest
 
 from tegrascope.collectors.backends.tensorrt_build import logger_of
 from tegrascope.collectors.backends.tensorrt_probe import ask_layers, look_at_layers
-from tegrascope.daemon.inspect.checks import check_builder
-from tegrascope.daemon.inspect.judge import inspect_graph
+from tegrascope.daemon.inspect.judge import check_builder, inspect_graph
 from tegrascope.daemon.inspect.rules import rules_of
 from tests.inspect.cases import CASES
 from tests.inspect.conftest import FAMILIES
