@@ -4,13 +4,14 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import hypot, isfinite
+from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from ...parsers.errors import UserError
+from ..measure.figures import difference
 from ..measure.quality import WITHHOLDING
 from ..measure.run_report import Device
 from ..results.bench_page import name_of, placed_name
@@ -395,15 +396,8 @@ def _effect(
             return None
         tail[number] = max(lane.slowdown.value, lane.tail_slowdown or 0.0)
         speed[number] = ratio.value
-    whole = excess[frozenset(cells)]
-    if whole is None or len(cells) == 2:
-        return Effect(tail, speed, whole)
-    # The power beyond that of the pairs, if that of all pairs is known.
-    parts = [excess.get(frozenset(pair)) for pair in combinations(cells, 2)]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
-        return Effect(tail, speed)
-    halves = [figure.half for figure in (whole, *known) if figure.half is not None]
-    value = whole.value - sum(part.value for part in known)
-    half = hypot(*halves) if len(halves) > len(known) else None
-    return Effect(tail, speed, Figure.around(value, half))
+    watts = excess[frozenset(cells)]
+    # Of three models the power beyond that of the pairs, if that of all pairs is known.
+    for pair in combinations(cells, 2) if len(cells) > 2 else ():
+        watts = difference(watts, excess.get(frozenset(pair)))
+    return Effect(tail, speed, watts)

@@ -263,7 +263,11 @@ class Problem:
         for device, mine in used.items():
             more = left_to_gpu if device == "gpu" else 0.0
             ways = [self._at_once(mine, slowed, whole)]
-            if len(mine) > 1 and (whole is None or self._knows_others(mine, cells)):
+            # The effect of each model elsewhere on each of these was measured.
+            knows_others = all(
+                other in mine or other in self.pairs.get(one, {}) for one in mine for other in cells
+            )
+            if len(mine) > 1 and (whole is None or knows_others):
                 turn = sum(slowed[cell][0] for cell in mine)
                 ways.append((dict.fromkeys(mine, turn), sum(slowed[cell][1] for cell in mine)))
             ratios = [
@@ -337,12 +341,6 @@ class Problem:
         seconds = self.option(one).latency_seconds
         factor = max(slowed[cell][0] / self.option(cell).latency_seconds for cell in (one, other))
         return max(0.0, pair.tail[one[0]] - 1) * seconds * factor
-
-    def _knows_others(self, mine: Sequence[Cell], cells: Sequence[Cell]) -> bool:
-        """Return whether the effect of each model elsewhere on each of these was measured."""
-        return all(
-            other in mine or other in self.pairs.get(one, {}) for one in mine for other in cells
-        )
 
     def _done_together(self, cells: Sequence[Cell]) -> float:
         """Return the work of models on one accelerator at once, over one after the other."""

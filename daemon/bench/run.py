@@ -317,9 +317,9 @@ class Bench:
         if window is None:
             return Round(report)
         session, spans = self._session, report.phases.values()
-        clocks = clock_ranges(session.timeline.cut(window.begin_ns, window.end_ns), window)
         begin_ns, end_ns = min(s.begin_ns for s in spans), max(s.end_ns for s in spans)
         cut = session.timeline.cut(begin_ns, end_ns)
+        clocks = clock_ranges(cut, window)
         power = power_of(cut, report, session.energy.rule, session.environment)
         latencies = trace.completed(window)[1]
         return Round(report, latencies, trace.device_ns(), trace.stages_ns, clocks, power)
