@@ -178,11 +178,6 @@ class MeasuredOption(Option):
         """Accelerator and variant."""
         return f"{self.device} {self.variant}".strip()
 
-    @property
-    def precision(self) -> str | None:
-        """The precision that was asked for."""
-        return self.source.result.settings.precision
-
 
 class Excluded(NamedTuple):
     """A result that may not be chosen."""

@@ -74,8 +74,8 @@ def find_all(choices: Choices) -> tuple[ResultFinding, ...]:
 def _slower(options: Sequence[MeasuredOption]) -> _Noticed:
     """Fewer bits should be faster; otherwise something reformats or falls back."""
     for int8, fp16 in product(options, options):
-        pair = (int8.precision, fp16.precision)
-        if pair != ("int8", "fp16") or int8.device != fp16.device:
+        pair = [one.source.result.settings.precision for one in (int8, fp16)]
+        if pair != ["int8", "fp16"] or int8.device != fp16.device:
             continue
         slow, fast = int8.result.latency_seconds, fp16.result.latency_seconds
         if slow is None or fast is None or slow.value <= fast.value or int8.like:
@@ -296,6 +296,6 @@ def _command(choices: Choices, pair: tuple[Cell, Cell]) -> str:
     found = [choices.at(cell) for cell in pair]
     models = " ".join(quote(one.model.model) for one in found)
     devices = ",".join(dict.fromkeys(one.device for one in found))
-    precision = found[0].precision
+    precision = found[0].source.result.settings.precision
     extra = f" --precision {precision}" if precision else ""
     return f"tegrascope bench {models} --contention --on {devices}{extra}"

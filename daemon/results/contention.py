@@ -14,34 +14,10 @@ from ..measure.blocks import WindowSlice
 from ..measure.energy_report import measure_energy, timing
 from ..measure.figures import difference, mean_of_most, mean_of_rounds
 from ..measure.quality import in_order, insufficient_samples, late_seconds, timed
-from ..measure.run_report import (
-    Environment,
-    Figure,
-    Flag,
-    RunReport,
-    RunTrace,
-    Span,
-    distribution,
-)
+from ..measure.run_report import Environment, Figure, Flag, RunReport, RunTrace, Span, distribution
 from ..measure.utilization import telemetry
-from .records import (
-    BenchFlag,
-    Contention,
-    JointRound,
-    LaneTogether,
-    Placed,
-    Status,
-    Together,
-)
-from .summary import (
-    Kind,
-    agree,
-    joined,
-    joules_of,
-    mean_loads,
-    median_half_width,
-    reported_flags,
-)
+from .records import BenchFlag, Contention, JointRound, LaneTogether, Placed, Status, Together
+from .summary import Kind, agree, joined, joules_of, mean_loads, median_half_width, reported_flags
 
 # Models that run at once, each on its accelerator.
 On: TypeAlias = tuple[Placed, ...]
