@@ -131,14 +131,9 @@ def _remarks(model: ModelResult) -> list[Block]:
 def _drawing(model: ModelResult, samples: Samples) -> tuple[Block, ...]:
     if not model.rounds:
         return ()
-    begin_ns = model.rounds[0].started_ns
-    drawing = draw(
-        f"{model.model}: power, load and temperature during the benchmark",
-        samples(begin_ns, model.rounds[-1].ended_ns),
-        begin_ns,
-        model.rounds,
-        lambda run: run.device,
-    )
+    title = f"{model.model}: power, load and temperature during the benchmark"
+    begin_ns, end_ns = model.rounds[0].started_ns, model.rounds[-1].ended_ns
+    drawing = draw(title, samples(begin_ns, end_ns), begin_ns, model.rounds, lambda run: run.device)
     about = (
         "Each band is a run, named by its accelerator: the darker part is the steady phase,"
         " the lighter ones are idle with the model loaded."

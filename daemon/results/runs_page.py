@@ -139,14 +139,8 @@ def _timeline(stored: _Stored, name: Callable[[RunReport], str]) -> Iterator[Par
     # The time axis begins at the first sample or run.
     firsts = [*stored.cut.wall_ns[:1], *(run.started_wall_ns for run in stored.runs[:1])]
     begin_ns = max(stored.begin_wall_ns, min(firsts, default=stored.begin_wall_ns))
-    drawing = draw(
-        "Power, load and temperature over time, with runs",
-        stored.cut,
-        begin_ns,
-        stored.runs,
-        name,
-        by_wall_time=True,
-    )
+    title = "Power, load and temperature over time, with runs"
+    drawing = draw(title, stored.cut, begin_ns, stored.runs, name, by_wall_time=True)
     yield Heading("Over time")
     if drawing is None:
         yield Text("The store has no telemetry of this time.")
