@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -207,9 +208,12 @@ def _run(where: str, cells: Mapping[Hashable, object]) -> GivenRun:
     return GivenRun(where, name, start, end, inferences, cast(Device, device), batch, row)
 
 
-def _text(cell: Any) -> str | None:
-    """Return the text of a cell; None for an empty one, which is missing in pandas."""
-    return None if pandas.isna(cell) else str(cell).strip() or None
+def _text(cell: object) -> str | None:
+    """Return the text of a cell; None for an empty one, which is NaN in pandas."""
+    if cell is None or (isinstance(cell, Real) and cell != cell):
+        return None
+    text = str(cell).strip()
+    return None if text in ("", "<NA>", "NaT") else text
 
 
 _SECOND_NS = 1_000_000_000
