@@ -43,8 +43,20 @@ _CHUNK_LENGTH = 1024
 _StageTimes: TypeAlias = Callable[[], Sequence[int]]
 
 
+class Cancelled(Exception):  # noqa: N818 - not an error: the daemon cancels runs
+    """The worker was asked to stop."""
+
+
+@dataclass
+class _Span:
+    """A phase under way; it ends at ``end_ns``, or when its block does."""
+
+    begin_ns: int
+    end_ns: int | None = None
+
+
 class Steady:
-    """One steady phase; ``end_ns`` is the completion of the last inference, if any."""
+    """One steady phase; its span ends with the completion of the last inference, if any."""
 
     def __init__(
         self,
@@ -53,44 +65,42 @@ class Steady:
         tell: Callable[[Record], None],
         stop: Event,
         clock: Clock,
-        begin_ns: int,
+        span: _Span,
     ) -> None:
-        self.end_ns: int | None = None
+        self._span = span
         self._order, self._tell, self._clock = order, tell, clock
         self._stop, self._stopped = stop, stop.is_set
-        self._tell_ns = begin_ns + _CHUNK_NS
+        self._tell_ns = span.begin_ns + _CHUNK_NS
         seconds = order.duration_seconds
-        self._deadline_ns = None if seconds is None else begin_ns + int(seconds * 1e9)
+        self._deadline_ns = None if seconds is None else span.begin_ns + int(seconds * 1e9)
         # Inferences that are complete and not yet printed.
         self._start_ns = array("q")
         self._latency_ns = array("q")
         self._stages_ns: dict[StageName, array[int]] = {stage: array("q") for stage in stages}
 
-    def run(self, backend: Inferring, infer: Callable[[], None]) -> bool:
-        """Infer for the duration or the count; return False if it was stopped before."""
+    def run(self, backend: Inferring, infer: Callable[[], None]) -> None:
+        """Infer for the duration or the count; raise ``Cancelled`` if it is stopped before."""
         try:
             if not self._order.steps_seconds:
-                return self._without_pause(backend, infer)
+                self._without_pause(backend, infer)
             for number, seconds in enumerate(self._order.steps_seconds):
                 until_ns = self._clock.monotonic_ns() + round(seconds * 1e9)
-                if number % 2 == 0:
-                    if self._clock.wait(self._stop, until_ns):
-                        return False
-                    continue
-                self._deadline_ns = until_ns
-                if not self._without_pause(backend, infer):
-                    return False
-            return True
+                if number % 2:
+                    self._deadline_ns = until_ns
+                    self._without_pause(backend, infer)
+                elif self._clock.wait(self._stop, until_ns):
+                    raise Cancelled
         finally:
             if self._start_ns:
                 self._tell_chunk()
 
-    def _without_pause(self, backend: Inferring, infer: Callable[[], None]) -> bool:
+    def _without_pause(self, backend: Inferring, infer: Callable[[], None]) -> None:
         if self._order.streams > 1 and self._order.stage is None and backend.slots:
-            return self._several_at_once(backend.slots)
-        return self._one_by_one(infer, backend.stages_ns)
+            self._several_at_once(backend.slots)
+        else:
+            self._one_by_one(infer, backend.stages_ns)
 
-    def _one_by_one(self, infer: Callable[[], None], stages_ns: _StageTimes) -> bool:
+    def _one_by_one(self, infer: Callable[[], None], stages_ns: _StageTimes) -> None:
         """Start each inference when the one before it is complete."""
         now, stopped, deadline_ns = self._clock.monotonic_ns, self._stopped, self._deadline_ns
         left = self._order.count or 0
@@ -101,10 +111,10 @@ class Steady:
             self._add(start_ns, end_ns, stages_ns)
             left -= 1
             if left == 0 or (deadline_ns is not None and end_ns >= deadline_ns):
-                return True
-        return False
+                return
+        raise Cancelled
 
-    def _several_at_once(self, slots: Sequence[InferenceSlot]) -> bool:
+    def _several_at_once(self, slots: Sequence[InferenceSlot]) -> None:
         """Keep every slot busy: wait for the oldest inference, then start another in its slot.
 
         The latency of each is from its start to its completion as this loop sees it, which waits
@@ -129,7 +139,8 @@ class Steady:
             if not is_over:
                 cancelled = stopped()
                 is_over = cancelled or (deadline_ns is not None and end_ns >= deadline_ns)
-        return not cancelled
+        if cancelled:
+            raise Cancelled
 
     def _add(self, start_ns: int, end_ns: int, stages_ns: _StageTimes) -> None:
         self._start_ns.append(start_ns)
@@ -137,7 +148,7 @@ class Steady:
         if self._stages_ns:
             for column, time_ns in zip(self._stages_ns.values(), stages_ns(), strict=True):
                 column.append(time_ns)
-        self.end_ns = end_ns
+        self._span.end_ns = end_ns
         if end_ns >= self._tell_ns or len(self._start_ns) >= _CHUNK_LENGTH:
             self._tell_chunk()
             self._tell_ns = end_ns + _CHUNK_NS
@@ -181,10 +192,6 @@ _OF_THE_RUN = {
     *("run_id", "warm_up_seconds", "baseline_seconds", "duration_seconds", "count"),
     *("outputs_file", "profile_file", "steps_seconds", "stage", "repeats"),
 }
-
-
-class Cancelled(Exception):  # noqa: N818 - not an error: the daemon cancels runs
-    """The worker was asked to stop."""
 
 
 class _SecondLoad(Exception):  # noqa: N818 - not an error: another process takes the order
@@ -397,20 +404,15 @@ class Runner:
             infer, stages = backend.repeat(order.stage, order.repeats), ()
         infer = self._ranges.each(order.stage or "inference", infer)
         with quiet_collector(), self._phase(order, "steady") as span:
-            steady = Steady(order, stages, self._tell, self._stop, self._clock, span.begin_ns)
-            try:
-                is_whole = steady.run(backend, infer)
-            finally:
-                span.end_ns = steady.end_ns
-            if not is_whole:
-                raise Cancelled
+            steady = Steady(order, stages, self._tell, self._stop, self._clock, span)
+            steady.run(backend, infer)
 
     def _unless_stopped(self) -> None:
         if self._stop.is_set():
             raise Cancelled
 
     @contextmanager
-    def _phase(self, order: Order, phase: PhaseName) -> Iterator["_Span"]:
+    def _phase(self, order: Order, phase: PhaseName) -> Iterator[_Span]:
         """Emit both edges of a phase, however it ends."""
         span = _Span(self._clock.monotonic_ns())
         self._tell(Phase(run_id=order.run_id, phase=phase, edge="begin", at_ns=span.begin_ns))
@@ -420,14 +422,6 @@ class Runner:
         finally:
             end_ns = self._clock.monotonic_ns() if span.end_ns is None else span.end_ns
             self._tell(Phase(run_id=order.run_id, phase=phase, edge="end", at_ns=end_ns))
-
-
-@dataclass
-class _Span:
-    """A phase under way; it ends at ``end_ns``, or when its block does."""
-
-    begin_ns: int
-    end_ns: int | None = None
 
 
 def _write_outputs(backend: Inferring, path: Path) -> None:
