@@ -67,13 +67,11 @@ class Trtexec(SelfTimed):
     _model: Path
     _facts: ModelFacts
     _cache: EngineCache
-
-    def __init__(self) -> None:
-        self._program: tuple[str, ...] = ()
-        self._help = ""
-        self._offered: frozenset[str] = frozenset()
-        self._shapes: dict[str, tuple[int, ...]] = {}
-        self._key = ""
+    _program: tuple[str, ...]
+    _help: str
+    _offered: frozenset[str]
+    _shapes: dict[str, tuple[int, ...]]
+    _key: str
 
     def load(self, model: Path, order: Order) -> None:
         """Find trtexec and its options, and read the inputs of the model."""
