@@ -55,7 +55,7 @@ class LineCollector(ABC):
             arrived_ns = line.monotonic_ns
             sample = self._parse(line)
             if sample is not None:
-                block.append(replace(sample, following=line.following))
+                block.append(sample)
             if not line.following:
                 yield from self._take(block)
                 block = []
