@@ -11,6 +11,7 @@ from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from ...parsers.errors import UserError, file_error
+from ...parsers.values import printable
 from .config import Config
 
 M = TypeVar("M", bound=BaseModel)
@@ -189,10 +190,9 @@ def _message(error: Any, model: type[BaseModel], lines: Mapping[Place, int]) -> 
 def _shown(value: object) -> str:
     """Return a wrong value as Python prints it, cut to a length for people."""
     try:
-        text = repr(value)
+        return printable(repr(value), _SHOWN_CHARACTERS)
     except ValueError:  # an integer of more than 4300 digits
-        text = "this number"
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+        return "this number"
 
 
 def _line_of(lines: Mapping[Place, int], where: Sequence[str | int]) -> int:
