@@ -14,13 +14,12 @@ from .values import (
     BYTES,
     Memory,
     is_label,
-    read_block,
     read_celsius,
     read_label,
     read_number,
     read_power,
+    read_size,
     read_time,
-    read_total,
     show_celsius,
 )
 
@@ -63,25 +62,22 @@ class MemoryToken(Token):
 
     def __init__(self, label: str) -> None:
         super().__init__(label)
-        self._totals = Memory(read_total)
-        self._blocks = Memory(read_block)
+        self._sizes = Memory(read_size)
         self._note_word = self.NOTE.strip()
 
     def read(self, draft: Draft, at: int) -> int:
         words = draft.words
         number, _, rest = words[at + 1].partition("/")
-        total, unit = self._totals[rest]
+        total, unit = self._sizes[rest]
         used = read_number(number) * unit
         if used > total:
             raise UnreadableError(number)
         note: tuple[int | None, ...] = ()
-        if words[at + 2] == self._note_word:
-            count, times, block = words[at + 3].rpartition("x")
+        count, times, block = words[at + 3].rpartition("x")
+        if words[at + 2] == self._note_word and block[-1:] == ")" and (self.COUNTED or not times):
             try:
-                if self.COUNTED:
-                    note = self._blocks[block], read_number(count) if times else None
-                elif not times:
-                    note = (self._blocks[block],)
+                size, _ = self._sizes[block[:-1]]
+                note = (size, read_number(count)) if times else (size,)
             except UnreadableError:
                 note = ()
         draft.signs += 1

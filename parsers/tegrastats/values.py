@@ -8,7 +8,6 @@ Python refuses to convert the longest ones. A reader raises UnreadableError for 
 import re
 from collections.abc import Callable, Hashable
 from datetime import datetime
-from functools import lru_cache
 from typing import TypeVar
 
 from ..errors import UnreadableError
@@ -81,19 +80,13 @@ def read_time(date: str, clock: str) -> datetime:
     >>> read_time("06-25-2025", "09:43:17").isoformat()
     '2025-06-25T09:43:17'
     """
-    if len(clock) != 8 or clock[2] != ":" or clock[5] != ":" or clock >= "24":
-        raise UnreadableError(clock)
+    is_date = len(date) == 10 and date[2:6:3] == "--"
+    if not is_date or len(clock) != 8 or clock[2::3] != "::" or clock >= "24":
+        raise UnreadableError(f"{date} {clock}")
     try:
-        return datetime.fromisoformat(_read_date(date) + clock)
+        return datetime.fromisoformat(f"{date[6:]}-{date[:5]}T{clock}")
     except ValueError:
         raise UnreadableError(date) from None
-
-
-@lru_cache(64)
-def _read_date(text: str) -> str:
-    if len(text) != 10 or text[2] != "-" or text[5] != "-":
-        raise UnreadableError(text)
-    return f"{text[6:]}-{text[:5]}T"
 
 
 def read_number(text: str) -> int:
@@ -103,29 +96,18 @@ def read_number(text: str) -> int:
     return int(text)
 
 
-def read_total(text: str) -> tuple[int, int]:
-    """Read the total and its unit, both in bytes, from the part of ``936/3964MB`` behind ``/``.
+def read_size(text: str) -> tuple[int, int]:
+    """Read a size and its unit, both in bytes: the part of ``936/3964MB`` behind ``/``.
 
     MB is 1024 kB, as the kernel counts.
 
-    >>> read_total("252kB")
+    >>> read_size("252kB")
     (258048, 1024)
     """
     unit = BYTES.get(text[-2:])
     if unit is None:
         raise UnreadableError(text)
     return read_number(text[:-2]) * unit, unit
-
-
-def read_block(text: str) -> int:
-    """Read the size in the end of a note, ``4MB)``.
-
-    >>> read_block("512kB)")
-    524288
-    """
-    if text[-1:] != ")":
-        raise UnreadableError(text)
-    return read_total(text[:-1])[0]
 
 
 def read_celsius(text: str) -> float | None:

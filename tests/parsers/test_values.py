@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 
 from tegrascope.parsers.errors import UnreadableError
-from tegrascope.parsers.records import Engine
+from tegrascope.parsers.records import Engine, Ram
 from tegrascope.parsers.tegrastats import parse_line, values
 from tegrascope.parsers.tegrastats.line import split_prefix
 
@@ -24,8 +24,16 @@ def test_every_percentage_is_the_nearest_float():
 
 def test_a_megabyte_is_1024_kilobytes():
     """Sizes are whole bytes, in the kernel's units."""
-    assert values.read_total("3964MB") == (3964 * 2**20, 2**20)
-    assert values.read_total("252kB") == (252 * 2**10, 2**10)
+    assert values.read_size("3964MB") == (3964 * 2**20, 2**20)
+    assert values.read_size("252kB") == (252 * 2**10, 2**10)
+
+
+@pytest.mark.parametrize("note", ["4x4MB", "x4MB)", "1x4x4MB)", "4x4)", "4xMB)", ")", ""])
+def test_damaged_note_of_memory_is_left_out(note):
+    """The sizes before it stay."""
+    sample = parse_line(f"RAM 1/2MB (lfb {note} tj@1C")
+    assert sample.ram == Ram(2**20, 2**21)
+    assert sample.unparsed == ("(lfb", *note.split())
 
 
 @pytest.mark.parametrize(
@@ -123,11 +131,9 @@ def test_half_a_list_of_cores_is_none(text):
 @pytest.mark.parametrize(
     ("reader", "text"),
     [
-        (values.read_total, "6"),
-        (values.read_total, "6GB"),
-        (values.read_total, "MB"),
-        (values.read_block, "4MB"),
-        (values.read_block, "4x4MB)"),
+        (values.read_size, "6"),
+        (values.read_size, "6GB"),
+        (values.read_size, "MB"),
         (values.read_celsius, "C"),
         (values.read_celsius, "5"),
         (values.read_label, "a-b"),
