@@ -10,8 +10,10 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-# How long an example takes is the machine's affair.
-hypothesis.settings.register_profile("tegrascope", deadline=None)
+# How long an example takes, or takes to be made, is the machine's affair.
+hypothesis.settings.register_profile(
+    "tegrascope", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("tegrascope")
 
 # A shell ignores SIGINT for jobs in the background, and every program that a test starts would too.

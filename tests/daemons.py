@@ -132,7 +132,7 @@ class Daemon:
             self.process.send_signal(number)
         self.process.wait(PATIENCE_SECONDS / 2)
         took = watch.seconds
-        self._reader.join(20)
+        self._reader.join(60)
         if self.process.stderr is not None:
             self.process.stderr.close()
         return took

@@ -47,7 +47,7 @@ class Server:
         """Take no more connections."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(5)
+        self._thread.join(60)
 
 
 class QuickClock(type(SYSTEM_CLOCK)):

@@ -163,7 +163,7 @@ def test_a_driver_that_is_loaded_late_is_found(tmp_path, started):
 @settings(
     max_examples=60,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.data())
 def test_no_content_is_fatal(tmp_path_factory, data):

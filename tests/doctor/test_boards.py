@@ -126,7 +126,7 @@ def served(tree: Tree, text: "bytes | None"):
         thread.start()
         yield
         listener.shutdown(socket.SHUT_RDWR)
-    thread.join(5)
+    thread.join(60)
     for peer in kept:
         peer.close()
 

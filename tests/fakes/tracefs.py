@@ -99,5 +99,5 @@ def tracing(
         yield root
     finally:
         ended.set()
-        thread.join(5)
+        thread.join(60)
         os.close(pipe)

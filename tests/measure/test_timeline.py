@@ -121,7 +121,7 @@ def test_waiting_ends_with_the_sample():
     waiter = threading.Thread(target=lambda: woken.append(timeline.wait_past(5, 30)))
     waiter.start()
     timeline.append(6, 6, {})
-    waiter.join(30)
+    waiter.join(60)
     assert woken == [True]
 
 

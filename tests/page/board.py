@@ -119,7 +119,7 @@ class Board:
     def stop(self) -> None:
         """End it."""
         self._stop.set()
-        self._thread.join(20)
+        self._thread.join(60)
         self.store.close()
 
 

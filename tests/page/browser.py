@@ -106,12 +106,12 @@ class Browser:
         """End it and all of its processes."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(20)
+        self._process.wait(60)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
-        self._reader.join(5)
+        self._reader.join(60)
         shutil.rmtree(self._home, ignore_errors=True)
 
 

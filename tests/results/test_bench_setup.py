@@ -130,7 +130,7 @@ def test_load_before_the_benchmark_is_measured(tmp_path):
     setup.start()
     try:
         assert setup.problem is None
-        background = setup.background(0.2)
+        background = setup.background(0.5)
         assert background["gpu"] < 0.1
         assert 0 <= background["cpu"] <= 1
         assert setup.session.environment.simulated

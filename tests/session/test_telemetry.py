@@ -56,7 +56,7 @@ def take(companions: Sequence[Beside], seconds: int = 5) -> tuple[Timeline, Live
         companions=companions,
     )
     feed.start()
-    assert timeline.wait_past(seconds * 1_000_000_000, 20)
+    assert timeline.wait_past(seconds * 1_000_000_000, 120)
     feed.stop()
     return timeline, live
 
