@@ -115,7 +115,7 @@ def _living(tree: Path) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        thread.join(5)
+        thread.join(60)
 
 
 def _run_with_energy(daemon: Daemon, state: Path, workload: str) -> None:
@@ -128,15 +128,13 @@ def _run_with_energy(daemon: Daemon, state: Path, workload: str) -> None:
     for number in range(1, 8):
         run = _run_now(daemon, state, workload, number)
         assert run["outcome"] == "ok", run
-        if (run["energy"] or {}).get("gross_joules_per_inference") is not None:
+        if (run.get("energy") or {}).get("gross_joules_per_inference") is not None:
             return
         milliseconds = milliseconds * 3 // 2
         daemon.config.write_text(SIMULATED.replace(f"{DURATION_MS}ms", f"{milliseconds}ms"))
         known = len(daemon.log)
         daemon.process.send_signal(signal.SIGHUP)
-        daemon.wait_for(
-            lambda known=known: any("reloaded" in line for line in daemon.log[known:]), 90
-        )
+        daemon.wait_for(lambda known=known: any("reloaded" in line for line in daemon.log[known:]))
     raise AssertionError(run["quality"])
 
 
@@ -148,7 +146,7 @@ def _run_now(daemon: Daemon, state: Path, workload: str, number: int) -> dict[st
         json.dumps({"workload": workload}).encode(),
         {"Authorization": f"Bearer {token}"},
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.status == 202
     done = daemon.wait_for(
         lambda: (found := daemon.runs(workload=workload))[number - 1 :] and found, 400
@@ -186,9 +184,10 @@ def fleet(folder: Path) -> Iterator[Fleet]:
         )
         equipped = start("equipped", equipment)
         simulated = start("simulated", SIMULATED)
-        with socket.socket() as closed:
-            closed.bind(("127.0.0.1", 0))
-            lost = f"127.0.0.1:{closed.getsockname()[1]}"
+        # It is held, so that nobody else gets its port, and does not listen.
+        closed = held.enter_context(socket.socket())
+        closed.bind(("127.0.0.1", 0))
+        lost = f"127.0.0.1:{closed.getsockname()[1]}"
         monitoring = Monitoring(folder / "monitoring")
         held.callback(monitoring.stop)
         daemons = (simulated, equipped, desktop)
@@ -203,7 +202,7 @@ def fleet(folder: Path) -> Iterator[Fleet]:
         for name in ("gpu", "dla0"):
             _run_with_energy(simulated, state, f"mobilenet-{name}")
         for name in ("placed-gpu", "placed-dla0"):
-            equipped.wait_for(lambda name=name: equipped.runs(workload=name, outcome="ok"), 90)
+            equipped.wait_for(lambda name=name: equipped.runs(workload=name, outcome="ok"))
         wait_for(lambda: _has_seen_all(prometheus))
         yield Fleet(
             prometheus,

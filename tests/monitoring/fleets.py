@@ -53,7 +53,7 @@ class SimulatedFleet:
     def get(self, path: str, **headers: str) -> str:
         """Return the body of a page."""
         request = urllib.request.Request(self.url + path, headers=headers)
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return str(answer.read().decode())
 
     def stop(self) -> int:
@@ -61,7 +61,7 @@ class SimulatedFleet:
         if self.process.poll() is None:
             self.process.terminate()
         try:
-            return self.process.wait(20)
+            return self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             return self.process.wait()
@@ -103,7 +103,7 @@ class PageTarget:
         """Answer no more."""
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(10)
+        self._thread.join(60)
 
 
 class CountingTarget(PageTarget):
@@ -112,7 +112,7 @@ class CountingTarget(PageTarget):
     def __init__(self, page: str) -> None:
         def make() -> str:
             asked = urllib.request.Request(page, headers={"Accept": OPENMETRICS})
-            with urllib.request.urlopen(asked, timeout=10) as answer:
+            with urllib.request.urlopen(asked, timeout=60) as answer:
                 text = answer.read().decode().removesuffix("# EOF\n")
             return f"{text}# TYPE scrapes counter\nscrapes_total {self.pages}\n# EOF\n"
 

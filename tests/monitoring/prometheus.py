@@ -162,7 +162,7 @@ class Webhook:
         """Hear no more."""
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(10)
+        self._thread.join(60)
 
 
 class Alertmanager(Server):

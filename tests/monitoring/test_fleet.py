@@ -229,7 +229,7 @@ def push(receiver: Prometheus, name: str, seconds_ago: float) -> int:
     headers = {"Content-Encoding": "snappy", "X-Prometheus-Remote-Write-Version": "0.1.0"}
     request = urllib.request.Request(f"{receiver.url}api/v1/write", body, headers)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         with error:
