@@ -99,8 +99,7 @@ def correlate(
     if "baseline_disturbed" in raised:
         phases = {"steady": window}
     reading = timing(environment, clock_seconds, quality.late_seconds(samples))
-    beat = max((one.share for one in beats), default=None)
-    measured = measure_energy(samples, phases, rule, shown, reading, beat)
+    measured = measure_energy(samples, phases, rule, shown, reading, beats)
     if measured is not None and measured.baseline_drifted:
         raised["baseline_drift"] = True
     quality_flags = quality.in_order(raised)

@@ -24,6 +24,7 @@ from .energy import (
     window_energy,
 )
 from .quality import baseline_drift
+from .rhythm import Beat
 from .run_report import Energy, Environment, Interval, RailEnergy, Span
 from .uncertainty import FEWEST_POINTS, quantisation_watts, sampling_watts, wander_watts
 
@@ -74,7 +75,7 @@ def measure_energy(
     rule: RailRule | None,
     inferences: int | None = None,
     reading: Timing = Timing(),  # noqa: B008 - immutable
-    beat: float | None = None,
+    beats: Sequence[Beat] = (),
 ) -> MeasuredEnergy | None:
     """Return the energy of the steady phase.
 
@@ -85,7 +86,7 @@ def measure_energy(
         inferences: Divisor of the energy; ``None`` withholds the figures per inference.
         reading: How readings and phases relate in time; without a known ``clock``, intervals are
             absent.
-        beat: Largest share of a beat between work and sampling (``rhythm.folded_rhythm``).
+        beats: Those between work and sampling (``rhythm.folded_rhythm``); none if unknown.
 
     Returns:
         The energy; ``None`` if no rail is known over the window.
@@ -128,7 +129,7 @@ def measure_energy(
             )
         )
 
-    sampling = sampling_watts(gross.readings, beat)
+    sampling = sampling_watts(gross.readings, beats)
     terms: _Terms | None = None
     if sampling is not None and reading.clock is not None:
         quantisation = rounding(gross.readings)

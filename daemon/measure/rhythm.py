@@ -26,10 +26,21 @@ BATCHES = range(2, 17)
 
 
 class Beat(NamedTuple):
-    """A beat with so many cycles in the window, and its share from 0 to 1 in the mean."""
+    """A rhythm of the work that the samples turn into so many cycles in the window.
+
+    Attributes:
+        line: Magnitude of the rhythm in the starts of the inferences, 0 to 1.
+        sampled: Magnitude of the same in the sample times.
+    """
 
     cycles: float
-    share: float
+    line: float
+    sampled: float
+
+    @property
+    def share(self) -> float:
+        """Its share, 0 to 1, in the mean of the samples."""
+        return self.line * self.sampled
 
 
 def cycle_phases(times_ns: Sequence[int], starts_ns: Sequence[int]) -> list[float]:
@@ -141,7 +152,7 @@ def folded_rhythm(times_ns: Sequence[int], starts_ns: Sequence[int]) -> list[Bea
         return []
     folded = [_fold(each, first, interval, length, blocks) for each in (within, times_ns)]
     beats = [
-        Beat(abs(half) / 2, started * sampled)
+        Beat(abs(half) / 2, started, sampled)
         for m in range(1, _FOLDS + 1)
         for half, started, sampled in zip(
             halves, *(_lines(counts, m, halves) for counts in folded), strict=True
@@ -153,7 +164,7 @@ def folded_rhythm(times_ns: Sequence[int], starts_ns: Sequence[int]) -> list[Bea
         share = _concentration(phases, harmonic)
         is_drift = _concentration(moves, harmonic) > _DRIFTS
         if is_drift and len(phases) * share * share > _BY_CHANCE:
-            beats.append(Beat(math.inf, share))
+            beats.append(Beat(math.inf, 1.0, share))
     return beats
 
 
@@ -216,7 +227,7 @@ def beats_of_batches(times_ns: Sequence[int], window: Span, inferences: int | No
         cycles = abs(frequency - (n - 1) / length) * length
         if cycles < max(SLOWEST_BEAT, n / _SAMPLES_PER_BEAT):
             turns = [frequency * (t - times_ns[0]) for t in times_ns]
-            beats.append(Beat(cycles, _concentration(turns, 1)))
+            beats.append(Beat(cycles, 1.0, _concentration(turns, 1)))
     return beats
 
 

@@ -27,6 +27,7 @@ from itertools import accumulate, pairwise
 from operator import mul
 
 from .energy import Curve
+from .rhythm import Beat
 
 NORMAL_95 = 1.959964
 MOST_POINTS = 600
@@ -79,7 +80,7 @@ def thin(curve: Curve, most: int = MOST_POINTS) -> tuple[list[float], list[float
     return spans, [j / s for j, s in zip(joules, spans, strict=True)]
 
 
-def sampling_watts(curve: Curve, beat: float | None = None) -> float | None:
+def sampling_watts(curve: Curve, beats: Sequence[Beat] = ()) -> float | None:
     """Return half the 95 % interval of a mean power due to sampling.
 
     Slow change is not an error, because trapezoids follow it. The rest shows in the difference
@@ -96,9 +97,12 @@ def sampling_watts(curve: Curve, beat: float | None = None) -> float | None:
     variance is at most ten times that of the shortest blocks, which are single readings if none
     repeats, and one and a half times where the work is known to have no beat with the sampling.
 
-    ``beat`` is the largest share of a beat (``rhythm.folded_rhythm``), ``None`` if the rhythm of
-    the work is unknown. If there is one, slow change of the readings may be that beat: there is
-    no limit by smoothness, and that share of the scatter of all readings is an error too.
+    ``beats`` are those of the work with the samples (``rhythm.folded_rhythm``), none if its rhythm
+    is unknown. If one has a share, slow change of the readings may be that beat: there is no limit
+    by smoothness, and its amplitude is an error too. Power that follows the starts swings about its
+    mean by up to twice the line of the starts, times its height above the lowest reading; and the
+    beat may hide part of that height. But no rhythm swings by more than all readings do, which is
+    √2 times their standard deviation.
 
     Fewer than six readings show no spread: ``None``.
     """
@@ -112,13 +116,20 @@ def sampling_watts(curve: Curve, beat: float | None = None) -> float | None:
     spans = [0.0, *accumulate(weights)]
     joules = [0.0, *accumulate(map(mul, weights, watts))]
     found = _variance(_residues(spans, joules, size))
+    beat = max((one.share for one in beats), default=None)
     if beat is None or beat < NO_BEAT:
         limit = SMOOTHEST if beat is None else SMOOTHEST_WITHOUT_BEAT
         found = min(found, limit * _variance(_residues(spans, joules, short)) * short / size)
     blocks = [spans[min(i + size, n)] - spans[i] for i in range(0, n, size)]
     freedom = max((len(blocks) - 2) / 2, 1.5)
     half = math.sqrt(found * math.fsum(b * b for b in blocks)) / spans[-1] * student_95(freedom)
-    return math.hypot(half, math.sqrt(2) * (beat or 0.0) * statistics.pstdev(curve.watts))
+    swing = math.sqrt(2) * statistics.pstdev(curve.watts)
+    height = 2 * (statistics.fmean(curve.watts) - min(curve.watts))
+    errors = []
+    for one in beats:
+        pulses = height / max(1 - 2 * one.share, 0.1) if one.line > NO_BEAT else 0.0
+        errors.append(one.sampled * min(swing, one.line * max(swing, pulses)))
+    return math.hypot(half, max(errors, default=0.0))
 
 
 def _residues(spans: Sequence[float], joules: Sequence[float], size: int) -> list[float]:

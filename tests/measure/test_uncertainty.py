@@ -14,6 +14,7 @@ from tegrascope.collectors.simulator.physics import LoadBoard
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.energy import Curve, Timing, window_energy
 from tegrascope.daemon.measure.energy_report import measure_energy
+from tegrascope.daemon.measure.rhythm import Beat
 from tegrascope.daemon.measure.run_report import Span
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.measure.uncertainty import (
@@ -337,9 +338,9 @@ def test_a_beat_lifts_the_limit_by_smoothness():
     watts = [10 + math.sin(i / 6) for i in range(600)]
     curve = Curve([ns(0.1 * i) for i in range(600)], watts)
     aside = math.sqrt(2) * 0.05 * statistics.pstdev(watts)
-    unlimited = math.sqrt(sampling_watts(curve, 0.05) ** 2 - aside**2)
+    unlimited = math.sqrt(sampling_watts(curve, [Beat(3.0, 1.0, 0.05)]) ** 2 - aside**2)
     assert unlimited > 3 * sampling_watts(curve)
-    assert sampling_watts(curve) > 2 * sampling_watts(curve, 0.0)
+    assert sampling_watts(curve) > 2 * sampling_watts(curve, [Beat(3.0, 1.0, 0.0)])
 
 
 def two_phases(seconds, memory):
