@@ -101,8 +101,8 @@ def sampling_watts(curve: Curve, beats: Sequence[Beat] = ()) -> float | None:
     is unknown. If one has a share, slow change of the readings may be that beat: there is no limit
     by smoothness, and its amplitude is an error too. Power that follows the starts swings about its
     mean by up to twice the line of the starts, times its height above the lowest reading; and the
-    beat may hide part of that height. But no rhythm swings by more than all readings do, which is
-    √2 times their standard deviation.
+    beat may hide part of that height. But the strongest rhythm swings by no more than all
+    readings do, which is √2 times their standard deviation.
 
     Fewer than six readings show no spread: ``None``.
     """
@@ -125,9 +125,12 @@ def sampling_watts(curve: Curve, beats: Sequence[Beat] = ()) -> float | None:
     half = math.sqrt(found * math.fsum(b * b for b in blocks)) / spans[-1] * student_95(freedom)
     swing = math.sqrt(2) * statistics.pstdev(curve.watts)
     height = 2 * (statistics.fmean(curve.watts) - min(curve.watts))
+    strongest = max((one.line for one in beats if one.cycles < math.inf), default=1.0)
     errors = []
     for one in beats:
-        pulses = height / max(1 - 2 * one.share, 0.1) if one.line > NO_BEAT else 0.0
+        pulses = 0.0
+        if one.line > NO_BEAT:
+            pulses = min(height / max(1 - 2 * one.share, 0.1), swing / strongest)
         errors.append(one.sampled * min(swing, one.line * max(swing, pulses)))
     return math.hypot(half, max(errors, default=0.0))
 
