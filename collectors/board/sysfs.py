@@ -1,9 +1,7 @@
 """Files of the kernel about a board, read at each line of tegrastats: one companion."""
 
-import sys
 import threading
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ...parsers.signals import RAM_AVAILABLE
@@ -209,29 +207,3 @@ class SysfsCompanion:
     def _find(self) -> Iterator[Reading]:
         found = (reading for find in self._finders for reading in find(self._root))
         return (reading for reading in found if reading.file.path not in self._stuck)
-
-
-_TIMES = 20
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Print a line for each file: its slowest reading, its path, and its columns."""
-    root = Path(arguments[0] if arguments else "/")
-    total_ns = 0
-    for reading in [reading for find in FINDERS for reading in find(root)]:
-        slowest_ns, columns = 0, dict[str, float]()
-        for _ in range(_TIMES):
-            begin_ns = time.monotonic_ns()
-            text = reading.file.text()
-            slowest_ns = max(slowest_ns, time.monotonic_ns() - begin_ns)
-            columns.update(() if text is None else reading.take(text, begin_ns))
-        reading.file.close()
-        total_ns += slowest_ns
-        values = " ".join(f"{name}={value:g}" for name, value in columns.items())
-        print(f"{slowest_ns / 1e6:8.3f} ms  {reading.file.path}  {values or 'absent'}")
-    print(f"{total_ns / 1e6:8.3f} ms  all together, each at its slowest of {_TIMES}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

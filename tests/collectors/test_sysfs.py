@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tegrascope.collectors.board.readers import KernelFile, Reading, Scaled, read_trips, to_number
-from tegrascope.collectors.board.sysfs import SysfsCompanion, main
+from tegrascope.collectors.board.sysfs import SysfsCompanion
 from tegrascope.collectors.simulator.board import JumpClock
 from tests.fakes.board_tree import AGX_ORIN, HOST1X, set_powered, write_board
 from tests.fakes.processes import Stopwatch, until
@@ -351,14 +351,3 @@ def test_the_tree_is_where_the_kernel_lists_it(tmp_path, started):
     assert "dla.0.powered_seconds" not in told
     assert (tmp_path / HOST1X / "15880000.nvdla0").is_dir()
     assert "dla.1.powered_seconds" in told
-
-
-def test_a_board_nobody_has_seen_can_be_shown(tmp_path, capsys):
-    """Each file is listed with its time and columns, and one that says nothing is absent."""
-    (write_board(tmp_path) / OC3).write_text("broken\n")
-    assert main([str(tmp_path)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if "oc2_event_cnt  throttle.oc2.events=15" in line]
-    assert [line for line in lines if line.endswith("oc3_event_cnt  absent")]
-    assert "all together" in lines[-1]
-    assert all(" ms  " in line for line in lines)
