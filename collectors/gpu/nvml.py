@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from msgspec.structs import replace
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from ...parsers.errors import ParseError
 from ...parsers.nvml import GpuFacts, parse_nvml_line
@@ -90,7 +90,7 @@ class NvmlSettings(SourceSettings):
 
     is_kept_alive = True
 
-    gpu: int | str = Field(0, description="index or UUID, as nvidia-smi -L lists them")
+    gpu: int | str = 0
 
     @field_validator("gpu")
     @classmethod

@@ -231,7 +231,6 @@ class Arrivals:
     """
 
     def __init__(self) -> None:
-        """Begin without lines."""
         self._steps: deque[float] = deque(maxlen=RECENT_STEPS)
         self._behind: deque[float] = deque(maxlen=RECENT_PRINTED)
         self._arrived_ns: int | None = None
@@ -321,7 +320,6 @@ class TegrastatsCollector(LineCollector):
     """Samples of tegrastats; the time of each is that of its line, also if several came at once."""
 
     def __init__(self, source: LineSource, *, shows_root_more: bool = False) -> None:
-        """Prepare, as ``LineCollector``."""
         super().__init__(source, shows_root_more=shows_root_more)
         self._arrivals = Arrivals()
 
@@ -346,13 +344,9 @@ class TegrastatsSettings(SourceSettings):
     describes_this_board = True
     is_kept_alive = True
 
-    command: tuple[str, ...] = Field(
-        ("tegrastats",), min_length=1, description="program and arguments; --interval is added"
-    )
-    socket: Path | None = Field(
-        Path("/run/tegrascope/tegrastats.sock"),
-        description="where a privileged unit prints tegrastats; null never asks it",
-    )
+    command: tuple[str, ...] = Field(("tegrastats",), min_length=1)  # --interval is added
+    # Where a privileged unit prints tegrastats; null never asks it.
+    socket: Path | None = Path("/run/tegrascope/tegrastats.sock")
 
     @field_validator("command", mode="before")
     @classmethod
@@ -415,7 +409,7 @@ class StreamSettings(SourceSettings):
 
     describes_this_board = True
 
-    path: str = Field("-", description="- for standard input, else the path of a FIFO")
+    path: str = "-"  # standard input, else the path of a FIFO
 
     @property
     def file(self) -> Path | None:  # noqa: D102

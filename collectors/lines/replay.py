@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, PositiveFloat
+from pydantic import PositiveFloat
 
 from ...parsers.errors import UnreadableError, UserError, file_error
 from ...parsers.tegrastats.line import split_prefix
@@ -291,8 +291,8 @@ class ReplaySettings(SourceSettings):
 
     is_recorded = True
 
-    path: Path | None = Field(None, description="the log, plain or gzip")
-    speed: PositiveFloat | Literal["max"] = Field(1.0, description="times its own pace, or max")
+    path: Path | None = None  # the log, plain or gzip
+    speed: PositiveFloat | Literal["max"] = 1.0  # times its own pace
 
     @property
     def problem(self) -> str | None:  # noqa: D102

@@ -392,11 +392,9 @@ class SimulatorSettings(SourceSettings):
     is_simulated = True
 
     board: Literal["agx-orin-64gb", "orin-nx-16gb", "orin-nano-8gb"] = "agx-orin-64gb"
-    privileged: bool = Field(True, description="print what tegrastats prints as root")
+    privileged: bool = True  # prints what tegrastats prints as root
     seed: NonNegativeInt = 0
-    ambient_celsius: float | None = Field(
-        None, ge=-40, le=120, description="air around the board; by default that of its log"
-    )
+    ambient_celsius: float | None = Field(None, ge=-40, le=120)  # default: that of the board's log
 
     @property
     def board_name(self) -> str:  # noqa: D102
