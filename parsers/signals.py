@@ -17,9 +17,6 @@ V = TypeVar("V")
 Kind = Literal["counter", "gauge", "histogram", "info", "summary"]
 Dtype = Literal["float64", "Int64", "boolean"]
 
-_INDEXED = ("core", "gpc")
-_MOST_NAMES = 4096
-
 
 class Weight(Enum):
     """The time that a value describes."""
@@ -111,7 +108,7 @@ class Signal:
             return None
         text = column[len(self.head) : len(column) - len(self.tail)]
         is_index = text.isascii() and text.isdigit()
-        return text if text and (is_index or self.label not in _INDEXED) else None
+        return text if text and (is_index or self.label not in ("core", "gpc")) else None
 
     def by_label(self, columns: Mapping[str, V]) -> dict[str, V]:
         """Return the columns of this signal, by their variable part.
@@ -130,7 +127,7 @@ class Signal:
         return {**({} if self.label is None else {self.label: label}), **self.fixed}
 
 
-@lru_cache(_MOST_NAMES)
+@lru_cache(4096)
 def split(column: str) -> tuple[Signal, str] | None:
     """Return the row of a column and the variable part of its name; None if it has no row.
 

@@ -279,10 +279,6 @@ def _type_of(layer: object) -> str | None:
     return next((_TYPES[word] for word in words if word in _TYPES), None)
 
 
-_INTO = " to nvm"
-_OUT_OF = (" from nvm", " copy finish", " copy", "_copy_output")
-
-
 def group_dla_rows(rows: Sequence[tuple[str, int]], dla_layers: Collection[str]) -> dict[str, int]:
     """Merge rows of layer and time under the DLA subgraph that they surround, and return them.
 
@@ -302,10 +298,11 @@ def group_dla_rows(rows: Sequence[tuple[str, int]], dla_layers: Collection[str])
             owner = name
             grouped[name] += time + waiting.total()
             waiting.clear()
-        elif dla_layers and lower.endswith(_INTO):
+        elif dla_layers and lower.endswith(" to nvm"):
             waiting[name] += time
         elif owner is not None and (
-            lower.endswith(_OUT_OF) or lower.startswith("reformatting copynode")
+            lower.endswith((" from nvm", " copy finish", " copy", "_copy_output"))
+            or lower.startswith("reformatting copynode")
         ):
             grouped[owner] += time
         else:

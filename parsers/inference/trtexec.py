@@ -75,11 +75,7 @@ def message_of(line: str) -> str:
 
 
 def parse_report(lines: Iterable[str]) -> TrtexecReport:
-    """Parse the output of trtexec, with or without time and severity in front of each line.
-
-    Raises:
-        UnreadableError: The summary is missing.
-    """
+    """Parse trtexec's output with any prefixes; raise ``UnreadableError`` without a summary."""
     queries: int | None = None
     warnings: list[str] = []
     is_summary = has_figures = False
@@ -189,7 +185,6 @@ def context_bytes_in(lines: Iterable[str]) -> int | None:
 # An option begins its line, and its text continues in lines with more blanks; elsewhere in the
 # help it is only mentioned. An option that became the default is listed as a "no-op".
 _OPTION = re.compile(r"^ {0,8}(?:-\w, *)?(--[A-Za-z]\w*)", re.MULTILINE)
-_NO_OP = "no-op"
 DEFAULT_PRECISION: Precision = "fp16"
 _PRECISIONS: Mapping[Precision, tuple[str, ...]] = {
     "fp32": (),
@@ -213,7 +208,7 @@ def options_in(help_text: str) -> frozenset[str]:
     return frozenset(
         one[1]
         for one, end in zip(found, ends, strict=True)
-        if _NO_OP not in help_text[one.start() : end]
+        if "no-op" not in help_text[one.start() : end]
     )
 
 

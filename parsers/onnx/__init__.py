@@ -19,13 +19,10 @@ Data = bytes | mmap
 
 
 def fields(data: Data, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Walk a message between two places in a file, which is given as bytes or mapped.
+    """Walk a message between two places in a file, or raise ``UnreadableError``.
 
     Yields:
         Number of a field, its value (0 unless it is a varint), and begin and end of its bytes.
-
-    Raises:
-        UnreadableError: It is not a message.
 
     >>> list(fields(bytes([8, 150, 1, 18, 2, 104, 105]), 0, 7))
     [(1, 150, 1, 3), (2, 0, 5, 7)]
@@ -95,13 +92,10 @@ _EXTERNAL_DATA, _KEY, _VALUE = 13, 1, 2
 
 
 def slim(data: Data) -> bytes:
-    """Return a model without the contents of its large tensors; types and dimensions stay.
+    """Return a model without the contents of its large tensors, or raise ``UnreadableError``.
 
-    Shapes follow from dimensions, not from weights. A file of 500 MB shrinks to its list of nodes,
-    and its weights are never read.
-
-    Raises:
-        UnreadableError: It is not a Protocol Buffers message.
+    Shapes follow from dimensions, which stay, not from weights. A file of 500 MB shrinks to its
+    list of nodes, and its weights are never read.
     """
     return b"".join(_slimmed(data, 0, len(data), _MODEL))
 
@@ -118,11 +112,7 @@ def _slimmed(data: Data, begin: int, end: int, kind: int) -> Iterator[bytes]:
 
 
 def external_locations(data: Data) -> Iterator[str]:
-    """Yield the names of the files that hold a model's tensors, one per tensor.
-
-    Raises:
-        ValueError: It is not a Protocol Buffers message, or a name is not text.
-    """
+    """Yield the name of the file of each external tensor, or raise ``ValueError``."""
     yield from _locations(data, 0, len(data), _MODEL)
 
 
@@ -168,11 +158,7 @@ class ModelFacts(Record):
 
 
 def read_model(data: Data) -> ModelFacts:
-    """Read the inputs of an ONNX model, which is given as bytes or mapped.
-
-    Raises:
-        UnreadableError: It is not an ONNX model.
-    """
+    """Read the inputs and operators of an ONNX model, or raise ``UnreadableError``."""
     graphs = list(_at(data, 0, len(data), *_TO_GRAPH))
     if len(graphs) != 1:
         raise UnreadableError("there is no graph")

@@ -92,8 +92,7 @@ def learn_layout(
 ) -> tuple[BlockLayout, Sample]:
     r"""Learn a layout from one line and its m runs, and read the line; number new columns.
 
-    Raises:
-        ParseError: The line is not a record, or one that must be read by itself.
+    ``ParseError``: the line is not a record, or must be read by itself.
 
     >>> from .digits import find_runs
     >>> line = "RAM 1/2MB NVDLA0 off"

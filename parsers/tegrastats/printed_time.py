@@ -55,10 +55,7 @@ def read_seconds(times: Integers) -> tuple[Integers, Flags]:
 
 
 def epoch_ns(text: str) -> int:
-    """Read the seconds of an epoch prefix to the last digit; beyond nanoseconds they are cut.
-
-    Raises:
-        ParseError: The text is not such a number.
+    """Read an epoch prefix to the last digit, cut beyond nanoseconds, or raise ``ParseError``.
 
     >>> epoch_ns("1750866199.3488")
     1750866199348800000
@@ -324,8 +321,7 @@ def _group(rows: Integers, *, coarse: bool) -> _Groups:
 
 
 def _is_spread(kinds: Integers) -> Flags:
-    spread: Flags = (kinds == _PRINTED) | (kinds == _COARSE)
-    return spread
+    return np.isin(kinds, (_PRINTED, _COARSE))
 
 
 def _settled_groups(groups: _Groups, opens: Flags, context: bool, *, finishing: bool) -> int:
