@@ -43,9 +43,7 @@ class LockIn:
         Args:
             name: A workload of the daemon's configuration with ``backend: window``.
             seconds: Length of the pattern.
-            url: Address of the daemon; default: ``TEGRASCOPE_URL``, else the usual one on this
-                machine.
-            token_file: The daemon's token; default: ``TEGRASCOPE_TOKEN_FILE``, else its usual path.
+            url, token_file: As of ``tegrascope.window``.
             now_ns: The clock of the steps, CLOCK_MONOTONIC; ``sleep`` waits on it.
         """
         self.result = {}

@@ -32,7 +32,6 @@ STAGES = {name: name for name in ("pre", "h2d", "compute", "d2h", "post")} | {
 }
 
 _LOOK_SECONDS = 0.25
-_STOP_SECONDS = 5.0
 _BUSY_TRIES = 4
 # A window ends before the daemon would close it as failed.
 _TIMEOUT_SHARE = 0.8
@@ -393,7 +392,7 @@ class Window:
         reporter.ending = (outcome, None if reason is None else reason[:400])
         reporter.stopping.set()
         self._marks.begun.set()
-        thread.join(_STOP_SECONDS)
+        thread.join(timeout=5.0)
         if self._strict and reporter.problem is not None:
             raise reporter.problem
 

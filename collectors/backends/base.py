@@ -177,13 +177,11 @@ def input_shape(name: str, shape: Sequence[int | str | None], batch: int) -> tup
 def make_input(name: str, kind: str, shape: tuple[int, ...]) -> "NDArray[numpy.generic]":
     """Return seeded data for an input: the same in every process and on every machine.
 
-    Whole numbers are 0 and 1, which are in range for whatever they index.
+    Whole numbers are 0 and 1, which are in range for whatever they index. A type that cannot be
+    generated raises ``UserError``.
 
     Args:
         kind: Its type as ONNX Runtime prints it, ``tensor(float)``, or numpy, ``float32``.
-
-    Raises:
-        UserError: Inputs of that type cannot be generated.
     """
     import numpy
 

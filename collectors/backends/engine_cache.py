@@ -84,11 +84,7 @@ class EngineCache:
     """The engines in one directory; any number of processes may use it at the same time."""
 
     def __init__(self, directory: Path) -> None:
-        """Open the directory, or make it for this user alone.
-
-        Raises:
-            UserError: It is another user's, or others may write to it, or it cannot be made.
-        """
+        """Open the directory, or make it for this user alone; raise ``UserError`` if not safe."""
         self.directory = directory
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-_ERRORS_ONLY = 3
-
 
 class OnnxRuntime(Inferring):
     """A session of the CPU execution provider, with its inputs bound once."""
@@ -45,7 +43,7 @@ class OnnxRuntime(Inferring):
         """Read and optimise the model, and bind inputs of its own shapes and types."""
         self.check_device(order)
         options = self._library.SessionOptions()
-        options.log_severity_level = _ERRORS_ONLY
+        options.log_severity_level = 3  # errors only
         options.inter_op_num_threads = 1
         if order.threads is not None:
             options.intra_op_num_threads = order.threads

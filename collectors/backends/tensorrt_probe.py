@@ -28,8 +28,6 @@ from .cuda_runtime import load_cuda
 from .tensorrt_build import Builder, layers_of, logger_of, type_name
 
 MODULE = "tensorrt"
-_SECONDS = 120.0
-_LAYERS_SECONDS = 600.0
 _INSTALL_TENSORRT = (
     "on a Jetson apt install python3-libnvinfer, in an environment made with"
     " --system-site-packages; elsewhere pip install tensorrt"
@@ -137,7 +135,7 @@ def import_tensorrt(module: str = MODULE) -> Any:
         ) from None
 
 
-def probe(module: str = MODULE, seconds: float = _SECONDS) -> Capabilities:
+def probe(module: str = MODULE, seconds: float = 120.0) -> Capabilities:
     """Find out in a child process, which may die of it; return why not, and raise nothing."""
     command = python_child(__spec__.name, "--module", module)
     found = ask_child(command, Capabilities, module, "what it can do", seconds)
@@ -161,7 +159,7 @@ def ask_layers(
     if precision is not None:
         command += ["--precision", precision]
     question = "which layers the DLA takes"
-    found = ask_child(command, LayerAnswers, module, question, _LAYERS_SECONDS)
+    found = ask_child(command, LayerAnswers, module, question, 600.0)
     if isinstance(found, LayerAnswers):
         return found
     return LayerAnswers(problem=found.message, remedy=found.remedy)
@@ -169,11 +167,7 @@ def ask_layers(
 
 @lru_cache(maxsize=4)
 def capabilities(module: str = MODULE, ask: Callable[[str], Capabilities] = probe) -> Capabilities:
-    """Return the capabilities, found out once per process; after a failure ask again.
-
-    Raises:
-        BackendUnavailable: TensorRT cannot be used here.
-    """
+    """Return the capabilities, asked for until found once, or raise ``BackendUnavailable``."""
     found = ask(module)
     found.require()
     return found

@@ -340,12 +340,9 @@ class _Execution:
 
 
 def find_program(program: Sequence[str]) -> tuple[str, ...]:
-    """Return trtexec's full path, and arguments that come before all others.
+    """Return trtexec's full path and its first arguments, or raise ``BackendUnavailable``.
 
     Without an ordered program it is looked up where JetPack puts it, then along ``PATH``.
-
-    Raises:
-        BackendUnavailable: It is missing.
     """
     asked = program[0] if program else _DEFAULT_PROGRAM
     found = shutil.which(asked) or (None if program else shutil.which("trtexec"))

@@ -83,7 +83,6 @@ _MODE = re.compile(r"pmode:([0-9]{1,8})")
 # < POWER_MODEL ID=2 NAME=MODE_30W >
 _NAMED = re.compile(r"^\s*<\s*POWER_MODEL\s+ID=([0-9]+)\s+NAME=(\S+)\s*>", re.ASCII | re.MULTILINE)
 _STATUS = "var/lib/nvpmodel/status"
-_MOST_BYTES = 1 << 18
 
 
 def mode_of(status: str | None) -> int | None:
@@ -101,7 +100,7 @@ def read_power_mode(root: Path) -> str | None:
     mode = mode_of(read_text(root / _STATUS))
     if mode is None:
         return None
-    names = _NAMED.finditer(read_text(root / "etc/nvpmodel.conf", _MOST_BYTES) or "")
+    names = _NAMED.finditer(read_text(root / "etc/nvpmodel.conf", 1 << 18) or "")
     return next((found[2] for found in names if int(found[1]) == mode), f"mode {mode}")
 
 

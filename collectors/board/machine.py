@@ -27,9 +27,7 @@ from ..children.process import LineChild, Quiet
 
 _TEXT_BYTES = 1 << 18
 _LOG_RECORDS = 20_000
-_TIME_ERROR = 5
-_TIMEX_BYTES = 512
-_LISTENING = 0x10000
+_TIME_ERROR, _TIMEX_BYTES = 5, 512
 
 There = Literal["there", "absent", "hidden"]
 
@@ -228,7 +226,7 @@ class Machine:
             fields = line.split()
             if len(fields) > 7 and fields[7] == path:
                 with contextlib.suppress(ValueError):
-                    return bool(int(fields[3], 16) & _LISTENING)
+                    return bool(int(fields[3], 16) & 0x10000)
         return False
 
     def get(self, host: str, port: int, path: str, seconds: float = 2.0) -> Answer:

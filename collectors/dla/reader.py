@@ -22,7 +22,6 @@ from ...parsers.errors import ParseError, UserError
 from ..children.process import READ_SIZE, LineBuffer
 from .tasks import DlaTasks
 
-INSTANCE = "tegrascope"
 SYSTEM = "nvdla_ftrace"
 EVENTS = ("job_submit", "job_timestamps")
 _PLACES = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
@@ -74,7 +73,7 @@ class TraceInstance:
         """Make it and enable the events, or raise ``UserError``."""
         self.pipe = -1
         self._switches = [f"events/{system}/{event}/enable" for event in events]
-        self._path = tracefs / "instances" / INSTANCE
+        self._path = tracefs / "instances/tegrascope"
         self._remove = remove
         self._lock = -1
         try:

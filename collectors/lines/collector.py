@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -181,7 +181,7 @@ SHORTEST_LATENESS, LONGEST_LATENESS = 0.15, 10.0
 CLOCK_STEP_NS, CLOCK_SLEW = 50_000_000, 0.001
 # Time zones differ by whole quarters of an hour.
 _ZONE_SECONDS = 900
-_EPOCH = datetime(1970, 1, 1)
+_EPOCH, _SECOND = datetime(1970, 1, 1), timedelta(seconds=1)
 
 
 class Arrival(NamedTuple):
@@ -268,7 +268,9 @@ class Arrivals:
         self._held_ns = arrived_ns - round(unsure * 1e9) if has_waited else None
         usual = usual_lateness(self._behind)
         behind = [
-            None if time is None else seconds_behind(at_ns + self._offset_ns, _nanoseconds(time))
+            None
+            if time is None
+            else seconds_behind(at_ns + self._offset_ns, (time - _EPOCH) // _SECOND * 10**9)
             for at_ns, time in zip(times, printed, strict=True)
         ]
         over = [one - usual for one in behind if one is not None and usual is not None]
@@ -294,12 +296,6 @@ class Arrivals:
             if abs(offset_ns - self._offset_ns) > CLOCK_STEP_NS + CLOCK_SLEW * gap_ns:
                 self._behind.clear()
         self._arrived_ns, self._offset_ns = arrived_ns, offset_ns
-
-
-def _nanoseconds(printed: datetime) -> int:
-    """Return a printed time from 1970, as if it were UTC."""
-    since = printed - _EPOCH
-    return (since.days * 86400 + since.seconds) * 10**9
 
 
 def _limited(late: Sequence[float], over: Sequence[float]) -> tuple[list[float], list[float]]:

@@ -20,7 +20,6 @@ _CONNECT_SECONDS = 2.0
 # First and longest time for which a socket that gave nothing, or is missing, is left alone: each
 # connection to a unit without tegrastats is a line of the journal.
 LOOK_AGAIN_SECONDS = (30.0, 3600.0)
-_REOPEN_SECONDS = 1.0
 
 _LOG = logging.getLogger(__name__)
 _WITHOUT_ROOT = "tegrastats runs without root, and shows less"
@@ -409,7 +408,7 @@ class StreamSource(_LiveSource):
             else:
                 self.problem = None
                 return fd
-            pause(self._clock, self._stopping, _REOPEN_SECONDS)
+            pause(self._clock, self._stopping, 1.0)
         return -1
 
     def _read(self, fd: int, *, keeps_rest: bool = False) -> Iterator[Stamped[str]]:

@@ -30,8 +30,7 @@ except ModuleNotFoundError as error:
     sys.exit(MISSING_PACKAGE)
 
 # The oldest pair that has everything needed, and that TensorRT 8.6 and ONNX Runtime 1.17 read.
-_OPSET = 13
-_IR_VERSION = 8
+_OPSET, _IR_VERSION = 13, 8
 _CLASSES = 1000
 
 

@@ -25,7 +25,6 @@ GENERATOR_VERSION = 1
 # Exit status of the generator where a package is missing.
 MISSING_PACKAGE = 3
 INSTALL = "pip install onnx onnxruntime"
-_READING_SECONDS = 600.0
 
 
 def builtin_path(name: str, directory: Path, seed: int = SEED) -> Path:
@@ -80,12 +79,9 @@ def _generate(name: str, directory: Path) -> None:
 
 
 def external_files(model: Path) -> list[Path]:
-    """Return the files next to a model that hold its weights, sorted, each once.
+    """Return the files with a model's weights, sorted, each once, or raise ``UserError``.
 
     A digest of the model file alone would be the same for other weights.
-
-    Raises:
-        UserError: One of them is missing, or the model cannot be read as ONNX.
     """
     if model.stat().st_size == 0:
         raise UserError(f"{model} is empty", "export the model again")
@@ -128,7 +124,7 @@ def read_graph_apart(
     path: Path,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     *,
-    seconds: float = _READING_SECONDS,
+    seconds: float = 600.0,
     reader: Sequence[str] | None = None,
 ) -> Graph:
     """Read a model as ``read_graph`` does, in a child process that may take so many seconds.

@@ -34,7 +34,6 @@ except ModuleNotFoundError:
     sys.exit()
 
 _AGAIN = "export the model again"
-_OWN_DOMAINS = ("", "ai.onnx")
 # The first version of the format in which a model has to name its opsets.
 _OPSETS_SINCE = 3
 _NUMPY_NAMES = {"double": "float64", "float": "float32"}
@@ -86,11 +85,7 @@ def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
 
 
 def _oddities(path: Path, model: onnx.ModelProto) -> Iterator[str]:
-    """Sort the nodes; yield a note for each oddity that does not prevent reading.
-
-    Raises:
-        UserError: The nodes do not form a graph, or the file does not name its opset.
-    """
+    """Sort the nodes; yield a note for each harmless oddity, raise ``UserError`` for another."""
     opsets = {_domain(one.domain): one.version for one in model.opset_import}
     is_own = any(_domain(node.domain) == "" for node in model.graph.node)
     if is_own and "" not in opsets and model.ir_version >= _OPSETS_SINCE:
@@ -145,11 +140,7 @@ def _put_in_order(graph: onnx.GraphProto) -> bool:
 
 
 def _sorted(sorter: TopologicalSorter[int], graph: onnx.GraphProto) -> list[int]:
-    """Return indices in an order in which nodes can run, the smallest first where there is choice.
-
-    Raises:
-        ValueError: A node depends on itself.
-    """
+    """Return indices in an order in which nodes can run, smallest first, or raise ValueError."""
     try:
         sorter.prepare()
     except CycleError as error:
@@ -231,11 +222,7 @@ def _load(path: Path) -> onnx.ModelProto:
 
 
 def _fix_inputs(path: Path, model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Replace open dimensions by numbers, also those of the same name in other inputs.
-
-    Raises:
-        UserError: The input does not exist, or has other dimensions.
-    """
+    """Fix open dimensions, also those of the same name in other inputs, or raise ``UserError``."""
     weights = {one.name for one in model.graph.initializer}
     inputs = {one.name: one for one in model.graph.input if one.name not in weights}
     named: dict[str, int] = {}
@@ -306,7 +293,11 @@ def _infer(model: onnx.ModelProto) -> tuple[dict[str, Values | None], str | None
     ):
         del of_model[:]
         of_model.extend(of_found)
-    return {name: _values(values) for name, values in constants.items()}, problem
+    numeric = {
+        name: None if one is None or one.dtype.kind not in "biuf" else tuple(one.ravel().tolist())
+        for name, one in constants.items()
+    }
+    return numeric, problem
 
 
 def _weights(model: onnx.ModelProto) -> Constants:
@@ -439,15 +430,9 @@ def _run(node: onnx.NodeProto, known: Constants, opsets: Mapping[str, int]) -> l
         return None
 
 
-def _values(found: numpy.ndarray | None) -> Values | None:
-    if found is None or found.dtype.kind not in "biuf":
-        return None
-    return tuple(found.ravel().tolist())
-
-
 def _graph(
     model: onnx.ModelProto,
-    constants: Mapping[str, tuple[int | float | bool, ...] | None],
+    constants: Mapping[str, Values | None],
     notes: Iterable[str],
 ) -> Graph:
     """Convert a model with inferred shapes; ``constants`` map a tensor to its values if few."""
@@ -523,7 +508,7 @@ def _dtype(number: int) -> str | None:
 
 
 def _domain(domain: str) -> str:
-    return "" if domain in _OWN_DOMAINS else domain
+    return "" if domain == "ai.onnx" else domain
 
 
 def main(arguments: list[str]) -> int:

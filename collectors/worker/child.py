@@ -35,15 +35,10 @@ from .run_loop import STOPPED, Runner
 
 # After SIGTERM, a library has this time to return before the process ends anyway.
 _GRACE_SECONDS = 2.0
-_READ_BYTES = 65536
 
 
 def settle(process: Process) -> None:
-    """Apply settings to this process and its threads, before any library is loaded.
-
-    Raises:
-        UserError: The machine has no such core, or no MPS server runs.
-    """
+    """Apply settings to this process before any library is loaded, or raise ``UserError``."""
     os.nice(process.nice)
     if process.cpus:
         try:
@@ -122,7 +117,7 @@ class Inbox(Thread):
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             ready, _, _ = select.select([self._orders_fd, self._signals_fd], [], [], left)
             if self._orders_fd in ready:
-                read = os.read(self._orders_fd, _READ_BYTES)
+                read = os.read(self._orders_fd, 65536)
                 if not read:
                     os._exit(0)
                 *lines, rest = (rest + read).split(b"\n")

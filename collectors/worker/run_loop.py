@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from threading import Event
-from typing import TypeAlias
 
 from ...parsers.errors import BackendUnavailable, DeviceLostError, UserError
 from ...parsers.inference.events import (
@@ -38,9 +37,6 @@ from ..models.files import find_model, sha256_of
 # once, so that a late reader does not delay the next inference.
 _CHUNK_NS = 1_000_000_000
 _CHUNK_LENGTH = 1024
-
-
-_StageTimes: TypeAlias = Callable[[], Sequence[int]]
 
 
 class Cancelled(Exception):  # noqa: N818 - not an error: the daemon cancels runs
@@ -100,7 +96,9 @@ class Steady:
         else:
             self._one_by_one(infer, backend.stages_ns)
 
-    def _one_by_one(self, infer: Callable[[], None], stages_ns: _StageTimes) -> None:
+    def _one_by_one(
+        self, infer: Callable[[], None], stages_ns: Callable[[], Sequence[int]]
+    ) -> None:
         """Start each inference when the one before it is complete."""
         now, stopped, deadline_ns = self._clock.monotonic_ns, self._stopped, self._deadline_ns
         left = self._order.count or 0
@@ -142,7 +140,7 @@ class Steady:
         if cancelled:
             raise Cancelled
 
-    def _add(self, start_ns: int, end_ns: int, stages_ns: _StageTimes) -> None:
+    def _add(self, start_ns: int, end_ns: int, stages_ns: Callable[[], Sequence[int]]) -> None:
         self._start_ns.append(start_ns)
         self._latency_ns.append(end_ns - start_ns)
         if self._stages_ns:
@@ -184,7 +182,6 @@ STOPPED = "the worker was told to stop"
 _WARM_UP_FACTOR = 3
 _WINDOW_NS = 200_000_000
 _WINDOW_LENGTH = 3
-_REASON_LENGTH = 400
 _PROFILED_INFERENCES = 50
 
 # Fields that may differ between two orders of the same loaded model.
@@ -465,4 +462,4 @@ def peak_bytes(status: Path = Path("/proc/self/status")) -> int | None:
 
 def _one_line(text: str) -> str:
     lines = text.strip().splitlines()
-    return lines[0][:_REASON_LENGTH] if lines else "no reason was given"
+    return lines[0][:400] if lines else "no reason was given"
