@@ -30,12 +30,6 @@ def add(option: Options) -> None:
     """Add the options."""
     option("model MODEL", "ONNX file, or builtin:NAME")
     option(
-        "--device",
-        "accelerator to judge for (default: %(default)s)",
-        choices=("dla",),
-        default="dla",
-    )
-    option(
         "--tensorrt VERSION",
         "release whose rules apply: 8.5, 8.6, 10.3, 11.4 (default: as installed, else 10.3)",
     )

@@ -49,7 +49,7 @@ def table(tmp_path):
 
 
 def test_a_ready_model_ends_with_0_and_its_record(run):
-    shape = ("--json", "--shape", "x:2x8x4x4", "--device", "dla")
+    shape = ("--json", "--shape", "x:2x8x4x4")
     status, out, err = run(one("Relu", ("n", 8, 4, 4)), *shape)
     assert (status, err) == (0, "")
     document = json.loads(out)
