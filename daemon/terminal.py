@@ -30,12 +30,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 @contextmanager
 def open_output(path: Path | None) -> Iterator[TextIO]:
-    """Open a file to write text, or standard output without a path.
-
-    Raises:
-        BrokenPipeError: The reader of standard output closed it.
-        UserError: The file cannot be written completely.
-    """
+    """Open a file to write text, or standard output without a path; errors are as of ``flush``."""
     try:
         if path is None:
             yield standard_output()
@@ -85,14 +80,11 @@ def unwritable(path: Path | None, error: OSError) -> UserError:
 
 @contextmanager
 def progress(paths: Sequence[Path | None], output: Path | None) -> Iterator[Callable[[int], None]]:
-    """Show how much of some files has been read, if standard error is a terminal.
+    """Yield a function that takes the bytes read so far, and shows them on a terminal.
 
     Args:
         paths: The files; ``None`` is standard input, which has no known length.
         output: Destination of the results; a terminal that shows them gets no bar.
-
-    Yields:
-        A function that takes the number of bytes read so far.
     """
     total = 0
     for path in paths:
@@ -185,6 +177,18 @@ def duration(value: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s".removesuffix(" 0 s")
     return f"{whole // 3600} h {whole % 3600 // 60} min".removesuffix(" 0 min")
+
+
+def age(seconds: float) -> str:
+    """Return how long ago something was, in at most nine cells.
+
+    >>> age(75), age(7300)
+    ('75 s ago', '2 h ago')
+    """
+    for limit, unit, name in ((100, 1, "s"), (6000, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{max(seconds, 0) / unit:.0f} {name} ago"
+    return f"{min(seconds / 86400, 999):.0f} d ago"
 
 
 def amount(count: int | None, unit: str) -> str:

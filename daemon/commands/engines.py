@@ -10,12 +10,11 @@ from ...parsers.inference.events import Loaded, Order, Phase, RunEvent
 from ...parsers.inference.placement import Built
 from ..session.executor import Executor
 from ..settings.config import new_run_id
-from ..terminal import CHECK_SAYS_NO, FAILED, GOOD, print_table
+from ..terminal import CHECK_SAYS_NO, FAILED, GOOD, age, print_table
 from . import Options, add_command, devices, duration
 
 _TITLES = ("engine", "model", "device", "batch", "precision", "MB", "verdict", "used")
 _PHASES = {"load": "loading", "build": "building", "warm_up": "running it once"}
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def list_engines(arguments: argparse.Namespace) -> int:
@@ -110,19 +109,8 @@ def _row(entry: Entry, now_ns: int) -> tuple[str, ...]:
         f"{precision} (dummy)" if built.int8_scales == "dummy" else precision,
         f"{sidecar.plan_bytes / 1e6:.1f}",
         built.placement.verdict,
-        f"{_age((now_ns - entry.used_wall_ns) / 1e9)} ago",
+        age((now_ns - entry.used_wall_ns) / 1e9),
     )
-
-
-def _age(seconds: float) -> str:
-    """Return a length of time in the largest unit that fits.
-
-    >>> _age(7300), _age(0.2)
-    ('2 h', '0 s')
-    """
-    whole = max(0, int(seconds))
-    length, unit = next((row for row in _UNITS if whole >= row[0]), _UNITS[-1])
-    return f"{whole // length} {unit}"
 
 
 EXAMPLE = "tegrascope engines build builtin:resnet50 --on gpu,dla0 --precision fp16"

@@ -20,7 +20,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ...parsers.errors import UserError
-from ..terminal import ABSENT, digits
+from ..terminal import ABSENT, age, digits
 from .client import DaemonClient, ScreenState, Series, clean
 
 Part = str | tuple[str, str] | Text
@@ -101,18 +101,6 @@ ASCII = Glyphs(eighths=" .:-=+*%#", full="#", rest=".", more="~", absent="-")
 def glyphs_of(encoding: str | None) -> Glyphs:
     """Return the characters that an encoding can represent."""
     return Glyphs() if (encoding or "").lower().replace("-", "").startswith("utf") else ASCII
-
-
-def age(seconds: float) -> str:
-    """Return how long ago something was, in at most nine cells.
-
-    >>> age(75), age(7300)
-    ('75 s ago', '2 h ago')
-    """
-    for limit, unit, name in ((100, 1, "s"), (6000, 60, "min"), (172_800, 3600, "h")):
-        if seconds < limit:
-            return f"{max(seconds, 0) / unit:.0f} {name} ago"
-    return f"{min(seconds / 86400, 999):.0f} d ago"
 
 
 def draw(

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tegrascope.collectors.application.client import ApiClient
+from tegrascope.daemon.terminal import age
 from tegrascope.daemon.top.client import DaemonClient, ScreenState, Series
-from tegrascope.daemon.top.screen import ASCII, Glyphs, age, draw, glyphs_of
+from tegrascope.daemon.top.screen import ASCII, Glyphs, draw, glyphs_of
 from tools.fleet.devices import SimulatedDevice
 from tools.fleet.plan import plan_device
 
