@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partialmethod
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ...collectors.backends.tensorrt_probe import Capabilities, probe
 from ...collectors.board.boards import l4t_of, read_device_tree
@@ -45,20 +45,14 @@ class Check:
     """Builds the finding of one check from its name and facts, with a method for each level."""
 
     def __init__(self, name: str, /, **facts: Fact) -> None:
-        self._name = name
-        self._facts = facts
+        self._about: dict[str, Any] = {"check": name, "facts": facts}
 
     def finding(
         self, level: Level, message: str, remedy: str | None = None, *, blocking: bool = False
     ) -> Finding:
         """Return the finding."""
         return Finding(
-            check=self._name,
-            level=level,
-            message=message,
-            remedy=remedy,
-            blocking=blocking,
-            facts=self._facts,
+            level=level, message=message, remedy=remedy, blocking=blocking, **self._about
         )
 
     good = partialmethod(finding, "good")

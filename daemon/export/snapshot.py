@@ -9,7 +9,6 @@ from types import MappingProxyType
 from prometheus_client.samples import Exemplar
 
 from ...collectors.base import Stamped
-from ...parsers.inference.events import Inferences
 from ...parsers.records import Sample
 from ..measure.run_report import Environment, RunReport
 from ..settings.config import Limits
@@ -208,11 +207,6 @@ class LiveState:
             if lateness_seconds is not None:
                 lateness = lateness.observed([lateness_seconds], run_id, wall_seconds)
             self._replace_workload(replace(state, active_run=run_id), lateness=lateness)
-
-    def inferred(self, workload: str, event: Inferences, wall_seconds: float) -> None:
-        """Record completed inferences of the run in flight."""
-        count = len(event.latency_ns)
-        self.counted(workload, event.run_id, count, event.latency_ns, wall_seconds)
 
     def counted(
         self,

@@ -331,10 +331,5 @@ class ExecutorThread:
 
 def _is_missed(waiting: Job, job: Job) -> bool:
     """Return whether a planned run takes the place of an earlier one that waits to be alone."""
-    workload = job.workload
-    return (
-        workload.exclusive
-        and workload.missed == "skip"
-        and job.due_ns is not None
-        and waiting.due_ns is not None
-    )
+    workload, due = job.workload, (job.due_ns, waiting.due_ns)
+    return workload.exclusive and workload.missed == "skip" and None not in due

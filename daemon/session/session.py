@@ -125,11 +125,9 @@ class Session:
         """Create the parts; no source is open yet.
 
         Args:
-            environment: Place of the runs, as far as it is known.
             timeline: Where samples are kept; it must hold the longest run. Default: one hour.
             store: Where completed runs are committed, if anywhere.
             model_directory: Cache of built-in models.
-            engine_directory: Cache of built engines.
             limits: The limits that alerts compare with.
             on_crash: Called by the telemetry thread if it ends by an error of ours.
         """
@@ -172,13 +170,10 @@ class Session:
         """Open the configured source in place of the present one; ``start`` begins to read it.
 
         Args:
-            telemetry: The source and its companions.
             rule: The board's rail rule; by default, found by the rails of the first sample.
             devices: Devices on which our own runs may be; a collection that may grow.
-            collector: The source, if it is open already.
-
-        Raises:
-            UserError: The source can't be opened.
+            collector: The source, if it is open already; else one that can't be opened raises
+                ``UserError``.
         """
         if collector is None:
             collector = open_telemetry(telemetry, self.load, self.clock)
@@ -238,10 +233,9 @@ class Session:
     def await_first_sample(
         self, seconds: float, stopped: Callable[[], bool] = lambda: False, after_ns: int = 0
     ) -> bool:
-        """Wait for a sample ``after_ns``, the end of the source or ``stopped``, which is polled.
+        """Wait for a sample ``after_ns``, and return whether it came.
 
-        Returns:
-            Whether there is a sample.
+        The end of the source and ``stopped``, which is polled, end the wait.
         """
         until = time.monotonic() + seconds
         while not self.timeline.wait_past(after_ns, _WAIT_SECONDS):
@@ -381,11 +375,11 @@ class InFlightRun:
             elif event.phase in trace.phases and event.phase not in _IDLE:
                 begin_ns = trace.phases[event.phase].begin_ns
                 session.times.set_work(trace.run_id, event.phase, begin_ns, event.at_ns)
-        elif isinstance(event, Inferences):
-            session.live.inferred(trace.workload, event, session.clock.wall_ns() / 1e9)
-        elif isinstance(event, Counted) and event.inferences:
+        elif isinstance(event, (Counted, Inferences)):
+            timed = event.latency_ns if isinstance(event, Inferences) else ()
+            count = event.inferences or 0 if isinstance(event, Counted) else len(timed)
             wall_seconds = session.clock.wall_ns() / 1e9
-            session.live.counted(trace.workload, event.run_id, event.inferences, (), wall_seconds)
+            session.live.counted(trace.workload, event.run_id, count, timed, wall_seconds)
 
     def end(self) -> None:
         """Record the end of the run: from now on it draws no power."""

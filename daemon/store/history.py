@@ -24,11 +24,7 @@ class History:
     """
 
     def __init__(self, path: Path, *, may_be_missing: bool = False) -> None:
-        """Set the path of the database; it may be missing while a daemon cannot create it.
-
-        Raises:
-            UserError: The database does not exist.
-        """
+        """Raise if there is no database, unless a daemon may be unable to create it."""
         self.path = path
         self._may_be_missing = may_be_missing
         if not may_be_missing and not path.is_file():
@@ -45,14 +41,10 @@ class History:
             yield reader
 
     def runs(
-        self,
-        limit: int | None = None,
-        workload: str | None = None,
-        before_wall_ns: int | None = None,
+        self, limit: int | None = None, workload: str | None = None
     ) -> Iterator[dict[str, Any]]:
-        """Yield finished runs, newest first; of one workload or before a start time if given."""
-        picked = self.pick_runs("report", limit, before_wall_ns, workload=workload)
-        return map(json.loads, picked)
+        """Yield finished runs, newest first; of one workload if given."""
+        return map(json.loads, self.pick_runs("report", limit, workload=workload))
 
     def pick_runs(
         self,

@@ -5,7 +5,6 @@ import threading
 from tegrascope.daemon.export.snapshot import LiveState, Snapshot, WorkloadState
 from tegrascope.daemon.measure.energy import EnergyCounters
 from tegrascope.daemon.measure.run_report import Environment, RunReport
-from tegrascope.parsers.inference.events import Inferences
 
 
 def report(run_id: str, workload: str) -> RunReport:
@@ -37,8 +36,7 @@ def test_threads_lose_no_count():
         for number in range(200):
             run_id = f"{name}{number}"
             live.run_began(name, run_id, 0.01, 1.0)
-            chunk = Inferences(run_id=run_id, start_ns=(0, 1), latency_ns=(1_000_000, 3_000_000))
-            live.inferred(name, chunk, 1.0)
+            live.counted(name, run_id, 2, (1_000_000, 3_000_000), 1.0)
             live.run_ended(report(run_id, name))
             live.skipped("overlap")
 

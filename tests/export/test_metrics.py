@@ -28,7 +28,6 @@ from tegrascope.daemon.measure.run_report import (
     Utilization,
 )
 from tegrascope.daemon.settings.config import Limits
-from tegrascope.parsers.inference.events import Inferences
 from tegrascope.parsers.inference.placement import Built, Placement
 from tegrascope.parsers.records import GpuMemory, GpuSample, flatten
 from tegrascope.parsers.tegrastats import parse_line
@@ -137,8 +136,7 @@ def full_state() -> LiveState:
     settings = {"model": "resnet50.onnx", "backend": "tensorrt", "precision": "fp16", "batch": "1"}
     live.set_workloads({"resnet50": "dla0"}, {"resnet50": settings})
     live.run_began("resnet50", "0193", 0.02, 1000.0)
-    chunk = Inferences(run_id="0193", start_ns=(0, 1, 2), latency_ns=(16_000_000,) * 3)
-    live.inferred("resnet50", chunk, 1001.0)
+    live.counted("resnet50", "0193", 3, (16_000_000,) * 3, 1001.0)
     live.run_ended(report())
     live.skipped("overlap", 2)
     return live

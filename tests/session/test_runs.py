@@ -176,7 +176,7 @@ def test_fault_of_the_daemon_fails_one_run(bench, monkeypatch, caplog):
         monkeypatch.undo()
         raise ZeroDivisionError
 
-    monkeypatch.setattr(bench.live, "inferred", fail)
+    monkeypatch.setattr(bench.live, "counted", fail)
     first = bench.submit(runner, workload())
     bench.wait_for(lambda: first in bench.runs())
     second = bench.submit(runner, workload())
