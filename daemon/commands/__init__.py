@@ -130,11 +130,7 @@ class Options:
         """Add an option, given as the help shows it, for example ``-c, --config FILE``.
 
         Its placeholder or choices give the type, as ``PLACEHOLDERS`` does; without both it is a
-        switch.
-
-        Args:
-            words: Its help.
-            settings: As of argparse.
+        switch. ``words`` are its help, ``settings`` those of argparse.
         """
         names, _, placeholder = form.replace(", ", ",").partition(" ")
         if placeholder:
@@ -157,11 +153,7 @@ class Options:
         self("--fallback", words, choices=("forbid", "allow", "require-pure"), default="allow")
 
     def state_dir(self, words: str = "where runs are kept", content: str | None = None) -> None:
-        """Add ``--state-dir``, by default that of the daemon.
-
-        Args:
-            content: What is read there; if it is not in ours, the default is the service's.
-        """
+        """Add ``--state-dir``, by default ours, or the service's if ours lacks ``content``."""
         words += " (default: %(default)s)"
         default = default_state_dir() if content is None else find_state_dir(content)
         self("--state-dir DIR", words, default=default)
@@ -191,9 +183,8 @@ def add_command(
 ) -> Options:
     """Add a command, or an action of one, whose help has one sentence and an example.
 
-    Args:
-        run: None for a command that has actions. Its arguments have ``misuse``, which ends the
-            program with an error about the command line.
+    ``run`` is None for a command that has actions. Its arguments have ``misuse``, which ends the
+    program with an error about the command line.
     """
     parser = commands.add_parser(
         name,
@@ -216,11 +207,7 @@ def load(commands: Commands, name: str) -> None:
 
 @contextmanager
 def open_history(arguments: argparse.Namespace) -> Iterator["History"]:
-    """Open the run store of ``--state-dir``, which may name the database itself.
-
-    Raises:
-        UserError: It cannot be read.
-    """
+    """Open the run store that ``--state-dir`` is or contains, or raise ``UserError``."""
     from ..store.history import History
 
     state: Path = arguments.state_dir

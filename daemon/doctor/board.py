@@ -106,12 +106,8 @@ def judge_synchronised(is_synchronised: bool | None) -> Finding:
 def judge_step(created_seconds: float | None, wall_seconds: float, boot_seconds: float) -> Finding:
     """Report whether the wall clock was set since the board started.
 
-    A file of the first seconds of a boot has the wall time of that moment. If the clock was not
-    set since, this is now minus the time since boot.
-
-    Args:
-        created_seconds: Wall time of the oldest such file; ``None`` if there is none.
-        boot_seconds: Time since boot, suspend included.
+    A file of the first seconds of a boot has the wall time of that moment, ``created_seconds``. If
+    the clock was not set since, this is now minus the time since boot, suspend included.
     """
     if created_seconds is None:
         return Check("clock_step").note("it is unknown whether the clock was set")
@@ -149,11 +145,9 @@ def check_room(context: Context) -> Iterator[Finding]:
 
 
 def judge_memory(memory: HostMemory | None, model_bytes: int, needed: bool) -> Finding:
-    """Report whether an engine can be built in the free memory and swap.
+    """Report whether an engine can be built in the free memory and swap, if one is ``needed``.
 
-    Args:
-        model_bytes: Size of the largest model to build; 0 if unknown.
-        needed: Whether an engine is to be built here at all.
+    ``model_bytes`` is the size of the largest model to build; 0 if unknown.
     """
     if memory is None:
         return Check("memory").note("the size of the memory is unknown")

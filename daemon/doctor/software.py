@@ -190,10 +190,7 @@ def _judge_lines(
 def judge_fields(sample: Sample, uid: int, has_socket: bool, dla_cores: int | None) -> Finding:
     """Report the fields that only root's tegrastats prints: EMC, engines, DLA; and rails.
 
-    Args:
-        uid: User that ran tegrastats; 0 is root.
-        has_socket: Whether the service gets root's lines from a socket.
-        dla_cores: Cores of the module; ``None`` if unknown.
+    ``uid`` ran tegrastats. ``has_socket``: the service gets root's lines from a socket.
     """
     fields = {"EMC": sample.emc is not None, "engines": bool(sample.engines)}
     if dla_cores != 0:
@@ -354,9 +351,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 def judge_cuda_python(versions: Mapping[str, str | None], l4t: str | None, needed: bool) -> Finding:
     """Report the Python binding of CUDA, and whether its waits release the interpreter lock.
 
-    Args:
-        versions: Version of each distribution; ``None`` if it is not installed.
-        l4t: Release of Jetson Linux, which determines CUDA and so the binding to install.
+    ``versions`` are by distribution. ``l4t`` determines CUDA and so the binding to install.
     """
     name, version = next(((n, v) for n, v in versions.items() if v), (None, None))
     if name is None or version is None:

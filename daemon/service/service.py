@@ -157,8 +157,7 @@ class Service:
     def start(self, greet: Callable[[], None] = lambda: None) -> None:
         """Start telemetry, workers, schedule and housekeeping; ``greet`` is called before a run.
 
-        Raises:
-            UserError: The source can't be opened; call ``stop`` then.
+        A source that can't be opened raises ``UserError``; call ``stop`` then.
         """
         self._start_telemetry(self.config)
         self._plan(self.config)
@@ -184,10 +183,9 @@ class Service:
         self._end_serving()
 
     def run(self, signals: Signals) -> None:
-        """Serve until SIGTERM or SIGINT; SIGHUP calls ``reload``.
+        """Serve until SIGTERM or SIGINT, or until a vital thread fails, which is a ``UserError``.
 
-        Raises:
-            UserError: A vital thread failed: scheduler, housekeeping, telemetry or HTTP.
+        SIGHUP calls ``reload``.
         """
         try:
             asyncio.run(self._serve(signals))

@@ -196,11 +196,7 @@ class WindowKeeper:
             self._give_up(window, Verdict("failed", reason))
 
     def take(self, body: bytes) -> dict[str, object]:
-        """Accept one mark and return the answer, with its ``run_id``.
-
-        Raises:
-            RefusedMarkError: The mark is not valid, or cannot be accepted now.
-        """
+        """Accept a mark and return the answer, or raise ``RefusedMarkError``."""
         mark = read_mark(body)
         self._check_running()
         if isinstance(mark, Begin):

@@ -311,10 +311,7 @@ class Http(Section):
 
 
 def split_listen(value: str) -> tuple[str, int]:
-    """Split ``HOST:PORT``.
-
-    Raises:
-        ValueError: It is not of that form.
+    """Split ``HOST:PORT``, or raise ``ValueError``.
 
     >>> split_listen("[::1]:9754")
     ('::1', 9754)

@@ -90,11 +90,7 @@ def read_text(path: Path) -> str:
 
 
 def read_settings(text: str, path: Path, model: type[M]) -> SettingsFile[M]:
-    """Validate the text of a file; an empty one is a mapping without keys.
-
-    Raises:
-        ConfigError: It is not YAML, or has a key or value that is not valid.
-    """
+    """Validate the text of a file, or raise ``ConfigError``; empty, it is a mapping of no key."""
     data, lines = _read_yaml(text, path)
     if data is not None and not isinstance(data, dict):
         example = next(iter(model.model_fields))

@@ -131,13 +131,11 @@ class Passwords:
     async def refusal(self, header: str, users: Mapping[str, str], client: str) -> int | None:
         """Return None if an ``Authorization`` header has a user and the right password.
 
+        Else it is the status of the answer: 401, or 429 after too many wrong passwords.
+
         Args:
-            header: The header's value; may be empty.
             users: Names and hashes in force; a password is verified again under a new hash.
             client: The client's IP address.
-
-        Returns:
-            Else the status of the answer: 401, or 429 after too many wrong passwords.
         """
         credentials = _read_credentials(header)
         if credentials is None:

@@ -67,11 +67,7 @@ class ConnectionLimits:
 
 
 def bind(listen: str) -> socket.socket:
-    """Return a socket that listens on ``HOST:PORT``.
-
-    Raises:
-        UserError: The address is in use, or is not an address of this machine.
-    """
+    """Return a socket that listens on ``HOST:PORT``, or raise ``UserError``."""
     host, port = split_listen(listen)
     kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
     try:

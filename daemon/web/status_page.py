@@ -213,10 +213,9 @@ def page_response(name: str, request: Request) -> Response:
 
 
 def make_document(page: Path) -> tuple[bytes, str]:
-    """Join a page with the icon, the style and the scripts that it names, in the same folder.
+    """Return a page joined with the icon, the style and the scripts that it names, and its policy.
 
-    Returns:
-        HTML in UTF-8, and its ``Content-Security-Policy``.
+    They are in the same folder. The policy is that of ``Content-Security-Policy``.
     """
 
     def read(name: bytes) -> bytes:

@@ -182,11 +182,7 @@ class WebRules:
     """
 
     def __init__(self, path: Path) -> None:
-        """Read the file and its certificates.
-
-        Raises:
-            ConfigError: One of them cannot be read, or has a key or value that is not valid.
-        """
+        """Read the file and its certificates, or raise ``ConfigError``."""
         self._path = path
         self._text = read_text(path)
         self._file = read_settings(self._text, path, WebConfig)
@@ -197,20 +193,12 @@ class WebRules:
             self._make_context(self._file)
 
     def current(self) -> WebConfig:
-        """Return the file's content.
-
-        Raises:
-            ConfigError: It is not usable; that is logged.
-        """
+        """Return the file's content, or log why it is not usable and raise ``ConfigError``."""
         with self._logging(is_all=not self.has_tls):
             return self._read().settings
 
     def context(self) -> ssl.SSLContext:
-        """Return the TLS context for a new connection.
-
-        Raises:
-            ConfigError: The file, or one that it names, is not usable; that is logged.
-        """
+        """Return the TLS context for a new connection, or log and raise as ``current``."""
         with self._logging(is_all=True):
             file = self._read()
             if not file.settings.has_tls:
