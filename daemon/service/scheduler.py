@@ -191,26 +191,20 @@ class RunQueues:
         return None
 
 
-class ExecutorThread:
+class ExecutorThread(threading.Thread):
     """The thread of one device: one run at a time, and each workload waits at most once."""
 
     def __init__(
         self, executor: Executor, session: Session, queues: RunQueues | None = None
     ) -> None:
         """Prepare; the threads of all devices share ``queues``."""
+        super().__init__(name=f"executor-{executor.device}", daemon=True)
         self.executor = executor
         self._session = session
         self._queues = queues or RunQueues()
         self._changed = self._queues.changed
         self._stopping = False
         self._unused = False
-        self._thread = threading.Thread(
-            target=self._loop, name=f"executor-{executor.device}", daemon=True
-        )
-
-    def start(self) -> None:
-        """Begin to take jobs."""
-        self._thread.start()
 
     def submit(self, job: Job) -> str | None:
         """Accept a job, or record it as skipped and return the reason.
@@ -265,11 +259,8 @@ class ExecutorThread:
         for job in dropped:
             self._refuse(job, Verdict("cancelled", "the daemon is stopping"))
 
-    def join(self, timeout_seconds: float) -> None:
-        """Wait for the thread's end."""
-        self._thread.join(timeout_seconds)
-
-    def _loop(self) -> None:
+    def run(self) -> None:
+        """Take jobs until ``cancel``."""
         queues, device = self._queues, self.executor.device
         while True:
             with self._changed:

@@ -80,11 +80,8 @@ class Watchdog:
     def look(self, now_ns: int, *, telemetry: str | None, status: str) -> None:
         """Reset the watchdog if it is time and all is well; send the status if it changed.
 
-        Args:
-            now_ns: CLOCK_MONOTONIC.
-            telemetry: Why new samples of this machine are missing; ``None`` if they are not, or
-                if the source may end by itself.
-            status: For ``systemctl status``.
+        ``telemetry`` is why new samples of this machine are missing; ``None`` if they are not, or
+        if the source may end by itself.
         """
         if telemetry is None:
             self._had_telemetry = True
@@ -246,7 +243,7 @@ class Service:
         self.session.stop()
         self.windows.stop()
         for runner in self._runners.values():
-            runner.join(timeout_seconds=2.0)
+            runner.join(2.0)
         for thread in self._threads:
             thread.join(timeout=0.5)
         self.session.timeline.seal()

@@ -154,11 +154,12 @@ class _Window:
     suspended_ns: int  # at its begin
 
 
-class WindowKeeper:
+class WindowKeeper(threading.Thread):
     """Accepts marks from any thread, and makes a run of each window in its own thread."""
 
     def __init__(self, session: Session, workloads: Callable[[], Collection[Workload]]) -> None:
         """Prepare; ``workloads`` returns those that are configured now."""
+        super().__init__(name="windows", daemon=True)
         self._session = session
         self._workloads = workloads
         self._lock = threading.Lock()
@@ -166,11 +167,6 @@ class WindowKeeper:
         self._waiting = 0
         self._ended: queue.SimpleQueue[tuple[RunTrace, Verdict] | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="windows", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread that pairs ended windows."""
-        self._thread.start()
 
     def stop(self, timeout_seconds: float = 2.0) -> None:
         """Cancel open windows, and pair the waiting ones with the present telemetry."""
@@ -181,8 +177,8 @@ class WindowKeeper:
         for window in left:
             self._give_up(window, Verdict("cancelled", "the daemon is stopping"))
         self._ended.put(None)
-        if self._thread.is_alive():
-            self._thread.join(timeout_seconds)
+        if self.is_alive():
+            self.join(timeout_seconds)
 
     def tick(self) -> None:
         """Close windows beyond their timeout; call this regularly."""
@@ -344,7 +340,8 @@ class WindowKeeper:
             self._waiting += 1
         self._ended.put((trace, verdict))
 
-    def _loop(self) -> None:
+    def run(self) -> None:
+        """Pair ended windows until ``stop``."""
         while (ended := self._ended.get()) is not None:
             trace, verdict = ended
             try:
