@@ -92,32 +92,21 @@ def environment_of(
 ) -> Environment:
     """Return the environment before there is any telemetry: the settings, and the board's files.
 
-    Args:
-        telemetry: The settings; ``None`` without telemetry.
-        board: The board's name; ``None`` lets its files or its rails identify it.
-        simulated: Whether the figures are not those of this machine.
+    Without a ``board``, its files or its rails identify it.
     """
-    environment = Environment(
-        board=board,
+    root = None if telemetry is None else board_root(telemetry)
+    facts = MachineFacts() if root is None else read_board_facts(root)
+    return Environment(
+        board=board or facts.board,
+        module=facts.module,
+        l4t=facts.l4t,
+        jetpack=facts.jetpack,
+        power_mode=facts.power_mode,
+        clocks_locked=facts.clocks_locked,
+        rail_sensors=dict(facts.rail_sensors),
         telemetry_source=None if telemetry is None else telemetry.source,
         simulated=simulated,
-        versions={"tegrascope": __version__, "python": python_version()},
-    )
-    root = None if telemetry is None else board_root(telemetry)
-    if root is None:
-        return environment
-    facts = read_board_facts(root)
-    return environment.model_copy(
-        update={
-            "board": board or facts.board,
-            "module": facts.module,
-            "l4t": facts.l4t,
-            "jetpack": facts.jetpack,
-            "power_mode": facts.power_mode,
-            "clocks_locked": facts.clocks_locked,
-            "rail_sensors": dict(facts.rail_sensors),
-            "versions": {**environment.versions, **facts.versions},
-        }
+        versions={"tegrascope": __version__, "python": python_version(), **facts.versions},
     )
 
 
