@@ -140,10 +140,8 @@ class Context:
     """The machine, its task, and answers that several checks share.
 
     Attributes:
-        config: The configuration in force, or the defaults.
         config_problems: Errors of the file, one per line.
         probe: Returns the capabilities of TensorRT, found in a child process.
-        board_seconds: Limit for reading the board.
         telemetry_seconds: Limit for the first lines of tegrastats.
     """
 

@@ -86,13 +86,15 @@ _MIGRATIONS = (SCHEMA,)
 
 # Some network file systems have no locks; the daemon works there too.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-# Errors of the place that a person named. A full or broken disk may be well again later.
-_WRONG_PLACE = (PermissionError, NotADirectoryError, FileExistsError)
 _REMEDY = "name a writable place with --state-dir"
 
 
 class InUseError(UserError):
     """Another daemon has the store."""
+
+
+# Errors of the place that a person named. A full or broken disk may be well again later.
+_WRONG_PLACE = (PermissionError, NotADirectoryError, FileExistsError, InUseError)
 
 
 def _take_lock(database: Path) -> FileIO:
@@ -173,13 +175,11 @@ class Store:
         """Open or create the database and bring its schema up to date.
 
         Args:
-            path: The file; a missing directory is created.
             boot_id: Id of this boot, since monotonic times are valid only within it.
             is_daemon: Whether to keep a second daemon out until ``close``, since that would treat
                 the run in flight as one that a crash left behind; to close such runs; and to
                 work in memory until the file can be opened, which ``flush`` tries again. A damaged
                 file is renamed, and another one made.
-            most_pending: Runs that may wait to be written.
             lock_seconds: Wait for another process's write. A longer one would delay an executor.
 
         Raises:
@@ -205,8 +205,6 @@ class Store:
         self._opened = contextlib.ExitStack()
         try:
             self._open(timeout_seconds=5)
-        except InUseError:
-            raise
         except (OSError, sqlite3.Error, UserError) as error:
             if not is_daemon or isinstance(error, _WRONG_PLACE):
                 if isinstance(error, UserError):
