@@ -22,9 +22,6 @@ from ..settings.file import ConfigError, load_config
 from ..terminal import CHECK_SAYS_NO, GOOD
 from . import INSTALLED_STATE, Options, default_state_dir
 
-_INSTALLED_CONFIG = Path("/etc/tegrascope.yaml")
-
-
 EXAMPLE = "tegrascope doctor\n  sudo tegrascope doctor -c /etc/tegrascope.yaml --json"
 
 
@@ -56,7 +53,7 @@ def make_context(machine: Machine, config_path: Path | None, state_dir: Path | N
 
     By default both paths are those of the installed service, if they exist.
     """
-    installed = machine.at(str(_INSTALLED_CONFIG))
+    installed = machine.at("/etc/tegrascope.yaml")
     if config_path is None and installed.is_file():
         config_path = installed
     if state_dir is None:

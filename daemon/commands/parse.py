@@ -18,8 +18,6 @@ from . import Options
 if TYPE_CHECKING:
     from ...parsers.tegrastats.bulk import Batch
 
-_LINES_PER_STEP = 1024
-
 
 @dataclass(slots=True)
 class Tally:
@@ -90,7 +88,7 @@ def _samples(paths: Sequence[Path | None], tally: Tally, *, keep_lines: bool) ->
             with LogFile(path) as log:
                 for line in log.lines():
                     tally.lines += 1
-                    if tally.lines % _LINES_PER_STEP == 0:
+                    if tally.lines % 1024 == 0:
                         tally.move(number, log.position_bytes)
                     try:
                         sample = parse_line(line, keep_line=keep_lines, is_cut=log.is_cut)

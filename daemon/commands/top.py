@@ -12,10 +12,6 @@ from ..top.client import DaemonClient
 from ..top.screen import draw, glyphs_of, watch
 from . import Options
 
-_WAIT_SECONDS = 0.1
-_POWER_SECONDS = 3.0
-
-
 EXAMPLE = (
     "tegrascope top\n"
     "  tegrascope top --url http://robot-007:9754\n"
@@ -42,9 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
         watch(client, state, arguments.interval, console, glyphs)
         return 0
     # A mean power needs two samples.
-    until = time.monotonic() + _POWER_SECONDS
+    until = time.monotonic() + 3.0
     while state.watts is None and state.page.rails and time.monotonic() < until:
-        time.sleep(_WAIT_SECONDS)
+        time.sleep(0.1)
         state = client.ask()
     for text in draw(state, console.width, None, glyphs):
         console.print(text, soft_wrap=True)

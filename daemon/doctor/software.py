@@ -68,7 +68,6 @@ def check_socket(machine: Machine, socket: RootSocket, configured: Path | None) 
 _LINES, _INTERVAL_SECONDS = 3, 0.1
 _SOCKET_SECONDS = 20.0
 _UNIT_INTERVAL = re.compile(r'^TEGRASTATS_INTERVAL_MS="?([0-9]{1,6})', re.MULTILINE | re.ASCII)
-_NVML_SECONDS = 15.0
 
 
 def check_telemetry(context: Context) -> Iterator[Finding]:
@@ -79,7 +78,7 @@ def check_telemetry(context: Context) -> Iterator[Finding]:
         yield from _check_tegrastats(context, settings)
     elif isinstance(settings, NvmlSettings):
         command = (*nvml_command(0.1, str(settings.gpu)), "--samples", "1")
-        answer = context.machine.run(command, _NVML_SECONDS)
+        answer = context.machine.run(command, 15.0)
         if answer.status == 0 and answer.out.strip():
             yield check.good(f"NVML reports GPU {settings.gpu}")
         else:
@@ -227,7 +226,6 @@ def judge_rails(sample: Sample, configured: RailRule | None) -> Finding:
 
 
 _TRTEXEC = "/usr/src/tensorrt/bin/trtexec"
-_CUDA_SECONDS = 20.0
 # In a child: a broken driver may crash its process.
 _CUDA_PROGRAM = """
 import ctypes
@@ -242,13 +240,12 @@ _CUDA_REMEDY = (
     "check that nvidia-smi works, or tegrastats on a Jetson; in a container --runtime nvidia"
 )
 _CUDA_PYTHON = ("cuda-bindings", "cuda-python")
-_FREES_THE_GIL = (12, 9)
 
 
 def check_inference(context: Context) -> Iterator[Finding]:
     """Check each library that a back-end uses."""
     machine, needed = context.machine, context.needs_tensorrt
-    child = machine.run((sys.executable, "-I", "-c", _CUDA_PROGRAM), _CUDA_SECONDS)
+    child = machine.run((sys.executable, "-I", "-c", _CUDA_PROGRAM), 20.0)
     yield judge_cuda(child, needed)
     found = context.tensorrt
     yield _judge_tensorrt(found, needed)
@@ -358,7 +355,7 @@ def judge_cuda_python(versions: Mapping[str, str | None], l4t: str | None, neede
         if not needed:
             return Check("cuda_python").note("no cuda-python")
         return Check("cuda_python").missing("no cuda-python", f"pip install '{_binding_of(l4t)}'")
-    releases_lock = _numbers(version)[:2] >= _FREES_THE_GIL
+    releases_lock = _numbers(version)[:2] >= (12, 9)
     check = Check("cuda_python", distribution=name, version=version, frees_gil=releases_lock)
     if releases_lock:
         return check.good(f"{name} {version}")

@@ -276,10 +276,6 @@ def _metric(row: Family) -> Metric:
     return Metric(bare if row.kind in ("counter", "info") else row.name, row.help, row.kind)
 
 
-# A scraper may ask for any version and escaping; pages are kept for so many of them.
-_FORMATS_AT_MOST = 8
-
-
 class Page(Collector):
     """The metric page, rendered once for each snapshot and format."""
 
@@ -303,7 +299,7 @@ class Page(Collector):
         fresh = tuple(source.is_fresh(now_ns) for source in snapshot.sources)
         key = (snapshot.version, fresh, now_ns // 1_000_000_000)
         if self._rendered.get(content_type, (None,))[0] != key:
-            if len(self._rendered) >= _FORMATS_AT_MOST:
+            if len(self._rendered) >= 8:  # a scraper may ask for any version and escaping
                 self._rendered.clear()
             self._rendered[content_type] = (key, encode(self))
         return self._rendered[content_type][1], content_type

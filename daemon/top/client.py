@@ -18,7 +18,6 @@ _UNPRINTABLE = dict.fromkeys((*range(32), *range(127, 160)), "?")
 _BUSY_SOURCES = ("ftrace", "firmware", "tegrastats")
 _HISTORY = 240
 _PAST_SECONDS = 120.0
-_RUNS = 50
 _HOTTEST = "hottest °C"
 
 
@@ -172,7 +171,7 @@ class DaemonClient:
         page = self._client.get("/metrics", lambda body: Series(body.decode()))
         finished = int(sum(value for _, value in page.all("tegra_inference_runs_total")))
         if finished != self._run_count:
-            self._runs = self._client.get(f"/api/v1/runs?limit={_RUNS}")["runs"]
+            self._runs = self._client.get("/api/v1/runs?limit=50")["runs"]
             self._run_count = finished
         seconds = page.sample_seconds
         if not self._has_past and seconds is not None:

@@ -44,8 +44,6 @@ _LEAST_NAME, _MOST_NAME = 18, 40
 _SIDE_BY_SIDE = 76
 _GAP = 2
 _WIDEST_BLOCK = 80
-_KEY_SECONDS = 0.1
-_PROBLEM_LINES = 3
 _TALLEST = 5
 _BAD_OUTCOMES = ("failed", "timeout", "skipped")
 
@@ -184,7 +182,7 @@ def _head(state: ScreenState, width: int) -> list[Text]:
     if page.sample_seconds is not None:
         at = time.strftime("%H:%M:%S", time.localtime(page.sample_seconds))
     if state.problem:
-        words = textwrap.wrap(state.problem, width, max_lines=_PROBLEM_LINES, placeholder=" …")
+        words = textwrap.wrap(state.problem, width, max_lines=3, placeholder=" …")
         return [sides(title, at), *(_line(width, (one, "bold red")) for one in words or [""])]
     sources: list[Part] = []
     for name, up in page.sources.items():
@@ -434,7 +432,7 @@ def watch(
                     shown = state, console.size
                     lines = draw(state, console.width, console.height, glyphs, "q quits")
                     live.update(Text("\n").join(lines), refresh=True)
-                typed = wait(_KEY_SECONDS)
+                typed = wait(0.1)
     except KeyboardInterrupt:
         pass
     finally:
