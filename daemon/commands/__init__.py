@@ -40,7 +40,6 @@ COMMANDS = MappingProxyType(
     }
 )
 
-
 INSTALLED_STATE = Path("/var/lib/tegrascope")
 DATABASE = "tegrascope.db"
 

@@ -19,7 +19,6 @@ _STEP_NS = 1_000_000_000
 # Missed cron times are counted one by one; a week of minutes is enough.
 _MISSED_AT_MOST = 10_000
 
-
 _LOG = logging.getLogger(__name__)
 
 

@@ -70,7 +70,6 @@ class Watchdog:
     """Reset by the housekeeping thread, so that a hang of that thread is detected."""
 
     def __init__(self, seconds: float | None, send: Callable[..., object] = notify_systemd) -> None:
-        """Set systemd's limit, if it has one."""
         self._period_ns = None if seconds is None else round(seconds / 2 * 1e9)
         self._send = send
         self._fed_ns: int | None = None

@@ -132,7 +132,9 @@ class Executor:
                     return self.run(order, max(0.0, left), on_event)
                 if isinstance(event, events.Finished):
                     on_event(event)
-                    return _verdict(event)
+                    if event.ending == "unavailable":
+                        return Verdict("skipped", f"unavailable: {event.reason}", unavailable=True)
+                    return Verdict(event.ending, event.reason)
                 if isinstance(event, events.Phase):
                     phase = event.phase
                 on_event(event)
@@ -181,9 +183,3 @@ class Executor:
         words = f"; its last words: {child.last_words[-1]}" if child.last_words else ""
         _LOG.warning("%s: the worker %s%s", self.device, what, words)
         return Verdict("failed", f"the worker {what}{words}")
-
-
-def _verdict(event: events.Finished) -> Verdict:
-    if event.ending == "unavailable":
-        return Verdict("skipped", f"unavailable: {event.reason}", unavailable=True)
-    return Verdict(event.ending, event.reason)

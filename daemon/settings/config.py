@@ -81,7 +81,6 @@ _LONGEST_WINDOW_SECONDS = 3600.0
 # Rule 10 of how numbers are made: a shorter steady phase has no energy per inference.
 _FEWEST_SECONDS, _FEWEST_SAMPLES = 10.0, 110
 
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", re.ASCII)
 
 

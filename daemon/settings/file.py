@@ -139,11 +139,10 @@ def _read_yaml(text: str, path: Path) -> tuple[Any, dict[Place, int]]:
         mark = getattr(error, "problem_mark", None)
         message = str(getattr(error, "problem", None) or error).splitlines()[0]
         raise ConfigError(path, [_at(path, mark.line + 1 if mark else 0, message)]) from None
-    except RecursionError:
+    except (RecursionError, ValueError) as error:
         reason = "it contains itself, or is nested too deeply"
-        raise ConfigError(path, [f"{path}: cannot be read: {reason}"]) from None
-    except ValueError as error:  # a date such as 2020-13-45
-        reason = f"a date or a number is not valid ({str(error).partition(';')[0]})"
+        if isinstance(error, ValueError):  # a date such as 2020-13-45
+            reason = f"a date or a number is not valid ({str(error).partition(';')[0]})"
         raise ConfigError(path, [f"{path}: cannot be read: {reason}"]) from None
     if twice:
         raise ConfigError(path, twice)

@@ -118,11 +118,6 @@ async def serve(
         accepting.result()
 
 
-def _listens(listener: socket.socket) -> bool:
-    is_open = listener.fileno() >= 0
-    return is_open and bool(listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-
-
 class _Server:
     """The connections and what they share."""
 
@@ -163,7 +158,8 @@ class _Server:
                 # A small answer must not wait for the client's delayed acknowledgement.
                 peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             except OSError as error:
-                if not _listens(listener):
+                is_open = listener.fileno() >= 0
+                if not (is_open and listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)):
                     raise
                 if error.errno in _NO_MORE_FILES:
                     self._drop_slowest()
