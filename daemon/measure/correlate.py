@@ -67,6 +67,7 @@ def correlate(
     throttle_events = trace.throttle_events if board is None else board.throttle_events
     together = quality.overlapping(window, others or {})
     idle = [phases[name] for name in IDLE_PHASES if name in phases]
+    ours = in_flight or (lambda _device, begin_ns, end_ns: (end_ns - begin_ns) / 1e9)
     sensor = sensor_times(window, environment.power_reading)
     rhythm = starts or evenly_spaced(window, inferences)
     beats = folded_rhythm(inside, rhythm)
@@ -85,7 +86,9 @@ def correlate(
         "baseline_disturbed": any(quality.overlapping(one, others or {}) for one in idle),
         "clock_step": quality.clock_step(around.times_ns, around.wall_ns),
         "telemetry_gap": quality.telemetry_gap(around.times_ns, window),
-        "foreign_dla_activity": _is_dla_shared(trace, samples, in_flight),
+        "foreign_dla_activity": foreign_dla_activity(
+            samples, trace.telemetry_window() or window, trace.device, idle, ours
+        ),
     }
     if not environment.simulated and not is_played(trace.backend, trace.device):
         placement = None if trace.built is None else trace.built.placement
@@ -124,33 +127,19 @@ def correlate(
     )
 
 
-def _is_dla_shared(trace: RunTrace, samples: WindowSlice, in_flight: InFlight | None) -> bool:
-    """Return whether other programs used a DLA core during the run and its baselines."""
-    whole = trace.telemetry_window()
-    if whole is None:
-        return False
-    phases = trace.phases
-    idle = [phases[name] for name in IDLE_PHASES if name in phases]
-    ours = in_flight or (lambda _device, begin_ns, end_ns: (end_ns - begin_ns) / 1e9)
-    return foreign_dla_activity(samples, whole, trace.device, idle, ours)
-
-
 def _identity(trace: RunTrace, environment: Environment, samples: WindowSlice | None) -> RunReport:
     """Return the part of a report that needs no steady phase."""
     interval = interval_ns(samples.times_ns) if samples is not None else None
     seconds = environment.telemetry_interval_seconds if interval is None else interval / 1e9
     outcome = trace.outcome or "failed"
     reason = trace.reason or "the worker did not report how it ended"
+    versions = {**environment.versions, **trace.versions}
+    changes = {"versions": versions, "telemetry_interval_seconds": seconds}
     known = {
         **trace.identity(),
         "outcome": outcome,
         "reason": None if outcome == "ok" else reason,
         "ended_ns": trace.ended_ns or max(trace.ends.values(), default=trace.started_ns),
-        "environment": environment.model_copy(
-            update={
-                "versions": {**environment.versions, **trace.versions},
-                "telemetry_interval_seconds": seconds,
-            }
-        ),
+        "environment": environment.model_copy(update=changes),
     }
     return RunReport.model_validate(known)

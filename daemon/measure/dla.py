@@ -41,11 +41,8 @@ def _steps(samples: WindowSlice, signal: Signal, window: Span) -> dict[str, list
     """Return, by core, begin, end and growth of each step of a counter that overlaps a window."""
     found = {}
     for core, column in by_core(signal, samples.columns).items():
-        known = [
-            (at, value)
-            for at, value in zip(samples.times_ns, column, strict=True)
-            if not isnan(value)
-        ]
+        pairs = zip(samples.times_ns, column, strict=True)
+        known = [(at, value) for at, value in pairs if not isnan(value)]
         found[core] = [
             (begin, end, after - before)
             for (begin, before), (end, after) in pairwise(known)
@@ -80,18 +77,11 @@ def _grew(samples: WindowSlice, signal: Signal, window: Span, device: str) -> bo
 
 
 def counted_shares(samples: WindowSlice, window: Span) -> dict[str, Utilization]:
-    """Return the busy and the powered share of each DLA core, by all programs.
+    """Return the busy (``dla0:ftrace``) and powered (``dla0:powered``) share of each DLA core.
 
-    A counter is taken to grow evenly between two samples. If samples do not reach an edge of the
-    window, the share is that of the time between them.
-
-    Args:
-        samples: Samples of the window with a neighbour on each side.
-        window: The steady window.
-
-    Returns:
-        By signal, ``dla0:ftrace`` and ``dla0:powered``. A core without a counter is absent, and so
-            is a counter that was reset in the window.
+    They are of all programs. A counter is taken to grow evenly between two samples. If samples do
+    not reach an edge of the window, the share is that of the time between them. A core without a
+    counter is absent, and so is a counter that was reset in the window.
     """
     sources = ((TRACED, signals.DLA_BUSY_SECONDS), (POWERED, signals.DLA_POWERED_SECONDS))
     return {
@@ -107,16 +97,8 @@ def dla_was_on(samples: WindowSlice, window: Span, device: str) -> bool | None:
 
     The trace of its tasks is the best evidence, because a core may be powered for other reasons. A
     sample shows the gate at its own time only. The kernel's count of powered time misses nothing
-    between two samples and needs no root.
-
-    Args:
-        samples: Samples of the window with a neighbour on each side.
-        window: The steady window.
-        device: ``dla0`` or ``dla1``.
-
-    Returns:
-        ``None`` without evidence. The absence of tasks is evidence only if the trace covers the
-            window and lost no events.
+    between two samples and needs no root. The absence of tasks is evidence only if the trace covers
+    the window and lost no events. Without evidence the result is ``None``.
     """
     worked = _grew(samples, signals.DLA_TASKS, window, device)
     if worked or (worked is False and not _MISSING & trace_errors(samples, window).keys()):
@@ -156,14 +138,8 @@ def foreign_dla_activity(
     """Return whether a DLA core worked at a time when none of our runs used it.
 
     On the run's own core this is known only in its baselines, while its model is loaded and idle.
-    On the others it is known whenever no run of ours is in flight.
-
-    Args:
-        samples: Samples of the window with a neighbour on each side.
-        window: The run with its baselines.
-        device: Device of the run.
-        idle: Baselines of the run.
-        in_flight: Time of our runs on the other devices.
+    On the others it is known whenever no run of ours is in flight. The window is that of the run
+    with its baselines, which are ``idle``.
     """
     for core, counted in _steps(samples, signals.DLA_BUSY_SECONDS, window).items():
         beyond = 0.0
@@ -192,8 +168,8 @@ def beyond_powered(samples: WindowSlice, window: Span) -> dict[str, float]:
         counted = powered.get(core, [])
         if not _covers(counted, window):
             continue
-        worked = sum(seconds for _, _, seconds in busy)
-        beyond = worked - sum(seconds for _, _, seconds in counted) - _LAG_NS / 1e9
+        worked, on = (sum(seconds for _, _, seconds in each) for each in (busy, counted))
+        beyond = worked - on - _LAG_NS / 1e9
         if beyond > _tolerance(window):
             found[core] = beyond
     return found

@@ -91,8 +91,6 @@ def integrate(
     Args:
         times_ns: shape (n,), increasing arrival times, with neighbours of the window.
         watts: shape (n,), power at each; NaN is absent and is bridged if the gap is small.
-        begin_ns: Start of the window.
-        end_ns: End of the window.
 
     Returns:
         The energy; ``None`` if readings do not cover the window: there are fewer than two, a gap is
@@ -295,10 +293,8 @@ class EnergyCounters:
                 self._rails[rail] = _Counter(monotonic_ns, watts)
         if self.rule is not None and all(rail in power for rail in self.rule.total):
             watts = sum(power[rail] for rail in self.rule.total)
-            if self._module is None:
-                self._module = _Counter(monotonic_ns, watts)
-            else:
-                self._module.add(monotonic_ns, watts, widest)
+            self._module = self._module or _Counter(monotonic_ns, watts)
+            self._module.add(monotonic_ns, watts, widest)
 
 
 @dataclass(slots=True)

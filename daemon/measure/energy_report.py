@@ -279,14 +279,8 @@ def counter_energy(samples: WindowSlice, rail: str, window: Span) -> CounterEner
     the counter lies somewhere in the time before each edge: one update interval at mean power. And
     a reading takes some milliseconds, of which half count at either edge.
 
-    Args:
-        samples: Samples of the window with a neighbour on each side.
-        rail: Name of the rail.
-        window: The steady window.
-
-    Returns:
-        The energy; ``None`` if the rail has no counter, if it was not read on both sides of both
-            edges, or if it was reset.
+    The result is ``None`` if the rail has no counter, if it was not read on both sides of both
+    edges, or if it was reset.
     """
     joules, after, read = (
         samples.columns.get(signal.column(rail))

@@ -39,7 +39,6 @@ def overlap_ns(times_ns: Sequence[int], window: Span) -> list[float]:
 
     Args:
         times_ns: shape (n,), increasing; the last one may follow the window.
-        window: The window.
 
     Returns:
         shape (n,), nanoseconds; the sum is the window where samples cover it.
@@ -68,11 +67,7 @@ def telemetry(
 ) -> RunTelemetry:
     """Return the telemetry of a window.
 
-    Args:
-        samples: Samples of the window with a neighbour on each side.
-        window: The steady window.
-        throttle_events: Number of events, if they were counted elsewhere; ``None`` takes those of
-            the samples.
+    ``throttle_events`` were counted elsewhere; ``None`` takes those of the samples.
     """
     inside = samples.inside(window.begin_ns, window.end_ns)
     moments = (float(inside.start <= at < inside.stop) for at in range(len(samples.times_ns)))
