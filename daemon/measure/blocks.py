@@ -202,9 +202,9 @@ class Block:
     """
 
     source: str
-    times_ns: "array[int]"
-    wall_ns: "array[int]"
-    columns: "dict[str, array[float]]"
+    times_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    wall_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    columns: "dict[str, array[float]]" = field(default_factory=dict)
 
 
 def encode(block: Block) -> bytes:
@@ -260,8 +260,7 @@ def _split(raw: bytes) -> list[bytes]:
     for _ in range(count):
         length, at = unpack_number(raw, at)
         lengths.append(length)
-    ends = [*accumulate(lengths, initial=at)]
-    return [raw[begin:end] for begin, end in pairwise(ends)]
+    return [raw[begin:end] for begin, end in pairwise(accumulate(lengths, initial=at))]
 
 
 def _from_parts(parts: list[bytes], wanted: Callable[[str], bool] | None) -> Block:

@@ -67,7 +67,7 @@ class Timeline:
         self._changed = threading.Condition()
         self._sealed: deque[SealedBlock] = deque()
         self._recent: deque[int] = deque(maxlen=_RECENT)
-        self._open = _empty(source)
+        self._open = Block(source)
 
     def append(self, monotonic_ns: int, wall_ns: int, values: Mapping[str, float]) -> bool:
         """Add one sample, with values as ``flatten`` names them; absent values are left out.
@@ -101,7 +101,7 @@ class Timeline:
             self._on_sealed(sealed)
 
     def _seal(self) -> SealedBlock:
-        block, self._open = self._open, _empty(self.source)
+        block, self._open = self._open, Block(self.source)
         times, wall = block.times_ns, block.wall_ns
         sealed = SealedBlock(
             self.source, times[0], times[-1], min(wall), max(wall), len(times), encode(block)
@@ -191,7 +191,3 @@ def _append(block: Block, time_ns: int, wall_ns: int, values: Mapping[str, float
         for column in block.columns.values():
             if len(column) == before:
                 column.append(nan)
-
-
-def _empty(source: str) -> Block:
-    return Block(source, array("q"), array("q"), {})

@@ -111,7 +111,7 @@ def _read(history: History, runs: Sequence[RunReport], begin_ns: int, end_ns: in
 
 def _averaged(block: Block, rows: Sequence[int], width: int) -> Block:
     groups = [list(group) for _, group in groupby(rows, lambda row: block.wall_ns[row] // width)]
-    made = Block(block.source, block.times_ns[:0], block.wall_ns[:0], {})
+    made = Block(block.source)
     made.wall_ns.extend(sum(block.wall_ns[row] for row in group) // len(group) for group in groups)
     made.times_ns.extend(made.wall_ns)
     for name, column in block.columns.items():
