@@ -232,46 +232,41 @@ def _outcome_of_lock_in(result: LockInReport) -> str:
 # --- the benchmark --------------------------------------------------------------------------------
 
 
+@dataclass
 class Bench:
-    """Runs models on accelerators, by the daemon's own workers and pairing."""
+    """Runs models on accelerators, by the daemon's own workers and pairing.
 
-    def __init__(
-        self,
-        settings: BenchSettings,
-        workers: Workers,
-        display: LineDisplay,
-        watcher: Watcher | None = None,
-        begin_pass: Callable[[int], None] = lambda _number: None,
-    ) -> None:
-        """Prepare; the telemetry of the workers' session has to be started before ``run``.
+    The telemetry of the workers' session has to be started before ``run``. ``begin_pass`` is called
+    with the number of each pass before its first round.
+    """
 
-        ``begin_pass`` is called with the number of each pass before its first round.
-        """
-        self._settings = settings
-        self._plan = RoundPlan.of(settings.rounds)
-        self._session = workers.session
-        self._workers = workers
-        self._display = display
-        self._watcher = watcher
-        self._begin_pass = begin_pass
+    settings: BenchSettings
+    workers: Workers
+    display: LineDisplay
+    watcher: Watcher | None = None
+    begin_pass: Callable[[int], None] = lambda _number: None
+
+    def __post_init__(self) -> None:
+        self.plan = RoundPlan.of(self.settings.rounds)
+        self.session = self.workers.session
 
     def run(self, model: str) -> ModelResult:
         """Look at a model on every accelerator, and measure it where it runs."""
-        found = look_at(model, self._settings, self._workers, self._display.say)
-        workloads = {device: workload_of(self._settings, model, device) for device in found}
+        found = look_at(model, self.settings, self.workers, self.display.say)
+        workloads = {device: workload_of(self.settings, model, device) for device in found}
         rounds = self._measure(workloads, found)
         for device, one in found.items():
             mine = [each for each in rounds if each.report.device == device]
-            one.rounds = [r for r in mine if r.report.outcome == "ok"][-self._plan.least :]
-        length = self._settings.lock_in_seconds
+            one.rounds = [r for r in mine if r.report.outcome == "ok"][-self.plan.least :]
+        length = self.settings.lock_in_seconds
         for device, one in found.items():
-            if length and one.status == "ok" and not self._workers.was_cancelled:
+            if length and one.status == "ok" and not self.workers.was_cancelled:
                 self._lock_in(one, workloads[device], length)
-        if self._watcher is not None:
-            self._display.say(f"{model}: once more under Nsight Systems, for its timeline alone")
+        if self.watcher is not None:
+            self.display.say(f"{model}: once more under Nsight Systems, for its timeline alone")
             for device, one in found.items():
-                if one.status == "ok" and not self._workers.was_cancelled:
-                    self._watcher.watch(workloads[device], one, self._workers)
+                if one.status == "ok" and not self.workers.was_cancelled:
+                    self.watcher.watch(workloads[device], one, self.workers)
         return summarise(model, list(found.values()), [one.report for one in rounds])
 
     def _measure(
@@ -280,25 +275,25 @@ class Bench:
         """Measure in turns until the rounds agree or the plan is over; return all rounds."""
         left = [device for device, one in found.items() if one.status == "ok"]
         rounds: list[Round] = []
-        seconds_each = round_seconds(self._settings, ()) + self._settings.warm_up_seconds
+        seconds_each = round_seconds(self.settings, ()) + self.settings.warm_up_seconds
         is_steady = False
-        least = seconds_each * self._plan.least * len(left)
+        least = seconds_each * self.plan.least * len(left)
         if left:
-            self._display.say(
+            self.display.say(
                 f"{duration(least)} of rounds, up to {duration(PATIENCE * least)} until they agree;"
                 " --rounds, --duration and --baseline change that"
             )
         for number in count():
-            if not left or not self._plan.goes_on(number, is_steady):
+            if not left or not self.plan.goes_on(number, is_steady):
                 break
-            self._begin_pass(number)
+            self.begin_pass(number)
             for device in in_turn(left, number):
-                if self._workers.was_cancelled:
+                if self.workers.was_cancelled:
                     return rounds
-                planned = self._plan.least if number < self._plan.least else self._plan.most
+                planned = self.plan.least if number < self.plan.least else self.plan.most
                 to_come = (planned - number) * len(left) - in_turn(left, number).index(device)
                 title = f"round {number + 1} of {planned} on {device}"
-                self._display.begin(title, seconds_each * to_come)
+                self.display.begin(title, seconds_each * to_come)
                 rounds.append(self._measure_round(workloads[device], found[device]))
                 if found[device].status != "ok":
                     left.remove(device)
@@ -308,15 +303,15 @@ class Bench:
 
     def _measure_round(self, workload: Workload, one: Measured) -> Round:
         """Measure one round; an accelerator that fails gets no other."""
-        done = self._workers.run(workload, workload.device, workload.timeout_seconds)
+        done = self.workers.run(workload, workload.device, workload.timeout_seconds)
         report, trace = done.report, done.trace
         if done.status != "ok":
             one.status, one.reason = done.status, report.reason
-        self._display.end(outcome_of(report))
+        self.display.end(outcome_of(report))
         window = report.phases.get("steady")
         if window is None:
             return Round(report)
-        session, spans = self._session, report.phases.values()
+        session, spans = self.session, report.phases.values()
         begin_ns, end_ns = min(s.begin_ns for s in spans), max(s.end_ns for s in spans)
         cut = session.timeline.cut(begin_ns, end_ns)
         clocks = clock_ranges(cut, window)
@@ -327,12 +322,12 @@ class Bench:
     def _lock_in(self, one: Measured, workload: Workload, length: float) -> None:
         """Measure the energy of an inference, and of each of its stages if that was asked for."""
         one.lock_in = self._in_steps(workload, length)
-        if not self._settings.lock_in_stages or one.lock_in.joules_per_piece is None:
+        if not self.settings.lock_in_stages or one.lock_in.joules_per_piece is None:
             return
         stages = one.rounds[-1].stages_ns if one.rounds else {}
         if not stages or not find_backend(workload.backend_in_force).repeats_stages:
             name = workload.backend_in_force
-            self._display.say(f"  {name} cannot repeat a stage of an inference alone")
+            self.display.say(f"  {name} cannot repeat a stage of an inference alone")
             return
         for stage, times_ns in stages.items():
             # Nothing waits between repetitions, or the host's waiting would be most of a short one.
@@ -343,19 +338,19 @@ class Bench:
         self, workload: Workload, length: float, stage: StageName | None = None, repeats: int = 1
     ) -> LockInReport:
         """Work in the on-steps of a random pattern, and compare them with its off-steps."""
-        self._display.begin(f"lock-in of {stage or 'inference'} on {workload.device}", length)
+        self.display.begin(f"lock-in of {stage or 'inference'} on {workload.device}", length)
         try:
-            plan = self._session.plan_lock_in(length)._replace(stage=stage, repeats=repeats)
+            plan = self.session.plan_lock_in(length)._replace(stage=stage, repeats=repeats)
         except UserError as problem:
             found = LockInReport(seconds=length, reason=str(problem))
         else:
             planned = {"baseline": 0.0, "count": None, "duration": sum(plan.steps_seconds)}
             alone = workload.model_copy(update=planned)
-            done = self._workers.run(alone, alone.device, alone.timeout_seconds, pattern=plan)
+            done = self.workers.run(alone, alone.device, alone.timeout_seconds, pattern=plan)
             found = LockInReport(seconds=length, seed=plan.seed, reason=done.report.reason)
             if done.status == "ok" and done.report.lock_in is not None:
                 found = done.report.lock_in
-        self._display.end(_outcome_of_lock_in(found))
+        self.display.end(_outcome_of_lock_in(found))
         return found
 
     def run_together(self, models: Sequence[ModelResult]) -> Contention:
@@ -367,42 +362,37 @@ class Bench:
         counts.
         """
         # The workers hold memory, and each model gets one of its own.
-        self._workers.close()
+        self.workers.close()
         runs_on = {
             one.model: [each.device for each in one.accelerators if each.status == "ok"]
             for one in models
         }
         groups = groups_on({model: devices for model, devices in runs_on.items() if devices})
-        turns = self._plan.least
-        to_come = [round_seconds(self._settings, on) for on in groups] * turns
+        turns = self.plan.least
+        to_come = [round_seconds(self.settings, on) for on in groups] * turns
         planned = sum(to_come)
         not_run: dict[On, NotRun] = {}
         rounds: list[Joint] = []
         for turn in range(turns):
-            self._begin_pass(turn)
+            self.begin_pass(turn)
             for on in in_turn(groups, turn):
-                if self._workers.was_cancelled:
+                if self.workers.was_cancelled:
                     break
                 # A group with models that failed, alone or in a smaller group, is left out.
                 parts = (part for n in range(1, len(on) + 1) for part in combinations(on, n))
                 failed = next((not_run[part] for part in parts if part in not_run), None)
                 if failed is None:
-                    workloads = [workload_of(self._settings, one.model, one.device) for one in on]
-                    places = [self._settings.models.index(placed.model) for placed in on]
+                    workloads = [workload_of(self.settings, one.model, one.device) for one in on]
+                    places = [self.settings.models.index(placed.model) for placed in on]
                     runs = [(w, f"model{n}") for w, n in zip(workloads, places, strict=True)]
                     names = " + ".join(workload.name for workload, _ in runs)
-                    self._display.begin(f"turn {turn + 1} of {turns}: {names}", sum(to_come))
+                    self.display.begin(f"turn {turn + 1} of {turns}: {names}", sum(to_come))
                     done, failed = self._run_group(runs)
                     if done:
-                        joint = join_runs(
-                            turn,
-                            on,
-                            [(one.report, one.trace) for one in done],
-                            self._session.timeline.cut,
-                            self._session.energy.rule,
-                            self._session.environment,
-                        )
-                        self._display.end(outcome_of_joint(joint))
+                        ended, session = [(one.report, one.trace) for one in done], self.session
+                        cut_of, rule = session.timeline.cut, session.energy.rule
+                        joint = join_runs(turn, on, ended, cut_of, rule, session.environment)
+                        self.display.end(outcome_of_joint(joint))
                         rounds.append(joint)
                 if failed is not None:
                     not_run.setdefault(on, failed)
@@ -416,17 +406,17 @@ class Bench:
         for workload, worker in runs:
             # Loads a model and warms it up; nothing of it counts.
             ready = shortened(workload, warm_up=workload.warm_up)
-            done = [self._workers.run(ready, worker, LOOK_SECONDS)]
+            done = [self.workers.run(ready, worker, LOOK_SECONDS)]
             if done[0].status != "ok":
                 break
         else:
             warm = [(work.model_copy(update={"warm_up": 0.0}), worker) for work, worker in runs]
-            done = self._workers.run_together(warm, max(work.timeout_seconds for work, _ in runs))
+            done = self.workers.run_together(warm, max(work.timeout_seconds for work, _ in runs))
         failed = None
         for one in done:
             if one.status != "ok":
                 words = f"{one.report.workload}: {one.report.reason}"
-                self._display.say(f"  {words}")
+                self.display.say(f"  {words}")
                 if one.status != "cancelled":
                     failed = NotRun(one.status, words)
         return done if all(one.status == "ok" for one in done) else [], failed

@@ -5,7 +5,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zipfile import BadZipFile
@@ -76,9 +76,8 @@ class Setup:
 
     def start(self) -> None:
         """Open the source and wait for its first sample; without one, set ``problem``."""
-        if self._asked.telemetry is None:
-            return
-        self._open(self._asked.telemetry)
+        if self._asked.telemetry is not None:
+            self._open(self._asked.telemetry)
 
     def begin_pass(self, number: int) -> None:
         """Sample a pass of rounds with an interval of its own, so that no lock to it lasts.
@@ -130,29 +129,24 @@ class FinishedRun(NamedTuple):
     status: Status
 
 
+@dataclass
 class Workers:
     """A worker for each name, started when it is first needed.
 
     ``run_together``, ``end`` and ``close`` belong to one thread, ``cancel`` to any other; ``run``
-    may be called by several threads at once, each with a worker of its own.
+    may be called by several threads at once, each with a worker of its own. ``heard`` is called
+    with each event of a run.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        heard: Callable[[RunEvent], None],
-        *,
-        cwd: Path | None = None,
-        make_executor: Callable[..., Executor] = Executor,
-    ) -> None:
-        """Prepare; ``heard`` is called with each event of a run."""
-        self.session = session
-        self._heard = heard
-        self._cwd = cwd
-        self._make_executor = make_executor
+    session: Session
+    heard: Callable[[RunEvent], None]
+    cwd: Path | None = None
+    make_executor: Callable[..., Executor] = Executor
+    was_cancelled: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
         self._executors: dict[str, Executor] = {}
         self._lock = threading.Lock()
-        self.was_cancelled = False
 
     def cancel(self) -> None:
         """End the runs in flight, and start no other."""
@@ -206,7 +200,7 @@ class Workers:
 
         def take(event: RunEvent) -> None:
             in_flight.take(event)
-            self._heard(event)
+            self.heard(event)
 
         executor = self._executor(name, program)
         verdict = _INTERRUPTED if executor is None else executor.run(order, deadline_seconds, take)
@@ -239,8 +233,8 @@ class Workers:
                 return None
             if name not in self._executors:
                 command = {} if program is None else {"argv": program}
-                self._executors[name] = self._make_executor(
-                    name, cwd=self._cwd, clock=self.session.clock, **command
+                self._executors[name] = self.make_executor(
+                    name, cwd=self.cwd, clock=self.session.clock, **command
                 )
             return self._executors[name]
 
