@@ -212,14 +212,11 @@ def summarise_accelerator(one: Measured) -> AcceleratorResult:
     clocks: dict[str, list[float]] = {}
     for name, ends in (pair for each in rounds for pair in each.clocks.items()):
         clocks.setdefault(name, []).extend(ends)
+    taken_over = {name: own for name, own in vars(one).items() if name not in ("look", "rounds")}
     return AcceleratorResult(
+        **taken_over,
         device=one.look.device,
         backend=one.look.backend,
-        status=one.status,
-        reason=one.reason,
-        nsys_report=one.nsys_report,
-        nsys_problem=one.nsys_problem,
-        outputs=one.outputs,
         # Some back-ends know only after a run how they launched it.
         built=next((r.built for r in reversed(reports) if r.built), one.look.built),
         cold_start_seconds=one.look.cold_start_seconds,
@@ -237,8 +234,6 @@ def summarise_accelerator(one: Measured) -> AcceleratorResult:
         gross_joules_per_inference=mean_of_most([energy_of(r, "gross") for r in reports]),
         net_joules_per_inference=mean_of_most([energy_of(r, "net") for r in reports]),
         counter_joules_per_inference=mean_of_most(list(map(_counter_energy, reports))),
-        lock_in=one.lock_in,
-        lock_in_stages=one.lock_in_stages,
         mean_watts=mean_of_rounds(present(map(mean_watts, reports))),
         utilization=mean_loads(
             [{n: load.mean_ratio for n, load in each.utilization.items()} for each in telemetry]
