@@ -15,7 +15,6 @@ import sqlite3
 import tempfile
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import tzinfo
 from itertools import chain, groupby
@@ -36,7 +35,7 @@ from ...parsers.tegrastats.bulk import Batch, ColumnParser, read_batches
 from ...parsers.tegrastats.digits import Flags, Floats
 from ...parsers.tegrastats.printed_time import RecordedClock, Restarts, Times
 from ..store.history import History
-from ..terminal import open_output, standard_output, unwritable
+from ..terminal import open_output, unwritable
 from .pairing import correlate_recorded
 from .recorded_log import find_zone, given_runs, read_runs
 
@@ -239,11 +238,11 @@ def write_tables(
         with tempfile.TemporaryDirectory(prefix=".tegrascope-", dir=folder) as scratch:
             whole = _write_parquet(tables, Path(scratch))
             if kind == "csv":
-                with _binary(path) as output:
-                    _write_csv(whole, output)
+                with open_output(path) as output:
+                    _write_csv(whole, output.buffer)
             elif path is None or (path.exists() and not path.is_file()):
-                with _binary(path) as output, whole.open("rb") as written:
-                    shutil.copyfileobj(written, output, 1 << 20)
+                with open_output(path) as output, whole.open("rb") as written:
+                    shutil.copyfileobj(written, output.buffer, 1 << 20)
             else:
                 whole.replace(path)
     except BrokenPipeError:
@@ -299,15 +298,6 @@ def _write_csv(whole: Path, output: Any) -> None:
     with pyarrow.csv.CSVWriter(output, schema) as writer:
         for group in range(source.num_row_groups):
             writer.write_table(source.read_row_group(group).cast(schema))
-
-
-@contextmanager
-def _binary(path: Path | None) -> Iterator[Any]:
-    if path is None:
-        yield standard_output().buffer
-    else:
-        with path.open("wb") as output:
-            yield output
 
 
 def read_log(

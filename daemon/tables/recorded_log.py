@@ -89,9 +89,7 @@ def read_time(cell: object) -> GivenTime:
     if isinstance(cell, datetime) or _ISO.fullmatch(text):
         given = cell if isinstance(cell, datetime) else text.replace(",", ".")
         time = pandas.Timestamp(given)
-        if pandas.isna(time):
-            raise ValueError(text)
-        ns = time.as_unit("ns").value
+        ns = time.as_unit("ns").value  # below 0 for NaT
         if not 0 <= ns < _LATEST_SECONDS * 10**9:
             raise ValueError(text)
         return GivenTime("local" if time.tzinfo is None else "unix", ns)
@@ -326,10 +324,6 @@ class RecordedLog:
     def last_ns(self) -> int:
         """Time of the last record, since the first."""
         return int(self.times_ns[-1])
-
-    def covers(self, begin_ns: int, end_ns: int) -> bool:
-        """Return whether there are records at or beyond both edges of a window."""
-        return begin_ns >= 0 and end_ns <= self.last_ns
 
     def cut(self, begin_ns: int, end_ns: int) -> WindowSlice:
         """Return the records of a window, and one neighbour on each side if there is one."""
