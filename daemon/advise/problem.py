@@ -344,10 +344,9 @@ class Problem:
 
     def _done_together(self, cells: Sequence[Cell]) -> float:
         """Return the work of models on one accelerator at once, over one after the other."""
-        if len(cells) == 1:
-            return 1.0
-        pairs = [self.pairs.get(one, {}).get(other) for one, other in combinations(cells, 2)]
-        return min(1.0 if pair is None else sum(pair.speed.values()) for pair in pairs)
+        pairs = (self.pairs.get(one, {}).get(other) for one, other in combinations(cells, 2))
+        together = (1.0 if pair is None else sum(pair.speed.values()) for pair in pairs)
+        return min(together, default=1.0)
 
     def _at_work(self, cell: Cell, cells: Sequence[Cell]) -> float:
         """Return the share of time in which a model is at work: longer if others slow it."""
