@@ -249,21 +249,18 @@ def decode(data: bytes, wanted: Callable[[str], bool] | None = None) -> Block:
         raw = zlib.decompressobj(-15, DICTIONARY).decompress(packed, size + 1)
         if len(raw) != size:
             raise CorruptBlockError("a block is damaged: its length does not fit")
-        return _from_parts(_split(raw), wanted)
+        return _unpack(raw, wanted)
     except (zlib.error, IndexError, ValueError, OverflowError) as error:
         raise CorruptBlockError(f"a block is damaged: {error}") from error
 
 
-def _split(raw: bytes) -> list[bytes]:
+def _unpack(raw: bytes, wanted: Callable[[str], bool] | None) -> Block:
     count, at = unpack_number(raw, 0)
     lengths = []
     for _ in range(count):
         length, at = unpack_number(raw, at)
         lengths.append(length)
-    return [raw[begin:end] for begin, end in pairwise(accumulate(lengths, initial=at))]
-
-
-def _from_parts(parts: list[bytes], wanted: Callable[[str], bool] | None) -> Block:
+    parts = (raw[begin:end] for begin, end in pairwise(accumulate(lengths, initial=at)))
     source, names, steps, offsets, *columns = parts
     times = array("q", accumulate(unpack_integers(steps)))
     labels = names.decode().split("\n") if columns else []

@@ -34,7 +34,6 @@ def correlate(
     11), or if another run drew from the same rails (rule 13). Totals are given anyway, with flags.
 
     Args:
-        trace: The run, as the worker reported it.
         samples: Samples of ``trace.telemetry_window()`` with a neighbour on each side, or ``None``.
         rule: How the board's rails add up, if known.
         others: Working phases of other runs, by run id. One that overlaps the window is named; one

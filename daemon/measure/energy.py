@@ -143,10 +143,8 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
     The truth may differ at the edges, and its bounds are added. Between an edge and its reading the
     power may move as it does in an equally long time after that reading. The readings are late, and
     older by half the time over which they average: that time at the power of the end minus that of
-    the start. If their clock is unsure, they may belong to as much more of what is outside.
-
-    Returns:
-        ``None`` if the readings do not cover the window; see ``integrate``.
+    the start. If their clock is unsure, they may belong to as much more of what is outside. The
+    result is ``None`` if the readings do not cover the window; see ``integrate``.
     """
     times, watts = curve.times_ns, curve.watts
     # A reading exactly at an edge may describe the time outside.

@@ -77,7 +77,7 @@ def measure_energy(
     reading: Timing = Timing(),  # noqa: B008 - immutable
     beats: Sequence[Beat] = (),
 ) -> MeasuredEnergy | None:
-    """Return the energy of the steady phase.
+    """Return the energy of the steady phase; ``None`` if no rail is known over the window.
 
     Args:
         samples: Samples of the steady phase and of the idle phases, with their neighbours.
@@ -87,9 +87,6 @@ def measure_energy(
         reading: How readings and phases relate in time; without a known ``clock``, intervals are
             absent.
         beats: Those between work and sampling (``rhythm.folded_rhythm``); none if unknown.
-
-    Returns:
-        The energy; ``None`` if no rail is known over the window.
     """
     window = phases["steady"]
     columns = RAIL_POWER.by_label(samples.columns)
@@ -118,16 +115,9 @@ def measure_energy(
     def rounding(readings: Curve, *, is_idle: bool = False) -> float:
         span = Span(begin_ns=readings.times_ns[0], end_ns=readings.times_ns[-1])
         here = inside(samples.times_ns, span)
-        return hypot(
-            *(
-                quantisation_watts(
-                    [w for w in column[here] if not isnan(w)],
-                    rule.step_watts(name),
-                    is_idle=is_idle,
-                )
-                for name, column in summed.items()
-            )
-        )
+        seen = {name: [w for w in column[here] if not isnan(w)] for name, column in summed.items()}
+        steps = ((watts, rule.step_watts(name)) for name, watts in seen.items())
+        return hypot(*(quantisation_watts(*one, is_idle=is_idle) for one in steps))
 
     sampling = sampling_watts(gross.readings, beats)
     terms: _Terms | None = None

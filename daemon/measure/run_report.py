@@ -361,9 +361,9 @@ _ON_DEVICE: tuple[StageName, ...] = ("h2d", "compute", "d2h")
 class RunTrace:
     """One run in progress; its executor sets the fields, and ``add`` adds the worker's events.
 
+    A field that ``RunReport`` has too means the same there.
+
     Attributes:
-        started_ns: When it was taken from the schedule; ``ended_ns``: when its outcome was known.
-        lateness_seconds: Start minus due time.
         outcome: An outcome set from outside (``timeout``) stays; else the worker's is used, with
             ``unavailable`` as ``failed``.
         uncertain_ns: Greatest error of an edge of the steady phase.
@@ -375,8 +375,8 @@ class RunTrace:
         has_device_clock: False if the stages use the host's clock.
         throttle_events: Counted in the steady window; ``None`` leaves that to the telemetry.
         suspended_ns: Growth of CLOCK_BOOTTIME minus CLOCK_MONOTONIC from start to end.
-        pattern: The steps of a lock-in measurement, as planned.
-        on_steps: Its on-steps, as an application did them; a worker's are found by its inferences.
+        on_steps: Those of its ``pattern``, as an application did them; a worker's are found by its
+            inferences.
     """
 
     run_id: str

@@ -1,16 +1,15 @@
 """The last hour of samples, compressed in memory, and the slices of its windows."""
 
-import statistics
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from math import nan
 
 from .blocks import Block, WindowSlice, decode, encode, join
+from .energy import interval_ns
 
 _RECENT = 65
 _FAR_OFF_NS = 1 << 62
@@ -57,7 +56,6 @@ class Timeline:
             span_seconds: Blocks that ended earlier than this before the newest sample are dropped.
             block_seconds: Sample time after which a block is sealed.
             on_sealed: Called once per block, in order, without a lock held.
-            source: Name of the source, stored in each block.
         """
         self.source = source
         self.refused = 0
@@ -72,9 +70,7 @@ class Timeline:
     def append(self, monotonic_ns: int, wall_ns: int, values: Mapping[str, float]) -> bool:
         """Add one sample, with values as ``flatten`` names them; absent values are left out.
 
-        Returns:
-            False if the sample is not later than the newest one. It is then refused and counted in
-                ``refused``.
+        If it is not later than the newest one, refuse it, count it in ``refused``, return False.
         """
         sealed = None
         with self._changed:
@@ -167,8 +163,8 @@ class Timeline:
         """Median time between the latest samples; ``None`` before the second one."""
         with self._changed:
             times = list(self._recent)
-        steps = [b - a for a, b in pairwise(times)]
-        return statistics.median(steps) / 1e9 if steps else None
+        interval = interval_ns(times)
+        return None if interval is None else interval / 1e9
 
     def wait_past(self, monotonic_ns: int, timeout_seconds: float) -> bool:
         """Wait for a sample later than a time, and return whether one came."""
