@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, count, product
 from math import ceil
 from statistics import median
@@ -114,16 +114,15 @@ _DOING = {
 }
 
 
+@dataclass
 class LineDisplay:
-    """Prints one line per step."""
+    """Prints one line per step, to standard error or to another stream."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        """Write to standard error, or to another stream."""
-        self._stream = sys.stderr if stream is None else stream
+    stream: TextIO = field(default_factory=lambda: sys.stderr)
 
     def say(self, words: str) -> None:
         """Print a line."""
-        print(words, file=self._stream, flush=True)
+        print(words, file=self.stream, flush=True)
 
     def heard(self, event: RunEvent) -> None:
         """Report that an engine is built: that may take minutes."""

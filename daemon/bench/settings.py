@@ -86,7 +86,11 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
     """
     models = (*arguments.models, *(BUILTIN_PREFIX + name for name in arguments.builtin))
     for model in models:
-        _must_exist(model)
+        if not model.startswith(BUILTIN_PREFIX):
+            find_model(model, Path())
+        elif model.removeprefix(BUILTIN_PREFIX) not in BUILTIN_MODELS:
+            known = ", ".join(BUILTIN_MODELS)
+            raise UserError(f"no built-in model is named {model!r}", f"use {known}")
     telemetry, rule, problem = _telemetry(arguments)
     interval = INTERVAL_SECONDS if telemetry is None else telemetry.interval
     baseline = BASELINE_SECONDS if arguments.baseline is None else arguments.baseline
@@ -185,14 +189,6 @@ def _telemetry(
             f"--telemetry {name}: {problem}", "give its settings with -c FILE"
         ) from None
     return made, None, None
-
-
-def _must_exist(model: str) -> None:
-    if not model.startswith(BUILTIN_PREFIX):
-        find_model(model, Path())
-    elif model.removeprefix(BUILTIN_PREFIX) not in BUILTIN_MODELS:
-        known = ", ".join(BUILTIN_MODELS)
-        raise UserError(f"no built-in model is named {model!r}", f"use {known}")
 
 
 # --- workloads ------------------------------------------------------------------------------------
