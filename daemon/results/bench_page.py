@@ -307,11 +307,6 @@ def _of_lock_in(found: LockInReport) -> str:
     return with_half(found.joules_per_piece, joules)
 
 
-def _saturated_stages(result: AcceleratorResult) -> str | None:
-    stages = result.lock_in_stages.items()
-    return "\n".join(f"{stage} {_of_lock_in(found)}" for stage, found in stages) or None
-
-
 ROWS: dict[str, _Read] = {
     "status": lambda one: None if one.status == "ok" else one.status,
     "back-end": lambda one: one.backend,
@@ -325,7 +320,9 @@ ROWS: dict[str, _Read] = {
     "  the same by its own counter": _figure("counter_joules_per_inference", joules),
     "energy per inference, net": _figure("net_joules_per_inference", joules),
     "energy per inference, saturated": lambda one: shown(one.lock_in, _of_lock_in),
-    "  its stages, alone": _saturated_stages,
+    "  its stages, alone": lambda one: "\n".join(
+        f"{stage} {_of_lock_in(found)}" for stage, found in one.lock_in_stages.items()
+    ),
     "module power": _figure("mean_watts", watts),
     "GPU load": _load("gpu"),
     "GPU freed": lambda one: shown(one.gpu_freed, lambda freed: points(freed.value)),

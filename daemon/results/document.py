@@ -264,8 +264,8 @@ def draw(
         steady = run.phases.get("steady")
         if steady is None:
             continue
-        before, after = (run.phases.get(p) for p in ("baseline_before", "baseline_after"))
-        first, last = before or steady, after or steady
+        first = run.phases.get("baseline_before", steady)
+        last = run.phases.get("baseline_after", steady)
         edges = (first.begin_ns, steady.begin_ns, steady.end_ns, last.end_ns)
         # Phases are monotonic times: on an axis of wall time they stand where the run started.
         offset_ns = run.started_ns - run.started_wall_ns if by_wall_time else 0
