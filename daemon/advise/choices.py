@@ -71,9 +71,8 @@ def read_sources(given: Sequence[Path]) -> tuple[BenchSource, ...]:
                 continue
             words = f"{name.replace('_', ' ')} is {values[0]} in {one} and {values[1]} in {other}"
             if name == "simulated":
-                words = "{} is simulated, and {} is not".format(
-                    *((one, other) if here.simulated else (other, one))
-                )
+                played, real = (one, other) if here.simulated else (other, one)
+                words = f"{played} is simulated, and {real} is not"
             raise UserError(
                 words,
                 "figures of different machines cannot be compared: bench all models on one,"

@@ -352,11 +352,8 @@ def check_engine(
     named: defaultdict[int, set[_Found]] = defaultdict(set)
     between: defaultdict[int, set[_Found]] = defaultdict(set)
     shown_by: defaultdict[int, list[str]] = defaultdict(list)
-    sides: tuple[tuple[_Found, tuple[str, ...]], ...] = (
-        ("dla", placement.dla_layers),
-        ("gpu", placement.gpu_layers),
-    )
-    for side, layers in sides:
+    both: dict[_Found, tuple[str, ...]] = {"dla": placement.dla_layers, "gpu": placement.gpu_layers}
+    for side, layers in both.items():
         for layer in layers:
             ends = _SUBGRAPH.search(layer)
             for index in names.in_text(layer) if ends is None else names.between(*ends.groups()):
