@@ -27,7 +27,7 @@ from tegrascope.parsers.inference.events import (
     parse_run_event,
     render_event,
 )
-from tests.fakes.processes import Stopwatch, is_running, until
+from tests.fakes.processes import Stopwatch, children, is_running, until
 from tests.parsers.test_onnx_inputs import onnx_bytes
 
 FAKE = Path(__file__).parents[1] / "fakes" / "trtexec_fake.py"
@@ -281,15 +281,13 @@ def test_a_run_that_is_stopped_ends_its_child(order, worker, monkeypatch):
             worker.stop.set()
 
     worker.runner = Runner(lambda _: Trtexec(), tell_and_stop, worker.stop)
-    watch = Stopwatch()
+    watch, processes = Stopwatch(), children()
     told = worker.run(order())
     assert seen.is_set()
     assert told.ending == "cancelled"
     assert watch.seconds < 20
     assert not worker.of(Inferences)
-    children = Path(f"/proc/self/task/{os.getpid()}/children")
-    if children.exists():
-        assert not children.read_text().split()
+    assert children() <= processes
 
 
 def test_nothing_outlives_a_worker_that_is_killed(order, monkeypatch):

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 # Longer than a starved process needs for anything; a wait ends as soon as its condition holds.
@@ -17,6 +18,15 @@ def is_running(pid: int | str) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state not in "ZX"
+
+
+def children() -> set[str]:
+    """Return the process ids of the children of all our threads, unreaped ones too."""
+    found: set[str] = set()
+    for listed in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended
+            found.update(listed.read_text().split())
+    return found
 
 
 def until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> bool:
