@@ -139,7 +139,7 @@ def _put_in_order(graph: onnx.GraphProto) -> bool:
     return True
 
 
-def _sorted(sorter: TopologicalSorter[int], graph: onnx.GraphProto) -> list[int]:
+def _sorted(sorter: "TopologicalSorter[int]", graph: onnx.GraphProto) -> list[int]:
     """Return indices in an order in which nodes can run, smallest first, or raise ValueError."""
     try:
         sorter.prepare()
