@@ -67,9 +67,11 @@ def flush() -> None:
         raise unwritable(None, error) from None
 
 
-def discard() -> None:
+def discard(descriptor: int = 1) -> None:
     """Send buffered output to the null device, so that it does not fail again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)
 
 
 def unwritable(path: Path | None, error: OSError) -> UserError:

@@ -16,7 +16,7 @@ from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...parsers.errors import UsageError, UserError
 from ...parsers.values import printable
 from ..session.process_signals import Signals
-from ..terminal import BAD_CONFIG
+from ..terminal import BAD_CONFIG, discard
 from . import Options
 
 if TYPE_CHECKING:
@@ -136,8 +136,11 @@ class Console(logging.Handler):
     def _write(self, text: str) -> None:
         # The reader may be gone (a pipe into head, a closed terminal); the daemon continues.
         with contextlib.suppress(OSError, ValueError):
-            self._stream.write(text)
-            self._stream.flush()
+            try:
+                self._stream.write(text)
+                self._stream.flush()
+            except BrokenPipeError:  # what is left of the text would fail again at the exit
+                discard(self._stream.fileno())
 
     def show(self, status: str) -> None:
         """Replace the status line, cut to the width of the terminal."""
