@@ -142,6 +142,9 @@ def split(column: str) -> tuple[Signal, str] | None:
     return None
 
 
+OWN_PROCESS: Final = "tegrascope"
+"""The name of the daemon and of all its children among the processes."""
+
 # Clocks and gates belong to a moment; windows weight them like percentages.
 # fmt: off
 RAM_USED = Signal("ram.used_bytes", "tegra_ram_used_bytes", "Memory in use.", weight=AT_MOMENT, dtype="Int64", chart="Memory", legend="used")
@@ -178,6 +181,9 @@ DLA_LOAD = Signal("dla.{core}.utilization_ratio", "tegra_dla_busy_ratio", "Busy 
 DLA_BUSY = Signal("dla.{core}.busy_ratio", "tegra_dla_busy_ratio", fixed={"source": "ftrace"})
 DLA_FIRMWARE_LOAD = Signal("dla.{core}.firmware_ratio", "tegra_dla_busy_ratio", fixed={"source": "firmware"})
 DLA_BUSY_SECONDS = Signal("dla.{core}.busy_seconds", "tegra_dla_busy_seconds_total", "Time in which a DLA core had a task since the start of the count, by source.", {"source": "ftrace"}, COUNTED, chart="")
+# One row per core, since a row has one variable part.
+DLA0_PROCESS_SECONDS = Signal("dla.0.process_seconds.{process}", "tegra_process_dla_busy_seconds_total", "Busy time of a DLA core by the process that submitted the tasks, from the trace; other: unknown, or one too many.", {"core": "0"}, COUNTED, after="tegra_dla_tasks_total", chart="DLA by process", legend="{{process}} on core {{core}}")
+DLA1_PROCESS_SECONDS = Signal("dla.1.process_seconds.{process}", "tegra_process_dla_busy_seconds_total", fixed={"core": "1"}, weight=COUNTED)
 DLA_TASKS = Signal("dla.{core}.tasks", "tegra_dla_tasks_total", "Tasks of a DLA core that have ended, of all programs.", weight=COUNTED, dtype="Int64", chart="DLA tasks")
 DLA_POWERED = Signal("dla.{core}.powered_ratio", "tegra_dla_powered_ratio", "Share of the last interval in which a DLA core was powered; never less than its busy share.", chart="DLA", legend="core {{core}} powered")
 DLA_POWERED_SECONDS = Signal("dla.{core}.powered_seconds", "tegra_dla_powered_seconds_total", "Time for which a DLA core was powered since the boot, by runtime power management.", weight=COUNTED, chart="")
@@ -195,6 +201,9 @@ THROTTLE_EVENTS = Signal("throttle.{kind}.events", "tegra_throttle_events_total"
 THROTTLE_ACTIVE = Signal("throttle.{kind}.active", weight=AT_MOMENT, dtype="boolean")
 POWER_MODE = Signal("power_mode.number", weight=AT_MOMENT, dtype="Int64")
 FAN_SPEED = Signal("fans.{fan}.speed_ratio", "tegra_fan_speed_ratio", "Speed of a fan as a share of its full speed.", weight=AT_MOMENT, chart="Fans and cooling", legend="fan {{fan}}")
+# Read every ten seconds only; the page has the latest reading, by rows of daemon/export.
+PROCESS_CPU = Signal("process.cpu_seconds.{process}", weight=COUNTED)
+PROCESS_MEMORY = Signal("process.memory_bytes.{process}", weight=AT_MOMENT, dtype="Int64")
 DLA_TRACE_ERRORS = Signal("dla.trace.{reason}", "tegrascope_dla_trace_errors_total", "Irregular events in the DLA trace, by reason.", weight=COUNTED, dtype="Int64", after="tegrascope_root_fields_missing", chart="")
 LATE_SECONDS = Signal("telemetry.late_seconds", "tegrascope_sample_late_seconds", "How much later than its line was printed the time of the newest sample may be; absent for a line that came alone and on time.", weight=AT_MOMENT, after="tegrascope_sample_timestamp_seconds")
 # fmt: on

@@ -83,6 +83,9 @@ class TraceInstance:
             self._write("tracing_on", "0")
             self._write("buffer_size_kb", _BUFFER_KB)
             self._write("trace_clock", "mono")  # this empties the buffer as well
+            # Lines name the process too, not only the thread. Kernels before 4.12 cannot.
+            with contextlib.suppress(OSError):
+                self._write("options/record-tgid", "1")
             for switch in self._switches:
                 self._write(switch, "1")
             self._write("tracing_on", "1")

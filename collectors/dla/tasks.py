@@ -4,7 +4,8 @@ import logging
 import threading
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from ...parsers import signals
@@ -81,6 +82,13 @@ class BusyTime:
 COUNTER_HERTZ = 31_250_000.0
 MOST_PENDING = 4096
 LONGEST_TASK_NS = 60_000_000_000
+# A lost submission may be mistaken for another one as long as its task may be in a queue.
+_DOUBTFUL_NS = 1_000_000_000
+# A free core begins its next task sooner than this.
+_PROMPT_SECONDS = 20e-6
+# Names of submitters that are counted on their own: each is a column.
+MOST_SUBMITTERS = 10
+UNKNOWN_SUBMITTER = "other"
 # Two ends so far apart give the rate of the counter, though each is written a little late.
 _CHECK_NS = (5_000_000_000, 30_000_000_000)
 _CHECKS = 5
@@ -120,34 +128,56 @@ class DlaTasks:
     """Joins the submission of each task with its end, and counts.
 
     A task's id is unique among those in flight on one core. Its end does not name the core, so an
-    id that is in flight on both is decided by time: the DLA began after the submission, and one
-    core has one task at a time. If both remain, the earlier submission is taken and counted as
-    ``ambiguous``. A task counts when it has ended. Time is that of the counter itself, in which
-    neighbours neither overlap nor lie apart because of a conversion.
+    id that is in flight on both is decided by time: the DLA began after the submission, one core
+    has one task at a time, and it begins the next one as soon as it is free. If only the last rule
+    decides, the task is counted as ``ambiguous`` too. A task counts when it has ended. Time is that
+    of the counter itself, in which neighbours neither overlap nor lie apart because of a
+    conversion.
 
     ``troubles`` counts irregular events by reason: ``lost`` events, ends ``unmatched`` by a
     submission, submissions ``unended``, ``ambiguous`` ones, ``odd`` stamps, ``late`` ends, and
     each ``gap`` in the trace.
+
+    The busy time that a task adds counts for its submitter too, so that the submitters of a core
+    add up to its busy time. A task counts for ``other`` if its submitter is not known, if there are
+    too many, or if an event may be missing that would name another one: after lost events, and if
+    the core was busy already.
     """
 
-    def __init__(self, counter_hertz: float = COUNTER_HERTZ) -> None:
+    def __init__(
+        self,
+        counter_hertz: float = COUNTER_HERTZ,
+        name_of: Callable[[Submitted], str | None] = attrgetter("thread"),
+    ) -> None:
+        """Prepare; ``name_of`` returns the name of a task's submitter, or ``None``."""
         self.counter = CounterCheck(counter_hertz)
         self.troubles: Counter[str] = Counter()
         self._busy: dict[int, BusyTime] = {}
         self._ended: Counter[int] = Counter()
         self._pending: dict[tuple[int, int], Submitted] = {}
+        self._name_of = name_of
+        self._names: set[str] = set()
+        self._submitter_ticks: dict[int, Counter[str]] = {}
+        self._has_lost = False
+        self._lost_ns: int | None = None
+        self._last_end: dict[int, int] = {}
+        self._prompt_ticks = counter_hertz * _PROMPT_SECONDS
 
     def know(self, core: int) -> None:
         """Add a core; until it has tasks, it was busy for no time."""
         self._busy.setdefault(core, BusyTime())
+        self._submitter_ticks.setdefault(core, Counter())
 
     def take(self, event: TraceEvent) -> None:
         """Take an event; those that do not concern busy time are ignored."""
+        if isinstance(event, (Submitted, Ended)) and self._has_lost:
+            self._has_lost, self._lost_ns = False, event.at_ns
         if isinstance(event, Submitted):
             self._submit(event)
         elif isinstance(event, Ended):
             self._end(event)
         elif isinstance(event, Lost):
+            self._has_lost = True
             # If the kernel does not know how many, it was at least one.
             self.troubles["lost"] += 1 if event.events is None else event.events
 
@@ -165,6 +195,14 @@ class DlaTasks:
         """Return how long each core was busy until now."""
         hertz = self.counter.counter_hertz
         return {core: busy.total / hertz for core, busy in self._busy.items()}
+
+    def busy_seconds_by_submitter(self) -> dict[int, dict[str, float]]:
+        """Return the busy seconds of each core by the name of the submitter."""
+        hertz = self.counter.counter_hertz
+        return {
+            core: {name: ticks / hertz for name, ticks in by_name.items()}
+            for core, by_name in self._submitter_ticks.items()
+        }
 
     def tasks(self) -> dict[int, int]:
         """Return how many tasks of each core have ended until now."""
@@ -205,15 +243,43 @@ class DlaTasks:
         # Its begin is rounded to microseconds, so that neighbours may seem to overlap.
         middle = begin + (end - begin) // 2
         free = [core for core in started if not self._busy[core].is_busy_at(middle)] or started
-        if len(free) > 1:
+        # A core begins its next task as soon as it is free and the task is there.
+        waited = {
+            core: abs(begin - max(waiting[core], self._last_end.get(core, 0))) for core in free
+        }
+        core, *others = sorted(free, key=waited.__getitem__)
+        if others:
             self.troubles["ambiguous"] += 1
-        core = min(free, key=waiting.__getitem__)
-        self._finish(event.task, core)
+        is_clear = all(waited[other] > 2 * waited[core] + self._prompt_ticks for other in others)
+        for other in () if is_clear else others:
+            # This may be the task that ends now; so the next end of this number is in doubt too.
+            mistaken = self._pending[event.task, other]
+            self._pending[event.task, other] = mistaken._replace(thread=None, process=None)
         busy = self._busy[core]
+        is_certain = is_clear and not busy.is_busy_at(middle)
+        self._last_end[core] = max(end, self._last_end.get(core, 0))
+        submitted = self._pending[event.task, core]
+        self._finish(event.task, core)
         late = busy.late
-        busy.add(begin, end)
+        gained = busy.add(begin, end)
+        name = self._submitter(submitted, event) if is_certain else UNKNOWN_SUBMITTER
+        self._submitter_ticks[core][name] += gained
         if busy.late > late:
             self.troubles["late"] += 1
+
+    def _submitter(self, submitted: Submitted, ended: Ended) -> str:
+        lost_ns = self._lost_ns
+        if self._has_lost or (
+            lost_ns is not None
+            and (submitted.at_ns <= lost_ns or ended.at_ns - lost_ns < _DOUBTFUL_NS)
+        ):
+            return UNKNOWN_SUBMITTER
+        name = self._name_of(submitted) or UNKNOWN_SUBMITTER
+        if name not in self._names:
+            if len(self._names) >= MOST_SUBMITTERS:
+                return UNKNOWN_SUBMITTER
+            self._names.add(name)
+        return name
 
     def _finish(self, task: int, core: int) -> None:
         del self._pending[task, core]
@@ -240,12 +306,17 @@ class DlaTraceCompanion:
         source: LineSource,
         *,
         counter_hertz: float = COUNTER_HERTZ,
+        name_of: Callable[[Submitted], str | None] = attrgetter("thread"),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Prepare; nothing is read before ``start``."""
+        """Prepare; nothing is read before ``start``.
+
+        Args:
+            name_of: Returns the name of the process that submitted a task, or ``None``.
+        """
         self._source = source
         self._clock = clock
-        self._tasks = DlaTasks(counter_hertz)
+        self._tasks = DlaTasks(counter_hertz, name_of)
         self._lock = threading.Lock()
         self._alive_ns: int | None = None
         self._has_begun = False
@@ -283,6 +354,7 @@ class DlaTraceCompanion:
                 self._looked = None
                 return {}
             busy, tasks = self._tasks.busy_seconds(), self._tasks.tasks()
+            by_process = self._tasks.busy_seconds_by_submitter()
             troubles = dict(self._tasks.troubles)
         ratios: dict[int, float] = {}
         if self._looked is not None and now_ns > self._looked[0]:
@@ -295,6 +367,8 @@ class DlaTraceCompanion:
             (signals.DLA_TASKS, tasks),
             (signals.DLA_BUSY, ratios),
             (signals.DLA_FIRMWARE_LOAD, firmware),
+            (signals.DLA0_PROCESS_SECONDS, by_process.get(0, {})),
+            (signals.DLA1_PROCESS_SECONDS, by_process.get(1, {})),
             (signals.DLA_TRACE_ERRORS, troubles),
         )
         return {row.column(one): value for row, values in found for one, value in values.items()}

@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from prometheus_client.samples import Exemplar
 
@@ -12,6 +13,9 @@ from ...collectors.base import Stamped
 from ...parsers.records import Sample
 from ..measure.run_report import Environment, RunReport
 from ..settings.config import Limits
+
+if TYPE_CHECKING:
+    from ...collectors.processes.watch import ProcessUse
 
 LATENCY_BOUNDS_SECONDS = (
     0.0001, 0.0002, 0.0003, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03,
@@ -126,6 +130,7 @@ class Snapshot:
         values: Numbers of the newest sample by column, including companions.
         companions_up: Whether each companion had no problem at the newest sample, by name.
         trips_celsius: Lowest trip point of the board, by zone and kind.
+        processes: The busiest processes and those that are configured, as last read.
         dla_occupancy: Share of the last interval with a run of ours in flight, by core.
         skipped: Scheduled runs that did not start, by reason.
     """
@@ -138,6 +143,7 @@ class Snapshot:
     module_joules: float | None = None
     module_seconds: float | None = None
     values: Mapping[str, float] = field(default_factory=dict)
+    processes: "tuple[ProcessUse, ...]" = ()
     companions_up: Mapping[str, bool] = field(default_factory=dict)
     trips_celsius: Mapping[tuple[str, str], float] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)

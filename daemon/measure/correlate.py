@@ -10,6 +10,7 @@ from .dla import InFlight, dla_was_on, foreign_dla_activity
 from .energy import interval_ns
 from .energy_report import IDLE_PHASES, measure_energy, timing
 from .lock_in import lock_in_report
+from .processes import other_processes
 from .quality import not_steady
 from .rhythm import aliased, beats_of_batches, evenly_spaced, folded_rhythm, sensor_times
 from .run_report import Environment, Flag, RunReport, RunTrace, Span, distribution, throughput
@@ -122,6 +123,7 @@ def correlate(
             ),
             "quality": quality_flags,
             "overlapping_runs": together,
+            "other_processes": other_processes(samples, trace.telemetry_window() or window),
         }
     )
 

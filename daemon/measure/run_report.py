@@ -131,6 +131,20 @@ class RunTelemetry(Record):
     power_mode_changes: NonNegativeInt | None = None
 
 
+class ProcessShare(Record):
+    """Use of the board by the other processes of one name, in the window and its idle phases.
+
+    Attributes:
+        name: Program or script, behind its container or unit if it has one.
+        cpu_seconds: CPU time of all cores; ``None`` if processes are not read.
+        dla_seconds: Time in which its tasks kept a core busy, by core, if the DLA is traced.
+    """
+
+    name: str
+    cpu_seconds: NonNegativeFloat | None = None
+    dla_seconds: dict[str, NonNegativeFloat] = {}
+
+
 class RailEnergy(Record):
     """Energy of one rail over the steady window.
 
@@ -296,6 +310,8 @@ class RunReport(Record):
             device, if the back-end reports it.
         lock_in: Energy of a piece of work, for a run with on- and off-steps.
         overlapping_runs: Runs whose steady window overlapped this one's.
+        other_processes: Who else used CPU and DLA meanwhile, the largest use first; empty if nobody
+            did, or if neither processes nor DLA tasks are read.
     """
 
     run_id: str
@@ -327,6 +343,7 @@ class RunReport(Record):
     lock_in: LockInReport | None = None
     quality: tuple[Flag, ...] = ()
     overlapping_runs: tuple[str, ...] = ()
+    other_processes: tuple[ProcessShare, ...] = ()
     environment: Environment = Environment()
 
 

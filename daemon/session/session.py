@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import randbits
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ...collectors.base import SYSTEM_CLOCK, Clock, Companion, LineSource
 from ...collectors.board.boards import RailRule
@@ -30,7 +30,10 @@ from ..measure.timeline import Timeline
 from ..settings.config import Limits, Telemetry, Workload
 from ..store.store import Store
 from .executor import Verdict
-from .telemetry import TelemetryFeed, open_companions, open_telemetry
+from .telemetry import TelemetryFeed, open_companions, open_processes, open_telemetry
+
+if TYPE_CHECKING:
+    from ...collectors.processes.watch import ProcessWatch
 
 FAR_OFF_NS = 1 << 62
 _WAIT_SECONDS = 0.2
@@ -41,9 +44,13 @@ _LOG = logging.getLogger(__name__)
 
 
 class RunTimes:
-    """Times of recent runs, in flight and at work; one that goes on ends far in the future."""
+    """Times of recent runs, in flight and at work; one that goes on ends far in the future.
 
-    def __init__(self) -> None:
+    ``on_edge`` is called where a steady phase begins or ends.
+    """
+
+    def __init__(self, on_edge: Callable[[], object] = lambda: None) -> None:
+        self._on_edge = on_edge
         self._lock = threading.Lock()
         self._work: dict[str, dict[PhaseName, Span]] = {}
         self._in_flight: dict[str, tuple[str, Span]] = {}
@@ -56,6 +63,8 @@ class RunTimes:
             phases = self._work.setdefault(run_id, {})
             phases[phase] = Span(begin_ns=begin_ns, end_ns=max(begin_ns, end_ns))
             _limit(self._work, lambda spans: any(s.end_ns == FAR_OFF_NS for s in spans.values()))
+        if phase == "steady":
+            self._on_edge()
 
     def end_work(self, run_id: str, ended_ns: int) -> None:
         """End the phases of a run that have not ended."""
@@ -139,16 +148,21 @@ class Session:
         self.timeline = Timeline() if timeline is None else timeline
         self.energy = EnergyCounters()
         self.load = LoadBoard()
-        self.times = RunTimes()
+        self.times = RunTimes(self._look_at_processes)
         self.model_directory = model_directory
         self.engine_directory = engine_directory
         self._store = store
         self._feed: TelemetryFeed | None = None
+        self._processes: ProcessWatch | None = None
 
     @property
     def environment(self) -> Environment:
         """The place of runs, as far as it is known now."""
         return self.live.snapshot.environment
+
+    def _look_at_processes(self) -> None:
+        if self._processes is not None:
+            self._processes.look_soon()
 
     def suspended_ns(self) -> int:
         """Return how long the machine has been suspended since boot."""
@@ -180,6 +194,9 @@ class Session:
         if not (collector.source.is_live or self.environment.simulated):
             self.live.describe(simulated=True)
         companions = [*open_companions(telemetry, self.clock), *collector.companions]
+        self._processes = open_processes(telemetry, self.clock, self.live)
+        if self._processes is not None:
+            companions.append(self._processes)
         self.attach(collector, rule=rule, devices=devices, companions=companions)
         return collector.source
 
@@ -305,6 +322,7 @@ def describe(report: RunReport) -> str:
     placement = "unknown" if built is None else built.placement.verdict
     joules = None if energy is None else energy.gross_joules_per_inference
     piece = None if report.lock_in is None else report.lock_in.joules_per_piece
+    others = [one.name for one in report.other_processes if one.dla_seconds]
     parts = (
         f"{report.workload} on {report.device}: {report.outcome}",
         report.reason,
@@ -314,6 +332,7 @@ def describe(report: RunReport) -> str:
         None if joules is None else f"{joules:.3g} J each",
         None if piece is None else f"{piece.value:.3g} J per piece, saturated",
         f"flags: {' '.join(report.quality)}" if report.quality else None,
+        f"others on the DLA: {', '.join(others)}" if others else None,
         f"run {report.run_id}",
     )
     return " · ".join(filter(None, parts))

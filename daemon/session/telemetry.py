@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from pathlib import Path
 from platform import python_version
+from typing import TYPE_CHECKING
 
 from ... import __version__
 from ...collectors.base import Clock, Companion, MachineFacts, Stamped
@@ -21,6 +22,9 @@ from ..measure.energy import EnergyCounters
 from ..measure.run_report import Environment
 from ..measure.timeline import Timeline
 from ..settings.config import Config, Telemetry
+
+if TYPE_CHECKING:
+    from ...collectors.processes.watch import ProcessWatch
 
 # On a kernel without these events each try is a unit that fails.
 _LONGEST_TRACE_PAUSE_SECONDS = 300.0
@@ -68,9 +72,26 @@ def open_companions(telemetry: Telemetry, clock: Clock) -> list[Companion]:
     return companions
 
 
+def open_processes(telemetry: Telemetry, clock: Clock, live: LiveState) -> "ProcessWatch | None":
+    """Return the watch of processes; ``None`` if it is off, or if the lines are recorded."""
+    if telemetry.processes is None or telemetry.settings.is_recorded:
+        return None
+    # psutil takes one MiB of memory.
+    from ...collectors.processes.watch import ProcessWatch
+
+    return ProcessWatch(
+        top=telemetry.processes.top,
+        names=telemetry.processes.names,
+        on_look=lambda found: live.update(processes=found),
+        clock=clock,
+    )
+
+
 def _dla_trace(telemetry: Telemetry, clock: Clock) -> Companion:
     from ...collectors.dla.tasks import SILENCE_SECONDS, DlaTraceCompanion
+    from ...collectors.processes.names import ProcessNames
 
+    names = ProcessNames(clock=clock)
     settings = telemetry.dla_trace
     kind, argv = ProcessSource, settings.command
     if settings.socket is not None:
@@ -84,7 +105,12 @@ def _dla_trace(telemetry: Telemetry, clock: Clock) -> Companion:
         silence_seconds=4 * SILENCE_SECONDS,
         backoff_seconds=(0.5, _LONGEST_TRACE_PAUSE_SECONDS),
     )
-    return DlaTraceCompanion(source, counter_hertz=settings.counter_hertz, clock=clock)
+    return DlaTraceCompanion(
+        source,
+        counter_hertz=settings.counter_hertz,
+        name_of=lambda task: names.name(task.process, task.thread),
+        clock=clock,
+    )
 
 
 def environment_of(

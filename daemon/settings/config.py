@@ -125,6 +125,13 @@ class DlaTrace(Section):
         return self
 
 
+class Processes(Section):
+    """``telemetry.processes:``, which processes are shown by name; off without this section."""
+
+    top: int = Field(10, ge=0, le=100)  # the busiest
+    names: tuple[str, ...] = Field((), max_length=100)  # and these, if they run
+
+
 # One section per source of the catalogue, under the source's name.
 if TYPE_CHECKING:
     _Sources = Section
@@ -143,6 +150,7 @@ class Telemetry(_Sources):
     # Prime-like, so that periodic work does not lock to it.
     interval: PositiveSeconds = Field(1.009, ge=0.01, le=60)
     dla_trace: DlaTrace = DlaTrace()
+    processes: Processes | None = None  # CPU time and memory by process
     # Read kernel files with each line: auto (on a Jetson), true, false, or a directory for /.
     sysfs: bool | str = "auto"
 

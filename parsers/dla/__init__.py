@@ -11,6 +11,13 @@ from ..errors import ParseError
 OWN_PREFIX = "# tegrascope-dla "
 """Begins the lines that the reader adds; all other lines are the kernel's."""
 
+# A name may contain anything, also " [1]-2"; so the last place that fits is taken.
+_SUBMITTER = re.compile(
+    r"\s*(?P<name>.*)-(?P<thread>[0-9]{1,10}) +"
+    r"(?:\( *(?P<process>[0-9]{1,10}|-+)\) +)?\[[0-9]+\] .*",
+    re.ASCII,
+)
+_UNKNOWN_NAME = "<...>"
 _TIME = re.compile(r"([0-9]{1,12})\.([0-9]{1,9})", re.ASCII)
 # The reader enables only these events of the driver.
 _EVENTS = {
@@ -42,12 +49,17 @@ class Submitted(NamedTuple):
         task: Its id, unique among the tasks in flight on one core; two cores may use the same.
         core: Number of the core; ``None`` if neither class nor name shows it.
         ticks: The architectural counter at the submission.
+        thread: Name of the thread that submitted it, at most 15 characters; ``None`` if the kernel
+            no longer knew it.
+        process: Its process, or the thread's own number if the trace has no processes.
     """
 
     at_ns: int
     task: int
     core: int | None
     ticks: int
+    thread: str | None = None
+    process: int | None = None
 
 
 class Ended(NamedTuple):
@@ -131,7 +143,7 @@ def parse_trace_line(line: str) -> TraceEvent:
         # From the right: the name of the program stands in front and may contain anything.
         head, found, rest = text.rpartition(f": {event}: ")
         if found:
-            return _event(event, _time(head, line), rest, line)
+            return _event(event, head, rest, line)
     head, found, _ = text.partition(": ")
     is_event = found and _TIME.fullmatch(head.rpartition(" ")[2])
     raise ParseError("event" if is_event else "noise", line)
@@ -147,14 +159,30 @@ def core_of(class_id: int, device: str) -> int | None:
     return _CORES.get(class_id, None if named is None else int(named[1]))
 
 
-def _event(event: str, at_ns: int, fields: str, line: str) -> TraceEvent:
-    found = _EVENTS[event].fullmatch(fields)
+def _event(event: str, head: str, fields: str, line: str) -> TraceEvent:
+    at_ns, found = _time(head, line), _EVENTS[event].fullmatch(fields)
     if found is None:
         raise ParseError("fields", line)
     if event == "job_timestamps":
         return Ended(at_ns, *map(int, found.groups()))
     core = core_of(int(found["class"], 16), found["device"])
-    return Submitted(at_ns, int(found["id"]), core, int(found["ts"]))
+    return Submitted(at_ns, int(found["id"]), core, int(found["ts"]), *_submitter(head))
+
+
+def _submitter(head: str) -> tuple[str | None, int | None]:
+    """Return name and number at the begin of a line of the trace, each ``None`` if unknown.
+
+    >>> _submitter("          infer-4711    (   4700) [002] .....  12.5")
+    ('infer', 4700)
+    >>> _submitter("           <...>-4711    [002] .....  12.5")
+    (None, 4711)
+    """
+    found = _SUBMITTER.fullmatch(head)
+    if found is None:
+        return None, None
+    known = found["process"] or "-"
+    name = None if found["name"] == _UNKNOWN_NAME else found["name"]
+    return name, int(found["thread"] if known.startswith("-") else known)
 
 
 def _own(text: str, line: str) -> TraceEvent:

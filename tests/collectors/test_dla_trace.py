@@ -77,6 +77,7 @@ def test_counts_until_now_come_with_each_look(trace, clock):
             "dla.1.busy_seconds": 0.5,
             "dla.1.tasks": 1,
             "dla.1.busy_ratio": 0.25,
+            "dla.1.process_seconds.x": 0.5,
         }
     )
     assert trace.problem is None

@@ -82,7 +82,7 @@ def tracing(
             end = begin + number * every_seconds
             ticks = [round((end - back) * hertz) for back in (0.07, busy_seconds, 0)]
             lines = (
-                f"app-9 [000] ..... {end - 0.065:.6f}: job_submit: 15880000.nvdla0 class=f3 "
+                f"app-4999999 [000] ..... {end - 0.065:.6f}: job_submit: 15880000.nvdla0 class=f3 "
                 f"id={number} fences=0 ts={ticks[0]}\n"
                 f"kworker-2 [001] ..... {end:.6f}: job_timestamps: job_id={number} "
                 f"begin={ticks[1]} end={ticks[2]}\n"

@@ -17,6 +17,7 @@ telemetry:
   interval: 103ms
   tegrastats: {{command: [{python}, -m, tegrascope, simulate]}}
   dla_trace: {{command: [{python}, -m, tegrascope.collectors.dla.reader, --root, {root}]}}
+  processes: {{top: 3}}
 workloads:
 - {{name: ours, command: sleep 3, device: dla0, baseline: 1s, every: 8s}}
 """
@@ -46,12 +47,18 @@ def test_run_has_its_busy_time_and_other_tasks_are_reported(start, kernel):
     assert busy["mean_ratio"] == pytest.approx(BUSY_SECONDS / EVERY_SECONDS, abs=0.05)
     assert run["telemetry"]["utilization"]["dla1:ftrace"]["mean_ratio"] == 0
     assert "foreign_dla_activity" in run["quality"]
+    culprit = run["other_processes"][0]
+    assert culprit["name"] == "app"
+    assert culprit["dla_seconds"]["dla0"] > 1
     assert "dla_not_used" not in run["quality"]
     last_run = 'tegra_inference_last_run_dla_busy_ratio{core="0",device="dla0",source="ftrace"'
     daemon.wait_for(lambda: daemon.metric(last_run) in busy_ratios(daemon))
     page = daemon.get("metrics")  # one, as both go on
     seconds = daemon.metric('tegra_dla_busy_seconds_total{core="0",source="ftrace"', page)
     tasks = daemon.metric('tegra_dla_tasks_total{core="0"', page)
+    theirs = 'tegra_process_dla_busy_seconds_total{core="0",process="app"'
+    assert daemon.metric(theirs, page) == seconds
+    assert (daemon.metric('tegra_process_cpu_seconds_total{process="tegrascope"', page) or 0) > 0
     assert seconds == pytest.approx((tasks or 0) * BUSY_SECONDS, rel=0.01)
     daemon.wait_for(lambda: daemon.metric('tegra_dla_busy_ratio{core="1",source="ftrace"') == 0)
     daemon.wait_for(lambda: daemon.metric('tegrascope_source_up{source="ftrace"') == 1)

@@ -176,6 +176,41 @@ POWER = Row(
     ),
 )
 
+PROCESSES = Row(
+    "Processes",
+    (
+        Panel(
+            "timeseries",
+            "CPU by process",
+            "CPU cores in use by the processes of a name: the busiest, and those that the"
+            " configuration names. tegrascope is the daemon with all its children.",
+            telemetry("CPU by process"),
+            width=8,
+            low=0,
+        ),
+        Panel(
+            "timeseries",
+            "Memory by process",
+            "Resident memory of the same processes. Memory that they share counts for each.",
+            telemetry("Memory by process"),
+            unit="bytes",
+            width=8,
+            low=0,
+        ),
+        Panel(
+            "timeseries",
+            "DLA by process",
+            "Share of time in which tasks of a process kept a DLA core busy, from the driver's"
+            " trace. other: the process is not known.",
+            telemetry("DLA by process"),
+            unit="percentunit",
+            width=8,
+            low=0,
+            high=1,
+        ),
+    ),
+)
+
 HEAT = Row(
     "Temperature",
     (
@@ -229,5 +264,5 @@ DASHBOARD = Dashboard(
     description="One board, now and recently: rails, GPU, DLA, memory, temperature, and its runs.",
     variables=(JOB, DEVICE),
     bands=(*run_bands(SEL), THROTTLED),
-    rows=(AT_A_GLANCE, POWER, HEAT, CLOCKS, DAEMON),
+    rows=(AT_A_GLANCE, POWER, HEAT, CLOCKS, PROCESSES, DAEMON),
 )

@@ -1,0 +1,184 @@
+"""CPU time and memory of the busiest processes, by name, read every ten seconds."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import psutil
+
+from ...parsers import signals
+from ..base import SYSTEM_CLOCK, Clock, pause
+from .names import ProcessNames
+
+PERIOD_SECONDS = 10.0
+# Names that were ever shown: each is a column of the tables for as long as telemetry is kept.
+_SHOWN_AT_MOST_FACTOR = 10
+_COUNTED_AT_MOST = 2048
+
+_LOG = logging.getLogger(__name__)
+
+
+class ProcessUse(NamedTuple):
+    """Processes of one name.
+
+    Attributes:
+        cpu_seconds: CPU time since the watch began, of those that have ended too.
+        memory_bytes: Resident memory of those that live.
+        started_seconds: Wall time at which the oldest of them started, since 1970.
+
+    The command line is not here: it may contain secrets, and the name has its program and script.
+    """
+
+    name: str
+    cpu_seconds: float
+    memory_bytes: int
+    processes: int
+    started_seconds: float
+
+
+class _Counted(NamedTuple):
+    """A living process: when it started, its name, and its CPU time at the last look."""
+
+    started: float
+    name: str
+    cpu_seconds: float
+
+
+class ProcessWatch:
+    """The processes that used most CPU time since the last look, and those that are configured.
+
+    A thread looks every ten seconds, and soon after ``look_soon``. ``columns`` returns the result
+    of a look once, with the next line of telemetry: in a window, CPU time is a difference.
+    """
+
+    name = "processes"
+
+    def __init__(
+        self,
+        *,
+        top: int = 10,
+        names: Collection[str] = (),
+        known: ProcessNames | None = None,
+        on_look: Callable[[tuple[ProcessUse, ...]], object] = lambda _: None,
+        clock: Clock = SYSTEM_CLOCK,
+        period_seconds: float = PERIOD_SECONDS,
+    ) -> None:
+        """Prepare; nothing is read before ``start``.
+
+        Args:
+            top: How many names are shown besides the configured ``names``.
+            on_look: Called with the processes that are shown, after each look.
+        """
+        self.problem: str | None = None
+        self._top = top
+        self._names = frozenset(names)
+        self._known = ProcessNames() if known is None else known
+        self._on_look = on_look
+        self._clock = clock
+        self._period_seconds = period_seconds
+        self._began = clock.wall_ns() / 1e9
+        self._living: dict[int, _Counted] = {}
+        self._total: dict[str, float] = {}
+        self._ever_shown: set[str] = set()
+        self._fresh: tuple[ProcessUse, ...] = ()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="processes", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def look_soon(self) -> None:
+        """Look now, at an edge of a run, and not only when the period is over."""
+        self._wake.set()
+
+    def columns(self) -> Mapping[str, float]:
+        """Return CPU time and memory by name, once after each look."""
+        fresh, self._fresh = self._fresh, ()
+        return {
+            **{signals.PROCESS_CPU.column(one.name): one.cpu_seconds for one in fresh},
+            **{signals.PROCESS_MEMORY.column(one.name): one.memory_bytes for one in fresh},
+        }
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping = True
+        self._wake.set()
+
+    def look(self) -> tuple[ProcessUse, ...]:
+        """Look at all processes, and return those to show, the busiest first."""
+        grown: dict[str, float] = {}
+        found: dict[str, list[tuple[float, psutil.Process]]] = {}
+        living: dict[int, _Counted] = {}
+        for process in psutil.process_iter():
+            try:
+                name = self._known.name_of(process)
+                times = process.cpu_times()
+                started = process.create_time()
+            except psutil.Error:  # it has just ended, or may not be read
+                continue
+            seconds = times.user + times.system
+            before = self._living.get(process.pid)
+            if before is None or before.started != started:
+                # CPU time before the watch began is not counted.
+                since = seconds if started < self._began else 0.0
+            else:
+                since = before.cpu_seconds
+            grown[name] = grown.get(name, 0.0) + max(0.0, seconds - since)
+            found.setdefault(name, []).append((started, process))
+            living[process.pid] = _Counted(started, name, seconds)
+        self._living = living
+        for name, seconds in grown.items():
+            self._total[name] = self._total.get(name, 0.0) + seconds
+        self._forget(found)
+        shown = self._choose(grown)
+        return tuple(use for name in shown if (use := self._use_of(name, found[name])) is not None)
+
+    def _choose(self, grown: Mapping[str, float]) -> list[str]:
+        """Return the names to show: configured ones, ours, and the busiest others."""
+        fixed = [name for name in grown if name in self._names or name == signals.OWN_PROCESS]
+        busiest = sorted(grown, key=lambda name: (-grown[name], name))
+        most = _SHOWN_AT_MOST_FACTOR * self._top
+        chosen: list[str] = []
+        for name in busiest:
+            if len(chosen) == self._top or not grown[name]:
+                break
+            if name in fixed or (name not in self._ever_shown and len(self._ever_shown) >= most):
+                continue
+            self._ever_shown.add(name)
+            chosen.append(name)
+        return [*chosen, *fixed]
+
+    def _use_of(
+        self, name: str, processes: Sequence[tuple[float, psutil.Process]]
+    ) -> ProcessUse | None:
+        memory, started = 0, []
+        for at, process in processes:
+            with contextlib.suppress(psutil.Error):
+                memory += process.memory_info().rss
+                started.append(at)
+        if not started:
+            return None
+        return ProcessUse(name, self._total[name], memory, len(started), min(started))
+
+    def _forget(self, living: Collection[str]) -> None:
+        """Forget names that are gone, those with the least CPU time first, if there are many."""
+        gone = sorted(self._total.keys() - living, key=self._total.__getitem__)
+        for name in gone[: max(0, len(self._total) - _COUNTED_AT_MOST)]:
+            del self._total[name]
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._wake.clear()
+            try:
+                self._fresh = found = self.look()
+                self.problem = None
+            except Exception as error:
+                found = ()
+                self.problem = f"processes cannot be read ({error}): telemetry goes on without them"
+                _LOG.exception("processes cannot be read")
+            self._on_look(found)
+            pause(self._clock, self._wake, self._period_seconds)

@@ -1,0 +1,61 @@
+"""The other processes that used the board in a window: CPU time and DLA time by name."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import isnan
+
+from ...parsers import signals
+from ...parsers.signals import Signal
+from .blocks import WindowSlice
+from .run_report import ProcessShare, Span
+
+# A process counts as a user of the board from this share of the window on, of a CPU core or a DLA.
+_LEAST_SHARE = 0.005
+_NAMED_AT_MOST = 10
+_DLA_SECONDS = {
+    "dla0": signals.DLA0_PROCESS_SECONDS,
+    "dla1": signals.DLA1_PROCESS_SECONDS,
+}
+
+
+def other_processes(samples: WindowSlice, window: Span) -> tuple[ProcessShare, ...]:
+    """Return who else used the board in a window, the largest use first, without our own processes.
+
+    A counter is taken to grow evenly between two readings. CPU time is read at the edges of a run
+    and every ten seconds, DLA time with each sample.
+    """
+    cpu = _grown(samples, signals.PROCESS_CPU, window)
+    dla = {core: _grown(samples, signal, window) for core, signal in _DLA_SECONDS.items()}
+    shares = [
+        ProcessShare(
+            name=name,
+            cpu_seconds=cpu.get(name),
+            dla_seconds={core: by_name[name] for core, by_name in dla.items() if by_name.get(name)},
+        )
+        for name in dict.fromkeys([*cpu, *(name for by_name in dla.values() for name in by_name)])
+        if name != signals.OWN_PROCESS
+    ]
+    least = _LEAST_SHARE * window.seconds
+    used = [one for one in shares if max(_dla(one), one.cpu_seconds or 0.0) >= least]
+    used.sort(key=lambda one: (-_dla(one), -(one.cpu_seconds or 0.0), one.name))
+    return tuple(used[:_NAMED_AT_MOST])
+
+
+def _dla(one: ProcessShare) -> float:
+    return sum(one.dla_seconds.values())
+
+
+def _grown(samples: WindowSlice, signal: Signal, window: Span) -> Mapping[str, float]:
+    """Return by how much each counter of a signal grew in a window, by name."""
+    columns = signal.by_label(samples.columns)
+    return {name: _growth(samples.times_ns, column, window) for name, column in columns.items()}
+
+
+def _growth(times_ns: Sequence[int], column: Sequence[float], window: Span) -> float:
+    known = [(at, value) for at, value in zip(times_ns, column, strict=True) if not isnan(value)]
+    grown = 0.0
+    for (begin, before), (end, after) in pairwise(known):
+        inside = min(end, window.end_ns) - max(begin, window.begin_ns)
+        if inside > 0 and after > before:
+            grown += (after - before) * inside / (end - begin)
+    return grown

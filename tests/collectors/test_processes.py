@@ -1,0 +1,147 @@
+"""Processes by name: real children of the test, and the limits of what is shown."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tegrascope.collectors.processes.names import ProcessNames, group_of
+from tegrascope.collectors.processes.watch import ProcessUse, ProcessWatch
+from tests.fakes.processes import PATIENCE_SECONDS
+
+CONTAINER = "0123456789ab" + 52 * "c"
+BUSY = "import sys, time\nwhile True: sum(range(10_000))\n"
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start programs that end with the test."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def begin(*command: str) -> "subprocess.Popen[bytes]":
+        running.append(subprocess.Popen(command))
+        return running[-1]
+
+    yield begin
+    for one in running:
+        one.kill()
+        one.wait()
+
+
+def script(directory: Path, name: str, text: str = BUSY) -> str:
+    (directory / name).write_text(text)
+    return str(directory / name)
+
+
+def use_of(found: tuple[ProcessUse, ...], name: str) -> ProcessUse:
+    (use,) = (one for one in found if one.name == name)
+    return use
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "group"),
+    [
+        (f"0::/system.slice/docker-{CONTAINER}.scope", "docker:0123456789ab"),
+        (f"0::/docker/{CONTAINER}", "docker:0123456789ab"),
+        (f"12:cpu:/docker/{CONTAINER}\n11:memory:/docker/{CONTAINER}", "docker:0123456789ab"),
+        (f"0::/machine.slice/libpod-{CONTAINER}.scope/container", "podman:0123456789ab"),
+        (
+            f"0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-{CONTAINER}.scope",
+            "containerd:0123456789ab",
+        ),
+        (f"0::/kubepods/besteffort/pod1-2/{CONTAINER}", "container:0123456789ab"),
+        ("0::/lxc.payload.box/init.scope", "lxc:box"),
+        ("0::/system.slice/detector.service", "detector.service"),
+        ("0::/system.slice/system-getty.slice/getty@tty1.service", "getty@tty1.service"),
+        ("0::/user.slice/user-1000.slice/session-1.scope", None),
+        ("0::/init.scope", None),
+        ("", None),
+    ],
+)
+def test_container_or_unit_is_named_by_the_cgroup(cgroup, group):
+    assert group_of(cgroup) == group
+
+
+def test_script_of_an_interpreter_is_part_of_its_name(start, tmp_path):
+    child = start(sys.executable, script(tmp_path, "detect.py"))
+    names = ProcessNames(own=-1)
+    interpreter = Path(sys.executable).name
+    while (name := names.name(child.pid)) is None or "detect.py" not in name:
+        names = ProcessNames(own=-1)  # until the child has become its program
+    assert name.rpartition("/")[2] == f"{interpreter} detect.py"
+
+
+def test_name_of_a_process_that_has_ended_is_the_fallback():
+    child = subprocess.Popen(["true"])
+    child.wait()
+    assert ProcessNames().name(child.pid, "infer") == "infer"
+    assert ProcessNames().name(None) is None
+
+
+def test_busiest_process_is_first_and_its_time_is_the_kernels(start, tmp_path):
+    path = script(tmp_path, "busiest_of_all.py")
+    watch = ProcessWatch(top=100, known=ProcessNames(own=-1))
+    watch.look()
+    child = start(sys.executable, path)
+
+    def has_worked(found: tuple[ProcessUse, ...]) -> bool:
+        return any("busiest_of_all" in one.name and one.cpu_seconds > 0.2 for one in found)
+
+    while not has_worked(found := watch.look()):
+        pass
+    (use,) = (one for one in found if "busiest_of_all" in one.name)
+    fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+    spent = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    assert 0.2 < use.cpu_seconds <= spent
+    assert use.processes == 1
+    assert use.memory_bytes > 1_000_000
+
+
+def test_our_children_count_as_ours(start, tmp_path):
+    start(sys.executable, script(tmp_path, "worker.py"))
+    watch = ProcessWatch(top=0)
+    while use_of(watch.look(), "tegrascope").processes < 2:
+        pass
+    assert {one.name for one in watch.look()} == {"tegrascope"}
+
+
+def test_names_that_are_shown_are_bounded(start, tmp_path):
+    watch = ProcessWatch(top=1, known=ProcessNames(own=-1))
+    shown: set[str] = set()
+    for number in range(30):
+        start(sys.executable, script(tmp_path, f"job{number}.py"))
+        found = watch.look()
+        assert len(found) <= 1
+        shown.update(one.name for one in found)
+    assert 1 <= len(shown) <= 10
+
+
+def test_configured_process_is_shown_however_idle(start):
+    start("sleep", "600")
+    watch = ProcessWatch(top=0, names=("sleep",), known=ProcessNames(own=-1))
+    while not (found := watch.look()):
+        pass
+    assert [one.name for one in found] == ["sleep"]
+
+
+def test_columns_come_once_after_each_look():
+    looked = threading.Event()
+    watch = ProcessWatch(top=0, on_look=lambda _: looked.set(), period_seconds=3600)
+    watch.start()
+    try:
+        for _ in range(2):
+            assert looked.wait(PATIENCE_SECONDS)
+            looked.clear()
+            assert set(watch.columns()) == {
+                "process.cpu_seconds.tegrascope",
+                "process.memory_bytes.tegrascope",
+            }
+            assert watch.columns() == {}
+            watch.look_soon()
+    finally:
+        watch.stop()

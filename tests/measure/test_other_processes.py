@@ -1,0 +1,44 @@
+"""Who else used the board in a window, from counters that are read now and then."""
+
+from array import array
+from math import nan
+
+import pytest
+
+from tegrascope.daemon.measure.blocks import WindowSlice
+from tegrascope.daemon.measure.processes import other_processes
+from tegrascope.daemon.measure.run_report import Span
+
+S = 1_000_000_000
+
+
+def cut_of(columns: "dict[str, list[float]]") -> WindowSlice:
+    """Return a sample each second from 0 on."""
+    times = array("q", (i * S for i in range(len(next(iter(columns.values()))))))
+    return WindowSlice(times, times, {name: array("d", one) for name, one in columns.items()})
+
+
+def test_cpu_time_between_readings_is_shared_by_time():
+    cut = cut_of({"process.cpu_seconds.stress": [5, nan, nan, nan, 9, nan, nan, nan, 9]})
+    (found,) = other_processes(cut, Span(begin_ns=1 * S, end_ns=6 * S))
+    assert (found.name, found.dla_seconds) == ("stress", {})
+    assert found.cpu_seconds == pytest.approx(3.0)
+
+
+def test_time_on_a_dla_names_the_process_and_comes_first():
+    cut = cut_of(
+        {
+            "process.cpu_seconds.compile": [0.0, 1.0, 2.0, 3.0],
+            "dla.1.process_seconds.trtexec": [0.0, 0.5, 1.0, 1.5],
+            "dla.0.process_seconds.tegrascope": [0.0, 0.5, 1.0, 1.5],
+        }
+    )
+    found = other_processes(cut, Span(begin_ns=0, end_ns=2 * S))
+    assert [one.name for one in found] == ["trtexec", "compile"]
+    assert found[0].dla_seconds == pytest.approx({"dla1": 1.0})
+    assert found[0].cpu_seconds is None
+
+
+def test_processes_that_hardly_worked_are_left_out():
+    cut = cut_of({"process.cpu_seconds.init": [0.0, 0.001, 0.001, 0.002]})
+    assert other_processes(cut, Span(begin_ns=0, end_ns=3 * S)) == ()
