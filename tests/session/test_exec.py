@@ -237,14 +237,16 @@ def read_until(word):
             return told
     return told
 
-def blocks_sigint():
+def relay_listens():
+    # A C library blocks all signals while it forks or starts a thread; the relay never SIGTERM.
     with open(f"/proc/{pid}/status") as status:
-        return int(status.read().partition("SigBlk:")[2].split()[0], 16) & 1 << signal.SIGINT - 1
+        blocked = int(status.read().partition("SigBlk:")[2].split()[0], 16)
+    return blocked >> signal.SIGINT - 1 & 1 and not blocked >> signal.SIGTERM - 1 & 1
 
 if sys.argv[1] == "program":
     read_until(b"ready")
 else:
-    while not blocks_sigint():
+    while not relay_listens():
         time.sleep(0.02)
 os.write(terminal, b"\\x03")
 sys.stdout.buffer.write(read_until(b"nothing that is said"))
