@@ -9,14 +9,14 @@ Source:
         8.4 to 10; an inspector's JSON of 8.6.
 """
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ..records import Record
+from .layers import is_reformat, read_layers
 
 Precision = Literal["fp32", "fp16", "int8"]
 Fallback = Literal["forbid", "allow", "require-pure"]
@@ -103,23 +103,9 @@ _OFFLOADED = " successfully offloaded to DLA"
 # A subgraph of the DLA or of TensorRT's compiler for GPUs: the name proves nothing.
 _SUBGRAPH = "{ForeignNode["
 
-# Kinds that compute nothing: they move a tensor, or change its form or its type.
-_REFORMAT_KINDS = frozenset(
-    {"cast", "constant", "copy", "identity", "noop", "reformat", "shuffle", "signal", "wait"}
-)
-_REFORMAT_STARTS = ("reformatting copynode", "reshape_after_", "reshape_before_")
-_REFORMAT_ENDS = (" copy", " copy finish", " from nvm", " to nvm", "[shuffle]", "_copy_output")
-
 _Place = Literal["dla", "gpu", "reformat"]
 # If a name occurs twice, the place with more information counts.
 _RANK: Mapping[_Place | None, int] = {"reformat": 1, "gpu": 2, "dla": 3}
-
-_TYPES: Mapping[str, str] = {
-    **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
-    **dict.fromkeys(("fp16", "half"), "fp16"),
-    **dict.fromkeys(("fp32", "float"), "fp32"),
-    **{name: name for name in ("fp4", "fp8", "int4", "int8", "int32", "int64", "uint8", "bool")},
-}
 
 
 class _Layer(NamedTuple):
@@ -183,14 +169,13 @@ def placement_of(log: Sequence[str], inspector: str | None, device: str) -> Plac
 def layer_types(inspector: str | None) -> dict[str, int]:
     """Count the layers of an engine by the data type of their first output, most frequent first.
 
-    ``inspector`` is its JSON. Up to TensorRT 10, format and type of a tensor are one text; from 11
-    on they are two. An engine without detail has no types.
+    ``inspector`` is its JSON. An engine without detail has no types.
 
     >>> layer_types('{"Layers": [{"Name": "fc", "Outputs": [{"Format/Datatype":'
     ...             ' "Row major linear FP32"}]}]}')
     {'fp32': 1}
     """
-    types = map(_type_of, _layers(inspector))
+    types = (layer.output_type for layer in read_layers(inspector))
     return dict(Counter(found for found in types if found is not None).most_common())
 
 
@@ -225,58 +210,19 @@ def _kind_and_name(text: str) -> _Layer:
     return _Layer(text)
 
 
-def _layers(inspector: str | None) -> list[Any]:
-    if not inspector:
-        return []
-    try:
-        # Names of ONNX layers are joined by a raw control character, at least in 8.6.
-        engine = json.loads(inspector, strict=False)
-    except (ValueError, RecursionError):
-        return []
-    layers = engine.get("Layers") if isinstance(engine, dict) else None
-    return layers if isinstance(layers, list) else []
-
-
 def _inspected(inspector: str | None) -> list[_Layer]:
     """Return the layers of an engine; without detail, only their names."""
-    found = []
-    for layer in _layers(inspector):
-        detail = layer if isinstance(layer, dict) else {"Name": layer}
-        name, kind = detail.get("Name"), detail.get("LayerType")
-        if isinstance(name, str) and name.strip():
-            kind = kind.strip().lower() if isinstance(kind, str) else ""
-            found.append(_Layer(name.strip(), kind))
-    return found
-
-
-def _is_reformat(name: str, kind: str) -> bool:
-    """Decide by the kind; without a kind, by the names that TensorRT gives such layers."""
-    if kind:
-        return kind in _REFORMAT_KINDS
-    lower = name.lower()
-    is_fused = " + " in name
-    return lower.startswith(_REFORMAT_STARTS) or (not is_fused and lower.endswith(_REFORMAT_ENDS))
+    return [_Layer(layer.name, layer.kind.lower()) for layer in read_layers(inspector)]
 
 
 def _place(name: str, kind: str, device: str, kinds: Mapping[str, str]) -> _Place | None:
     """Return where a layer runs; ``None`` for a subgraph that may belong to the DLA."""
     if "dla" in kind:
         return "dla"
-    if _is_reformat(name, kind):
+    if is_reformat(name, kind):
         return "reformat"
     is_known = device == "gpu" or not name.startswith(_SUBGRAPH)
     return "gpu" if is_known or "myelin" in kind or name in kinds else None
-
-
-def _type_of(layer: object) -> str | None:
-    """Return the type of a layer's first output in our own words, or ``None``."""
-    outputs = layer.get("Outputs") if isinstance(layer, dict) else None
-    first = outputs[0] if isinstance(outputs, list) and outputs else None
-    if not isinstance(first, dict):
-        return None
-    texts = (first.get(key) for key in ("DataType", "Datatype", "Format/Datatype", "Format"))
-    words = (word for text in texts if isinstance(text, str) for word in text.lower().split())
-    return next((_TYPES[word] for word in words if word in _TYPES), None)
 
 
 def group_dla_rows(rows: Sequence[tuple[str, int]], dla_layers: Collection[str]) -> dict[str, int]:

@@ -1,0 +1,224 @@
+"""Layers of a built TensorRT engine, from its inspector, and their times, from its profiler.
+
+The inspector prints JSON of two depths. Without detail, a layer is its name. With detail it has a
+kind, tensors with formats and types, a tactic and, from 8.6 on, the ONNX nodes that became it. Up
+to TensorRT 10, format and type of a tensor are one text; from 11 on they are two.
+
+Source:
+    "Engine Inspector" and "Data Format Descriptions", TensorRT documentation of 8.5 to 11; an
+        inspector's JSON of 8.6; names of kernels in public build logs.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import NonNegativeInt, PositiveInt
+
+from ..records import Record
+
+
+class EngineLayer(Record):
+    """A layer of a built engine.
+
+    Attributes:
+        kind: As TensorRT prints it, for example ``CaskConvolution``; empty if unknown.
+        precision: Type in which it computes: that of its weights, else of its first input.
+        input_format: Format of the first input, by TensorRT's short name: ``HWC8``, ``CHW32``.
+        output_type: Type of the first output.
+        tactic: Name of the kernel.
+        uses_tensor_cores: ``None`` if the name of the kernel does not show it.
+        nodes: ONNX nodes that were fused into it; empty for a reformat, and for a subgraph without
+            detail.
+    """
+
+    name: str
+    kind: str = ""
+    precision: str | None = None
+    input_format: str | None = None
+    input_type: str | None = None
+    output_format: str | None = None
+    output_type: str | None = None
+    tactic: str | None = None
+    uses_tensor_cores: bool | None = None
+    nodes: tuple[str, ...] = ()
+
+
+class LayerProfile(Record):
+    """Mean times of the layers of an engine, from profiled inferences that count nowhere else.
+
+    Attributes:
+        total_ns: All time that the profiler reported, per inference, before anything was grouped.
+        layers_ns: Row to time; a subgraph of a DLA has its copies with it.
+        layers: The layers of the engine by its inspector.
+    """
+
+    inferences: PositiveInt
+    total_ns: NonNegativeInt
+    layers_ns: dict[str, NonNegativeInt]
+    layers: tuple[EngineLayer, ...] = ()
+
+
+# Kinds that compute nothing: they move a tensor, or change its form or its type.
+_REFORMAT_KINDS = frozenset(
+    {"cast", "constant", "copy", "identity", "noop", "reformat", "shuffle", "signal", "wait"}
+)
+_REFORMAT_STARTS = ("reformatting copynode", "reshape_after_", "reshape_before_")
+_REFORMAT_ENDS = (" copy", " copy finish", " from nvm", " to nvm", "[shuffle]", "_copy_output")
+SUBGRAPH = re.compile(r"\{ForeignNode\[(.*)\.\.\.(.*)\]\}")
+_POINTWISE = re.compile(r"^(?:PWN\()+|\)+$")
+_JOINTS = re.compile(r" \+ |, ")
+# Nodes of one group are joined by one control character, groups by another; some texts have none.
+_MARKS = re.compile(r"\[ONNX Layer: (.*?)\](?=[\x1e\x1f\[]|$)", re.DOTALL)
+
+_TYPES: Mapping[str, str] = {
+    **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
+    **dict.fromkeys(("fp16", "half"), "fp16"),
+    **dict.fromkeys(("fp32", "float"), "fp32"),
+    **{name: name for name in ("fp4", "fp8", "int4", "int8", "int32", "int64", "uint8", "bool")},
+}
+_WIDE = {"two": 2, "four": 4, "eight": 8, "sixteen": 16, "thirty-two": 32}
+_NAMED_FORMAT = re.compile(r"\(k([A-Z][A-Z0-9_]*)\)")
+_CHANNELS = re.compile(r"channel (?:%|==) (\d+)")
+
+# Shapes of the instructions (``tensor16x8x16``, ``h1688``, ``i8816``) and their families.
+_WITH_TENSOR_CORES = re.compile(
+    r"tensor\d+x\d+|tensorop|warpgroup|(?<!x)[hiqw]g?mma"
+    r"|(?:^|_)[his](?:884|1688|8816|16816|16832|161616)(?!\d)"
+)
+# The first GPUs with tensor cores are sm_70: kernels for older ones use none.
+_WITHOUT_TENSOR_CORES = re.compile(
+    r"^(?:trt_)?(?:sm[56]\d|maxwell|pascal)_|ffma|simt|gemv|dp4a|(?:^|_)(?:sgemm|[si]cudnn)"
+)
+
+
+def read_layers(inspector: str | None) -> tuple[EngineLayer, ...]:
+    """Parse the JSON of an inspector into layers in their order; unreadable text has none.
+
+    >>> [layer] = read_layers('{"Layers": [{"Name": "c + r", "Outputs": [{"Format/Datatype":'
+    ...                       ' "Channel major FP16 format where channel % 8 == 0"}]}]}')
+    >>> layer.precision, layer.output_format, layer.nodes
+    ('fp16', 'HWC8', ('c', 'r'))
+    """
+    try:
+        # Names of ONNX layers are joined by a raw control character, at least in 8.6.
+        engine = json.loads(inspector or "", strict=False)
+    except (ValueError, RecursionError):
+        return ()
+    told = engine.get("Layers") if isinstance(engine, dict) else None
+    details = (one if isinstance(one, dict) else {"Name": one} for one in _list(told))
+    return tuple(_layer(one) for one in details if _text(one, "Name"))
+
+
+def is_reformat(name: str, kind: str) -> bool:
+    """Return whether a layer only moves or converts tensors, by its kind, else by its name."""
+    if kind:
+        return kind.lower() in _REFORMAT_KINDS
+    lower = name.lower()
+    is_fused = " + " in name
+    return lower.startswith(_REFORMAT_STARTS) or (not is_fused and lower.endswith(_REFORMAT_ENDS))
+
+
+def names_in(layer: str) -> tuple[str, ...]:
+    """Return the parts of a fused layer's name, which are usually names of nodes.
+
+    >>> names_in("conv1 + relu1"), names_in("PWN(PWN(sigmoid), mul)")
+    (('conv1', 'relu1'), ('sigmoid', 'mul'))
+    """
+    return tuple(_POINTWISE.sub("", part) for part in _JOINTS.split(layer))
+
+
+def names_marked(metadata: str) -> tuple[str, ...]:
+    r"""Return the ONNX nodes in a layer's metadata, each once.
+
+    >>> names_marked("[ONNX Layer: conv1]\x1e[ONNX Layer: relu[1]]")
+    ('conv1', 'relu[1]')
+    """
+    return tuple(dict.fromkeys(_MARKS.findall(metadata)))
+
+
+def uses_tensor_cores(kernel: str) -> bool | None:
+    """Return whether a kernel computes on tensor cores; ``None`` if its name does not show it.
+
+    >>> names = "sm80_xmma_gemm_f16f16_tensor16x8x16", "maxwell_scudnn_128x64_relu", "__myl_Add"
+    >>> [uses_tensor_cores(name) for name in names]
+    [True, False, None]
+    """
+    name = kernel.lower()
+    if _WITH_TENSOR_CORES.search(name):
+        return True
+    return False if _WITHOUT_TENSOR_CORES.search(name) else None
+
+
+def short_format(text: str) -> str:
+    """Return TensorRT's short name of a format that its inspector describes in words.
+
+    An unknown description is returned unchanged.
+
+    >>> short_format("Thirty-two wide channel vectorized row major Int8 format")
+    'CHW32'
+    >>> short_format("Channel major FP16 format where channel == 4 and column stride % 32 == 0")
+    'HWC4'
+    >>> short_format("Row major linear FP32 format (kLINEAR)"), short_format("secret")
+    ('LINEAR', 'secret')
+    """
+    if (named := _NAMED_FORMAT.search(text)) is not None:
+        return named[1]
+    words = text.lower()
+    depth = "D" if "3 spatial dimensions" in words else ""
+    width, is_wide, _ = words.partition(" wide channel vectorized")
+    if is_wide and width in _WIDE:
+        return f"C{depth}HW{_WIDE[width]}"
+    if words.startswith("channel major"):
+        channels = _CHANNELS.search(words)
+        return f"{depth}HWC{'' if channels is None else channels[1]}"
+    return "LINEAR" if words.startswith(("row major", "linear")) else text.strip()
+
+
+def _layer(detail: Mapping[str, Any]) -> EngineLayer:
+    name, kind = _text(detail, "Name"), _text(detail, "LayerType")
+    tactic = _text(detail, "TacticName")
+    given, made = (_first_tensor(detail.get(side)) for side in ("Inputs", "Outputs"))
+    weights = detail.get("Weights")
+    of_weights = _type_in(_text(weights, "Type")) if isinstance(weights, dict) else None
+    nodes = names_marked(_text(detail, "Metadata"))
+    if not nodes and not SUBGRAPH.search(name) and not is_reformat(name, kind):
+        nodes = names_in(name)
+    return EngineLayer(
+        name=name,
+        kind=kind,
+        precision=of_weights or given[1] or made[1],
+        input_format=given[0],
+        input_type=given[1],
+        output_format=made[0],
+        output_type=made[1],
+        tactic=tactic or None,
+        uses_tensor_cores=uses_tensor_cores(tactic),
+        nodes=nodes,
+    )
+
+
+def _first_tensor(tensors: object) -> tuple[str | None, str | None]:
+    """Return format and type of the first tensor, as far as they are told."""
+    first = next(iter(_list(tensors)), None)
+    if not isinstance(first, dict):
+        return None, None
+    texts = [_text(first, key) for key in ("Format", "Format/Datatype")]
+    words = " ".join((*(_text(first, key) for key in ("DataType", "Datatype")), *texts))
+    form = next(filter(None, texts), None)
+    return form and short_format(form), _type_in(words)
+
+
+def _type_in(text: str) -> str | None:
+    """Return the first type in a text, in our own words."""
+    return next((_TYPES[word] for word in text.lower().split() if word in _TYPES), None)
+
+
+def _text(detail: Mapping[str, Any], key: str) -> str:
+    found = detail.get(key)
+    return found.strip() if isinstance(found, str) else ""
+
+
+def _list(found: object) -> list[Any]:
+    return found if isinstance(found, list) else []
