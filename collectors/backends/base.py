@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.events import Counted, Inferences, Order, Phase, StageName
+from ...parsers.inference.layers import LayerProfile
 from ...parsers.inference.placement import Built, Placement
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Backend:
         is_self_timed: Whether its library measures by itself, so that no other run can be held
             in step with it.
         repeats_stages: Whether it can repeat one stage of an inference alone.
+        times_layers: Whether ``profile`` can time each layer.
         builds: Whether ``build`` is called after ``load``, as a phase of its own.
         cold_start_ns: Parts of the cold start so far, by name. It is read after ``load``, ``build``
             and the first inference; new parts are taken out of the step that has just ended.
@@ -59,6 +61,7 @@ class Backend:
     uses_tensorrt: ClassVar[bool] = False
     is_self_timed: ClassVar[bool] = False
     repeats_stages: ClassVar[bool] = False
+    times_layers: ClassVar[bool] = False
     builds: bool = False
     cold_start_ns: Mapping[str, int] = MappingProxyType({})
     built: Built | None = None
@@ -74,8 +77,8 @@ class Backend:
         """Return the peak device memory of this process; ``None`` if it is not known."""
         return None
 
-    def profile(self, count: int) -> Mapping[str, int]:  # noqa: ARG002
-        """Run inferences, slower because they are profiled; return mean nanoseconds by layer."""
+    def profile(self, count: int) -> LayerProfile:  # noqa: ARG002
+        """Run inferences, slower because they are profiled; return the mean time of each layer."""
         raise UserError("this back-end cannot time a layer", "leave the profile out")
 
     def close(self) -> None:

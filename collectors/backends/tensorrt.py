@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.events import Order, StageName
+from ...parsers.inference.layers import LayerProfile, read_layers
 from ...parsers.inference.placement import Built, group_dla_rows, layer_types, placement_of
 from . import engine_cache
 from .base import Inferring, device_stages, input_shape, make_input, require_pure
@@ -164,12 +165,13 @@ class Slot:
 
     def profile(
         self, trt: Any, make_context: Callable[[], Any], count: int
-    ) -> list[tuple[str, int]]:
-        """Return mean nanoseconds by layer, in the order of the engine.
+    ) -> tuple[list[tuple[str, int]], int]:
+        """Return mean nanoseconds by layer in the order of the engine, and the mean of their sum.
 
         Another context runs in this one's stream and buffers; its first inference does not count.
         """
         times: dict[str, list[float]] = {}
+        reports: list[float] = []
 
         class Profiler(trt.IProfiler):  # type: ignore[misc]
             def __init__(self) -> None:
@@ -177,6 +179,7 @@ class Slot:
 
             def report_layer_time(self, layer_name: str, ms: float) -> None:
                 times.setdefault(layer_name, []).append(ms)
+                reports.append(ms)
 
         context, profiler = make_context(), Profiler()
         context.profiler = profiler
@@ -189,8 +192,10 @@ class Slot:
             self._cuda.check(self._cuda.api.cudaStreamSynchronize(self._stream))
             if at == 0:
                 times.clear()
+                reports.clear()
         del context, profiler  # in this order
-        return [(name, round(sum(spans) / count * 1e6)) for name, spans in times.items()]
+        rows = [(name, round(sum(spans) / count * 1e6)) for name, spans in times.items()]
+        return rows, round(sum(reports) / count * 1e6)
 
     def repeat(self, stage: StageName, count: int) -> Callable[[], None]:
         """Return a call that runs one stage so often; the device is done when it returns."""
@@ -294,6 +299,7 @@ class TensorRt(Inferring):
     packages = ("tensorrt",)
     uses_tensorrt = True
     repeats_stages = True
+    times_layers = True
     builds = True
 
     built: Built
@@ -380,10 +386,15 @@ class TensorRt(Inferring):
         """Return the outputs of the last inference."""
         return self.slots[0].outputs()
 
-    def profile(self, count: int) -> Mapping[str, int]:
-        """Return mean nanoseconds by layer, of so many inferences in a context of their own."""
-        rows = self.slots[0].profile(self._trt, self._make_context, count)
-        return group_dla_rows(rows, self.built.placement.dla_layers)
+    def profile(self, count: int) -> LayerProfile:
+        """Return the mean time of each layer, of so many inferences in a context of their own."""
+        rows, total_ns = self.slots[0].profile(self._trt, self._make_context, count)
+        return LayerProfile(
+            inferences=count,
+            total_ns=total_ns,
+            layers_ns=group_dla_rows(rows, self.built.placement.dla_layers),
+            layers=read_layers(self._inspect()),
+        )
 
     def device_peak_bytes(self) -> int | None:
         """Return the largest fall of the device's free memory since CUDA was initialised."""
@@ -445,10 +456,7 @@ class TensorRt(Inferring):
                 f"TensorRT does not load the engine that it just built ({reason_in(self._lines)})",
                 "send the worker's standard error with a report",
             )
-        inspector = None
-        if (found := self._engine.create_engine_inspector()) is not None:
-            form = self._trt.LayerInformationFormat.JSON
-            inspector = str(found.get_engine_information(form)) or None
+        inspector = self._inspect()
         self.built = made.built
         self._note(
             layer_types=layer_types(inspector),
@@ -458,6 +466,13 @@ class TensorRt(Inferring):
             **self._request(),
         )
         return BuiltEngine(made.plan, self.built, made.log, inspector)
+
+    def _inspect(self) -> str | None:
+        """Return the JSON of the loaded engine's inspector, if there is one."""
+        if (found := self._engine.create_engine_inspector()) is None:
+            return None
+        form = self._trt.LayerInformationFormat.JSON
+        return str(found.get_engine_information(form)) or None
 
     def _deserialise(self, content: bytes) -> bool:
         """Load an engine on the order's device; False where TensorRT does not."""

@@ -2,7 +2,6 @@
 
 import gc
 import io
-import json
 import sys
 import traceback
 from array import array
@@ -433,9 +432,8 @@ def _write_outputs(backend: Inferring, path: Path) -> None:
 
 def _write_profile(backend: Backend, path: Path) -> None:
     """Write the time of each layer, from profiled inferences that count nowhere else."""
-    layers = backend.profile(_PROFILED_INFERENCES)
-    document = {"inferences": _PROFILED_INFERENCES, "layers_ns": dict(layers)}
-    write_atomic(path, json.dumps(document, indent=1).encode())
+    found = backend.profile(_PROFILED_INFERENCES)
+    write_atomic(path, found.model_dump_json(exclude_none=True, indent=1).encode())
 
 
 def is_settled(medians: Sequence[float]) -> bool:

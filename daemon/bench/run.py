@@ -1,21 +1,25 @@
 """The benchmark: models alone, accelerator after accelerator, several at once, and its progress."""
 
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, count, product
 from math import ceil
+from pathlib import Path
 from statistics import median
-from typing import TextIO, TypeVar
+from typing import TextIO, TypeAlias, TypeVar
 
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.catalog import find_backend
 from ...parsers.errors import UserError
 from ...parsers.inference.events import Phase, RunEvent, StageName
+from ...parsers.inference.layers import LayerProfile
 from ..measure.run_report import Device, LockInReport, RunReport
 from ..results.contention import Joint, NotRun, On, join_runs, summarise_contention
+from ..results.layers import time_rows
 from ..results.paired import power_of
-from ..results.records import BenchSettings, Contention, ModelResult, Placed
+from ..results.records import BenchSettings, Contention, LayerRow, ModelResult, Placed
 from ..results.summary import Measured, Round, agree, clock_ranges, reported_flags, summarise
 from ..settings.config import Workload
 from ..terminal import duration, joules, seconds, watts
@@ -23,6 +27,7 @@ from .settings import LOOK_SECONDS, shortened, workload_of
 from .workers import FinishedRun, Watcher, Workers, look_at
 
 T = TypeVar("T")
+LayerRows: TypeAlias = tuple[LayerRow, ...]
 # Times the rounds asked for, after which waiting for rounds that agree is given up.
 PATIENCE = 2
 # Repetitions of a stage, between two waits of the host for the device, take about so long.
@@ -236,7 +241,8 @@ class Bench:
     """Runs models on accelerators, by the daemon's own workers and pairing.
 
     The telemetry of the workers' session has to be started before ``run``. ``begin_pass`` is called
-    with the number of each pass before its first round.
+    with the number of each pass before its first round, and ``add_work`` with a model and its timed
+    layers, which it returns with the work of each.
     """
 
     settings: BenchSettings
@@ -244,6 +250,7 @@ class Bench:
     display: LineDisplay
     watcher: Watcher | None = None
     begin_pass: Callable[[int], None] = lambda _number: None
+    add_work: Callable[[str, LayerRows], LayerRows] = lambda _model, rows: rows
 
     def __post_init__(self) -> None:
         self.plan = RoundPlan.of(self.settings.rounds)
@@ -261,6 +268,9 @@ class Bench:
         for device, one in found.items():
             if length and one.status == "ok" and not self.workers.was_cancelled:
                 self._lock_in(one, workloads[device], length)
+        for device, one in found.items():
+            if self.settings.layers and one.status == "ok" and not self.workers.was_cancelled:
+                self._time_layers(model, one, workloads[device])
         if self.watcher is not None:
             self.display.say(f"{model}: once more under Nsight Systems, for its timeline alone")
             for device, one in found.items():
@@ -332,6 +342,31 @@ class Bench:
             # Nothing waits between repetitions, or the host's waiting would be most of a short one.
             repeats = max(1, ceil(STAGE_SECONDS * 1e9 / max(median(times_ns), 1)))
             one.lock_in_stages[stage] = self._in_steps(workload, length, stage, min(repeats, 1000))
+
+    def _time_layers(self, model: str, one: Measured, workload: Workload) -> None:
+        """Time each layer in a pass of its own; no other figure is taken from it."""
+        device, name = workload.device, workload.backend_in_force
+        if not find_backend(name).times_layers:
+            self.display.say(f"  {name} cannot time a layer, so {device} has no table of layers")
+            return
+        self.display.say(f"{model} on {device}: once more, to time each layer")
+        with tempfile.TemporaryDirectory(prefix="tegrascope-bench-") as directory:
+            path = Path(directory) / "layers.json"
+            once = shortened(workload, warm_up=workload.warm_up)
+            done = self.workers.run(once, device, workload.timeout_seconds, profile=path)
+            if done.status != "ok" or not path.exists():
+                self.display.say(f"  no table of layers: {done.report.reason}")
+                return
+            profile = LayerProfile.model_validate_json(path.read_bytes())
+        built = done.report.built or one.look.built
+        rows = time_rows(profile, None if built is None else built.placement)
+        try:
+            rows = self.add_work(model, rows)
+        except UserError as problem:
+            self.display.say(f"  the work of its layers is unknown: {problem}")
+        one.layers = rows
+        one.profiled_seconds = profile.total_ns / 1e9
+        one.profiled_inferences = profile.inferences
 
     def _in_steps(
         self, workload: Workload, length: float, stage: StageName | None = None, repeats: int = 1

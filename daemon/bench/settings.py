@@ -72,7 +72,7 @@ class Asked(NamedTuple):
 # Arguments that are settings of the same name.
 _AS_GIVEN = (
     *("backend", "precision", "batch", "streams", "optimization_level", "fallback"),
-    *("nsys", "contention", "rounds"),
+    *("nsys", "contention", "layers", "rounds"),
 )
 LOCK_IN_SECONDS = 300.0
 
@@ -132,6 +132,10 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         raise UsageError(
             f"{name} cannot repeat a stage of an inference alone",
             "leave --stages out, or use --backend tensorrt",
+        )
+    if settings.layers and name and not find_backend(name).times_layers:
+        raise UsageError(
+            f"{name} cannot time a layer", "leave --layers out, or use --backend tensorrt"
         )
     return Asked(settings, telemetry, rule, problem, varies_interval=arguments.config is None)
 

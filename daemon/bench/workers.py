@@ -180,12 +180,14 @@ class Workers:
         *,
         program: tuple[str, ...] | None = None,
         pattern: Pattern | None = None,
+        profile: Path | None = None,
     ) -> FinishedRun:
         """Carry out one run on the worker of this name, from its order to its report.
 
         After the deadline the worker is killed. A run that writes ``outputs`` does not wait for
         its last sample. ``program`` replaces the command of a worker that has to be started, and
-        ``pattern`` has the off- and on-steps of a lock-in measurement.
+        ``pattern`` has the off- and on-steps of a lock-in measurement. After the run, a pass that
+        times each layer writes ``profile``.
         """
         job = Job(new_run_id(), workload, None)
         in_flight = InFlightRun(self.session, job, name)
@@ -197,6 +199,8 @@ class Workers:
             order = order.model_copy(update=changes)
         if outputs is not None:
             order = order.model_copy(update={"outputs_file": str(outputs)})
+        if profile is not None:
+            order = order.model_copy(update={"profile_file": str(profile)})
 
         def take(event: RunEvent) -> None:
             in_flight.take(event)

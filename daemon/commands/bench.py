@@ -15,6 +15,7 @@ from ...parsers.errors import UserError
 from ..bench.run import BarDisplay, Bench, LineDisplay, RoundPlan, foreseen
 from ..bench.settings import LOCK_IN_SECONDS, Asked, read_settings
 from ..bench.workers import Setup, Watcher, Workers, find_nsys
+from ..inspect.layers import layers_with_work
 from ..results.bench_page import print_result, report_page
 from ..results.caveats import caveats_of_machine
 from ..results.records import BenchResult, Contention, ModelResult
@@ -70,6 +71,9 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
     with display.progress if isinstance(display, BarDisplay) else nullcontext():
         workers = Workers(setup.session, display.heard, cwd=state_dir)
         run = Bench(settings, workers, display, watcher, setup.begin_pass)
+        run.add_work = lambda model, rows: layers_with_work(
+            model, state_dir / "models", settings.batch, rows
+        )
 
         def cancel() -> None:
             setup.stopping.set()
@@ -215,6 +219,7 @@ def add(option: Options) -> None:
         "of each lock-in measurement (default: %(default)g)",
         default=LOCK_IN_SECONDS,
     )
+    option("--layers", "after the rounds, the time, precision, kernel and work of each layer")
     option("--stages", "with --lock-in: of each stage too, if the back-end can repeat it alone")
     option("--nsys", "one more pass of each under Nsight Systems, its report beside the results")
     sharing = option.group("how the workers share the machine")

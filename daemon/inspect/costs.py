@@ -16,7 +16,17 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 from ...parsers.onnx.graph import Graph, Node, Tensor
-from .rules import Costs, JudgedNode, NodeCost, Operator, Part, PartCost, batch_of, operators
+from .rules import (
+    Costs,
+    JudgedNode,
+    NodeCost,
+    NodePlacement,
+    Operator,
+    Part,
+    PartCost,
+    batch_of,
+    operators,
+)
 
 CostPrecision = Literal["fp32", "fp16", "int8"]
 _BITS = {"fp32": 32, "fp16": 16, "int8": 8}
@@ -89,6 +99,22 @@ def costs_of(
         pointwise_ratio=share("pointwise"),
         depthwise_ratio=share("depthwise"),
     )
+
+
+def layer_costs(
+    graph: Graph, layers: Sequence[Sequence[int]], precision: CostPrecision
+) -> tuple[PartCost, ...]:
+    """Count the work of layers of an engine, each given by the indices of its nodes (at least one).
+
+    Constant nodes cost nothing at an inference.
+    """
+    judged = []
+    for node in graph.nodes:
+        made = [graph.tensor(name) for name in node.outputs if name]
+        is_constant = bool(made) and all(one.is_constant for one in made)
+        place: NodePlacement = "constant" if is_constant else "unknown"
+        judged.append(JudgedNode(index=node.index, name=node.name, op=node.op, placement=place))
+    return costs_of(graph, judged, _parts(graph, layers), (), precision).loadables
 
 
 def node_cost(graph: Graph, node: Node, precision: CostPrecision) -> NodeCost:

@@ -1,7 +1,6 @@
 """Judge each node of a model by the rules of one TensorRT, and compare that with evidence."""
 
 import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -11,9 +10,11 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from ...parsers.errors import UserError
+from ...parsers.inference.layers import SUBGRAPH
 from ...parsers.inference.placement import LayerAnswer, LayerAnswers, Placement, placement_of
 from ...parsers.onnx.graph import Graph, Node
 from .costs import FLOATS, channels, convolution_kind, costs_of, number_parts
+from .layers import Names
 from .measures import CONVOLUTIONS, layer_of, measures_of
 from .rules import (
     AlignmentHint,
@@ -283,12 +284,6 @@ def _notes(
 
 _Found = Literal["dla", "gpu"]
 
-# TensorRT's parser marks the layers that it makes of a node, from 8.6 on; several are joined.
-_MARK = "[ONNX Layer: "
-_JOINT = "\x1e"
-_NUMBERED = re.compile(r"(.+)_\d+")
-_FUSED = re.compile(r"^(?:PWN\()+|\)+$")
-_SUBGRAPH = re.compile(r"\{ForeignNode\[(.*)\.\.\.(.*)\]\}")
 # Layers that hold a number or a shape do no work, wherever they are.
 _HELPERS = frozenset({"CAST", "CONSTANT", "IDENTITY", "SHAPE"})
 # Kinds of layer that only reformat, and operators without a kind.
@@ -317,7 +312,7 @@ def check_builder(graph: Graph, inspection: Inspection, answers: LayerAnswers) -
             problem=f"{count}, but finds no DLA here, so its answers on the DLA have no meaning",
             remedy="run inspect --verify on a board that has a DLA",
         )
-    names = _Names(graph)
+    names = Names(graph)
     layers: defaultdict[int, list[LayerAnswer]] = defaultdict(list)
     for layer in answers.layers:
         if layer.kind not in _HELPERS and layer.on_dla is not None:
@@ -348,14 +343,14 @@ def check_engine(
             problem="the placement of its layers is unknown",
             remedy="build it again with tegrascope engines build, which keeps the build log",
         )
-    names = _Names(graph)
+    names = Names(graph)
     named: defaultdict[int, set[_Found]] = defaultdict(set)
     between: defaultdict[int, set[_Found]] = defaultdict(set)
     shown_by: defaultdict[int, list[str]] = defaultdict(list)
     both: dict[_Found, tuple[str, ...]] = {"dla": placement.dla_layers, "gpu": placement.gpu_layers}
     for side, layers in both.items():
         for layer in layers:
-            ends = _SUBGRAPH.search(layer)
+            ends = SUBGRAPH.search(layer)
             for index in names.in_text(layer) if ends is None else names.between(*ends.groups()):
                 (named if ends is None else between)[index].add(side)
                 shown_by[index].append(layer)
@@ -405,50 +400,6 @@ def _compare(
         answered=answered,
         differences=differences,
     )
-
-
-class _Names:
-    """Maps the names that TensorRT uses to the nodes of a model."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._nodes: defaultdict[str, list[int]] = defaultdict(list)
-        for node in graph.nodes:
-            # A parser names an unnamed node by its output.
-            outputs = [f"node_of_{name}" for name in node.outputs if name]
-            for name in dict.fromkeys((node.name, *outputs[:1])):
-                self._nodes[name].append(node.index)
-
-    def of_layer(self, layer: LayerAnswer) -> list[int]:
-        """Return the nodes that a layer of the network was made of."""
-        marked = [
-            mark.removeprefix(_MARK).removesuffix("]")
-            for mark in layer.marks.split(_JOINT)
-            if mark.startswith(_MARK)
-        ]
-        return [index for name in marked or [layer.name] for index in self._of(name)]
-
-    def in_text(self, layer: str, *, whole: bool = False) -> list[int]:
-        """Return the nodes in the name of a layer of an engine: ``conv1 + relu1``, ``PWN(…)``.
-
-        With ``whole``, every part of the name must be a node: ``conv1 + relu1 copy`` is none.
-        """
-        found = [self._of(layer)]
-        if not found[0]:
-            found = [self._of(_FUSED.sub("", part)) for part in re.split(r" \+ |, ", layer)]
-        return [index for part in found for index in part] if all(found) or not whole else []
-
-    def between(self, first: str, last: str) -> Sequence[int]:
-        """Return the nodes from one to another, in the order of the model."""
-        starts, ends = self.in_text(first), self.in_text(last)
-        both = starts + ends
-        return range(min(both), max(both) + 1) if starts and ends else ()
-
-    def _of(self, name: str) -> list[int]:
-        """Return the nodes of a name; a second layer of the same node has a number appended."""
-        numbered = _NUMBERED.fullmatch(name)
-        if name not in self._nodes and numbered is not None:
-            name = numbered[1]
-        return self._nodes.get(name, [])
 
 
 class Evidence(NamedTuple):

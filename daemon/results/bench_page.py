@@ -24,6 +24,7 @@ from ..terminal import (
     watts,
 )
 from .document import Block, Facts, Heading, Items, Table, Text, draw, html_page, print_document
+from .layers import layer_blocks
 from .records import (
     AcceleratorResult,
     BenchResult,
@@ -52,6 +53,7 @@ def print_result(result: BenchResult, stream: TextIO | None = None) -> None:
     for model in result.models:
         blocks += [Heading(_title(model, result)), _table(model), *_remarks(model)]
         blocks += [_winners(model), _grouped(model.checks)]
+        blocks += layer_blocks(model.accelerators, is_page=False)
     if result.contention is not None:
         table, lines, about = _contention(result.contention)
         blocks += [Heading("Together"), *table, lines, about]
@@ -79,6 +81,7 @@ def report_page(result: BenchResult, samples: Samples) -> str:
         blocks.append(Heading(model.model if len(result.models) > 1 else heading))
         blocks += [*_if(winners.items, winners), _table(model), *_remarks(model)]
         blocks += _if(model.checks, Heading("Caveats", 3), _grouped(model.checks))
+        blocks += layer_blocks(model.accelerators, is_page=True)
         blocks += _drawing(model, samples)
     if result.contention is not None:
         table, lines, about = _contention(result.contention)

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ...parsers.inference.events import Process, StageName
+from ...parsers.inference.layers import EngineLayer
 from ...parsers.inference.placement import Built, Fallback, PlacementVerdict, Precision
 from ...parsers.records import Ratio, Record
 from ..measure.run_report import (
@@ -53,6 +54,26 @@ class OutputCheck(Record):
     limit: NonNegativeFloat | None = None
 
 
+class LayerRow(EngineLayer):
+    """A layer of an engine with its time, from inferences that were profiled and count nowhere.
+
+    Attributes:
+        place: Where it runs; ``None`` if that is unknown.
+        seconds: Mean of an inference. A subgraph of a DLA has the copies around it.
+        share: Of all time that the profiler reported.
+        flops: Operations of its ONNX nodes, as ``inspect`` counts them.
+        moved_bytes: Sum over its nodes: the upper bound.
+        edge_bytes: What crosses its edge, and its weights: the lower bound, with all of it fused.
+    """
+
+    place: Literal["dla", "gpu", "reformat"] | None = None
+    seconds: NonNegativeFloat
+    share: Ratio
+    flops: NonNegativeInt | None = None
+    moved_bytes: NonNegativeInt | None = None
+    edge_bytes: NonNegativeInt | None = None
+
+
 class AcceleratorResult(Record):
     """One model on one accelerator: all of its rounds together.
 
@@ -63,6 +84,10 @@ class AcceleratorResult(Record):
         dla_active: Share of time in which a DLA core was powered, by core.
         lock_in: Energy of an inference by lock-in, if it was asked for; ``lock_in_stages`` of
             each stage.
+        layers: Time of each layer in the order of the engine, if it was asked for.
+        profiled_seconds: All time that the profiler reported, per inference: the sum of ``layers``.
+            It is longer than an inference that is not profiled.
+        profiled_inferences: Their number.
         gpu_freed: GPU load of this model on the GPU less that on this accelerator, as a ratio.
         variation: Standard deviation over mean of the time of an inference, by the device's events
             if the back-end reports them.
@@ -92,6 +117,9 @@ class AcceleratorResult(Record):
     counter_joules_per_inference: Figure | None = None
     lock_in: LockInReport | None = None
     lock_in_stages: dict[StageName, LockInReport] = {}
+    layers: tuple[LayerRow, ...] = ()
+    profiled_seconds: NonNegativeFloat | None = None
+    profiled_inferences: PositiveInt | None = None
     mean_watts: Figure | None = None
     utilization: dict[str, Figure] = {}
     clocks: dict[str, ClockRange] = {}
@@ -248,6 +276,7 @@ class BenchSettings(Record):
     contention: bool = False
     lock_in_seconds: NonNegativeFloat | None = None
     lock_in_stages: bool = False
+    layers: bool = False
     duration_seconds: NonNegativeFloat
     baseline_seconds: NonNegativeFloat
     warm_up_seconds: NonNegativeFloat

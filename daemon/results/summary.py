@@ -36,6 +36,7 @@ from .records import (
     ClockRange,
     GoalName,
     GoalResult,
+    LayerRow,
     ModelResult,
     OutputCheck,
     Status,
@@ -124,6 +125,9 @@ class Measured:
     nsys_problem: str | None = None
     lock_in: LockInReport | None = None
     lock_in_stages: dict[StageName, LockInReport] = field(default_factory=dict)
+    layers: tuple[LayerRow, ...] = ()
+    profiled_seconds: float | None = None
+    profiled_inferences: int | None = None
 
 
 def agree(rounds: Sequence[RunReport]) -> bool:

@@ -517,7 +517,10 @@ def test_peak_memory_is_what_went_from_the_device(desk, model):
 def test_layers_are_timed_in_a_pass_of_their_own(desk, model):
     """The context that is measured never has a profiler."""
     engine = desk.make(model)
-    assert engine.profile(4) == {"conv0": 100_000, "relu1": 100_000, "conv2": 100_000}
+    found = engine.profile(4)
+    assert found.layers_ns == {"conv0": 100_000, "relu1": 100_000, "conv2": 100_000}
+    assert (found.inferences, found.total_ns) == (4, 300_000)
+    assert [layer.name for layer in found.layers] == list(found.layers_ns)
     assert desk.device.contexts[0].profiler is None
 
 

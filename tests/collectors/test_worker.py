@@ -30,6 +30,7 @@ from tegrascope.parsers.inference.events import (
     parse_run_event,
     render_event,
 )
+from tegrascope.parsers.inference.layers import LayerProfile
 from tegrascope.parsers.inference.placement import Built
 from tests.fakes.processes import PATIENCE_SECONDS, Stopwatch
 
@@ -472,15 +473,16 @@ def test_layers_are_timed_after_all_else(bench, tmp_path):
     engine = bench.engines[0]
     told = []
 
-    def profile(count: int) -> dict[str, int]:
+    def profile(count: int) -> LayerProfile:
         told.append([edge.phase for edge in phases(bench.events)][-1])
-        return {"conv": count}
+        return LayerProfile(inferences=count, total_ns=51, layers_ns={"conv": 50})
 
     engine.profile = profile
     bench.run(profile_file=str(tmp_path / "layers.json"))
     assert told == ["steady"]
     assert len(bench.used) == 1
-    assert json.loads((tmp_path / "layers.json").read_text())["layers_ns"] == {"conv": 50}
+    written = LayerProfile.model_validate_json((tmp_path / "layers.json").read_text())
+    assert (written.inferences, written.total_ns, written.layers_ns) == (50, 51, {"conv": 50})
 
 
 def test_a_back_end_without_layers_says_so(bench, tmp_path):

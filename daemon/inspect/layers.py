@@ -1,0 +1,128 @@
+"""Which nodes of a model became which layer of an engine, and the work of each layer."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ...collectors.backends.base import input_shape
+from ...collectors.models.files import find_model, read_graph_apart
+from ...parsers.inference.layers import SUBGRAPH, is_reformat, names_in, names_marked
+from ...parsers.inference.placement import LayerAnswer
+from ...parsers.onnx.graph import Graph, Node
+from ..results.records import LayerRow
+from .costs import CostPrecision, layer_costs
+
+_NUMBERED = re.compile(r"(.+)_\d+")
+_COUNTED: Mapping[str | None, CostPrecision] = {
+    "fp32": "fp32",
+    "fp16": "fp16",
+    "bf16": "fp16",
+    "int8": "int8",
+}
+
+
+class Names:
+    """Maps the names that TensorRT uses to the nodes of a model."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._nodes: defaultdict[str, list[int]] = defaultdict(list)
+        for node in graph.nodes:
+            for name in dict.fromkeys((node.name, _by_output(node))):
+                self._nodes[name].append(node.index)
+
+    def of_layer(self, layer: LayerAnswer) -> list[int]:
+        """Return the nodes that a layer of the network was made of."""
+        return self.all_of(names_marked(layer.marks) or [layer.name])
+
+    def all_of(self, names: Sequence[str]) -> list[int]:
+        """Return the nodes of names, in their order."""
+        return list(dict.fromkeys(index for name in names for index in self._of(name)))
+
+    def in_text(self, layer: str, *, whole: bool = False) -> list[int]:
+        """Return the nodes in the name of a layer of an engine: ``conv1 + relu1``, ``PWN(…)``.
+
+        With ``whole``, every part of the name must be a node: ``conv1 + relu1 copy`` is none.
+        """
+        found = [self._of(layer)]
+        if not found[0]:
+            found = [self._of(part) for part in names_in(layer)]
+        return [index for part in found for index in part] if all(found) or not whole else []
+
+    def between(self, first: str, last: str) -> Sequence[int]:
+        """Return the nodes from one to another, in the order of the model."""
+        starts, ends = self.in_text(first), self.in_text(last)
+        both = starts + ends
+        return range(min(both), max(both) + 1) if starts and ends else ()
+
+    def _of(self, name: str) -> list[int]:
+        """Return the nodes of a name; a second layer of the same node has a number appended."""
+        numbered = _NUMBERED.fullmatch(name)
+        if name not in self._nodes and numbered is not None:
+            name = numbered[1]
+        return self._nodes.get(name, [])
+
+
+def layers_with_work(
+    model: str, directory: Path, batch: int, rows: Sequence[LayerRow]
+) -> tuple[LayerRow, ...]:
+    """Read a model, and return the layers of its engine with their work at a batch.
+
+    ``directory`` has the built-in models. It raises ``UserError`` if the model cannot be read.
+    """
+    path = find_model(model, directory)
+    graph = read_graph_apart(path, {})
+    given = {name: graph.tensor(name).shape or () for name in graph.inputs}
+    if any(not isinstance(shape[0], int) for shape in given.values() if shape):
+        shapes = {name: input_shape(name, shape, batch) for name, shape in given.items()}
+        graph = read_graph_apart(path, shapes)
+    return with_work(graph, rows)
+
+
+def with_work(graph: Graph, rows: Sequence[LayerRow]) -> tuple[LayerRow, ...]:
+    """Return the layers of an engine with the work of the nodes that became them.
+
+    Real numbers count in the precision of the layer. A subgraph without detail gets the nodes
+    between its ends, except those of other layers and constants. A reformat has no work of its
+    own. Nodes that several layers share have no figures: the engine does not tell their parts.
+    """
+    names = Names(graph)
+    works = [not is_reformat(row.name, row.kind) for row in rows]
+    groups = [names.all_of(row.nodes if works[at] else ()) for at, row in enumerate(rows)]
+    taken = {index for group in groups for index in group}
+    filled = list(rows)
+    for at, row in enumerate(rows):
+        ends = SUBGRAPH.search(row.name)
+        if works[at] and not row.nodes and ends is not None:
+            nodes = (graph.nodes[index] for index in names.between(*ends.groups()))
+            inside = [n for n in nodes if n.index not in taken and not _is_constant(graph, n)]
+            groups[at] = [node.index for node in inside]
+            filled[at] = row.model_copy(update={"nodes": tuple(map(_name_of, inside))})
+    shares = Counter(index for group in groups for index in set(group))
+    known = Counter(row.precision for row in rows if row.precision in _COUNTED)
+    usual: CostPrecision = next((_COUNTED[name] for name, _ in known.most_common(1)), "fp32")
+    counted: defaultdict[CostPrecision, list[int]] = defaultdict(list)
+    for at, group in enumerate(groups):
+        if group and all(shares[index] == 1 for index in group):
+            counted[_COUNTED.get(rows[at].precision, usual)].append(at)
+    for precision, places in counted.items():
+        costs = layer_costs(graph, [groups[at] for at in places], precision)
+        for at, cost in zip(places, costs, strict=True):
+            changes = {"flops": cost.flops, "moved_bytes": cost.moved_bytes}
+            changes["edge_bytes"] = cost.edge_bytes
+            filled[at] = filled[at].model_copy(update=changes)
+    return tuple(filled)
+
+
+def _name_of(node: Node) -> str:
+    return node.name or _by_output(node)
+
+
+def _by_output(node: Node) -> str:
+    """Return the name that a parser gives to an unnamed node."""
+    return next((f"node_of_{name}" for name in node.outputs if name), "")
+
+
+def _is_constant(graph: Graph, node: Node) -> bool:
+    made = [graph.tensor(name) for name in node.outputs if name]
+    return bool(made) and all(one.is_constant for one in made)
