@@ -175,6 +175,19 @@ class EngineCache:
                 found.append(Entry(sidecar, plan, plan.stat().st_mtime_ns))
         return sorted(found, key=lambda entry: -entry.used_wall_ns)
 
+    def find(self, key: str) -> Entry:
+        """Return the engine whose key begins so, or raise ``UserError`` if it is not just one."""
+        found = [entry for entry in self.entries() if entry.sidecar.key.startswith(key)]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise UserError(
+                f"no engine in {self.directory} has a key that begins with {key!r}",
+                "take the key from tegrascope engines list",
+            )
+        names = ", ".join(entry.sidecar.key[:12] for entry in found)
+        raise UserError(f"{key!r} begins the keys of {names}", "give more of the key")
+
     def remove(self, entry: Entry) -> int | None:
         """Remove an engine and return the bytes freed; ``None`` if a process is about to use it."""
         lock = self.directory / f"{entry.sidecar.key}.lock"

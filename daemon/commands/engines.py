@@ -1,16 +1,23 @@
-"""``tegrascope engines list|build|prune``."""
+"""``tegrascope engines list|show|build|prune``."""
 
 import argparse
+import json
 import sys
 import time
 from contextlib import closing
+from datetime import datetime
 
 from ...collectors.backends.engine_cache import EngineCache, Entry
+from ...parsers.errors import UserError
 from ...parsers.inference.events import Loaded, Order, Phase, RunEvent
+from ...parsers.inference.layers import read_layers
 from ...parsers.inference.placement import Built
+from ..results.document import Facts, print_document
+from ..results.layers import layer_table
 from ..session.executor import Executor
 from ..settings.config import new_run_id
-from ..terminal import CHECK_SAYS_NO, FAILED, GOOD, age, print_table
+from ..terminal import CHECK_SAYS_NO, FAILED, GOOD, age, amount, print_table, standard_output
+from ..terminal import duration as duration_of
 from . import Options, add_command, devices, duration
 
 _TITLES = ("engine", "model", "device", "batch", "precision", "MB", "verdict", "used")
@@ -25,6 +32,39 @@ def list_engines(arguments: argparse.Namespace) -> int:
     print_table(_TITLES, [_row(entry, now_ns) for entry in entries])
     total = sum(entry.sidecar.plan_bytes for entry in entries)
     print(f"{len(entries)} engine(s), {total / 1e6:.1f} MB in {directory}", file=sys.stderr)
+    return GOOD
+
+
+def show_engine(arguments: argparse.Namespace) -> int:
+    """Print the facts of an engine and its layers, with what was fused into each."""
+    directory = arguments.state_dir / "engines"
+    if not directory.is_dir():
+        raise UserError(
+            f"there are no engines in {directory}", "build one: tegrascope engines build"
+        )
+    sidecar = EngineCache(directory).find(arguments.key).sidecar
+    layers = read_layers(sidecar.inspector)
+    if arguments.json:
+        document = sidecar.model_dump(mode="json", exclude_none=True, exclude={"inspector", "log"})
+        document["layers"] = [layer.model_dump(exclude_none=True) for layer in layers]
+        print(json.dumps(document, indent=1), file=standard_output())
+        return GOOD
+    built = sidecar.built
+    nodes = {node for layer in layers for node in layer.nodes}
+    facts = {
+        "engine": sidecar.key,
+        "model": sidecar.model,
+        "built": datetime.fromtimestamp(sidecar.built_wall_ns / 1e9).isoformat(" ", "seconds"),
+        "took": None if built.build_seconds is None else duration_of(built.build_seconds),
+        "size": amount(sidecar.plan_bytes, "B"),
+        **{name.replace("_", " "): text for name, text in sidecar.parts.items() if name != "model"},
+        "layer types": ", ".join(f"{name} {count}" for name, count in built.layer_types.items()),
+        "placement": built.placement.verdict,
+        "int8 scales": built.int8_scales,
+        "notes": "; ".join(built.notes),
+        "layers": f"{len(layers)}, made of {len(nodes)} ONNX nodes" if layers else "not recorded",
+    }
+    print_document([Facts(facts), *([layer_table(layers, is_page=True)] if layers else [])])
     return GOOD
 
 
@@ -121,6 +161,15 @@ def add(option: Options) -> None:
     actions = option.actions()
     example, summary = "tegrascope engines list", "list the engines that are built"
     listing = add_command(actions, "list", list_engines, example, summary)
+    showing = add_command(
+        actions,
+        "show",
+        show_engine,
+        "tegrascope engines show 3f9a1c",
+        "print the layers of an engine, and the ONNX nodes that were fused into each",
+    )
+    showing("key KEY", "the key of engines list, or its beginning")
+    showing("--json", "print one JSON object")
     building = add_command(
         actions,
         "build",
@@ -154,5 +203,5 @@ def add(option: Options) -> None:
     which("--older-than TIME", "not used for so long, like 30d", type=duration)
     which("--keep N", "all but the N that were used last")
     building.state_dir("whose engines")
-    for action in (listing, pruning):
+    for action in (listing, showing, pruning):
         action.state_dir("whose engines", "engines")

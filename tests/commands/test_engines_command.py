@@ -1,5 +1,6 @@
 """``tegrascope engines``: list, build and prune."""
 
+import json
 import os
 import time
 
@@ -58,6 +59,66 @@ def test_absent_engines_are_not_a_failure(state, capsys):
     assert engines_command("prune", "--all", state=state) == 0
     assert not state.exists()
     assert "0 engine(s)" in capsys.readouterr().err
+
+
+INSPECTOR = """{"Layers": [
+{"Name": "conv1 + PWN(clip1)", "LayerType": "CaskConvolution",
+ "Inputs": [{"Format/Datatype": "Row major linear FP32"}],
+ "Outputs": [{"Format/Datatype": "Channel major FP16 format where channel % 8 == 0"}],
+ "TacticName": "sm80_xmma_fprop_tensor16x8x16",
+ "Metadata": "[ONNX Layer: conv1]\x1e[ONNX Layer: bn1]\x1e[ONNX Layer: clip1]"}], "Bindings": []}"""
+
+
+def write_engine(state, key="d", inspector: str | None = INSPECTOR):
+    parts = {"device": "gpu", "batch": "2", "model": "77"}
+    built = Built(layer_types={"fp16": 1}, placement=Placement(verdict="gpu_only"))
+    made = BuiltEngine(b"plan", built, inspector=inspector)
+    EngineCache(state / "engines").write(key * 64, made, model="m.onnx", parts=parts)
+
+
+def test_an_engine_shows_what_was_fused(state, capsys, monkeypatch):
+    """Is convolution, normalisation and clip one layer? The answer is one row with three nodes."""
+    monkeypatch.setenv("COLUMNS", "200")
+    write_engine(state)
+    assert engines_command("show", "ddd", state=state) == 0
+    printed = capsys.readouterr().out
+    assert "layers: 1, made of 3 ONNX nodes" in printed
+    assert "batch: 2" in printed
+    [row] = [line for line in printed.splitlines() if "conv1 + " in line]
+    assert "3: conv1, bn1, clip1" in row
+    assert "LINEAR fp32 → HWC8 fp16" in row
+    assert "yes" in row
+
+
+def test_an_engine_is_shown_as_json(state, capsys):
+    write_engine(state)
+    assert engines_command("show", "d" * 64, "--json", state=state) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["key"], document["built"]["layer_types"]) == ("d" * 64, {"fp16": 1})
+    [layer] = document["layers"]
+    assert layer["nodes"] == ["conv1", "bn1", "clip1"]
+    assert layer["uses_tensor_cores"] is True
+    assert not {"log", "inspector"} & set(document)
+
+
+def test_an_engine_without_detail_is_shown(state, capsys):
+    write_engine(state, inspector=None)
+    assert engines_command("show", "d", state=state) == 0
+    assert "layers: not recorded" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("key", "words"), [("f", "no engine"), ("", "begins the keys of aaaaaaaaaaaa, bbbbbbbbbbbb")]
+)
+@pytest.mark.usefixtures("engines")
+def test_a_key_names_one_engine(state, key, words, capsys):
+    assert engines_command("show", key, state=state) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_without_engines_none_is_shown(state, capsys):
+    assert engines_command("show", "a", state=state) == 1
+    assert "there are no engines" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
