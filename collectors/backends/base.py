@@ -50,6 +50,7 @@ class Backend:
             and the first inference; new parts are taken out of the step that has just ended.
         built: The facts of the engine; ``None`` if nothing is built.
         versions: Library to version, of all that may change the result or the speed.
+        say: Reports the progress of a step of minutes; the worker sets it.
     """
 
     devices: ClassVar[tuple[str, ...]] = _ALL_DEVICES
@@ -66,6 +67,7 @@ class Backend:
     cold_start_ns: Mapping[str, int] = MappingProxyType({})
     built: Built | None = None
     versions: Mapping[str, str] = MappingProxyType({})
+    say: Callable[[str], None] = print
 
     def load(self, model: Path, order: Order) -> None:
         """Read the model for the order's device, batch and threads, and prepare its inputs."""

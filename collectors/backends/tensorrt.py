@@ -17,19 +17,16 @@ from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.events import Order, StageName
 from ...parsers.inference.layers import LayerProfile, read_layers
 from ...parsers.inference.placement import Built, group_dla_rows, layer_types, placement_of
-from . import engine_cache
+from . import calibration, engine_cache
 from .base import Inferring, device_stages, input_shape, make_input, require_pure
 from .cuda_runtime import Cuda, handle_of, is_watched, load_cuda
 from .engine_cache import BuiltEngine, EngineCache
-from .tensorrt_build import Builder, logger_of, no_dla, reason_in, type_name
+from .tensorrt_build import DTYPES, Builder, logger_of, no_dla, reason_in, type_name
 from .tensorrt_probe import MODULE, Capabilities, capabilities, import_tensorrt
 
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
-
-_DTYPES = {"FLOAT": "float32", "HALF": "float16"}
-_DTYPES |= {word: word.lower() for word in ("INT8", "INT32", "INT64", "BOOL", "UINT8")}
 
 
 class _BoundTensor:
@@ -39,7 +36,7 @@ class _BoundTensor:
         import numpy
 
         word = type_name(kind)
-        if word not in _DTYPES:
+        if word not in DTYPES:
             side = "input" if is_input else "output"
             raise UserError(
                 f"{side} {name!r} is of type {word}, which numpy has not",
@@ -47,7 +44,7 @@ class _BoundTensor:
             )
         self.name = name
         self.is_input = is_input
-        self.dtype = numpy.dtype(_DTYPES[word])
+        self.dtype = numpy.dtype(DTYPES[word])
         self.shape = shape
         self.size = prod(shape) * self.dtype.itemsize
         self.on_device = self.on_host = 0
@@ -355,10 +352,13 @@ class TensorRt(Inferring):
     def build(self) -> None:
         """Find the engine in the cache or build it, and prepare as many slots as streams."""
         order = self._order
-        if order.engine_directory is None:
-            self._take(Builder(self._trt, self._model, order).build(), None)
+        where = order.engine_directory
+        cache = None if where is None else EngineCache(Path(where))
+        # An engine whose calibration cache is asked for is only a step on the way.
+        if cache is None or order.calibration_file is not None:
+            self._take(Builder(self._trt, self._model, order, self.say).build(), None)
         else:
-            self._find_or_build(EngineCache(Path(order.engine_directory)))
+            self._find_or_build(cache)
         if self.built.fallback == "require-pure":
             require_pure(self._model.name, self.built.placement)
         with self._part("context"):
@@ -437,7 +437,7 @@ class TensorRt(Inferring):
                 self.cold_start_ns.pop("deserialise")
             version = self._can.versions.get("tensorrt", "unknown")
             timing = f"timing-{self._module}-{version}-sm{self._can.compute_capability}.cache"
-            builder = Builder(self._trt, self._model, self._order)
+            builder = Builder(self._trt, self._model, self._order, self.say)
             made = self._take(builder.build(cache.directory / timing), key)
             name = engine_cache.model_name(self._order.model, self._model)
             cache.write(key, made, model=name, parts=parts)
@@ -532,6 +532,7 @@ class TensorRt(Inferring):
             "cuda": versions.get("cuda-runtime", ""),
             "sm": self._can.compute_capability or "",
             "gpu": self._can.device or "",
+            **calibration.key_parts(order),
             **engine_cache.machine_parts(is_dla=is_dla, root=self._machine),
         }
 

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.events import Order
-from ...parsers.inference.placement import Built, Precision
+from ...parsers.inference.placement import Built, Int8Scales, Precision
 from ..base import write_atomic
 from .base import input_shape
+from .calibration import QUANTISE, Calibration, InputSpec, Say, check_request, to_standard_error
 from .engine_cache import BuiltEngine
 
 # The last lines of a build, and those about layers, are enough.
@@ -28,6 +29,9 @@ _LETTERS = {"INTERNAL_ERROR": "E", "ERROR": "E", "WARNING": "W", "INFO": "I", "V
 _KEPT_OF_VERBOSE = "Layer("
 _NOISE = re.compile(r"^\[E\] (?:\d+: )?|\(?\[?[\w./]+\.(?:cpp|h)::\S+::\d+\]\)? ?")
 
+# Types of inputs and outputs that numpy has, and its name of each.
+DTYPES = {"FLOAT": "float32", "HALF": "float16"}
+DTYPES |= {word: word.lower() for word in ("INT8", "INT32", "INT64", "BOOL", "UINT8")}
 _HALF = ("HALF", "BF16")
 _QUANTISED = ("QUANTIZE", "DEQUANTIZE")
 # With no scales at all TensorRT builds no int8 engine; with these its speed means something.
@@ -41,7 +45,7 @@ _TYPED = {
 _EXPORT = {
     "fp32": "export the model in fp32",
     "fp16": "export the model in fp16 (ModelOpt AutoCast does that)",
-    "int8": "put Q/DQ nodes into the model (ModelOpt does that)",
+    "int8": QUANTISE,
 }
 
 
@@ -56,8 +60,9 @@ class Prepared(NamedTuple):
     parser: Any
     config: Any
     is_strongly_typed: bool
-    int8_scales: Literal["dummy", "explicit"] | None
+    int8_scales: Int8Scales | None
     notes: list[str]
+    calibration: Calibration | None = None
 
 
 class LogLines(deque[str]):
@@ -124,8 +129,8 @@ class Builder:
     Which core of the DLA is decided only when the engine is loaded.
     """
 
-    def __init__(self, trt: Any, model: Path, order: Order) -> None:
-        self._trt, self._model, self._order = trt, model, order
+    def __init__(self, trt: Any, model: Path, order: Order, say: Say = to_standard_error) -> None:
+        self._trt, self._model, self._order, self._say = trt, model, order, say
         self._is_dla = order.dla_core is not None
         self._logger, self._lines = logger_of(trt)
 
@@ -151,6 +156,10 @@ class Builder:
         if timing_cache is not None and keeps_timing:
             self._use_timing(timing_cache, config)
         serialised = made.builder.build_serialized_network(made.network, config)
+        if made.calibration is not None:
+            tensors, is_built = _scaled_tensors_of(made.network), serialised is not None
+            made.calibration.finish(tensors, self._model.name, is_built=is_built)
+            notes += made.calibration.notes
         if serialised is None:
             device = "DLA" if self._is_dla else "GPU"
             what = f"TensorRT could not build {self._model.name} for the {device}"
@@ -187,10 +196,11 @@ class Builder:
                 given.shape = shapes[given.name]
         config = builder.create_builder_config()
         config.profiling_verbosity = self._trt.ProfilingVerbosity.DETAILED
-        scales: Literal["dummy", "explicit"] | None = None
+        scales: Int8Scales | None = None
         precision = self._order.precision or own or "fp16"
         if precision == "int8":
-            scales = "explicit" if own == "int8" else "dummy"
+            scales = "dummy" if self._order.calibration is None else "calibrated"
+            scales = "explicit" if own == "int8" else scales
         if not is_strong:
             if precision in ("fp16", "int8"):
                 # Layers without an int8 form run in half precision; a DLA has no other.
@@ -201,8 +211,13 @@ class Builder:
                 if type_name(tensor.dtype) in ("FLOAT", *_HALF):
                     tensor.set_dynamic_range(-_DUMMY_RANGE, _DUMMY_RANGE)
         notes = [self._set_dla(config, network)] if self._is_dla else []
-        self._fix_shapes(builder, config, network)
-        return Prepared(builder, network, parser, config, is_strong, scales, notes)
+        inputs = self._fix_shapes(builder, config, network)
+        calibration = None
+        if scales == "calibrated":
+            calibration = Calibration(self._trt, self._model, self._order, inputs, self._say)
+            calibration.check(_scaled_tensors_of(network), self._model.name)
+            config.int8_calibrator = calibration.calibrator
+        return Prepared(builder, network, parser, config, is_strong, scales, notes, calibration)
 
     def _read(self, builder: Any) -> tuple[Any, Any, Precision | None, bool]:
         """Return a model's network and parser, its own precision, and if its types are in force."""
@@ -221,6 +236,14 @@ class Builder:
     def _check_request(self, own: Precision | None) -> None:
         """Raise if the model's own types, or the DLA, cannot give the precision asked for."""
         name, asked = self._model.name, self._order.precision
+        if self._order.calibration is not None:
+            check_request(name, self._order, is_quantised=own == "int8")
+            if not hasattr(self._trt, "IInt8EntropyCalibrator2"):
+                raise UserError(
+                    f"TensorRT {self._trt.__version__} has no calibration, only models with"
+                    " scales of their own",
+                    QUANTISE,
+                )
         if own is not None and asked not in (None, own):
             raise UserError(
                 f"{name} {_TYPED[own]}, so it cannot run in {asked}",
@@ -261,17 +284,19 @@ class Builder:
         able = sum(bool(config.can_run_on_DLA(layer)) for layer in layers_of(network))
         return f"TensorRT finds {able} of {network.num_layers} layers fit for the DLA"
 
-    def _fix_shapes(self, builder: Any, config: Any, network: Any) -> None:
-        """Give a dynamic first dimension the one batch that there will be."""
-        profile = None
+    def _fix_shapes(self, builder: Any, config: Any, network: Any) -> dict[str, InputSpec]:
+        """Give a dynamic first dimension the one batch that there will be; return the inputs."""
+        profile, inputs = None, {}
         for given in _inputs_of(network):
             declared = [None if length < 0 else int(length) for length in given.shape]
             shape = input_shape(given.name, declared, self._order.batch)
+            inputs[given.name] = InputSpec(DTYPES.get(type_name(given.dtype), "float32"), shape)
             if None in declared:
                 profile = profile or builder.create_optimization_profile()
                 profile.set_shape(given.name, shape, shape, shape)
         if profile is not None:
             config.add_optimization_profile(profile)
+        return inputs
 
     def _use_timing(self, path: Path, config: Any) -> None:
         content = b""
@@ -335,6 +360,18 @@ def _tensors_of(network: Any) -> Iterator[Any]:
     for layer in layers_of(network):
         outputs = map(layer.get_output, range(layer.num_outputs))
         yield from (tensor for tensor in outputs if tensor is not None)
+
+
+def _scaled_tensors_of(network: Any) -> Iterator[str]:
+    """Yield the names of the tensors that have a scale in int8: not constants, nor integers."""
+    constants = {
+        layer.get_output(0).name
+        for layer in layers_of(network)
+        if type_name(layer.type) == "CONSTANT"
+    }
+    for tensor in _tensors_of(network):
+        if type_name(tensor.dtype) in ("FLOAT", *_HALF) and tensor.name not in constants:
+            yield str(tensor.name)
 
 
 def _node_in(lines: Sequence[str]) -> str:

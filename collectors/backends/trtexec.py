@@ -19,13 +19,14 @@ from typing import Literal
 
 from ...parsers.errors import BackendUnavailable, UnreadableError, UserError
 from ...parsers.inference import trtexec as parser
+from ...parsers.inference.calibration import release_number
 from ...parsers.inference.events import Inferences, Order, Phase, PhaseName
-from ...parsers.inference.placement import Built, layer_types, placement_of
+from ...parsers.inference.placement import Built, Int8Scales, layer_types, placement_of
 from ...parsers.onnx import ModelFacts, read_model
 from ..base import Stamped
 from ..children.process import Quiet
 from ..children.program import start_tied
-from . import engine_cache
+from . import calibration, engine_cache
 from .base import SelfTimed, device_stages, input_shape, require_pure
 from .engine_cache import BuiltEngine, EngineCache
 
@@ -93,6 +94,8 @@ class Trtexec(SelfTimed):
         order, precision = self._order, self._order.precision
         directory = order.engine_directory or Path(order.model_directory) / "engines"
         self._cache = EngineCache(Path(directory))
+        if order.calibration is not None:
+            self._check_calibration(order.calibration)
         parts = self._key_parts()
         self._key = engine_cache.engine_key(parts)
         with self._cache.lock(self._key):
@@ -186,6 +189,7 @@ class Trtexec(SelfTimed):
             "arguments": " ".join(arguments),
             "program": " ".join(self._program),
             "program_file": f"{about.st_size} {about.st_mtime_ns}",
+            **calibration.key_parts(order),
             "help": hashlib.sha256(self._help.encode()).hexdigest(),
             **engine_cache.machine_parts(is_dla=is_dla),
         }
@@ -200,6 +204,15 @@ class Trtexec(SelfTimed):
             arguments = parser.build_arguments(
                 self._offered, order, self._shapes, str(self._model), str(part), str(layers)
             )
+            if order.calibration is not None:
+                scales = Path(folder) / "scales.cache"
+                arguments.append(f"--calib={scales}")
+                number = release_number(self.versions["tensorrt"])
+                scales.write_text(
+                    calibration.text_for(
+                        calibration.read_cache(Path(order.calibration).expanduser()), number
+                    )
+                )
             child = _Execution([*self._program, *arguments])
             try:
                 child.finish()
@@ -211,17 +224,28 @@ class Trtexec(SelfTimed):
             inspector = None
             if layers.is_file():
                 inspector = layers.read_text(encoding="utf-8", errors="replace")
-        scales: Literal["explicit", "dummy"] = "explicit" if self._facts.is_quantised else "dummy"
+        made_up: Int8Scales = "dummy" if order.calibration is None else "calibrated"
+        int8_scales: Int8Scales = "explicit" if self._facts.is_quantised else made_up
         built = Built(
             layer_types=layer_types(inspector),
             is_strongly_typed=not parser.chooses_types(self._offered, "fp16"),
-            int8_scales=scales if order.precision == "int8" else None,
+            int8_scales=int8_scales if order.precision == "int8" else None,
             placement=placement_of(child.lines, inspector, order.device),
             engine_key=self._key,
             engine_bytes=len(plan),
             build_seconds=(time.monotonic_ns() - begin_ns) / 1e9,
         )
         return BuiltEngine(plan, built, child.lines, inspector)
+
+    def _check_calibration(self, path: str) -> None:
+        """Raise ``UserError`` if trtexec cannot take the scales of this order."""
+        calibration.check_request(
+            self._model.name, self._order, is_quantised=self._facts.is_quantised
+        )
+        if calibration.is_data(Path(path).expanduser()):
+            raise UserError("trtexec takes a calibration cache, not inputs", calibration.CALIBRATE)
+        if "--calib" not in self._offered or "tensorrt" not in self.versions:
+            raise UserError("this trtexec has no --calib", calibration.QUANTISE)
 
     def _times_of(self, child: "_Execution", file: Path) -> parser.ExportedTimes:
         """Read the exported times of those inferences that count."""

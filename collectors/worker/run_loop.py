@@ -23,6 +23,7 @@ from ...parsers.inference.events import (
     Order,
     Phase,
     PhaseName,
+    Progress,
     StageName,
 )
 from ...parsers.records import Record
@@ -337,6 +338,7 @@ class Runner:
                 begin_ns = now()
                 backend = self._make_backend(order.backend)
                 self._cold_start_ns["import"] = now() - begin_ns
+            backend.say = lambda words: self._tell(Progress(run_id=order.run_id, sentence=words))
             if order.model:
                 model = find_model(order.model, Path(order.model_directory))
             else:

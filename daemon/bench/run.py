@@ -13,7 +13,7 @@ from typing import TextIO, TypeAlias, TypeVar
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.catalog import find_backend
 from ...parsers.errors import UserError
-from ...parsers.inference.events import Phase, RunEvent, StageName
+from ...parsers.inference.events import Phase, Progress, RunEvent, StageName
 from ...parsers.inference.layers import LayerProfile
 from ..measure.run_report import Device, LockInReport, RunReport
 from ..results.contention import Joint, NotRun, On, join_runs, summarise_contention
@@ -130,9 +130,11 @@ class LineDisplay:
         print(words, file=self.stream, flush=True)
 
     def heard(self, event: RunEvent) -> None:
-        """Report that an engine is built: that may take minutes."""
+        """Report that an engine is built, and how far: that may take minutes."""
         if isinstance(event, Phase) and event.phase == "build" and event.edge == "begin":
             self.say("  building the engine; this may take minutes")
+        elif isinstance(event, Progress):
+            self.say(f"  {event.sentence}")
 
     def begin(self, title: str, seconds_left: float) -> None:
         """Print which round begins, and how long there is to wait."""
@@ -180,6 +182,8 @@ class BarDisplay(LineDisplay):
         if isinstance(event, Phase) and event.edge == "begin":
             doing = f"{self._title} · {_DOING[event.phase]}"
             self.progress.update(self._task, description=doing)
+        elif isinstance(event, Progress):
+            self.progress.update(self._task, description=f"{self._title} · {event.sentence}")
         if self._end_ns is not None:
             self._show_left(max(0.0, (self._end_ns - self._clock.monotonic_ns()) / 1e9))
 

@@ -14,6 +14,7 @@ from ...collectors.catalog import (
     REFERENCE_BACKEND,
     SIMULATED_SOURCE,
     available_source,
+    default_backend,
     find_backend,
     is_played,
 )
@@ -72,6 +73,7 @@ class Asked(NamedTuple):
 # Arguments that are settings of the same name.
 _AS_GIVEN = (
     *("backend", "precision", "batch", "streams", "optimization_level", "fallback"),
+    *("calibration", "preprocess"),
     *("nsys", "contention", "layers", "rounds"),
 )
 LOCK_IN_SECONDS = 300.0
@@ -119,6 +121,7 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
             "leave --backend out, or use --simulate to let the CPU play the accelerator",
         )
     check_names(models)
+    check_calibration(settings)
     if settings.contention:
         check_contention(settings)
     if settings.lock_in_seconds and name and find_backend(name).is_self_timed:
@@ -147,6 +150,23 @@ def check_names(models: Sequence[str]) -> None:
             raise UsageError(
                 f"{one} and {other} have the same name, {name_of(one)}", "rename one of the files"
             )
+
+
+def check_calibration(settings: BenchSettings) -> None:
+    """Raise ``UsageError`` if a calibration cannot apply, ``UserError`` if there is none."""
+    if settings.calibration is None:
+        return
+    if settings.precision != "int8":
+        raise UsageError("--calibration is for int8", "give --precision int8 too")
+    if len(settings.models) > 1:
+        raise UsageError(
+            "--calibration is for one model, and several are named", "bench one after another"
+        )
+    if not Path(settings.calibration).expanduser().exists():
+        raise UserError(
+            f"there is no calibration at {settings.calibration}",
+            "tegrascope engines calibrate MODEL --data DIR -o CACHE makes one",
+        )
 
 
 def check_contention(settings: BenchSettings) -> None:
@@ -200,19 +220,23 @@ def _telemetry(
 # Settings of a workload that have the same name in a benchmark.
 _TAKEN_OVER = (
     *("batch", "streams", "cuda_graph", "transfers", "precision", "optimization_level"),
-    *("fallback", "process"),
+    *("fallback", "process", "preprocess"),
 )
 
 
 def workload_of(settings: BenchSettings, model: str, device: Device) -> Workload:
     """Return a round of a model on an accelerator, as the daemon would have it configured."""
+    backend = settings.backend or (REFERENCE if settings.is_simulated else default_backend(device))
+    # On the CPU a model runs in its own precision.
+    calibration = settings.calibration if find_backend(backend).uses_tensorrt else None
     return Workload.model_validate(
         {name: getattr(settings, name) for name in _TAKEN_OVER}
         | {
             "name": workload_name(model, device),
             "model": absolute(model),
             "device": device,
-            "backend": settings.backend or (REFERENCE if settings.is_simulated else None),
+            "backend": backend,
+            "calibration": calibration and absolute(calibration),
             "warm_up": settings.warm_up_seconds,
             "baseline": settings.baseline_seconds,
             "duration": settings.duration_seconds,

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from pydantic import ValidationError
+
 from ...parsers.errors import UserError
 from ...parsers.values import read_duration
 
@@ -44,6 +46,7 @@ INSTALLED_STATE = Path("/var/lib/tegrascope")
 DATABASE = "tegrascope.db"
 
 if TYPE_CHECKING:
+    from ...parsers.inference.calibration import Preprocess
     from ..store.history import History
 
 Value = TypeVar("Value")
@@ -119,6 +122,24 @@ def devices(text: str, known: Sequence[str] = ("gpu", "dla0", "dla1", "cpu")) ->
     return names
 
 
+def _preprocess(text: str) -> "Preprocess":
+    """Read the settings of a preprocessing, written as in the configuration."""
+    import yaml
+
+    from ...parsers.inference.calibration import Preprocess
+
+    try:
+        return Preprocess.model_validate(yaml.safe_load(text))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        known = ", ".join(Preprocess.model_fields)
+        problem = f"{where or 'the mapping'}: {first['msg']}; known are {known}"
+    except yaml.YAMLError:
+        problem = f"{text!r} is not a mapping, like {{resize: 256}}"
+    raise argparse.ArgumentTypeError(problem)
+
+
 class Options:
     """The options of a command, or of a group of them; a call adds one."""
 
@@ -150,6 +171,11 @@ class Options:
         """Add ``--fallback``."""
         words = "for layers that a DLA refuses (default: %(default)s)"
         self("--fallback", words, choices=("forbid", "allow", "require-pure"), default="allow")
+
+    def preprocess(self) -> None:
+        """Add ``--preprocess``, as a flow mapping of YAML."""
+        words = "how images become inputs, as '{resize: 256, mean: [0.485, 0.456, 0.406]}'"
+        self("--preprocess MAPPING", words, type=_preprocess)
 
     def state_dir(self, words: str = "where runs are kept", content: str | None = None) -> None:
         """Add ``--state-dir``, by default ours, or the service's if ours lacks ``content``."""

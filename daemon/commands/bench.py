@@ -183,6 +183,8 @@ def add(option: Options) -> None:
         choices=[name for name in BACKENDS if name != PROGRAM_BACKEND],
     )
     option("--precision", "default: the back-end's", choices=("fp32", "fp16", "int8"))
+    option("--calibration PATH", "scales for int8: a calibration cache, or inputs to make one from")
+    option.preprocess()
     option(
         "--optimization-level 0-5",
         "how hard TensorRT tries: 0 builds fast (default: TensorRT's own)",

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
+from ...parsers.inference.calibration import Preprocess
 from ...parsers.inference.events import Process, StageName
 from ...parsers.inference.layers import EngineLayer
 from ...parsers.inference.placement import Built, Fallback, PlacementVerdict, Precision
@@ -265,6 +266,8 @@ class BenchSettings(Record):
     devices: tuple[Device, ...] | None = None
     backend: BackendName | None = None
     precision: Precision | None = None
+    calibration: str | None = None
+    preprocess: Preprocess | None = None
     batch: PositiveInt = 1
     streams: PositiveInt = 1
     cuda_graph: bool = True

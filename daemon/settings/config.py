@@ -38,6 +38,7 @@ from ...collectors.catalog import (
 )
 from ...collectors.dla.tasks import COUNTER_HERTZ
 from ...collectors.lines.collector import SourceSettings
+from ...parsers.inference.calibration import Preprocess
 from ...parsers.inference.events import Process
 from ...parsers.inference.placement import Fallback, Precision
 from ...parsers.values import Device, PositiveSeconds, Seconds, Section
@@ -186,6 +187,8 @@ class Workload(Section):
     batch: PositiveInt = Field(1, le=65_536)  # inputs per inference
     threads: PositiveInt | None = Field(None, le=1024)  # CPU threads of a CPU back-end
     precision: Precision | None = None  # of the engine; default: fp16 on tensorrt and trtexec
+    calibration: str | None = None  # scales for int8: a calibration cache, or inputs to make one
+    preprocess: Preprocess | None = None  # how images among these inputs become inputs
     # How long TensorRT looks for faster kernels; 0 is soonest.
     optimization_level: int | None = Field(None, ge=0, le=5)
     fallback: Fallback = "allow"  # for layers that a DLA does not accept
@@ -257,6 +260,14 @@ class Workload(Section):
             raise ValueError("backend: command goes with command, every other one with model")
         elif self.device == "external" and self.command is None:
             raise ValueError("external is a device of a command or a window, not of a back-end")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_calibrated(self) -> "Workload":
+        if self.calibration is not None and self.precision != "int8":
+            raise ValueError("calibration is for int8: set precision: int8, or leave it out")
+        if self.calibration is not None and not find_backend(self.backend_in_force).uses_tensorrt:
+            raise ValueError(f"calibration is for TensorRT, not for {self.backend_in_force}")
         return self
 
     @property

@@ -12,6 +12,7 @@ from pydantic import ValidationError as _ValidationError
 
 from ..errors import ParseError
 from ..records import Record
+from .calibration import Method, Preprocess
 from .placement import Built, Fallback, Precision
 
 PhaseName = Literal["load", "build", "warm_up", "baseline_before", "steady", "baseline_after"]
@@ -41,6 +42,9 @@ class Order(Record):
         streams: Inferences in flight at the same time.
         transfers: Whether inputs and outputs are copied with each inference.
         program: The program and its arguments, for a back-end that runs one.
+        calibration: Path of the scales of int8: a calibration cache, or a folder or file of inputs
+            to make one from.
+        calibration_file: Path for the calibration cache of the build.
         outputs_file: Path for the outputs of one inference: a NumPy archive with one array
             per output, ordered by name.
         profile_file: Path for the time of each layer, from a pass after the measurement.
@@ -61,6 +65,10 @@ class Order(Record):
     threads: PositiveInt | None = None
     precision: Precision | None = None
     optimization_level: int | None = Field(None, ge=0, le=5)
+    calibration: str | None = None
+    calibration_method: Method = "entropy"
+    calibration_file: str | None = None
+    preprocess: Preprocess | None = None
     fallback: Fallback = "allow"
     streams: PositiveInt = 1
     cuda_graph: bool = True
@@ -107,6 +115,14 @@ class Phase(Record):
     edge: Literal["begin", "end"]
     at_ns: NonNegativeInt
     uncertain_ns: NonNegativeInt | None = None
+
+
+class Progress(Record):
+    """A step of minutes, for example a calibration, got so far; one sentence for people."""
+
+    event: Literal["progress"] = "progress"
+    run_id: str
+    sentence: str
 
 
 class Loaded(Record):
@@ -169,7 +185,7 @@ class Finished(Record):
 
 
 RunEvent = Annotated[
-    Hello | Phase | Loaded | Inferences | Counted | Declined | Finished,
+    Hello | Phase | Progress | Loaded | Inferences | Counted | Declined | Finished,
     Field(discriminator="event"),
 ]
 _RUN_EVENT: TypeAdapter[RunEvent] = TypeAdapter(RunEvent)

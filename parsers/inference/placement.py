@@ -20,6 +20,7 @@ from .layers import is_reformat, read_layers
 
 Precision = Literal["fp32", "fp16", "int8"]
 Fallback = Literal["forbid", "allow", "require-pure"]
+Int8Scales = Literal["calibrated", "dummy", "explicit"]
 PlacementVerdict = Literal["pure_dla", "dla_plus_reformat", "mixed", "gpu_only", "unknown"]
 
 
@@ -56,7 +57,7 @@ class Built(Record):
     requested_precision: Precision | None = None
     layer_types: dict[str, NonNegativeInt] = {}
     is_strongly_typed: bool | None = None
-    int8_scales: Literal["calibrated", "dummy", "explicit"] | None = None
+    int8_scales: Int8Scales | None = None
     fallback: Fallback | None = None
     placement: Placement = Placement()
     is_cached: bool = False

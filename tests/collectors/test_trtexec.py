@@ -353,3 +353,36 @@ def test_a_workload_names_its_trtexec():
     for path, program in (("/opt/trtexec", ("/opt/trtexec",)), (None, ())):
         workload = Workload(name="w", model="m.onnx", backend="trtexec", trtexec=path)
         assert make_order(Job("r", workload, None), Session()).program == program
+
+
+@pytest.mark.parametrize("version", ["8.5", "8.6", "10.3"])
+def test_scales_of_a_cache_are_given_under_its_own_header(version, order, worker, tmp_path):
+    path = tmp_path / "c.cache"
+    path.write_text("TRT-8401-MinMaxCalibration\nimage: 3c010a14\n")
+    asked = order(version, precision="int8", calibration=str(path))
+    assert worker.run(asked).ending == "ok"
+    assert worker.built.int8_scales == "calibrated"
+    assert worker.built.layer_types == {"int8": 3}
+    key = worker.built.engine_key
+    path.write_text("TRT-8401-MinMaxCalibration\nimage: 3c010a15\n")
+    other = Worker()
+    other.run(asked)
+    assert other.built.engine_key != key
+    other.runner.close()
+
+
+@pytest.mark.parametrize(
+    ("version", "precision", "name", "problem"),
+    [
+        ("11.3", "int8", "c.cache", "this trtexec has no --calib: put Q/DQ nodes"),
+        ("8.6", "fp16", "c.cache", "a calibration is for int8, and m.onnx is to run in fp16"),
+        ("8.6", "int8", "c.npz", "takes a calibration cache, not inputs: tegrascope engines cal"),
+        ("8.6", "int8", "m.onnx", "m.onnx is not a calibration cache"),
+    ],
+)
+def test_scales_that_it_cannot_take_are_refused(
+    version, precision, name, problem, order, worker, tmp_path
+):
+    (tmp_path / "c.cache").write_text("TRT-8401-MinMaxCalibration\nimage: 3c010a14\n")
+    asked = order(version, precision=precision, calibration=str(tmp_path / name))
+    assert problem in worker.run(asked).reason

@@ -73,6 +73,17 @@ def test_every_error_is_found_in_the_order_of_the_file():
         ("workloads:\n- {name: a, backend: command, model: x}\n", 2, "goes with command"),
         ("workloads:\n- {name: a, backend: trtexec, command: x}\n", 2, "goes with command"),
         ("workloads:\n- {name: a, command: []}\n", 2, "must have 1 item(s) or more"),
+        ("workloads:\n- {name: a, model: x, calibration: c}\n", 2, "is for int8: set precision"),
+        (
+            "workloads:\n- {name: a, model: x, calibration: c, precision: int8, device: cpu}\n",
+            2,
+            "is for TensorRT, not for onnxruntime",
+        ),
+        (
+            "workloads:\n- name: a\n  model: x\n  preprocess: {layout: CHW}\n",
+            4,
+            "preprocess.layout: must be 'NCHW' or 'NHWC', not 'CHW'",
+        ),
         ("workloads: 3\n", 1, "workloads: must be a list, not 3"),
         ("workloads:\n- {name: a/b, model: x}\n", 2, "use up to 63 letters, digits, _ . and -"),
         ("workloads:\n- {name: a, model: x, batch: many}\n", 2, "must be a whole number"),

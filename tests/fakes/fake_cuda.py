@@ -153,6 +153,11 @@ def make_cuda(device: FakeDevice, name: str = "cuda.bindings.runtime") -> types.
         device.move(to, source, size)
 
     @call
+    def cudaMemcpy(to: int, source: int, size: int, kind: int) -> None:
+        assert kind == cudaMemcpyKind.cudaMemcpyHostToDevice
+        device.move(to, source, size)
+
+    @call
     def cudaEventRecord(event: Handle, _: Handle) -> None:
         event.at_ns = device.now_ns
 
@@ -218,7 +223,7 @@ def make_cuda(device: FakeDevice, name: str = "cuda.bindings.runtime") -> types.
 
 _WITHOUT_VALUE = {
     *("cudaSetDevice", "cudaFree", "cudaFreeHost", "cudaMemcpyAsync", "cudaEventRecord"),
-    *("cudaStreamSynchronize", "cudaStreamBeginCapture", "cudaGraphLaunch"),
+    *("cudaMemcpy", "cudaStreamSynchronize", "cudaStreamBeginCapture", "cudaGraphLaunch"),
 }
 
 

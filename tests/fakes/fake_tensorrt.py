@@ -4,6 +4,7 @@ What a version has not is not there: touching it raises, as the real bindings do
 with a model is play: every ONNX node becomes a layer, and an inference copies the first input.
 """
 
+import ctypes
 import enum
 import json
 import sys
@@ -94,6 +95,17 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
 
         ITensor.set_dynamic_range = set_dynamic_range  # type: ignore[attr-defined]
 
+        class IInt8EntropyCalibrator2:
+            algorithm = "EntropyCalibration2"
+
+        class IInt8MinMaxCalibrator:
+            algorithm = "MinMaxCalibration"
+
+        module.__dict__.update(
+            IInt8EntropyCalibrator2=IInt8EntropyCalibrator2,
+            IInt8MinMaxCalibrator=IInt8MinMaxCalibrator,
+        )
+
     class Layer:
         def __init__(self, name: str, kind: Any, outputs: list[ITensor]) -> None:
             self.name, self.type, self.outputs = name, kind, outputs
@@ -113,6 +125,7 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             self.inputs: list[ITensor] = []
             self.outputs: list[ITensor] = []
             self.layers: list[Layer] = []
+            self.path = ""
 
         num_inputs = property(lambda self: len(self.inputs))
         num_layers = property(lambda self: len(self.layers))
@@ -142,6 +155,7 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
 
         def parse_from_file(self, path: str) -> bool:
             graph = onnx.load(path).graph
+            self.network.path = path
             known = {}
             for value in (*graph.input, *graph.value_info, *graph.output):
                 given = value.type.tensor_type
@@ -158,7 +172,8 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
                 ]
                 name = node.name or f"node_of_{node.output[0]}"
                 self.network.layers.append(Layer(name, kind, outputs))
-            self.network.inputs = [known[value.name] for value in graph.input]
+            weights = {weight.name for weight in graph.initializer}
+            self.network.inputs = [known[v.name] for v in graph.input if v.name not in weights]
             self.network.outputs = [known[value.name] for value in graph.output]
             return True
 
@@ -186,6 +201,7 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             put("profiles", [])
             put("cache", None)
             put("core", -1)
+            put("int8_calibrator", None)
             put("default_device_type", device_type.GPU)
 
         def __setattr__(self, name: str, value: Any) -> None:
@@ -226,6 +242,8 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             found: TimingCache | None = self.__dict__["cache"]
             return found
 
+    if major < 11:
+        IBuilderConfig._settable = {*IBuilderConfig._settable, "int8_calibrator"}
     if release >= (8, 6):
         IBuilderConfig._settable = {*IBuilderConfig._settable, "builder_optimization_level"}
         IBuilderConfig.builder_optimization_level = 3  # type: ignore[attr-defined]
@@ -251,7 +269,14 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             self, network: Network, config: IBuilderConfig
         ) -> bytearray | None:
             device.calls.append("build_serialized_network")
+            calibrator, scales = config.__dict__["int8_calibrator"], None
+            if calibrator is not None and "INT8" in config.__dict__["flags_set"]:
+                scales = _scales(network, calibrator, version)
+                for tensor in _tensors(network) if scales else ():
+                    tensor.dynamic_range = scales.get(tensor.name)
             problem = _problem(network, config, major)
+            if scales == {}:
+                problem = "Calibration failure occurred with no scaling factors detected."
             if problem:
                 self.logger.log(severity.ERROR, f"4: [network.cpp::validate::3062] {problem}")
                 return None
@@ -272,6 +297,8 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             kind = "HALF" if "FP16" in config.__dict__["flags_set"] else None
             for layer in on_gpu:
                 printed = kind or layer.outputs[0].dtype.name
+                if scales and layer.outputs[0].name in scales:
+                    printed = "INT8"
                 layers.append((layer.name, "CaskConvolution", printed))
             fixed = config.__dict__["profiles"][0].shapes if config.__dict__["profiles"] else {}
             batch = next(iter(fixed.values()))[0] if fixed else None
@@ -285,6 +312,7 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
                 "flags": sorted(config.__dict__["flags_set"]),
                 "level": getattr(config, "builder_optimization_level", None),
                 "strong": network.is_strong,
+                "scales": scales,
                 "ranges": sum(_has_range(tensor) for tensor in _tensors(network)),
                 "batch": batch,
                 "io": io,
@@ -451,7 +479,12 @@ def _problem(network: Any, config: Any, major: int) -> str | None:
     if network.is_strong and flags & {"FP16", "INT8"}:
         return "Error Code 4: precision flags and a strongly typed network"
     is_quantised = any(layer.type.name == "QUANTIZE" for layer in network.layers)
-    if "INT8" in flags and not is_quantised and not all(map(_has_range, _tensors(network))):
+    is_calibrated = config.__dict__["int8_calibrator"] is not None
+    if (
+        "INT8" in flags
+        and not (is_quantised or is_calibrated)
+        and not all(map(_has_range, _tensors(network)))
+    ):
         return "Error Code 4: Calibrator is not set, and a tensor has no scale"
     if is_quantised and "INT8" not in flags and major < 11:
         return "Error Code 4: Q/DQ layers need the INT8 flag"
@@ -468,6 +501,55 @@ def _problem(network: Any, config: Any, major: int) -> str | None:
     if any(-1 in tensor.shape and tensor.name not in shaped for tensor in network.inputs):
         return "Error Code 4: Network has dynamic inputs, but no optimization profile"
     return None
+
+
+def _scales(network: Any, calibrator: Any, version: str) -> dict[str, float]:
+    """Return the scale of each tensor: from a cache under the right header, or from the batches.
+
+    Min-max takes the largest value of a tensor; entropy, here, the largest but for a thousandth.
+    """
+    major, minor, patch = map(int, version.split("."))
+    number = (major * (1000 if major < 10 else 10000)) + minor * 100 + patch
+    header = f"TRT-{number}-{calibrator.algorithm}"
+    known = calibrator.read_calibration_cache()
+    lines = known.decode().splitlines() if known is not None else []
+    if lines and lines[0] == header:
+        pairs = (line.rpartition(": ") for line in lines[1:])
+        return {n: float(numpy.uint32(int(x, 16)).view("f4")) for n, _, x in pairs}
+    share = 1.0 if calibrator.algorithm.startswith("MinMax") else 0.999
+    largest: dict[str, float] = {}
+    names = [tensor.name for tensor in network.inputs]
+    while (addresses := calibrator.get_batch(names)) is not None:
+        inputs = {}
+        for tensor, address in zip(network.inputs, addresses, strict=True):
+            shape = [calibrator.get_batch_size() if n == -1 else n for n in tensor.shape]
+            size = int(numpy.prod(shape)) * SIZES[tensor.dtype.name]
+            kind = {"FLOAT": "f4", "INT64": "i8", "INT32": "i4"}[tensor.dtype.name]
+            data = ctypes.string_at(address, size)
+            inputs[tensor.name] = numpy.frombuffer(data, kind).reshape(shape)
+        for name, value in activations(network.path, inputs).items():
+            most = float(numpy.quantile(numpy.abs(value), share))
+            largest[name] = max(largest.get(name, 0.0), most)
+    if not largest:
+        return {}
+    scales = {name: float(numpy.float32(most / 127)) for name, most in largest.items()}
+    rows = [f"{n}: {numpy.float32(s).view('u4'):x}" for n, s in scales.items()]
+    calibrator.write_calibration_cache(memoryview("\n".join([header, *rows, ""]).encode()))
+    return scales
+
+
+def activations(path: str, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return every tensor that is a number, by ONNX Runtime; a chain without weights copies."""
+    import onnxruntime
+
+    model = onnx.load(path)
+    made = [name for node in model.graph.node for name in node.output]
+    if any(node.op_type == "Conv" and len(node.input) == 1 for node in model.graph.node):
+        return {**inputs, **dict.fromkeys(made, next(iter(inputs.values())))}
+    outputs = {value.name for value in model.graph.output}
+    model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in made if n not in outputs)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    return {**inputs, **dict(zip(made, session.run(made, inputs), strict=True))}
 
 
 def install_tensorrt(modules: Any, module: types.ModuleType) -> None:

@@ -18,10 +18,10 @@ COMMON = (
     *("--infStreams", "--skipInference", "--verbose", "--help"),
 )
 OPTIONS = {
-    "8.5": ({*COMMON, "--fp16", "--int8", "--streams", "--buildOnly"})
+    "8.5": ({*COMMON, "--fp16", "--int8", "--calib", "--streams", "--buildOnly"})
     - {"--infStreams", "--skipInference"},
-    "8.6": {*COMMON, "--fp16", "--int8", "--best"},
-    "10.3": {*COMMON, "--fp16", "--int8", "--best", "--stronglyTyped"},
+    "8.6": {*COMMON, "--fp16", "--int8", "--calib", "--best"},
+    "10.3": {*COMMON, "--fp16", "--int8", "--calib", "--best", "--stronglyTyped"},
     "11.3": {*COMMON, "--stronglyTyped", "--noCudaGraph", "--includeDataTransfers", "--noSpinWait"},
 }
 NO_OPS = {"--noDataTransfers", "--useCudaGraph", "--useSpinWait", "--stronglyTyped"}
@@ -73,6 +73,11 @@ def build(given):
         say("Engine set up failed", "E")
         end(False)
     type_ = "FP16" if "--fp16" in given or "typed" in TROUBLE else "FP32"
+    if "--calib" in given:
+        with Path(given["--calib"]).open() as file:
+            # Another header is ignored, as by the library.
+            if next(file).strip() == f"TRT-{TAGS[version][1:]}-EntropyCalibration2":
+                type_ = "Int8"
     layers = [("reformat 0", "Reformat"), (DLA_LAYER, "DLA" if core else "Myelin")]
     if core is None or ("--allowGPUFallback" in given and "pure" not in TROUBLE):
         layers.append((GPU_LAYER, "CaskPooling"))

@@ -135,6 +135,14 @@ def test_interrupt_keeps_the_finished_rounds(place):
         (("net.onnx", "--on", ","), 2, "no accelerator is given"),
         (("net.onnx", "--rounds", "0"), 2, "'0' is not a number from 1 on"),
         (("net.onnx",), 1, "there is no model file net.onnx"),
+        (("--builtin", "mobilenet", "--calibration", "c"), 2, "give --precision int8 too"),
+        (
+            ("--builtin", "mobilenet", "--precision", "int8", "--calibration", "c"),
+            1,
+            "there is no calibration at c: tegrascope engines calibrate",
+        ),
+        (("a.onnx", "--preprocess", "{resize: tall}"), 2, "resize: Input should be a valid int"),
+        (("a.onnx", "--preprocess", "["), 2, "'[' is not a mapping, like {resize: 256}"),
         (("--builtin", "vgg"), 1, "no built-in model is named"),
         (
             ("--builtin", "mobilenet", "--simulate", "--telemetry", "tegrastats"),
