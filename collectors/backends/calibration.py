@@ -72,7 +72,7 @@ class DataSet:
         Raises:
             UserError: There are none, or one of them is not fit for the model.
         """
-        self._inputs, self._files = inputs, _files_of(path)
+        self._inputs, self._files = inputs, input_files(path)
         images = any(file.suffix.lower() in _IMAGES for file in self._files)
         if preprocess is not None and not images:
             raise UserError(
@@ -196,7 +196,8 @@ class DataSet:
         return {name: numpy.ascontiguousarray(values, dtype=dtype)}
 
 
-def _files_of(path: Path) -> list[Path]:
+def input_files(path: Path) -> list[Path]:
+    """Return the files of a data set in order, or raise ``UserError`` if there are none."""
     if path.is_file() and path.suffix.lower() in _ARRAYS:
         return [path]
     known = sorted(_ARRAYS | _IMAGES)
@@ -277,7 +278,7 @@ def key_parts(order: Order) -> dict[str, str]:
     if not is_data(path):
         read_cache(path)  # whatever is wrong with it is better known before a build
         return {"calibration": sha256_of(path)}
-    files = _files_of(path)
+    files = input_files(path)
     names = {str(file.relative_to(path)): sha256_of(file) for file in files}
     how = None if order.preprocess is None else order.preprocess.model_dump_json()
     return {

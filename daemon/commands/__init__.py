@@ -34,7 +34,7 @@ COMMANDS = MappingProxyType(
         "top": "a live screen of a daemon, made for a small window over SSH",
         "runs": "list, show and export stored runs",
         "report": "write stored runs and telemetry as one page of HTML",
-        "engines": "list, build and remove TensorRT engines",
+        "engines": "list, build and remove TensorRT engines, and calibrate int8",
         "service": "install or remove the systemd units",
         "check-config": "validate a configuration; every error with its line",
         "doctor": "check this machine: what it has, what is missing, and how to fix it",

@@ -1,4 +1,4 @@
-"""``tegrascope engines list|show|build|prune``."""
+"""``tegrascope engines list|show|build|calibrate|prune``."""
 
 import argparse
 import json
@@ -7,9 +7,11 @@ import time
 from contextlib import closing
 from datetime import datetime
 
+from ...collectors.backends.calibration import input_files
 from ...collectors.backends.engine_cache import EngineCache, Entry
 from ...parsers.errors import UserError
-from ...parsers.inference.events import Loaded, Order, Phase, RunEvent
+from ...parsers.inference.calibration import ALGORITHMS, parse_calibration
+from ...parsers.inference.events import Loaded, Order, Phase, Progress, RunEvent
 from ...parsers.inference.layers import read_layers
 from ...parsers.inference.placement import Built
 from ..results.document import Facts, print_document
@@ -95,35 +97,40 @@ def prune_engines(arguments: argparse.Namespace) -> int:
     return GOOD
 
 
+def calibrate(arguments: argparse.Namespace) -> int:
+    """Make a calibration cache of a model from inputs, in a worker on the GPU."""
+    input_files(arguments.data)
+    if not arguments.output.absolute().parent.is_dir():
+        raise UserError(
+            f"there is no directory {arguments.output.parent}", "make it, or name another"
+        )
+    status, found = _work(
+        arguments,
+        "gpu",
+        precision="int8",
+        # The engine is not kept, so it is built as fast as possible.
+        optimization_level=0,
+        calibration=str(arguments.data.absolute()),
+        calibration_method=arguments.method,
+        calibration_file=str(arguments.output.absolute()),
+        preprocess=arguments.preprocess,
+    )
+    if found:
+        scales = parse_calibration(arguments.output.read_text(encoding="utf-8")).scales
+        print(f"{arguments.output}: {len(scales)} scales; use it as calibration: or --calibration")
+    return status
+
+
 def _build(arguments: argparse.Namespace, device: str) -> int:
-    order = Order(
-        run_id=new_run_id(),
-        backend="tensorrt",
-        device=device,
-        model=arguments.model,
-        model_directory=str((arguments.state_dir / "models").absolute()),
-        engine_directory=str((arguments.state_dir / "engines").absolute()),
-        batch=arguments.batch,
+    status, found = _work(
+        arguments,
+        device,
         precision=arguments.precision,
         fallback=arguments.fallback,
         optimization_level=arguments.level,
-        cuda_graph=False,
-        warm_up_seconds=0.0,
-        count=1,
+        calibration=arguments.calibration and str(arguments.calibration.absolute()),
+        preprocess=arguments.preprocess,
     )
-    found: list[Built] = []
-
-    def on_event(event: RunEvent) -> None:
-        if isinstance(event, Phase) and event.edge == "begin" and event.phase in _PHASES:
-            print(f"{device}: {_PHASES[event.phase]} …", file=sys.stderr)
-        elif isinstance(event, Loaded) and event.built is not None:
-            found.append(event.built)
-
-    with closing(Executor(device)) as executor:
-        verdict = executor.run(order, arguments.timeout, on_event)
-    if verdict.outcome != "ok":
-        print(f"tegrascope: {device}: {verdict.reason}", file=sys.stderr)
-        return CHECK_SAYS_NO if verdict.unavailable else FAILED
     for built in found:
         took = f"built in {built.build_seconds or 0:.1f} s"
         how = "was there already" if built.is_cached else took
@@ -135,7 +142,40 @@ def _build(arguments: argparse.Namespace, device: str) -> int:
         )
         for note in built.notes:
             print(f"  {note}")
-    return GOOD
+    return status
+
+
+def _work(arguments: argparse.Namespace, device: str, **changes: object) -> tuple[int, list[Built]]:
+    """Build an engine in a worker and run it once; return the exit status and the record."""
+    fields = {
+        "run_id": new_run_id(),
+        "backend": "tensorrt",
+        "device": device,
+        "model": arguments.model,
+        "model_directory": str((arguments.state_dir / "models").absolute()),
+        "engine_directory": str((arguments.state_dir / "engines").absolute()),
+        "batch": arguments.batch,
+        "cuda_graph": False,
+        "warm_up_seconds": 0.0,
+        "count": 1,
+    }
+    order = Order.model_validate(fields | changes)
+    found: list[Built] = []
+
+    def on_event(event: RunEvent) -> None:
+        if isinstance(event, Phase) and event.edge == "begin" and event.phase in _PHASES:
+            print(f"{device}: {_PHASES[event.phase]} …", file=sys.stderr)
+        elif isinstance(event, Progress):
+            print(f"{device}: {event.sentence} …", file=sys.stderr)
+        elif isinstance(event, Loaded) and event.built is not None:
+            found.append(event.built)
+
+    with closing(Executor(device)) as executor:
+        verdict = executor.run(order, arguments.timeout, on_event)
+    if verdict.outcome == "ok":
+        return GOOD, found
+    print(f"tegrascope: {device}: {verdict.reason}", file=sys.stderr)
+    return CHECK_SAYS_NO if verdict.unavailable else FAILED, []
 
 
 def _row(entry: Entry, now_ns: int) -> tuple[str, ...]:
@@ -186,6 +226,9 @@ def add(option: Options) -> None:
         default=("gpu",),
     )
     building("--precision", choices=("fp32", "fp16", "int8"))
+    words = "scales for int8: a calibration cache, or inputs to make one from"
+    building("--calibration FILE", words)
+    building.preprocess()
     building.fallback()
     building("--batch N", default=1)
     building(
@@ -196,12 +239,27 @@ def add(option: Options) -> None:
     )
     words = "give up after so long (default: %(default)s)"
     building("--timeout SECONDS", words, default=3600.0)
+    calibrating = add_command(
+        actions,
+        "calibrate",
+        calibrate,
+        "tegrascope engines calibrate model.onnx --data images/ -o int8.cache",
+        "make a calibration cache, the scales of int8, from inputs of a model",
+    )
+    calibrating("model MODEL", "ONNX file, or builtin:resnet50")
+    calibrating("--data DIR", "images or arrays: a folder, or a .npz or .npy file", required=True)
+    calibrating("-o, --output FILE", "the cache", required=True)
+    calibrating("--method", "(default: %(default)s)", choices=tuple(ALGORITHMS), default="entropy")
+    calibrating("--batch N", "inputs at once (default: %(default)s)", default=1)
+    calibrating.preprocess()
+    calibrating("--timeout SECONDS", words, default=3600.0)
     example = "tegrascope engines prune --older-than 30d"
     pruning = add_command(actions, "prune", prune_engines, example, "remove engines")
     which = pruning.one_of(required=True)
     which("--all")
     which("--older-than TIME", "not used for so long, like 30d", type=duration)
     which("--keep N", "all but the N that were used last")
-    building.state_dir("whose engines")
+    for action in (building, calibrating):
+        action.state_dir("whose engines")
     for action in (listing, showing, pruning):
         action.state_dir("whose engines", "engines")

@@ -4,12 +4,14 @@ import json
 import os
 import time
 
+import numpy
 import pytest
 
 from tegrascope.collectors.backends.engine_cache import BuiltEngine, EngineCache
 from tegrascope.daemon.cli import main
+from tegrascope.parsers.inference.calibration import parse_calibration
 from tegrascope.parsers.inference.placement import Built, Placement
-from tests.fakes.models import write_chain
+from tests.fakes.models import labelled_data, write_chain, write_classifier
 from tests.fakes.shims import write_shims
 
 
@@ -190,3 +192,61 @@ def test_probe_that_tensorrt_kills_is_reported_in_one_line(state, tmp_path, monk
     model = write_chain(tmp_path / "m.onnx", "Relu")
     assert engines_command("build", str(model), state=state) == 3
     assert "by signal 11" in capsys.readouterr().err
+
+
+def test_calibration_cache_is_made_and_used(state, tmp_path, monkeypatch, capsys):
+    (tmp_path / "shims").mkdir()
+    monkeypatch.setenv("PYTHONPATH", write_shims(tmp_path / "shims", dla_cores=1))
+    model = write_classifier(tmp_path / "c.onnx")
+    numpy.savez(tmp_path / "inputs.npz", labelled_data(40)[0])
+    cache = tmp_path / "int8.cache"
+    made = ("calibrate", str(model), "--data", str(tmp_path / "inputs.npz"), "-o", str(cache))
+    assert engines_command(*made, "--batch", "4", "--method", "minmax", state=state) == 0
+    printed = capsys.readouterr()
+    assert printed.out == f"{cache}: 5 scales; use it as calibration: or --calibration\n"
+    assert "gpu: calibrating with 40 inputs …" in printed.err
+    found = parse_calibration(cache.read_text())
+    assert found.algorithm == "MinMaxCalibration"
+    assert not EngineCache(state / "engines").entries()
+
+    text = cache.read_text()
+    cache.unlink()
+    assert engines_command(*made, "--method", "minmax", state=state) == 0
+    assert "the scales of" in capsys.readouterr().err, "a finished calibration is not repeated"
+    assert cache.read_text() == text
+
+    build = (
+        "build",
+        str(model),
+        "--on",
+        "dla0",
+        "--precision",
+        "int8",
+        "--calibration",
+        str(cache),
+    )
+    assert engines_command(*build, state=state) == 0
+    assert "made up" not in capsys.readouterr().out
+    (entry,) = EngineCache(state / "engines").entries()
+    assert entry.sidecar.built.int8_scales == "calibrated"
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"--data": "none"}, "there is no data at"),
+        ({"-o": "no/such/place.cache"}, "there is no directory no/such"),
+    ],
+)
+def test_calibration_without_data_or_place_is_refused(
+    state, tmp_path, monkeypatch, capsys, changes, problem
+):
+    (tmp_path / "shims").mkdir()
+    monkeypatch.setenv("PYTHONPATH", write_shims(tmp_path / "shims"))
+    model = write_chain(tmp_path / "m.onnx", "Conv")
+    numpy.save(tmp_path / "x.npy", numpy.zeros((3, 4), "f4"))
+    given = {"--data": str(tmp_path / "x.npy"), "-o": str(tmp_path / "c.cache"), **changes}
+    words = [word for pair in given.items() for word in pair]
+    assert engines_command("calibrate", str(model), *words, state=state) == 1
+    assert problem in capsys.readouterr().err
+    assert not (tmp_path / "c.cache").exists()
