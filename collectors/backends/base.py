@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _ALL_DEVICES = ("cpu", "gpu", "dla0", "dla1")
 _NAMED_AT_MOST = 5
+BUILDS = "builds the engine, which may take minutes"
 
 
 def device_stages(transfers: bool) -> tuple[StageName, ...]:
@@ -50,7 +51,7 @@ class Backend:
             and the first inference; new parts are taken out of the step that has just ended.
         built: The facts of the engine; ``None`` if nothing is built.
         versions: Library to version, of all that may change the result or the speed.
-        say: Reports the progress of a step of minutes; the worker sets it.
+        progress: Called with a few words before something takes long; set by the worker.
     """
 
     devices: ClassVar[tuple[str, ...]] = _ALL_DEVICES
@@ -67,7 +68,7 @@ class Backend:
     cold_start_ns: Mapping[str, int] = MappingProxyType({})
     built: Built | None = None
     versions: Mapping[str, str] = MappingProxyType({})
-    say: Callable[[str], None] = print
+    progress: Callable[[str], None] = staticmethod(lambda _doing: None)
 
     def load(self, model: Path, order: Order) -> None:
         """Read the model for the order's device, batch and threads, and prepare its inputs."""

@@ -18,7 +18,7 @@ from ...parsers.inference.events import Order, StageName
 from ...parsers.inference.layers import LayerProfile, read_layers
 from ...parsers.inference.placement import Built, group_dla_rows, layer_types, placement_of
 from . import calibration, engine_cache
-from .base import Inferring, device_stages, input_shape, make_input, require_pure
+from .base import BUILDS, Inferring, device_stages, input_shape, make_input, require_pure
 from .cuda_runtime import Cuda, handle_of, is_watched, load_cuda
 from .engine_cache import BuiltEngine, EngineCache
 from .tensorrt_build import DTYPES, Builder, logger_of, no_dla, reason_in, type_name
@@ -356,7 +356,8 @@ class TensorRt(Inferring):
         cache = None if where is None else EngineCache(Path(where))
         # An engine whose calibration cache is asked for is only a step on the way.
         if cache is None or order.calibration_file is not None:
-            self._take(Builder(self._trt, self._model, order, self.say).build(), None)
+            self.progress(BUILDS)
+            self._take(Builder(self._trt, self._model, order, self.progress).build(), None)
         else:
             self._find_or_build(cache)
         if self.built.fallback == "require-pure":
@@ -437,7 +438,8 @@ class TensorRt(Inferring):
                 self.cold_start_ns.pop("deserialise")
             version = self._can.versions.get("tensorrt", "unknown")
             timing = f"timing-{self._module}-{version}-sm{self._can.compute_capability}.cache"
-            builder = Builder(self._trt, self._model, self._order, self.say)
+            builder = Builder(self._trt, self._model, self._order, self.progress)
+            self.progress(BUILDS)
             made = self._take(builder.build(cache.directory / timing), key)
             name = engine_cache.model_name(self._order.model, self._model)
             cache.write(key, made, model=name, parts=parts)
@@ -454,7 +456,7 @@ class TensorRt(Inferring):
         if not self._deserialise(made.plan):
             raise UserError(
                 f"TensorRT does not load the engine that it just built ({reason_in(self._lines)})",
-                "send the worker's standard error with a report",
+                "send a report with the record of the run: it has the worker's last lines",
             )
         inspector = self._inspect()
         self.built = made.built

@@ -163,7 +163,7 @@ class Builder:
         if serialised is None:
             device = "DLA" if self._is_dla else "GPU"
             what = f"TensorRT could not build {self._model.name} for the {device}"
-            remedy = "the lines before it are in the worker's standard error"
+            remedy = "see the worker's last lines, under log in the record of the run"
             if self._is_dla and self._order.fallback == "forbid":
                 remedy = (
                     "set fallback: allow to let such layers run on the GPU, or change the model"

@@ -8,6 +8,7 @@ installation in other ways: so only a child asks.
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from .cuda_runtime import load_cuda
 from .tensorrt_build import Builder, layers_of, logger_of, type_name
 
 MODULE = "tensorrt"
+_NO_MEMORY = re.compile(r"out of memory|cudaErrorMemoryAllocation", re.IGNORECASE)
 _INSTALL_TENSORRT = (
     "on a Jetson apt install python3-libnvinfer, in an environment made with"
     " --system-site-packages; elsewhere pip install tensorrt"
@@ -40,12 +42,15 @@ Shapes = Mapping[str, tuple[int, ...]]
 class Capabilities(Record):
     """Capabilities of one TensorRT module on this machine, or why it cannot be used.
 
-    ``dla_cores`` counts the cores that TensorRT sees: only this count decides.
+    ``dla_cores`` counts the cores that TensorRT sees: only this count decides. ``is_full`` means
+    that it could be used if the device had memory left, which is a failure of the run.
     """
 
     module: str = MODULE
     problem: str | None = None
     remedy: str | None = None
+    is_full: bool = False
+    free_bytes: NonNegativeInt | None = None
     versions: dict[str, str] = {}
     device: str | None = None
     compute_capability: str | None = None
@@ -53,7 +58,9 @@ class Capabilities(Record):
     dla_cores: NonNegativeInt | None = None
 
     def require(self) -> None:
-        """Raise ``BackendUnavailable`` if TensorRT cannot be used."""
+        """Raise ``BackendUnavailable`` if TensorRT cannot be used; ``UserError`` without memory."""
+        if self.problem is not None and self.is_full:
+            raise UserError(self.problem, self.remedy or "")
         if self.problem is not None:
             raise BackendUnavailable(self.problem, self.remedy or _INSTALL_TENSORRT)
 
@@ -67,6 +74,7 @@ def look(module: str = MODULE) -> Capabilities:
         cuda = load_cuda()
         found["versions"] |= cuda.versions()
         cuda.initialise()
+        found["free_bytes"] = cuda.free_bytes()
         found["device"], found["compute_capability"], found["is_integrated"] = cuda.device()
         # A runtime and no builder: making the first builder of a process takes seconds.
         runtime = trt.Runtime(trt.Logger(trt.Logger.ERROR))
@@ -114,8 +122,14 @@ def _problem_noted(found: dict[str, Any], module: str) -> Iterator[None]:
         found |= {"problem": error.message, "remedy": error.remedy}
     except Exception as error:
         words = " ".join(str(error).split())
-        problem = f"{module} cannot be used here ({type(error).__name__}: {words})"
-        found |= {"problem": problem, "remedy": DRIVER}
+        problem, remedy = f"{module} cannot be used here ({type(error).__name__}: {words})", DRIVER
+        if _NO_MEMORY.search(words):
+            free = found.get("free_bytes")
+            left = "" if free is None else f": {free / 2**20:.0f} MiB are free"
+            problem = f"the GPU has too little memory left for {module}{left} ({words})"
+            remedy = "end other programs that use the GPU, and run it again"
+            found["is_full"] = True
+        found |= {"problem": problem, "remedy": remedy}
 
 
 def import_tensorrt(module: str = MODULE) -> Any:

@@ -5,7 +5,6 @@ times on our clock.
 """
 
 import hashlib
-import mmap
 import os
 import shutil
 import time
@@ -22,12 +21,13 @@ from ...parsers.inference import trtexec as parser
 from ...parsers.inference.calibration import release_number
 from ...parsers.inference.events import Inferences, Order, Phase, PhaseName
 from ...parsers.inference.placement import Built, Int8Scales, layer_types, placement_of
-from ...parsers.onnx import ModelFacts, read_model
+from ...parsers.onnx import ModelFacts
 from ..base import Stamped
 from ..children.process import Quiet
 from ..children.program import start_tied
+from ..models.files import facts_of
 from . import calibration, engine_cache
-from .base import SelfTimed, device_stages, input_shape, require_pure
+from .base import BUILDS, SelfTimed, device_stages, input_shape, require_pure
 from .engine_cache import BuiltEngine, EngineCache
 
 _DEFAULT_PROGRAM = "/usr/src/tensorrt/bin/trtexec"
@@ -83,7 +83,7 @@ class Trtexec(SelfTimed):
         if (version := parser.version_in(self._help.splitlines())) is not None:
             self.versions = {"tensorrt": version}
         self._offered = parser.options_in(self._help)
-        self._facts = _facts_of(model)
+        self._facts = facts_of(model)
         # Each input is checked, and the shapes of the open ones are given to trtexec.
         shapes = [input_shape(one.name, one.shape, order.batch) for one in self._facts.inputs]
         pairs = zip(self._facts.inputs, shapes, strict=True)
@@ -101,6 +101,7 @@ class Trtexec(SelfTimed):
         with self._cache.lock(self._key):
             found = self._cache.read(self._key)
             if found is None:
+                self.progress(BUILDS)
                 made = self._compile()
                 name = engine_cache.model_name(order.model, self._model)
                 self._cache.write(self._key, made, model=name, parts=parts)
@@ -408,11 +409,3 @@ def _matters(line: str) -> bool:
     if _VERBOSE in line[:64]:
         return any(sign in line for sign in _OF_LAYERS)
     return _AVERAGE not in line
-
-
-def _facts_of(model: Path) -> ModelFacts:
-    try:
-        with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return read_model(data)
-    except (OSError, ValueError, UnreadableError) as error:
-        raise UserError(f"{model} is not an ONNX model ({error})", "give an ONNX file") from error

@@ -21,8 +21,8 @@ from ..base import SYSTEM_CLOCK, Clock, Stamped
 LONGEST_LINE = 64 * 1024
 # More than a pipe or a Unix socket holds, so that a backlog is one read.
 READ_SIZE = 256 * 1024
-LAST_WORDS_BYTES = 4096
-LAST_WORDS_LINES = 20
+LAST_WORDS_BYTES = 8192
+LAST_WORDS_LINES = 40
 NO_PIDFD_SECONDS = 0.25
 
 _LOG = logging.getLogger(__name__)
@@ -260,7 +260,7 @@ class LineChild(LineReader):
 
     @property
     def last_words(self) -> tuple[str, ...]:
-        """The last lines of standard error: at most 20 of them, and 4 KiB."""
+        """The last lines of standard error: at most 40 of them, and 8 KiB."""
         text = self._stderr_tail.decode("utf-8", "backslashreplace")
         return tuple(text.splitlines()[-LAST_WORDS_LINES:])
 

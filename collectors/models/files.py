@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from ...parsers.errors import BackendUnavailable, UserError, file_error
-from ...parsers.onnx import external_locations
+from ...parsers.errors import BackendUnavailable, UnreadableError, UserError, file_error
+from ...parsers.onnx import ModelFacts, external_locations, read_model
 from ...parsers.onnx.graph import Graph
 from ...parsers.records import Record
 from ..children.program import ask_child, python_child
@@ -76,6 +76,15 @@ def _generate(name: str, directory: Path) -> None:
         words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         what = f"the built-in model {name} could not be generated in {directory}"
         raise UserError(what, words[-1])
+
+
+def facts_of(model: Path) -> ModelFacts:
+    """Return the inputs and operators of an ONNX file, or raise ``UserError`` if it is not one."""
+    try:
+        with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return read_model(data)
+    except (OSError, ValueError, UnreadableError) as error:
+        raise UserError(f"{model} is not an ONNX model ({error})", "give an ONNX file") from error
 
 
 def external_files(model: Path) -> list[Path]:

@@ -338,7 +338,6 @@ class Runner:
                 begin_ns = now()
                 backend = self._make_backend(order.backend)
                 self._cold_start_ns["import"] = now() - begin_ns
-            backend.say = lambda words: self._tell(Progress(run_id=order.run_id, sentence=words))
             if order.model:
                 model = find_model(order.model, Path(order.model_directory))
             else:
@@ -350,6 +349,7 @@ class Runner:
                 return backend, sha256
             self._unless_stopped()
             self._backend, self._file, self._loaded_order = backend, (model, sha256), wanted
+            backend.progress = lambda doing: self._tell(Progress(run_id=order.run_id, doing=doing))
             with self._cold_start("load", backend):
                 backend.load(model, order)
         if backend.builds:

@@ -111,7 +111,7 @@ def foreseen(settings: BenchSettings, turns: int) -> tuple[int, int, float]:
 
 _DOING = {
     "load": "loads",
-    "build": "builds",
+    "build": "prepares its engine",
     "warm_up": "warms up",
     "baseline_before": "idles",
     "steady": "infers",
@@ -130,11 +130,9 @@ class LineDisplay:
         print(words, file=self.stream, flush=True)
 
     def heard(self, event: RunEvent) -> None:
-        """Report that an engine is built, and how far: that may take minutes."""
-        if isinstance(event, Phase) and event.phase == "build" and event.edge == "begin":
-            self.say("  building the engine; this may take minutes")
-        elif isinstance(event, Progress):
-            self.say(f"  {event.sentence}")
+        """Report what takes minutes, such as the build of an engine."""
+        if isinstance(event, Progress):
+            self.say(f"  {event.doing}")
 
     def begin(self, title: str, seconds_left: float) -> None:
         """Print which round begins, and how long there is to wait."""
@@ -179,11 +177,12 @@ class BarDisplay(LineDisplay):
 
     def heard(self, event: RunEvent) -> None:
         """Show the worker's phase, and how long there is to wait."""
+        doing = event.doing if isinstance(event, Progress) else None
         if isinstance(event, Phase) and event.edge == "begin":
-            doing = f"{self._title} · {_DOING[event.phase]}"
+            doing = _DOING[event.phase]
+        if doing is not None:
+            doing = f"{self._title} · {doing}"
             self.progress.update(self._task, description=doing)
-        elif isinstance(event, Progress):
-            self.progress.update(self._task, description=f"{self._title} · {event.sentence}")
         if self._end_ns is not None:
             self._show_left(max(0.0, (self._end_ns - self._clock.monotonic_ns()) / 1e9))
 
@@ -319,7 +318,7 @@ class Bench:
         done = self.workers.run(workload, workload.device, workload.timeout_seconds)
         report, trace = done.report, done.trace
         if done.status != "ok":
-            one.status, one.reason = done.status, report.reason
+            one.status, one.reason, one.log = done.status, report.reason, report.log
         self.display.end(outcome_of(report))
         window = report.phases.get("steady")
         if window is None:

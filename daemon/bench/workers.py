@@ -364,9 +364,11 @@ def look_at(
             say(f"{model} on {device}: {workload.backend_in_force} loads or builds it")
             outputs = directory / f"{device}.npz"
             done = workers.run(shortened(workload), device, LOOK_SECONDS, outputs)
-            found = Measured(done.report, done.status, done.report.reason)
+            found = Measured(done.report, done.status, done.report.reason, done.report.log)
             if found.status != "ok":
                 say(f"{model} on {device}: {found.reason}")
+                for line in found.log if found.status == "failed" else ():
+                    say(f"  | {line}")
             elif made.status != "ok":
                 found.outputs = OutputCheck(verdict="unchecked", reason=made.report.reason)
             else:

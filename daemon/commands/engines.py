@@ -23,7 +23,7 @@ from ..terminal import duration as duration_of
 from . import Options, add_command, devices, duration
 
 _TITLES = ("engine", "model", "device", "batch", "precision", "MB", "verdict", "used")
-_PHASES = {"load": "loading", "build": "building", "warm_up": "running it once"}
+_PHASES = {"load": "loads the model", "warm_up": "runs it once"}
 
 
 def list_engines(arguments: argparse.Namespace) -> int:
@@ -166,7 +166,7 @@ def _work(arguments: argparse.Namespace, device: str, **changes: object) -> tupl
         if isinstance(event, Phase) and event.edge == "begin" and event.phase in _PHASES:
             print(f"{device}: {_PHASES[event.phase]} …", file=sys.stderr)
         elif isinstance(event, Progress):
-            print(f"{device}: {event.sentence} …", file=sys.stderr)
+            print(f"{device}: {event.doing} …", file=sys.stderr)
         elif isinstance(event, Loaded) and event.built is not None:
             found.append(event.built)
 
@@ -174,6 +174,8 @@ def _work(arguments: argparse.Namespace, device: str, **changes: object) -> tupl
         verdict = executor.run(order, arguments.timeout, on_event)
     if verdict.outcome == "ok":
         return GOOD, found
+    for line in () if verdict.unavailable else verdict.log:
+        print(f"  | {line}", file=sys.stderr)
     print(f"tegrascope: {device}: {verdict.reason}", file=sys.stderr)
     return CHECK_SAYS_NO if verdict.unavailable else FAILED, []
 

@@ -18,6 +18,7 @@ from ...collectors.children.process import Quiet
 from ...collectors.gpu.nvml import NvmlSettings, nvml_command
 from ...collectors.lines.collector import TegrastatsSettings, tegrastats_command
 from ...collectors.lines.program import LineSocket
+from ...collectors.models.files import facts_of
 from ...parsers.errors import ParseError, UserError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
@@ -423,8 +424,14 @@ def _find_lack(context: Context, workload: Workload) -> tuple[str, str] | None:
             return None
         return f"{program} does not exist", f"command: of {workload.name}"
     model = workload.model or ""
-    if not model.startswith("builtin:") and not machine.can_read(str(context.state_dir / model)):
-        return f"{model} cannot be read", f"ls -l {model}; a path is best absolute"
+    if not model.startswith("builtin:"):
+        path = str(context.state_dir / model)
+        if not machine.can_read(path):
+            return f"{model} cannot be read", f"ls -l {model}; a path is best absolute"
+        try:
+            facts_of(machine.at(path))
+        except UserError as error:
+            return error.message, error.remedy
     backend = find_backend(workload.backend_in_force)
     if backend.program is not None:
         path = workload.trtexec or backend.program

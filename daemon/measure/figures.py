@@ -67,6 +67,10 @@ def difference(one: Figure | None, other: Figure | None) -> Figure | None:
     """
     if one is None or other is None:
         return None
-    has_ends = one.half is not None and other.half is not None
-    half = hypot(one.half or 0.0, other.half or 0.0) if has_ends else None
-    return Figure.around(one.value - other.value, half)
+    halves = [
+        # The interval of a ratio may be cut at its limit on one side.
+        max(figure.high - figure.value, figure.value - figure.low)
+        for figure in (one, other)
+        if figure.low is not None and figure.high is not None
+    ]
+    return Figure.around(one.value - other.value, hypot(*halves) if len(halves) == 2 else None)

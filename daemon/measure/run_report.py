@@ -182,6 +182,13 @@ class Figure(Record):
         """Half the width of the interval."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
+    def within(self, low: float, high: float) -> "Figure":
+        """Return the figure with an interval that does not leave its possible values."""
+        if self.low is None or self.high is None:
+            return self
+        ends = {"low": max(low, self.low), "high": min(high, self.high)}
+        return self.model_copy(update=ends)
+
     @classmethod
     def around(cls, value: float, half: float | None) -> "Figure":
         """Return a figure whose interval is symmetric."""
@@ -296,6 +303,7 @@ class RunReport(Record):
 
     Attributes:
         reason: Why, for every outcome except ``ok``.
+        log: The last lines of the worker's standard error, for the same outcomes.
         started_ns: CLOCK_MONOTONIC when the run was taken from the schedule.
         ended_ns: CLOCK_MONOTONIC when its outcome was known.
         lateness_seconds: Start minus due time.
@@ -322,6 +330,7 @@ class RunReport(Record):
     device: Device
     outcome: Outcome
     reason: str | None = None
+    log: tuple[str, ...] = ()
     started_wall_ns: NonNegativeInt
     started_ns: NonNegativeInt
     ended_ns: NonNegativeInt
@@ -409,6 +418,7 @@ class RunTrace:
     ended_ns: int | None = None
     outcome: Outcome | None = None
     reason: str | None = None
+    log: tuple[str, ...] = ()
     begins: dict[PhaseName, int] = field(default_factory=dict)
     ends: dict[PhaseName, int] = field(default_factory=dict)
     uncertain_ns: int = 0

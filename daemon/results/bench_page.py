@@ -146,7 +146,15 @@ def _drawing(model: ModelResult, samples: Samples) -> tuple[Block, ...]:
 
 def _facts(result: BenchResult) -> dict[str, str | None]:
     environment, settings = result.environment, result.settings
-    asked = (settings.precision, f"fallback {settings.fallback}", settings.backend)
+    level, sharing = settings.optimization_level, settings.process.model_dump(exclude_defaults=True)
+    asked = (
+        *(settings.precision, f"fallback {settings.fallback}", settings.backend),
+        f"optimisation level {'as TensorRT chooses' if level is None else level}",
+        f"{settings.streams} stream{'s' * (settings.streams > 1)}",
+        None if settings.cuda_graph else "no CUDA graph",
+        None if settings.transfers else "no copies of inputs and outputs",
+        *(f"{name} {value}" for name, value in sharing.items()),
+    )
     return {
         **board_facts(environment),
         "telemetry": result.telemetry_problem or environment.telemetry_source,
@@ -180,7 +188,10 @@ def versions_line(versions: Mapping[str, str]) -> str:
 def rows_of(results: Sequence[AcceleratorResult]) -> dict[str, tuple[str, ...]]:
     """Return label and one cell per accelerator; rows without any known cell are left out."""
     made = {label: tuple(read(one) or ABSENT for one in results) for label, read in ROWS.items()}
-    return {label: cells for label, cells in made.items() if any(c != ABSENT for c in cells)}
+    known = {label: cells for label, cells in made.items() if any(c != ABSENT for c in cells)}
+    if set(known["status"]) == {_MEASURED}:
+        del known["status"]
+    return known
 
 
 def _table(model: ModelResult) -> Table:
@@ -286,6 +297,7 @@ def _cold(result: AcceleratorResult) -> str | None:
     return seconds(sum(parts.values())) + build
 
 
+_MEASURED = "measured"
 _VERDICTS = {
     "good": "right",
     "wrong": "WRONG",
@@ -311,7 +323,7 @@ def _of_lock_in(found: LockInReport) -> str:
 
 
 ROWS: dict[str, _Read] = {
-    "status": lambda one: None if one.status == "ok" else one.status,
+    "status": lambda one: _MEASURED if one.status == "ok" else one.status,
     "back-end": lambda one: one.backend,
     "latency p50": _figure("latency_seconds", seconds),
     "latency p90": _tail("p90"),

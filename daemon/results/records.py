@@ -90,6 +90,7 @@ class AcceleratorResult(Record):
             It is longer than an inference that is not profiled.
         profiled_inferences: Their number.
         gpu_freed: GPU load of this model on the GPU less that on this accelerator, as a ratio.
+        log: The worker's last lines, where it failed.
         variation: Standard deviation over mean of the time of an inference, by the device's events
             if the back-end reports them.
         unsettled_rounds: How many had not settled at their end. A board warms in every round, so
@@ -101,6 +102,7 @@ class AcceleratorResult(Record):
     backend: BackendName
     status: Status
     reason: str | None = None
+    log: tuple[str, ...] = ()
     outputs: OutputCheck | None = None
     nsys_report: str | None = None
     nsys_problem: str | None = None

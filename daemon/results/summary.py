@@ -119,6 +119,7 @@ class Measured:
     look: RunReport
     status: Status
     reason: str | None
+    log: tuple[str, ...] = ()
     outputs: OutputCheck | None = None
     rounds: Sequence[Round] = ()
     nsys_report: str | None = None
@@ -171,7 +172,7 @@ def reported_flags(report: RunReport) -> list[Flag]:
 def mean_loads(loads: Sequence[Mapping[str, float]]) -> dict[str, Figure]:
     """Return the mean of each named ratio that every round has."""
     return {
-        name: figure
+        name: figure.within(0.0, 1.0)
         for name in (loads[0] if loads else ())
         if all(name in one for one in loads)
         and (figure := mean_of_rounds([one[name] for one in loads], floor=LOAD_STEP / 2))
@@ -186,6 +187,7 @@ def summarise(model: str, measured: Sequence[Measured], rounds: Sequence[RunRepo
     for place, one in enumerate(results):
         if one.device != "gpu":
             freed = difference(on_gpu, one.utilization.get("gpu"))
+            freed = freed and freed.within(-1.0, 1.0)
             results[place] = one.model_copy(update={"gpu_freed": freed})
     counted = {one.report.run_id for each in measured for one in each.rounds}
     powers = {each.look.device: _powers(each.rounds) for each in measured}
@@ -358,6 +360,8 @@ def decide(
         best, device, second, other, paired = second, other, best, device, paired.times(-1)
     pair = (best, second) if goal.more_is_better else (second, best)
     gap, interval = paired or difference(*pair), None
+    if gap is not None and goal.name == "gpu_freed":
+        gap = gap.within(-1.0, 1.0)
     if gap is not None and gap.low is not None and gap.high is not None:
         interval = Interval(low=gap.low, high=gap.high)
     wins = interval is not None and interval.low > 0

@@ -26,12 +26,14 @@ WORKER = python_child("tegrascope.collectors.worker.child")
 class Verdict:
     """How a run ended, with one line as the reason unless it is ``ok``.
 
-    ``unavailable``: the back-end or the device is not on this machine.
+    ``unavailable``: the back-end or the device is not on this machine. ``log`` has the last lines
+    of the worker's standard error, unless it is ``ok``.
     """
 
     outcome: Outcome
     reason: str | None = None
     unavailable: bool = False
+    log: tuple[str, ...] = ()
 
 
 _CANCELLED = Verdict("cancelled", "the daemon is stopping")
@@ -132,9 +134,11 @@ class Executor:
                     return self.run(order, max(0.0, left), on_event)
                 if isinstance(event, events.Finished):
                     on_event(event)
+                    log = () if event.ending == "ok" else child.last_words
                     if event.ending == "unavailable":
-                        return Verdict("skipped", f"unavailable: {event.reason}", unavailable=True)
-                    return Verdict(event.ending, event.reason)
+                        reason = f"unavailable: {event.reason}"
+                        return Verdict("skipped", reason, unavailable=True, log=log)
+                    return Verdict(event.ending, event.reason, log=log)
                 if isinstance(event, events.Phase):
                     phase = event.phase
                 on_event(event)
@@ -145,7 +149,7 @@ class Executor:
             elif got is Quiet.TIMEOUT:
                 self.close()
                 reason = f"no end after {deadline_seconds:g} s, in phase {phase}; worker killed"
-                return Verdict("timeout", reason)
+                return Verdict("timeout", reason, log=child.last_words)
             else:
                 return self._bury(child, f"ended in phase {phase}")
 
@@ -182,4 +186,4 @@ class Executor:
             what += f", with status {child.returncode}"
         words = f"; its last words: {child.last_words[-1]}" if child.last_words else ""
         _LOG.warning("%s: the worker %s%s", self.device, what, words)
-        return Verdict("failed", f"the worker {what}{words}")
+        return Verdict("failed", f"the worker {what}{words}", log=child.last_words)

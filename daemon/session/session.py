@@ -19,7 +19,15 @@ from ...collectors.dla.tasks import BusyTime
 from ...collectors.lines.collector import LineCollector
 from ...collectors.simulator.physics import LoadBoard
 from ...parsers.errors import UserError
-from ...parsers.inference.events import Counted, Inferences, Order, Phase, PhaseName, RunEvent
+from ...parsers.inference.events import (
+    Counted,
+    Inferences,
+    Order,
+    Phase,
+    PhaseName,
+    Progress,
+    RunEvent,
+)
 from ..export.snapshot import LiveState, Snapshot
 from ..measure.correlate import correlate
 from ..measure.energy import EnergyCounters
@@ -288,7 +296,7 @@ class Session:
 
     def pair(self, trace: RunTrace, verdict: Verdict) -> RunReport:
         """Return the report of a run, paired with the telemetry of its window."""
-        trace.outcome, trace.reason = verdict.outcome, verdict.reason
+        trace.outcome, trace.reason, trace.log = verdict.outcome, verdict.reason, verdict.log
         window = trace.telemetry_window()
         return correlate(
             trace,
@@ -394,6 +402,8 @@ class InFlightRun:
             elif event.phase in trace.phases and event.phase not in _IDLE:
                 begin_ns = trace.phases[event.phase].begin_ns
                 session.times.set_work(trace.run_id, event.phase, begin_ns, event.at_ns)
+        elif isinstance(event, Progress):
+            _LOG.info("%s on %s %s", trace.workload, trace.device, event.doing)
         elif isinstance(event, (Counted, Inferences)):
             timed = event.latency_ns if isinstance(event, Inferences) else ()
             count = event.inferences or 0 if isinstance(event, Counted) else len(timed)

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Collection
 from datetime import datetime, timezone
 from itertools import pairwise
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -80,7 +81,10 @@ _OF_A_WINDOW = frozenset({"name", "backend", "device", "batch", "timeout"})
 _LONGEST_WINDOW_SECONDS = 3600.0
 
 # Rule 10 of how numbers are made: a shorter steady phase has no energy per inference.
-_FEWEST_SECONDS, _FEWEST_SAMPLES = 10.0, 110
+_FEWEST_SECONDS, _FEWEST_SAMPLES = 10.0, 100
+# tegrastats takes longer than its interval, so somewhat more is advised.
+_MARGIN = 1.1
+_SHORT_INTERVAL_SECONDS = 0.103
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", re.ASCII)
 
@@ -379,10 +383,12 @@ class Config(Section):
             return []
         interval = settings.interval_in_force(self.telemetry.interval)
         needed = max(_FEWEST_SECONDS, _FEWEST_SAMPLES * interval)
+        enough = ceil(max(_FEWEST_SECONDS, _MARGIN * _FEWEST_SAMPLES * interval))
+        is_short = interval <= _SHORT_INTERVAL_SECONDS
+        shorter = "" if is_short else f"; or 15s, and {settings.interval_hint}"
         return [
             f"{workload.name}: {seconds:g} s at an interval of {interval:g} s are too few samples "
-            f"for the energy per inference: duration: {needed:.0f}s; or 15s, and "
-            f"{settings.interval_hint}"
+            f"for the energy per inference: duration: {enough}s{shorter}"
             for workload in self.workloads
             if not workload.is_window
             and (seconds := workload.steady_seconds) is not None

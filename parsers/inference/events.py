@@ -117,14 +117,6 @@ class Phase(Record):
     uncertain_ns: NonNegativeInt | None = None
 
 
-class Progress(Record):
-    """A step of minutes, for example a calibration, got so far; one sentence for people."""
-
-    event: Literal["progress"] = "progress"
-    run_id: str
-    sentence: str
-
-
 class Loaded(Record):
     """The model is loaded; the cold start has parts: ``import``, ``load``, ``build`` …."""
 
@@ -134,6 +126,14 @@ class Loaded(Record):
     versions: dict[str, str] = {}
     cold_start_seconds: dict[str, NonNegativeFloat] = {}
     built: Built | None = None
+
+
+class Progress(Record):
+    """What a long phase does now, in a few words for people: ``builds the engine``."""
+
+    event: Literal["progress"] = "progress"
+    run_id: str
+    doing: str
 
 
 class Inferences(Record):
@@ -185,7 +185,7 @@ class Finished(Record):
 
 
 RunEvent = Annotated[
-    Hello | Phase | Progress | Loaded | Inferences | Counted | Declined | Finished,
+    Hello | Phase | Loaded | Progress | Inferences | Counted | Declined | Finished,
     Field(discriminator="event"),
 ]
 _RUN_EVENT: TypeAdapter[RunEvent] = TypeAdapter(RunEvent)

@@ -62,7 +62,7 @@ def build(tmp_path):
             "count": 1,
         }
         backend = TensorRt(machine=tmp_path, ask=look)
-        backend.say = said.append
+        backend.progress = said.append
         try:
             backend.load(model, Order.model_validate({**asked, **changes}))
             backend.build()

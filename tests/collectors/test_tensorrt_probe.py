@@ -7,7 +7,7 @@ import pytest
 
 from tegrascope.collectors.backends import tensorrt_probe
 from tegrascope.collectors.backends.tensorrt_probe import capabilities, look, main, probe
-from tegrascope.parsers.errors import BackendUnavailable
+from tegrascope.parsers.errors import BackendUnavailable, UserError
 from tests.fakes.shims import write_shims
 
 
@@ -83,6 +83,23 @@ def test_what_is_not_installed_is_named(monkeypatch, tmp_path, source, says):
         monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(BackendUnavailable, match=says):
         look().require()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"failing": {"cudaSetDevice": "cudaErrorMemoryAllocation"}}, "left for tensorrt ("),
+        ({"dies": "raise RuntimeError('out of memory')"}, "left for tensorrt: 7629 MiB are free"),
+    ],
+    ids=["context", "runtime"],
+)
+def test_a_full_device_fails_the_run_and_is_not_taken_for_a_missing_driver(shims, changes, says):
+    shims(**changes)
+    found = probe()
+    with pytest.raises(UserError, match="end other programs") as raised:
+        found.require()
+    assert not isinstance(raised.value, BackendUnavailable)
+    assert f"the GPU has too little memory {says}" in found.problem
 
 
 def test_a_success_is_remembered_and_a_failure_is_not():

@@ -338,3 +338,24 @@ def test_keys_with_escapes_do_not_reach_the_terminal(tmp_path, capsys):
     assert "\\x1b[31mkey" in told.err
     assert "\x1b" not in told.out + told.err
     assert len(told.err) < 20_000
+
+
+@pytest.mark.parametrize(
+    ("interval", "duration", "advice"),
+    [
+        ("103ms", "11s", None),
+        ("103ms", "10.1s", "duration: 12s"),
+        ("1009ms", "60s", "duration: 111s; or 15s, and telemetry.interval: 103ms"),
+    ],
+)
+def test_advice_is_given_for_what_is_too_short_and_names_nothing_that_is_set(
+    interval, duration, advice
+):
+    text = (
+        f"telemetry: {{interval: {interval}, tegrastats: {{socket: null}}}}\n"
+        f"workloads: [{{name: w, model: m.onnx, duration: {duration}}}]\n"
+    )
+    found = parse_config(text, Path("t")).advice()
+    assert [one.partition("energy per inference: ")[2] for one in found] == (
+        [] if advice is None else [advice]
+    )

@@ -56,10 +56,13 @@ def test_exit_is_0_if_the_job_is_possible(tmp_path):
         ("telemetry: {source: replay, replay: {path: /none.log}}\n", "/none.log cannot be read"),
         ("workloads: [{name: w, command: /none/program}]\n", "/none/program does not exist"),
         ("workloads: [{name: w, model: /none.onnx, device: cpu}]\n", "/none.onnx cannot be read"),
+        ("workloads: [{name: w, model: GARBAGE, device: cpu}]\n", "is not an ONNX model"),
     ],
-    ids=["typing error", "replay", "program", "model"],
+    ids=["typing error", "replay", "program", "model", "garbage"],
 )
 def test_exit_is_3_if_the_job_is_not_possible(tmp_path, text, message):
+    (tmp_path / "garbage.onnx").write_bytes(b"garbage" * 100)
+    text = text.replace("GARBAGE", str(tmp_path / "garbage.onnx"))
     done = doctor(tmp_path, "-c", config(tmp_path, text))
     assert done.returncode == 3
     assert message in " ".join(done.stdout.split())

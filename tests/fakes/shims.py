@@ -16,6 +16,7 @@ def write_shims(
     *,
     dla_cores: int = 0,
     driver: bool = True,
+    failing: dict[str, str] | None = None,
     dies: str = "",
 ) -> str:
     """Write ``tensorrt`` and ``cuda`` into a folder.
@@ -25,12 +26,15 @@ def write_shims(
         version: Of TensorRT.
         dla_cores: Of the device.
         driver: Whether CUDA finds one.
+        failing: CUDA calls and their errors.
         dies: What making a ``Runtime`` does, as Python.
 
     Returns:
         What PYTHONPATH has to be for them to be found.
     """
-    failing = {} if driver else {"cudaSetDevice": "cudaErrorInsufficientDriver"}
+    failing = dict(failing or {})
+    if not driver:
+        failing["cudaSetDevice"] = "cudaErrorInsufficientDriver"
     bindings = folder / "cuda" / "bindings"
     bindings.mkdir(parents=True)
     for package in (folder / "cuda", bindings):

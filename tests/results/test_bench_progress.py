@@ -11,7 +11,7 @@ from tegrascope.daemon.bench.run import BarDisplay, LineDisplay, outcome_of, out
 from tegrascope.daemon.measure.run_report import Energy, Span
 from tegrascope.daemon.results.contention import Joint
 from tegrascope.daemon.results.records import JointRound, Placed
-from tegrascope.parsers.inference.events import Phase
+from tegrascope.parsers.inference.events import Phase, Progress
 
 from .bench_fakes import report
 
@@ -25,10 +25,11 @@ def test_lines_say_which_round_and_how_long():
     lines = LineDisplay(stream)
     lines.heard(phase("load"))
     lines.heard(phase("build"))
+    lines.heard(Progress(run_id="r", doing="builds the engine, which may take minutes"))
     lines.begin("round 2 of 4 on dla0", 150.0)
     lines.end(outcome_of(report("dla0", 17.0)))
     assert stream.getvalue().splitlines() == [
-        "  building the engine; this may take minutes",
+        "  builds the engine, which may take minutes",
         "round 2 of 4 on dla0; about 2 min 30 s left",
         "  706 inferences, p50 17.0 ms",
     ]

@@ -7,6 +7,7 @@ from array import array
 import pytest
 
 from tegrascope.daemon.measure.blocks import WindowSlice
+from tegrascope.daemon.measure.figures import difference
 from tegrascope.daemon.results.bench_page import report_page
 from tegrascope.daemon.results.document import thin
 from tegrascope.daemon.results.records import (
@@ -155,3 +156,21 @@ def test_long_bench_is_thinned_and_keeps_its_mean():
     (piece,) = thin(times, column)
     assert len(piece) <= 480
     assert sum(value for _, value in piece) / len(piece) == pytest.approx(4.5, abs=0.02)
+
+
+def test_page_names_what_was_asked_for(result):
+    asked = result.settings.model_copy(update={"optimization_level": 0, "streams": 4})
+    page = report_page(result.model_copy(update={"settings": asked}), samples)
+    assert "optimisation level 0, 4 streams" in page
+    assert "as TensorRT chooses, 1 stream" in report_page(result, samples)
+
+
+def test_interval_of_a_load_stays_within_the_possible():
+    """The mean of 0.99 and 0.9 has an interval beyond 1 by Student's distribution."""
+    looks = [report("gpu", gpu=load) for load in (0.99, 0.9)]
+    one = Measured(look=looks[0], status="ok", reason=None, rounds=[Round(r) for r in looks])
+    load = summarise("m", [one], looks).accelerators[0].utilization["gpu"]
+    assert load.value == pytest.approx(0.945)
+    assert (load.low, load.high) == (pytest.approx(0.945 - 0.5718, abs=1e-3), 1.0)
+    freed = difference(load, Figure(value=0.0, low=-0.001, high=0.001))
+    assert freed.half == pytest.approx(0.5718, abs=1e-3)

@@ -56,6 +56,21 @@ def test_obedient_worker_is_kept(executor_of):
     assert executor.pid == first
 
 
+@pytest.mark.parametrize("ending", ["failed", "unavailable", "ok"])
+def test_last_lines_of_the_worker_are_kept_unless_it_is_ok(executor_of, ending):
+    executor = executor_of(
+        "for n in range(60): print('line', n, file=sys.stderr)\n"
+        f'tell(event="finished", ending="{ending}", reason="as asked", **run)'
+    )
+    verdict, _ = run(executor)
+    assert verdict.log == (() if ending == "ok" else tuple(f"line {n}" for n in range(20, 60)))
+
+
+def test_last_lines_of_a_worker_that_dies_are_kept(executor_of):
+    verdict, _ = run(executor_of("print('[E] of TensorRT', file=sys.stderr); os._exit(3)"))
+    assert verdict.log == ("[E] of TensorRT",)
+
+
 def test_babble_is_no_event(executor_of):
     """What a library prints between the events does not disturb them."""
     executor = executor_of(
