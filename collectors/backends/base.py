@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ...parsers.errors import BackendUnavailable, UserError
-from ...parsers.inference.events import Counted, Inferences, Order, Phase, StageName
+from ...parsers.inference.events import Counted, Inferences, Order, Outputs, Phase, StageName
 from ...parsers.inference.layers import LayerProfile
 from ...parsers.inference.placement import Built, Placement
 
@@ -83,6 +83,10 @@ class Backend:
     def profile(self, count: int) -> LayerProfile:  # noqa: ARG002
         """Run inferences, slower because they are profiled; return the mean time of each layer."""
         raise UserError("this back-end cannot time a layer", "leave the profile out")
+
+    def compare_outputs(self) -> Outputs | None:
+        """Compare the last inference with the engine's first run; ``None`` if neither is kept."""
+        return None
 
     def close(self) -> None:
         """Release the model, its memory and its threads; called once, after anything."""

@@ -105,6 +105,15 @@ class Cuda:
             found[name] = f"{number // 1000}.{number % 1000 // 10}"
         return found
 
+    def pci_bus_id(self) -> str | None:
+        """Return the address by which NVML knows the device; ``None`` if CUDA gives none."""
+        try:
+            return str(
+                self.check(self.api.cudaDeviceGetPCIBusId(16, 0)).partition(b"\0")[0].decode()
+            )
+        except (CudaError, AttributeError):
+            return None
+
     def free_bytes(self) -> int:
         """Return the free memory of the device."""
         free, _ = self.check(self.api.cudaMemGetInfo())

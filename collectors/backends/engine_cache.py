@@ -6,18 +6,21 @@ this user and that no other user may write.
 
 import fcntl
 import hashlib
+import io
 import json
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from zipfile import BadZipFile
 
 from pydantic import NonNegativeInt, ValidationError
 
 from ...parsers.errors import UserError
+from ...parsers.inference.events import Outputs
 from ...parsers.inference.placement import Built
 from ...parsers.records import Record
 from ..base import write_atomic
@@ -25,9 +28,19 @@ from ..board.boards import l4t_of
 from ..board.readers import read_text
 from ..models.files import BUILTIN_PREFIX, external_files, sha256_of
 
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
 # Raised whenever what is built from the same parts changes, so that old engines are not used.
 CACHE_VERSION = 1
 LOG_LINES_KEPT = 400
+# Of each output that is compared with later ones.
+KEPT_VALUES = 1 << 18
+# Where the values that are kept are equal and others are not.
+_LEAST_DIFFERENCE = 1e-12
+# Endings of an engine's own files.
+_SUFFIXES = (".plan", ".bad", ".lock", ".json", ".npz")
 _DLA_FIRMWARE = "sys/kernel/debug/nvdla0/firmware/version"
 
 
@@ -110,12 +123,14 @@ class EngineCache:
         return self.directory / f"{key}.plan"
 
     @contextmanager
-    def lock(self, key: str) -> Iterator[None]:
+    def lock(self, key: str, progress: Callable[[str], None] = lambda _: None) -> Iterator[None]:
         """Keep other processes from building or removing the same engine; waits for its turn."""
         while True:
             path = self.directory / f"{key}.lock"
             with path.open("ab") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
+                if not _is_free(file):
+                    progress("waits for another process, which builds or loads the same engine")
+                    fcntl.flock(file, fcntl.LOCK_EX)
                 # If it was pruned before it was locked, the name leads to another file now.
                 is_current = False
                 with suppress(FileNotFoundError):
@@ -145,7 +160,12 @@ class EngineCache:
         return content, sidecar
 
     def write(self, key: str, made: BuiltEngine, *, model: str, parts: Mapping[str, str]) -> None:
-        """Keep an engine: whole or not at all, and the plan before its sidecar."""
+        """Keep an engine: whole or not at all, and the plan before its sidecar.
+
+        It has no first outputs yet.
+        """
+        for old in self.directory.glob(f"{key}.outputs*"):
+            old.unlink(missing_ok=True)
         sidecar = Sidecar(
             key=key,
             model=model,
@@ -159,6 +179,41 @@ class EngineCache:
         )
         write_atomic(self.plan_path(key), made.plan)
         write_atomic(self.directory / f"{key}.json", sidecar.model_dump_json(indent=1).encode())
+
+    def compare_outputs(
+        self, key: str, point: str, outputs: "Mapping[str, NDArray[numpy.generic]]"
+    ) -> Outputs:
+        """Compare outputs with the first ones of an engine, which are kept beside it.
+
+        Of a large output a share of the values is kept, evenly spread.
+
+        Args:
+            point: The shapes of the inputs; each point has first outputs of its own.
+            outputs: Name to array, for the same inputs each time.
+        """
+        import numpy
+
+        digest, kept = hashlib.sha256(), []
+        for name, values in sorted(outputs.items()):
+            digest.update(f"{name} {values.dtype} {values.shape}".encode())
+            digest.update(numpy.ascontiguousarray(values).data)
+            kept.append(values.reshape(-1)[:: 1 + values.size // KEPT_VALUES])
+        found = digest.hexdigest()
+        place = hashlib.sha256(point.encode()).hexdigest()[:12]
+        path = self.directory / f"{key}.outputs-{place}.npz"
+        try:
+            with numpy.load(path, allow_pickle=False) as archive:
+                known, *first = (archive[name] for name in archive.files)
+            if str(known) == found:
+                return Outputs(sha256=found, difference=0.0)
+            worst = max(map(_difference, first, kept), default=0.0)
+            return Outputs(sha256=found, difference=max(worst, _LEAST_DIFFERENCE))
+        except (OSError, ValueError, BadZipFile):
+            content = io.BytesIO()
+            numpy.savez(content, numpy.array(found), *kept)
+            with suppress(OSError):  # without room for it the next run is the first
+                write_atomic(path, content.getvalue())
+            return Outputs(sha256=found)
 
     def set_aside(self, key: str) -> None:
         """Keep an engine that does not load, for diagnosis, under another name."""
@@ -195,8 +250,8 @@ class EngineCache:
             if not _is_free(file):
                 return None
             freed = 0
-            for suffix in (".plan", ".plan.bad", ".json"):
-                path = entry.plan.with_suffix(suffix)
+            own = (entry.plan.with_suffix(suffix) for suffix in (".plan", ".plan.bad", ".json"))
+            for path in (*own, *self.directory.glob(f"{entry.sidecar.key}.outputs*")):
                 with suppress(FileNotFoundError):
                     freed += path.stat().st_size
                     path.unlink()
@@ -208,7 +263,7 @@ class EngineCache:
         known = {entry.sidecar.key for entry in self.entries()}
         for path in self.directory.iterdir():
             key = path.name.partition(".")[0]
-            is_stray = path.suffix in (".plan", ".bad", ".lock", ".json") and key not in known
+            is_stray = path.suffix in _SUFFIXES and key not in known
             is_old = path.suffix == ".part" and time.time() - path.stat().st_mtime > 3600
             with suppress(FileNotFoundError), (self.directory / f"{key}.lock").open("rb") as lock:
                 is_stray = is_stray and _is_free(lock)
@@ -235,6 +290,21 @@ def machine_parts(*, is_dla: bool, root: Path = Path("/")) -> dict[str, str]:
     if is_dla:
         found["machine_dla_firmware"] = read_text(root / _DLA_FIRMWARE)
     return {name: value for name, value in found.items() if value}
+
+
+def _difference(first: "NDArray[numpy.generic]", now: "NDArray[numpy.generic]") -> float:
+    """Return the norm of the difference over that of the first, at most 1."""
+    import numpy
+
+    if first.shape != now.shape:
+        return 1.0
+    was, found = first.astype("f8"), now.astype("f8")
+    both = numpy.isfinite(was)
+    if not numpy.array_equal(both, numpy.isfinite(found)):
+        return 1.0
+    size = float(numpy.linalg.norm(was[both]))
+    off = float(numpy.linalg.norm(found[both] - was[both]))
+    return min(off / size, 1.0) if size else float(off > 0)
 
 
 def _is_free(lock: BinaryIO) -> bool:

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...parsers.errors import BackendUnavailable, UserError
-from ...parsers.inference.events import Order, StageName
+from ...parsers.inference.events import Order, Outputs, StageName
 from ...parsers.inference.layers import LayerProfile, read_layers
 from ...parsers.inference.placement import Built, group_dla_rows, layer_types, placement_of
 from . import calibration, engine_cache
 from .base import BUILDS, Inferring, device_stages, input_shape, make_input, require_pure
+from .build_turn import clocks_now, turn_to_build
 from .cuda_runtime import Cuda, handle_of, is_watched, load_cuda
 from .engine_cache import BuiltEngine, EngineCache
 from .tensorrt_build import DTYPES, Builder, logger_of, no_dla, reason_in, type_name
@@ -146,6 +147,11 @@ class Slot:
     def stages_ns(self) -> list[int]:
         """Return the device's time of each stage of the last inference."""
         return [round(self._cuda.check(elapsed()) * 1e6) for elapsed in self._elapsed]
+
+    @property
+    def point(self) -> str:
+        """The shapes of the inputs, as text."""
+        return " ".join(f"{one.name}{one.shape}" for one in self._tensors if one.is_input)
 
     def outputs(self) -> "dict[str, NDArray[numpy.generic]]":
         """Return the outputs of the last inference."""
@@ -356,8 +362,7 @@ class TensorRt(Inferring):
         cache = None if where is None else EngineCache(Path(where))
         # An engine whose calibration cache is asked for is only a step on the way.
         if cache is None or order.calibration_file is not None:
-            self.progress(BUILDS)
-            self._take(Builder(self._trt, self._model, order, self.progress).build(), None)
+            self._take(self._build(None), None)
         else:
             self._find_or_build(cache)
         if self.built.fallback == "require-pure":
@@ -397,6 +402,14 @@ class TensorRt(Inferring):
             layers=read_layers(self._inspect()),
         )
 
+    def compare_outputs(self) -> Outputs | None:
+        """Compare the outputs of the first slot with those of the engine's first run."""
+        key, directory = self.built.engine_key, self._order.engine_directory
+        if key is None or directory is None:
+            return None
+        cache, slot = EngineCache(Path(directory)), self.slots[0]
+        return cache.compare_outputs(key, slot.point, slot.outputs())
+
     def device_peak_bytes(self) -> int | None:
         """Return the largest fall of the device's free memory since CUDA was initialised."""
         if self.slots:
@@ -423,8 +436,8 @@ class TensorRt(Inferring):
         begin_ns = time.monotonic_ns()
         parts = self._key_parts()
         key = engine_cache.engine_key(parts)
-        with cache.lock(key):
-            found = cache.read(key)
+        with cache.lock(key, self.progress):
+            found = None if self._order.rebuild else cache.read(key)
             if found is not None:
                 content, sidecar = found
                 self.cold_start_ns["cache_load"] = time.monotonic_ns() - begin_ns
@@ -438,11 +451,20 @@ class TensorRt(Inferring):
                 self.cold_start_ns.pop("deserialise")
             version = self._can.versions.get("tensorrt", "unknown")
             timing = f"timing-{self._module}-{version}-sm{self._can.compute_capability}.cache"
-            builder = Builder(self._trt, self._model, self._order, self.progress)
-            self.progress(BUILDS)
-            made = self._take(builder.build(cache.directory / timing), key)
+            made = self._take(self._build(cache.directory / timing), key)
             name = engine_cache.model_name(self._order.model, self._model)
             cache.write(key, made, model=name, parts=parts)
+
+    def _build(self, timing_cache: Path | None) -> BuiltEngine:
+        """Build when no other process of this machine does, and note the circumstances."""
+        order = self._order
+        with turn_to_build(order.deadline_seconds, self.progress, self._machine) as found:
+            self.progress(BUILDS)
+            free = self._cuda.free_bytes()
+            made = Builder(self._trt, self._model, order, self.progress).build(timing_cache)
+            clocks = clocks_now(self._machine, self._cuda.pci_bus_id())
+        found = found.model_copy(update={"free_device_bytes": free, "clocks_hertz": clocks})
+        return made._replace(built=made.built.model_copy(update={"circumstances": found}))
 
     def _request(self) -> dict[str, object]:
         is_dla = self._order.dla_core is not None

@@ -300,8 +300,9 @@ class Builder:
 
     def _use_timing(self, path: Path, config: Any) -> None:
         content = b""
+        # Built again, it is to be measured again: the old times may be those of a busy machine.
         with suppress(OSError):
-            content = path.read_bytes()
+            content = b"" if self._order.rebuild else path.read_bytes()
         cache = config.create_timing_cache(content)
         if cache is None or not config.set_timing_cache(cache, False):
             self._lines.take("INFO", "the timing cache could not be used; an empty one is")

@@ -28,6 +28,7 @@ from ..children.program import start_tied
 from ..models.files import facts_of
 from . import calibration, engine_cache
 from .base import BUILDS, SelfTimed, device_stages, input_shape, require_pure
+from .build_turn import clocks_now, turn_to_build
 from .engine_cache import BuiltEngine, EngineCache
 
 _DEFAULT_PROGRAM = "/usr/src/tensorrt/bin/trtexec"
@@ -98,11 +99,15 @@ class Trtexec(SelfTimed):
             self._check_calibration(order.calibration)
         parts = self._key_parts()
         self._key = engine_cache.engine_key(parts)
-        with self._cache.lock(self._key):
-            found = self._cache.read(self._key)
+        with self._cache.lock(self._key, self.progress):
+            found = None if order.rebuild else self._cache.read(self._key)
             if found is None:
-                self.progress(BUILDS)
-                made = self._compile()
+                with turn_to_build(order.deadline_seconds, self.progress) as circumstances:
+                    self.progress(BUILDS)
+                    made = self._compile()
+                    circumstances = circumstances.model_copy(update={"clocks_hertz": clocks_now()})
+                facts = {"circumstances": circumstances}
+                made = made._replace(built=made.built.model_copy(update=facts))
                 name = engine_cache.model_name(order.model, self._model)
                 self._cache.write(self._key, made, model=name, parts=parts)
                 built = made.built

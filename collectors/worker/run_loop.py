@@ -21,6 +21,7 @@ from ...parsers.inference.events import (
     Inferences,
     Loaded,
     Order,
+    Outputs,
     Phase,
     PhaseName,
     Progress,
@@ -187,7 +188,7 @@ _PROFILED_INFERENCES = 50
 # Fields that may differ between two orders of the same loaded model.
 _OF_THE_RUN = {
     *("run_id", "warm_up_seconds", "baseline_seconds", "duration_seconds", "count"),
-    *("outputs_file", "profile_file", "steps_seconds", "stage", "repeats"),
+    *("outputs_file", "profile_file", "steps_seconds", "stage", "repeats", "deadline_seconds"),
 }
 
 
@@ -223,12 +224,14 @@ class Runner:
         self._ranges = Ranges()
         # Parts of the cold start, which do not overlap, in nanoseconds.
         self._cold_start_ns: dict[str, int] = {}
+        self._outputs: Outputs | None = None
         self.is_spent = False
 
     def run(self, order: Order) -> None:
         """Carry out an order and emit its events; any failure becomes its ending."""
         ending: Ending = "ok"
         reason: str | None = None
+        self._outputs = None
         try:
             self._carry_out(order)
         except _SecondLoad:
@@ -250,6 +253,7 @@ class Runner:
                 reason=reason,
                 process_peak_bytes=peak_bytes(),
                 device_peak_bytes=self._device_peak_bytes(),
+                outputs=self._outputs,
             )
         )
         if ending != "ok" and not self.is_spent:
@@ -294,6 +298,8 @@ class Runner:
         else:
             raise TypeError(f"{order.backend} neither infers nor measures by itself")
         self._rest(order, "baseline_after")
+        # No figure is taken any more, and the buffers have the last inference of the steady phase.
+        self._outputs = backend.compare_outputs()
         if order.profile_file is not None:
             self._unless_stopped()
             _write_profile(backend, Path(order.profile_file))

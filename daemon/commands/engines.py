@@ -130,9 +130,12 @@ def _build(arguments: argparse.Namespace, device: str) -> int:
         optimization_level=arguments.level,
         calibration=arguments.calibration and str(arguments.calibration.absolute()),
         preprocess=arguments.preprocess,
+        rebuild=arguments.again,
     )
     for built in found:
         took = f"built in {built.build_seconds or 0:.1f} s"
+        if built.circumstances is not None and built.circumstances.waited_seconds:
+            took += f" after waiting {built.circumstances.waited_seconds:.0f} s for other builds"
         how = "was there already" if built.is_cached else took
         types = ", ".join(f"{count} {name}" for name, count in built.layer_types.items())
         print(
@@ -239,6 +242,7 @@ def add(option: Options) -> None:
         " optimization_level",
         choices=range(6),
     )
+    building("--again", "even if it is there: beside other work a worse one may have been built")
     words = "give up after so long (default: %(default)s)"
     building("--timeout SECONDS", words, default=3600.0)
     calibrating = add_command(

@@ -86,6 +86,7 @@ def correlate(
         "baseline_disturbed": any(quality.overlapping(one, others or {}) for one in idle),
         "clock_step": quality.clock_step(around.times_ns, around.wall_ns),
         "telemetry_gap": quality.telemetry_gap(around.times_ns, window),
+        "outputs_changed": quality.outputs_changed(trace.outputs, trace.built),
         "foreign_dla_activity": foreign_dla_activity(
             samples, trace.telemetry_window() or window, trace.device, idle, ours
         ),

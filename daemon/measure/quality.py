@@ -7,7 +7,8 @@ from itertools import pairwise
 from math import isnan
 from typing import get_args
 
-from ...parsers.inference.placement import Placement
+from ...parsers.inference.events import Outputs
+from ...parsers.inference.placement import Built, Placement
 from ...parsers.signals import LATE_SECONDS
 from .blocks import WindowSlice
 from .energy import interval_ns, widest_gap_ns
@@ -21,6 +22,7 @@ WALL_STEP_NS = 50_000_000
 WALL_SLEW_RATIO = 0.001
 SUSPEND_NS = 50_000_000
 LATE_AT_MOST_SECONDS = 0.05
+FP32_DIFFERENCE, OTHER_DIFFERENCE = 0.001, 0.01
 WITHHOLDING: frozenset[Flag] = frozenset({"insufficient_samples", "aliased", "overlapped"})
 
 
@@ -138,6 +140,18 @@ def dla_not_used(device: str, placement: Placement | None, was_on: bool | None) 
     if not device.startswith("dla"):
         return False
     return was_on is False or (placement is not None and placement.verdict == "gpu_only")
+
+
+def outputs_changed(outputs: Outputs | None, built: Built | None) -> bool:
+    """Return whether the last inference of a run differs from the engine's first run.
+
+    Equal bits are equal. Some kernels add in an order that is not fixed, so other bits may differ
+    by 1 % (norm of the difference over that of the outputs), in an engine of fp32 alone by 0.1 %.
+    """
+    if outputs is None or outputs.difference is None:
+        return False
+    kinds = {} if built is None else built.layer_types
+    return outputs.difference > (FP32_DIFFERENCE if set(kinds) == {"fp32"} else OTHER_DIFFERENCE)
 
 
 def in_order(flags: Iterable[Flag]) -> tuple[Flag, ...]:

@@ -17,6 +17,7 @@ from ...parsers.inference.events import (
     Hello,
     Inferences,
     Loaded,
+    Outputs,
     Phase,
     PhaseName,
     Process,
@@ -43,6 +44,7 @@ Flag = Literal[
     "dla_not_used",
     "foreign_dla_activity",
     "fallback",
+    "outputs_changed",
     "simulated",
 ]
 
@@ -316,6 +318,7 @@ class RunReport(Record):
         throughput_per_second: Inputs per second of the steady phase.
         process_peak_bytes: Peak resident memory of the worker; ``device_peak_bytes`` is on the
             device, if the back-end reports it.
+        outputs: The last inference, against the engine's first run.
         lock_in: Energy of a piece of work, for a run with on- and off-steps.
         overlapping_runs: Runs whose steady window overlapped this one's.
         other_processes: Who else used CPU and DLA meanwhile, the largest use first; empty if nobody
@@ -347,6 +350,7 @@ class RunReport(Record):
     process_peak_bytes: NonNegativeInt | None = None
     device_peak_bytes: NonNegativeInt | None = None
     built: Built | None = None
+    outputs: Outputs | None = None
     telemetry: RunTelemetry | None = None
     energy: Energy | None = None
     lock_in: LockInReport | None = None
@@ -431,6 +435,7 @@ class RunTrace:
     built: Built | None = None
     process_peak_bytes: int | None = None
     device_peak_bytes: int | None = None
+    outputs: Outputs | None = None
     counts_inferences: bool = True
     inference_count: int | None = None
     has_device_clock: bool = True
@@ -474,6 +479,7 @@ class RunTrace:
             self.reason = self.reason or event.reason
             self.process_peak_bytes = event.process_peak_bytes
             self.device_peak_bytes = event.device_peak_bytes
+            self.outputs = event.outputs
         return True
 
     def _add_phase(self, event: Phase) -> bool:

@@ -92,6 +92,11 @@ _OF_FLAGS: Mapping[BenchFlag, tuple[str, str]] = {
         "layers fell back to the GPU in {}",
         "check the placement; with --fallback forbid the build names them",
     ),
+    "outputs_changed": (
+        "its outputs differ from those of the engine's first run in {}",
+        "engines build --again; if it comes back, suspect clocks, memory or a data race of a"
+        " plug-in",
+    ),
     "wrong_outputs": (
         "its outputs are wrong, so its speed means nothing: {reason}",
         "try --precision fp32; for int8, calibrate",

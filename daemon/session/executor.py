@@ -113,6 +113,7 @@ class Executor:
         child = self._child
         if child is None:
             return _CANCELLED
+        order = order.model_copy(update={"deadline_seconds": deadline_seconds})
         if not child.send(events.render_event(order)):
             return self._bury(child, "does not take orders")
         phase = "start"

@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, TypeA
 from pydantic import ValidationError as _ValidationError
 
 from ..errors import ParseError
-from ..records import Record
+from ..records import Ratio, Record
 from .calibration import Method, Preprocess
 from .placement import Built, Fallback, Precision
 
@@ -48,12 +48,14 @@ class Order(Record):
         outputs_file: Path for the outputs of one inference: a NumPy archive with one array
             per output, ordered by name.
         profile_file: Path for the time of each layer, from a pass after the measurement.
+        rebuild: Whether to build the engine even if the cache has it.
         process: Other settings need another worker.
         warm_up_seconds: Least warm-up before the measurement.
         baseline_seconds: Idle time before and after the steady phase, with the model loaded.
         duration_seconds: Length of the steady phase; either this or ``count`` inferences.
         steps_seconds: Lengths of off- and on-steps in turn, for lock-in; empty to infer throughout.
         stage: The stage that is repeated in place of inferences, ``repeats`` times for each.
+        deadline_seconds: Time after which the worker is killed, as its executor sets it.
     """
 
     run_id: str
@@ -77,6 +79,7 @@ class Order(Record):
     program: tuple[str, ...] = ()
     outputs_file: str | None = None
     profile_file: str | None = None
+    rebuild: bool = False
     process: Process = Process()
     warm_up_seconds: NonNegativeFloat = 1.0
     baseline_seconds: NonNegativeFloat = 0.0
@@ -85,6 +88,7 @@ class Order(Record):
     steps_seconds: tuple[NonNegativeFloat, ...] = ()
     stage: StageName | None = None
     repeats: PositiveInt = 1
+    deadline_seconds: NonNegativeFloat | None = None
 
     @property
     def dla_core(self) -> int | None:
@@ -166,6 +170,17 @@ class Declined(Record):
     run_id: str
 
 
+class Outputs(Record):
+    """The outputs of the last inference, compared with those of the engine's first run.
+
+    ``difference`` is the norm of the difference over that of the first run, of the worst output,
+    at most 1. It is 0 only if every bit is equal, and ``None`` in the first run.
+    """
+
+    sha256: str
+    difference: Ratio | None = None
+
+
 class Finished(Record):
     """The run is over.
 
@@ -174,6 +189,7 @@ class Finished(Record):
         reason: One line, for every ending except ``ok``.
         process_peak_bytes: Peak resident memory of the worker.
         device_peak_bytes: Peak on the device, if the back-end measures it.
+        outputs: Only of a back-end that keeps the engine's first outputs.
     """
 
     event: Literal["finished"] = "finished"
@@ -182,6 +198,7 @@ class Finished(Record):
     reason: str | None = None
     process_peak_bytes: NonNegativeInt | None = None
     device_peak_bytes: NonNegativeInt | None = None
+    outputs: Outputs | None = None
 
 
 RunEvent = Annotated[

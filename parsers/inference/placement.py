@@ -42,6 +42,27 @@ class Placement(Record):
     reformat_layers: tuple[str, ...] = ()
 
 
+class Circumstances(Record):
+    """The machine as an engine was built: beside other work, a builder may choose worse kernels.
+
+    Attributes:
+        load_average: Of the last minute, before the build; free memory likewise.
+        clocks_hertz: Of GPU, DLA and memory, as the build ended; ``clocks_locked`` as by
+            ``jetson_clocks``.
+        waited_seconds: For other builders; ``waited_for`` are their processes, as far as known.
+        is_alone: Whether the machine's lock was held, so that no other build ran.
+    """
+
+    load_average: NonNegativeFloat | None = None
+    free_memory_bytes: NonNegativeInt | None = None
+    free_device_bytes: NonNegativeInt | None = None
+    clocks_hertz: dict[str, NonNegativeFloat] = {}
+    clocks_locked: bool | None = None
+    waited_seconds: NonNegativeFloat = 0.0
+    waited_for: tuple[int, ...] = ()
+    is_alone: bool
+
+
 class Built(Record):
     """Result of a build, and the request.
 
@@ -51,6 +72,7 @@ class Built(Record):
         is_strongly_typed: Whether the model's own types were used.
         int8_scales: With ``dummy`` scales the speed is meaningful and the outputs are not.
         build_seconds: Duration of the build, this time or earlier.
+        circumstances: The machine during the build, this time or earlier.
         context_bytes: Device memory of one execution context.
     """
 
@@ -64,6 +86,7 @@ class Built(Record):
     engine_key: str | None = None
     engine_bytes: NonNegativeInt | None = None
     build_seconds: NonNegativeFloat | None = None
+    circumstances: Circumstances | None = None
     context_bytes: NonNegativeInt | None = None
     has_cuda_graph: bool | None = None
     why_no_graph: str | None = None

@@ -146,10 +146,10 @@ def test_last_words_are_kept_and_bounded():
     with LineChild(python(program)) as child:
         assert read_line(child) == "done"
         assert child.read(60) is Quiet.END
-    assert child.last_words == tuple(f"word {n}" for n in range(29980, 30000))
+    assert child.last_words == tuple(f"word {n}" for n in range(29960, 30000))
     with LineChild(python("import sys; sys.stderr.write('x' * 100000)")) as child:
         assert child.read(60) is Quiet.END
-    assert [len(words) for words in child.last_words] == [4096]
+    assert [len(words) for words in child.last_words] == [8192]
 
 
 def test_bytes_that_are_no_text_are_kept_readable():

@@ -595,3 +595,49 @@ def test_threads_of_the_builder_may_speak(desk):
     for speaker in speakers:
         speaker.join()
     assert sorted(lines) == sorted(f"[I] line {at}" for at in range(20))
+
+
+def test_outputs_are_compared_with_those_of_the_engines_first_run(desk, model):
+    first = desk.make(model).compare_outputs()
+    assert first.difference is None
+    again = desk.make(model)
+    assert again.compare_outputs() == first.model_copy(update={"difference": 0.0})
+    desk.device.spoils = True
+    again.infer()
+    found = again.compare_outputs()
+    assert found.sha256 != first.sha256
+    given = make_input("given", "tensor(float)", (1, 4))[0]
+    expected = abs(given[0]) / numpy.linalg.norm(given.astype("f8"))
+    assert found.difference == pytest.approx(expected)
+    assert desk.make(model, batch=2).compare_outputs().difference is None, "another engine"
+
+
+def test_engine_that_is_built_again_replaces_the_old_one_and_its_outputs(desk, model):
+    old = desk.make(model)
+    old.compare_outputs()
+    assert desk.make(model).built.is_cached
+    timing = next(desk.engines.glob("timing-*"))
+    assert timing.read_bytes() == b"k"
+    desk.device.spoils = True
+    new = desk.make(model, rebuild=True)
+    assert (desk.builds, new.built.is_cached) == (2, False)
+    assert timing.read_bytes() == b"k", "the times of the first build were used"
+    assert new.compare_outputs().difference is None
+    assert desk.make(model).built.is_cached
+
+
+def test_circumstances_of_a_build_stay_with_the_engine(desk, model):
+    for name in ("run/lock", "proc"):
+        (desk.folder / name).mkdir(parents=True)
+    (desk.folder / "proc/loadavg").write_text("7.5 1 1 1/1 1")
+    told = []
+    engine = TensorRt(machine=desk.folder, ask=look)
+    desk.made.append(engine)
+    engine.progress = told.append
+    engine.load(model, desk.order(model))
+    engine.build()
+    assert told == ["builds the engine, which may take minutes"]
+    made = engine.built.circumstances
+    assert (made.is_alone, made.load_average, made.free_device_bytes) == (True, 7.5, 8_000_000_000)
+    (desk.folder / "proc/loadavg").write_text("0.5 1 1 1/1 1")
+    assert desk.make(model).built.circumstances == made

@@ -25,6 +25,7 @@ from tegrascope.parsers.inference.events import (
     Inferences,
     Loaded,
     Order,
+    Outputs,
     Phase,
     RunEvent,
     parse_run_event,
@@ -137,6 +138,10 @@ class FakeEngine(Inferring):
     def outputs(self) -> dict[str, object]:
         return {"scores": [1.0, float(self.asked.count("infer"))]}
 
+    def compare_outputs(self) -> Outputs | None:
+        self.compared_at = len(self.asked), self.clock.now_ns
+        return Outputs(sha256="ab", difference=0.25) if self.builds else None
+
     @property
     def built(self) -> Built | None:
         return Built(engine_bytes=7) if self.builds else None
@@ -189,6 +194,18 @@ class Bench:
 @pytest.fixture
 def bench() -> Bench:
     return Bench()
+
+
+def test_outputs_are_compared_after_every_measurement(bench):
+    def prepare(engine: FakeEngine) -> None:
+        engine.builds = True
+
+    bench.prepare = prepare
+    events = bench.run(baseline_seconds=2.0)
+    assert events[-1].outputs == Outputs(sha256="ab", difference=0.25)
+    (engine,) = bench.engines
+    assert engine.compared_at >= (len(engine.asked), phases(events)[-1].at_ns)
+    assert phases(events)[-1].phase == "baseline_after"
 
 
 def test_a_run_goes_through_its_phases_in_order(bench):

@@ -18,6 +18,7 @@ class FakeDevice:
         failing: Name of a CUDA call to the name of the error it answers from now on.
         refuses_capture: Whether work cannot be captured in a graph.
         refuses_enqueue: Whether TensorRT fails to enqueue.
+        spoils: Whether an inference zeroes the first bytes of its outputs.
         calls: Names of all calls that a test may want to count.
     """
 
@@ -29,6 +30,7 @@ class FakeDevice:
     failing: dict[str, str] = field(default_factory=dict)
     refuses_capture: bool = False
     refuses_enqueue: bool = False
+    spoils: bool = False
     captured: "list[object] | None" = None
     last_error: str = "cudaSuccess"
     memory: dict[int, object] = field(default_factory=dict)

@@ -11,12 +11,14 @@ from tegrascope.daemon.measure.quality import (
     in_order,
     insufficient_samples,
     not_steady,
+    outputs_changed,
     overlapping,
     suspended,
     telemetry_gap,
 )
 from tegrascope.daemon.measure.run_report import Span
-from tegrascope.parsers.inference.placement import Placement
+from tegrascope.parsers.inference.events import Outputs
+from tegrascope.parsers.inference.placement import Built, Placement
 
 SECOND = 1_000_000_000
 
@@ -208,3 +210,21 @@ def test_dla_not_used(verdict, was_on, flag):
     placement = None if verdict is None else Placement(verdict=verdict)
     assert dla_not_used("dla1", placement, was_on) is flag
     assert not dla_not_used("gpu", placement, was_on)
+
+
+@pytest.mark.parametrize(
+    ("difference", "layers", "flag"),
+    [
+        (None, {"fp32": 3}, False),
+        (0.0, {"fp32": 3}, False),
+        (0.0009, {"fp32": 3}, False),
+        (0.0011, {"fp32": 3}, True),
+        (0.0011, {"fp16": 2, "fp32": 1}, False),
+        (0.011, {"fp16": 2, "fp32": 1}, True),
+        (0.009, {}, False),
+    ],
+)
+def test_outputs_changed_is_judged_by_a_limit_for_the_types_of_the_engine(difference, layers, flag):
+    found = Outputs(sha256="ab", difference=difference)
+    assert outputs_changed(found, Built(layer_types=layers)) is flag
+    assert not outputs_changed(None, None)

@@ -1,0 +1,143 @@
+"""One build at a time on a machine, and the circumstances of a build.
+
+TensorRT chooses kernels by their measured time. Beside other builds it chooses worse ones, and the
+cache keeps them.
+"""
+
+import fcntl
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from math import inf
+from pathlib import Path
+
+from ...parsers import signals
+from ...parsers.errors import UserError
+from ...parsers.inference.placement import Circumstances
+from ..board.readers import available_bytes, clocks_locked, find_clocks, read_text
+
+LOCK_NAME = "tegrascope-build.lock"
+# The first is the place for locks of all users; the second is there without it.
+_DIRECTORIES = ("run/lock", "tmp")
+_POLL_SECONDS = 0.2
+# Of the time until the worker is killed, this share may be spent waiting.
+_PATIENCE = 0.9
+
+
+@contextmanager
+def turn_to_build(
+    deadline_seconds: float | None, progress: Callable[[str], None], root: Path = Path("/")
+) -> Iterator[Circumstances]:
+    """Wait until no other process of any user builds an engine; hold the lock for the block.
+
+    Args:
+        deadline_seconds: Time until the worker is killed, or ``None`` to wait for ever.
+        progress: Called with a few words before a wait.
+
+    Yields:
+        The circumstances at the begin. ``is_alone`` is False if no directory can have the lock.
+
+    Raises:
+        UserError: The wait took most of the time until the deadline.
+    """
+    begin = time.monotonic()
+    limit = inf if deadline_seconds is None else _PATIENCE * deadline_seconds
+    waited_for: list[int] = []
+    told = ""
+    with ExitStack() as held:
+        while (opened := _open_lock(root)) is not None:
+            lock, path = opened
+            held.callback(os.close, lock)
+            while not _is_taken(lock):
+                holders = _holders(lock, root)
+                waited_for += [pid for pid in holders if pid not in waited_for]
+                who = f"process {', '.join(map(str, holders))}" if holders else "another process"
+                if who != told:
+                    progress(f"waits for {who}, which builds an engine on this machine")
+                    told = who
+                if time.monotonic() - begin >= limit:
+                    raise UserError(
+                        f"{who} builds an engine on this machine, and did not end in {limit:.0f} s",
+                        "run it again later, or with a longer timeout",
+                    )
+                time.sleep(_POLL_SECONDS)
+            # If the file was removed meanwhile, others lock its successor.
+            with suppress(OSError):
+                if os.path.samestat(path.lstat(), os.fstat(lock)):
+                    break
+        yield Circumstances(
+            load_average=_load_average(root),
+            free_memory_bytes=_free_memory(root),
+            clocks_locked=clocks_locked(root),
+            waited_seconds=round(time.monotonic() - begin, 1) if told else 0.0,
+            waited_for=tuple(waited_for),
+            is_alone=opened is not None,
+        )
+
+
+def clocks_now(root: Path = Path("/"), pci_bus_id: str | None = None) -> dict[str, float]:
+    """Return the clocks of GPU, DLA and memory in hertz: by the kernel, or by NVML for one GPU."""
+    found: dict[str, float] = {}
+    for reading in find_clocks(root):
+        text = reading.file.text()
+        reading.file.close()
+        found.update(reading.take(text or "", 0))
+    if not found and pci_bus_id is not None:
+        with suppress(Exception):  # whatever NVML lacks, a build does not fail for it
+            import pynvml
+
+            pynvml.nvmlInit()
+            gpu = pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
+            column = signals.GPU_FREQUENCY.column("0")
+            found[column] = pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6
+    return found
+
+
+def _open_lock(root: Path) -> tuple[int, Path] | None:
+    """Return a descriptor of the lock file, which any user may lock and nobody writes.
+
+    The directories are writable for all: a link is not followed, a FIFO does not hold us up, and
+    the kernel may refuse to create a file that is there. So it is opened first and created second.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    for path in (root / directory / LOCK_NAME for directory in _DIRECTORIES):
+        for created in (0, os.O_CREAT | os.O_EXCL, 0):
+            try:
+                lock = os.open(path, flags | created, 0o644)
+            except OSError:
+                continue
+            if created:
+                os.fchmod(lock, 0o644)  # whatever the umask is
+            if stat.S_ISREG(os.fstat(lock).st_mode):
+                return lock, path
+            os.close(lock)
+    return None
+
+
+def _is_taken(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holders(lock: int, root: Path) -> list[int]:
+    """Return the processes that hold the lock, as far as the kernel lists them."""
+    inode = os.fstat(lock).st_ino
+    text = read_text(root / "proc/locks", 1 << 20) or ""
+    found = re.findall(rf"^\d+: FLOCK .* (\d+) \S+:{inode} ", text, re.MULTILINE)
+    return sorted({int(pid) for pid in found} - {0, os.getpid()})
+
+
+def _load_average(root: Path) -> float | None:
+    words = (read_text(root / "proc/loadavg") or "").split()
+    return float(words[0]) if words else None
+
+
+def _free_memory(root: Path) -> int | None:
+    available = available_bytes(read_text(root / "proc/meminfo") or "")
+    return None if available is None else int(available)
