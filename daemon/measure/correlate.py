@@ -70,7 +70,7 @@ def correlate(
     ours = in_flight or (lambda _device, begin_ns, end_ns: (end_ns - begin_ns) / 1e9)
     sensor = sensor_times(window, environment.power_reading)
     rhythm = starts or evenly_spaced(window, inferences)
-    beats = folded_rhythm(inside, rhythm)
+    beats = folded_rhythm(inside, rhythm, miscount=0 if starts else 1)
     if not starts:
         beats += beats_of_batches(inside, window, inferences)
     found: dict[Flag, bool] = {

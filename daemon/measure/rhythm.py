@@ -76,7 +76,7 @@ def rayleigh_probability(phases: Sequence[float], harmonic: int = 1) -> float:
     return min(max(math.exp(-z) * (1 + (2 * z - z * z) / (4 * n)), 0.0), 1.0)
 
 
-def _concentration(phases: Sequence[float], harmonic: int) -> float:
+def _concentration(phases: Sequence[float], harmonic: int = 1) -> float:
     """Return how concentrated phases in turns are, from 0 to 1."""
     turn = 2 * math.pi * harmonic
     return abs(sum(cmath.rect(1, turn * phase) for phase in phases)) / max(len(phases), 1)
@@ -120,7 +120,9 @@ def aliased(
     return lowest < ALIAS_PROBABILITY / ALIAS_HARMONICS
 
 
-def folded_rhythm(times_ns: Sequence[int], starts_ns: Sequence[int]) -> list[Beat]:
+def folded_rhythm(
+    times_ns: Sequence[int], starts_ns: Sequence[int], miscount: int = 0
+) -> list[Beat]:
     """Return the beats of a rhythm of the starts with the sampling, around three of its multiples.
 
     Power that follows the starts has a component at each frequency of their rhythm. Its share in
@@ -134,6 +136,9 @@ def folded_rhythm(times_ns: Sequence[int], starts_ns: Sequence[int]) -> list[Bea
     Args:
         times_ns: shape (n,), increasing, samples of the window.
         starts_ns: shape (m,), increasing, starts of the inferences.
+        miscount: Cycles that the window may hold more or fewer than it has starts: 1 where they are
+            counted, because a cycle that an edge cuts counts fully or not at all. Phases may drift
+            by as much over the window; of these drifts the most concentrated counts.
 
     Returns:
         Empty for fewer than ten samples or starts, and for cycles longer than four samples, which
@@ -162,6 +167,10 @@ def folded_rhythm(times_ns: Sequence[int], starts_ns: Sequence[int]) -> list[Bea
     moves = [b - a for a, b in pairwise(phases)]
     for harmonic in range(1, ALIAS_HARMONICS + 1):
         share = _concentration(phases, harmonic)
+        for quarter in range(-4 * miscount, 4 * miscount + 1) if harmonic == 1 else ():
+            drift = quarter / 4 / max(len(phases), 1)
+            drifting = [phase + drift * i for i, phase in enumerate(phases)]
+            share = max(share, _concentration(drifting))
         is_drift = _concentration(moves, harmonic) > _DRIFTS
         if is_drift and len(phases) * share * share > _BY_CHANCE:
             beats.append(Beat(math.inf, 1.0, share))

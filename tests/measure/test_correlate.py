@@ -544,6 +544,30 @@ def test_a_count_that_would_keep_step_if_evenly_spaced_has_no_headline():
     assert apart.quality == ()
 
 
+@pytest.mark.parametrize("seed", [456, 1553, 2002, 2085])
+def test_a_cycle_that_an_edge_cuts_is_in_the_interval_of_a_count(seed):
+    """Work of 47 ms every 117.5 ms, as often as a line: its count gives the cycle to one in 511.
+
+    Readings of these windows look sound at the cycle that the count gives, but they met too much or
+    too little of the work. At one cycle more or less they show it.
+    """
+    rng, cycle, busy = random.Random(seed), ns(0.1175), ns(0.047)
+    time, times, watts = rng.uniform(-0.5, -0.4), [], []
+    while time < 60.5:
+        times.append(ns(time))
+        is_working = 0 <= time < 60 and ns(time) % cycle < busy
+        watts.append(6.0 + 5.0 * is_working + rng.gauss(0, 0.1))
+        time += 0.109 + rng.uniform(0, 0.016)
+    columns = {"rails.VDD_IN.instant_watts": array("d", watts)}
+    cut = WindowSlice(array("q", times), array("q", [t + ns(1e6) for t in times]), columns)
+    events = (phase("steady", "begin", 0), phase("steady", "end", 60))
+    rule = find_rail_rule(["VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC"])
+    report = correlate(trace(*events, inference_count=511), cut, rule=rule)
+    truth = 60 * 6.0 + 511 * 5.0 * busy / SECOND
+    assert report.quality == ()
+    assert report.energy.gross_interval.low <= truth <= report.energy.gross_interval.high
+
+
 def test_a_clock_that_is_off_widens_the_interval():
     """What is not known of the clock is in the interval; where nothing is known there is none."""
     intervals = [
