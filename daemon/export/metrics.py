@@ -68,8 +68,9 @@ def _info(page: Scrape) -> Mapping[str, str]:
 
 def _sources_up(page: Scrape) -> Mapping[str, Number]:
     found = {one.name: int(one.is_fresh(page.now_ns)) for one in page.snapshot.sources}
-    companions = page.snapshot.companions_up.items()
-    return found | {name: int(up and page.is_fresh) for name, up in companions}
+    # Companions are read at a line of the source: without one nothing is known of them.
+    companions = page.snapshot.companions_up.items() if page.is_fresh else ()
+    return found | {name: int(up) for name, up in companions}
 
 
 def _lacks_root(page: Scrape) -> Mapping[str, Number]:

@@ -23,6 +23,8 @@ LATENCY_BOUNDS_SECONDS = (
 )  # fmt: skip
 _FAILURES = ("failed", "timeout")
 _UNSUCCESSFUL = (*_FAILURES, "skipped")
+# Six hours in steps of ten minutes.
+_ROOM_NS, _ROOM_POINTS = 600 * 10**9, 37
 LATENESS_BOUNDS_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
@@ -63,6 +65,7 @@ class SourceState:
         refused: Samples that were dropped because they were not later than the one before.
         lines_unparsed: Lines that are not a record, by reason.
         columns_unknown: Values of companions that no signal describes.
+        recovered_ns: When lines came again after the last restarts, in CLOCK_MONOTONIC.
         lacks_root: Whether the newest sample has none of the values that only root can read;
             ``None`` for a source without such values.
     """
@@ -77,6 +80,7 @@ class SourceState:
     lines_unparsed: Mapping[str, int] = field(default_factory=dict)
     tokens_unparsed: int = 0
     columns_unknown: int = 0
+    recovered_ns: tuple[int, ...] = ()
     lacks_root: bool | None = None
 
     def is_fresh(self, now_ns: int) -> bool:
@@ -98,6 +102,7 @@ class WorkloadState:
         gross_joules: Sum of the runs with a module total; ``net_joules``: with a baseline.
         failures: Runs that failed or timed out since the last good one.
         unsuccessful: The same, with the skipped runs.
+        active_run: The run in flight, which began at ``active_wall_ns``.
         bypassed_wall_ns: When a good run that did not use its DLA was followed by the next good
             one, in wall time; None without such a run.
         cold_start: The last cold start, by part, in seconds.
@@ -114,6 +119,7 @@ class WorkloadState:
     failures: int = 0
     unsuccessful: int = 0
     active_run: str | None = None
+    active_wall_ns: int | None = None
     last_good: RunReport | None = None
     bypassed_wall_ns: int | None = None
     cold_start: Mapping[str, float] = field(default_factory=dict)
@@ -128,11 +134,13 @@ class Snapshot:
         module_joules: Energy since the start; ``None`` if the board's rule is unknown.
         module_seconds: Time over which it was integrated, without gaps; ``rail_seconds`` by rail.
         values: Numbers of the newest sample by column, including companions.
-        companions_up: Whether each companion had no problem at the newest sample, by name.
+        companions_up: Whether each companion had no problem at the newest sample, by name. They
+            are read at a sample, so nothing is known of them while the source is silent.
         trips_celsius: Lowest trip point of the board, by zone and kind.
         processes: The busiest processes and those that are configured, as last read.
         dla_occupancy: Share of the last interval with a run of ours in flight, by core.
         skipped: Scheduled runs that did not start, by reason.
+        store_room: Free space for the store in the last six hours: CLOCK_MONOTONIC and bytes.
     """
 
     version: int = 0
@@ -154,6 +162,7 @@ class Snapshot:
     store_write_errors: int = 0
     store_problem: str | None = None
     store_free_bytes: int | None = None
+    store_room: tuple[tuple[int, int], ...] = ()
 
 
 class LiveState:
@@ -175,6 +184,21 @@ class LiveState:
     def _replace_workload(self, state: WorkloadState, **changes: object) -> None:
         workloads = {**self.snapshot.workloads, state.workload: state}
         self._replace(workloads=MappingProxyType(workloads), **changes)
+
+    def store_is(
+        self, now_ns: int, *, free_bytes: int | None, write_errors: int, problem: str | None
+    ) -> None:
+        """Record the state of the store; its free space is also kept, every ten minutes."""
+        with self._lock:
+            room = self.snapshot.store_room
+            if free_bytes is not None and (not room or now_ns - room[-1][0] >= _ROOM_NS):
+                room = (*room, (now_ns, free_bytes))[-_ROOM_POINTS:]
+            self._replace(
+                store_free_bytes=free_bytes,
+                store_write_errors=write_errors,
+                store_problem=problem,
+                store_room=room,
+            )
 
     def describe(self, **changes: object) -> None:
         """Replace parts of the environment that differ."""
@@ -212,7 +236,8 @@ class LiveState:
             lateness = self.snapshot.lateness
             if lateness_seconds is not None:
                 lateness = lateness.observed([lateness_seconds], run_id, wall_seconds)
-            self._replace_workload(replace(state, active_run=run_id), lateness=lateness)
+            state = replace(state, active_run=run_id, active_wall_ns=int(wall_seconds * 1e9))
+            self._replace_workload(state, lateness=lateness)
 
     def counted(
         self,

@@ -414,10 +414,11 @@ class Service:
             self._write_blocks()
             self.windows.tick()
             self.session.refresh()
-            self.live.update(
-                store_write_errors=self._store.write_errors,
-                store_problem=self._store.problem,
-                store_free_bytes=_free_bytes(self._store.path.parent),
+            self.live.store_is(
+                now_ns,
+                free_bytes=_free_bytes(self._store.path.parent),
+                write_errors=self._store.write_errors,
+                problem=self._store.problem,
             )
             for chore, period_ns in chores.items():
                 if now_ns - done_ns[chore] > period_ns:

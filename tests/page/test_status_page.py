@@ -282,8 +282,13 @@ def test_daemon_that_dies_is_told_and_left_in_peace(board, show):
     """No source is up then, the title says so, no figure is of now, and it is asked less often."""
     board.interval = 60.0
     board.fill(telemetry, 60, 0.5, 0.5)
+    board.live.set_workloads({"resnet": "dla0"})
+    board.begin(5, workload="resnet")
+    board.live.update(companions_up={"sysfs": False})
     tab = show(board.url)
     tab.wait_for("document.getElementById('health').innerText.includes('tegrastats up')")
+    tab.wait_for("document.getElementById('troubles').innerText.includes('sysfs returns no data')")
+    tab.wait_for("document.querySelectorAll('tr.running').length === 2")
     wait_live(board, tab, f"{told('module')} === '12.0 W'")
     tab.wait_for("document.getElementById('now').childElementCount > 0")
     board.stop()
@@ -296,6 +301,10 @@ def test_daemon_that_dies_is_told_and_left_in_peace(board, show):
     assert " up" not in tab.run("document.getElementById('health').innerText")
     tab.wait_for(f"{told('module')} === '–'")
     tab.wait_for("document.getElementById('now').childElementCount === 0")
+    assert tab.run("document.getElementById('troubles').innerText") == ""
+    assert tab.run("document.querySelectorAll('tr.running').length") == 0
+    assert tab.run("document.getElementById('workloads').innerText").count("not known") == 1
+    assert tab.run("document.getElementById('runs').innerText").count("not known") == 1
 
 
 def test_what_was_is_not_told_as_what_is(board, show):

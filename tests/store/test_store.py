@@ -347,6 +347,20 @@ def test_log_of_a_crash_is_no_damage(tmp_path, daemon_store, spoil):
     assert len(stored(path)) == {"whole": 20, "torn": 19, "none": 0}[spoil]
 
 
+def test_last_good_runs_are_the_newest_and_some_of_the_others(store):
+    """Of each workload and device, the others at equal distances; nothing older than asked for."""
+    for number in range(60):
+        store.finish(report(f"r{number:02}", started_wall_ns=number * S))
+    store.finish(report("bad", started_wall_ns=60 * S, outcome="failed", reason="x"))
+    store.finish(report("other", started_wall_ns=61 * S, device="gpu"))
+    history = History(store.path)
+    newest = ["r57", "r58", "r59"]
+    assert sorted(history.last_good("run_id", 0, 3)) == ["other", *newest]
+    # Each 12th of the 59 runs that began after 0.
+    sampled = ["r12", "r24", "r36", "r48"]
+    assert sorted(history.last_good("run_id", 0, 3, 5)) == ["other", *sampled, *newest]
+
+
 def data_bytes(path: Path) -> int:
     with closing(sqlite3.connect(path)) as reader:
         pages, free, size = (

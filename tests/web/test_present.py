@@ -1,9 +1,10 @@
 """The present state: troubles by the conditions of the alerts, and what is known of the board."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tegrascope.collectors.base import Stamped
 from tegrascope.collectors.board.boards import find_rail_rule
@@ -11,28 +12,33 @@ from tegrascope.daemon.export.snapshot import LiveState, Snapshot, SourceState
 from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.settings.config import Limits
-from tegrascope.daemon.web import present
+from tegrascope.daemon.store.history import History
+from tegrascope.daemon.store.store import Store
+from tegrascope.daemon.web import troubles
 from tegrascope.daemon.web.present import Present
 from tegrascope.parsers.tegrastats import parse_line
+from tests.monitoring.rule_files import alerts
 
 S = 1_000_000_000
-NOW, WALL = 5000 * S, 1_767_225_600 * S
+HOUR, DAY = 3600, 86_400
+NOW, WALL = 50_000 * S, 1_767_225_600 * S
 UNUSED = ("warning", "net did not use dla0 in its last good run and one before it")
-RULES = Path(__file__).parents[2] / "grafana/prometheus/rules"
+DOCS = Path(__file__).parents[2] / "docs/status-page.md"
 RAILS = ("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0", "VDDQ_VDD2_1V8AO")
 RULE = find_rail_rule(dict.fromkeys(RAILS, 1.0))
 
 
 class Board:
-    """A snapshot and a timeline to fill."""
+    """A snapshot, a timeline and a store to fill."""
 
-    def __init__(self):
+    def __init__(self, directory):
         self.timeline = Timeline()
         self.live = LiveState(Snapshot())
-        self.present = Present(self.timeline)
+        self.store = Store(directory / "runs.db")
+        self.present = Present(self.timeline, History(self.store.path))
 
-    def sample(self, ago=0, **values):
-        named = {name.replace("__", "."): value for name, value in values.items()}
+    def sample(self, ago=0, given=(), **values):
+        named = {name.replace("__", "."): value for name, value in values.items()} | dict(given)
         self.timeline.append(NOW - ago * S, WALL - ago * S, named)
         latest = Stamped(NOW - ago * S, parse_line("RAM 1/2MB"), WALL - ago * S)
         self.live.update(values=named, sources=(SourceState("tegrastats", 1.0, latest),))
@@ -44,10 +50,17 @@ class Board:
     def troubles(self):
         return [(one["severity"], one["text"]) for one in self.document()["troubles"]]
 
+    def run(self, ago, outcome="ok", **fields):
+        """Store a run of ``net`` that began so many seconds ago."""
+        started = {"run_id": f"r{ago}", "started_wall_ns": WALL - int(ago * S)}
+        self.store.finish(report(outcome, **fields).model_copy(update=started))
+
 
 @pytest.fixture
-def board():
-    return Board()
+def board(tmp_path):
+    made = Board(tmp_path)
+    yield made
+    made.store.close()
 
 
 def test_healthy_board_has_no_trouble(board):
@@ -153,9 +166,9 @@ def report(outcome, **fields):
 
 def test_failures_and_unused_cores_are_troubles(board):
     board.live.set_workloads({"net": "dla0", "net-2": "gpu"})
-    for troubles in ([], [UNUSED]):
+    for expected in ([], [UNUSED]):
         board.live.run_ended(report("ok", quality=("dla_not_used", "simulated")))
-        assert board.troubles() == troubles
+        assert board.troubles() == expected
     for _ in range(2):
         board.live.run_ended(report("failed", reason="x"))
     assert board.troubles() == [("warning", "the last 2 runs of net failed"), UNUSED]
@@ -165,15 +178,14 @@ def test_unused_core_is_a_trouble_by_the_last_good_run_and_one_of_two_days(board
     """A run that used the core ends it; after two days an earlier run does not count."""
     board.live.set_workloads({"net": "dla0"})
     outcomes = (("dla_not_used",), []), ((), []), (("dla_not_used",), [UNUSED]), ((), [])
-    for quality, troubles in outcomes:
+    for quality, expected in outcomes:
         board.live.run_ended(report("ok", quality=quality))
-        assert board.troubles() == troubles
-    other = Board()
-    other.live.set_workloads({"net": "dla0"})
+        assert board.troubles() == expected
+    board.live.set_workloads({"net": "dla1"})
     for days in (5, 3):
-        started = {"started_wall_ns": WALL - days * 86_400 * S}
-        other.live.run_ended(report("ok", quality=("dla_not_used",)).model_copy(update=started))
-        assert other.troubles() == []
+        started = {"started_wall_ns": WALL - days * DAY * S}
+        board.live.run_ended(report("ok", quality=("dla_not_used",)).model_copy(update=started))
+        assert board.troubles() == []
 
 
 def test_workload_has_last_good_failures_and_next_due(board):
@@ -189,24 +201,320 @@ def test_workload_has_last_good_failures_and_next_due(board):
     assert (other["failures"], other["due"], other["last_good"]) == (0, None, None)
 
 
+def heat(board, celsius, minutes=15):
+    """Give the zone ``cpu`` a temperature by minutes ago."""
+    board.live.update(trips_celsius={("cpu", "critical"): 100.0})
+    for ago in range(60 * minutes, -1, -5):
+        board.sample(ago, temperatures_celsius__cpu=celsius(ago / 60))
+
+
+def work(board, minutes, busy, powered, traced=True):
+    """Let core 0 work for so many minutes, at shares of the time."""
+    for ago in range(60 * minutes, -1, -10):
+        at = 10_000 - ago
+        counts = {"dla.0.busy_seconds": at * busy} if traced else {}
+        board.sample(ago, {"dla.0.powered_seconds": at * powered, **counts}, dla__0__on=1.0)
+
+
+def begin(board, minutes):
+    board.live.set_workloads({"net": "dla0"})
+    board.live.run_began("net", "now", None, WALL / S - minutes * 60)
+
+
+def history(board, **figures):
+    """Store runs of eight days; those of the last hours have other figures, newest first."""
+    board.live.set_workloads({"net": "dla0"})
+    for hour in (*range(192, 24, -12), *range(24, 0, -1)):
+        values = {name: found[hour - 1] if hour <= len(found) else 1.0
+                  for name, found in figures.items()}  # fmt: skip
+        board.run(hour * HOUR, **figures_of(**values))
+
+
+def figures_of(p50=1.0, joules=1.0):
+    latency = dict.fromkeys(("mean", "p50", "p90", "p95", "p99", "p999", "min", "max"), p50)
+    return {
+        "latency": {"count": 9, **{f"{name}_seconds": value for name, value in latency.items()}},
+        "energy": {"gross_joules": joules, "gross_joules_per_inference": joules},
+    }
+
+
+def schedule(board, started, late=0, skipped=0, reason="overlap"):
+    for number in range(started + skipped):
+        ran = number < started
+        fields = {} if ran else {"reason": f"{reason}: its lane is busy"}
+        lateness = 60.0 if number < late else 0.1
+        board.run(60 + number, "ok" if ran else "skipped", lateness_seconds=lateness, **fields)
+
+
+def restart(board, *ago):
+    board.sample(gpu__utilization_ratio=0.5)
+    (source,) = board.live.snapshot.sources
+    recovered = tuple(NOW - int(seconds * S) for seconds in ago)
+    board.live.update(sources=(replace(source, recovered_ns=recovered),))
+
+
+def fill(board, mebibytes, per_hour):
+    """Leave so much room for the store, of which so much was used per hour."""
+    for ago in range(6 * HOUR, -1, -600):
+        free = int((mebibytes + per_hour * ago / HOUR) * 2**20)
+        board.live.store_is(NOW - ago * S, free_bytes=free, write_errors=0, problem=None)
+
+
+def end(board, *outcomes, **fields):
+    board.live.set_workloads({"net": "dla0"})
+    for outcome in outcomes:
+        board.live.run_ended(report(outcome, **fields))
+
+
+def memory(board, **values):
+    board.sample(0, ram__total_bytes=100.0, swap__total_bytes=100.0, **values)
+
+
+def draw(board, watts):
+    board.live.update(limits=Limits(power_watts=10))
+    board.sample(0, {f"rails.{rail}.instant_watts": watts for rail in RAILS})
+
+
+def throttle(board, kind, *counts):
+    for number, count in enumerate(counts):
+        board.sample((len(counts) - number) * 60, {f"throttle.{kind}.events": count})
+
+
+def is_used(board, busy, powered, traced=True):
+    board.live.update(limits=Limits(dla_busy_ratio={"dla0": 0.2}))
+    work(board, 31, busy, powered, traced=traced)
+
+
+def flown(board, minutes, powered, known=6):
+    begin(board, minutes)
+    work(board, known, powered, powered, traced=False)
+
+
+# By alert: what makes its line, and what is just no reason for it.
+SITUATIONS = {
+    "TegraTemperatureCritical": [
+        (lambda board: heat(board, lambda _: 97.5), lambda board: heat(board, lambda _: 96.9))
+    ],
+    "TegraTemperatureRising": [
+        (
+            lambda board: heat(board, lambda ago: 90 - ago / 5),
+            lambda board: heat(board, lambda ago: 90 - ago / 7),
+        ),
+        # Near enough, and soon enough.
+        (
+            lambda board: heat(board, lambda ago: 81 - ago),
+            lambda board: heat(board, lambda ago: 79 - ago),
+        ),
+        # Long enough to have a rate.
+        (
+            lambda board: heat(board, lambda ago: 90 - ago, 6),
+            lambda board: heat(board, lambda ago: 90 - ago, 4),
+        ),
+    ],
+    "TegraThermalThrottled": [
+        (
+            lambda board: throttle(board, "cpu_thermal", 1, 2),
+            lambda board: throttle(board, "sw_power_cap", 1, 2),
+        )
+    ],
+    "TegraOverCurrent": [
+        (lambda board: throttle(board, "oc1", 0, 16), lambda board: throttle(board, "oc1", 0, 15))
+    ],
+    "TegraPowerBudgetExceeded": [(lambda board: draw(board, 9.0), lambda board: draw(board, 1.0))],
+    "TegraMemoryLow": [
+        (
+            lambda board: memory(board, ram__available_bytes=4.9),
+            lambda board: memory(board, ram__available_bytes=5.1),
+        )
+    ],
+    "TegraSwapLow": [
+        (
+            lambda board: memory(board, swap__used_bytes=90.1),
+            lambda board: memory(board, swap__used_bytes=89.9),
+        )
+    ],
+    "TegrascopeCompanionDown": [
+        (
+            lambda board: (board.live.update(companions_up={"ftrace": False}), board.sample()),
+            lambda board: board.live.update(companions_up={"ftrace": False}),
+        )
+    ],
+    "TegrascopeSourceRestarting": [
+        (lambda board: restart(board, 1700, 900, 5), lambda board: restart(board, 1900, 900, 5))
+    ],
+    "TegrascopeStoreRoomLow": [
+        (
+            lambda board: board.live.update(store_free_bytes=99 << 20),
+            lambda board: board.live.update(store_free_bytes=101 << 20),
+        ),
+        # Full within a day, at the rate of six hours, and below 1 GiB.
+        (lambda board: fill(board, 1000, 45), lambda board: fill(board, 1000, 40)),
+        (lambda board: fill(board, 1000, 100), lambda board: fill(board, 1100, 100)),
+    ],
+    "TegraDlaIdle": [
+        (lambda board: flown(board, 6, 0.0), lambda board: flown(board, 6, 0.01)),
+        (lambda board: flown(board, 6, 0.0), lambda board: flown(board, 4, 0.0)),
+        (lambda board: flown(board, 6, 0.0), lambda board: flown(board, 6, 0.0, known=3)),
+    ],
+    "TegraDlaUnderused": [
+        (lambda board: is_used(board, 0.1, 0.3), lambda board: is_used(board, 0.21, 0.3)),
+        (
+            lambda board: is_used(board, 0, 0.1, traced=False),
+            lambda board: is_used(board, 0, 0.3, traced=False),
+        ),
+    ],
+    "TegraDlaSaturated": [
+        (lambda board: work(board, 6, 0.96, 1.0), lambda board: work(board, 6, 0.94, 1.0)),
+        # A minute is too short to be judged.
+        (lambda board: work(board, 6, 1.0, 1.0), lambda board: work(board, 1, 1.0, 1.0)),
+    ],
+    "TegraDlaBypassed": [
+        (
+            lambda board: end(board, "ok", "ok", quality=("dla_not_used",)),
+            lambda board: end(board, "ok", quality=("dla_not_used",)),
+        )
+    ],
+    "TegraDlaFallback": [
+        (
+            lambda board: end(board, "ok", quality=("fallback",)),
+            lambda board: end(board, "ok", quality=("fallback", "dla_not_used")),
+        )
+    ],
+    "TegraInferenceFailing": [
+        (
+            lambda board: end(board, "failed", "failed", reason="x"),
+            lambda board: end(board, "failed", reason="x"),
+        )
+    ],
+    "TegraInferenceOverdue": [
+        (
+            lambda board: end(board, *["skipped"] * 4, reason="overlap: x"),
+            lambda board: end(board, *["skipped"] * 3, reason="overlap: x"),
+        )
+    ],
+    "TegraInferenceSlower": [
+        # The last run, and another one of two days.
+        (lambda b: history(b, p50=(1.3, 1.3)), lambda b: history(b, p50=(1.3, 1.1))),
+        (lambda b: history(b, p50=(1.3, 1.3)), lambda b: history(b, p50=(1.1, 1.3, 1.3))),
+        (
+            lambda b: history(b, p50=(1.3, *[1.0] * 10, 1.3)),
+            lambda b: history(b, joules=(1.3, 1.3)),
+        ),
+    ],
+    "TegraInferenceCostlier": [
+        (lambda b: history(b, joules=(1.3, 1.3)), lambda b: history(b, joules=(1.19, 1.3)))
+    ],
+    "TegrascopeScheduleLate": [
+        (lambda b: schedule(b, 19, late=2), lambda b: schedule(b, 20, late=2)),
+        (lambda b: schedule(b, 3, late=2), lambda b: schedule(b, 3, late=1)),
+    ],
+    "TegrascopeRunsSkipped": [
+        (lambda b: schedule(b, 2, skipped=3), lambda b: schedule(b, 3, skipped=3)),
+        (
+            lambda b: schedule(b, 0, skipped=2),
+            lambda b: schedule(b, 0, skipped=3, reason="stopping"),
+        ),
+    ],
+}
+CASES = [(alert, *case) for alert, cases in SITUATIONS.items() for case in cases]
+
+
+@pytest.mark.parametrize(("alert", "reason", "_"), CASES)
+def test_alert_has_its_line(board, alert, reason, _):
+    reason(board)
+    (found,) = [one for one in board.document()["troubles"] if one["alert"] == alert]
+    assert found["severity"] == alerts()[alert]["labels"]["severity"]
+    assert found["text"]
+
+
+@pytest.mark.parametrize(("alert", "_", "no_reason"), CASES)
+def test_line_of_an_alert_needs_its_condition(board, alert, _, no_reason):
+    no_reason(board)
+    assert alert not in [one["alert"] for one in board.document()["troubles"]]
+
+
+def test_every_alert_has_a_line_or_is_listed_as_one_without():
+    """A new alert is either judged by the page too, or the docs say that it is not."""
+    text = DOCS.read_text(encoding="utf-8").split("## Troubles", 1)[1].split("\n## ", 1)[0]
+    rows, others = text.split("Alerts without a line:", 1)
+    lines, without = (re.findall(r"`(Tegra\w+)`", part) for part in (rows, others))
+    assert sorted(lines) == sorted(SITUATIONS)
+    assert sorted(lines + without) == sorted(alerts())
+
+
+def test_runs_of_less_than_a_day_have_no_week(board):
+    board.live.set_workloads({"net": "dla0"})
+    for hour, p50 in ((22, 1.0), (20, 1.0), (18, 1.0), (2, 1.5), (1, 1.5)):
+        board.run(hour * HOUR, **figures_of(p50))
+    assert board.troubles() == []
+
+
+def test_each_run_counts_in_the_week_for_the_time_until_the_next(board):
+    """Many bad runs in an hour do not make the week bad."""
+    history(board, p50=())
+    for number in range(60):
+        board.run(1800 - number, **figures_of(1.5))
+    (found,) = board.document()["troubles"]
+    assert found["text"] == "the latency of net is 1.50 times its median of the week"
+
+
+def test_troubles_of_hours_go_on_without_a_store(board):
+    """A store that cannot be read hides no trouble of the timeline."""
+    board.store.close()
+    board.store.path.write_bytes(b"no database" * 1000)
+    heat(board, lambda ago: 90 - ago)
+    assert [one["alert"] for one in board.document()["troubles"]] == ["TegraTemperatureRising"]
+
+
 def test_conditions_are_those_of_the_alerts():
     """The numbers are in the expressions of the shipped rules."""
-    rules = {}
-    for path in RULES.glob("*.yml"):
-        for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]:
-            rules |= {rule["alert"]: rule["expr"] for rule in group["rules"] if "alert" in rule}
-    assert f"- {present.NEAR_TRIP_CELSIUS:g}" in rules["TegraTemperatureCritical"]
-    assert f">= {present.FAILURES}" in rules["TegraInferenceFailing"]
-    assert f":bypassed[{present.BYPASSED_DAYS}d]" in rules["TegraDlaBypassed"]
-    mebi = present.LOW_ROOM_BYTES // 2**20
-    assert f"< {mebi} * 1024 * 1024" in rules["TegrascopeStoreRoomLow"]
-    assert f">= {present.UNSUCCESSFUL}" in rules["TegraInferenceOverdue"]
-    assert f"< {present.LOW_MEMORY_RATIO}" in rules["TegraMemoryLow"]
-    assert f"> {present.FULL_SWAP_RATIO}" in rules["TegraSwapLow"]
-    for (kinds, minutes, normal), name in zip(
-        present.THROTTLING, ("TegraThermalThrottled", "TegraOverCurrent"), strict=True
-    ):
-        assert f'kind=~"{kinds}"' in rules[name]
-        assert f"[{minutes}m]" in rules[name]
+    exprs = {alert: " ".join(rule["expr"].split()) for alert, rule in alerts().items()}
+    mebi, gibi = 1024 * 1024, 1024**3
+    ahead, late = 60 * troubles.AHEAD_MINUTES, troubles.LATE_SECONDS
+    hours = f"[{troubles.SCHEDULE_HOURS}h]"
+    for alert, parts in {
+        "TegraTemperatureCritical": [f"- {troubles.NEAR_TRIP_CELSIUS:g}"],
+        "TegraTemperatureRising": [
+            f"[{troubles.RISING_MINUTES}m], {ahead})", f"- {troubles.WARM_CELSIUS:g}"
+        ],
+        "TegraInferenceFailing": [f">= {troubles.FAILURES}"],
+        "TegraInferenceOverdue": [f">= {troubles.UNSUCCESSFUL}"],
+        "TegraInferenceSlower": [
+            f"> {troubles.REGRESSION} ", f":median{troubles.MEDIAN_DAYS}d",
+            f":slower[{troubles.REGRESSION_DAYS}d]",
+        ],
+        "TegraInferenceCostlier": [
+            f"> {troubles.REGRESSION} ", f":median{troubles.MEDIAN_DAYS}d",
+            f":costlier[{troubles.REGRESSION_DAYS}d]",
+        ],
+        "TegraDlaBypassed": [f":bypassed[{troubles.BYPASSED_DAYS}d]"],
+        "TegraDlaIdle": [f"[{troubles.IDLE_MINUTES}m]", "powered_ratio:avg5m == 0"],
+        "TegraDlaSaturated": [
+            f"avg{troubles.SATURATED_MINUTES}m > {troubles.SATURATED_RATIO}"
+        ],
+        "TegraDlaUnderused": [f"[{troubles.UNDERUSED_MINUTES}m]"],
+        "TegraPowerBudgetExceeded": [f"rate{troubles.BUDGET_MINUTES}m"],
+        "TegraMemoryLow": [f"< {troubles.LOW_MEMORY_RATIO}"],
+        "TegraSwapLow": [f"> {troubles.FULL_SWAP_RATIO}"],
+        "TegrascopeSourceRestarting": [
+            f"[{troubles.RESTARTS_MINUTES}m:", f">= {troubles.RESTARTS}"
+        ],
+        "TegrascopeStoreRoomLow": [
+            f"< {troubles.LOW_ROOM_BYTES // mebi} * 1024 * 1024",
+            f"< {troubles.FILLING_BYTES // gibi * 1024} * 1024 * 1024",
+            f"[6h], {3600 * troubles.FILLING_HOURS}) < 0",
+        ],
+        "TegrascopeScheduleLate": [
+            hours, f'le="{late}"', f"> {troubles.LEAST_RUNS}", f"* {1 - troubles.LATE_RATIO}"
+        ],
+        "TegrascopeRunsSkipped": [
+            hours, f'reason=~"{troubles.MISSED}"', f"> {troubles.LEAST_RUNS}"
+        ],
+    }.items():  # fmt: skip
+        for part in parts:
+            assert part in exprs[alert], (alert, part)
+    for alert, kinds, minutes, normal in troubles.THROTTLING:
+        assert f'kind=~"{kinds}"' in exprs[alert]
+        assert f"[{minutes}m]" in exprs[alert]
         # A rate per minute, or any.
-        assert (f"* 60 > {normal // minutes}" if normal else "> 0") in rules[name]
+        assert (f"* 60 > {normal // minutes}" if normal else "> 0") in exprs[alert]

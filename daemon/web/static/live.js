@@ -23,6 +23,7 @@ const LONGEST = 900;
 const NEAR_CELSIUS = 20;
 const AT_CELSIUS = 8;
 const LOW_ROOM_BYTES = 100 * 2 ** 20;
+const LEVELS = { critical: "bad", warning: "warn", info: "told" };
 
 const at = (id) => document.getElementById(id);
 const charts = new Charts(at("charts"), at("cursor"));
@@ -35,6 +36,7 @@ let span = 900;
 let isPaused = false;
 let last = null;
 let failures = 0;
+let isGone = false;
 let runs = { in_flight: [], runs: [] };
 let older = [];
 let isAllShown = false;
@@ -48,6 +50,8 @@ let bandsUntil = null;
 async function tick() {
   const status = await ask("api/v1/status");
   last = { status, at: Date.now() / 1000 };
+  if (isGone) runsOf.time = -Infinity;
+  isGone = false;
   showStatus(status);
   if (isPaused) return;
   series.totalRails = status.total_rails;
@@ -62,7 +66,7 @@ async function tick() {
 
 function showCharts(status, now) {
   const shown = [
-    ...runs.in_flight.map((run) => bandOf(run, true, now)),
+    ...runs.in_flight.map((run) => bandOf(run, true, status.time)),
     ...[...bands.values()].filter((band) => band.end >= now - span),
   ];
   // Where the daemon has just begun there is no past to show.
@@ -152,7 +156,7 @@ function showRuns() {
   const finished = [...runs.runs, ...older].filter(isWanted);
   const most = mostShown ?? (isNarrow.matches ? 6 : 15);
   const inFlight = runs.in_flight.filter(isWanted);
-  runsTable.render(inFlight, finished, most, last?.status.simulated);
+  runsTable.render(inFlight, finished, most, last?.status.simulated, isGone);
   at("older").hidden = finished.length <= most && (isAllShown || runs.runs.length < PAGE_RUNS);
   const flags = [...new Set([...inFlight, ...finished.slice(0, most)].flatMap((run) => run.quality))]
     .filter((flag) => flag !== "simulated" || !last?.status.simulated);
@@ -199,7 +203,7 @@ function showStatus(status) {
     at("troubles").dataset.told = troubles;
     at("troubles").replaceChildren(
       ...status.troubles.map(({ severity, text }) =>
-        make("li", { class: severity === "critical" ? "bad" : "warn" }, make("b", {}, severity), ` ${text}`),
+        make("li", { class: LEVELS[severity] }, make("b", {}, severity), ` ${text}`),
       ),
     );
   }
@@ -259,13 +263,20 @@ function showSilence(reason) {
   const since = last === null ? "" : ` since ${clock(last.at)}; what is shown is of that time`;
   tell(at("trouble"), `The daemon does not answer (${reason})${since}. Asking again every ${wait} s.`);
   if (last === null) return;
+  const wasGone = isGone;
+  isGone = true;
   title(last.status, "no answer · ");
   const { sources, companions, store } = last.status;
   const names = [...sources.map((one) => one.name), ...Object.keys(companions)];
   const lines = [...names, ...(store ? ["store"] : [])].map((name) => health(name, null, []));
   at("health").replaceChildren(...lines);
-  if (!isPaused) showCharts(last.status, last.status.time + Date.now() / 1000 - last.at);
+  const now = last.status.time + Date.now() / 1000 - last.at;
+  if (!isPaused) showCharts(last.status, now);
   at("now").replaceChildren();
+  at("troubles").replaceChildren();
+  at("troubles").dataset.told = "";
+  workloads.take(last.status, runs.runs, now, true);
+  if (!wasGone) showRuns();
 }
 
 const waitMs = () => Math.min(EVERY_MS * 2 ** Math.max(failures - 1, 0), MOST_WAIT_MS);

@@ -15,10 +15,10 @@ export class RunsTable {
   }
 
   /** Show runs, at most so many; who has the focus in a row keeps it. A simulation is told once. */
-  render(inFlight, finished, most, isSimulated) {
+  render(inFlight, finished, most, isSimulated, isGone) {
     const focused = this.body.contains(document.activeElement) ? document.activeElement.href : null;
     this.body.replaceChildren(
-      ...inFlight.map((run) => line(run, true, isSimulated)),
+      ...inFlight.map((run) => line(run, true, isSimulated, isGone)),
       ...finished.slice(0, most).map((run) => line(run, false, isSimulated)),
     );
     this.table.hidden = inFlight.length + finished.length === 0;
@@ -27,12 +27,12 @@ export class RunsTable {
   }
 }
 
-function line(run, isInFlight, isSimulated) {
+function line(run, isInFlight, isSimulated, isGone = false) {
   const flags = run.quality.filter((flag) => flag !== "simulated" || !isSimulated);
   const link = make("a", { href: urlOf(`runs/${run.run_id}`) }, run.workload);
   // What stands in the record of a run in flight is only for the case that nobody ends it.
   const outcome = isInFlight
-    ? ["running"]
+    ? [isGone ? "not known" : "running"]
     : [run.outcome, ...(run.reason ? [make("small", {}, ` ${run.reason}`)] : [])];
   const took = isInFlight ? "" : ` for ${duration((run.ended_ns - run.started_ns) / 1e9)}`;
   return row(
@@ -49,6 +49,6 @@ function line(run, isInFlight, isSimulated) {
       joules(run.gross_joules_per_inference),
       flags.length > 0 ? marks(flags) : NOTHING,
     ],
-    { class: `run ${isInFlight ? "running" : run.outcome}` },
+    { class: `run ${isInFlight ? (isGone ? "unknown" : "running") : run.outcome}` },
   );
 }

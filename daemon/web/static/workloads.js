@@ -15,12 +15,11 @@ export class Workloads {
     place.replaceChildren(this.table);
   }
 
-  /** Show the present state; a row that is there stays the same element. */
-  take(status, runs) {
-    const { time } = status;
+  /** Show the present state, or none of a daemon that is gone; a row that is there stays the same element. */
+  take(status, runs, time = status.time, isGone = false) {
     // After a restart the daemon has no good run yet, but its store may.
     const workloads = status.workloads
-      .map((one) => ({ ...one, last_good: one.last_good ?? goodOf(one, runs) }))
+      .map((one) => ({ ...one, ...(isGone && { isGone, due: null }), last_good: one.last_good ?? goodOf(one, runs) }))
       .sort((a, b) => (b.failures > 0) - (a.failures > 0));
     this.section.hidden = workloads.length === 0;
     const key = JSON.stringify(workloads.map((one) => ({ ...one, due: null, inferences: null })));
@@ -65,7 +64,7 @@ function goodOf({ workload, device }, runs) {
 
 function line(one) {
   const good = one.last_good;
-  const state = one.active_run ? "running" : one.failures > 0 ? "failing" : good ? "good" : one.runs.skipped ? "skipped" : "no run yet";
+  const state = one.isGone ? "not known" : one.active_run ? "running" : one.failures > 0 ? "failing" : good ? "good" : one.runs.skipped ? "skipped" : "no run yet";
   const href = good && urlOf(`runs/${good.run_id}`);
   return row(
     HEADS,

@@ -1,0 +1,439 @@
+"""The troubles of a daemon now, by the conditions of the alerts in grafana/prometheus/rules.
+
+Minutes are read from the timeline, and days from the store. The waiting times of the alerts do not
+count, but a condition about a range of time needs samples of that range.
+"""
+
+import json
+import re
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise, takewhile
+from math import fsum, isnan
+from operator import itemgetter
+from statistics import linear_regression
+from typing import NamedTuple
+
+from ...collectors.board.boards import RailRule
+from ...parsers import signals
+from ..export.snapshot import Snapshot, WorkloadState
+from ..measure.dla import by_core
+from ..measure.timeline import Timeline
+from ..measure.utilization import mean_present
+from ..store.history import History
+
+NEAR_TRIP_CELSIUS = 3.0
+# A zone that rises: minutes of the rate, minutes ahead, and how near it is already.
+RISING_MINUTES, AHEAD_MINUTES, WARM_CELSIUS = 15, 60, 20.0
+LOW_ROOM_BYTES = 100 * 1024 * 1024
+FILLING_BYTES, FILLING_HOURS = 1024 * 1024 * 1024, 24
+FAILURES, UNSUCCESSFUL = 2, 4
+LOW_MEMORY_RATIO, FULL_SWAP_RATIO = 0.05, 0.9
+BUDGET_MINUTES = 5
+IDLE_MINUTES = 5
+SATURATED_RATIO, SATURATED_MINUTES = 0.95, 5
+UNDERUSED_MINUTES = 30
+RESTARTS, RESTARTS_MINUTES = 3, 30
+REGRESSION_DAYS = BYPASSED_DAYS = 2
+REGRESSION, MEDIAN_DAYS, LEAST_DAYS = 1.2, 7, 1
+SCHEDULE_HOURS, LATE_SECONDS, LATE_RATIO, LEAST_RUNS = 6, 30.0, 0.1, 1.5
+# Kinds of throttling, the minutes that count, and the events that are no trouble yet.
+THROTTLING = (
+    ("TegraThermalThrottled", ".*thermal|hw_slowdown", 10, 0),
+    ("TegraOverCurrent", "oc[0-9]+|hw_power_brake", 15, 15),
+)
+MISSED = "missed|overlap|unavailable"
+
+_S = 1_000_000_000
+_MINUTE, _HOUR, _DAY = 60 * _S, 3600 * _S, 86_400 * _S
+# How long what was found is good: a look at a week reads the row of each of its runs.
+_AGAIN_NS = {"minutes": 10 * _S, "hours": _MINUTE, "schedule": _MINUTE, "week": 10 * _MINUTE}
+# Runs of a workload that the median of the week is made of, and the last ones, which all count.
+_SAMPLED, _LAST = 100, 20
+# Points of a zone that its rate needs: blocks of ten seconds, as many as the alert waits for.
+_LEAST_BLOCKS = 30
+_SEVERITIES = ("critical", "warning", "info")
+_DLA = (
+    signals.DLA_ON,
+    signals.DLA_LOAD,
+    signals.DLA_BUSY_SECONDS,
+    signals.DLA_POWERED_SECONDS,
+)
+_GOOD = (
+    "json_array(workload, device, started_wall_ns, json_extract(report, '$.latency.p50_seconds'),"
+    " json_extract(report, '$.energy.gross_joules_per_inference'))"
+)
+_STARTED = (
+    "json_array(started_wall_ns, outcome, json_extract(report, '$.lateness_seconds'),"
+    " json_extract(report, '$.reason'))"
+)
+
+
+class Trouble(NamedTuple):
+    """One line: the alert that has the same condition, its severity here, and a sentence."""
+
+    alert: str
+    severity: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The state of the daemon at a time of both clocks, and whether its telemetry is fresh."""
+
+    snapshot: Snapshot
+    now_ns: int
+    wall_ns: int
+    rule: RailRule | None
+    is_fresh: bool
+
+
+class Troubles:
+    """Finds the troubles; those of minutes and of hours are looked for now and then only."""
+
+    def __init__(self, timeline: Timeline, history: History) -> None:
+        self._timeline = timeline
+        self._history = history
+        self._found: dict[str, tuple[int, Sequence[Trouble]]] = {}
+
+    def at(self, moment: Moment) -> list[Trouble]:
+        """Return the troubles of a moment, the most severe first.
+
+        What makes the daemon not ready is told by ``Serving.problem``.
+        """
+        return sorted(
+            (
+                *_of_the_board(moment),
+                *_of_the_daemon(moment),
+                *_of_workloads(moment),
+                *self._cached("minutes", self._of_minutes, moment),
+                *self._cached("hours", self._of_hours, moment),
+                *self._cached("schedule", self._schedule, moment),
+                *self._cached("week", self._regressions, moment),
+            ),
+            key=lambda one: _SEVERITIES.index(one.severity),
+        )
+
+    def _cached(
+        self, name: str, look: Callable[[Moment], Iterator[Trouble]], moment: Moment
+    ) -> Sequence[Trouble]:
+        again_ns = _AGAIN_NS[name]
+        read_ns, found = self._found.get(name, (moment.now_ns - again_ns, ()))
+        if moment.now_ns - read_ns >= again_ns:
+            # Another page that asks meanwhile gets the last result.
+            self._found[name] = moment.now_ns, found
+            with suppress(sqlite3.Error):  # a store that cannot be read has its own line
+                found = [*look(moment)]
+            self._found[name] = moment.now_ns, found
+        return found
+
+    def _of_minutes(self, moment: Moment) -> Iterator[Trouble]:
+        """Yield throttling, and the mean power above the budget."""
+        rails = () if moment.rule is None else tuple(moment.rule.total)
+        rails = tuple(map(signals.RAIL_POWER.column, rails))
+
+        def is_wanted(column: str) -> bool:
+            return column in rails or signals.THROTTLE_EVENTS.label_of(column) is not None
+
+        def since_ns(minutes: int) -> int:
+            return moment.wall_ns - minutes * _MINUTE
+
+        watts: list[float] = []
+        counts: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
+        longest_ns = since_ns(max(minutes for _, _, minutes, _ in THROTTLING))
+        for block in self._timeline.blocks_since(longest_ns, wanted=is_wanted):
+            for kind, column in signals.THROTTLE_EVENTS.by_label(block.columns).items():
+                known = zip(block.wall_ns, column, strict=True)
+                counts[kind].extend(pair for pair in known if not isnan(pair[1]))
+            if rails and block.columns.keys() >= set(rails):
+                columns = (block.columns[rail] for rail in rails)
+                rows = zip(block.wall_ns, *columns, strict=True)
+                watts += [fsum(at) for wall, *at in rows if wall >= since_ns(BUDGET_MINUTES)]
+        mean, budget = mean_present(watts), moment.snapshot.limits.power_watts
+        if budget is not None and mean > budget:
+            text = f"the module draws {mean:.1f} W on average; the budget is {budget:g} W"
+            yield Trouble("TegraPowerBudgetExceeded", "warning", text)
+        for alert, kinds, minutes, normal in THROTTLING:
+            for kind in filter(re.compile(kinds).fullmatch, counts):
+                # A counter that fell was reset.
+                recent = [count for wall, count in counts[kind] if wall >= since_ns(minutes)]
+                events = int(sum(max(b - a, 0.0) for a, b in pairwise(recent)))
+                if events > normal:
+                    times = "once" if events == 1 else f"{events} times"
+                    text = f"throttled by {kind} {times} in the last {minutes} minutes"
+                    yield Trouble(alert, "warning", text)
+
+    def _of_hours(self, moment: Moment) -> Iterator[Trouble]:
+        """Yield what needs samples of many minutes."""
+        if moment.is_fresh:
+            yield from (*self._rising(moment), *self._cores(moment), *self._idle(moment))
+
+    def _rising(self, moment: Moment) -> Iterator[Trouble]:
+        """Yield the zones that reach their shutdown within an hour at the present rate."""
+        points: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+        since_ns = moment.wall_ns - RISING_MINUTES * _MINUTE
+        for block in self._timeline.blocks_since(since_ns, wanted=_is_temperature):
+            at = fsum((wall - moment.wall_ns) / _MINUTE for wall in block.wall_ns)
+            for zone, column in signals.TEMPERATURE.by_label(block.columns).items():
+                celsius = mean_present(column)
+                if not isnan(celsius):
+                    points[zone].append((at / len(block.wall_ns), celsius))
+        for zone, celsius in signals.TEMPERATURE.by_label(moment.snapshot.values).items():
+            trip = moment.snapshot.trips_celsius.get((zone, "critical"))
+            is_warm = trip is not None and trip - WARM_CELSIUS < celsius
+            if trip is None or not is_warm or len(points[zone]) < _LEAST_BLOCKS:
+                continue
+            slope, now = linear_regression(*zip(*points[zone], strict=True))
+            reached = now + slope * AHEAD_MINUTES
+            if reached > trip and celsius <= trip - NEAR_TRIP_CELSIUS:
+                text = f"{zone} reaches {trip:.1f} °C, its shutdown, within an hour at this rate"
+                yield Trouble("TegraTemperatureRising", "warning", text)
+
+    def _cores(self, moment: Moment) -> Iterator[Trouble]:
+        """Yield the DLA cores that are fully loaded, or used less than the limits expect."""
+        if self._timeline.covers(moment.wall_ns - SATURATED_MINUTES * _MINUTE):
+            for core, known in self._known(moment, SATURATED_MINUTES).items():
+                if known.busy is not None and known.busy > SATURATED_RATIO:
+                    last = f"of the last {SATURATED_MINUTES} minutes"
+                    text = f"{core} was busy for {100 * known.busy:.0f} % {last}"
+                    yield Trouble("TegraDlaSaturated", "warning", text)
+        expected = moment.snapshot.limits.dla_busy_ratio
+        if expected and self._timeline.covers(moment.wall_ns - UNDERUSED_MINUTES * _MINUTE):
+            for core, known in self._known(moment, UNDERUSED_MINUTES).items():
+                most = known.powered if known.traced is None else known.traced
+                if core in expected and most is not None and most < expected[core]:
+                    last = f"of the last {UNDERUSED_MINUTES} minutes"
+                    text = (
+                        f"{core} was busy for {100 * most:.0f} % {last}, at most;"
+                        f" limits.dla_busy_ratio is {100 * expected[core]:.0f} %"
+                    )
+                    yield Trouble("TegraDlaUnderused", "warning", text)
+
+    def _known(self, moment: Moment, minutes: int) -> "dict[str, _Core]":
+        """Return what the last minutes say of each core."""
+        cores: defaultdict[str, _Core] = defaultdict(_Core)
+        since_ns = moment.wall_ns - minutes * _MINUTE
+        for block in self._timeline.blocks_since(since_ns, wanted=_is_of_a_dla):
+            for signal in _DLA:
+                for core, column in by_core(signal, block.columns).items():
+                    cores[core].add(signal, block.times_ns, column)
+        return dict(sorted(cores.items()))
+
+    def _idle(self, moment: Moment) -> Iterator[Trouble]:
+        """Yield the runs on a DLA that have been in flight while its core had no power."""
+        since_ns = moment.wall_ns - IDLE_MINUTES * _MINUTE
+        if not self._timeline.covers(since_ns):
+            return
+        long = [
+            (state, began_ns)
+            for state in moment.snapshot.workloads.values()
+            if state.active_run and (began_ns := state.active_wall_ns) and began_ns <= since_ns
+        ]
+        cores = self._known(moment, IDLE_MINUTES) if long else {}
+        for state, began_ns in long:
+            if state.device in cores and cores[state.device].powered == 0:
+                minutes = (moment.wall_ns - began_ns) // _MINUTE
+                words = f"{state.workload} has been in flight for {minutes} minutes"
+                words += f", but {state.device} had no power in the last {IDLE_MINUTES}"
+                yield Trouble("TegraDlaIdle", "warning", words)
+
+    def _regressions(self, moment: Moment) -> Iterator[Trouble]:
+        """Yield workloads of which two runs in two days were worse than the week's median."""
+        since_ns = moment.wall_ns - MEDIAN_DAYS * _DAY
+        rows = sorted(
+            map(json.loads, self._history.last_good(_GOOD, since_ns, _LAST, _SAMPLED)),
+            key=itemgetter(0, 1, 2),
+        )
+        for (workload, device), group in groupby(rows, itemgetter(0, 1)):
+            runs = [*group]
+            state = moment.snapshot.workloads.get(workload)
+            if state is None or state.device != device:
+                continue
+            if runs[0][2] > moment.wall_ns - LEAST_DAYS * _DAY:
+                continue
+            for place, alert, words in (
+                (3, "TegraInferenceSlower", "the latency"),
+                (4, "TegraInferenceCostlier", "the energy per inference"),
+            ):
+                points = [(run[2], run[place]) for run in runs if run[place] is not None]
+                times = _regression(points, moment.wall_ns)
+                if runs[-1][place] is not None and times is not None:
+                    text = f"{words} of {workload} is {times:.2f} times its median of the week"
+                    yield Trouble(alert, "warning", text)
+
+    def _schedule(self, moment: Moment) -> Iterator[Trouble]:
+        """Yield that runs of the last hours started late, or did not start."""
+        since_ns = moment.wall_ns - SCHEDULE_HOURS * _HOUR
+        picked = map(json.loads, self._history.pick_runs(_STARTED))
+        started = late = skipped = 0
+        for _, outcome, lateness, reason in takewhile(lambda row: row[0] >= since_ns, picked):
+            why = re.match(rf"({MISSED}):", reason or "") if outcome == "skipped" else None
+            skipped += why is not None
+            has_started = outcome != "skipped" or (why and why[1] == "unavailable")
+            if lateness is not None and has_started:
+                started += 1
+                late += lateness > LATE_SECONDS
+        if late > LEAST_RUNS and late > LATE_RATIO * started:
+            words = f"{late} of {started} runs started more than {LATE_SECONDS:g} s late"
+            yield Trouble("TegrascopeScheduleLate", "warning", f"{words} in {SCHEDULE_HOURS} hours")
+        if skipped > max(LEAST_RUNS, started):
+            words = f"{skipped} runs did not start in {SCHEDULE_HOURS} hours; {started} did"
+            yield Trouble("TegrascopeRunsSkipped", "warning", words)
+
+
+@dataclass
+class _Core:
+    """What is known of a DLA core in a range of time; no sample is kept, since there may be many.
+
+    Attributes:
+        gates: Number of samples of the gate; ``open`` of them were 1.
+        load: Sum of the loads that tegrastats prints; a core that is off has none.
+        counted: First and last value of each counter, with its time.
+    """
+
+    gates: int = 0
+    open: float = 0.0
+    load: float = 0.0
+    counted: dict[str, tuple[int, float, int, float]] = field(default_factory=dict)
+
+    def add(self, signal: signals.Signal, times_ns: Sequence[int], column: Sequence[float]) -> None:
+        known = [place for place, value in enumerate(column) if not isnan(value)]
+        if not known:
+            return
+        if signal is signals.DLA_ON:
+            self.gates += len(known)
+            self.open += fsum(column[place] for place in known)
+        elif signal is signals.DLA_LOAD:
+            self.load += fsum(column[place] for place in known)
+        else:
+            last = times_ns[known[-1]], column[known[-1]]
+            first = self.counted.get(signal.template, (times_ns[known[0]], column[known[0]]))[:2]
+            self.counted[signal.template] = *first, *last
+
+    @property
+    def traced(self) -> float | None:
+        """Share in which the core had a task, by the trace."""
+        return self._rate(signals.DLA_BUSY_SECONDS)
+
+    @property
+    def busy(self) -> float | None:
+        """The same, or else by tegrastats."""
+        traced = self.traced
+        return traced if traced is not None or not self.gates else self.load / self.gates
+
+    @property
+    def powered(self) -> float | None:
+        """Share in which the core had power, by the kernel's count or else by the gate."""
+        counted = self._rate(signals.DLA_POWERED_SECONDS)
+        return counted if counted is not None or not self.gates else self.open / self.gates
+
+    def _rate(self, signal: signals.Signal) -> float | None:
+        begin_ns, before, end_ns, after = self.counted.get(signal.template, (0, 0.0, 0, 0.0))
+        if end_ns <= begin_ns or after < before:  # it was reset
+            return None
+        return min((after - before) / (end_ns - begin_ns) * _S, 1.0)
+
+
+def _is_temperature(column: str) -> bool:
+    return signals.TEMPERATURE.label_of(column) is not None
+
+
+def _is_of_a_dla(column: str) -> bool:
+    return any(signal.label_of(column) is not None for signal in _DLA)
+
+
+def _regression(points: Sequence[tuple[int, float]], wall_ns: int) -> float | None:
+    """Return the last value over the median, if it and another of two days are worse.
+
+    Each value counts for the time until the next run, as the metric keeps it.
+    """
+    if not points:
+        return None
+    ends = [*(start for start, _ in points[1:]), wall_ns]
+    lasted = sorted((value, end - start) for (start, value), end in zip(points, ends, strict=True))
+    half, median = sum(span for _, span in lasted) / 2, lasted[-1][0]
+    for value, span in lasted:
+        half -= span
+        if half <= 0:
+            median = value
+            break
+    recent = [value for start, value in points if start > wall_ns - REGRESSION_DAYS * _DAY]
+    worse = [value for value in recent if value > REGRESSION * median]
+    is_worse = points[-1][1] > REGRESSION * median and len(worse) > 1
+    return points[-1][1] / median if is_worse else None
+
+
+def _of_the_board(moment: Moment) -> Iterator[Trouble]:
+    snapshot = moment.snapshot
+    if not moment.is_fresh:
+        return
+    for zone, celsius in signals.TEMPERATURE.by_label(snapshot.values).items():
+        trip = snapshot.trips_celsius.get((zone, "critical"))
+        if trip is not None and celsius > trip - NEAR_TRIP_CELSIUS:
+            text = f"{zone} is at {celsius:.1f} °C; the board shuts down at {trip:.1f} °C"
+            yield Trouble("TegraTemperatureCritical", "critical", text)
+    names = (signals.RAM_TOTAL, signals.RAM_USED, signals.RAM_AVAILABLE)
+    total, used, available = (snapshot.values.get(signal.column()) for signal in names)
+    if available is None and total is not None and used is not None:
+        available = total - used
+    if total and available is not None and available / total < LOW_MEMORY_RATIO:
+        text = f"{100 * available / total:.1f} % of the memory is available"
+        yield Trouble("TegraMemoryLow", "warning", text)
+    swap = snapshot.values.get(signals.SWAP_TOTAL.column())
+    used = snapshot.values.get(signals.SWAP_USED.column())
+    if swap and used is not None and used / swap > FULL_SWAP_RATIO:
+        text = f"{100 * used / swap:.0f} % of the swap is in use"
+        yield Trouble("TegraSwapLow", "warning", text)
+
+
+def _of_the_daemon(moment: Moment) -> Iterator[Trouble]:
+    snapshot = moment.snapshot
+    room = snapshot.store_free_bytes
+    if room is not None and room < LOW_ROOM_BYTES:
+        words = "no space is" if room == 0 else f"{room / 2**20:.0f} MiB are"
+        severity = "critical" if room == 0 else "warning"
+        yield Trouble("TegrascopeStoreRoomLow", severity, f"{words} left for the run store")
+    elif room is not None and room < FILLING_BYTES and len(snapshot.store_room) > 1:
+        points = [((at - moment.now_ns) / _HOUR, free) for at, free in snapshot.store_room]
+        slope, now = linear_regression(*zip(*points, strict=True))
+        if now + slope * FILLING_HOURS < 0:
+            left = f"{room / 2**20:.0f} MiB are left for the run store"
+            text = f"{left}, and less than a day's worth at the rate of the last hours"
+            yield Trouble("TegrascopeStoreRoomLow", "warning", text)
+    for name, is_up in snapshot.companions_up.items():
+        if moment.is_fresh and not is_up:
+            yield Trouble("TegrascopeCompanionDown", "warning", f"{name} returns no data")
+    for source in snapshot.sources:
+        since_ns = moment.now_ns - RESTARTS_MINUTES * _MINUTE
+        count = sum(at >= since_ns for at in source.recovered_ns)
+        if count >= RESTARTS:
+            words = f"{source.name} was lost and restarted {count} times"
+            text = f"{words} in the last {RESTARTS_MINUTES} minutes"
+            yield Trouble("TegrascopeSourceRestarting", "warning", text)
+
+
+def _of_workloads(moment: Moment) -> Iterator[Trouble]:
+    for state in moment.snapshot.workloads.values():
+        words = f"the last {state.failures} runs of {state.workload}"
+        if state.failures >= FAILURES:
+            yield Trouble("TegraInferenceFailing", "warning", f"{words} failed")
+        elif state.unsuccessful >= UNSUCCESSFUL:
+            words = f"the last {state.unsuccessful} runs of {state.workload}"
+            yield Trouble("TegraInferenceOverdue", "warning", f"{words} failed or were skipped")
+        yield from _of_the_last_good(state, moment.wall_ns)
+
+
+def _of_the_last_good(state: WorkloadState, wall_ns: int) -> Iterator[Trouble]:
+    flags = () if state.last_good is None else state.last_good.quality
+    bypassed_ns = state.bypassed_wall_ns
+    if "dla_not_used" in flags:
+        if bypassed_ns is not None and bypassed_ns > wall_ns - BYPASSED_DAYS * _DAY:
+            words = f"{state.workload} did not use {state.device}"
+            text = f"{words} in its last good run and one before it"
+            yield Trouble("TegraDlaBypassed", "warning", text)
+    elif "fallback" in flags and state.device.startswith("dla"):
+        text = f"layers of {state.workload} ran on the GPU, not on {state.device}"
+        yield Trouble("TegraDlaFallback", "info", text)
