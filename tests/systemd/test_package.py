@@ -83,6 +83,9 @@ def clean(boot, packages) -> Iterator[object]:
     rig.write("/usr/bin/tegrastats", TEGRASTATS, 0o755)
     # Where apt puts the bindings of JetPack.
     rig.write("/usr/lib/python3/dist-packages/jetpack.pth", "/packages/board\n")
+    # What an administrator wants of pip elsewhere; ours has no such wheel.
+    rig.write("/etc/pip.conf", "[install]\nconstraint = /etc/constraints.txt\n")
+    rig.write("/etc/constraints.txt", "pydantic==1.0\n")
     rig.before = traces(rig)
     yield rig
 
