@@ -2,11 +2,12 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tegrascope.collectors.base import SYSTEM_CLOCK, Stamped
+from tegrascope.collectors.base import Stamped, SystemClock
 from tegrascope.daemon.export.snapshot import LiveState, Snapshot, SourceState
 from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.measure.timeline import Timeline
@@ -17,6 +18,16 @@ from tegrascope.daemon.web.server import bind, serve, url_of
 from tegrascope.parsers.tegrastats import parse_line
 
 S = 1_000_000_000
+
+
+class LongUp(SystemClock):
+    """The clocks of a machine that is up for a day, so that no run begins before its start."""
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns() + 86_400 * S
+
+
+CLOCK = LongUp()
 RULE_RAILS = ("VDD_GPU_SOC", "VDD_CPU_CV")
 
 Asgi = Callable[[Any, Any, Any], Any]
@@ -52,14 +63,14 @@ class Board:
             live=self.live,
             timeline=self.timeline,
             history=History(self.store.path),
-            clock=SYSTEM_CLOCK,
+            clock=CLOCK,
             problem=lambda: self.problem,
             start_run=lambda name: name,
             mark_window=lambda _: {},
             token="secret",
             note=lambda: self.note,
             next_due=lambda: {
-                name: SYSTEM_CLOCK.monotonic_ns() + int(seconds * S)
+                name: CLOCK.monotonic_ns() + int(seconds * S)
                 for name, seconds in self.due.items()
             },
             rule=lambda: type("Rule", (), {"total": self.total}),  # type: ignore[arg-type,return-value]
@@ -73,8 +84,8 @@ class Board:
 
     def sample(self, values: Mapping[str, float], ago: float = 0.0) -> None:
         """Take one sample that came so many seconds ago."""
-        now_ns = SYSTEM_CLOCK.monotonic_ns() - int(ago * S)
-        wall_ns = SYSTEM_CLOCK.wall_ns() - int(ago * S)
+        now_ns = CLOCK.monotonic_ns() - int(ago * S)
+        wall_ns = CLOCK.wall_ns() - int(ago * S)
         assert self.timeline.append(now_ns, wall_ns, values)
         latest = Stamped(now_ns, parse_line("RAM 1/2MB"), wall_ns)
         state = SourceState("tegrastats", self.interval, latest, 1 + self._samples())
@@ -125,7 +136,7 @@ class Board:
 
 def report(ago: float, lasted: float, **fields: Any) -> RunReport:
     """Return a run that began so many seconds ago, with a steady phase in its middle."""
-    now_ns = SYSTEM_CLOCK.monotonic_ns()
+    now_ns = CLOCK.monotonic_ns()
     began, ended = now_ns - int(ago * S), now_ns - int((ago - lasted) * S)
     steady = {"begin_ns": began + (ended - began) // 4, "end_ns": ended - (ended - began) // 4}
     plain: dict[str, Any] = {
@@ -134,7 +145,7 @@ def report(ago: float, lasted: float, **fields: Any) -> RunReport:
         "backend": "tensorrt",
         "device": "dla0",
         "outcome": "ok",
-        "started_wall_ns": SYSTEM_CLOCK.wall_ns() - int(ago * S),
+        "started_wall_ns": CLOCK.wall_ns() - int(ago * S),
         "started_ns": began,
         "ended_ns": ended,
         "phases": {"steady": steady} if lasted else {},
