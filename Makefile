@@ -1,8 +1,8 @@
 # Everything a newcomer needs: `make run`, `make test`. Needs python3 >= 3.10 with venv.
 PYTHON ?= python3
 VENV ?= .venv
-# Many tests wait for real programs, so two at a time take little more than half as long.
-JOBS ?= 2
+# Many tests wait for real programs: four at a time keep two cores busy.
+JOBS ?= 4
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 SOURCES := $(wildcard *.py) parsers collectors daemon tests packaging tools

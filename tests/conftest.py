@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,6 +16,10 @@ hypothesis.settings.register_profile(
     "tegrascope", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("tegrascope")
+
+# The tests and the hundreds of Pythons that they start compile each file once.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A shell ignores SIGINT for jobs in the background, and every program that a test starts would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -35,32 +40,40 @@ PROMISES = {
 # Files in which the most time goes, the longest first: each runs in one process.
 LONGEST = (
     "systemd/test_package.py",
-    "monitoring/test_dashboards_live.py",
-    "monitoring/test_alerting.py",
     "service/test_daemon.py",
-    "session/test_exec.py",
-    "monitoring/test_fleet.py",
-    "commands/test_current_directory.py",
     "results/test_bench_command.py",
-    "page/test_status_page.py",
+    "monitoring/test_alerting.py",
     "systemd/test_service.py",
-    "monitoring/test_rules.py",
-    "service/test_web.py",
-    "service/test_prometheus.py",
     "service/test_faults.py",
+    "commands/test_current_directory.py",
+    "monitoring/test_fleet.py",
+    "page/test_status_page.py",
+    "service/test_web.py",
+    "service/test_adversity.py",
+    "service/test_prometheus.py",
+    "monitoring/test_dashboards_live.py",
+    "session/test_exec.py",
+    "monitoring/test_rules.py",
+    "parsers/test_paths.py",
+    "collectors/test_trtexec.py",
+    "collectors/test_worker.py",
     "truth/test_coverage.py",
     "commands/test_cli.py",
-    "service/test_adversity.py",
     "service/test_service.py",
-    "commands/test_denied.py",
+    "inspect/test_checks.py",
+    "advise/test_truth.py",
+    "tables/test_recorded_runs.py",
     "results/test_bench_run.py",
-    "monitoring/test_shipped_interval.py",
-    "truth/test_bench.py",
-    "page/test_run_page.py",
-    "systemd/test_install.py",
-    "service/test_exclusive.py",
+    "fleet/test_fleet_devices.py",
+    "measure/test_uncertainty.py",
     "service/test_nvml.py",
+    "service/test_dla_trace.py",
+    "test_docs.py",
+    "parsers/test_laws.py",
+    "systemd/test_sandbox.py",
+    "systemd/test_install.py",
     "truth/test_lock_in.py",
+    "truth/test_bench.py",
 )
 
 
