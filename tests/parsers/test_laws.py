@@ -134,7 +134,7 @@ def test_of_two_records_on_a_line_the_first_is_read():
             assert both.unparsed == alone.unparsed + left
 
 
-# Any record
+# Any record. Strategies are made here, once: to make one takes longer than to draw from it.
 
 sizes = st.integers(0, 200_000).map(lambda number: number * MEBI)
 small_sizes = st.integers(0, 4096).map(lambda number: number * 1024)
@@ -154,24 +154,28 @@ def pairs(draw, sizes):
     return sorted((draw(sizes), draw(sizes)))
 
 
+two_sizes = pairs(sizes)
+block_sizes = st.sampled_from([1024 * 2**power for power in range(2, 13)])
+block_counts = st.integers(0, 100_000)
+
+
 @st.composite
 def rams(draw):
     """RAM with its free blocks, or without."""
-    pair = dict(zip(("used_bytes", "total_bytes"), draw(pairs(sizes)), strict=True))
+    pair = dict(zip(("used_bytes", "total_bytes"), draw(two_sizes), strict=True))
     if draw(st.booleans()):
         return Ram(**pair)
-    size = draw(st.sampled_from([1024 * 2**power for power in range(2, 13)]))
-    return Ram(
-        **pair,
-        largest_free_block_bytes=size,
-        largest_free_block_count=draw(st.integers(0, 100_000)),
-    )
+    size = draw(block_sizes)
+    return Ram(**pair, largest_free_block_bytes=size, largest_free_block_count=draw(block_counts))
+
+
+core_states = st.lists(st.none() | st.tuples(ratios, clocks), max_size=14)
 
 
 @st.composite
 def cores(draw):
     """Up to fourteen cores, some of them off."""
-    states = draw(st.lists(st.none() | st.tuples(ratios, clocks), max_size=14))
+    states = draw(core_states)
     return tuple(
         Core(core=number, online=False)
         if state is None
@@ -198,10 +202,14 @@ def states_of(kind, **more):
     )
 
 
+maybe_ratios = st.none() | ratios
+cluster_clocks = st.lists(clocks, max_size=3)
+
+
 @st.composite
 def gpus(draw):
     """The GPU with one, two or three clusters, or two printed apart."""
-    load, hertz = draw(st.none() | ratios), tuple(draw(st.lists(clocks, max_size=3)))
+    load, hertz = draw(maybe_ratios), tuple(draw(cluster_clocks))
     if load is None and not hertz:
         return Gpu(utilization_ratio=draw(ratios))
     if load is not None and len(hertz) in (0, 2) and draw(st.booleans()):
@@ -210,12 +218,19 @@ def gpus(draw):
     return Gpu(utilization_ratio=load, frequency_hertz=hertz)
 
 
+engine_states = states_of(Engine)
+engine_names = st.lists(
+    st.sampled_from(
+        ["NVENC", "NVENC1", "NVDEC", "NVJPG", "NVJPG1", "VIC", "OFA", "PVA0", "APE", "NEW7"]
+    ),
+    unique=True,
+)
+
+
 @st.composite
 def engines(draw):
     """Some of the engines there are, in any order, and one nobody knows yet."""
-    names = ["NVENC", "NVENC1", "NVDEC", "NVJPG", "NVJPG1", "VIC", "OFA", "PVA0", "APE", "NEW7"]
-    chosen = draw(st.lists(st.sampled_from(names), unique=True))
-    some = {name: draw(states_of(Engine)) for name in chosen}
+    some = {name: draw(engine_states) for name in draw(engine_names)}
     if draw(st.booleans()):
         some["MTS_FG"] = Engine(utilization_ratio=draw(ratios))
         some["MTS_BG"] = Engine(utilization_ratio=draw(ratios))
@@ -226,54 +241,63 @@ def engines(draw):
     return some
 
 
-@st.composite
-def samples(draw):
-    """A record on the grid of the units that are printed, with all or any of its parts."""
-    zones = draw(
-        st.dictionaries(
-            st.sampled_from(["cpu", "gpu", "tj", "CPU", "CV0", "soc012", "Tboard_tegra"]),
-            st.none() | celsius,
-        )
-    )
-    names = st.sampled_from(["VDD_IN", "GPU", "CPU", "SOC", "VIN", "POM_5V_IN", "VDDQ_VDD2_1V8AO"])
-    powers = st.one_of(
+zone_names = ["cpu", "gpu", "tj", "CPU", "CV0", "soc012", "Tboard_tegra"]
+temperatures = st.dictionaries(st.sampled_from(zone_names), st.none() | celsius)
+maxima = celsius | st.none()  # None: that zone has none
+rails = st.dictionaries(
+    st.sampled_from(["VDD_IN", "GPU", "CPU", "SOC", "VIN", "POM_5V_IN", "VDDQ_VDD2_1V8AO"]),
+    st.one_of(
         st.builds(Rail, instant_watts=watts),
         st.builds(Rail, instant_watts=watts, average_watts=watts),
         st.builds(Rail, instant_watts=watts, average_watts=watts, maximum_watts=watts),
-    )
+    ),
+)
+maybe_times = st.none() | times
+whole_rams = rams()
+maybe_swaps = st.none() | st.builds(
+    lambda pair, cached: Swap(*pair, cached), two_sizes, st.none() | sizes
+)
+maybe_irams = st.none() | st.builds(
+    lambda pair, block: Iram(*pair, block), pairs(small_sizes), st.none() | small_sizes
+)
+some_cores = cores()
+maybe_clocks = st.none() | clocks
+maybe_emcs = (
+    st.none()
+    | st.just(Emc())
+    | st.builds(Emc, utilization_ratio=maybe_ratios, frequency_hertz=clocks)
+)
+maybe_gpus = st.none() | gpus()
+some_engines = engines()
+dla_counts = st.integers(0, 2)
+dla_states = [states_of(Dla, core=st.just(core)) for core in (0, 1)]
+
+
+@st.composite
+def samples(draw):
+    """A record on the grid of the units that are printed, with all or any of its parts."""
+    zones = draw(temperatures)
+    limits = {name: draw(maxima) for name in zones}
     return Sample(
-        time=draw(st.none() | times),
-        ram=draw(rams()),
-        swap=draw(
-            st.none()
-            | st.builds(lambda pair, cached: Swap(*pair, cached), pairs(sizes), st.none() | sizes)
-        ),
-        iram=draw(
-            st.none()
-            | st.builds(
-                lambda pair, block: Iram(*pair, block),
-                pairs(small_sizes),
-                st.none() | small_sizes,
-            )
-        ),
-        cpu=draw(cores()),
-        edp_limit_hertz=draw(st.none() | clocks),
-        emc=draw(
-            st.none()
-            | st.just(Emc())
-            | st.builds(Emc, utilization_ratio=st.none() | ratios, frequency_hertz=clocks)
-        ),
-        gpu=draw(st.none() | gpus()),
-        engines=draw(engines()),
-        dla=tuple(
-            draw(states_of(Dla, core=st.just(core))) for core in (0, 1)[: draw(st.integers(0, 2))]
-        ),
+        time=draw(maybe_times),
+        ram=draw(whole_rams),
+        swap=draw(maybe_swaps),
+        iram=draw(maybe_irams),
+        cpu=draw(some_cores),
+        edp_limit_hertz=draw(maybe_clocks),
+        emc=draw(maybe_emcs),
+        gpu=draw(maybe_gpus),
+        engines=draw(some_engines),
+        dla=tuple(draw(states) for states in dla_states[: draw(dla_counts)]),
         temperatures_celsius=zones,
-        temperatures_max_celsius=draw(
-            st.dictionaries(st.sampled_from(list(zones)), celsius) if zones else st.just({})
-        ),
-        rails=draw(st.dictionaries(names, powers)),
+        temperatures_max_celsius={
+            name: limit for name, limit in limits.items() if limit is not None
+        },
+        rails=draw(rails),
     )
+
+
+records = samples()
 
 
 def tokens_of(sample):
@@ -281,14 +305,14 @@ def tokens_of(sample):
     return [token for kind in KINDS for token in kind.render(sample)]
 
 
-@given(samples())
+@given(records)
 @LAW
 def test_what_is_printed_is_read_back(sample):
     """Rendering and reading are inverse on every record that a board could print."""
     assert parse_line(render_line(sample)) == sample
 
 
-@given(samples(), st.data())
+@given(records, st.data())
 @LAW
 def test_order_of_tokens_does_not_matter(sample, data):
     """Releases order zones, rails and engines differently; labels decide, never places."""
@@ -307,7 +331,7 @@ foreign = st.sampled_from(
 )
 
 
-@given(samples(), st.data())
+@given(records, st.data())
 @LAW
 def test_foreign_words_cost_nothing_but_themselves(sample, data):
     """Words put between the tokens are left over in their order, and the record is the same."""
