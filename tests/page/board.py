@@ -70,8 +70,7 @@ class Board:
             token="secret",
             note=lambda: self.note,
             next_due=lambda: {
-                name: CLOCK.monotonic_ns() + int(seconds * S)
-                for name, seconds in self.due.items()
+                name: CLOCK.monotonic_ns() + int(seconds * S) for name, seconds in self.due.items()
             },
             rule=lambda: type("Rule", (), {"total": self.total}),  # type: ignore[arg-type,return-value]
         )
