@@ -345,11 +345,17 @@ class Calibration:
     used for every engine of the same model, data and TensorRT.
     """
 
-    def __init__(self, trt: Any, model: Path, order: Order, inputs: Mapping[str, InputSpec],
-                 say: Say) -> None:  # fmt: skip
-        """Read the cache or find the data of an order, or raise ``UserError``."""
-        assert order.calibration is not None
-        path = Path(order.calibration).expanduser()
+    def __init__(
+        self,
+        trt: Any,
+        model: Path,
+        order: Order,
+        inputs: Mapping[str, InputSpec],
+        say: Say,
+        scales: Mapping[str, float] | None = None,
+    ) -> None:
+        """Take the scales given, or the cache or data of an order, or raise ``UserError``."""
+        path = Path(order.calibration or "").expanduser()
         self._release = release_number(str(trt.__version__))
         self._out = order.calibration_file
         self._kept: Path | None = None
@@ -357,7 +363,9 @@ class Calibration:
         self.notes: list[str] = []
         batches: Iterator[Arrays] = iter(())
         base = trt.IInt8EntropyCalibrator2
-        if not is_data(path):
+        if scales is not None:
+            self.cache = CalibrationCache(release=self._release, scales=dict(scales))
+        elif not is_data(path):
             self.cache = read_cache(path)
             if self.cache.release != self._release:
                 words = f"{path.name} is of TensorRT {self.cache.version}, not of this one"

@@ -557,6 +557,8 @@ class TensorRt(Inferring):
             "sm": self._can.compute_capability or "",
             "gpu": self._can.device or "",
             **calibration.key_parts(order),
+            # A DLA's engine of a model with Q/DQ nodes is built without them.
+            **({"qdq": "translated"} if is_dla else {}),
             **engine_cache.machine_parts(is_dla=is_dla, root=self._machine),
         }
 

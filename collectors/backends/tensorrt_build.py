@@ -12,12 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.events import Order
 from ...parsers.inference.placement import Built, Int8Scales, Precision
 from ..base import write_atomic
+from ..models.quantised import translate
 from .base import input_shape
 from .calibration import QUANTISE, Calibration, InputSpec, Say, check_request, to_standard_error
 from .engine_cache import BuiltEngine
@@ -191,6 +193,15 @@ class Builder:
         if self._is_dla and builder.num_DLA_cores < 1:
             raise no_dla(0, 0, "")
         network, parser, own, is_strong = self._read(builder)
+        translated = None
+        if own == "int8" and self._is_dla and not is_strong:
+            # Only from TensorRT 11 on does a DLA take the Q/DQ nodes themselves.
+            translated = translate(self._model)
+            del parser, network
+            with TemporaryDirectory(prefix="tegrascope-") as folder:
+                plain = Path(folder) / self._model.name
+                plain.write_bytes(translated.model)
+                network, parser = self._parse(builder, strongly=False, model=plain)
         for given in _inputs_of(network):
             if shapes and given.name in shapes:
                 given.shape = shapes[given.name]
@@ -212,9 +223,14 @@ class Builder:
                     tensor.set_dynamic_range(-_DUMMY_RANGE, _DUMMY_RANGE)
         notes = [self._set_dla(config, network)] if self._is_dla else []
         inputs = self._fix_shapes(builder, config, network)
-        calibration = None
-        if scales == "calibrated":
-            calibration = Calibration(self._trt, self._model, self._order, inputs, self._say)
+        calibration, own_scales = None, None
+        if translated is not None:
+            notes += translated.notes
+            own_scales = translated.scales
+        if scales == "calibrated" or own_scales is not None:
+            calibration = Calibration(
+                self._trt, self._model, self._order, inputs, self._say, own_scales
+            )
             calibration.check(_scaled_tensors_of(network), self._model.name)
             config.int8_calibrator = calibration.calibrator
         return Prepared(builder, network, parser, config, is_strong, scales, notes, calibration)
@@ -255,13 +271,13 @@ class Builder:
                 "set precision: fp16" if own is None else _EXPORT["fp16"],
             )
 
-    def _parse(self, builder: Any, *, strongly: bool) -> tuple[Any, Any]:
+    def _parse(self, builder: Any, *, strongly: bool, model: Path | None = None) -> tuple[Any, Any]:
         known = self._trt.NetworkDefinitionCreationFlag
         wanted = ("EXPLICIT_BATCH", "STRONGLY_TYPED") if strongly else ("EXPLICIT_BATCH",)
         flags = [1 << int(getattr(known, name)) for name in wanted if hasattr(known, name)]
         network = builder.create_network(sum(flags))
         parser = self._trt.OnnxParser(network, self._logger)
-        if not parser.parse_from_file(str(self._model)):
+        if not parser.parse_from_file(str(model or self._model)):
             lines, last = tuple(self._lines), parser.num_errors - 1
             reason = parser.get_error(last).desc() if last >= 0 else reason_in(lines)
             words = " ".join(reason.split())

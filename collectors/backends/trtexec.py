@@ -18,7 +18,7 @@ from typing import Literal
 
 from ...parsers.errors import BackendUnavailable, UnreadableError, UserError
 from ...parsers.inference import trtexec as parser
-from ...parsers.inference.calibration import release_number
+from ...parsers.inference.calibration import CalibrationCache, release_number
 from ...parsers.inference.events import Inferences, Order, Phase, PhaseName
 from ...parsers.inference.placement import Built, Int8Scales, layer_types, placement_of
 from ...parsers.onnx import ModelFacts
@@ -26,6 +26,7 @@ from ..base import Stamped
 from ..children.process import Quiet
 from ..children.program import start_tied
 from ..models.files import facts_of
+from ..models.quantised import translate
 from . import calibration, engine_cache
 from .base import BUILDS, SelfTimed, device_stages, input_shape, require_pure
 from .build_turn import clocks_now, turn_to_build
@@ -74,6 +75,7 @@ class Trtexec(SelfTimed):
     _offered: frozenset[str]
     _shapes: dict[str, tuple[int, ...]]
     _key: str
+    _notes: tuple[str, ...]
 
     def load(self, model: Path, order: Order) -> None:
         """Find trtexec and its options, and read the inputs of the model."""
@@ -113,6 +115,7 @@ class Trtexec(SelfTimed):
                 built = made.built
             else:
                 built = found[1].built.model_copy(update={"is_cached": True})
+        self._notes = (*_NOTES, *built.notes)
         refuses_graph = order.cuda_graph and not parser.launches_graph(order)
         self.built = built.model_copy(
             update={
@@ -121,7 +124,7 @@ class Trtexec(SelfTimed):
                 "why_no_graph": _DLA_GRAPH if refuses_graph else None,
                 "streams": order.streams,
                 "has_transfers": order.transfers,
-                "notes": _NOTES,
+                "notes": self._notes,
             }
         )
         if self.built.fallback == "require-pure":
@@ -196,6 +199,7 @@ class Trtexec(SelfTimed):
             "program": " ".join(self._program),
             "program_file": f"{about.st_size} {about.st_mtime_ns}",
             **calibration.key_parts(order),
+            **({"qdq": "translated"} if self._is_translated() else {}),
             "help": hashlib.sha256(self._help.encode()).hexdigest(),
             **engine_cache.machine_parts(is_dla=is_dla),
         }
@@ -206,19 +210,25 @@ class Trtexec(SelfTimed):
         order = self._order
         part = self._cache.directory / f"{self._key}.{os.getpid()}.part"
         with TemporaryDirectory(prefix="tegrascope-") as folder:
-            layers = Path(folder) / "layers.json"
+            layers, model = Path(folder) / "layers.json", self._model
+            cache: CalibrationCache | None = None
+            notes: tuple[str, ...] = ()
+            if self._is_translated():
+                model = Path(folder) / model.name
+                plain = translate(self._model)
+                model.write_bytes(plain.model)
+                notes = plain.notes
+                cache = CalibrationCache(release=0, scales=plain.scales)
+            elif order.calibration is not None:
+                cache = calibration.read_cache(Path(order.calibration).expanduser())
             arguments = parser.build_arguments(
-                self._offered, order, self._shapes, str(self._model), str(part), str(layers)
+                self._offered, order, self._shapes, str(model), str(part), str(layers)
             )
-            if order.calibration is not None:
+            if cache is not None:
                 scales = Path(folder) / "scales.cache"
                 arguments.append(f"--calib={scales}")
                 number = release_number(self.versions["tensorrt"])
-                scales.write_text(
-                    calibration.text_for(
-                        calibration.read_cache(Path(order.calibration).expanduser()), number
-                    )
-                )
+                scales.write_text(calibration.text_for(cache, number))
             child = _Execution([*self._program, *arguments])
             try:
                 child.finish()
@@ -240,8 +250,15 @@ class Trtexec(SelfTimed):
             engine_key=self._key,
             engine_bytes=len(plan),
             build_seconds=(time.monotonic_ns() - begin_ns) / 1e9,
+            notes=notes,
         )
         return BuiltEngine(plan, built, child.lines, inspector)
+
+    def _is_translated(self) -> bool:
+        """Return whether a DLA gets the model without its Q/DQ nodes, which it would reject."""
+        is_for_dla = self._facts.is_quantised and self._order.dla_core is not None
+        is_int8 = self._order.precision == "int8" and "--calib" in self._offered
+        return is_for_dla and is_int8 and "tensorrt" in self.versions
 
     def _check_calibration(self, path: str) -> None:
         """Raise ``UserError`` if trtexec cannot take the scales of this order."""
@@ -282,7 +299,7 @@ class Trtexec(SelfTimed):
         facts: dict[str, object] = {
             "has_cuda_graph": is_graph and not is_refused,
             "context_bytes": parser.context_bytes_in(child.lines),
-            "notes": (*_NOTES, placed, *parser.parse_report(child.lines).warnings),
+            "notes": (*self._notes, placed, *parser.parse_report(child.lines).warnings),
         }
         if is_refused:
             facts["why_no_graph"] = "its capture failed"

@@ -28,6 +28,7 @@ KINDS = {
 }
 # What the fake's DLA does not take; in its name too, so that a test can read it.
 REFUSED_BY_DLA = {"SOFTMAX"}
+REFUSED_BEFORE_11 = {"QUANTIZE", "DEQUANTIZE"}
 TYPES = {
     onnx.TensorProto.FLOAT: "FLOAT",
     onnx.TensorProto.FLOAT16: "HALF",
@@ -227,7 +228,8 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             return 0
 
         def can_run_on_DLA(self, layer: Layer) -> bool:
-            return device.dla_cores > 0 and layer.type.name not in REFUSED_BY_DLA
+            refused = REFUSED_BY_DLA if major >= 11 else {*REFUSED_BY_DLA, *REFUSED_BEFORE_11}
+            return device.dla_cores > 0 and layer.type.name not in refused
 
         def create_timing_cache(self, content: bytes) -> TimingCache | None:
             return None if content.startswith(b"bad") else TimingCache(content)
