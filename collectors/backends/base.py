@@ -207,6 +207,15 @@ def make_input(name: str, kind: str, shape: tuple[int, ...]) -> "NDArray[numpy.g
     return numpy.asarray(random.randint(0, 2, shape), dtype=dtype)
 
 
+def lacks_operator(model: str, operator: str) -> UserError:
+    """Return the error for a model with an operator that TensorRT and its plug-ins lack."""
+    return UserError(
+        f"{model} needs the operator {operator}, which TensorRT lacks, and no plug-in of this name"
+        " is loaded",
+        "name its library (plugins: [/path/lib.so] or --plugin), or export the model without it",
+    )
+
+
 def require_pure(model: str, placement: Placement) -> None:
     """Raise ``UserError`` if an engine computes on the GPU, or its placement is unknown."""
     if placement.verdict in ("pure_dla", "dla_plus_reformat"):

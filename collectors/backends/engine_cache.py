@@ -11,7 +11,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
@@ -91,6 +91,30 @@ def engine_key(parts: Mapping[str, str]) -> str:
     """
     text = json.dumps({**parts, "cache": str(CACHE_VERSION)}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def plugin_parts(plugins: Sequence[str]) -> dict[str, str]:
+    """Return the part of a key that names libraries of plug-ins, by their digests; none without.
+
+    Raises:
+        UserError: A library does not exist.
+    """
+    for path in plugins:
+        if not Path(path).is_file():
+            raise UserError(
+                f"there is no plug-in library {path}", "give its full path under plugins:"
+            )
+    digests = [sha256_of(Path(path)) for path in plugins]
+    return {"plugins": " ".join(digests)} if digests else {}
+
+
+def has_creators(plugin: str) -> bool:
+    """Return whether a library exports its plug-ins for the registry of TensorRT to load.
+
+    One that does not registers them itself when it is loaded.
+    """
+    exported = Path(plugin).read_bytes()
+    return any(b"\0%s\0" % name in exported for name in (b"getCreators", b"getPluginCreators"))
 
 
 class EngineCache:

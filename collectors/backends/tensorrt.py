@@ -22,7 +22,15 @@ from .base import BUILDS, Inferring, device_stages, input_shape, make_input, req
 from .build_turn import clocks_now, turn_to_build
 from .cuda_runtime import Cuda, handle_of, is_watched, load_cuda
 from .engine_cache import BuiltEngine, EngineCache
-from .tensorrt_build import DTYPES, Builder, logger_of, no_dla, reason_in, type_name
+from .tensorrt_build import (
+    DTYPES,
+    Builder,
+    load_plugins,
+    logger_of,
+    no_dla,
+    reason_in,
+    type_name,
+)
 from .tensorrt_probe import MODULE, Capabilities, capabilities, import_tensorrt
 
 if TYPE_CHECKING:
@@ -309,6 +317,7 @@ class TensorRt(Inferring):
     cold_start_ns: dict[str, int]
     _order: Order
     _model: Path
+    _plugin_parts: dict[str, str]
     infer: Callable[[], None]
     stages_ns: Callable[[], Sequence[int]]
 
@@ -352,6 +361,8 @@ class TensorRt(Inferring):
         with self._part("cuda_init"):
             self._cuda.initialise()
         self._free_bytes = self._cuda.free_bytes()
+        self._plugin_parts = engine_cache.plugin_parts(order.plugins)
+        load_plugins(self._trt, order.plugins)
         self._order, self._model = order, model
         self.stages = device_stages(order.transfers)
 
@@ -559,6 +570,7 @@ class TensorRt(Inferring):
             **calibration.key_parts(order),
             # A DLA's engine of a model with Q/DQ nodes is built without them.
             **({"qdq": "translated"} if is_dla else {}),
+            **self._plugin_parts,
             **engine_cache.machine_parts(is_dla=is_dla, root=self._machine),
         }
 

@@ -4,6 +4,7 @@ The TensorRT module is an argument, and its optional names decide what differs b
 a test can build with a fake one, and CI with a relative that builds without a GPU.
 """
 
+import ctypes
 import re
 import sys
 import time
@@ -18,11 +19,12 @@ from typing import Any, NamedTuple
 from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.events import Order
 from ...parsers.inference.placement import Built, Int8Scales, Precision
+from ...parsers.inference.trtexec import missing_operator
 from ..base import write_atomic
 from ..models.quantised import translate
-from .base import input_shape
+from .base import input_shape, lacks_operator
 from .calibration import QUANTISE, Calibration, InputSpec, Say, check_request, to_standard_error
-from .engine_cache import BuiltEngine
+from .engine_cache import BuiltEngine, has_creators
 
 # The last lines of a build, and those about layers, are enough.
 _LINES_AT_MOST = 4000
@@ -114,6 +116,31 @@ def reason_in(lines: Iterable[str]) -> str:
     # A copy, since threads of the library may still append.
     errors = [line for line in tuple(lines) if line.startswith("[E]")]
     return _NOISE.sub("", errors[-1]).strip() if errors else "its log gives no reason"
+
+
+def load_plugins(trt: Any, paths: Sequence[str]) -> None:
+    """Register TensorRT's own plug-ins and those of libraries, before a model or engine is read.
+
+    Raises:
+        UserError: A library cannot be loaded.
+    """
+    logger, lines = logger_of(trt)
+    if hasattr(trt, "init_libnvinfer_plugins"):
+        trt.init_libnvinfer_plugins(logger, "")
+    for path in paths:
+        try:
+            if has_creators(path) and has(trt, "IPluginRegistry.load_library"):
+                is_loaded = trt.get_plugin_registry().load_library(path) is not None
+            else:
+                is_loaded = bool(ctypes.CDLL(path))
+            reason = reason_in(lines)
+        except OSError as error:
+            is_loaded, reason = False, str(error)
+        if not is_loaded:
+            raise UserError(
+                f"the plug-in library {path} cannot be loaded ({reason})",
+                "build it for this TensorRT and for this processor",
+            )
 
 
 def has(trt: Any, name: str) -> bool:
@@ -281,6 +308,8 @@ class Builder:
             lines, last = tuple(self._lines), parser.num_errors - 1
             reason = parser.get_error(last).desc() if last >= 0 else reason_in(lines)
             words = " ".join(reason.split())
+            if (operator := missing_operator((words, *lines))) is not None:
+                raise lacks_operator(self._model.name, operator)
             raise UserError(
                 f"TensorRT cannot read {self._model.name} ({_node_in(lines)}{words})",
                 "export it with operations and an opset that this TensorRT supports",

@@ -26,7 +26,7 @@ from ...parsers.inference.placement import LayerAnswer, LayerAnswers
 from ...parsers.records import Record
 from ..children.program import DRIVER, ask_child, python_child
 from .cuda_runtime import load_cuda
-from .tensorrt_build import Builder, layers_of, logger_of, type_name
+from .tensorrt_build import Builder, layers_of, load_plugins, logger_of, type_name
 
 MODULE = "tensorrt"
 _NO_MEMORY = re.compile(r"out of memory|cudaErrorMemoryAllocation", re.IGNORECASE)
@@ -100,6 +100,7 @@ def look_at_layers(
             batch=next((lengths[0] for lengths in shapes.values() if lengths), 1),
             model_directory="",
         )
+        load_plugins(trt, ())
         made = Builder(trt, model, order).prepare(shapes)
         found["layers"] = [
             LayerAnswer(

@@ -28,7 +28,14 @@ from ..children.program import start_tied
 from ..models.files import facts_of
 from ..models.quantised import translate
 from . import calibration, engine_cache
-from .base import BUILDS, SelfTimed, device_stages, input_shape, require_pure
+from .base import (
+    BUILDS,
+    SelfTimed,
+    device_stages,
+    input_shape,
+    lacks_operator,
+    require_pure,
+)
 from .build_turn import clocks_now, turn_to_build
 from .engine_cache import BuiltEngine, EngineCache
 
@@ -76,6 +83,8 @@ class Trtexec(SelfTimed):
     _shapes: dict[str, tuple[int, ...]]
     _key: str
     _notes: tuple[str, ...]
+    _plugins: list[str]
+    _plugin_parts: dict[str, str]
 
     def load(self, model: Path, order: Order) -> None:
         """Find trtexec and its options, and read the inputs of the model."""
@@ -86,6 +95,12 @@ class Trtexec(SelfTimed):
         if (version := parser.version_in(self._help.splitlines())) is not None:
             self.versions = {"tensorrt": version}
         self._offered = parser.options_in(self._help)
+        self._plugin_parts = engine_cache.plugin_parts(order.plugins)
+        exported = {path: engine_cache.has_creators(path) for path in order.plugins}
+        plugins = parser.plugin_arguments(self._offered, exported)
+        if plugins is None:
+            raise UserError("this trtexec loads no plug-in libraries", "use backend: tensorrt")
+        self._plugins = plugins
         self._facts = facts_of(model)
         # Each input is checked, and the shapes of the open ones are given to trtexec.
         shapes = [input_shape(one.name, one.shape, order.batch) for one in self._facts.inputs]
@@ -147,7 +162,7 @@ class Trtexec(SelfTimed):
             file = Path(folder) / "times.json"
             plan = str(self._cache.plan_path(self._key))
             arguments = parser.run_arguments(self._offered, order, self._shapes, plan, str(file))
-            child = _Execution([*self._program, *arguments])
+            child = _Execution([*self._program, *arguments, *self._plugins])
             yield self._edge("warm_up", "begin", child.started_ns)
             for due_ns in child.follow(stop, int(order.warm_up_seconds * 1e9)):
                 yield self._edge("steady", "begin", due_ns)
@@ -200,6 +215,7 @@ class Trtexec(SelfTimed):
             "program_file": f"{about.st_size} {about.st_mtime_ns}",
             **calibration.key_parts(order),
             **({"qdq": "translated"} if self._is_translated() else {}),
+            **self._plugin_parts,
             "help": hashlib.sha256(self._help.encode()).hexdigest(),
             **engine_cache.machine_parts(is_dla=is_dla),
         }
@@ -229,7 +245,7 @@ class Trtexec(SelfTimed):
                 arguments.append(f"--calib={scales}")
                 number = release_number(self.versions["tensorrt"])
                 scales.write_text(calibration.text_for(cache, number))
-            child = _Execution([*self._program, *arguments])
+            child = _Execution([*self._program, *arguments, *self._plugins])
             try:
                 child.finish()
                 if child.returncode != 0 or not part.is_file():
@@ -382,6 +398,9 @@ class _Execution:
                 f"trtexec finds no GPU ({self.reason})",
                 "install the NVIDIA driver, and let this user open the devices of the GPU",
             )
+        operator = parser.missing_operator(self.lines)
+        if operator is not None and doing == "build":
+            return lacks_operator("the model", operator)
         remedy = f"try: {' '.join(self.argv)}"
         return UserError(f"trtexec could not {doing} it ({self.reason})", remedy)
 

@@ -100,6 +100,7 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
     settings = BenchSettings(
         **{name: given[name] for name in _AS_GIVEN},
         models=models,
+        plugins=tuple(map(absolute, arguments.plugin)),
         devices=arguments.on,
         lock_in_seconds=arguments.seconds if arguments.lock_in else None,
         lock_in_stages=arguments.stages,
@@ -228,7 +229,8 @@ def workload_of(settings: BenchSettings, model: str, device: Device) -> Workload
     """Return a round of a model on an accelerator, as the daemon would have it configured."""
     backend = settings.backend or (REFERENCE if settings.is_simulated else default_backend(device))
     # On the CPU a model runs in its own precision.
-    calibration = settings.calibration if find_backend(backend).uses_tensorrt else None
+    uses_tensorrt = find_backend(backend).uses_tensorrt
+    calibration = settings.calibration if uses_tensorrt else None
     return Workload.model_validate(
         {name: getattr(settings, name) for name in _TAKEN_OVER}
         | {
@@ -237,6 +239,7 @@ def workload_of(settings: BenchSettings, model: str, device: Device) -> Workload
             "device": device,
             "backend": backend,
             "calibration": calibration and absolute(calibration),
+            "plugins": settings.plugins if uses_tensorrt else (),
             "warm_up": settings.warm_up_seconds,
             "baseline": settings.baseline_seconds,
             "duration": settings.duration_seconds,

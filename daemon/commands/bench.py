@@ -195,6 +195,7 @@ def add(option: Options) -> None:
     option("--no-cuda-graph", "launch each inference layer by layer")
     option("--no-transfers", "leave inputs and outputs on the device")
     option.fallback()
+    option("--plugin LIB", "library with plug-ins of TensorRT", action="append", default=[])
     option("--duration S", "of a round (default: 15)")
     option("--baseline S", "idle time before and after a round, for the net energy (default: 8)")
     option("--warm-up S", default=1.0)

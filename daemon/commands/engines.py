@@ -6,6 +6,7 @@ import sys
 import time
 from contextlib import closing
 from datetime import datetime
+from pathlib import Path
 
 from ...collectors.backends.calibration import input_files
 from ...collectors.backends.engine_cache import EngineCache, Entry
@@ -130,6 +131,7 @@ def _build(arguments: argparse.Namespace, device: str) -> int:
         optimization_level=arguments.level,
         calibration=arguments.calibration and str(arguments.calibration.absolute()),
         preprocess=arguments.preprocess,
+        plugins=tuple(str(Path(path).expanduser().absolute()) for path in arguments.plugin),
         rebuild=arguments.again,
     )
     for built in found:
@@ -236,6 +238,7 @@ def add(option: Options) -> None:
     building.preprocess()
     building.fallback()
     building("--batch N", default=1)
+    building("--plugin LIB", "library with plug-ins of TensorRT", action="append", default=[])
     building(
         "--level",
         "how long to look for faster kernels; a workload finds the engine only with the same"

@@ -432,6 +432,9 @@ def _find_lack(context: Context, workload: Workload) -> tuple[str, str] | None:
             facts_of(machine.at(path))
         except UserError as error:
             return error.message, error.remedy
+    for library in workload.plugins:
+        if not machine.can_read(str(context.state_dir / library)):
+            return f"the plug-in library {library} cannot be read", f"ls -l {library}"
     backend = find_backend(workload.backend_in_force)
     if backend.program is not None:
         path = workload.trtexec or backend.program

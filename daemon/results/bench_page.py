@@ -151,6 +151,7 @@ def _facts(result: BenchResult) -> dict[str, str | None]:
         *(settings.precision, f"fallback {settings.fallback}", settings.backend),
         f"optimisation level {'as TensorRT chooses' if level is None else level}",
         f"{settings.streams} stream{'s' * (settings.streams > 1)}",
+        *(f"plug-ins of {Path(path).name}" for path in settings.plugins),
         None if settings.cuda_graph else "no CUDA graph",
         None if settings.transfers else "no copies of inputs and outputs",
         *(f"{name} {value}" for name, value in sharing.items()),

@@ -276,6 +276,7 @@ class BenchSettings(Record):
     transfers: bool = True
     optimization_level: NonNegativeInt | None = None
     fallback: Fallback = "allow"
+    plugins: tuple[str, ...] = ()
     process: Process = Process()
     nsys: bool = False
     contention: bool = False

@@ -196,6 +196,7 @@ class Workload(Section):
     # How long TensorRT looks for faster kernels; 0 is soonest.
     optimization_level: int | None = Field(None, ge=0, le=5)
     fallback: Fallback = "allow"  # for layers that a DLA does not accept
+    plugins: tuple[str, ...] = ()  # paths of libraries with plug-ins of TensorRT
     streams: PositiveInt = Field(1, le=1024)  # inferences in flight at once
     cuda_graph: bool = True  # launch as a CUDA graph if possible
     transfers: bool = True  # copy inputs and outputs with each inference
@@ -262,6 +263,8 @@ class Workload(Section):
             )
         elif find_backend(self.backend_in_force).runs_programs != (self.command is not None):
             raise ValueError("backend: command goes with command, every other one with model")
+        elif self.plugins and not find_backend(self.backend_in_force).uses_tensorrt:
+            raise ValueError("plugins are for TensorRT: backend: tensorrt or trtexec")
         elif self.device == "external" and self.command is None:
             raise ValueError("external is a device of a command or a window, not of a back-end")
         return self

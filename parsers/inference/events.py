@@ -39,6 +39,7 @@ class Order(Record):
         model: Path of an ONNX file, or ``builtin:NAME``; empty for a program.
         threads: CPU threads of a CPU back-end.
         fallback: Policy for layers that a DLA does not accept.
+        plugins: Paths of libraries with plug-ins of TensorRT.
         streams: Inferences in flight at the same time.
         transfers: Whether inputs and outputs are copied with each inference.
         program: The program and its arguments, for a back-end that runs one.
@@ -72,6 +73,7 @@ class Order(Record):
     calibration_file: str | None = None
     preprocess: Preprocess | None = None
     fallback: Fallback = "allow"
+    plugins: tuple[str, ...] = ()
     streams: PositiveInt = 1
     cuda_graph: bool = True
     transfers: bool = True

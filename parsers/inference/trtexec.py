@@ -162,6 +162,48 @@ def reason_in(lines: Sequence[str]) -> str | None:
     return generic
 
 
+_NO_PLUGIN = re.compile(r"(?:could not|cannot) find plugin: *(\w+)", re.IGNORECASE)
+_NO_IMPORTER = re.compile(r"no (?:importer|checker) registered for op: *(\w+)(.*)", re.IGNORECASE)
+
+
+def missing_operator(lines: Sequence[str]) -> str | None:
+    """Return the operator that TensorRT lacks, by the lines of a parser that failed, or ``None``.
+
+    It imports an operator that it lacks as a plug-in of this name, and prints so for those that
+    it finds, too.
+
+    >>> missing_operator(["[I] No importer registered for op: NMS. Attempting to import as plugin.",
+    ...                   "[E] 3: getPluginCreator could not find plugin: NMS version: 1"])
+    'NMS'
+    """
+    if found := next(filter(None, map(_NO_PLUGIN.search, reversed(lines))), None):
+        return found[1]
+    is_missing = any("plugin not found" in line.lower() for line in lines)
+    for found in filter(None, map(_NO_IMPORTER.search, reversed(lines))):
+        if is_missing or "attempting" not in found[2].lower():
+            return found[1]
+    return None
+
+
+def plugin_arguments(offered: frozenset[str], plugins: Mapping[str, bool]) -> list[str] | None:
+    """Return the arguments that load libraries of plug-ins; ``None`` if it can load none.
+
+    Args:
+        plugins: Path to whether it exports its plug-ins, instead of registering them itself.
+
+    >>> plugin_arguments(frozenset({"--plugins"}), {"a.so": True})
+    ['--plugins=a.so']
+    """
+    static, dynamic = ("--staticPlugins", "--plugins"), ("--dynamicPlugins",)
+    chosen = {
+        path: _first(offered, *(dynamic if is_exported else ()), *static)
+        for path, is_exported in plugins.items()
+    }
+    if not all(chosen.values()):
+        return None
+    return [f"{flags[0]}={path}" for path, flags in chosen.items()]
+
+
 def version_in(lines: Iterable[str]) -> str | None:
     """Return the version of TensorRT that trtexec prints, or ``None``.
 

@@ -1,6 +1,7 @@
 """The TensorRT back-end, against stand-ins with the surface of each version and of each device."""
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -362,8 +363,8 @@ def test_another_fixed_batch_is_refused(desk, tmp_path):
 
 
 def test_what_the_parser_refuses_is_told(desk, tmp_path):
-    """The operation is named in TensorRT's own words."""
-    with pytest.raises(UserError, match=r"cannot read e\.onnx \(No importer registered for op"):
+    """The operation is named."""
+    with pytest.raises(UserError, match=r"e\.onnx needs the operator Einsum, which TensorRT lacks"):
         desk.make(write_chain(tmp_path / "e.onnx", "Einsum"))
 
 
@@ -641,3 +642,72 @@ def test_circumstances_of_a_build_stay_with_the_engine(desk, model):
     assert (made.is_alone, made.load_average, made.free_device_bytes) == (True, 7.5, 8_000_000_000)
     (desk.folder / "proc/loadavg").write_text("0.5 1 1 1/1 1")
     assert desk.make(model).built.circumstances == made
+
+
+@pytest.fixture
+def plugins(tmp_path):
+    """Make libraries as the fake TensorRT reads them; one that registers itself is real."""
+    (tmp_path / "plugins").mkdir()
+
+    def exporting(name: str, version: str = "1") -> Path:
+        path = tmp_path / "plugins" / f"{name}.so"
+        path.write_bytes(f"\0getCreators\0exports:{name}\0{version}".encode())
+        return path
+
+    def registering(name: str) -> Path:
+        if shutil.which("gcc") is None:
+            pytest.skip("no gcc to compile a plug-in library")
+        path = tmp_path / "plugins" / f"{name}.so"
+        source = path.with_suffix(".c")
+        source.write_text(f'const char registers[] = "registers:{name}";\n')
+        subprocess.run(["gcc", "-shared", "-o", str(path), str(source)], check=True, timeout=60)
+        return path
+
+    return {"exporting": exporting, "registering": registering}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("kind", ["exporting", "registering"])
+def test_plug_ins_are_loaded_before_a_model_and_before_a_cached_engine(
+    desk, tmp_path, plugins, kind, version
+):
+    name = f"Detector{version.replace('.', '')}"  # what a process has loaded, it keeps
+    model = write_chain(tmp_path / "p.onnx", "Conv", f"own:{name}")
+    if kind == "exporting" and version == "8.5.2":
+        pytest.skip("the registry of 8.5 loads no library")
+    desk.use(version)
+    with pytest.raises(UserError, match=rf"p\.onnx needs the operator {name}, which"):
+        desk.make(model)
+    library = plugins[kind](name)
+    assert not desk.make(model, plugins=[str(library)]).built.is_cached
+    desk.use(version)  # another process, in which nothing is registered
+    assert desk.make(model, plugins=[str(library)]).built.is_cached
+
+
+def test_plug_ins_of_tensorrt_need_no_library(desk, tmp_path):
+    assert desk.make(write_chain(tmp_path / "n.onnx", "Conv", "own:EfficientNMS_TRT")).built
+
+
+def test_library_of_plug_ins_is_part_of_the_key_by_its_content(desk, model, plugins):
+    plain = desk.make(model).built.engine_key
+    one = desk.make(model, plugins=[str(plugins["exporting"]("A"))]).built.engine_key
+    other = desk.make(model, plugins=[str(plugins["exporting"]("A", "2"))]).built.engine_key
+    assert len({plain, one, other}) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "there is no plug-in library"),
+        (b"no library", "cannot be loaded .*(invalid ELF|too short)"),
+        (b"\0getCreators\0", "cannot be loaded"),
+    ],
+    ids=["absent", "garbage", "without creators"],
+)
+def test_library_that_cannot_be_loaded_is_named(desk, model, tmp_path, content, says):
+    path = tmp_path / "x.so"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=says) as raised:
+        desk.make(model, plugins=[str(path)])
+    assert str(path) in str(raised.value)

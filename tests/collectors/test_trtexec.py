@@ -386,3 +386,39 @@ def test_scales_that_it_cannot_take_are_refused(
     (tmp_path / "c.cache").write_text("TRT-8401-MinMaxCalibration\nimage: 3c010a14\n")
     asked = order(version, precision=precision, calibration=str(tmp_path / name))
     assert problem in worker.run(asked).reason
+
+
+@pytest.mark.parametrize(
+    ("version", "content", "option"),
+    [
+        ("8.5", b"\0getCreators\0", "--plugins"),
+        ("8.6", b"\0getCreators\0", "--dynamicPlugins"),
+        ("8.6", b"registers itself", "--staticPlugins"),
+        ("10.3", b"\0getPluginCreators\0", "--staticPlugins"),
+    ],
+)
+def test_plug_ins_are_loaded_by_the_option_that_the_help_offers(
+    version, content, option, order, worker, tmp_path, monkeypatch
+):
+    library = tmp_path / "own.so"
+    library.write_bytes(content)
+    assert worker.run(order(version)).ending == "ok"
+    plain = worker.built.engine_key
+    monkeypatch.setenv("FAKE_TRTEXEC", f"needs {option}={library}")
+    assert worker.run(order(version, plugins=[str(library)])).ending == "ok"
+    assert worker.built.engine_key != plain
+    # Neither the build nor the load of its plan succeeds without this option.
+    assert worker.run(order(version)).ending == "failed"
+
+
+def test_plug_ins_that_trtexec_cannot_load_are_refused(order, worker, tmp_path):
+    (tmp_path / "own.so").write_bytes(b"")
+    finished = worker.run(order("11.3", plugins=[str(tmp_path / "own.so")]))
+    assert (finished.ending, "loads no plug-in" in finished.reason) == ("failed", True)
+
+
+def test_operator_without_a_plug_in_is_named(order, worker, monkeypatch):
+    monkeypatch.setenv("FAKE_TRTEXEC", "no-plugin")
+    finished = worker.run(order("8.6"))
+    assert finished.reason.startswith("the model needs the operator Lost, which TensorRT lacks")
+    assert "--plugin" in finished.reason

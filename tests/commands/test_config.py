@@ -359,3 +359,10 @@ def test_advice_is_given_for_what_is_too_short_and_names_nothing_that_is_set(
     assert [one.partition("energy per inference: ")[2] for one in found] == (
         [] if advice is None else [advice]
     )
+
+
+def test_plug_ins_are_for_tensorrt_alone():
+    text = "workloads: [{{name: w, model: m.onnx, device: {}, plugins: [/a.so]}}]\n"
+    assert parse_config(text.format("gpu"), Path("t")).workloads[0].plugins == ("/a.so",)
+    with pytest.raises(ConfigError, match="plugins are for TensorRT"):
+        parse_config(text.format("cpu"), Path("t"))

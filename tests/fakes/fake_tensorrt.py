@@ -7,9 +7,11 @@ with a model is play: every ONNX node becomes a layer, and an inference copies t
 import ctypes
 import enum
 import json
+import re
 import sys
 import types
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -73,6 +75,37 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
         TensorIOMode=enum.Enum("TensorIOMode", ["NONE", "INPUT", "OUTPUT"]),
     )
 
+    creators: set[str] = set()
+
+    def registry() -> set[str]:
+        """Return the plug-ins that were registered, also by libraries of this process."""
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+        for path in {line.split()[-1] for line in maps.splitlines() if line.endswith(".so")}:
+            if Path(path).parent.name == "plugins":
+                found = re.findall(rb"registers:(\w+)", Path(path).read_bytes())
+                creators.update(name.decode() for name in found)
+        return creators
+
+    def init_libnvinfer_plugins(logger: Any, namespace: str) -> bool:
+        assert isinstance(logger, ILogger)
+        assert namespace == ""
+        creators.add("EfficientNMS_TRT")
+        return True
+
+    class IPluginRegistry: ...
+
+    if release >= (8, 6):
+
+        def load_library(_: Any, path: str) -> object | None:
+            found = re.findall(rb"exports:(\w+)", Path(path).read_bytes())
+            creators.update(name.decode() for name in found)
+            return object() if found else None
+
+        IPluginRegistry.load_library = load_library  # type: ignore[attr-defined]
+    module.__dict__["init_libnvinfer_plugins"] = init_libnvinfer_plugins
+    module.__dict__["IPluginRegistry"] = IPluginRegistry
+    module.__dict__["get_plugin_registry"] = IPluginRegistry
+
     class ILogger:
         Severity = severity
         ERROR = severity.ERROR
@@ -127,6 +160,7 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             self.outputs: list[ITensor] = []
             self.layers: list[Layer] = []
             self.path = ""
+            self.plugins: list[str] = []
 
         num_inputs = property(lambda self: len(self.inputs))
         num_layers = property(lambda self: len(self.layers))
@@ -163,6 +197,15 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
                 shape = tuple(d.dim_value or -1 for d in given.shape.dim)
                 known[value.name] = ITensor(value.name, data_type[TYPES[given.elem_type]], shape)
             for node in graph.node:
+                if node.domain:
+                    told = f"No importer registered for op: {node.op_type}. Attempting to import"
+                    self.logger.log(severity.INFO, f"{told} as plugin.")
+                    if node.op_type not in registry():
+                        told = f"getPluginCreator could not find plugin: {node.op_type} version: 1"
+                        self.logger.log(severity.ERROR, f"3: {told}")
+                        self.errors.append(ParserError('creator && "Plugin not found, are the …"'))
+                        return False
+                    self.network.plugins.append(node.op_type)
                 if node.op_type == "Einsum":
                     self.errors.append(ParserError("No importer registered for op: Einsum"))
                     return False
@@ -319,6 +362,7 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
                 "batch": batch,
                 "io": io,
                 "layers": layers,
+                "plugins": network.plugins,
             }
             return bytearray(json.dumps(plan).encode())
 
@@ -457,6 +501,10 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             if plan["version"] != version:
                 self.logger.log(severity.ERROR, "1: Version tag does not match")
                 return None
+            for name in plan["plugins"]:
+                if name not in registry():
+                    self.logger.log(severity.ERROR, f"1: Cannot find plugin: {name}, version: 1")
+                    return None
             return ICudaEngine(plan)
 
     for made in (

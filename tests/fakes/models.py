@@ -12,12 +12,18 @@ FLOAT, HALF = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
 def write_chain(
     path: Path, *operations: str, shape: tuple[int | str, ...] = (1, 4), kind: int = FLOAT
 ) -> Path:
-    """Write a model whose nodes follow each other, each with one input and one output."""
+    """Write a model whose nodes follow each other, each with one input and one output.
+
+    An operation of another domain is ``DOMAIN:NAME``.
+    """
+    plain = [operation.rpartition(":") for operation in operations]
     names = ["given", *(f"t{at}" for at in range(1, len(operations))), "made"]
     nodes = [
-        onnx.helper.make_node(operation, [source], [result], name=f"{operation.lower()}{at}")
-        for at, (operation, source, result) in enumerate(
-            zip(operations, names, names[1:], strict=False)
+        onnx.helper.make_node(
+            operation, [source], [result], name=f"{operation.lower()}{at}", domain=domain
+        )
+        for at, ((domain, _, operation), source, result) in enumerate(
+            zip(plain, names, names[1:], strict=False)
         )
     ]
     given, *inner, made = (
@@ -25,6 +31,7 @@ def write_chain(
     )
     graph = onnx.helper.make_graph(nodes, "chain", [given], [made], value_info=inner)
     opset = [onnx.helper.make_opsetid("", 13)]
+    opset += [onnx.helper.make_opsetid(domain, 1) for domain, _, _ in plain if domain]
     model = onnx.helper.make_model(graph, ir_version=8, opset_imports=opset)
     path.write_bytes(model.SerializeToString())
     return path

@@ -17,11 +17,12 @@ COMMON = (
     *("--warmUp", "--noDataTransfers", "--useCudaGraph", "--useSpinWait", "--exposeDMA"),
     *("--infStreams", "--skipInference", "--verbose", "--help"),
 )
+_TYPES = ("--fp16", "--int8", "--calib")
 OPTIONS = {
-    "8.5": ({*COMMON, "--fp16", "--int8", "--calib", "--streams", "--buildOnly"})
+    "8.5": ({*COMMON, "--fp16", "--int8", "--calib", "--streams", "--buildOnly", "--plugins"})
     - {"--infStreams", "--skipInference"},
-    "8.6": {*COMMON, "--fp16", "--int8", "--calib", "--best"},
-    "10.3": {*COMMON, "--fp16", "--int8", "--calib", "--best", "--stronglyTyped"},
+    "8.6": {*COMMON, *_TYPES, "--best", "--staticPlugins", "--dynamicPlugins"},
+    "10.3": {*COMMON, *_TYPES, "--best", "--stronglyTyped", "--staticPlugins"},
     "11.3": {*COMMON, "--stronglyTyped", "--noCudaGraph", "--includeDataTransfers", "--noSpinWait"},
 }
 NO_OPS = {"--noDataTransfers", "--useCudaGraph", "--useSpinWait", "--stronglyTyped"}
@@ -67,6 +68,13 @@ def build(given):
         print("[6] Invalid Node - Pad_13", file=sys.stderr)
         say("Failed to parse onnx file", "E")
         say("Engine set up failed", "E")
+        end(False)
+    if "no-plugin" in TROUBLE:
+        for name in ("Found", "Lost"):
+            say(f"[TRT] No importer registered for op: {name}. Attempting to import as plugin.")
+        say('[TRT] ModelImporter.cpp:771: While parsing node number 5 [Lost -> "y"]:', "E")
+        say('[TRT] [8] Assertion failed: creator && "Plugin not found, are the plugin name …"', "E")
+        say("Failed to parse onnx file", "E")
         end(False)
     if "no-gpu" in TROUBLE:
         say("[TRT] CUDA initialization failure with error: 35", "W")
@@ -177,6 +185,6 @@ if "--help" in given:
 unknown = set(given) - OPTIONS[version]
 for name in sorted(unknown):
     say(f"Unknown option: {name} {given[name]}", "E")
-if unknown:
+if unknown or ("needs" in TROUBLE and TROUBLE[-1] not in sys.argv):
     end(False)
 (build if "--onnx" in given else measure)(given)
