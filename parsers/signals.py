@@ -200,6 +200,7 @@ RAIL_COUNTER_READ = Signal("rails.{rail}.counter_read_seconds", weight=AT_MOMENT
 THROTTLE_EVENTS = Signal("throttle.{kind}.events", "tegra_throttle_events_total", "Times that a clock was lowered, by kind, as far as samples show it.", weight=COUNTED, dtype="Int64", kept=True, chart="Throttling")
 THROTTLE_ACTIVE = Signal("throttle.{kind}.active", weight=AT_MOMENT, dtype="boolean")
 POWER_MODE = Signal("power_mode.number", weight=AT_MOMENT, dtype="Int64")
+BATTERY_CHARGE = Signal("battery.{battery}.charge_ratio", "tegra_battery_charge_ratio", "Charge of a battery as a share of its full charge.", weight=AT_MOMENT, chart="Battery", legend="{{battery}}")
 FAN_SPEED = Signal("fans.{fan}.speed_ratio", "tegra_fan_speed_ratio", "Speed of a fan as a share of its full speed.", weight=AT_MOMENT, chart="Fans and cooling", legend="fan {{fan}}")
 # Read every ten seconds only; the page has the latest reading, by rows of daemon/export.
 PROCESS_CPU = Signal("process.cpu_seconds.{process}", weight=COUNTED)

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, NonNegativeFloat, PositiveFloat
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeFloat, PositiveFloat
 
 Device = Literal["gpu", "dla0", "dla1", "cpu", "external"]
 
@@ -52,6 +52,20 @@ def printable(text: str, most: int | None = None) -> str:
     return text.translate(_CONTROLS).encode("utf-8", "backslashreplace").decode()
 
 
+_PERCENT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*%\s*", re.ASCII)
+
+
+def read_share(value: object) -> object:
+    """Read ``30%`` as 0.3; return anything else unchanged.
+
+    >>> read_share("30%"), read_share(0.3)
+    (0.3, 0.3)
+    """
+    found = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    return value if found is None else float(found[1]) / 100
+
+
+Share = Annotated[float, Field(gt=0, le=1), BeforeValidator(read_share)]
 Seconds = Annotated[NonNegativeFloat, BeforeValidator(read_duration)]
 PositiveSeconds = Annotated[PositiveFloat, BeforeValidator(read_duration)]
 

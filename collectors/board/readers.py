@@ -137,6 +137,14 @@ def find_fans(root: Path) -> Iterator[Reading]:
             yield Scaled(KernelFile(path), signals.FAN_SPEED.column(fan), 255, most=1.0)
 
 
+def find_batteries(root: Path) -> Iterator[Reading]:
+    """Yield the charge of each battery as a share of its full charge."""
+    for supply in sorted(root.glob("sys/class/power_supply/*")):
+        if read_text(supply / "type") == "Battery":
+            column = signals.BATTERY_CHARGE.column(supply.name)
+            yield Scaled(KernelFile(supply / "capacity"), column, 100, most=1.0)
+
+
 # The kernel prints kibibytes and calls them kB.
 _AVAILABLE = re.compile(r"^MemAvailable:\s*([0-9]{1,18})(?:\s*kB)?\s*$", re.ASCII | re.MULTILINE)
 

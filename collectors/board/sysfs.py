@@ -10,6 +10,7 @@ from .boards import find_power_mode
 from .readers import (
     Reading,
     find_alerts,
+    find_batteries,
     find_clocks,
     find_cooling,
     find_fans,
@@ -123,6 +124,7 @@ FINDERS: tuple[Find, ...] = (
     find_fans,
     find_power_mode,
     find_memory,
+    find_batteries,
 )
 
 

@@ -13,6 +13,7 @@ from cronsim import CronSim
 from ..session.executor import Executor, Verdict
 from ..session.session import InFlightRun, Job, Session, begin_trace, make_order
 from ..settings.config import Workload
+from .guards import Refusal
 
 # If the wall clock moved by more than this against the monotonic one, it was set, not slewed.
 _STEP_NS = 1_000_000_000
@@ -194,14 +195,26 @@ class ExecutorThread(threading.Thread):
     """The thread of one device: one run at a time, and each workload waits at most once."""
 
     def __init__(
-        self, executor: Executor, session: Session, queues: RunQueues | None = None
+        self,
+        executor: Executor,
+        session: Session,
+        queues: RunQueues | None = None,
+        refusal: Callable[[Workload], Refusal | None] = lambda _: None,
+        ran: Callable[[str, int, int], object] = lambda *_: None,
     ) -> None:
-        """Prepare; the threads of all devices share ``queues``."""
+        """Prepare; the threads of all devices share ``queues``.
+
+        Args:
+            refusal: Returns why a guard keeps a workload from running now.
+            ran: Called with the workload and the begin and end of each run.
+        """
         super().__init__(name=f"executor-{executor.device}", daemon=True)
         self.executor = executor
         self._session = session
         self._queues = queues or RunQueues()
         self._changed = self._queues.changed
+        self._refusal = refusal
+        self._ran = ran
         self._stopping = False
         self._unused = False
 
@@ -215,8 +228,11 @@ class ExecutorThread(threading.Thread):
         with self._changed:
             busy = self._queues.why_busy(job.workload)
             own = next((one for one in waiting if one.workload.name == job.workload.name), None)
+            guard = self._refusal(job.workload)
             if self._stopping:
                 reason, sentence = "stopping", "the daemon is stopping"
+            elif guard is not None:
+                reason, sentence = guard
             elif own is not None and _is_missed(own, job):
                 reason, sentence = "missed", "its next run was due while it waited"
                 waiting[waiting.index(own)], refused = job, own
@@ -310,6 +326,8 @@ class ExecutorThread(threading.Thread):
             )
         finally:
             run.end()
+            ended_ns = run.trace.ended_ns or session.clock.monotonic_ns()
+            self._ran(workload.name, run.trace.started_ns, ended_ns)
         session.complete(run.trace, verdict, lambda: verdict.outcome == "cancelled")
         if verdict.unavailable:
             session.live.skipped("unavailable")

@@ -22,13 +22,14 @@ from ..session.process_signals import END, RELOAD, Signals
 from ..session.session import Job, Session
 from ..session.telemetry import board_root, configured_board, environment_of, open_telemetry
 from ..session.windows import WindowKeeper
-from ..settings.config import Config, boot_id, new_run_id
+from ..settings.config import Config, Workload, boot_id, new_run_id
 from ..store.history import History
 from ..store.store import Store
 from ..web.application import Serving, make_app
 from ..web.authentication import Gate, host_names, read_token, write_token
 from ..web.server import serve, url_of
 from ..web.web_config import WebRules
+from .guards import Guard, Refusal
 from .scheduler import Due, ExecutorThread, Now, RunQueues, Scheduler
 
 _LOG = logging.getLogger(__name__)
@@ -142,6 +143,7 @@ class Service:
         self.windows = WindowKeeper(self.session, lambda: self.config.workloads)
         self._runners: dict[str, ExecutorThread] = {}
         self._queues = RunQueues()
+        self._guards = Guard(lambda: self.live.snapshot, self._clock.monotonic_ns)
         self._board_root: Path | None = None
         self._scheduler = Scheduler((), self._now())
         self._watchdog = Watchdog(watchdog_seconds())
@@ -365,7 +367,9 @@ class Service:
             if workload.device not in self._runners:
                 cwd = self._state_dir if self._state_dir.is_dir() else None
                 executor = Executor(workload.device, cwd=cwd, clock=self._clock)
-                runner = ExecutorThread(executor, self.session, self._queues)
+                runner = ExecutorThread(
+                    executor, self.session, self._queues, self._refusal, self._guards.ran
+                )
                 runner.start()
                 self._runners[workload.device] = runner
         self.live.set_workloads(
@@ -377,6 +381,9 @@ class Service:
         for runner in self._runners.values():
             runner.keep(workloads)
         self._replan.set()
+
+    def _refusal(self, workload: Workload) -> Refusal | None:
+        return self._guards.refusal(workload, self.config.guards)
 
     def _schedule(self) -> None:
         while not self._stopping.is_set():

@@ -42,7 +42,7 @@ from ...collectors.lines.collector import SourceSettings
 from ...parsers.inference.calibration import Preprocess
 from ...parsers.inference.events import Process
 from ...parsers.inference.placement import Fallback, Precision
-from ...parsers.values import Device, PositiveSeconds, Seconds, Section
+from ...parsers.values import Device, PositiveSeconds, Seconds, Section, Share
 
 
 def new_run_id() -> str:
@@ -180,6 +180,15 @@ class Telemetry(_Sources):
         return found
 
 
+class Guards(Section):
+    """``guards:``, of one workload or of all: a run is skipped while one of them holds."""
+
+    # By thermal zone, as tegrastats names it.
+    skip_above_celsius: dict[str, Annotated[float, Field(gt=-50, le=150)]] = {}
+    skip_below_battery: Share | None = None  # charge, like 30%
+    duty: Share | None = None  # most of the last hour that runs may take, like 10%
+
+
 class Workload(Section):
     """One entry of ``workloads:``."""
 
@@ -215,6 +224,7 @@ class Workload(Section):
     overlap: Literal["wait", "skip"] = "wait"  # when its device is busy
     exclusive: bool = False  # while it runs, no other workload loads, builds, warms up or runs
     missed: Literal["skip", "run_once"] = "skip"  # when its time passed
+    guards: Guards = Guards()  # when it does not run
 
     @field_validator("name")
     @classmethod
@@ -356,6 +366,7 @@ class Config(Section):
     store: StoreSettings = StoreSettings()
     http: Http = Http()
     limits: Limits = Limits()
+    guards: Guards = Guards()  # for all workloads together
     board: RailRule | None = None  # overrides the board's rail rule
 
     @field_validator("workloads")

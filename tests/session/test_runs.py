@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tegrascope.daemon.service.guards import Refusal
 from tegrascope.daemon.service.scheduler import ExecutorThread
 from tegrascope.daemon.session.executor import Executor
 from tegrascope.daemon.session.session import FAR_OFF_NS, InFlightRun, Job, Session
@@ -265,6 +266,32 @@ def test_overlap_is_refused_with_its_reason(bench):
     assert ask(name="other") is None
     assert ask(name="other") == "an earlier run of its own waits"
     assert bench.live.snapshot.skipped == {"overlap": 2}
+
+
+def test_guarded_run_is_recorded_as_skipped(bench, tmp_path):
+    took: list[tuple[str, int]] = []
+    hot = Refusal("guard_temperature", "tj has 90 °C")
+    runner = ExecutorThread(
+        Executor("gpu", argv=COMMAND),
+        bench.session,
+        refusal=lambda asked: hot if asked.name == "hot" else None,
+        ran=lambda name, begin_ns, end_ns: took.append((name, end_ns - begin_ns)),
+    )
+    runner.start()
+    bench.runners.append(runner)
+    ids = {}
+    for name in ("hot", "cool"):
+        (tmp_path / name).touch()
+        asked = workload(
+            name=name, model=str(tmp_path / name), device="gpu", count=3, warm_up=0, baseline=0
+        )
+        ids[name] = bench.submit(runner, asked)
+    bench.wait_for(lambda: len(bench.runs()) == 2 and took)
+    assert bench.runs()[ids["hot"]]["outcome"] == "skipped"
+    assert bench.runs()[ids["hot"]]["reason"] == "guard_temperature: tj has 90 °C"
+    assert bench.runs()[ids["cool"]]["outcome"] == "ok"
+    assert [name for name, nanoseconds in took if nanoseconds > 0] == ["cool"]
+    assert bench.live.snapshot.skipped == {"guard_temperature": 1}
 
 
 def test_reload_drops_what_is_no_longer_wanted(bench):

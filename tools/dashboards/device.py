@@ -164,6 +164,15 @@ POWER = Row(
         ),
         Panel(
             "timeseries",
+            "Battery",
+            "Charge of each battery that the kernel lists. Guards of workloads look at it.",
+            telemetry("Battery"),
+            unit="percentunit",
+            low=0,
+            high=1,
+        ),
+        Panel(
+            "timeseries",
             "Video and other engines",
             "Load of NVENC, NVDEC, VIC, OFA and others, if tegrastats prints it. Powered shows "
             "only the gate.",
