@@ -192,6 +192,26 @@ def test_a_run_that_keeps_step_with_the_sensor_has_no_headline(cycle, in_step):
     assert "aliased" not in correlate(made, telemetry(), rule=RULE).quality
 
 
+@pytest.mark.parametrize(("power", "in_step"), [("instant", True), ("usage", False), (None, False)])
+def test_batches_that_keep_step_with_the_sensor_have_no_headline(power, in_step):
+    """Eight uneven inferences every 100 ms: NVML's power meets all of them, or only the pause.
+
+    A mean over a second misses nothing, and a board's sensor has no such beat.
+    """
+    rng, starts, begin = random.Random(3), [], 100.08
+    while begin < 129.5:
+        at = begin
+        for _ in range(8):
+            starts.append(ns(at))
+            at += 0.008 * rng.uniform(0.3, 1.7)
+        begin += 0.1
+    work = Inferences(run_id=RUN, start_ns=starts, latency_ns=(ns(0.002),) * len(starts))
+    events = [e for e in WHOLE if not isinstance(e, Inferences)]
+    made = trace(*events[:6], work, *events[6:])
+    report = correlate(made, telemetry(), rule=RULE, environment=Environment(power_reading=power))
+    assert ("aliased" in report.quality) == in_step
+
+
 def test_joint_windows_name_each_other_and_split_nothing():
     """Overlapping runs are listed; the window's energy is that of both, so none has a share."""
     others = {"before": [span(60, 70)], "during": [span(80, 81), span(110, 125)]}
