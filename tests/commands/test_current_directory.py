@@ -26,7 +26,7 @@ marker = posix.open(posix.environ[b"TRAP_MARKER"], posix.O_WRONLY | posix.O_CREA
 posix.write(marker, f"{__name__}: {sys.argv}\\n".encode())
 posix.close(marker)
 """
-TINY = ("--duration", "0.6", "--baseline", "0.3", "--warm-up", "0.1", "--rounds", "2")
+TINY = ("--duration", "0.1", "--baseline", "0.05", "--warm-up", "0.05", "--rounds", "1")
 CONFIG = """
 telemetry: {source: simulator, interval: 103ms}
 workloads:

@@ -1,5 +1,6 @@
 """Recorded series and alerts: complete, understood by Prometheus, and doing what cases say."""
 
+import os
 import re
 import subprocess
 
@@ -40,6 +41,7 @@ def run(*command: object) -> tuple[int, str]:
         text=True,
         check=False,
         timeout=120,
+        env={**os.environ, "GOGC": "400"},  # a quarter of promtool's time is collecting garbage
     )
     return told.returncode, told.stdout
 

@@ -14,6 +14,7 @@ from tegrascope.daemon.cli import main
 from tegrascope.daemon.results.records import BenchResult
 
 TINY = ("--duration", "0.6", "--baseline", "0.3", "--warm-up", "0.1", "--rounds", "2")
+BRIEF = ("--duration", "0.1", "--baseline", "0.05", "--warm-up", "0.05", "--rounds", "1")
 HAS_NVIDIA = Path("/proc/driver/nvidia").exists() or Path("/etc/nv_tegra_release").exists()
 
 pytest.importorskip("onnxruntime")
@@ -80,7 +81,7 @@ def test_simulated_board_loads_the_measured_accelerator(simulated, place):
 @pytest.mark.skipif(HAS_NVIDIA, reason="this machine has NVIDIA hardware")
 def test_missing_gpu_is_status_3_with_the_remedy(place):
     before = set(place.iterdir())
-    done = bench(place, "--builtin", "mobilenet", "--on", "gpu", *TINY)
+    done = bench(place, "--builtin", "mobilenet", "--on", "gpu", *BRIEF)
     assert done.returncode == 3, done.stderr
     assert "unavailable" in done.stdout
     assert "install" in done.stdout
@@ -90,7 +91,14 @@ def test_missing_gpu_is_status_3_with_the_remedy(place):
 @pytest.mark.skipif(HAS_NVIDIA, reason="this machine has NVIDIA hardware")
 def test_cpu_still_benches_and_prints_json(place):
     done = bench(
-        place, "builtin:mobilenet", *TINY, "--telemetry", "none", "--json", "-o", str(place / "cpu")
+        place,
+        "builtin:mobilenet",
+        *BRIEF,
+        "--telemetry",
+        "none",
+        "--json",
+        "-o",
+        str(place / "cpu"),
     )
     assert done.returncode == 0, done.stderr
     result = BenchResult.model_validate(json.loads(done.stdout))
@@ -105,7 +113,7 @@ def test_interrupt_keeps_the_finished_rounds(place):
     with subprocess.Popen(
         [
             *(sys.executable, "-m", "tegrascope", "bench", "--builtin", "mobilenet", "--simulate"),
-            *("--duration", "0.6", "--baseline", "0.3", "--warm-up", "0.1", "--rounds", "40"),
+            *(*BRIEF[:-1], "40"),
             *("--state-dir", str(place), "-o", str(place / "cut")),
         ],
         stdout=subprocess.PIPE,
@@ -219,7 +227,7 @@ def test_contention_is_announced_measured_shown_and_advised_on(place):
 def test_workers_share_the_machine_as_asked(place):
     core = min(os.sched_getaffinity(0))
     arguments = ("--on", "cpu", "--telemetry", "none", "--nice", "3", "--cpus", str(core))
-    done = bench(place, "--builtin", "mobilenet", *arguments, *TINY, "-o", "shared", "--json")
+    done = bench(place, "--builtin", "mobilenet", *arguments, *BRIEF, "-o", "shared", "--json")
     assert done.returncode == 0, done.stderr
     (model,) = BenchResult.model_validate_json(done.stdout).models
     assert {(one.process.nice, one.process.cpus) for one in model.rounds} == {(3, (core,))}
