@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import gc
 import os
 import re
 import signal
@@ -88,6 +89,12 @@ def pytest_collection_modifyitems(items: "list[pytest.Item]") -> None:
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
 
+def pytest_collection_finish() -> None:
+    """Spare the tests' garbage collections, which the product asks for before a run, the suite."""
+    gc.collect()
+    gc.freeze()
+
+
 def not_tested(skips: "Iterable[tuple[str, str]]") -> "list[str]":
     """Return one line per remedy: the promises without a test, and the number of tests.
 
@@ -140,4 +147,6 @@ def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the directory of generated models, shared by all processes of one test run."""
     base = tmp_path_factory.getbasetemp()
     # Each pytest-xdist process has a directory of its own below that of the run.
-    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "models"
+    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "models"
+    cache.mkdir(exist_ok=True)
+    return cache
