@@ -153,7 +153,7 @@ def until_measured(run_once: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
+def start(tmp_path: Path, model_cache: Path) -> Iterator[Callable[..., Daemon]]:
     """Start daemons from the text of a configuration; they share one state directory.
 
     A ``conftest.py`` imports this.
@@ -161,6 +161,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
     """
     state = tmp_path / "state"
     state.mkdir()
+    (state / "models").symlink_to(model_cache)
     started: list[Daemon] = []
 
     def begin(config: str, *arguments: str, within: Sequence[str] = ()) -> Daemon:
