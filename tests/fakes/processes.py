@@ -36,7 +36,7 @@ def until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) ->
     while not condition():
         if time.monotonic() > end:
             return False
-        never.wait(0.005)
+        never.wait(0.02)
     return True
 
 

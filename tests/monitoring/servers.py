@@ -52,7 +52,7 @@ def wait_for(
             answer = None  # type: ignore[assignment]
         if answer:
             return answer
-        time.sleep(0.05)
+        time.sleep(0.2)
     raise AssertionError(f"waited {seconds} s in vain; {told}")
 
 

@@ -169,7 +169,7 @@ class Rig:
         while not (answer := what()):
             if time.monotonic() > until:
                 raise AssertionError(f"waited {seconds} s in vain; {self.journal('tegrascope*')}")
-            time.sleep(0.05)
+            time.sleep(0.2)
         return answer
 
     def down(self) -> None:
