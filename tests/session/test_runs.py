@@ -338,3 +338,7 @@ def test_load_and_warm_up_are_work_and_idle_is_not(bench):
             assert (FAR_OFF_NS in ends) == goes_on
     spans = bench.session.times.others("")[run_id]
     assert [(one.begin_ns, one.end_ns) for one in spans] == [(0, 5), (10, 15), (30, 35)]
+    # A simulated board computes in warm-up and steady phase.
+    shares = [bench.load.busy_ratio("cpu", 10 * at, 10 * at + 10) for at in range(4)]
+    assert shares == [0, 0.5, 0, 0.5]
+    assert bench.load.busy_ratio("gpu", 0, 40) == 0
