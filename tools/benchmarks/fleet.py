@@ -3,8 +3,9 @@
     .venv/bin/python -m tools.benchmarks.fleet --devices 200 --minutes 5
 
 Runs the simulated fleet and the real Prometheus of this machine with the configurations
-of ``grafana/prometheus``, at their own scrape interval, and prints one line a figure. Bytes on disk
-are those of blocks of two hours, made by promtool of the pages of devices whose time runs faster.
+of ``grafana/prometheus``, at their own scrape interval, and prints one line per figure of the table
+in ``docs/fleet.md``. Bytes on disk are those of blocks of two hours, made by promtool of the pages
+of devices whose time runs faster.
 """
 
 import argparse
@@ -43,16 +44,16 @@ def main() -> None:
         monitoring = Monitoring(directory)
         fleet = SimulatedFleet(asked.devices, directory / "fleet.log", seconds=600)
         try:
-            pages(fleet, asked.devices)
+            series = pages(fleet, asked.devices)
             scrapes(fleet, asked.devices, asked.minutes * 60, monitoring)
         finally:
             monitoring.stop()
             fleet.stop()
-        disk(directory)
+        disk(directory, series, asked.devices)
 
 
-def pages(fleet: SimulatedFleet, devices: int) -> None:
-    """Tell how large the pages are."""
+def pages(fleet: SimulatedFleet, devices: int) -> float:
+    """Tell how large the pages are, and return the mean number of series."""
     found = [fleet.get(f"device/{n}/metrics", Accept=OPENMETRICS) for n in range(1, devices + 1, 5)]
     plain = [len(page.encode()) for page in found]
     small = [len(gzip.compress(page.encode(), 1)) for page in found]
@@ -60,14 +61,18 @@ def pages(fleet: SimulatedFleet, devices: int) -> None:
     tell("series a device", span(series))
     tell("page, plain", span(plain), "B")
     tell("page, gzip as served", span(small), "B")
+    return statistics.mean(series)
 
 
 def scrapes(fleet: SimulatedFleet, devices: int, seconds: float, monitoring: Monitoring) -> None:
     """Tell what being scraped costs the devices, Prometheus and an agent."""
     begin, used = time.monotonic(), cpu_seconds(fleet.process.pid)
+    tell("simulated fleet, start", f"{used / devices:.2f}", "CPU s a device")
     time.sleep(_IDLE_SECONDS)
     idle = (cpu_seconds(fleet.process.pid) - used) / (time.monotonic() - begin)
-    tell(f"{devices} devices, not scraped", f"{idle:.3f}", "CPU s/s")
+    tell(
+        "simulated fleet, not scraped", f"{idle / devices * 1e3:.2f}", "CPU ms a second and device"
+    )
     central = monitoring.prometheus(
         config("fleet-http.yml", {"http://127.0.0.1:9760/": fleet.url}),
         "--web.enable-remote-write-receiver",
@@ -92,7 +97,11 @@ def scrapes(fleet: SimulatedFleet, devices: int, seconds: float, monitoring: Mon
     tell("scrapes", f"{served:.0f}", f"in {elapsed:.0f} s")
     page = ((after[0] - before[0]) - idle * elapsed) / served
     tell("a scrape costs the scraped process", f"{page * 1e3:.1f}", "CPU ms")
-    tell("a scrape costs Prometheus", f"{(after[1] - before[1]) / served * 1e3:.2f}", "CPU ms")
+    cost = (after[1] - before[1]) / served
+    tell("a scrape costs Prometheus", f"{cost * 1e3:.2f}", "CPU ms")
+    tell(
+        f"Prometheus with {devices} devices", f"{cost * devices / _SCRAPE_SECONDS:.1%}", "of a core"
+    )
     tell("a scrape takes", quantiles(central), "s")
     tell("Prometheus, series in memory", f"{metric(central, 'prometheus_tsdb_head_series'):.0f}")
     tell("Prometheus, resident", f"{resident(central.process.pid) / 2**20:.0f}", "MiB")
@@ -101,11 +110,13 @@ def scrapes(fleet: SimulatedFleet, devices: int, seconds: float, monitoring: Mon
     tell("pushed by an agent", f"{wire / samples:.1f}", "B a sample")
     tell("pushed by an agent", f"{wire / elapsed * 86400 / 2**20:.0f}", "MiB a day")
     tell("agent, resident", f"{resident(agent.process.pid) / 2**20:.0f}", "MiB")
-    tell("agent, log on disk", f"{(log_bytes(agent) - kept) / samples:.1f}", "B a sample")
+    written = log_bytes(agent) - kept
+    tell("agent, log on disk", f"{written / samples:.1f}", "B a sample")
+    tell("agent, log on disk", f"{written / elapsed * 86400 / 2**20:.0f}", "MiB a day")
 
 
-def disk(directory: Path) -> None:
-    """Tell how many bytes a sample takes in a block of two hours."""
+def disk(directory: Path, series: float, devices: int) -> None:
+    """Tell how many bytes a sample takes in a block of two hours, and a fleet in a month."""
     path = directory / "pages.om"
     with path.open("w") as text:
         text.writelines(past_pages(range(1, 4)))
@@ -116,6 +127,9 @@ def disk(directory: Path) -> None:
     samples = sum(stats["numSamples"] for stats in made)
     size = sum(one.stat().st_size for one in blocks.rglob("*") if one.is_file())
     tell("on disk", f"{size / samples:.2f}", f"B a sample ({samples} in {len(made)} blocks)")
+    day = size / samples * series * 86400 / _SCRAPE_SECONDS
+    tell("on disk", f"{day / 1e6:.1f}", "MB a day and device")
+    tell(f"on disk, {devices} devices, 30 days", f"{day * devices * 30 / 1e9:.0f}", "GB")
 
 
 def past_pages(numbers: range) -> Iterator[str]:
@@ -135,7 +149,7 @@ def past_pages(numbers: range) -> Iterator[str]:
                     labels = {**one.labels, "instance": plan.name}
                     inside = ",".join(f'{key}="{value}"' for key, value in labels.items())
                     stamp = begin + scrape * _SCRAPE_SECONDS
-                    kept.append(f"{one.name}{{{inside}}} {one.value} {stamp}\n")
+                    kept.append(f"{one.name}{{{inside}}} {float(one.value)} {stamp}\n")
     for kept in lines.values():
         yield from kept
     yield "# EOF\n"
