@@ -30,11 +30,14 @@ SIMULATED_SOURCE = "simulator"
 BACKENDS: Mapping[str, str] = {
     "tensorrt": ".backends.tensorrt:TensorRt",
     "trtexec": ".backends.trtexec:Trtexec",
+    "cudla": ".backends.cudla:Cudla",
     "onnxruntime": ".backends.onnxruntime:OnnxRuntime",
     "command": ".backends.command:Command",
 }
 # Runs a workload that has a command in place of a model.
 PROGRAM_BACKEND = "command"
+# Runs standalone loadables of a DLA.
+LOADABLE_BACKEND = "cudla"
 # Gives the answers that the others are compared with, and plays devices in simulation.
 REFERENCE_BACKEND = "onnxruntime"
 # Not a back-end of ours: an application runs the workload and marks its windows.

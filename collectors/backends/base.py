@@ -46,6 +46,7 @@ class Backend:
             in step with it.
         repeats_stages: Whether it can repeat one stage of an inference alone.
         times_layers: Whether ``profile`` can time each layer.
+        runs_loadables: Whether it runs standalone loadables of a DLA, and nothing else.
         builds: Whether ``build`` is called after ``load``, as a phase of its own.
         cold_start_ns: Parts of the cold start so far, by name. It is read after ``load``, ``build``
             and the first inference; new parts are taken out of the step that has just ended.
@@ -64,6 +65,7 @@ class Backend:
     is_self_timed: ClassVar[bool] = False
     repeats_stages: ClassVar[bool] = False
     times_layers: ClassVar[bool] = False
+    runs_loadables: ClassVar[bool] = False
     builds: bool = False
     cold_start_ns: Mapping[str, int] = MappingProxyType({})
     built: Built | None = None
@@ -138,7 +140,10 @@ class Inferring(Backend):
         raise UserError(f"this back-end cannot repeat {stage} alone", "leave --stages out")
 
     def outputs(self) -> "Mapping[str, NDArray[numpy.generic]]":
-        """Return the results of the last inference, by the name of the output."""
+        """Return the results of the last inference, by the name of the output.
+
+        They are none at all if they cannot be compared with those of another back-end.
+        """
         raise NotImplementedError
 
 

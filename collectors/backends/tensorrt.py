@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.events import Order, Outputs, StageName
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class _BoundTensor:
+class BoundTensor:
     """An input or output of an engine, and its two buffers; ``size`` is in bytes."""
 
     def __init__(self, name: str, *, is_input: bool, kind: Any, shape: tuple[int, ...]) -> None:
@@ -60,10 +60,14 @@ class _BoundTensor:
 
     def host_array(self) -> "NDArray[numpy.generic]":
         """Return the pinned buffer as an array; it is the buffer, not a copy."""
+        return self.view(self.shape)
+
+    def view(self, shape: tuple[int, ...]) -> "NDArray[numpy.generic]":
+        """Return the pinned buffer as an array of a shape."""
         import numpy
 
         raw = memoryview((ctypes.c_byte * self.size).from_address(self.on_host)).cast("B")
-        return numpy.frombuffer(raw, dtype=self.dtype).reshape(self.shape)
+        return numpy.frombuffer(raw, dtype=self.dtype).reshape(shape)
 
 
 class Slot:
@@ -88,7 +92,7 @@ class Slot:
         self._cuda, self._context, self._transfers = cuda, context, order.transfers
         self._graph: Any = None
         self.why_no_graph: str | None = None
-        self._tensors: list[_BoundTensor] = []
+        self._tensors: list[BoundTensor] = []
         api, check = cuda.api, cuda.check
         with ExitStack() as made:
             self._stream = check(api.cudaStreamCreateWithFlags(api.cudaStreamNonBlocking))
@@ -106,7 +110,7 @@ class Slot:
             self._resources = made.pop_all()
 
     def _bind(self, trt: Any, engine: Any, batch: int, made: ExitStack) -> None:
-        api, check, context = self._cuda.api, self._cuda.check, self._context
+        context = self._context
         names = [engine.get_tensor_name(at) for at in range(engine.num_io_tensors)]
         given = [name for name in names if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
         for name in given:
@@ -124,17 +128,22 @@ class Slot:
                     "export the model without the operation that makes it so (NonZero, NMS …)",
                 )
             kind = engine.get_tensor_dtype(name)
-            tensor = _BoundTensor(name, is_input=name in given, kind=kind, shape=shape)
-            self._tensors.append(tensor)
-            tensor.on_device = int(check(api.cudaMalloc(max(1, tensor.size))))
-            made.callback(api.cudaFree, tensor.on_device)
-            # Pinned, so that the device copies from and to it.
-            tensor.on_host = int(check(api.cudaHostAlloc(max(1, tensor.size), 0)))
-            made.callback(api.cudaFreeHost, tensor.on_host)
+            tensor = BoundTensor(name, is_input=name in given, kind=kind, shape=shape)
+            self._allocate(tensor, made)
             if tensor.is_input:
                 tensor.host_array()[...] = make_input(name, tensor.dtype.name, shape)
             if not context.set_tensor_address(name, tensor.on_device):
                 raise RuntimeError(f"TensorRT takes no buffer for {name!r}")
+
+    def _allocate(self, tensor: BoundTensor, made: ExitStack) -> None:
+        """Make the two buffers of a tensor, until ``made`` closes."""
+        api, check = self._cuda.api, self._cuda.check
+        self._tensors.append(tensor)
+        tensor.on_device = int(check(api.cudaMalloc(max(1, tensor.size))))
+        made.callback(api.cudaFree, tensor.on_device)
+        # Pinned, so that the device copies from and to it.
+        tensor.on_host = int(check(api.cudaHostAlloc(max(1, tensor.size), 0)))
+        made.callback(api.cudaFreeHost, tensor.on_host)
 
     def use_graph(self) -> None:
         """Launch inferences as a CUDA graph from now on, or keep on enqueuing and note why.
@@ -306,12 +315,13 @@ class TensorRt(Inferring):
     with nothing in between, as ``stages_ns`` is, which reads CUDA events.
     """
 
-    devices = ("gpu", "dla0", "dla1")
+    devices: ClassVar[tuple[str, ...]] = ("gpu", "dla0", "dla1")
     packages = ("tensorrt",)
     uses_tensorrt = True
     repeats_stages = True
     times_layers = True
     builds = True
+    slot_class: ClassVar[type[Slot]] = Slot
 
     built: Built
     cold_start_ns: dict[str, int]
@@ -369,20 +379,15 @@ class TensorRt(Inferring):
     def build(self) -> None:
         """Find the engine in the cache or build it, and prepare as many slots as streams."""
         order = self._order
-        where = order.engine_directory
-        cache = None if where is None else EngineCache(Path(where))
-        # An engine whose calibration cache is asked for is only a step on the way.
-        if cache is None or order.calibration_file is not None:
-            self._take(self._build(None), None)
-        else:
-            self._find_or_build(cache)
+        self._obtain()
         if self.built.fallback == "require-pure":
             require_pure(self._model.name, self.built.placement)
         with self._part("context"):
             contexts = [self._make_context() for _ in range(order.streams)]
         with self._part("buffers"):
             for context in contexts:
-                self.slots.append(Slot(self._cuda, self._trt, self._engine, context, order))
+                made = self.slot_class(self._cuda, self._trt, self._engine, context, order)
+                self.slots.append(made)
         self._look_at_memory()
         # The newer name, and then the older.
         size = getattr(self._engine, "device_memory_size_v2", None)
@@ -394,6 +399,16 @@ class TensorRt(Inferring):
             has_transfers=order.transfers,
         )
         self.infer, self.stages_ns = self._first_infer, self.slots[0].stages_ns
+
+    def _obtain(self) -> None:
+        """Find the engine in the cache or build it, and load it."""
+        where = self._order.engine_directory
+        cache = None if where is None else EngineCache(Path(where))
+        # An engine whose calibration cache is asked for is only a step on the way.
+        if cache is None or self._order.calibration_file is not None:
+            self._take(self._build(None), None)
+        else:
+            self._find_or_build(cache)
 
     def repeat(self, stage: StageName, count: int) -> Callable[[], None]:
         """Return a call that runs one stage so often, in the stream of the first slot."""
@@ -552,7 +567,7 @@ class TensorRt(Inferring):
 
     def _key_parts(self) -> dict[str, str]:
         versions, order = self._can.versions, self._order
-        is_dla = order.dla_core is not None
+        is_dla, is_loadable = order.dla_core is not None, order.engine_capability != "standard"
         # "require-pure" builds as "allow" does and then checks the placement.
         fallback = "forbid" if order.fallback == "forbid" else "allow"
         return {
@@ -562,6 +577,7 @@ class TensorRt(Inferring):
             "precision": order.precision or "model",
             "fallback": fallback if is_dla else "none",
             "optimization_level": str(order.optimization_level),
+            **({"engine_capability": order.engine_capability} if is_loadable else {}),
             "module": self._module,
             "tensorrt": versions.get("tensorrt", ""),
             "cuda": versions.get("cuda-runtime", ""),

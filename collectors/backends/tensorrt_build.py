@@ -161,6 +161,7 @@ class Builder:
     def __init__(self, trt: Any, model: Path, order: Order, say: Say = to_standard_error) -> None:
         self._trt, self._model, self._order, self._say = trt, model, order, say
         self._is_dla = order.dla_core is not None
+        self._is_loadable = order.engine_capability == "dla_standalone"
         self._logger, self._lines = logger_of(trt)
 
     def build(self, timing_cache: Path | None = None) -> BuiltEngine:
@@ -193,7 +194,9 @@ class Builder:
             device = "DLA" if self._is_dla else "GPU"
             what = f"TensorRT could not build {self._model.name} for the {device}"
             remedy = "see the worker's last lines, under log in the record of the run"
-            if self._is_dla and self._order.fallback == "forbid":
+            if self._is_loadable:
+                remedy = "change layers that the DLA does not accept: a loadable has no fallback"
+            elif self._is_dla and self._order.fallback == "forbid":
                 remedy = (
                     "set fallback: allow to let such layers run on the GPU, or change the model"
                 )
@@ -249,6 +252,8 @@ class Builder:
                 if type_name(tensor.dtype) in ("FLOAT", *_HALF):
                     tensor.set_dynamic_range(-_DUMMY_RANGE, _DUMMY_RANGE)
         notes = [self._set_dla(config, network)] if self._is_dla else []
+        if self._is_loadable:
+            self._set_loadable(config, network, None if is_strong else precision)
         inputs = self._fix_shapes(builder, config, network)
         calibration, own_scales = None, None
         if translated is not None:
@@ -328,6 +333,21 @@ class Builder:
             config.set_flag(trt.BuilderFlag.DIRECT_IO)
         able = sum(bool(config.can_run_on_DLA(layer)) for layer in layers_of(network))
         return f"TensorRT finds {able} of {network.num_layers} layers fit for the DLA"
+
+    def _set_loadable(self, config: Any, network: Any, precision: Precision | None) -> None:
+        """Ask for a loadable whose edges have a layout of the DLA that is documented.
+
+        It takes half precision, or int8 at its inputs if built so, and gives half precision. The
+        types of a strongly typed model (``None``) are its own.
+        """
+        trt = self._trt
+        config.engine_capability = trt.EngineCapability.DLA_STANDALONE
+        given = list(_inputs_of(network))
+        for tensor in (*given, *map(network.get_output, range(network.num_outputs))):
+            if precision is not None:
+                is_int8 = precision == "int8" and tensor in given
+                tensor.dtype = trt.DataType.INT8 if is_int8 else trt.DataType.HALF
+            tensor.allowed_formats = 1 << int(trt.TensorFormat.DLA_LINEAR)
 
     def _fix_shapes(self, builder: Any, config: Any, network: Any) -> dict[str, InputSpec]:
         """Give a dynamic first dimension the one batch that there will be; return the inputs."""

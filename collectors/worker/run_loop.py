@@ -433,8 +433,11 @@ def _write_outputs(backend: Inferring, path: Path) -> None:
     import numpy
 
     backend.infer()
+    outputs = backend.outputs()
+    if not outputs:
+        return
     content = io.BytesIO()
-    numpy.savez(content, *(output for _, output in sorted(backend.outputs().items())))
+    numpy.savez(content, *(output for _, output in sorted(outputs.items())))
     write_atomic(path, content.getbuffer())
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ...collectors.backends.calibration import input_files
 from ...collectors.backends.engine_cache import EngineCache, Entry
+from ...collectors.catalog import LOADABLE_BACKEND, default_backend
 from ...parsers.errors import UserError
 from ...parsers.inference.calibration import ALGORITHMS, parse_calibration
 from ...parsers.inference.events import Loaded, Order, Phase, Progress, RunEvent
@@ -126,6 +127,7 @@ def _build(arguments: argparse.Namespace, device: str) -> int:
     status, found = _work(
         arguments,
         device,
+        backend=LOADABLE_BACKEND if arguments.standalone else default_backend(device),
         precision=arguments.precision,
         fallback=arguments.fallback,
         optimization_level=arguments.level,
@@ -239,6 +241,7 @@ def add(option: Options) -> None:
     building.fallback()
     building("--batch N", default=1)
     building("--plugin LIB", "library with plug-ins of TensorRT", action="append", default=[])
+    building("--standalone", "a loadable of a DLA, for backend: cudla, in place of an engine")
     building(
         "--level",
         "how long to look for faster kernels; a workload finds the engine only with the same"

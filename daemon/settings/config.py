@@ -28,6 +28,7 @@ from ...collectors.board.boards import RailRule
 from ...collectors.catalog import (
     BACKENDS,
     DEFAULT_SOURCE,
+    LOADABLE_BACKEND,
     PROGRAM_BACKEND,
     SIMULATED_SOURCE,
     SOURCES,
@@ -41,7 +42,7 @@ from ...collectors.dla.tasks import COUNTER_HERTZ
 from ...collectors.lines.collector import SourceSettings
 from ...parsers.inference.calibration import Preprocess
 from ...parsers.inference.events import Process
-from ...parsers.inference.placement import Fallback, Precision
+from ...parsers.inference.placement import EngineCapability, Fallback, Precision
 from ...parsers.values import Device, PositiveSeconds, Seconds, Section, Share
 
 
@@ -206,6 +207,7 @@ class Workload(Section):
     optimization_level: int | None = Field(None, ge=0, le=5)
     fallback: Fallback = "allow"  # for layers that a DLA does not accept
     plugins: tuple[str, ...] = ()  # paths of libraries with plug-ins of TensorRT
+    engine_capability: EngineCapability = "standard"  # dla_standalone: a loadable for cuDLA
     streams: PositiveInt = Field(1, le=1024)  # inferences in flight at once
     cuda_graph: bool = True  # launch as a CUDA graph if possible
     transfers: bool = True  # copy inputs and outputs with each inference
@@ -275,6 +277,8 @@ class Workload(Section):
             raise ValueError("backend: command goes with command, every other one with model")
         elif self.plugins and not find_backend(self.backend_in_force).uses_tensorrt:
             raise ValueError("plugins are for TensorRT: backend: tensorrt or trtexec")
+        elif self.engine_capability == "dla_standalone" and not self.runs_loadable:
+            raise ValueError("engine_capability: dla_standalone goes with backend: cudla")
         elif self.device == "external" and self.command is None:
             raise ValueError("external is a device of a command or a window, not of a back-end")
         return self
@@ -292,7 +296,14 @@ class Workload(Section):
         """The configured back-end, or the default for command and device."""
         if self.command is not None and self.backend is None:
             return PROGRAM_BACKEND
+        if self.engine_capability == "dla_standalone" and self.backend is None:
+            return LOADABLE_BACKEND
         return self.backend or default_backend(self.device)
+
+    @property
+    def runs_loadable(self) -> bool:
+        """Whether a standalone loadable of a DLA runs in place of an engine."""
+        return not self.is_window and find_backend(self.backend_in_force).runs_loadables
 
     @property
     def is_window(self) -> bool:

@@ -13,7 +13,7 @@ from pydantic import ValidationError as _ValidationError
 from ..errors import ParseError
 from ..records import Ratio, Record
 from .calibration import Method, Preprocess
-from .placement import Built, Fallback, Precision
+from .placement import Built, EngineCapability, Fallback, Precision
 
 PhaseName = Literal["load", "build", "warm_up", "baseline_before", "steady", "baseline_after"]
 StageName = Literal["pre", "h2d", "compute", "d2h", "post"]
@@ -40,6 +40,7 @@ class Order(Record):
         threads: CPU threads of a CPU back-end.
         fallback: Policy for layers that a DLA does not accept.
         plugins: Paths of libraries with plug-ins of TensorRT.
+        engine_capability: ``dla_standalone`` builds a loadable for cuDLA in place of an engine.
         streams: Inferences in flight at the same time.
         transfers: Whether inputs and outputs are copied with each inference.
         program: The program and its arguments, for a back-end that runs one.
@@ -74,6 +75,7 @@ class Order(Record):
     preprocess: Preprocess | None = None
     fallback: Fallback = "allow"
     plugins: tuple[str, ...] = ()
+    engine_capability: EngineCapability = "standard"
     streams: PositiveInt = 1
     cuda_graph: bool = True
     transfers: bool = True

@@ -21,6 +21,7 @@ from .layers import is_reformat, read_layers
 Precision = Literal["fp32", "fp16", "int8"]
 Fallback = Literal["forbid", "allow", "require-pure"]
 Int8Scales = Literal["calibrated", "dummy", "explicit"]
+EngineCapability = Literal["standard", "dla_standalone"]
 PlacementVerdict = Literal["pure_dla", "dla_plus_reformat", "mixed", "gpu_only", "unknown"]
 
 

@@ -101,7 +101,7 @@ def test_a_back_end_is_one_file_and_one_line():
     runner.run(order)
     runner.close()
     assert sum(len(one.start_ns) for one in events if isinstance(one, Inferences)) == 3
-    with pytest.raises(BackendUnavailable, match="use command, onnxruntime, tensorrt, toy"):
+    with pytest.raises(BackendUnavailable, match="use command, cudla, onnxruntime, tensorrt, toy"):
         find_backend("toys", backends)
 
 

@@ -61,6 +61,7 @@ def test_every_engine_of_the_catalog_can_be_made(name, monkeypatch):
     device = FakeDevice()
     install_tensorrt(monkeypatch, make_tensorrt("8.6.1", device))
     install_cuda(monkeypatch, device)
+    monkeypatch.setattr("tegrascope.collectors.backends.cudla.load_cudla", object)
     engine = find_backend(name)()
     assert engine.builds in (False, True)
     assert isinstance(engine, Inferring) != isinstance(engine, SelfTimed)

@@ -3,12 +3,15 @@
 import json
 import os
 import time
+from contextlib import suppress
 
 import numpy
 import pytest
 
+from tegrascope.collectors.backends.cudla import load_cudla
 from tegrascope.collectors.backends.engine_cache import BuiltEngine, EngineCache
 from tegrascope.daemon.cli import main
+from tegrascope.parsers.errors import BackendUnavailable
 from tegrascope.parsers.inference.calibration import parse_calibration
 from tegrascope.parsers.inference.placement import Built, Placement
 from tests.fakes.models import labelled_data, write_chain, write_classifier
@@ -116,6 +119,17 @@ def test_an_engine_without_detail_is_shown(state, capsys):
 def test_a_key_names_one_engine(state, key, words, capsys):
     assert engines_command("show", key, state=state) == 1
     assert words in capsys.readouterr().err
+
+
+def test_a_loadable_is_built_by_the_back_end_that_runs_it(state, tmp_path, capsys):
+    """Without cuDLA here, it names what is missing."""
+    with suppress(BackendUnavailable):
+        load_cudla()
+        pytest.skip("this machine has cuDLA")
+    model = write_chain(tmp_path / "m.onnx", "Conv")
+    arguments = ("build", str(model), "--on", "dla0", "--standalone")
+    assert engines_command(*arguments, state=state) == 3
+    assert "libcudla.so.1 cannot be opened" in capsys.readouterr().err
 
 
 def test_without_engines_none_is_shown(state, capsys):

@@ -72,6 +72,8 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
         DeviceType=device_type,
         ProfilingVerbosity=verbosity,
         LayerInformationFormat=enum.Enum("LayerInformationFormat", ["ONELINE", "JSON"]),
+        EngineCapability=enum.Enum("EngineCapability", ["STANDARD", "SAFETY", "DLA_STANDALONE"]),
+        TensorFormat=enum.IntEnum("TensorFormat", {"LINEAR": 0, "CHW16": 4, "DLA_LINEAR": 9}),
         TensorIOMode=enum.Enum("TensorIOMode", ["NONE", "INPUT", "OUTPUT"]),
     )
 
@@ -120,6 +122,7 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
         def __init__(self, name: str, dtype: Any, shape: tuple[int, ...]) -> None:
             self.name, self.dtype, self.shape = name, dtype, shape
             self.dynamic_range: tuple[float, float] | None = None
+            self.allowed_formats = 1
 
     if major < 11:
 
@@ -164,9 +167,13 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
 
         num_inputs = property(lambda self: len(self.inputs))
         num_layers = property(lambda self: len(self.layers))
+        num_outputs = property(lambda self: len(self.outputs))
 
         def get_input(self, at: int) -> ITensor:
             return self.inputs[at]
+
+        def get_output(self, at: int) -> ITensor:
+            return self.outputs[at]
 
         def get_layer(self, at: int) -> Layer:
             return self.layers[at]
@@ -237,7 +244,9 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             return bytearray(self.content + b"k")
 
     class IBuilderConfig:
-        _settable = {"profiling_verbosity", "default_device_type", "DLA_core"}
+        _settable = {
+            *("profiling_verbosity", "default_device_type", "DLA_core", "engine_capability"),
+        }
 
         def __init__(self) -> None:
             put = super().__setattr__
@@ -247,6 +256,7 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             put("core", -1)
             put("int8_calibrator", None)
             put("default_device_type", device_type.GPU)
+            put("engine_capability", module.__dict__["EngineCapability"].STANDARD)
 
         def __setattr__(self, name: str, value: Any) -> None:
             if name not in self._settable:
@@ -325,6 +335,8 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             if problem:
                 self.logger.log(severity.ERROR, f"4: [network.cpp::validate::3062] {problem}")
                 return None
+            if config.engine_capability.name == "DLA_STANDALONE":
+                return bytearray(_loadable(network, config))
             has_dla = config.DLA_core >= 0 and config.default_device_type is device_type.DLA
             on_dla = [x for x in network.layers if has_dla and config.can_run_on_DLA(x)]
             on_gpu = [x for x in network.layers if x not in on_dla]
@@ -515,6 +527,22 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
     return module
 
 
+def _loadable(network: Any, config: Any) -> bytes:
+    """Return what the fake cuDLA reads: a line for each tensor; rows are of 64 bytes."""
+    profiles = config.__dict__["profiles"]
+    fixed = profiles[0].shapes if profiles else {}
+    batch = next(iter(fixed.values()))[0] if fixed else None
+    lines = ["loadable"]
+    for side, tensors in (("in", network.inputs), ("out", network.outputs)):
+        for tensor in tensors:
+            n, c, h, w = (batch if length == -1 else length for length in tensor.shape)
+            width = SIZES[tensor.dtype.name]
+            size = n * c * h * (-(-w * width // 64) * 64)
+            kind = {"HALF": 2, "INT8": 4}[tensor.dtype.name]
+            lines.append(f"{side} {tensor.name} {n} {c} {h} {w} {size} {kind} 1")
+    return ("\n".join(lines) + "\n").encode()
+
+
 def _tensors(network: Any) -> Iterator[Any]:
     yield from network.inputs
     for layer in network.layers:
@@ -549,6 +577,16 @@ def _problem(network: Any, config: Any, major: int) -> str | None:
         unfit = [layer.name for layer in network.layers if not config.can_run_on_DLA(layer)]
         if unfit and "GPU_FALLBACK" not in flags:
             return f"Error Code 4: {unfit[0]} is not supported on DLA and fallback is off"
+    if config.engine_capability.name == "DLA_STANDALONE":
+        if config.DLA_core < 0:
+            return "Error Code 1: Applying DLA optimizations without DLA backend."
+        if "DIRECT_IO" not in flags or "GPU_FALLBACK" in flags:
+            return "Error Code 4: a loadable has no reformats and no fallback"
+        edges = (*network.inputs, *network.outputs)
+        if any(tensor.allowed_formats != 1 << 9 for tensor in edges):
+            return "Error Code 4: a loadable needs formats of the DLA"
+        if any(tensor.dtype.name not in ("HALF", "INT8") for tensor in edges):
+            return "Error Code 4: a loadable has half precision or int8 at its edges"
     shaped = {name for profile in config.__dict__["profiles"] for name in profile.shapes}
     if any(-1 in tensor.shape and tensor.name not in shaped for tensor in network.inputs):
         return "Error Code 4: Network has dynamic inputs, but no optimization profile"
