@@ -110,11 +110,15 @@ def layer_costs(
     """
     judged = []
     for node in graph.nodes:
-        made = [graph.tensor(name) for name in node.outputs if name]
-        is_constant = bool(made) and all(one.is_constant for one in made)
-        place: NodePlacement = "constant" if is_constant else "unknown"
+        place: NodePlacement = "constant" if is_constant(graph, node) else "unknown"
         judged.append(JudgedNode(index=node.index, name=node.name, op=node.op, placement=place))
     return costs_of(graph, judged, _parts(graph, layers), (), precision).loadables
+
+
+def is_constant(graph: Graph, node: Node) -> bool:
+    """Return whether TensorRT computes a node once, when it builds the engine."""
+    made = [graph.tensor(name) for name in node.outputs if name]
+    return bool(made) and all(one.is_constant for one in made)
 
 
 def node_cost(graph: Graph, node: Node, precision: CostPrecision) -> NodeCost:

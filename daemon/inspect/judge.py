@@ -13,7 +13,14 @@ from ...parsers.errors import UserError
 from ...parsers.inference.layers import SUBGRAPH
 from ...parsers.inference.placement import LayerAnswer, LayerAnswers, Placement, placement_of
 from ...parsers.onnx.graph import Graph, Node
-from .costs import FLOATS, channels, convolution_kind, costs_of, number_parts
+from .costs import (
+    FLOATS,
+    channels,
+    convolution_kind,
+    costs_of,
+    is_constant,
+    number_parts,
+)
 from .layers import Names
 from .measures import CONVOLUTIONS, layer_of, measures_of
 from .rules import (
@@ -93,8 +100,7 @@ def _judge(
 ) -> JudgedNode:
     op = f"{node.domain}.{node.op}" if node.domain else node.op
     judged = partial(JudgedNode, index=node.index, name=node.name, op=op)
-    outputs = [graph.tensor(name) for name in node.outputs if name]
-    if outputs and all(one.is_constant for one in outputs):
+    if is_constant(graph, node):
         return judged(placement="constant", reason="it is computed once, when the engine is built")
     listed = None if node.domain else operators().get(node.op)
     operator = listed or Operator()

@@ -3,6 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from ...collectors.backends.base import input_shape
@@ -11,7 +12,7 @@ from ...parsers.inference.layers import SUBGRAPH, is_reformat, names_in, names_m
 from ...parsers.inference.placement import LayerAnswer
 from ...parsers.onnx.graph import Graph, Node
 from ..results.records import LayerRow
-from .costs import CostPrecision, layer_costs
+from .costs import CostPrecision, is_constant, layer_costs
 
 _NUMBERED = re.compile(r"(.+)_\d+")
 _COUNTED: Mapping[str | None, CostPrecision] = {
@@ -70,13 +71,18 @@ def layers_with_work(
 
     ``directory`` has the built-in models. It raises ``UserError`` if the model cannot be read.
     """
-    path = find_model(model, directory)
+    return with_work(_graph_of(find_model(model, directory), batch), rows)
+
+
+# A benchmark asks once for each accelerator.
+@lru_cache(maxsize=1)
+def _graph_of(path: Path, batch: int) -> Graph:
     graph = read_graph_apart(path, {})
     given = {name: graph.tensor(name).shape or () for name in graph.inputs}
-    if any(not isinstance(shape[0], int) for shape in given.values() if shape):
-        shapes = {name: input_shape(name, shape, batch) for name, shape in given.items()}
-        graph = read_graph_apart(path, shapes)
-    return with_work(graph, rows)
+    if all(isinstance(shape[0], int) for shape in given.values() if shape):
+        return graph
+    shapes = {name: input_shape(name, shape, batch) for name, shape in given.items()}
+    return read_graph_apart(path, shapes)
 
 
 def with_work(graph: Graph, rows: Sequence[LayerRow]) -> tuple[LayerRow, ...]:
@@ -95,7 +101,7 @@ def with_work(graph: Graph, rows: Sequence[LayerRow]) -> tuple[LayerRow, ...]:
         ends = SUBGRAPH.search(row.name)
         if works[at] and not row.nodes and ends is not None:
             nodes = (graph.nodes[index] for index in names.between(*ends.groups()))
-            inside = [n for n in nodes if n.index not in taken and not _is_constant(graph, n)]
+            inside = [n for n in nodes if n.index not in taken and not is_constant(graph, n)]
             groups[at] = [node.index for node in inside]
             filled[at] = row.model_copy(update={"nodes": tuple(map(_name_of, inside))})
     shares = Counter(index for group in groups for index in set(group))
@@ -121,8 +127,3 @@ def _name_of(node: Node) -> str:
 def _by_output(node: Node) -> str:
     """Return the name that a parser gives to an unnamed node."""
     return next((f"node_of_{name}" for name in node.outputs if name), "")
-
-
-def _is_constant(graph: Graph, node: Node) -> bool:
-    made = [graph.tensor(name) for name in node.outputs if name]
-    return bool(made) and all(one.is_constant for one in made)

@@ -81,6 +81,5 @@ def test_nodes_of_several_layers_have_no_figures(graph):
 
 
 def test_an_open_batch_is_filled_in(path):
-    for batch in (1, 3):
-        [found] = layers_with_work(str(path), path.parent, batch, [row("second", "second")])
-        assert found.flops == batch * SECOND
+    [found] = layers_with_work(str(path), path.parent, 3, [row("second", "second")])
+    assert found.flops == 3 * SECOND
