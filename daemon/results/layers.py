@@ -11,7 +11,7 @@ from .records import AcceleratorResult, LayerRow
 # A terminal shows so many, those that take longest first, with names of at most this length.
 MOST_LAYERS = 15
 _LONGEST_NAME = 60
-_SHADE = "″"
+_AGAIN = "″"
 _YES_OR_NO = {True: "yes", False: "no", None: ABSENT}
 
 
@@ -47,15 +47,16 @@ def layer_table(layers: Sequence[EngineLayer], *, is_page: bool) -> Table:
         "computes in": [layer.precision or ABSENT for layer in layers],
         "format": [_formats(layer) for layer in layers],
         "tensor cores": [_YES_OR_NO[layer.uses_tensor_cores] for layer in layers],
-        "tactic": [layer.tactic or ABSENT for layer in layers] if is_page else [],
         "fused nodes": [_nodes(layer, is_page) for layer in layers],
         "time": [seconds(row.seconds) if row else ABSENT for _, row in rows],
         "share": [percent(row.share) if row else ABSENT for _, row in rows],
         "work": [amount(row.flops, "FLOP") if row else ABSENT for _, row in rows],
         "bytes at least": [amount(row.edge_bytes, "B") if row else ABSENT for _, row in rows],
+        # Last, since a kernel's long name would push all else off the page.
+        "tactic": [layer.tactic or ABSENT for layer in layers] if is_page else [],
     }
     known = {title: column for title, column in cells.items() if set(column) - {ABSENT, ""}}
-    left = sum(title in known for title in list(cells)[:7])
+    left = sum(title in known for title in list(cells)[:6])
     return Table(list(known), list(zip(*known.values(), strict=True)), left=left)
 
 
@@ -96,7 +97,7 @@ def _sums(one: AcceleratorResult) -> str:
 
 _SIDE_BY_SIDE = (
     "By ONNX node, in the order of the engine with most layers. A layer stands in the row of its"
-    f" first nodes, with its whole time; {_SHADE} marks further rows of the same layer."
+    f" first nodes, with its whole time; {_AGAIN} marks further rows of the same layer."
 )
 
 
@@ -135,22 +136,22 @@ def side_by_side(results: Sequence[AcceleratorResult]) -> Table:
         rows.append(["without a node"])
         for left in rest:
             count = f"{len(left)} layer{'s' * (len(left) > 1)}"
-            rows[-1] += [count, *_time(left)] if left else [ABSENT] * 3
-    titles = (f"{one.device} {title}" for one in results for title in ("layer", "time", "share"))
+            rows[-1] += [count, _time(left)] if left else [ABSENT] * 2
+    titles = (title for one in results for title in (one.device, f"{one.device} time"))
     return Table(["ONNX nodes", *titles], rows)
 
 
 def _side(one: AcceleratorResult, indices: Sequence[int], before: set[int]) -> list[str]:
-    """Return what an accelerator does for a row of nodes: kind and type, time, share."""
+    """Return what an accelerator does for a row of nodes: place and type, and the time."""
     new = [one.layers[at] for at in indices if at not in before]
     if not new:
-        return [_SHADE if indices else ABSENT] * 3
+        return [_AGAIN if indices else ABSENT] * 2
     words = dict.fromkeys(" ".join(filter(None, (row.place, row.precision))) for row in new)
-    return [", ".join(filter(None, words)) or ABSENT, *_time(new)]
+    return [", ".join(filter(None, words)) or ABSENT, _time(new)]
 
 
-def _time(rows: Sequence[LayerRow]) -> list[str]:
-    return [seconds(sum(row.seconds for row in rows)), percent(sum(row.share for row in rows))]
+def _time(rows: Sequence[LayerRow]) -> str:
+    return seconds(sum(row.seconds for row in rows))
 
 
 def _few(names: Sequence[str]) -> str:
