@@ -139,6 +139,14 @@ class Inferring(Backend):
         """
         raise UserError(f"this back-end cannot repeat {stage} alone", "leave --stages out")
 
+    def inputs(self) -> "Mapping[str, NDArray[numpy.generic]]":
+        """Return the inputs of the next inference, by name, with their batch."""
+        raise NotImplementedError
+
+    def feed(self, inputs: "Mapping[str, NDArray[numpy.generic]]") -> None:
+        """Take other inputs of the same types and shapes from the next inference on."""
+        raise NotImplementedError
+
     def outputs(self) -> "Mapping[str, NDArray[numpy.generic]]":
         """Return the results of the last inference, by the name of the output.
 

@@ -56,6 +56,13 @@ class InputSpec(NamedTuple):
 # --- data sets ------------------------------------------------------------------------------------
 
 
+class Batch(NamedTuple):
+    """Arrays by input, and how many inputs of them count: the last is repeated to fill them."""
+
+    arrays: "Arrays"
+    number: int
+
+
 class DataSet:
     """Inputs of a model, from one file of arrays or from a folder of images and arrays.
 
@@ -83,17 +90,18 @@ class DataSet:
         if self.count == 0:
             raise UserError(f"{path} has no input in its arrays", "give one or more")
 
-    def batches(self) -> "Iterator[tuple[Arrays, int]]":
-        """Yield arrays by input, and how many inputs of them count: the last may be repeated."""
+    def batches(self) -> Iterator[Batch]:
+        """Yield all inputs in order."""
         import numpy
 
         size = next(iter(self._inputs.values())).shape[0]
         waiting: list[Arrays] = []
 
-        def stacked() -> "tuple[Arrays, int]":
+        def stacked() -> Batch:
             filled = waiting + waiting[-1:] * (size - len(waiting))
             names = self._inputs
-            return {n: numpy.stack([one[n] for one in filled]) for n in names}, len(waiting)
+            arrays = {name: numpy.stack([one[name] for one in filled]) for name in names}
+            return Batch(arrays, len(waiting))
 
         for sample in self._samples():
             waiting.append(sample)
@@ -227,6 +235,18 @@ def _fit(file: Path, name: str, array: "NDArray[Any]", spec: InputSpec) -> "NDAr
     if array.dtype.kind == "f" and not numpy.isfinite(several).all():
         raise UserError(f"{file} has NaN or infinity for {name!r}", "remove that input")
     return several.astype(spec.dtype)
+
+
+def reported(data: DataSet, doing: str, say: Say) -> Iterator[Batch]:
+    """Yield the batches of a data set, and report how far it is."""
+    done, said = 0, time.monotonic()
+    say(f"{doing} {data.count} inputs")
+    for batch in data.batches():
+        yield batch
+        done += batch.number
+        if time.monotonic() - said >= _PROGRESS_SECONDS:
+            said = time.monotonic()
+            say(f"{doing} {data.count} inputs: {done} are done")
 
 
 # --- scales ---------------------------------------------------------------------------------------
@@ -382,7 +402,7 @@ class Calibration:
                 if order.calibration_method == "minmax":
                     base = trt.IInt8MinMaxCalibrator
                 data = DataSet(path, inputs, order.preprocess)
-                batches = _watched(data, say)
+                batches = (batch.arrays for batch in reported(data, "calibrating with", say))
         known = None if self.cache is None else text_for(self.cache, self._release).encode()
         size = next(iter(inputs.values())).shape[0]
         self.calibrator = _calibrator_class(base)(size, known, batches, load_cuda())
@@ -423,16 +443,3 @@ class Calibration:
                 write_atomic(Path(self._out), self.cache.render().encode())
             except OSError as error:
                 raise file_error(error, self._out) from None
-
-
-def _watched(data: DataSet, say: Say) -> "Iterator[Arrays]":
-    """Yield the batches of a data set, and report how far it is."""
-    done, said = 0, time.monotonic()
-    say(f"calibrating with {data.count} inputs")
-    for arrays, count in data.batches():
-        yield arrays
-        done += count
-        if time.monotonic() - said >= _PROGRESS_SECONDS:
-            said = time.monotonic()
-            say(f"calibrating: {done} of {data.count} inputs")
-    say("calibrating: TensorRT computes the scales")

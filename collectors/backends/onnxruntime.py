@@ -38,6 +38,7 @@ class OnnxRuntime(Inferring):
         self.versions = {"onnxruntime": onnxruntime.__version__, "numpy": numpy.__version__}
         self._session: Any = None
         self._binding: Any = None
+        self._inputs: dict[str, NDArray[numpy.generic]] = {}
 
     def load(self, model: Path, order: Order) -> None:
         """Read and optimise the model, and bind inputs of its own shapes and types."""
@@ -57,7 +58,8 @@ class OnnxRuntime(Inferring):
         self._binding = self._session.io_binding()
         for given in self._session.get_inputs():
             shape = input_shape(given.name, given.shape, order.batch)
-            self._binding.bind_cpu_input(given.name, make_input(given.name, given.type, shape))
+            self._inputs[given.name] = make_input(given.name, given.type, shape)
+        self.feed(self._inputs)
         for made in self._session.get_outputs():
             self._binding.bind_output(made.name)
         if order.device not in self.devices:
@@ -66,6 +68,16 @@ class OnnxRuntime(Inferring):
     def infer(self) -> None:
         """Run one inference; the CPU is done when this returns."""
         self._session.run_with_iobinding(self._binding)
+
+    def inputs(self) -> "Mapping[str, NDArray[numpy.generic]]":
+        """Return the inputs that are bound."""
+        return dict(self._inputs)
+
+    def feed(self, inputs: "Mapping[str, NDArray[numpy.generic]]") -> None:
+        """Bind other inputs."""
+        self._inputs = dict(inputs)
+        for name, array in self._inputs.items():
+            self._binding.bind_cpu_input(name, array)
 
     def outputs(self) -> "Mapping[str, NDArray[numpy.generic]]":
         """Return the outputs of the last inference."""

@@ -169,6 +169,16 @@ class Slot:
     def point(self) -> str:
         """The shapes of the inputs, as text."""
         return " ".join(f"{one.name}{one.shape}" for one in self._tensors if one.is_input)
+    def inputs(self) -> "dict[str, NDArray[numpy.generic]]":
+        """Return the inputs of the next inference."""
+        return {t.name: t.host_array().copy() for t in self._tensors if t.is_input}
+
+    def feed(self, inputs: "Mapping[str, NDArray[numpy.generic]]") -> None:
+        """Fill the buffers of the inputs, on the device too."""
+        for tensor in self._tensors:
+            if tensor.is_input:
+                tensor.host_array()[...] = inputs[tensor.name]
+        self._run_once(self._copies(is_input=True))
 
     def outputs(self) -> "dict[str, NDArray[numpy.generic]]":
         """Return the outputs of the last inference."""
@@ -413,6 +423,15 @@ class TensorRt(Inferring):
     def repeat(self, stage: StageName, count: int) -> Callable[[], None]:
         """Return a call that runs one stage so often, in the stream of the first slot."""
         return self.slots[0].repeat(stage, count)
+
+    def inputs(self) -> "Mapping[str, NDArray[numpy.generic]]":
+        """Return the inputs of the first slot, which are those of all."""
+        return self.slots[0].inputs()
+
+    def feed(self, inputs: "Mapping[str, NDArray[numpy.generic]]") -> None:
+        """Take other inputs in every slot."""
+        for slot in self.slots:
+            slot.feed(inputs)
 
     def outputs(self) -> "Mapping[str, NDArray[numpy.generic]]":
         """Return the outputs of the last inference."""

@@ -6,12 +6,13 @@ import sys
 import traceback
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from threading import Event
+from typing import TYPE_CHECKING
 
 from ...parsers.errors import BackendUnavailable, DeviceLostError, UserError
 from ...parsers.inference.events import (
@@ -29,10 +30,15 @@ from ...parsers.inference.events import (
 )
 from ...parsers.records import Record
 from ..backends.base import Backend, InferenceSlot, Inferring, SelfTimed
+from ..backends.calibration import DataSet, InputSpec, reported
 from ..backends.cuda_runtime import Ranges
 from ..base import SYSTEM_CLOCK, Clock, write_atomic
 from ..children.program import find_executable
 from ..models.files import find_model, sha256_of
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
 
 # A chunk holds about one second. Its line stays well below the 64 KiB that a pipe takes at
 # once, so that a late reader does not delay the next inference.
@@ -188,7 +194,8 @@ _PROFILED_INFERENCES = 50
 # Fields that may differ between two orders of the same loaded model.
 _OF_THE_RUN = {
     *("run_id", "warm_up_seconds", "baseline_seconds", "duration_seconds", "count"),
-    *("outputs_file", "profile_file", "steps_seconds", "stage", "repeats", "deadline_seconds"),
+    *("inputs_file", "outputs_file", "profile_file", "steps_seconds", "stage", "repeats"),
+    "deadline_seconds",
 }
 
 
@@ -375,7 +382,7 @@ class Runner:
                 with self._cold_start("first_inference", backend):
                     backend.infer()
             if order.outputs_file is not None:
-                _write_outputs(backend, Path(order.outputs_file))
+                _write_outputs(Path(order.outputs_file), self._outputs_of(order, backend))
             warm_up_ns = int(order.warm_up_seconds * 1e9)
             least_ns, most_ns = begin_ns + warm_up_ns, begin_ns + _WARM_UP_FACTOR * warm_up_ns
             medians: list[float] = []
@@ -392,6 +399,30 @@ class Runner:
                     medians.append(median(window))
                     window.clear()
                     window_end_ns = end_ns + _WINDOW_NS
+
+    def _outputs_of(
+        self, order: Order, backend: Inferring
+    ) -> "Mapping[str, NDArray[numpy.generic]]":
+        """Return the outputs for the backend's inputs, or for all inputs of a data set."""
+        if order.inputs_file is None:
+            backend.infer()
+            return backend.outputs()
+        import numpy
+
+        usual = backend.inputs()
+        specs = {name: InputSpec(one.dtype.name, one.shape) for name, one in usual.items()}
+        data = DataSet(Path(order.inputs_file), specs, order.preprocess)
+        found: dict[str, list[NDArray[numpy.generic]]] = {}
+        for batch in reported(data, "running", backend.progress):
+            self._unless_stopped()
+            backend.feed(batch.arrays)
+            backend.infer()
+            for name, output in backend.outputs().items():
+                # Of a batch that was filled up, the outputs of its own inputs.
+                kept = len(output) * batch.number // order.batch
+                found.setdefault(name, []).append(output[:kept])
+        backend.feed(usual)
+        return {name: numpy.concatenate(parts) for name, parts in found.items()}
 
     def _rest(self, order: Order, phase: PhaseName) -> None:
         """Do nothing for the length of a baseline, with the model loaded."""
@@ -428,12 +459,10 @@ class Runner:
             self._tell(Phase(run_id=order.run_id, phase=phase, edge="end", at_ns=end_ns))
 
 
-def _write_outputs(backend: Inferring, path: Path) -> None:
-    """Write the outputs for the backend's inputs, whole or not at all."""
+def _write_outputs(path: Path, outputs: "Mapping[str, NDArray[numpy.generic]]") -> None:
+    """Write outputs, whole or not at all."""
     import numpy
 
-    backend.infer()
-    outputs = backend.outputs()
     if not outputs:
         return
     content = io.BytesIO()

@@ -73,7 +73,7 @@ class Asked(NamedTuple):
 # Arguments that are settings of the same name.
 _AS_GIVEN = (
     *("backend", "precision", "batch", "streams", "optimization_level", "fallback"),
-    *("calibration", "preprocess"),
+    *("calibration", "preprocess", "inputs", "labels", "tolerance"),
     *("nsys", "contention", "layers", "rounds"),
 )
 LOCK_IN_SECONDS = 300.0
@@ -122,7 +122,7 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
             "leave --backend out, or use --simulate to let the CPU play the accelerator",
         )
     check_names(models)
-    check_calibration(settings)
+    check_data(settings)
     if settings.contention:
         check_contention(settings)
     if settings.lock_in_seconds and name and find_backend(name).is_self_timed:
@@ -153,21 +153,22 @@ def check_names(models: Sequence[str]) -> None:
             )
 
 
-def check_calibration(settings: BenchSettings) -> None:
-    """Raise ``UsageError`` if a calibration cannot apply, ``UserError`` if there is none."""
-    if settings.calibration is None:
-        return
-    if settings.precision != "int8":
+def check_data(settings: BenchSettings) -> None:
+    """Raise ``UsageError`` if given data cannot apply, ``UserError`` if it does not exist."""
+    given = {name: getattr(settings, name) for name in ("calibration", "inputs", "labels")}
+    for name, path in given.items():
+        if path is None:
+            continue
+        if len(settings.models) > 1:
+            raise UsageError(
+                f"--{name} is for one model, and several are named", "bench one after another"
+            )
+        if not Path(path).expanduser().exists():
+            raise UserError(f"--{name}: there is no {path}", "check the name")
+    if settings.calibration is not None and settings.precision != "int8":
         raise UsageError("--calibration is for int8", "give --precision int8 too")
-    if len(settings.models) > 1:
-        raise UsageError(
-            "--calibration is for one model, and several are named", "bench one after another"
-        )
-    if not Path(settings.calibration).expanduser().exists():
-        raise UserError(
-            f"there is no calibration at {settings.calibration}",
-            "tegrascope engines calibrate MODEL --data DIR -o CACHE makes one",
-        )
+    if settings.labels is not None and settings.inputs is None:
+        raise UsageError("--labels belongs to --inputs", "give both")
 
 
 def check_contention(settings: BenchSettings) -> None:
@@ -249,9 +250,9 @@ def workload_of(settings: BenchSettings, model: str, device: Device) -> Workload
 
 def reference_of(settings: BenchSettings, model: str) -> Workload:
     """Return one inference of the model as it was given, by ONNX Runtime on the CPU."""
-    name = workload_name(model, "reference")
-    path, batch = absolute(model), settings.batch
-    return shortened(Workload(name=name, model=path, device="cpu", backend=REFERENCE, batch=batch))
+    shared = {"batch": settings.batch, "preprocess": settings.preprocess}
+    name, path = workload_name(model, "reference"), absolute(model)
+    return shortened(Workload(name=name, model=path, device="cpu", backend=REFERENCE, **shared))
 
 
 def shortened(workload: Workload, *, count: int = 1, warm_up: float = 0.0) -> Workload:

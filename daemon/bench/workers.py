@@ -13,23 +13,25 @@ from zipfile import BadZipFile
 from ...collectors.base import SYSTEM_CLOCK, LineSource
 from ...collectors.board.machine import cpu_busy_ratio
 from ...collectors.lines.program import ProcessSource, SocketSource
-from ...parsers.errors import UserError
+from ...parsers.errors import UserError, file_error
 from ...parsers.inference.events import RunEvent
 from ...parsers.inference.placement import Built, Precision
 from ..measure.run_report import Device, Pattern, RunReport, RunTrace, Span
 from ..measure.timeline import Timeline
 from ..measure.utilization import telemetry as describe
-from ..results.records import BenchSettings, OutputCheck, Status
+from ..results.records import Accuracy, BenchSettings, OutputCheck, Status
 from ..results.summary import Measured
 from ..session.executor import WORKER, Executor, Verdict
 from ..session.session import InFlightRun, Job, Session, make_order
 from ..session.telemetry import environment_of
 from ..settings.config import Telemetry, Workload, new_run_id
+from ..terminal import percent, points
 from .settings import (
     INTERVALS,
     LOOK_SECONDS,
     REFERENCE,
     Asked,
+    absolute,
     reference_of,
     shortened,
     workload_of,
@@ -177,6 +179,7 @@ class Workers:
         name: str,
         deadline_seconds: float,
         outputs: Path | None = None,
+        inputs: str | None = None,
         *,
         program: tuple[str, ...] | None = None,
         pattern: Pattern | None = None,
@@ -184,10 +187,10 @@ class Workers:
     ) -> FinishedRun:
         """Carry out one run on the worker of this name, from its order to its report.
 
-        After the deadline the worker is killed. A run that writes ``outputs`` does not wait for
-        its last sample. ``program`` replaces the command of a worker that has to be started, and
-        ``pattern`` has the off- and on-steps of a lock-in measurement. After the run, a pass that
-        times each layer writes ``profile``.
+        After the deadline the worker is killed. A run that writes ``outputs``, of a data set if
+        ``inputs`` names one, does not wait for its last sample. ``program`` replaces the command
+        of a worker that has to be started, and ``pattern`` has the off- and on-steps of a lock-in
+        measurement. After the run, a pass that times each layer writes ``profile``.
         """
         job = Job(new_run_id(), workload, None)
         in_flight = InFlightRun(self.session, job, name)
@@ -198,7 +201,8 @@ class Workers:
             changes = {"steps_seconds": steps, "stage": stage, "repeats": repeats}
             order = order.model_copy(update=changes)
         if outputs is not None:
-            order = order.model_copy(update={"outputs_file": str(outputs)})
+            data = {"inputs_file": inputs and absolute(inputs), "outputs_file": str(outputs)}
+            order = order.model_copy(update=data)
         if profile is not None:
             order = order.model_copy(update={"profile_file": str(profile)})
 
@@ -265,10 +269,65 @@ def precision_of(built: Built | None) -> Precision:
     return "fp32" if names else built.requested_precision or "fp32"
 
 
-def check_outputs(reference: Path, outputs: Path, built: Built | None) -> OutputCheck:
+# With labels, the largest loss of top-1 at which outputs are right.
+TOP1_LOSS = 0.01
+
+
+def read_labels(path: Path) -> "NDArray[Any]":
+    """Read one class per input, of text with a number per line or an archive of one array."""
+    import numpy
+
+    try:
+        if path.suffix.lower() in (".npy", ".npz"):
+            found = numpy.load(path, allow_pickle=False)
+            labels: NDArray[Any] = found if path.suffix.lower() == ".npy" else found[found.files[0]]
+        else:
+            labels = numpy.array([int(line) for line in path.read_text().split()])
+    except OSError as error:
+        raise file_error(error, path) from None
+    except (ValueError, LookupError, EOFError, BadZipFile) as error:
+        what = f"{path} has no labels ({error})"
+        raise UserError(what, "write one whole number per line, the class of each input") from None
+    if labels.dtype.kind not in "iu" or labels.ndim != 1 or (labels < 0).any():
+        raise UserError(f"{path} has no list of classes", "write whole numbers from 0 on")
+    return labels
+
+
+def count_right(
+    outputs: "list[NDArray[Any]]", labels: "NDArray[Any]"
+) -> tuple[float, float | None]:
+    """Return top-1 and top-5 of the first output with a score per class.
+
+    Raises:
+        UserError: No output fits the labels.
+    """
+    import numpy
+
+    for scores in outputs:
+        flat = scores.reshape(len(scores), -1) if scores.ndim > 1 else scores
+        if flat.ndim == 2 and len(flat) == len(labels) and flat.shape[1] > labels.max(initial=0):
+            best = numpy.argsort(-flat.astype("f8"), axis=1, kind="stable")[:, :5]
+            right = best == labels[:, None]
+            top5 = float(right.any(axis=1).mean()) if flat.shape[1] > 5 else None
+            return float(right[:, 0].mean()), top5
+    shapes = ", ".join(str(one.shape) for one in outputs)
+    raise UserError(
+        f"{len(labels)} labels up to {labels.max(initial=0)} do not fit outputs of shape {shapes}",
+        "give one class per input, counted from 0 as the model does",
+    )
+
+
+def check_outputs(
+    reference: Path,
+    outputs: Path,
+    built: Built | None,
+    labels: "NDArray[Any] | None" = None,
+    tolerance: float | None = None,
+) -> OutputCheck:
     """Compare two NumPy archives of one array per output, in the same order.
 
-    ``built`` decides how large an error may be.
+    ``built`` decides how large an error may be, unless ``tolerance`` does. With ``labels`` the loss
+    of top-1 decides; raises ``UserError`` if they do not fit.
     """
     if not outputs.exists():
         return OutputCheck(verdict="unchecked", reason="the back-end does not return its outputs")
@@ -281,13 +340,48 @@ def check_outputs(reference: Path, outputs: Path, built: Built | None) -> Output
         return OutputCheck(verdict="unchecked", reason=f"the outputs cannot be read ({error})")
     if precision == "fp32" and any(one.dtype == "f2" for one in expected):
         precision = "fp16"  # the model itself computes in half precision
-    found = compare(expected, given, LIMITS[precision])
+    limit = LIMITS[precision] if tolerance is None or labels is not None else tolerance
+    found = compare(expected, given, limit)
+    if labels is not None and found.relative_error is not None:
+        found = _with_labels(found, expected, given, labels, tolerance)
     is_made_up = precision == "int8" and built is not None and built.int8_scales == "dummy"
     if is_made_up and found.relative_error is not None:
         reason = "int8 without calibration has made-up scales"
         update = {"verdict": "meaningless", "reason": reason, "limit": None}
         return found.model_copy(update=update)
     return found
+
+
+def _with_labels(
+    found: OutputCheck,
+    expected: "list[NDArray[Any]]",
+    given: "list[NDArray[Any]]",
+    labels: "NDArray[Any]",
+    tolerance: float | None,
+) -> OutputCheck:
+    """Return a comparison that is decided by right classes instead of its error."""
+    (was1, was5), (top1, top5) = count_right(expected, labels), count_right(given, labels)
+    most = TOP1_LOSS if tolerance is None else tolerance
+    is_wrong = was1 - top1 > most + 1e-9  # of one input in a million it is 1e-6
+    reason = (
+        f"its top-1 is {percent(top1)}, that of the reference {percent(was1)}: more than"
+        f" {points(most)} less"
+    )
+    accuracy = Accuracy(
+        inputs=len(labels),
+        top1=top1,
+        top5=top5,
+        reference_top1=was1,
+        reference_top5=was5,
+        tolerance=most,
+    )
+    update = {
+        "verdict": "wrong" if is_wrong else "good",
+        "reason": reason if is_wrong else None,
+        "limit": None,
+        "accuracy": accuracy,
+    }
+    return found.model_copy(update=update)
 
 
 def _read(path: Path) -> "list[NDArray[Any]]":
@@ -355,15 +449,22 @@ def look_at(
         directory = Path(name)
         reference = directory / "reference.npz"
         say(f"{model}: reference outputs by ONNX Runtime on the CPU")
-        made = workers.run(reference_of(settings, model), _REFERENCE, LOOK_SECONDS, reference)
+        labels = (
+            None if settings.labels is None else read_labels(Path(settings.labels).expanduser())
+        )
+        data = settings.inputs
+        made = workers.run(reference_of(settings, model), _REFERENCE, LOOK_SECONDS, reference, data)
         # Its worker would hold memory and cores that the measured ones need.
         workers.end(_REFERENCE)
+
+        if labels is not None and made.status == "ok":
+            count_right(_read(reference), labels)  # better refused before an engine is built
 
         def look_on(device: Device) -> Measured:
             workload = workload_of(settings, model, device)
             say(f"{model} on {device}: {workload.backend_in_force} loads or builds it")
             outputs = directory / f"{device}.npz"
-            done = workers.run(shortened(workload), device, LOOK_SECONDS, outputs)
+            done = workers.run(shortened(workload), device, LOOK_SECONDS, outputs, data)
             found = Measured(done.report, done.status, done.report.reason, done.report.log)
             if found.status != "ok":
                 say(f"{model} on {device}: {found.reason}")
@@ -372,10 +473,13 @@ def look_at(
             elif made.status != "ok":
                 found.outputs = OutputCheck(verdict="unchecked", reason=made.report.reason)
             else:
-                found.outputs = check_outputs(reference, outputs, done.report.built)
+                found.outputs = check_outputs(
+                    reference, outputs, done.report.built, labels, settings.tolerance
+                )
                 is_reference = workload.backend_in_force == REFERENCE and not settings.is_simulated
                 if is_reference and found.outputs.verdict == "good":
-                    found.outputs = OutputCheck(verdict="reference")
+                    accuracy = found.outputs.accuracy
+                    found.outputs = OutputCheck(verdict="reference", accuracy=accuracy)
             return found
 
         found = {device: look_on(device) for device in settings.devices or TRIED}

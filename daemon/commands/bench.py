@@ -21,7 +21,7 @@ from ..results.caveats import caveats_of_machine
 from ..results.records import BenchResult, Contention, ModelResult
 from ..session.process_signals import END, RELOAD, Signals
 from ..terminal import CHECK_SAYS_NO, FAILED, GOOD, duration, standard_output
-from . import Options, devices
+from . import Options, devices, reader
 
 _BACKGROUND_SECONDS = 2.0
 _ELSEWHERE = "name a writable directory with -o"
@@ -185,6 +185,14 @@ def add(option: Options) -> None:
     option("--precision", "default: the back-end's", choices=("fp32", "fp16", "int8"))
     option("--calibration PATH", "scales for int8: a calibration cache, or inputs to make one from")
     option.preprocess()
+    option("--inputs PATH", "check the outputs for these inputs: images or arrays")
+    option("--labels PATH", "the class of each of --inputs: text, a number per line; or .npz")
+    option(
+        "--tolerance RATIO",
+        "outputs are right up to this loss of top-1 with --labels (default: 0.01), or up to this"
+        " relative error without (default: by precision)",
+        type=reader(float, lambda ratio: 0 <= ratio <= 1, "a ratio from 0 to 1"),
+    )
     option(
         "--optimization-level 0-5",
         "how hard TensorRT tries: 0 builds fast (default: TensorRT's own)",

@@ -308,6 +308,17 @@ _VERDICTS = {
 }
 
 
+def _right(name: str, show: Callable[[float], str] = percent) -> _Read:
+    """Return what reads a figure of the labelled inputs."""
+
+    def read(result: AcceleratorResult) -> str | None:
+        found = None if result.outputs is None else result.outputs.accuracy
+        value: float | None = getattr(found, name, None)
+        return None if value is None else show(value)
+
+    return read
+
+
 def _flags(result: AcceleratorResult) -> str | None:
     names = [
         flag if count >= result.rounds else f"{flag} ({count}/{result.rounds})"
@@ -360,6 +371,10 @@ ROWS: dict[str, _Read] = {
         if one.outputs and one.outputs.relative_error is not None
         else None
     ),
+    "  top-1 of the labels": _right("top1"),
+    "    of the reference": _right("reference_top1"),
+    "    largest loss that is right": _right("tolerance", points),
+    "  top-5 of the labels": _right("top5"),
     "  same top class": lambda one: (
         shown(one.outputs.top1_agreement, percent) if one.outputs else None
     ),

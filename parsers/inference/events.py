@@ -47,8 +47,10 @@ class Order(Record):
         calibration: Path of the scales of int8: a calibration cache, or a folder or file of inputs
             to make one from.
         calibration_file: Path for the calibration cache of the build.
-        outputs_file: Path for the outputs of one inference: a NumPy archive with one array
-            per output, ordered by name.
+        inputs_file: Path of a data set, a folder or file of inputs, of which the outputs are wanted
+            in place of the usual inputs.
+        outputs_file: Path for the outputs of one inference, or of the data set: a NumPy archive
+            with one array per output, ordered by name.
         profile_file: Path for the time of each layer, from a pass after the measurement.
         rebuild: Whether to build the engine even if the cache has it.
         process: Other settings need another worker.
@@ -81,6 +83,7 @@ class Order(Record):
     transfers: bool = True
     engine_directory: str | None = None
     program: tuple[str, ...] = ()
+    inputs_file: str | None = None
     outputs_file: str | None = None
     profile_file: str | None = None
     rebuild: bool = False

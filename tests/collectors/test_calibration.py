@@ -1,21 +1,24 @@
 """Scales for int8: inputs, TensorRT's calibrators and caches, against a stand-in that uses both."""
 
 import json
+import threading
 
 import numpy
 import onnxruntime
 import pytest
 
+from tegrascope.collectors.backends.base import make_input
 from tegrascope.collectors.backends.calibration import DataSet, InputSpec
 from tegrascope.collectors.backends.tensorrt import TensorRt
 from tegrascope.collectors.backends.tensorrt_probe import look
+from tegrascope.collectors.worker.run_loop import Runner
 from tegrascope.parsers.errors import UserError
 from tegrascope.parsers.inference.calibration import Preprocess, parse_calibration
-from tegrascope.parsers.inference.events import Order
+from tegrascope.parsers.inference.events import Order, Progress
 from tests.fakes.fake_cuda import install_cuda
 from tests.fakes.fake_device import FakeDevice
 from tests.fakes.fake_tensorrt import activations, install_tensorrt, make_tensorrt
-from tests.fakes.models import labelled_data, write_chain, write_classifier, write_simulated
+from tests.fakes.models import labelled_data, simulated, write_chain, write_classifier
 
 IMAGE = {"image": InputSpec("float32", (2, 3, 4, 6))}
 
@@ -79,7 +82,7 @@ def build(tmp_path):
 
 def top1(model, *, seed=21):
     inputs, labels = labelled_data(2000, seed)
-    (scores,) = onnxruntime.InferenceSession(str(model)).run(None, {"given": inputs})
+    (scores,) = onnxruntime.InferenceSession(model).run(None, {"given": inputs})
     return float((scores.argmax(axis=1) == labels).mean())
 
 
@@ -96,10 +99,10 @@ def test_calibrated_scales_keep_the_answers_and_made_up_ones_do_not(
     cache = parse_calibration(kept.read_text())
     word = {"entropy": "EntropyCalibration2", "minmax": "MinMaxCalibration"}[method]
     assert (cache.version, cache.algorithm) == ("8.6.1", word)
-    real, made = tmp_path / "real.onnx", tmp_path / "made-up.onnx"
-    write_simulated(real, classifier, cache.scales)
-    write_simulated(made, classifier, dict.fromkeys(cache.scales, 4 / 127))
-    whole = top1(classifier)
+    content = classifier.read_bytes()
+    real = simulated(content, cache.scales)
+    made = simulated(content, dict.fromkeys(cache.scales, 4 / 127))
+    whole = top1(content)
     assert whole > 0.8
     assert top1(real) >= whole - 0.01
     assert top1(made) < whole - 0.1
@@ -222,7 +225,7 @@ def test_calibration_that_cannot_apply_is_refused_in_one_line(
 
 def batches(path, inputs, preprocess=None):
     data = DataSet(path, inputs, preprocess)
-    return data.count, [({n: a.copy() for n, a in one.items()}, k) for one, k in data.batches()]
+    return data.count, list(data.batches())
 
 
 def test_last_batch_is_filled_and_counts_what_it_has(tmp_path):
@@ -304,3 +307,36 @@ def test_image_that_does_not_fit_is_refused(tmp_path):
     empty.mkdir()
     with pytest.raises(UserError, match=r"empty has no inputs: give a \.npz"):
         batches(empty, IMAGE)
+
+
+@pytest.mark.parametrize("transfers", [True, False])
+def test_outputs_of_a_data_set_are_written_and_the_usual_inputs_come_back(
+    device, tmp_path, transfers
+):
+    """The stand-in copies its input, so that each output shows which input was there."""
+    model = write_chain(tmp_path / "m.onnx", "Conv", "Relu", shape=("N", 4))
+    values = numpy.arange(44, dtype="f4").reshape(11, 4)
+    numpy.save(tmp_path / "x.npy", values)
+    order = Order(
+        run_id="r",
+        backend="tensorrt",
+        device="gpu",
+        model=str(model),
+        model_directory=str(tmp_path),
+        batch=3,
+        transfers=transfers,
+        inputs_file=str(tmp_path / "x.npy"),
+        outputs_file=str(tmp_path / "y.npz"),
+        warm_up_seconds=0,
+        count=1,
+    )
+    backend, events = TensorRt(machine=tmp_path, ask=look), []
+    runner = Runner(lambda _: backend, events.append, threading.Event())
+    runner.run(order)
+    assert events[-1].ending == "ok"
+    with numpy.load(tmp_path / "y.npz") as outputs:
+        assert (outputs["arr_0"] == values).all()
+    assert (backend.outputs()["made"] == make_input("given", "float32", (3, 4))).all()
+    assert [one.sentence for one in events if isinstance(one, Progress)] == ["running 11 inputs"]
+    runner.close()
+    assert not device.things

@@ -19,6 +19,8 @@ class FakeDevice:
         refuses_capture: Whether work cannot be captured in a graph.
         refuses_enqueue: Whether TensorRT fails to enqueue.
         spoils: Whether an inference zeroes the first bytes of its outputs.
+        computes: Whether an engine computes its outputs, in int8 by the scales that it was built
+            with, instead of copying its input.
         calls: Names of all calls that a test may want to count.
     """
 
@@ -31,6 +33,7 @@ class FakeDevice:
     refuses_capture: bool = False
     refuses_enqueue: bool = False
     spoils: bool = False
+    computes: bool = False
     captured: "list[object] | None" = None
     last_error: str = "cudaSuccess"
     memory: dict[int, object] = field(default_factory=dict)

@@ -83,9 +83,9 @@ def write_classifier(path: Path, *, hidden: int = 96) -> Path:
     return path
 
 
-def write_simulated(path: Path, model: Path, scales: "dict[str, float]") -> Path:
-    """Write a model with every scaled tensor, and every matrix by its own range, in int8."""
-    made = onnx.load(model)
+def simulated(content: bytes, scales: "dict[str, float]") -> bytes:
+    """Return a model with every scaled tensor, and every matrix by its own range, in int8."""
+    made = onnx.load_from_string(content)
     graph = made.graph
     arrays = {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
     known = dict(scales)
@@ -116,5 +116,4 @@ def write_simulated(path: Path, model: Path, scales: "dict[str, float]") -> Path
         waiting = [node for node in waiting if not ready.issuperset(node.output)]
     del graph.node[:]
     graph.node.extend(ordered)
-    path.write_bytes(made.SerializeToString())
-    return path
+    return bytes(made.SerializeToString())

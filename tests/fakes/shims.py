@@ -18,6 +18,7 @@ def write_shims(
     driver: bool = True,
     failing: dict[str, str] | None = None,
     dies: str = "",
+    computes: bool = False,
 ) -> str:
     """Write ``tensorrt`` and ``cuda`` into a folder.
 
@@ -27,6 +28,7 @@ def write_shims(
         dla_cores: Of the device.
         driver: Whether CUDA finds one.
         failing: CUDA calls and their errors.
+        computes: Whether engines compute their outputs.
         dies: What making a ``Runtime`` does, as Python.
 
     Returns:
@@ -41,7 +43,7 @@ def write_shims(
         (package / "__init__.py").write_text("")
     (folder / "fake_orin.py").write_text(
         "from tests.fakes.fake_device import FakeDevice\n"
-        f"DEVICE = FakeDevice(dla_cores={dla_cores}, failing={failing!r})\n"
+        f"DEVICE = FakeDevice(dla_cores={dla_cores}, failing={failing!r}, computes={computes})\n"
     )
     (folder / "tensorrt.py").write_text(
         "from fake_orin import DEVICE\nfrom tests.fakes.fake_tensorrt import make_tensorrt\n"
