@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.events import Order, Outputs, StageName
 from ...parsers.inference.layers import LayerProfile, read_layers
-from ...parsers.inference.placement import Built, group_dla_rows, layer_types, placement_of
+from ...parsers.inference.placement import (
+    Built,
+    group_dla_rows,
+    layer_types,
+    placement_of,
+    wide_layers,
+)
 from . import calibration, engine_cache
 from .base import BUILDS, Inferring, device_stages, input_shape, make_input, require_pure
 from .build_turn import clocks_now, turn_to_build
@@ -529,6 +535,7 @@ class TensorRt(Inferring):
         self.built = made.built
         self._note(
             layer_types=layer_types(inspector),
+            wide_layers=wide_layers(inspector) if made.built.int8_scales else (),
             placement=placement_of(made.log, inspector, self._order.device),
             engine_key=key,
             engine_bytes=len(made.plan),

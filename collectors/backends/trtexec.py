@@ -20,7 +20,7 @@ from ...parsers.errors import BackendUnavailable, UnreadableError, UserError
 from ...parsers.inference import trtexec as parser
 from ...parsers.inference.calibration import CalibrationCache, release_number
 from ...parsers.inference.events import Inferences, Order, Phase, PhaseName
-from ...parsers.inference.placement import Built, Int8Scales, layer_types, placement_of
+from ...parsers.inference.placement import Built, Int8Scales, layer_types, placement_of, wide_layers
 from ...parsers.onnx import ModelFacts
 from ..base import Stamped
 from ..children.process import Quiet
@@ -262,6 +262,7 @@ class Trtexec(SelfTimed):
             layer_types=layer_types(inspector),
             is_strongly_typed=not parser.chooses_types(self._offered, "fp16"),
             int8_scales=int8_scales if order.precision == "int8" else None,
+            wide_layers=wide_layers(inspector) if order.precision == "int8" else (),
             placement=placement_of(child.lines, inspector, order.device),
             engine_key=self._key,
             engine_bytes=len(plan),

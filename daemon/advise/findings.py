@@ -10,8 +10,8 @@ from typing import Literal
 from ...parsers.records import Record
 from ..measure.quality import CLOCK_RATIO
 from ..measure.run_report import Device
-from ..results.caveats import caveats_of
-from ..terminal import celsius, digits, percent, seconds
+from ..results.caveats import caveats_of, int8_slower
+from ..terminal import celsius, digits, percent
 from .choices import CHOSEN_AMONG, Choices, MeasuredOption
 from .problem import Cell, Effect, Evaluation, Found, Problem, is_tie, search
 
@@ -33,7 +33,6 @@ PLAUSIBLE_POWER = 0.2
 # Slowdowns that still matter are looked for up to here, in steps of so much of their value.
 _MOST_SLOWDOWN, _ROOM_STEP = 1000.0, 1e-4
 
-_INT8_REMEDY = "run it in fp16, or look which layers reformat between types"
 _FALLBACK_REMEDY = "tegrascope bench --fallback forbid names the layers that the DLA refuses"
 _HEAT_REMEDY = (
     "cool it, or bench in a power mode that it can hold: cooler, another choice may be best"
@@ -77,17 +76,9 @@ def _slower(options: Sequence[MeasuredOption]) -> _Noticed:
         pair = [one.source.result.settings.precision for one in (int8, fp16)]
         if pair != ["int8", "fp16"] or int8.device != fp16.device:
             continue
-        slow, fast = int8.result.latency_seconds, fp16.result.latency_seconds
-        if slow is None or fast is None or slow.value <= fast.value or int8.like:
-            continue
-        built = int8.result.built
-        reformats = len(built.placement.reformat_layers) if built is not None else 0
-        with_layers = f", with {reformats} layers that only reformat" if reformats else ""
-        sentence = (
-            f"int8 takes {seconds(slow.value)}, fp16 {seconds(fast.value)}:"
-            f" {percent(slow.value / fast.value - 1)} more{with_layers}"
-        )
-        yield int8, "int8_slower", sentence, _INT8_REMEDY
+        why = None if int8.like else int8_slower(int8.result, fp16.result)
+        if why is not None:
+            yield int8, "int8_slower", *why
 
 
 def _of_each(options: Sequence[MeasuredOption]) -> _Noticed:

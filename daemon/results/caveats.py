@@ -15,6 +15,10 @@ DEVICE_VARIATION, HOST_VARIATION = 0.01, 0.1
 BUSY_CPU, BUSY_GPU = 0.15, 0.05
 # A 99th percentile has at least ten inferences beyond it.
 FEW_INFERENCES = 1000
+# Above this share of layers in floating point, int8 has little to gain.
+WIDE_SHARE = 0.1
+NAMED_AT_MOST = 5
+INT8_REMEDY = "run it in fp16, or give the tensors of these layers a scale and an int8 form"
 
 _LOCK, _QUIET = "lock the clocks (jetson_clocks, nvidia-smi -lgc)", "stop other programs"
 
@@ -40,6 +44,10 @@ CAVEATS: Mapping[str, tuple[str, str]] = {
     "few_inferences": (
         "{} inferences are too few for a 99th percentile",
         "use a longer --duration",
+    ),
+    "int8_partial": (
+        "{} of {} layers stay in floating point, not in int8: {}",
+        "bench it with --precision fp16 too: tegrascope advise names the faster, and why",
     ),
     "unsettled": (
         "rate, latency, a clock or a temperature still changed at the end of {}",
@@ -117,6 +125,35 @@ _OF_FLAGS: Mapping[BenchFlag, tuple[str, str]] = {
 }
 
 
+def int8_slower(int8: AcceleratorResult, fp16: AcceleratorResult) -> tuple[str, str] | None:
+    """Return why a model is slower in int8 than in fp16 on one device, and a remedy.
+
+    Return ``None`` where it is not slower. Layers are named by the inspector of both engines.
+    """
+    slow, fast = int8.latency_seconds, fp16.latency_seconds
+    if slow is None or fast is None or slow.value <= fast.value:
+        return None
+    words = [
+        f"int8 takes {seconds(slow.value)}, fp16 {seconds(fast.value)}:"
+        f" {percent(slow.value / fast.value - 1)} more"
+    ]
+    if int8.built is not None and fp16.built is not None:
+        wide, reformats = int8.built.wide_layers, int8.built.placement.reformat_layers
+        added = [one for one in reformats if one not in fp16.built.placement.reformat_layers]
+        if wide:
+            words.append(f"{len(wide)} layers stay in floating point ({_names(wide)})")
+        if added:
+            words.append(f"{len(added)} layers that only reformat are added ({_names(added)})")
+        if not wide and not added and int8.built.layer_types:
+            words.append("no layer stays in floating point and no reformat is added")
+    return "; ".join(words), INT8_REMEDY
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED_AT_MOST} more" if len(names) > NAMED_AT_MOST else ""
+    return f"{', '.join(names[:NAMED_AT_MOST])}{more}"
+
+
 def caveats_of(results: Sequence[AcceleratorResult]) -> tuple[Caveat, ...]:
     """Return the caveats about a model's results, in their order."""
     found = []
@@ -150,6 +187,11 @@ def _found(result: AcceleratorResult) -> Iterator[tuple[Any, ...]]:
         yield "unstable", timed, percent(result.variation), percent(limit)
     if result.built is not None and result.built.streams > 1:
         yield "several_streams", result.built.streams
+    if result.built is not None and (wide := result.built.wide_layers):
+        placement = result.built.placement
+        count = max(len(placement.gpu_layers) + len(placement.dla_layers), len(wide))
+        if len(wide) > WIDE_SHARE * count:
+            yield "int8_partial", len(wide), count, _names(wide)
     for name in ("emc", result.device):
         clock = result.clocks.get(name) if name != "cpu" else None
         if clock is not None and clock.highest_hertz > CLOCK_RATIO * clock.lowest_hertz:

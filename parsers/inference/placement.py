@@ -72,6 +72,7 @@ class Built(Record):
         layer_types: Data type to the number of layers whose first output has it.
         is_strongly_typed: Whether the model's own types were used.
         int8_scales: With ``dummy`` scales the speed is meaningful and the outputs are not.
+        wide_layers: Of an engine in int8, the layers that compute without any tensor in int8.
         build_seconds: Duration of the build, this time or earlier.
         circumstances: The machine during the build, this time or earlier.
         context_bytes: Device memory of one execution context.
@@ -81,6 +82,7 @@ class Built(Record):
     layer_types: dict[str, NonNegativeInt] = {}
     is_strongly_typed: bool | None = None
     int8_scales: Int8Scales | None = None
+    wide_layers: tuple[str, ...] = ()
     fallback: Fallback | None = None
     placement: Placement = Placement()
     is_cached: bool = False
@@ -202,6 +204,27 @@ def layer_types(inspector: str | None) -> dict[str, int]:
     """
     types = (layer.output_type for layer in read_layers(inspector))
     return dict(Counter(found for found in types if found is not None).most_common())
+
+
+_FLOATS = frozenset({"bf16", "fp16", "fp32"})
+
+
+def wide_layers(inspector: str | None) -> tuple[str, ...]:
+    """Return the layers that compute in floating point alone, by the types of their first tensors.
+
+    Subgraphs of a DLA are left out: the inspector does not look into them.
+
+    >>> wide_layers('{"Layers": [{"Name": "fc", "LayerType": "Gemm", "Outputs":'
+    ...             ' [{"Format/Datatype": "Row major linear FP16"}]}]}')
+    ('fc',)
+    """
+    found = []
+    for layer in read_layers(inspector):
+        types = {layer.input_type, layer.output_type, layer.precision}
+        computes = not is_reformat(layer.name, layer.kind) and "dla" not in layer.kind.lower()
+        if computes and types & _FLOATS and "int8" not in types:
+            found.append(layer.name)
+    return tuple(found)
 
 
 def _read_log(log: Iterable[str]) -> tuple[list[str], list[_Layer], list[_Layer]]:

@@ -88,15 +88,23 @@ def test_normal_results_have_no_finding(one):
 
 
 def test_int8_slower_than_fp16_is_noticed():
-    fp16 = of(lane("dla0", 10.0, 0.05), settings={"precision": "fp16"})
+    def built(verdict, reformats, wide):
+        placed = {"verdict": verdict, "reformat_layers": reformats}
+        return {"built": {"placement": placed, "wide_layers": wide, "layer_types": {"int8": 9}}}
+
+    fp16 = of(
+        lane("dla0", 10.0, 0.05, **built("dla_plus_reformat", ["in"], [])),
+        settings={"precision": "fp16"},
+    )
     int8 = of(
-        lane("dla0", 12.0, 0.06, **placement("dla_plus_reformat", 9, 0, 5)),
+        lane("dla0", 12.0, 0.06, **built("dla_plus_reformat", ["in", "a to int8"], ["pool", "fc"])),
         settings={"precision": "int8"},
     )
     (finding,) = found_in(fp16, int8)
     assert finding.name == "int8_slower"
     assert "int8 takes 12.0 ms, fp16 10.0 ms: 20.0 % more" in finding.sentence
-    assert "5 layers that only reformat" in finding.sentence
+    assert "2 layers stay in floating point (pool, fc)" in finding.sentence
+    assert "1 layers that only reformat are added (a to int8)" in finding.sentence
     advice = advise_on([BenchSource("a", fp16), BenchSource("b", int8)], [DEMAND])
     assert advice.placements == 2
     assert advice.chosen.models[0].variant == "fp16"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tegrascope.parsers.inference.placement import layer_types, placement_of
+from tegrascope.parsers.inference.placement import layer_types, placement_of, wide_layers
 from tests.golden import PLACEMENTS, read_placement
 
 REVIEWED = sorted(PLACEMENTS.glob("*.expected.json"))
@@ -144,3 +144,37 @@ def test_types_add_up(inspector):
     except (ValueError, TypeError, KeyError, IndexError):
         most = 0
     assert counted <= most
+
+
+def inspected(*rows):
+    """Return an inspector's text of layers: name, kind, type of its input and of its output."""
+    layers = [
+        {
+            "Name": name,
+            "LayerType": kind,
+            "Inputs": [{"Name": "a", "Format/Datatype": f"Channel major {given} format"}],
+            "Outputs": [{"Name": "b", "Format/Datatype": f"Channel major {made} format"}],
+        }
+        for name, kind, given, made in rows
+    ]
+    return json.dumps({"Layers": layers})
+
+
+def test_layers_without_a_tensor_in_int8_stay_in_floating_point():
+    text = inspected(
+        ("conv1 + relu1", "CaskConvolution", "Int8", "Int8"),
+        ("head", "CaskConvolution", "Int8", "FP16"),
+        ("first", "CaskConvolution", "FP32", "Int8"),
+        ("pool", "CaskPooling", "FP16", "FP16"),
+        ("prob", "SoftMax", "FP32", "FP32"),
+        ("Reformatting CopyNode for Input 0", "Reformat", "FP32", "FP16"),
+        (SUBGRAPH, "DLA", "FP16", "FP16"),
+        ("index", "Gather", "Int32", "Int32"),
+    )
+    assert wide_layers(text) == ("pool", "prob")
+    assert wide_layers(None) == wide_layers('{"Layers": ["conv1", {}, 3]}') == ()
+
+
+@given(inspectors)
+def test_no_text_stops_the_reading_of_types(text):
+    assert all(isinstance(name, str) for name in wide_layers(text))

@@ -8,8 +8,8 @@ import pytest
 
 from tegrascope.daemon.measure.run_report import Environment, distribution
 from tegrascope.daemon.results.bench_page import ROWS, rows_of
-from tegrascope.daemon.results.caveats import CAVEATS, caveats_of, caveats_of_machine
-from tegrascope.daemon.results.records import AcceleratorResult, ClockRange, OutputCheck
+from tegrascope.daemon.results.caveats import CAVEATS, caveats_of, caveats_of_machine, int8_slower
+from tegrascope.daemon.results.records import AcceleratorResult, ClockRange, Figure, OutputCheck
 from tegrascope.daemon.results.summary import Measured, Round, summarise
 from tegrascope.parsers.inference.placement import Built, Placement
 
@@ -158,6 +158,15 @@ def test_sound_result_has_nothing_to_be_said():
             "clocks_moved",
             "from 600 to 1300 MHz",
         ),
+        (
+            {
+                "built": Built(
+                    wide_layers=("pool", "prob"), placement=Placement(gpu_layers=("a",) * 9)
+                )
+            },
+            "int8_partial",
+            "2 of 9 layers stay in floating point, not in int8: pool, prob",
+        ),
         ({"latency": distribution([1_000_000] * 300)}, "few_inferences", "300 inferences"),
         ({"flags": {"throttled": 1}}, "throttled", "1 of 2 rounds"),
         ({"flags": {"not_steady": 2}}, "not_steady", "the last rounds differ"),
@@ -174,6 +183,30 @@ def test_each_check_speaks_with_its_number(changes, name, said):
     assert (check.name, check.device) == (name, "gpu")
     assert said in check.sentence
     assert check.remedy
+
+
+def test_few_layers_in_floating_point_are_no_caveat():
+    built = Built(wide_layers=("prob",), placement=Placement(gpu_layers=("a",) * 10))
+    assert caveats_of([result(built=built)]) == ()
+
+
+def test_slower_int8_is_explained_by_the_layers_of_both_engines():
+    def of(milliseconds, *, wide=(), reformats=()):
+        placement = Placement(verdict="gpu_only", gpu_layers=("a",) * 9, reformat_layers=reformats)
+        built = Built(layer_types={"int8": 9}, wide_layers=wide, placement=placement)
+        return result(built=built, latency_seconds=Figure(value=milliseconds / 1e3))
+
+    fp16 = of(2.0, reformats=("in",))
+    assert int8_slower(of(1.9, wide=("b",)), fp16) is None
+    names = tuple("stuvwxyz")
+    sentence, remedy = int8_slower(of(3.0, wide=names, reformats=("in", "to b", "from b")), fp16)
+    assert sentence == (
+        "int8 takes 3.00 ms, fp16 2.00 ms: 50.0 % more; 8 layers stay in floating point"
+        " (s, t, u, v, w and 3 more); 2 layers that only reformat are added (to b, from b)"
+    )
+    assert "fp16" in remedy
+    sentence, _ = int8_slower(of(3.0, reformats=("in",)), fp16)
+    assert sentence.endswith("no layer stays in floating point and no reformat is added")
 
 
 def test_host_clock_is_given_more_room():
