@@ -175,6 +175,7 @@ class Slot:
     def point(self) -> str:
         """The shapes of the inputs, as text."""
         return " ".join(f"{one.name}{one.shape}" for one in self._tensors if one.is_input)
+
     def inputs(self) -> "dict[str, NDArray[numpy.generic]]":
         """Return the inputs of the next inference."""
         return {t.name: t.host_array().copy() for t in self._tensors if t.is_input}

@@ -20,10 +20,10 @@ from ..results.records import (
     AcceleratorResult,
     BenchFlag,
     BenchResult,
-    BenchSettings,
     Figure,
     ModelResult,
     Together,
+    variant_of,
 )
 from .problem import Cell, Demand, Effect, Objective, Option
 
@@ -146,19 +146,6 @@ def _unreadable(path: Path, found: object, error: ValidationError) -> UserError:
 
 
 # --- options --------------------------------------------------------------------------------------
-
-
-def variant_of(settings: BenchSettings) -> str:
-    """Name the form in which a model was measured, as far as it is not the usual one."""
-    words = (
-        settings.precision,
-        f"batch {settings.batch}" if settings.batch > 1 else None,
-        f"{settings.streams} streams" if settings.streams > 1 else None,
-        None if settings.cuda_graph else "no graph",
-        None if settings.transfers else "no transfers",
-        None if settings.fallback == "allow" else f"fallback {settings.fallback}",
-    )
-    return " ".join(filter(None, words))
 
 
 @dataclass(frozen=True, kw_only=True)

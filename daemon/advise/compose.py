@@ -12,8 +12,8 @@ from ...parsers.errors import UsageError
 from ...parsers.records import Record
 from ...parsers.values import read_duration
 from ..measure.run_report import Device
-from ..results.bench_page import SIMULATED_TITLE, with_half
-from ..results.document import Block, Heading, Table, Text, print_document
+from ..results.bench_page import SIMULATED_TITLE
+from ..results.document import Block, Heading, Table, Text, print_document, with_half
 from ..results.records import Figure
 from ..terminal import joules, percent, points, seconds, watts
 from .choices import BenchSource, Choices, choices_of, disagreements, effects_of, flagged

@@ -306,14 +306,14 @@ class Bench:
                 to_come = (planned - number) * len(left) - in_turn(left, number).index(device)
                 title = f"round {number + 1} of {planned} on {device}"
                 self.display.begin(title, seconds_each * to_come)
-                rounds.append(self._measure_round(workloads[device], found[device]))
+                rounds.append(self.measure_round(workloads[device], found[device]))
                 if found[device].status != "ok":
                     left.remove(device)
             reports = [one.report for one in rounds]
             is_steady = all(agree([r for r in reports if r.device == device]) for device in left)
         return rounds
 
-    def _measure_round(self, workload: Workload, one: Measured) -> Round:
+    def measure_round(self, workload: Workload, one: Measured) -> Round:
         """Measure one round; an accelerator that fails gets no other."""
         done = self.workers.run(workload, workload.device, workload.timeout_seconds)
         report, trace = done.report, done.trace

@@ -104,6 +104,8 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         devices=arguments.on,
         lock_in_seconds=arguments.seconds if arguments.lock_in else None,
         lock_in_stages=arguments.stages,
+        sweep=dict(arguments.sweep),
+        latency_below_seconds=arguments.latency_below,
         cuda_graph=not arguments.no_cuda_graph,
         transfers=not arguments.no_transfers,
         process=Process(**{name: given[name] for name in Process.model_fields}),
@@ -123,6 +125,8 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         )
     check_names(models)
     check_data(settings)
+    if arguments.sweep or settings.latency_below_seconds is not None:
+        check_sweep(settings, [name for name, _ in arguments.sweep])
     if settings.contention:
         check_contention(settings)
     if settings.lock_in_seconds and name and find_backend(name).is_self_timed:
@@ -165,10 +169,33 @@ def check_data(settings: BenchSettings) -> None:
             )
         if not Path(path).expanduser().exists():
             raise UserError(f"--{name}: there is no {path}", "check the name")
-    if settings.calibration is not None and settings.precision != "int8":
+    precisions = settings.sweep.get("precision", (settings.precision,))
+    if settings.calibration is not None and "int8" not in precisions:
         raise UsageError("--calibration is for int8", "give --precision int8 too")
     if settings.labels is not None and settings.inputs is None:
         raise UsageError("--labels belongs to --inputs", "give both")
+
+
+def check_sweep(settings: BenchSettings, axes: Sequence[str]) -> None:
+    """Raise ``UsageError`` if a sweep contradicts the other arguments."""
+    if not axes:
+        raise UsageError("--latency-below belongs to --sweep", "give both")
+    twice = [name for name in dict.fromkeys(axes) if axes.count(name) > 1]
+    if twice:
+        raise UsageError(
+            f"--sweep was given {twice[0]} twice", f"give all values at once, as {twice[0]}=A,B"
+        )
+    given = {
+        "--contention": settings.contention,
+        "--lock-in": settings.lock_in_seconds is not None,
+        "--nsys": settings.nsys,
+        "--layers": settings.layers,
+    }
+    other = next((name for name, is_given in given.items() if is_given), None)
+    if other is not None:
+        raise UsageError(f"{other} does not go with --sweep", "bench the chosen point with it")
+    if "power-mode" in axes and settings.is_simulated:
+        raise UsageError("the simulated board has no power modes", "leave power-mode out")
 
 
 def check_contention(settings: BenchSettings) -> None:
@@ -231,7 +258,8 @@ def workload_of(settings: BenchSettings, model: str, device: Device) -> Workload
     backend = settings.backend or (REFERENCE if settings.is_simulated else default_backend(device))
     # On the CPU a model runs in its own precision.
     uses_tensorrt = find_backend(backend).uses_tensorrt
-    calibration = settings.calibration if uses_tensorrt else None
+    is_int8 = uses_tensorrt and settings.precision == "int8"
+    calibration = settings.calibration if is_int8 else None
     return Workload.model_validate(
         {name: getattr(settings, name) for name in _TAKEN_OVER}
         | {

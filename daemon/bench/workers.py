@@ -3,8 +3,9 @@
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -94,6 +95,10 @@ class Setup:
         interval = INTERVALS[number % len(INTERVALS)]
         if isinstance(source, ProcessSource) and source.interval_seconds != interval:
             self._open(telemetry.model_copy(update={"interval": interval}))
+
+    def set_mode(self, mode: str) -> None:
+        """Set a power mode, or raise ``UserError``."""
+        raise UserError(f"power mode {mode} cannot be set", "leave power-mode out of --sweep")
 
     def _open(self, telemetry: Telemetry) -> None:
         session, seconds = self.session, self._first_sample_seconds
@@ -438,6 +443,73 @@ _WATCHED_INFERENCES = 200
 _WATCHED_WARM_UP_SECONDS = 0.5
 
 
+class Reference(NamedTuple):
+    """Outputs of a model as it was given, by ONNX Runtime on the CPU, in a scratch directory.
+
+    ``labels`` are the right classes of the inputs of a data set.
+    """
+
+    directory: Path
+    made: FinishedRun
+    labels: "NDArray[Any] | None" = None
+
+    @property
+    def file(self) -> Path:
+        """The archive of its outputs; absent if it did not run."""
+        return self.directory / "reference.npz"
+
+
+@contextmanager
+def make_reference(
+    model: str, settings: BenchSettings, workers: Workers, say: Callable[[str], None]
+) -> Iterator[Reference]:
+    """Run the reference once, and delete its outputs at the end."""
+    with tempfile.TemporaryDirectory(prefix="tegrascope-bench-") as name:
+        outputs, labels = Path(name) / "reference.npz", None
+        say(f"{model}: reference outputs by ONNX Runtime on the CPU")
+        if settings.labels is not None:
+            labels = read_labels(Path(settings.labels).expanduser())
+        workload = reference_of(settings, model)
+        made = workers.run(workload, _REFERENCE, LOOK_SECONDS, outputs, settings.inputs)
+        # Its worker would hold memory and cores that the measured ones need.
+        workers.end(_REFERENCE)
+        if labels is not None and made.status == "ok":
+            count_right(_read(outputs), labels)  # better refused before an engine is built
+        yield Reference(Path(name), made, labels)
+
+
+def look_on(
+    workload: Workload,
+    reference: Reference,
+    settings: BenchSettings,
+    workers: Workers,
+    say: Callable[[str], None],
+    title: str,
+) -> Measured:
+    """Run one inference on an accelerator, and check its outputs."""
+    say(f"{title}: {workload.backend_in_force} loads or builds it")
+    outputs = reference.directory / f"{workload.name}.npz"
+    data, device = settings.inputs, workload.device
+    done = workers.run(shortened(workload), device, LOOK_SECONDS, outputs, data)
+    found = Measured(done.report, done.status, done.report.reason, done.report.log)
+    made = reference.made
+    if found.status != "ok":
+        say(f"{title}: {found.reason}")
+        for line in found.log if found.status == "failed" else ():
+            say(f"  | {line}")
+    elif made.status != "ok":
+        found.outputs = OutputCheck(verdict="unchecked", reason=made.report.reason)
+    else:
+        found.outputs = check_outputs(
+            reference.file, outputs, done.report.built, reference.labels, settings.tolerance
+        )
+        is_reference = workload.backend_in_force == REFERENCE and not settings.is_simulated
+        if is_reference and found.outputs.verdict == "good":
+            accuracy = found.outputs.accuracy
+            found.outputs = OutputCheck(verdict="reference", accuracy=accuracy)
+    return found
+
+
 def look_at(
     model: str, settings: BenchSettings, workers: Workers, say: Callable[[str], None]
 ) -> dict[Device, Measured]:
@@ -445,46 +517,15 @@ def look_at(
 
     ``say`` is called with a line per step. The result is in the order asked for.
     """
-    with tempfile.TemporaryDirectory(prefix="tegrascope-bench-") as name:
-        directory = Path(name)
-        reference = directory / "reference.npz"
-        say(f"{model}: reference outputs by ONNX Runtime on the CPU")
-        labels = (
-            None if settings.labels is None else read_labels(Path(settings.labels).expanduser())
-        )
-        data = settings.inputs
-        made = workers.run(reference_of(settings, model), _REFERENCE, LOOK_SECONDS, reference, data)
-        # Its worker would hold memory and cores that the measured ones need.
-        workers.end(_REFERENCE)
+    with make_reference(model, settings, workers, say) as reference:
 
-        if labels is not None and made.status == "ok":
-            count_right(_read(reference), labels)  # better refused before an engine is built
-
-        def look_on(device: Device) -> Measured:
+        def look(device: Device) -> Measured:
             workload = workload_of(settings, model, device)
-            say(f"{model} on {device}: {workload.backend_in_force} loads or builds it")
-            outputs = directory / f"{device}.npz"
-            done = workers.run(shortened(workload), device, LOOK_SECONDS, outputs, data)
-            found = Measured(done.report, done.status, done.report.reason, done.report.log)
-            if found.status != "ok":
-                say(f"{model} on {device}: {found.reason}")
-                for line in found.log if found.status == "failed" else ():
-                    say(f"  | {line}")
-            elif made.status != "ok":
-                found.outputs = OutputCheck(verdict="unchecked", reason=made.report.reason)
-            else:
-                found.outputs = check_outputs(
-                    reference, outputs, done.report.built, labels, settings.tolerance
-                )
-                is_reference = workload.backend_in_force == REFERENCE and not settings.is_simulated
-                if is_reference and found.outputs.verdict == "good":
-                    accuracy = found.outputs.accuracy
-                    found.outputs = OutputCheck(verdict="reference", accuracy=accuracy)
-            return found
+            return look_on(workload, reference, settings, workers, say, f"{model} on {device}")
 
-        found = {device: look_on(device) for device in settings.devices or TRIED}
+        found = {device: look(device) for device in settings.devices or TRIED}
         if settings.devices is None and all(one.status == "unavailable" for one in found.values()):
-            found[LAST_RESORT] = look_on(LAST_RESORT)
+            found[LAST_RESORT] = look(LAST_RESORT)
         return found
 
 

@@ -14,6 +14,7 @@ from ...collectors.catalog import BACKENDS, PROGRAM_BACKEND, SOURCES
 from ...parsers.errors import UserError
 from ..bench.run import BarDisplay, Bench, LineDisplay, RoundPlan, foreseen
 from ..bench.settings import LOCK_IN_SECONDS, Asked, read_settings
+from ..bench.sweep import SweepRun, axis
 from ..bench.workers import Setup, Watcher, Workers, find_nsys
 from ..inspect.layers import layers_with_work
 from ..results.bench_page import print_result, report_page
@@ -22,6 +23,7 @@ from ..results.records import BenchResult, Contention, ModelResult
 from ..session.process_signals import END, RELOAD, Signals
 from ..terminal import CHECK_SAYS_NO, FAILED, GOOD, duration, standard_output
 from . import Options, devices, reader
+from . import duration as read_duration
 
 _BACKGROUND_SECONDS = 2.0
 _ELSEWHERE = "name a writable directory with -o"
@@ -38,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     directory = _directory(arguments.output)
     watcher = Watcher(find_nsys(), _made(directory).absolute()) if asked.settings.nsys else None
     result, setup = _measure(asked, arguments.state_dir, watcher)
-    found = [one for model in result.models for one in model.accelerators]
+    found = [one for model in result.models for one in model.results]
     was_measured = any(one.rounds for one in found)
     if was_measured:
         _write(result, setup, directory)
@@ -98,7 +100,9 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
                 )
             background = setup.background(min(_BACKGROUND_SECONDS, settings.duration_seconds))
             for model in settings.models:
-                if not workers.was_cancelled:
+                if not workers.was_cancelled and settings.sweep:
+                    models.append(SweepRun(run, model, setup.set_mode).run())
+                elif not workers.was_cancelled:
                     models.append(run.run(model))
             if settings.contention and not workers.was_cancelled:
                 contention = run.run_together(models)
@@ -164,6 +168,7 @@ EXAMPLE = (
     "tegrascope bench --builtin resnet50 --on gpu,dla0\n"
     "  tegrascope bench detector.onnx --precision fp16 --fallback forbid -o detector\n"
     "  tegrascope bench yolo.onnx seg.onnx --contention --on gpu,dla0,dla1\n"
+    "  tegrascope bench detector.onnx --sweep batch=1,2,4,8 streams=1,2 --latency-below 20ms\n"
     "  tegrascope bench --builtin mobilenet --simulate"
 )
 
@@ -224,6 +229,20 @@ def add(option: Options) -> None:
     )
     option("--json", "print result.json, not the table")
     option("--contention", "two or three models: how much they slow each other, in every placement")
+    option(
+        "--sweep AXIS=LIST",
+        "every combination of batch=1,2,4 streams=1,2 precision=fp16,int8 mps=50,100"
+        " power-mode=15W,30W on each accelerator; what is surely worse is dropped early",
+        nargs="+",
+        type=axis,
+        default=(),
+    )
+    option(
+        "--latency-below TIME",
+        "with --sweep: the best throughput and the least energy with a 99th percentile below it,"
+        " as 20ms",
+        type=read_duration,
+    )
     option("--lock-in", "after the rounds, the energy of a short inference by an on/off pattern")
     option(
         "--seconds S",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import product
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import TextIO
 
 from ...collectors.models.files import BUILTIN_PREFIX
 from ..measure.blocks import WindowSlice
@@ -23,7 +23,19 @@ from ..terminal import (
     seconds,
     watts,
 )
-from .document import Block, Facts, Heading, Items, Table, Text, draw, html_page, print_document
+from .document import (
+    Block,
+    Facts,
+    Heading,
+    Items,
+    Table,
+    Text,
+    draw,
+    html_page,
+    print_document,
+    shown,
+    with_half,
+)
 from .layers import layer_blocks
 from .records import (
     AcceleratorResult,
@@ -36,9 +48,9 @@ from .records import (
     Placed,
     Together,
 )
+from .sweep_page import sweep_blocks
 
 Samples = Callable[[int, int], WindowSlice]
-T = TypeVar("T")
 _Read = Callable[[AcceleratorResult], str | None]
 SIMULATED_TITLE = "SIMULATED: these figures are of no real accelerator"
 FOOTER = (
@@ -51,7 +63,11 @@ def print_result(result: BenchResult, stream: TextIO | None = None) -> None:
     """Print a table of each model, the winners, and what to know of the figures."""
     blocks: list[Block] = []
     for model in result.models:
-        blocks += [Heading(_title(model, result)), _table(model), *_remarks(model)]
+        blocks.append(Heading(_title(model, result)))
+        if model.sweep is not None:
+            blocks += sweep_blocks(model.sweep, result.settings)
+            continue
+        blocks += [_table(model), *_remarks(model)]
         blocks += [_winners(model), _grouped(model.checks)]
         blocks += layer_blocks(model.accelerators, is_page=False)
     if result.contention is not None:
@@ -76,6 +92,11 @@ def report_page(result: BenchResult, samples: Samples) -> str:
         *_if(result.is_partial, Text(interrupted, "notice")),
     ]
     for model in result.models:
+        if model.sweep is not None:
+            blocks.append(Heading(model.model))
+            blocks += sweep_blocks(model.sweep, result.settings, is_page=True)
+            blocks += _drawing(model, samples)
+            continue
         winners = _winners(model)
         heading = "Which one?" if winners.items else "Figures"
         blocks.append(Heading(model.model if len(result.models) > 1 else heading))
@@ -210,22 +231,6 @@ def _table(model: ModelResult) -> Table:
         [(label, *cells) for label, cells in rows.items()],
         doubtful=frozenset(doubtful),
     )
-
-
-def with_half(figure: Figure | None, show: Callable[[float], str]) -> str:
-    """Format a figure and half its interval, or return a dash for ``None``.
-
-    >>> with_half(Figure(value=0.0222, low=0.0212, high=0.0232), joules)
-    '22.2 mJ ± 4.5 %'
-    """
-    if figure is None or figure.half is None or figure.value == 0:
-        return ABSENT if figure is None else show(figure.value)
-    return f"{show(figure.value)} ± {digits(100 * figure.half / abs(figure.value), 2)} %"
-
-
-def shown(value: T | None, show: Callable[[T], str]) -> str:
-    """Format a value, or return a dash for ``None``."""
-    return ABSENT if value is None else show(value)
 
 
 def _figure(name: str, show: Callable[[float], str]) -> _Read:

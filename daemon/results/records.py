@@ -190,8 +190,60 @@ class Caveat(Record):
     remedy: str
 
 
+PointOutcome = Literal["front", "dominated", "above_limit", "not_measured"]
+
+
+class Variant(Record):
+    """The settings that a sweep changes."""
+
+    batch: PositiveInt = 1
+    streams: PositiveInt = 1
+    precision: Precision | None = None
+    mps_percentage: PositiveInt | None = None
+    power_mode: str | None = None
+
+    def settings(self, base: "BenchSettings") -> "BenchSettings":
+        """Return the settings of a bench with this variant alone."""
+        own = dict(self)
+        process = base.process.model_copy(update={"mps_percentage": own.pop("mps_percentage")})
+        return base.model_copy(update={**own, "process": process, "sweep": {}})
+
+
+class SweepPoint(Record):
+    """One candidate of a sweep: a variant on an accelerator, and its figures.
+
+    Points are named by their place. A ``dominated`` one was surely worse than ``dominated_by``
+    after ``dropped_after`` rounds. That is 0 for short looks only, of which its figures are then.
+    """
+
+    variant: Variant
+    result: AcceleratorResult
+    outcome: PointOutcome
+    dropped_after: NonNegativeInt | None = None
+    dominated_by: NonNegativeInt | None = None
+
+
+class Sweep(Record):
+    """A model with many settings, and those that no other surely beats at all ``goals``.
+
+    ``best`` has for each goal the best point below the limit of latency, and then all that may be
+    as good. ``seconds`` is the time of all looks and rounds, ``exhaustive_seconds`` that of all
+    rounds for every point that runs.
+    """
+
+    goals: tuple[GoalName, ...]
+    points: tuple[SweepPoint, ...]
+    front: tuple[NonNegativeInt, ...] = ()
+    best: dict[GoalName, tuple[NonNegativeInt, ...]] = {}
+    seconds: NonNegativeFloat = 0.0
+    exhaustive_seconds: NonNegativeFloat = 0.0
+
+
 class ModelResult(Record):
-    """One model on all accelerators; every measured round is included, in the order of time."""
+    """One model on all accelerators; every measured round is included, in the order of time.
+
+    A sweep has its points in ``sweep``, and neither ``accelerators`` nor goals of its own.
+    """
 
     model: str
     model_sha256: str | None = None
@@ -201,6 +253,13 @@ class ModelResult(Record):
     checks: tuple[Caveat, ...] = ()
     counted: tuple[str, ...] = ()
     rounds: tuple[RunReport, ...] = ()
+    sweep: Sweep | None = None
+
+    @property
+    def results(self) -> tuple[AcceleratorResult, ...]:
+        """The results of all accelerators, or of all points of a sweep."""
+        points = () if self.sweep is None else self.sweep.points
+        return (*self.accelerators, *(point.result for point in points))
 
 
 class Placed(Record):
@@ -274,11 +333,15 @@ class Contention(Record):
     rounds: tuple[JointRound, ...] = ()
 
 
+SweepAxis = Literal["batch", "streams", "precision", "mps", "power-mode"]
+
+
 class BenchSettings(Record):
     """How the benchmark was asked to measure.
 
     Without ``devices`` it measures the accelerators that the machine has, without ``backend`` by
-    the usual one of each. ``rounds`` are those on each accelerator, at least.
+    the usual one of each. ``rounds`` are those on each accelerator, at least. A sweep takes each
+    combination of the values of its axes.
     """
 
     models: tuple[str, ...]
@@ -303,12 +366,31 @@ class BenchSettings(Record):
     lock_in_seconds: NonNegativeFloat | None = None
     lock_in_stages: bool = False
     layers: bool = False
+    sweep: dict[SweepAxis, tuple[int | str, ...]] = {}
+    latency_below_seconds: NonNegativeFloat | None = None
+    power_mode: str | None = None
     duration_seconds: NonNegativeFloat
     baseline_seconds: NonNegativeFloat
     warm_up_seconds: NonNegativeFloat
     rounds: PositiveInt
     telemetry: str | None = None
     is_simulated: bool = False
+
+
+def variant_of(settings: BenchSettings) -> str:
+    """Name the form in which a model was measured, as far as it is not the usual one."""
+    share, mode = settings.process.mps_percentage, settings.power_mode
+    words = (
+        settings.precision,
+        f"batch {settings.batch}" if settings.batch > 1 else None,
+        f"{settings.streams} streams" if settings.streams > 1 else None,
+        None if share is None else f"{share} % of the GPU",
+        None if mode is None else f"mode {mode}",
+        None if settings.cuda_graph else "no graph",
+        None if settings.transfers else "no transfers",
+        None if settings.fallback == "allow" else f"fallback {settings.fallback}",
+    )
+    return " ".join(filter(None, words))
 
 
 class BenchResult(Record):

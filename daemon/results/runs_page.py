@@ -17,10 +17,10 @@ from ..measure.run_report import Energy, RailEnergy, RunReport
 from ..measure.utilization import mean_present
 from ..store.history import History
 from ..terminal import ABSENT, celsius, duration, joules, percent, rate, seconds, watts
-from .bench_page import FOOTER, SIMULATED_NOTICE, board_facts, shown, versions_line, with_half
+from .bench_page import FOOTER, SIMULATED_NOTICE, board_facts, versions_line
 from .caveats import explain_flag
 from .document import Block as Part
-from .document import Facts, Heading, Items, Table, Text, draw, html_page
+from .document import Facts, Heading, Items, Table, Text, draw, html_page, shown, with_half
 from .summary import energy_of, joules_of, mean_watts
 
 _SHOWN = (
