@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from pydantic import ConfigDict, Field, PositiveFloat
 
+from ...parsers.nvpmodel import PowerMode, find_mode, mode_of, parse_modes
 from ...parsers.records import Record
 from ...parsers.signals import POWER_MODE
 from ..base import MachineFacts
@@ -78,30 +79,21 @@ def find_rail_rule(rails: Collection[str]) -> RailRule | None:
     return None
 
 
-# pmode:0002 fmode:quiet
-_MODE = re.compile(r"pmode:([0-9]{1,8})")
-# < POWER_MODEL ID=2 NAME=MODE_30W >
-_NAMED = re.compile(r"^\s*<\s*POWER_MODEL\s+ID=([0-9]+)\s+NAME=(\S+)\s*>", re.ASCII | re.MULTILINE)
 _STATUS = "var/lib/nvpmodel/status"
 
 
-def mode_of(status: str | None) -> int | None:
-    """Read the number of the mode.
-
-    >>> mode_of("pmode:0002 fmode:quiet"), mode_of("nonsense")
-    (2, None)
-    """
-    found = _MODE.match(status or "")
-    return None if found is None else int(found[1])
+def read_power_modes(root: Path) -> list[PowerMode]:
+    """Return the modes of the board's own file; an empty list on a machine without one."""
+    return parse_modes(read_text(root / "etc/nvpmodel.conf", 1 << 18) or "")
 
 
 def read_power_mode(root: Path) -> str | None:
     """Return nvpmodel's name of the power mode; ``mode 2`` if the file of names lacks it."""
-    mode = mode_of(read_text(root / _STATUS))
-    if mode is None:
+    number = mode_of(read_text(root / _STATUS))
+    if number is None:
         return None
-    names = _NAMED.finditer(read_text(root / "etc/nvpmodel.conf", 1 << 18) or "")
-    return next((found[2] for found in names if int(found[1]) == mode), f"mode {mode}")
+    mode = find_mode(read_power_modes(root), str(number))
+    return f"mode {number}" if mode is None else mode.name
 
 
 def find_power_mode(root: Path) -> Iterator[Reading]:

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from ... import __version__
 from ...collectors.base import SYSTEM_CLOCK
+from ...collectors.board.boards import read_power_modes
 from ...collectors.catalog import BACKENDS, PROGRAM_BACKEND, SOURCES
 from ...parsers.errors import UserError
+from ...parsers.nvpmodel import largest_mode
 from ..bench.run import BarDisplay, Bench, LineDisplay, RoundPlan, foreseen
 from ..bench.settings import LOCK_IN_SECONDS, Asked, read_settings
 from ..bench.sweep import SweepRun, axis
@@ -120,7 +122,9 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
         settings=settings,
         environment=environment,
         background=background,
-        checks=caveats_of_machine(background, environment),
+        checks=caveats_of_machine(
+            background, environment, largest_mode(read_power_modes(Path("/")))
+        ),
         telemetry_problem=setup.problem,
         models=tuple(models),
         contention=contention,

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from ...collectors.board.boards import jetpack_of, mode_of, read_power_mode
+from ...collectors.board.boards import jetpack_of, read_power_mode, read_power_modes
 from ...collectors.board.machine import HostMemory, Machine
+from ...parsers.nvpmodel import PowerMode, largest_mode, mode_of
 from .findings import Check, Context, Finding, Level, uses_tensorrt
 from .software import DLA_TRACE, check_socket
 
@@ -45,18 +46,21 @@ def check_board(context: Context) -> Iterator[Finding]:
         yield Check("container").note(message)
     if board.is_jetson:
         mode = mode_of(machine.text("/var/lib/nvpmodel/status"))
-        yield judge_power_mode(mode, read_power_mode(machine.root))
+        largest = largest_mode(read_power_modes(machine.root))
+        yield judge_power_mode(mode, read_power_mode(machine.root), largest)
 
 
-def judge_power_mode(number: int | None, name: str | None) -> Finding:
-    """Report the power mode; any other than MAXN limits the clocks."""
+def judge_power_mode(number: int | None, name: str | None, largest: PowerMode | None) -> Finding:
+    """Report the power mode; any other than the largest of the board's own file limits clocks."""
     if number is None or name is None:
         return Check("power_mode").note("the power mode is unknown", "nvpmodel -q")
     check = Check("power_mode", id=number, name=None if name == f"mode {number}" else name)
-    if name.startswith("MAXN"):
-        return check.good(f"power mode {name}")
-    message = f"power mode {name}, not MAXN: figures hold for this mode"
-    return check.note(message, "sudo nvpmodel -m 0, if you want MAXN")
+    if largest is None:
+        return check.note(f"power mode {name}; the largest is unknown", "nvpmodel -p --verbose")
+    if number == largest.number:
+        return check.good(f"power mode {name}, the largest")
+    message = f"power mode {name}, not {largest.name}: figures hold for this mode"
+    return check.note(message, f"sudo nvpmodel -m {largest.number}, if you want {largest.name}")
 
 
 _FIRST_GOOD_YEAR = 2024

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...parsers.nvpmodel import PowerMode
 from ..measure.quality import CLOCK_RATIO
 from ..measure.run_report import Environment
 from ..terminal import percent, seconds
@@ -206,9 +207,12 @@ def _found(result: AcceleratorResult) -> Iterator[tuple[Any, ...]]:
 
 
 def caveats_of_machine(
-    background: Mapping[str, float], environment: Environment
+    background: Mapping[str, float], environment: Environment, largest: PowerMode | None = None
 ) -> tuple[Caveat, ...]:
-    """Return the caveats about the machine; ``background`` is the load before the benchmark."""
+    """Return the caveats about the machine.
+
+    ``background`` is the load before the benchmark, ``largest`` the board's largest power mode.
+    """
     found = [
         Caveat(
             name="background_load",
@@ -221,12 +225,13 @@ def caveats_of_machine(
     ]
     # For a discrete GPU the power mode is its power limit, which nvpmodel does not know.
     mode = None if environment.gpu_uuid is not None else environment.power_mode
-    if mode is not None and not mode.upper().startswith("MAXN"):
+    if mode is not None and largest is not None and mode != largest.name:
+        select = f"sudo nvpmodel -m {largest.number} selects {largest.name}"
         found.append(
             Caveat(
                 name="power_mode",
                 sentence=f"the power mode is {mode}, not the largest",
-                remedy="figures are valid for this mode; sudo nvpmodel -m 0 selects the largest",
+                remedy=f"figures are valid for this mode; {select}",
             )
         )
     return tuple(found)

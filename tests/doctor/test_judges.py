@@ -29,6 +29,7 @@ from tegrascope.daemon.doctor.software import (
     judge_rails,
     judge_unit,
 )
+from tegrascope.parsers.nvpmodel import PowerMode
 from tegrascope.parsers.tegrastats import parse_line
 
 GIB = 1 << 30
@@ -88,11 +89,19 @@ def test_modules_are_identified_by_part_number_or_model(compatible, model, expec
 
 
 def test_power_mode_that_limits_is_a_note():
-    assert judge_power_mode(0, "MAXN").level == "good"
-    limited = judge_power_mode(2, "MODE_30W")
+    largest = PowerMode(0, "MAXN")
+    assert judge_power_mode(0, "MAXN", largest).level == "good"
+    limited = judge_power_mode(2, "MODE_30W", largest)
     assert (limited.level, limited.facts) == ("note", {"id": 2, "name": "MODE_30W"})
-    assert judge_power_mode(7, "mode 7").facts["name"] is None
-    assert judge_power_mode(None, None).level == "note"
+    assert judge_power_mode(7, "mode 7", largest).facts["name"] is None
+    assert judge_power_mode(None, None, largest).level == "note"
+    assert judge_power_mode(0, "15W", None).remedy == "nvpmodel -p --verbose"
+
+
+def test_power_mode_advice_is_the_largest_of_the_board_not_mode_0():
+    """On an Orin Nano Super mode 0 is 15 W."""
+    found = judge_power_mode(0, "15W", PowerMode(2, "MAXN_SUPER"))
+    assert found.remedy == "sudo nvpmodel -m 2, if you want MAXN_SUPER"
 
 
 def test_fields_that_only_root_sees_are_reported():

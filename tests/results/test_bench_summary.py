@@ -12,6 +12,7 @@ from tegrascope.daemon.results.caveats import CAVEATS, caveats_of, caveats_of_ma
 from tegrascope.daemon.results.records import AcceleratorResult, ClockRange, Figure, OutputCheck
 from tegrascope.daemon.results.summary import Measured, Round, summarise
 from tegrascope.parsers.inference.placement import Built, Placement
+from tegrascope.parsers.nvpmodel import PowerMode
 
 from .bench_fakes import report
 
@@ -217,10 +218,15 @@ def test_host_clock_is_given_more_room():
 
 
 def test_machine_that_was_busy_or_slowed_is_told():
-    found = caveats_of_machine({"cpu": 0.4, "gpu": 0.2}, Environment(power_mode="MODE_30W"))
+    largest = PowerMode(2, "MAXN_SUPER")
+    slowed = Environment(power_mode="MODE_30W")
+    found = caveats_of_machine({"cpu": 0.4, "gpu": 0.2}, slowed, largest)
     assert [check.name for check in found] == ["background_load", "background_load", "power_mode"]
     assert "40.0 % busy" in found[0].sentence
-    assert caveats_of_machine({"cpu": 0.02, "gpu": 0.0}, Environment(power_mode="MAXN")) == ()
+    assert "nvpmodel -m 2 selects MAXN_SUPER" in found[2].remedy
+    whole = Environment(power_mode="MAXN_SUPER")
+    assert caveats_of_machine({"cpu": 0.02, "gpu": 0.0}, whole, largest) == ()
+    assert caveats_of_machine({}, slowed) == ()
     assert caveats_of_machine({}, Environment()) == ()
 
 

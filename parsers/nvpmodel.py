@@ -1,0 +1,107 @@
+"""Power modes: nvpmodel's configuration, its status file and its answers."""
+
+import re
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import NamedTuple
+
+# pmode:0002 fmode:quiet
+_STATUS = re.compile(r"pmode:([0-9]{1,8})", re.ASCII)
+# < POWER_MODEL ID=2 NAME=MODE_30W >
+_MODE = re.compile(r"\s*<\s*POWER_MODEL\s+ID=([0-9]{1,8})\s+NAME=(\S+)\s*>", re.ASCII)
+# GPU MAX_FREQ 612000000, or CPU_ONLINE CORE_4 0
+_CAP = re.compile(r"\s*(\w+)\s+(MAX_FREQ|CORE_\d+)\s+(-?\d{1,18})\s*$", re.ASCII)
+# The last line of `nvpmodel -q`; lines before it have the name, or warnings.
+_ASKED = re.compile(r"^([0-9]{1,8})\s*\Z", re.ASCII | re.MULTILINE)
+_REBOOT = "reboot required"
+# A clock with a number is slower than one without a limit, even if the number is its highest.
+_LIMITED = 0.99
+
+
+class PowerMode(NamedTuple):
+    """A mode of the board; caps are clocks in hertz, infinite without a limit, and cores, 0 or 1."""
+
+    number: int
+    name: str
+    caps: Mapping[tuple[str, str], float] = {}
+
+
+def parse_modes(text: str) -> list[PowerMode]:
+    r"""Return the modes of ``nvpmodel.conf`` in its order; lines of other kinds are skipped.
+
+    -1 is no limit. For the memory (EMC) 0 is none either.
+
+    >>> [mode] = parse_modes("< POWER_MODEL ID=2 NAME=MAXN_SUPER >\nGPU MAX_FREQ -1")
+    >>> mode.number, mode.name, mode.caps
+    (2, 'MAXN_SUPER', {('GPU', 'MAX_FREQ'): inf})
+    """
+    modes: list[PowerMode] = []
+    for line in text.splitlines():
+        if found := _MODE.match(line):
+            modes.append(PowerMode(int(found[1]), found[2], {}))
+        elif line.lstrip().startswith("<"):
+            continue
+        elif modes and (cap := _CAP.match(line)):
+            value = int(cap[3])
+            is_free = value < 0 or (value == 0 and cap[1] == "EMC")
+            modes[-1] = modes[-1]._replace(
+                caps={**modes[-1].caps, (cap[1], cap[2]): inf if is_free else float(value)}
+            )
+    return modes
+
+
+def largest_mode(modes: Sequence[PowerMode]) -> PowerMode | None:
+    """Return the mode with the highest caps; ``None`` if the file has none to compare.
+
+    That is the mode whose clocks and cores have the largest mean share of the highest of all modes.
+    A file without caps has only names: then it is the first that begins with MAXN.
+    """
+    keys = {key for mode in modes for key in mode.caps}
+    if not keys:
+        return next((mode for mode in modes if mode.name.upper().startswith("MAXN")), None)
+
+    def share(mode: PowerMode) -> float:
+        total = 0.0
+        for key in keys:
+            values = [one.caps.get(key, inf) for one in modes]
+            highest = max((value for value in values if value != inf), default=inf)
+            mine = mode.caps.get(key, inf)
+            factor = _LIMITED if inf in values else 1.0
+            total += 1.0 if mine == inf else factor * mine / highest if highest else 0.0
+        return total
+
+    return max(modes, key=share)
+
+
+def find_mode(modes: Sequence[PowerMode], word: str) -> PowerMode | None:
+    """Return the mode with this number or name; ``None`` for a word that the file does not have."""
+    return next((one for one in modes if word in (str(one.number), one.name)), None)
+
+
+def mode_of(status: str | None) -> int | None:
+    """Read the number of the mode out of nvpmodel's status file.
+
+    >>> mode_of("pmode:0002 fmode:quiet"), mode_of("nonsense")
+    (2, None)
+    """
+    found = _STATUS.match(status or "")
+    return None if found is None else int(found[1])
+
+
+def mode_in_answer(answer: str) -> int | None:
+    r"""Read the number of the mode out of the answer of ``nvpmodel -q``.
+
+    >>> mode_in_answer("NVPM WARN: fan mode is not set!\nNV Power Mode: MAXN\n0\n")
+    0
+    """
+    found = _ASKED.search(answer.rstrip())
+    return None if found is None else int(found[1])
+
+
+def wants_reboot(answer: str) -> bool:
+    """Return whether nvpmodel refused a mode because it needs a reboot.
+
+    >>> wants_reboot("NVPM WARN: Reboot required for changing to this power mode: 2")
+    True
+    """
+    return _REBOOT in answer.lower()
