@@ -159,8 +159,18 @@ def check_names(models: Sequence[str]) -> None:
 
 def check_data(settings: BenchSettings) -> None:
     """Raise ``UsageError`` if given data cannot apply, ``UserError`` if it does not exist."""
-    given = {name: getattr(settings, name) for name in ("calibration", "inputs", "labels")}
-    for name, path in given.items():
+    precisions = settings.sweep.get("precision", (settings.precision,))
+    if settings.calibration is not None and "int8" not in precisions:
+        raise UsageError("--calibration is for int8", "give --precision int8 too")
+    if settings.labels is not None and settings.inputs is None:
+        raise UsageError("--labels belongs to --inputs", "give both")
+    given = {
+        "calibration": "tegrascope engines calibrate MODEL --data DIR -o CACHE makes one",
+        "inputs": "give a .npz or .npy file, or a folder",
+        "labels": "give a file with one class per input",
+    }
+    for name, remedy in given.items():
+        path = getattr(settings, name)
         if path is None:
             continue
         if len(settings.models) > 1:
@@ -168,12 +178,7 @@ def check_data(settings: BenchSettings) -> None:
                 f"--{name} is for one model, and several are named", "bench one after another"
             )
         if not Path(path).expanduser().exists():
-            raise UserError(f"--{name}: there is no {path}", "check the name")
-    precisions = settings.sweep.get("precision", (settings.precision,))
-    if settings.calibration is not None and "int8" not in precisions:
-        raise UsageError("--calibration is for int8", "give --precision int8 too")
-    if settings.labels is not None and settings.inputs is None:
-        raise UsageError("--labels belongs to --inputs", "give both")
+            raise UserError(f"there is no {path} for --{name}", remedy)
 
 
 def check_sweep(settings: BenchSettings, axes: Sequence[str]) -> None:

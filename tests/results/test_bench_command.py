@@ -147,7 +147,7 @@ def test_interrupt_keeps_the_finished_rounds(place):
         (
             ("--builtin", "mobilenet", "--precision", "int8", "--calibration", "c"),
             1,
-            "there is no calibration at c: tegrascope engines calibrate",
+            "there is no c for --calibration: tegrascope engines calibrate",
         ),
         (("a.onnx", "--preprocess", "{resize: tall}"), 2, "resize: Input should be a valid int"),
         (("a.onnx", "--preprocess", "["), 2, "'[' is not a mapping, like {resize: 256}"),
