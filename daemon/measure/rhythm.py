@@ -20,7 +20,7 @@ _FOLDS = 3
 _SAMPLES_PER_BEAT, _FASTEST_BEAT = 16, 48
 _PHASE_BINS = 48
 _BY_CHANCE = 3.0
-_DRIFTS = 0.25
+_DRIFTS, _DRIFTS_SLOWLY = 0.25, 0.9
 _LONG_CYCLE = 4
 BATCHES = range(2, 17)
 
@@ -137,8 +137,9 @@ def folded_rhythm(
         times_ns: shape (n,), increasing, samples of the window.
         starts_ns: shape (m,), increasing, starts of the inferences.
         miscount: Cycles that the window may hold more or fewer than it has starts: 1 where they are
-            counted, because a cycle that an edge cuts counts fully or not at all. Phases may drift
-            by as much over the window; of these drifts the most concentrated counts.
+            counted, because a cycle that an edge cuts counts fully or not at all. Phases that
+            hardly move from sample to sample may drift by as much over the window; of these drifts
+            the most concentrated counts. To others a cycle in the window makes no difference.
 
     Returns:
         Empty for fewer than ten samples or starts, and for cycles longer than four samples, which
@@ -166,12 +167,13 @@ def folded_rhythm(
     phases = cycle_phases(times_ns, starts_ns)
     moves = [b - a for a, b in pairwise(phases)]
     for harmonic in range(1, ALIAS_HARMONICS + 1):
-        share = _concentration(phases, harmonic)
-        for quarter in range(-4 * miscount, 4 * miscount + 1) if harmonic == 1 else ():
-            drift = quarter / 4 / max(len(phases), 1)
-            drifting = [phase + drift * i for i, phase in enumerate(phases)]
-            share = max(share, _concentration(drifting))
-        is_drift = _concentration(moves, harmonic) > _DRIFTS
+        share, steadiness = (_concentration(each, harmonic) for each in (phases, moves))
+        is_drift = steadiness > _DRIFTS
+        if harmonic == 1 and steadiness > _DRIFTS_SLOWLY:
+            for quarter in range(-4 * miscount, 4 * miscount + 1):
+                drift = quarter / 4 / len(phases)
+                drifting = [phase + drift * i for i, phase in enumerate(phases)]
+                share = max(share, _concentration(drifting))
         if is_drift and len(phases) * share * share > _BY_CHANCE:
             beats.append(Beat(math.inf, 1.0, share))
     return beats

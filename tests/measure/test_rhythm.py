@@ -242,6 +242,15 @@ def test_phases_that_jump_are_no_beat():
     assert sum(endless(0.05115, seed) for seed in range(20)) >= 10
 
 
+def test_a_cycle_more_or_fewer_matters_only_to_phases_that_drift_slowly():
+    """A line is late by most of a short cycle, so each sample meets another moment of it anyway."""
+    window = Span(begin_ns=0, end_ns=120 * SECOND)
+    for seed in range(10):
+        times = samples(1.015, 120, 0.016, seed)
+        begun = evenly_spaced(window, round(120 / 0.0213))
+        assert folded_rhythm(times, begun, miscount=1) == folded_rhythm(times, begun)
+
+
 def test_batches_of_counted_inferences_may_lock():
     """A batch of ten once a second cannot be told from a steady row by its count."""
     window, times = Span(begin_ns=0, end_ns=120 * SECOND), samples(1.0235, 120)
