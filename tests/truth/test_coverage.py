@@ -8,7 +8,8 @@ import secrets
 
 import pytest
 
-from .campaign import judge, run_chunk
+from .campaign import Outcome, judge, run_chunk
+from .pairing import Figure, Paired
 from .regimes import cell_of
 
 WINDOWS = 40
@@ -58,3 +59,43 @@ def test_published_figures_hold_the_truth(name):
     row = judge(cell, run_chunk((name, seed, 0, WINDOWS)), CONFIDENCE, SLACK)
     again = f"python -m tests.truth.campaign --windows 1000 --cells '{name}'"
     assert not row.missed, f"{name}, seed {seed}: {'; '.join(row.missed)}; see {again}"
+
+
+def outcome(half_share=0.0025, off=0.0, *, withheld=False, may_be_published=True):
+    """Return a window of 180 J, 75 J of them net, and figures that are off by so many halves."""
+
+    def figure(truth):
+        half = half_share * 75
+        middle = truth + off * half
+        return Figure() if withheld else Figure(middle, middle - half, middle + half)
+
+    paired = Paired(figure(180.0), figure(75.0), ("aliased",) if withheld else ())
+    return Outcome(paired, 180.0, 75.0, 75.0, may_be_published, (0.5, 0.5, 0.5, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("bad", "missed"),
+    [
+        (outcome(), ()),
+        (outcome(off=1.2), ("gross coverage 80.0% of 100", "net coverage 80.0% of 100")),
+        (outcome(withheld=True), ("gross published 80%, least 90%",)),
+        (
+            outcome(may_be_published=False),
+            (
+                "gross published in 20 of 20 windows that may not be",
+                "net published in 20 of 20 windows that may not be",
+            ),
+        ),
+    ],
+    ids=["sound", "wrong", "withheld", "too short"],
+)
+def test_campaign_misses_what_is_wrong(bad, missed):
+    """Of 100 windows 80 are sound; a fifth is wrong, withheld, or published against the rules."""
+    cell = cell_of("constant 103ms 15s live")
+    assert judge(cell, [outcome()] * 80 + [bad] * 20).missed == missed
+
+
+def test_campaign_misses_intervals_that_are_wide():
+    cell = cell_of("constant 103ms 15s live")
+    missed = judge(cell, [outcome(half_share=0.5)] * 100).missed
+    assert [one.split()[:2] for one in missed] == [["gross", "width"], ["net", "width"]]
