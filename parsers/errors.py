@@ -1,5 +1,12 @@
 """Every error type of the package."""
 
+import sys
+
+# The Debian package has an environment of its own, where a system's pip adds nothing.
+PIP_INSTALL = "pip install"
+if sys.prefix.startswith("/usr/lib/tegrascope/"):
+    PIP_INSTALL = "sudo /usr/lib/tegrascope/venv/bin/pip install"
+
 
 class UserError(Exception):
     """A failure that a person can fix; the command line prints it as one line.

@@ -13,10 +13,10 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from ...parsers.errors import BackendUnavailable, DeviceLostError
+from ...parsers.errors import PIP_INSTALL, BackendUnavailable, DeviceLostError
 
 _INSTALL = (
-    "pip install cuda-python, of the major version of your CUDA (cuda-python<13 on JetPack 6)"
+    f"{PIP_INSTALL} cuda-python, of the major version of your CUDA (cuda-python<13 on JetPack 6)"
 )
 _NO_DRIVER = {
     *("cudaErrorInsufficientDriver", "cudaErrorNoDevice", "cudaErrorInitializationError"),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...parsers.errors import BackendUnavailable
+from ...parsers.errors import PIP_INSTALL, BackendUnavailable
 from ...parsers.inference.events import Order
 from ...parsers.inference.placement import Built, Placement
 from ...parsers.onnx import read_model
@@ -21,7 +21,7 @@ class OnnxRuntime(Inferring):
     devices = ("cpu",)
     plays_any_device = True
     packages = ("onnxruntime", "onnxruntime-gpu")
-    install = "pip install onnx onnxruntime"
+    install = f"{PIP_INSTALL} onnx onnxruntime"
 
     def __init__(self) -> None:
         try:
@@ -32,7 +32,7 @@ class OnnxRuntime(Inferring):
         except ImportError as error:
             raise BackendUnavailable(
                 f"onnxruntime cannot be imported ({error})",
-                "pip install --force-reinstall onnxruntime",
+                f"{PIP_INSTALL} --force-reinstall onnxruntime",
             ) from error
         self._library = onnxruntime
         self.versions = {"onnxruntime": onnxruntime.__version__, "numpy": numpy.__version__}

@@ -13,7 +13,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ...parsers.errors import BackendUnavailable, UserError
+from ...parsers.errors import PIP_INSTALL, BackendUnavailable, UserError
 from ...parsers.inference.events import Order, Outputs, StageName
 from ...parsers.inference.layers import LayerProfile, read_layers
 from ...parsers.inference.placement import (
@@ -361,7 +361,7 @@ class TensorRt(Inferring):
             import numpy
         except ImportError as error:
             what = f"numpy cannot be imported ({error})"
-            raise BackendUnavailable(what, "pip install numpy") from error
+            raise BackendUnavailable(what, f"{PIP_INSTALL} numpy") from error
         self._module = module
         self._ask = ask
         self._machine = machine

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...parsers.errors import UserError
+from ...parsers.errors import PIP_INSTALL, UserError
 
 _INVALID_ARGUMENT, _NOT_SUPPORTED, _NO_PERMISSION, _NOT_FOUND = 2, 3, 4, 6
 _DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND, _FUNCTION_NOT_FOUND = 9, 12, 13
@@ -183,7 +183,7 @@ def load_nvml() -> Any:
         import pynvml
     except ImportError as error:
         what = f"pynvml can't be imported ({error})"
-        raise UserError(what, "pip install nvidia-ml-py") from error
+        raise UserError(what, f"{PIP_INSTALL} nvidia-ml-py") from error
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

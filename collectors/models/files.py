@@ -11,7 +11,13 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from ...parsers.errors import BackendUnavailable, UnreadableError, UserError, file_error
+from ...parsers.errors import (
+    PIP_INSTALL,
+    BackendUnavailable,
+    UnreadableError,
+    UserError,
+    file_error,
+)
 from ...parsers.onnx import ModelFacts, external_locations, read_model
 from ...parsers.onnx.graph import Graph
 from ...parsers.records import Record
@@ -24,7 +30,7 @@ SEED = 20240229
 GENERATOR_VERSION = 1
 # Exit status of the generator where a package is missing.
 MISSING_PACKAGE = 3
-INSTALL = "pip install onnx onnxruntime"
+INSTALL = f"{PIP_INSTALL} onnx onnxruntime"
 
 
 def builtin_path(name: str, directory: Path, seed: int = SEED) -> Path:

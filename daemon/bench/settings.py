@@ -19,7 +19,7 @@ from ...collectors.catalog import (
     is_played,
 )
 from ...collectors.models.files import BUILTIN_MODELS, BUILTIN_PREFIX, find_model
-from ...parsers.errors import UsageError, UserError
+from ...parsers.errors import PIP_INSTALL, UsageError, UserError
 from ...parsers.inference.events import Process
 from ..measure.quality import MINIMUM_SAMPLES, MINIMUM_SECONDS
 from ..measure.run_report import Device
@@ -39,7 +39,7 @@ REFERENCE = REFERENCE_BACKEND
 LOOK_SECONDS = 3600.0
 _NO_TELEMETRY = (
     "neither tegrastats nor NVML is here; on a Jetson put tegrastats on PATH, with another NVIDIA"
-    " GPU pip install nvidia-ml-py"
+    f" GPU {PIP_INSTALL} nvidia-ml-py"
 )
 
 

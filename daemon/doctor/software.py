@@ -19,7 +19,7 @@ from ...collectors.gpu.nvml import NvmlSettings, nvml_command
 from ...collectors.lines.collector import TegrastatsSettings, tegrastats_command
 from ...collectors.lines.program import LineSocket
 from ...collectors.models.files import facts_of
-from ...parsers.errors import ParseError, UserError
+from ...parsers.errors import PIP_INSTALL, ParseError, UserError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
 from ..settings.config import Workload, split_listen
@@ -85,7 +85,7 @@ def check_telemetry(context: Context) -> Iterator[Finding]:
         else:
             yield check.missing(
                 f"NVML does not report GPU {settings.gpu}: {answer.message or 'no sample'}",
-                "pip install nvidia-ml-py, and check that nvidia-smi works",
+                f"{PIP_INSTALL} nvidia-ml-py, and check that nvidia-smi works",
                 blocking=True,
             )
     elif settings.is_simulated:
@@ -265,7 +265,7 @@ def check_inference(context: Context) -> Iterator[Finding]:
         yield Check("onnxruntime", version=version).good(f"ONNX Runtime {version}")
     else:
         message = "no ONNX Runtime (only workloads on the CPU need it)"
-        yield Check("onnxruntime").note(message, "pip install onnx onnxruntime")
+        yield Check("onnxruntime").note(message, f"{PIP_INSTALL} onnx onnxruntime")
 
 
 def judge_cuda(answer: Answer, needed: bool) -> Finding:
@@ -355,7 +355,7 @@ def judge_cuda_python(versions: Mapping[str, str | None], l4t: str | None, neede
     if name is None or version is None:
         if not needed:
             return Check("cuda_python").note("no cuda-python")
-        return Check("cuda_python").missing("no cuda-python", f"pip install '{_binding_of(l4t)}'")
+        return Check("cuda_python").missing("no cuda-python", f"{PIP_INSTALL} '{_binding_of(l4t)}'")
     releases_lock = _numbers(version)[:2] >= (12, 9)
     check = Check("cuda_python", distribution=name, version=version, frees_gil=releases_lock)
     if releases_lock:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...parsers.errors import PIP_INSTALL
 from ...parsers.nvpmodel import PowerMode
 from ..measure.quality import CLOCK_RATIO
 from ..measure.run_report import Environment
@@ -112,7 +113,7 @@ _OF_FLAGS: Mapping[BenchFlag, tuple[str, str]] = {
     ),
     "unchecked_outputs": (
         "its outputs were not checked: {reason}",
-        "install ONNX Runtime: pip install onnx onnxruntime",
+        f"install ONNX Runtime: {PIP_INSTALL} onnx onnxruntime",
     ),
     "meaningless_outputs": (
         "its outputs mean nothing, because {reason}; its speed is meaningful",

@@ -3,9 +3,9 @@
 Commands import it late: the daemon runs without pandas.
 """
 
-from ...parsers.errors import UserError
+from ...parsers.errors import PIP_INSTALL, UserError
 
 try:
     import pandas as pandas
 except ImportError:
-    raise UserError("pandas is not installed", "pip install pandas pyarrow") from None
+    raise UserError("pandas is not installed", f"{PIP_INSTALL} pandas pyarrow") from None

@@ -29,7 +29,7 @@ import pandas
 from ...collectors.application.client import ApiClient
 from ...collectors.children.column_helper import read_batches_together
 from ...collectors.lines.replay import LogFile
-from ...parsers.errors import UserError
+from ...parsers.errors import PIP_INSTALL, UserError
 from ...parsers.signals import column_order, dtype_of
 from ...parsers.tegrastats.bulk import Batch, ColumnParser, read_batches
 from ...parsers.tegrastats.digits import Flags, Floats
@@ -44,7 +44,7 @@ try:
     import pyarrow.csv
     import pyarrow.parquet
 except ImportError:
-    raise UserError("pyarrow is not installed", "pip install pandas pyarrow") from None
+    raise UserError("pyarrow is not installed", f"{PIP_INSTALL} pandas pyarrow") from None
 
 
 Paths = str | Path | Iterable[str | Path]

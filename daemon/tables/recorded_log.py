@@ -17,7 +17,7 @@ import pandas
 
 from ...collectors.lines.collector import regular_lateness, seconds_behind, usual_lateness
 from ...parsers import signals
-from ...parsers.errors import UserError
+from ...parsers.errors import PIP_INSTALL, UserError
 from ...parsers.tegrastats.digits import Floats, Integers
 from ..measure.blocks import WindowSlice
 from ..measure.run_report import Device
@@ -473,5 +473,5 @@ def find_zone(name: str) -> ZoneInfo:
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise UserError(
             f"time zone {name!r} is not known here",
-            "name one like Europe/Berlin; if all are unknown, pip install tzdata",
+            f"name one like Europe/Berlin; if all are unknown, {PIP_INSTALL} tzdata",
         ) from None

@@ -125,6 +125,8 @@ def test_installed_it_starts_nothing(clean):
     assert clean.run("systemctl", "is-active", UNIT).stdout == "inactive\n"
     sees_system = clean.run("cat", "/usr/lib/tegrascope/venv/pyvenv.cfg", check=True).stdout
     assert "include-system-site-packages = true" in sees_system
+    remedies = clean.run("tegrascope", "doctor", "--json").stdout
+    assert f'"sudo {VENV}/bin/pip install onnx onnxruntime"' in remedies
     for page in ("tegrascope", "tegrascope-dla-trace"):
         text = clean.run("zcat", f"/usr/share/man/man1/{page}.1.gz", check=True).stdout
         assert text.startswith(".TH TEGRASCOPE")
