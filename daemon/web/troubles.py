@@ -375,6 +375,9 @@ def _of_the_board(moment: Moment) -> Iterator[Trouble]:
         if trip is not None and celsius > trip - NEAR_TRIP_CELSIUS:
             text = f"{zone} is at {celsius:.1f} °C; the board shuts down at {trip:.1f} °C"
             yield Trouble("TegraTemperatureCritical", "critical", text)
+    for kind, is_active in signals.THROTTLE_ACTIVE.by_label(snapshot.values).items():
+        if is_active and re.fullmatch(THROTTLING[0][1], kind):
+            yield Trouble(THROTTLING[0][0], "warning", f"throttled by {kind} now")
     names = (signals.RAM_TOTAL, signals.RAM_USED, signals.RAM_AVAILABLE)
     total, used, available = (snapshot.values.get(signal.column()) for signal in names)
     if available is None and total is not None and used is not None:

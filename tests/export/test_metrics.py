@@ -125,6 +125,7 @@ def full_state() -> LiveState:
                 "fans.pwmfan.speed_ratio": 0.2,
                 "ram.available_bytes": 1 << 30,
                 "throttle.hw_thermal.events": 2.0,
+                "throttle.hw_thermal.active": 1.0,
                 "telemetry.late_seconds": 0.4,
             },
             companions_up={"sysfs": True},

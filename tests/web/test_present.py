@@ -315,7 +315,12 @@ SITUATIONS = {
         (
             lambda board: throttle(board, "cpu_thermal", 1, 2),
             lambda board: throttle(board, "sw_power_cap", 1, 2),
-        )
+        ),
+        # Low since before the first sample.
+        (
+            lambda board: board.sample(0, {"throttle.cpu_thermal.active": 1.0}),
+            lambda board: board.sample(0, {"throttle.sw_power_cap.active": 1.0}),
+        ),
     ],
     "TegraOverCurrent": [
         (lambda board: throttle(board, "oc1", 0, 16), lambda board: throttle(board, "oc1", 0, 15))
