@@ -40,7 +40,8 @@ class Backend:
         plays_any_device: Whether it stands for any device where the telemetry is simulated.
         packages: Python packages of which one has to be installed.
         program: The program that it runs, unless the workload names another.
-        install: The remedy where a package or the program is missing.
+        library: The shared library that it opens, without ``lib`` and ``.so``.
+        install: The remedy where a package, the program or the library is missing.
         runs_programs: Whether it takes a command in place of a model.
         is_self_timed: Whether its library measures by itself, so that no other run can be held
             in step with it.
@@ -59,6 +60,7 @@ class Backend:
     plays_any_device: ClassVar[bool] = False
     packages: ClassVar[tuple[str, ...]] = ()
     program: ClassVar[str | None] = None
+    library: ClassVar[str | None] = None
     install: ClassVar[str] = ""
     runs_programs: ClassVar[bool] = False
     uses_tensorrt: ClassVar[bool] = False

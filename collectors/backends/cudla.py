@@ -307,6 +307,7 @@ class Cudla(TensorRt):
     """An ONNX model as a standalone loadable, or a loadable that exists, in a slot per stream."""
 
     devices = ("dla0", "dla1")
+    library = "cudla"
     install = _INSTALL
     runs_loadables = True
     times_layers = False

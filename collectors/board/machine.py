@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from ctypes.util import find_library
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from importlib import metadata
@@ -160,6 +161,13 @@ class Machine:
         try:
             return metadata.version(name)
         except Exception:  # a broken one is reported where it is used
+            return None
+
+    def library(self, name: str) -> str | None:
+        """Return the file of a shared library, ``cudla`` for libcudla.so, without opening it."""
+        try:
+            return find_library(name)
+        except OSError:
             return None
 
     def memory(self) -> HostMemory | None:

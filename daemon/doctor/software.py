@@ -451,6 +451,8 @@ def _find_lack(context: Context, workload: Workload) -> tuple[str, str] | None:
         core, cores = device.removeprefix("dla"), found.dla_cores or 0
         if core.isdecimal() and int(core) >= cores:
             return f"TensorRT sees {cores} DLA core(s)", "see tensorrt_dla; or device: gpu"
+        if backend.library is not None and machine.library(backend.library) is None:
+            return f"no lib{backend.library}.so", backend.install
     elif backend.packages and not any(map(machine.package, backend.packages)):
         return f"no {backend.packages[0]}", backend.install
     return None

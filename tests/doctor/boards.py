@@ -27,12 +27,16 @@ class Played(Machine):
     """A machine under a directory; answers of the kernel are attributes."""
 
     packages: "tuple[tuple[str, str], ...]" = (("cuda-bindings", "12.9.1"),)
+    libraries: "tuple[str, ...]" = ()
     records: "tuple[str, ...] | None" = ("6,1,2,-;nvdla 15880000.nvdla0: initialized",)
     synchronised: "bool | None" = True
     daemon: Answer = NO_DAEMON
     cuda: Answer = ONE_DEVICE
     host_memory: "HostMemory | None" = MEMORY
     shut: "tuple[str, ...]" = ()
+
+    def library(self, name: str) -> "str | None":
+        return f"lib{name}.so.1" if name in self.libraries else None
 
     def package(self, name: str) -> "str | None":
         return dict(self.packages).get(name)

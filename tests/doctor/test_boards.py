@@ -84,6 +84,15 @@ def test_orin_nano_without_dla_gets_a_note(tmp_path):
     assert "0 DLA core(s)" in wanting["workload"].message
 
 
+@pytest.mark.parametrize("libraries", [(), ("cudla",)])
+def test_a_loadable_needs_cudla(tmp_path, libraries):
+    machine = orin(tmp_path).machine(libraries=libraries)
+    work = {**DLA_WORKLOAD, "backend": "cudla"}
+    found = by_check(examine(context(machine, workloads=[work])))["workload"]
+    assert found.blocking is not bool(libraries)
+    assert ("no libcudla.so" in found.message) is not bool(libraries)
+
+
 def test_pc_is_reported_as_not_a_jetson(tmp_path):
     tree = Tree(tmp_path)
     (tmp_path / "var/lib").mkdir(parents=True)
