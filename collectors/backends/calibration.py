@@ -4,7 +4,6 @@ TensorRT is an argument, as in ``tensorrt_build``. A data set is also what ``ben
 to count right answers.
 """
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -41,11 +40,6 @@ CALIBRATE = "tegrascope engines calibrate MODEL --data DIR -o CACHE makes one"
 Say = Callable[[str], None]
 
 
-def to_standard_error(words: str) -> None:
-    """Print progress to standard error."""
-    print(words, file=sys.stderr)
-
-
 class InputSpec(NamedTuple):
     """One input of a model: numpy's name of its type, and its shape with the batch first."""
 
@@ -56,7 +50,7 @@ class InputSpec(NamedTuple):
 # --- data sets ------------------------------------------------------------------------------------
 
 
-class Batch(NamedTuple):
+class InputBatch(NamedTuple):
     """Arrays by input, and how many inputs of them count: the last is repeated to fill them."""
 
     arrays: "Arrays"
@@ -80,28 +74,23 @@ class DataSet:
             UserError: There are none, or one of them is not fit for the model.
         """
         self._inputs, self._files = inputs, input_files(path)
-        images = any(file.suffix.lower() in _IMAGES for file in self._files)
-        if preprocess is not None and not images:
-            raise UserError(
-                f"preprocess: is for images, and {path} has arrays", "leave preprocess out"
-            )
         self._preprocess = preprocess or Preprocess()
         self.count = sum(map(self._length, self._files))
         if self.count == 0:
             raise UserError(f"{path} has no input in its arrays", "give one or more")
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[InputBatch]:
         """Yield all inputs in order."""
         import numpy
 
         size = next(iter(self._inputs.values())).shape[0]
         waiting: list[Arrays] = []
 
-        def stacked() -> Batch:
+        def stacked() -> InputBatch:
             filled = waiting + waiting[-1:] * (size - len(waiting))
             names = self._inputs
             arrays = {name: numpy.stack([one[name] for one in filled]) for name in names}
-            return Batch(arrays, len(waiting))
+            return InputBatch(arrays, len(waiting))
 
         for sample in self._samples():
             waiting.append(sample)
@@ -230,14 +219,18 @@ def _fit(file: Path, name: str, array: "NDArray[Any]", spec: InputSpec) -> "NDAr
             f"{file} has inputs of shape {array.shape} for {name!r}, which takes {sample} each",
             "give arrays as the model takes them",
         )
-    if array.dtype.kind == "f" and numpy.dtype(spec.dtype).kind != "f":
-        raise UserError(f"{file} has fractions for {name!r}, which is {spec.dtype}", "round them")
+    if (array.dtype.kind == "f") != (numpy.dtype(spec.dtype).kind == "f"):
+        # Whole numbers in place of fractions are pixels that nobody preprocessed.
+        raise UserError(
+            f"{file} has {array.dtype} for {name!r}, which is {spec.dtype}",
+            "write the inputs as the model takes them",
+        )
     if array.dtype.kind == "f" and not numpy.isfinite(several).all():
         raise UserError(f"{file} has NaN or infinity for {name!r}", "remove that input")
     return several.astype(spec.dtype)
 
 
-def reported(data: DataSet, doing: str, say: Say) -> Iterator[Batch]:
+def reported(data: DataSet, doing: str, say: Say) -> Iterator[InputBatch]:
     """Yield the batches of a data set, and report how far it is."""
     done, said = 0, time.monotonic()
     say(f"{doing} {data.count} inputs")

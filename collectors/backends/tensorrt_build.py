@@ -23,7 +23,7 @@ from ...parsers.inference.trtexec import missing_operator
 from ..base import write_atomic
 from ..models.quantised import translate
 from .base import input_shape, lacks_operator
-from .calibration import QUANTISE, Calibration, InputSpec, Say, check_request, to_standard_error
+from .calibration import QUANTISE, Calibration, InputSpec, Say, check_request
 from .engine_cache import BuiltEngine, has_creators
 
 # The last lines of a build, and those about layers, are enough.
@@ -158,7 +158,7 @@ class Builder:
     Which core of the DLA is decided only when the engine is loaded.
     """
 
-    def __init__(self, trt: Any, model: Path, order: Order, say: Say = to_standard_error) -> None:
+    def __init__(self, trt: Any, model: Path, order: Order, say: Say = print) -> None:
         self._trt, self._model, self._order, self._say = trt, model, order, say
         self._is_dla = order.dla_core is not None
         self._is_loadable = order.engine_capability == "dla_standalone"
@@ -361,6 +361,8 @@ class Builder:
                 profile.set_shape(given.name, shape, shape, shape)
         if profile is not None:
             config.add_optimization_profile(profile)
+            if hasattr(config, "set_calibration_profile"):
+                config.set_calibration_profile(profile)
         return inputs
 
     def _use_timing(self, path: Path, config: Any) -> None:

@@ -26,7 +26,9 @@ _MOVING = frozenset(
 )
 # These cut values off: TensorRT runs them in one kernel with the layer before them.
 _CUTTING = frozenset({"Clip", "Relu"})
+# These make no value below 0; those keep it so if all that they compute with is.
 _POSITIVE = frozenset({"Relu", "Sigmoid", "Softmax"})
+_KEEPING_SIGN = _MOVING | {"Add", "AveragePool", "Concat", "GlobalAveragePool", "Mul"}
 _NAMED_AT_MOST = 5
 _AGAIN = "quantise it to int8, activations per tensor and weights per channel"
 
@@ -90,7 +92,11 @@ class _Translation:
                 self._dequantise(node)
             else:
                 self._refuse_int8(node.input, node.name or node.op_type)
-                if node.op_type in _POSITIVE:
+                sources = [self._instead.get(name, name) for name in node.input]
+                # The other inputs of what moves values are shapes and axes.
+                computed = sources[:1] if node.op_type in _MOVING else sources
+                keeps_sign = node.op_type in _KEEPING_SIGN and self._positive.issuperset(computed)
+                if node.op_type in _POSITIVE or keeps_sign:
                     self._positive.update(node.output)
                 kept.append(node)
         self._refuse_int8((one.name for one in self._graph.output), "an output")
@@ -122,14 +128,14 @@ class _Translation:
         scale, zero = self._values(node)
         if source in self._constants:
             weight = self._array(source)
-            self._look_at_weight(source, weight / _along(scale, weight, node), scale)
+            self._look_at_weight(source, weight / _along(scale, weight, node), scale, node)
         else:
             if self._note_scale(source, scale, zero) and source not in self._positive:
                 from onnx import helper
 
                 cut = f"{source}_cut_at_0"
                 yield helper.make_node("Relu", [source], [cut], name=cut)
-                self._scales[cut] = self._scales.pop(source)
+                self._scales[cut] = self._scales[source]
                 self._positive.add(cut)
                 source = cut
         self._instead[node.output[0]] = source
@@ -148,22 +154,20 @@ class _Translation:
         whole = self._array(given)
         shifted = whole.astype("f8") - _along(zero, whole, node).astype("f8")
         if whole.dtype.itemsize == 1 and whole.ndim > 1:
-            self._look_at_weight(result, shifted, scale)
+            self._look_at_weight(result, shifted, scale, node)
         real = (shifted * _along(scale, whole, node)).astype(scale.dtype)
         self._constants[result] = self._helper.from_array(real, result)
         self._graph.initializer.append(self._constants[result])
 
-    def _look_at_weight(self, name: str, whole: Any, scale: Any) -> None:
+    def _look_at_weight(self, name: str, whole: Any, scale: Any, node: Any) -> None:
         """Note a weight, in steps, that TensorRT will quantise otherwise."""
-        import numpy
-
-        steps = numpy.abs(whole)
-        axis = next((at for at, n in enumerate(steps.shape) if n == scale.size), 0)
-        largest = steps.max(axis=tuple(at for at in range(steps.ndim) if at != axis))
         if scale.size == 1:
             words = "weights have one scale for all channels; TensorRT takes one per channel"
             self._note(words, name)
-        elif bool(((largest < 126) | (largest > 128.5)).any()):
+            return
+        others = tuple(at for at in range(whole.ndim) if at != _axis(node))
+        largest = abs(whole).max(axis=others)
+        if bool(((largest < 126) | (largest > 128.5)).any()):
             words = "weights have scales per channel that do not follow from their largest value"
             self._note(f"{words}, by which TensorRT quantises them", name)
 
@@ -233,7 +237,8 @@ class _Translation:
                 for field in (node.input, node.output):
                     field[:] = [name if one == source else one for one in field]
             renamed[source] = name
-            self._scales[name] = self._scales.pop(source)
+            if source in self._scales:
+                self._scales[name] = self._scales.pop(source)
 
     def _spread(self, nodes: Iterable[Any]) -> None:
         """Give tensors on both sides of operators that move or cut values the same scale."""
@@ -265,9 +270,12 @@ def _along(values: Any, array: Any, node: Any) -> Any:
     """Return values of each channel in a shape that applies to an array."""
     if values.size == 1:
         return values.reshape(())
-    axis = next((one.i for one in node.attribute if one.name == "axis"), 1)
     shape = [1] * array.ndim
-    if values.ndim != 1 or array.shape[axis] != values.size:
+    if values.ndim != 1 or array.shape[_axis(node)] != values.size:
         raise UserError(f"{node.name or node.op_type} quantises in blocks", _AGAIN)
-    shape[axis] = values.size
+    shape[_axis(node)] = values.size
     return values.reshape(shape)
+
+
+def _axis(node: Any) -> int:
+    return next((int(one.i) for one in node.attribute if one.name == "axis"), 1)

@@ -419,8 +419,9 @@ class Runner:
             backend.infer()
             for name, output in backend.outputs().items():
                 # Of a batch that was filled up, the outputs of its own inputs.
-                kept = len(output) * batch.number // order.batch
-                found.setdefault(name, []).append(output[:kept])
+                rows = numpy.atleast_1d(output)
+                kept = len(rows) * batch.number // order.batch
+                found.setdefault(name, []).append(rows[:kept])
         backend.feed(usual)
         return {name: numpy.concatenate(parts) for name, parts in found.items()}
 

@@ -139,6 +139,7 @@ def test_finished_calibration_is_used_for_other_engines_of_the_model(
     first = build(classifier, calibration=str(data))
     copies = device.calls.count("cudaMemcpy")
     assert copies == 26  # 203 inputs in batches of 8
+    assert not device.memory
     second = build(classifier, calibration=str(data), optimization_level=1, batch=4)
     assert device.calls.count("cudaMemcpy") == copies
     assert build.plan(second)["scales"] == build.plan(first)["scales"]
@@ -242,7 +243,7 @@ def test_last_batch_is_filled_and_counts_what_it_has(tmp_path):
 def test_several_inputs_are_found_by_name_and_files_by_order(tmp_path):
     inputs = {"a": InputSpec("float32", (2, 3)), "n": InputSpec("int64", (2,))}
     for at, name in enumerate(("b", "a")):
-        numpy.savez(tmp_path / f"{name}.npz", n=numpy.full(2, at), a=numpy.full((2, 3), at))
+        numpy.savez(tmp_path / f"{name}.npz", n=numpy.full(2, at), a=numpy.full((2, 3), float(at)))
     (tmp_path / "README.txt").write_text("not an input")
     _, found = batches(tmp_path, inputs)
     assert [one["n"].tolist() for one, _ in found] == [[1, 1], [0, 0]]
@@ -250,7 +251,7 @@ def test_several_inputs_are_found_by_name_and_files_by_order(tmp_path):
     with pytest.raises(UserError, match=r"arrays for n, other, and the inputs are a, n"):
         batches(tmp_path, inputs)
     numpy.savez(tmp_path / "c.npz", n=numpy.zeros(2), a=numpy.zeros((2, 3)))
-    with pytest.raises(UserError, match=r"has fractions for 'n', which is int64"):
+    with pytest.raises(UserError, match=r"has float64 for 'n', which is int64"):
         batches(tmp_path, inputs)
     numpy.savez(tmp_path / "c.npz", n=numpy.zeros(1, int), a=numpy.zeros((2, 3)))
     with pytest.raises(UserError, match=r"not the same number of each input"):
@@ -300,9 +301,9 @@ def test_image_that_does_not_fit_is_refused(tmp_path):
     (tmp_path / "b.jpg").write_bytes(b"\xff\xd8no image")
     with pytest.raises(UserError, match=r"b\.jpg cannot be read as an image"):
         batches(tmp_path, IMAGE)
-    numpy.save(tmp_path / "x.npy", numpy.zeros((3, 4, 6)))
-    with pytest.raises(UserError, match=r"preprocess: is for images"):
-        batches(tmp_path / "x.npy", IMAGE, Preprocess())
+    numpy.save(tmp_path / "x.npy", numpy.zeros((3, 4, 6), "u1"))
+    with pytest.raises(UserError, match=r"x\.npy has uint8 for 'image', which is float32"):
+        batches(tmp_path / "x.npy", IMAGE)
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(UserError, match=r"empty has no inputs: give a \.npz"):

@@ -154,6 +154,41 @@ def test_layers_that_move_or_cut_values_share_a_scale(tmp_path):
     assert (session.run(["y"], {"x": given})[0] == numpy.maximum(given, 0)).all()
 
 
+def test_tensor_that_others_read_too_does_not_take_the_scale_behind_a_relu(tmp_path):
+    found = translated(
+        tmp_path,
+        [
+            node("MatMul", "x w", "summed"),
+            node("Relu", "summed", "cut"),
+            node("QuantizeLinear", "cut s z", "cq"),
+            node("DequantizeLinear", "cq s z", "cd"),
+            node("Add", "cd summed", "y"),
+        ],
+        {**STEP, "w": numpy.eye(4, dtype="f4")},
+    )
+    assert found.scales == {"cut": 0.5}
+
+
+def test_relu_is_added_only_where_values_may_be_below_0(tmp_path):
+    byte = {"s": numpy.float32(0.5), "z": numpy.uint8(0), "s2": numpy.float32(0.75)}
+    found = translated(
+        tmp_path,
+        [
+            node("Relu", "x", "cut"),
+            node("Identity", "cut", "same"),
+            node("QuantizeLinear", "same s z", "q1"),
+            node("DequantizeLinear", "q1 s z", "d1"),
+            node("QuantizeLinear", "same s2 z", "q2"),
+            node("DequantizeLinear", "q2 s2 z", "d2"),
+            node("Add", "d1 d2", "y"),
+        ],
+        byte,
+    )
+    assert operators(found.model) == ["Relu", "Identity", "Add"]
+    assert found.scales["same"] == found.scales["cut"] == numpy.float32(0.75 * 255 / 127)
+    assert "1 tensors have two scales; the larger is taken: same" in found.notes
+
+
 def test_weights_in_int8_become_real_and_odd_scales_are_listed(tmp_path):
     whole = numpy.array([[127, 12], [-127, 3], [1, 1], [0, 2]], "i1")
     scale = numpy.array([0.1, 0.2], "f4")

@@ -283,6 +283,11 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             self.__dict__["profiles"].append(profile)
             return 0
 
+        def set_calibration_profile(self, profile: Profile) -> bool:
+            assert profile in self.__dict__["profiles"]
+            self.__dict__["calibration_profile"] = profile
+            return True
+
         def can_run_on_DLA(self, layer: Layer) -> bool:
             refused = REFUSED_BY_DLA if major >= 11 else {*REFUSED_BY_DLA, *REFUSED_BEFORE_11}
             return device.dla_cores > 0 and layer.type.name not in refused
@@ -599,6 +604,8 @@ def _problem(network: Any, config: Any, major: int) -> str | None:
         return "Error Code 4: precision flags and a strongly typed network"
     is_quantised = any(layer.type.name == "QUANTIZE" for layer in network.layers)
     is_calibrated = config.__dict__["int8_calibrator"] is not None
+    if is_calibrated and config.__dict__["profiles"]:
+        assert "calibration_profile" in config.__dict__, "needed with dynamic shapes"
     if (
         "INT8" in flags
         and not (is_quantised or is_calibrated)
