@@ -98,6 +98,7 @@ def test_plain_model_with_its_scales_answers_as_the_quantised_one(
 ):
     path = quantise(f"{symmetric}{per_channel}.onnx", symmetric=symmetric, per_channel=per_channel)
     found = translate(path)
+    onnx.checker.check_model(onnx.load_from_string(found.model), full_check=True)
     near, _ = scores(found.model)
     quantised, _ = scores(path)
     _, whole = scores(plain)

@@ -18,6 +18,7 @@ from tegrascope.collectors.backends.tensorrt_build import (
 )
 from tegrascope.collectors.backends.tensorrt_probe import probe
 from tegrascope.collectors.models.files import find_model
+from tegrascope.collectors.models.quantised import translate
 from tegrascope.parsers.errors import BackendUnavailable, UserError
 from tegrascope.parsers.inference.events import Order
 from tests.fakes.models import HALF, write_chain
@@ -145,3 +146,18 @@ def write_quantised(path):
     model = onnx.helper.make_model(graph, ir_version=8, opset_imports=opset)
     path.write_bytes(model.SerializeToString())
     return path
+
+
+def test_a_quantised_model_without_its_nodes_is_a_model_for_the_real_parser(tmp_path):
+    plain = tmp_path / "plain.onnx"
+    plain.write_bytes(translate(write_quantised(tmp_path / "q.onnx")).model)
+    built = builder(plain).build().built
+    assert built.int8_scales is None
+
+
+def test_a_calibration_is_refused_where_there_is_none(tmp_path):
+    model = write_chain(tmp_path / "r.onnx", "Relu", shape=(1, 8))
+    cache = tmp_path / "c.cache"
+    cache.write_text("TRT-8601-EntropyCalibration2\ngiven: 3c010a14\n")
+    with pytest.raises(UserError, match=r"TensorRT \S+ has no calibration.*Q/DQ nodes"):
+        builder(model, precision="int8", calibration=str(cache)).build()
