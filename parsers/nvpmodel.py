@@ -19,7 +19,7 @@ _LIMITED = 0.99
 
 
 class PowerMode(NamedTuple):
-    """A mode of the board; caps are clocks in hertz, infinite if free, and cores, 0 or 1."""
+    """A mode; caps are clocks in hertz, infinite without a limit, and cores, 0 or 1."""
 
     number: int
     name: str

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from ...collectors.board.boards import RailRule
+from ...collectors.board.boards import RailRule, read_power_modes
 from ...collectors.catalog import (
     REFERENCE_BACKEND,
     SIMULATED_SOURCE,
@@ -21,6 +21,7 @@ from ...collectors.catalog import (
 from ...collectors.models.files import BUILTIN_MODELS, BUILTIN_PREFIX, find_model
 from ...parsers.errors import PIP_INSTALL, UsageError, UserError
 from ...parsers.inference.events import Process
+from ...parsers.nvpmodel import find_mode
 from ..measure.quality import MINIMUM_SAMPLES, MINIMUM_SECONDS
 from ..measure.run_report import Device
 from ..results.bench_page import name_of
@@ -181,7 +182,7 @@ def check_data(settings: BenchSettings) -> None:
             raise UserError(f"there is no {path} for --{name}", remedy)
 
 
-def check_sweep(settings: BenchSettings, axes: Sequence[str]) -> None:
+def check_sweep(settings: BenchSettings, axes: Sequence[str], root: Path = Path("/")) -> None:
     """Raise ``UsageError`` if a sweep contradicts the other arguments."""
     if not axes:
         raise UsageError("--latency-below belongs to --sweep", "give both")
@@ -199,8 +200,15 @@ def check_sweep(settings: BenchSettings, axes: Sequence[str]) -> None:
     other = next((name for name, is_given in given.items() if is_given), None)
     if other is not None:
         raise UsageError(f"{other} does not go with --sweep", "bench the chosen point with it")
-    if "power-mode" in axes and settings.is_simulated:
+    wanted = settings.sweep.get("power-mode", ())
+    if wanted and settings.is_simulated:
         raise UsageError("the simulated board has no power modes", "leave power-mode out")
+    modes = read_power_modes(root) if wanted else []
+    for word in map(str, wanted):
+        if find_mode(modes, word) is None:
+            known = ", ".join(f"{one.name} ({one.number})" for one in modes)
+            problem = f"/etc/nvpmodel.conf has no power mode {word}"
+            raise UsageError(problem, f"use {known}" if known else "leave power-mode out")
 
 
 def check_contention(settings: BenchSettings) -> None:

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zipfile import BadZipFile
 
 from ...collectors.base import SYSTEM_CLOCK, LineSource
+from ...collectors.board.boards import read_power_mode
 from ...collectors.board.machine import cpu_busy_ratio
+from ...collectors.board.power import PowerClient
+from ...collectors.board.readers import clocks_locked
 from ...collectors.lines.program import ProcessSource, SocketSource
 from ...parsers.errors import UserError, file_error
 from ...parsers.inference.events import RunEvent
@@ -65,6 +68,7 @@ class Setup:
         self._asked = asked
         self._first_sample_seconds = first_sample_seconds
         self._source: LineSource | None = None
+        self._power: PowerClient | None = None
         self.session = Session(
             clock=SYSTEM_CLOCK,
             environment=environment_of(
@@ -97,8 +101,19 @@ class Setup:
             self._open(telemetry.model_copy(update={"interval": interval}))
 
     def set_mode(self, mode: str) -> None:
-        """Set a power mode, or raise ``UserError``."""
-        raise UserError(f"power mode {mode} cannot be set", "leave power-mode out of --sweep")
+        """Set a power mode by the unit of root, or raise ``UserError``; ``close`` restores it."""
+        if self._power is None:
+            self._power = PowerClient()
+        self._describe(self._power.ask(f"mode {mode}")["name"])
+
+    def close(self) -> None:
+        """Restore the power mode that was found."""
+        if self._power is not None:
+            self._power.close()
+            self._describe(read_power_mode(Path("/")))
+
+    def _describe(self, mode: str | None) -> None:
+        self.session.live.describe(power_mode=mode, clocks_locked=clocks_locked(Path("/")))
 
     def _open(self, telemetry: Telemetry) -> None:
         session, seconds = self.session, self._first_sample_seconds

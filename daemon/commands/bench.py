@@ -111,6 +111,7 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
         finally:
             signals.ignore()
             workers.close()
+            setup.close()
             setup.session.stop()
     environment = setup.session.environment
     result = BenchResult(

@@ -21,6 +21,11 @@ _SETTINGS = {
     "/etc/tegrascope.yaml": "tegrascope.yaml",
     "/etc/default/tegrascope": "tegrascope.default",
 }
+# Programs of root's units, by their modules.
+_HELPERS = {
+    "tegrascope-dla-trace": "collectors.dla.reader",
+    "tegrascope-power": "collectors.board.power",
+}
 _UNITS = "/etc/systemd/system"
 _SYSUSERS = "/etc/sysusers.d/tegrascope.conf"
 # The sandbox hides these directories from the service, for any mode.
@@ -104,13 +109,12 @@ def installed_files(program: str) -> dict[str, str]:
     """Return the text of all files of the service, by path."""
     source = files(__package__.partition(".")[0]) / "systemd"
     tegrastats = shutil.which("tegrastats") or "/usr/bin/tegrastats"
-    # In a checkout the reader is a module.
-    reader = (
-        f"{program}.collectors.dla.reader"
-        if program.endswith(" -m tegrascope")
-        else str(Path(program).with_name("tegrascope-dla-trace"))
-    )
-    programs = {"tegrascope-dla-trace": reader, "tegrascope": program, "tegrastats": tegrastats}
+    programs = {"tegrascope": program, "tegrastats": tegrastats}
+    for name, module in _HELPERS.items():
+        # In a checkout a helper is a module.
+        is_module = program.endswith(" -m tegrascope")
+        beside = str(Path(program).with_name(name))
+        programs[name] = f"{program}.{module}" if is_module else beside
     found = {}
     for entry in sorted(source.iterdir(), key=lambda one: one.name):
         if entry.name.endswith((".service", ".socket")):

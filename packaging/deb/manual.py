@@ -6,6 +6,7 @@ from contextlib import redirect_stdout, suppress
 from unittest.mock import patch
 
 from tegrascope import __version__
+from tegrascope.collectors.board.power import main as power
 from tegrascope.collectors.dla.reader import main as dla_trace
 from tegrascope.daemon.cli import main as tegrascope
 from tegrascope.daemon.commands import COMMANDS
@@ -57,4 +58,6 @@ def pages() -> dict[str, str]:
         main += f".SH TEGRASCOPE {command.upper()}\n" + help_of(tegrascope, command)
     reader = head("tegrascope-dla-trace", "print what the driver of the DLA traces, as root")
     reader += help_of(dla_trace).replace(dla_trace.__module__, "tegrascope\\-dla\\-trace")
-    return {"tegrascope": main + FILES, "tegrascope-dla-trace": reader}
+    unit = head("tegrascope-power", "set power modes for clients, and restore them, as root")
+    unit += help_of(power).replace(power.__module__, "tegrascope\\-power")
+    return {"tegrascope": main + FILES, "tegrascope-dla-trace": reader, "tegrascope-power": unit}

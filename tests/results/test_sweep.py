@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from tegrascope.daemon.bench.settings import read_settings
+from tegrascope.daemon.bench.settings import check_sweep, read_settings
 from tegrascope.daemon.bench.sweep import SweepRun, axis
 from tegrascope.daemon.cli import make_parser
 from tegrascope.daemon.measure.blocks import WindowSlice
@@ -149,6 +149,7 @@ def test_unknown_axis_or_value_is_one_clear_line(text, problem):
         (("--sweep", "batch=1", "batch=2"), "--sweep was given batch twice"),
         (("--sweep", "batch=1", "--lock-in"), "--lock-in does not go with --sweep"),
         (("--simulate", "--sweep", "power-mode=15W"), "the simulated board has no power modes"),
+        (("--sweep", "power-mode=15Q"), "/etc/nvpmodel.conf has no power mode 15Q"),
     ],
 )
 def test_contradictions_are_refused(arguments, problem):
@@ -156,3 +157,15 @@ def test_contradictions_are_refused(arguments, problem):
     with pytest.raises(UsageError) as told:
         read_settings(given)
     assert problem in str(told.value)
+
+
+def test_modes_are_checked_by_the_board_s_own_file(tmp_path):
+    (tmp_path / "etc").mkdir()
+    modes = "< POWER_MODEL ID=0 NAME=15W >\n< POWER_MODEL ID=2 NAME=MAXN_SUPER >"
+    (tmp_path / "etc/nvpmodel.conf").write_text(modes)
+    asked = settings("net.onnx", sweep={"power-mode": ("MAXN_SUPER", "0")})
+    check_sweep(asked, ["power-mode"], tmp_path)
+    asked = settings("net.onnx", sweep={"power-mode": ("MAXN",)})
+    with pytest.raises(UsageError) as told:
+        check_sweep(asked, ["power-mode"], tmp_path)
+    assert told.value.remedy == "use 15W (0), MAXN_SUPER (2)"

@@ -40,16 +40,25 @@ def test_install_writes_all_that_the_service_needs(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("program", "reader"),
+    ("program", "reader", "power"),
     [
-        ("/opt/t/bin/tegrascope", "/opt/t/bin/tegrascope-dla-trace"),
-        ("/opt/py -m tegrascope", "/opt/py -m tegrascope.collectors.dla.reader"),
+        (
+            "/opt/t/bin/tegrascope",
+            "/opt/t/bin/tegrascope-dla-trace",
+            "/opt/t/bin/tegrascope-power",
+        ),
+        (
+            "/opt/py -m tegrascope",
+            "/opt/py -m tegrascope.collectors.dla.reader",
+            "/opt/py -m tegrascope.collectors.board.power",
+        ),
     ],
 )
-def test_reader_of_the_dla_trace_is_that_of_this_installation(program, reader):
+def test_helpers_of_root_are_those_of_this_installation(program, reader, power):
     """Each unit starts its own program, although one name begins like the other."""
     found = {Path(path).name: text for path, text in installed_files(program).items()}
     assert f"\nExecStart={reader}\n" in found["tegrascope-dla-trace@.service"]
+    assert f"\nExecStart={power}\n" in found["tegrascope-power.service"]
     assert f"\nExecStart={program} run " in found["tegrascope.service"]
 
 

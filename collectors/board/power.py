@@ -1,0 +1,384 @@
+"""The power unit: a small program for root that sets power modes, and restores what it found.
+
+A client sends lines over a socket and gets one line for each. Before the first change the mode that
+was found is written to a state file. It is restored when the client asks for it, when its
+connection ends, however it ended, and when the unit starts and the file is there: after a power
+cut or a crash. Only the standard library is used.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ...parsers.errors import UserError
+from ...parsers.nvpmodel import (
+    PowerMode,
+    find_mode,
+    mode_in_answer,
+    parse_modes,
+    wants_reboot,
+)
+
+SOCKET = Path("/run/tegrascope/power.sock")
+STATE = Path("/var/lib/tegrascope-power")
+_NVPMODEL, _CLOCKS = "nvpmodel", "jetson_clocks"
+# nvpmodel waits for a lock that a desktop's indicator may hold.
+_PROGRAM_SECONDS = 60.0
+_LONGEST_LINE = 200
+# Without a client and without anything to restore the unit ends; systemd keeps the socket.
+_IDLE_SECONDS = 10.0
+# A second client has so long to send its request before it is refused.
+_REFUSAL_SECONDS = 1.0
+# What could not be restored is tried again after ever longer pauses.
+_LONGEST_PAUSE_SECONDS = 3600.0
+_WORDS = "mode NAME, clocks on, clocks off, restore or show"
+
+
+class Answer(NamedTuple):
+    """The exit status and the output of a program."""
+
+    status: int
+    text: str
+
+
+def run_program(*argv: str) -> Answer:
+    """Run a program with an empty standard input, so that no question is ever answered with yes."""
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_PROGRAM_SECONDS,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise UserError(f"{argv[0]} was not found", "apt install nvidia-l4t-nvpmodel") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"{argv[0]}: {error}", f"run sudo {' '.join(argv)} by hand") from None
+    return Answer(done.returncode, done.stdout.decode("utf-8", "replace"))
+
+
+class Found(NamedTuple):
+    """What the board had before the first change; ``locked``: clocks were fixed by the unit."""
+
+    mode: int
+    locked: bool = False
+
+
+class StateFile:
+    """The state, in two copies with checksums: a power cut leaves at least one of them whole."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._copies = (directory / "state.copy", directory / "state")
+
+    def read(self) -> Found | None:
+        """Return the state; ``None`` if nothing was changed, or if no copy is whole."""
+        for path in reversed(self._copies):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                head, _, body = path.read_text(encoding="ascii").partition(" ")
+                if int(head) == zlib.crc32(body.encode()):
+                    content = json.loads(body)
+                    return Found(int(content["mode"]), bool(content["locked"]))
+        return None
+
+    def write(self, found: Found) -> None:
+        """Write both copies to the disk, one after the other."""
+        body = json.dumps(found._asdict())
+        for path in self._copies:
+            new = path.with_suffix(".new")
+            with new.open("w", encoding="ascii") as file:
+                file.write(f"{zlib.crc32(body.encode())} {body}")
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
+            self._sync()
+
+    def delete(self) -> None:
+        """Delete both copies, the leading one first."""
+        for path in reversed(self._copies):
+            path.unlink(missing_ok=True)
+            self._sync()
+
+    def _sync(self) -> None:
+        opened = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+class PowerModes:
+    """Sets modes and clocks by NVIDIA's programs; ``run`` runs one of them."""
+
+    def __init__(
+        self,
+        state: StateFile,
+        conf: Path = Path("/etc/nvpmodel.conf"),
+        run: Callable[..., Answer] = run_program,
+        clocks: Path | None = None,
+    ) -> None:
+        """Prepare; ``clocks`` is a directory that a boot empties, as it resets the clocks."""
+        self._state, self._conf, self._run = state, conf, run
+        directory = clocks or state.directory
+        # Clocks as they were found, and as they were in the mode in which they were fixed.
+        self._found_clocks = directory / "clocks.found"
+        self._mode_clocks = directory / "clocks.mode"
+
+    def answer(self, line: str) -> str:
+        """Carry out one line, and return ``ok …`` or ``error …``."""
+        try:
+            match line.split():
+                case ["mode", word]:
+                    self.set_mode(word)
+                case ["clocks", "on"]:
+                    self._lock_clocks()
+                case ["clocks", "off"]:
+                    self._unlock_clocks()
+                case ["restore"]:
+                    self.restore()
+                case ["show"]:
+                    pass
+                case _:
+                    raise UserError(f"{line[:40]!r} is not a request", f"send {_WORDS}")
+            return self._show()
+        except UserError as error:
+            return f"error {' '.join(str(error).split())}"
+        except OSError as error:
+            return f"error {error.filename}: {error.strerror}: look at the journal of the unit"
+
+    def set_mode(self, word: str) -> None:
+        """Enter a mode of the board's own file, or raise ``UserError``."""
+        modes = self._modes()
+        mode = find_mode(modes, word)
+        if mode is None:
+            known = ", ".join(f"{one.name} ({one.number})" for one in modes)
+            raise UserError(f"{self._conf} has no power mode {word}", f"use {known or 'another'}")
+        if self._current() != mode.number:
+            self._begin()
+            self._unlock_clocks()
+            self._enter(mode.number, mode.name)
+
+    def restore(self) -> None:
+        """Restore what was found; without a state file there is nothing to do."""
+        found = self._state.read()
+        if found is not None:
+            self._unlock_clocks()
+            if self._current() != found.mode:
+                self._enter(found.mode, f"mode {found.mode}")
+            self._restore_clocks(self._found_clocks)
+        self._state.delete()
+        self._found_clocks.unlink(missing_ok=True)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether there is something to restore."""
+        return self._state.read() is not None
+
+    def _begin(self) -> Found:
+        """Write down what the board has, unless that was done; return it."""
+        found = self._state.read()
+        if found is None:
+            found = Found(self._current())
+            self._store_clocks(self._found_clocks)
+            self._state.write(found)
+        return found
+
+    def _enter(self, number: int, name: str) -> None:
+        answer = self._run(_NVPMODEL, "-m", str(number))
+        if self._current() == number:
+            return
+        if wants_reboot(answer.text):
+            remedy = f"leave it out, or sudo nvpmodel -m {number}, reboot, and bench there"
+            raise UserError(f"power mode {name} needs a reboot", remedy)
+        words = " ".join(answer.text.split())[-200:] or f"status {answer.status}"
+        raise UserError(f"power mode {name} was not set ({words})", f"sudo nvpmodel -m {number}")
+
+    def _lock_clocks(self) -> None:
+        found = self._begin()
+        if not found.locked:
+            if not self._store_clocks(self._mode_clocks):
+                raise UserError(f"{_CLOCKS} does not store the clocks", f"sudo {_CLOCKS} --show")
+            self._state.write(found._replace(locked=True))
+            if self._run(_CLOCKS).status:
+                raise UserError(f"{_CLOCKS} failed", f"sudo {_CLOCKS}")
+
+    def _unlock_clocks(self) -> None:
+        found = self._state.read()
+        if found is not None and found.locked:
+            self._restore_clocks(self._mode_clocks)
+            self._state.write(found._replace(locked=False))
+
+    def _restore_clocks(self, file: Path) -> None:
+        if file.exists():
+            self._run(_CLOCKS, "--restore", str(file))
+
+    def _store_clocks(self, file: Path) -> bool:
+        # It asks before it writes over a file.
+        file.unlink(missing_ok=True)
+        with contextlib.suppress(UserError):
+            return self._run(_CLOCKS, "--store", str(file)).status == 0 and file.exists()
+        return False
+
+    def _current(self) -> int:
+        answer = self._run(_NVPMODEL, "-q")
+        mode = mode_in_answer(answer.text)
+        if mode is None:
+            raise UserError("nvpmodel does not report the power mode", "sudo nvpmodel -q")
+        return mode
+
+    def _modes(self) -> list[PowerMode]:
+        try:
+            return parse_modes(self._conf.read_text("utf-8", "replace"))
+        except OSError as error:
+            raise UserError(f"{self._conf}: {error.strerror}", "only a Jetson has one") from None
+
+    def _show(self) -> str:
+        now, found = self._current(), self._state.read()
+        name = next((one.name for one in self._modes() if one.number == now), str(now))
+        locked = found is not None and found.locked
+        return (
+            f"ok mode={now} name={name} clocks={'on' if locked else 'off'}"
+            f" found={now if found is None else found.mode}"
+        )
+
+
+def serve(
+    listener: socket.socket,
+    modes: PowerModes,
+    stop: int,
+    *,
+    idle_seconds: float = _IDLE_SECONDS,
+    log: Callable[[str], object] = lambda _: None,
+) -> None:
+    """Serve one client at a time, until ``stop`` is readable, or idle with nothing to restore.
+
+    What was changed is restored at the end of each connection and of the program.
+    """
+    client: socket.socket | None = None
+    rest, pause = b"", idle_seconds
+
+    def restore() -> None:
+        if modes.has_changed and (answer := modes.answer("restore")).startswith("error"):
+            log(answer)
+
+    restore()
+    while True:
+        waiting: list[socket.socket | int] = [stop, listener]
+        if client is not None:
+            waiting.append(client)
+        ready, _, _ = select.select(waiting, [], [], None if client is not None else pause)
+        if stop in ready or (not ready and not modes.has_changed):
+            break
+        if not ready:
+            restore()
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        if listener in ready:
+            new, _ = listener.accept()
+            if client is None:
+                client, rest = new, b""
+            else:
+                with new, contextlib.suppress(OSError):
+                    # A socket that is closed with unread data loses the answer too.
+                    new.settimeout(_REFUSAL_SECONDS)
+                    new.recv(4096)
+                    new.sendall(b"error another program sets power modes: wait for its end\n")
+        if client is not None and client in ready:
+            try:
+                data = client.recv(4096)
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    text = modes.answer(line.decode("utf-8", "replace"))
+                    log(f"{line.decode('utf-8', 'replace')[:40]!r}: {text}")
+                    client.sendall(f"{text}\n".encode())
+            except OSError:
+                data = b""
+            if not data or len(rest) > _LONGEST_LINE:
+                client.close()
+                client = None
+                restore()
+    if client is not None:
+        client.close()
+    restore()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve the socket that systemd passes; return 1 if something is left to restore."""
+    parser = argparse.ArgumentParser(
+        prog="tegrascope.collectors.board.power",
+        description="Set power modes for clients of a socket, and restore them; see"
+        " docs/service.md. systemd starts it.",
+    )
+    parser.add_argument("--state-dir", type=Path, default=STATE, help="default: %(default)s")
+    parser.add_argument(
+        "--conf", type=Path, default=Path("/etc/nvpmodel.conf"), help="default: %(default)s"
+    )
+    asked = parser.parse_args(argv)
+    if os.environ.get("LISTEN_FDS") != "1":
+        parser.error("systemd has to pass a socket: systemctl enable --now tegrascope-power.socket")
+    stop, wake = os.pipe()
+    os.set_blocking(wake, False)
+    # A handler would interrupt nvpmodel; a number in a pipe waits for its end.
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    clocks = Path(os.environ.get("RUNTIME_DIRECTORY", asked.state_dir))
+    modes = PowerModes(StateFile(asked.state_dir), asked.conf, clocks=clocks)
+    with socket.socket(fileno=3) as listener:
+        serve(listener, modes, stop, log=lambda words: print(words, file=sys.stderr, flush=True))
+    return 1 if modes.has_changed else 0
+
+
+class PowerClient:
+    """The connection of a program that sets power modes; at its end they are restored."""
+
+    def __init__(self, path: Path = SOCKET, seconds: float = 4 * _PROGRAM_SECONDS) -> None:
+        """Connect, or raise ``UserError``."""
+        enable = "sudo systemctl enable --now tegrascope-power.socket"
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(seconds)
+        try:
+            self._socket.connect(str(path))
+        except OSError as error:
+            self._socket.close()
+            if isinstance(error, PermissionError):
+                remedy = 'sudo usermod -aG tegrascope "$USER", and log in again'
+                raise UserError(f"{path} is not for this user", remedy) from None
+            raise UserError(f"no power unit listens on {path}", enable) from None
+        self._lines = self._socket.makefile("r", encoding="utf-8")
+
+    def ask(self, line: str) -> dict[str, str]:
+        """Send a line and return the answer's fields, or raise ``UserError``."""
+        try:
+            self._socket.sendall(f"{line}\n".encode())
+            answer = self._lines.readline()
+        except OSError:
+            answer = ""
+        kind, _, words = answer.strip().partition(" ")
+        if kind != "ok":
+            message, _, remedy = words.rpartition(": ")
+            what = message or words or "the power unit does not answer"
+            raise UserError(what, remedy or "journalctl -u tegrascope-power")
+        return dict(word.partition("=")[::2] for word in words.split())
+
+    def close(self) -> None:
+        """Ask for what was found, and end the connection, which restores it too."""
+        with contextlib.suppress(UserError):
+            self.ask("restore")
+        self._lines.close()
+        self._socket.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
