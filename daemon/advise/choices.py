@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from math import isfinite
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from ...parsers.errors import UserError
-from ..measure.figures import difference
+from ...parsers.inference.placement import Precision
+from ..measure.figures import difference, present
 from ..measure.quality import WITHHOLDING
 from ..measure.run_report import Device
 from ..results.bench_page import name_of, placed_name
@@ -20,6 +22,7 @@ from ..results.records import (
     AcceleratorResult,
     BenchFlag,
     BenchResult,
+    BenchSettings,
     Figure,
     ModelResult,
     Together,
@@ -153,6 +156,7 @@ class MeasuredOption(Option):
     """One way to run a model, and its result; ``like`` is another accelerator that was measured."""
 
     variant: str
+    precision: Precision | None
     result: AcceleratorResult
     model: ModelResult
     source: BenchSource
@@ -196,10 +200,50 @@ class Choices:
         return f"{list(self.by_name)[cell[0]]} on {self.at(cell).words}"
 
 
+def modes_in(sources: Sequence[BenchSource]) -> list[str]:
+    """Return the power modes of which sweeps have points; a placement can be in one of them."""
+    return list(
+        dict.fromkeys(
+            point.variant.power_mode
+            for source in sources
+            for model in source.result.models
+            for point in (model.sweep.points if model.sweep else ())
+            if point.variant.power_mode is not None
+        )
+    )
+
+
+def idle_watts(sources: Sequence[BenchSource], mode: str) -> float | None:
+    """Return the idle power of the board in a mode; ``None`` if no sweep measured it."""
+    known = present(m.idle_watts(mode) for one in sources for m in one.result.models if m.sweep)
+    return fmean(known) if known else None
+
+
+def _variants_of(
+    source: BenchSource, model: ModelResult, mode: str | None
+) -> Iterator[tuple[BenchSettings, AcceleratorResult, bool]]:
+    """Yield the results of a model in a power mode, and whether a sweep chose their batch.
+
+    Of a sweep only the points of its front are choices: the others are surely worse.
+    """
+    base = source.result.settings
+    if mode is None or source.result.environment.power_mode in (mode, None):
+        yield from ((base, one, False) for one in model.accelerators)
+    for point in model.sweep.points if model.sweep else ():
+        own = point.variant.power_mode
+        if point.outcome == "front" and (mode is None or own in (mode, None)):
+            yield point.variant.settings(base), point.result, True
+
+
 def choices_of(
-    demands: Sequence[Demand], sources: Sequence[BenchSource], objective: Objective
+    demands: Sequence[Demand],
+    sources: Sequence[BenchSource],
+    objective: Objective,
+    mode: str | None = None,
 ) -> Choices:
     """Return the options of each model; the newest of results of the same thing counts.
+
+    With ``mode``, only results in this power mode are options.
 
     Raises:
         UserError: A model has no option, or a name is of two different files.
@@ -211,10 +255,14 @@ def choices_of(
         found: dict[str, MeasuredOption] = {}
         refused: dict[Device, Excluded] = {}
         for source, model in _results_of(demand.name, sources):
-            for result in model.accelerators:
+            for settings, result, is_chosen in _variants_of(source, model, mode):
                 if result.device not in CHOSEN_AMONG:
                     continue
-                made = _option(source, model, result, objective)
+                made = _option(source, model, result, objective, settings)
+                if is_chosen and isinstance(made, MeasuredOption):
+                    # Inputs come evenly, so the first of a batch waits for the others.
+                    wait = (settings.batch - 1) / demand.rate_per_second
+                    made = replace(made, wait_seconds=wait)
                 if isinstance(made, str):
                     name, device = demand.name, result.device
                     refused[device] = Excluded(name, device, made, model.model)
@@ -262,7 +310,11 @@ def _results_of(
 
 
 def _option(
-    source: BenchSource, model: ModelResult, result: AcceleratorResult, objective: Objective
+    source: BenchSource,
+    model: ModelResult,
+    result: AcceleratorResult,
+    objective: Objective,
+    settings: BenchSettings,
 ) -> MeasuredOption | str:
     """Return the option, or why a result is excluded."""
     if result.status != "ok":
@@ -273,7 +325,6 @@ def _option(
     throughput, latency = result.throughput_per_second, result.latency
     if throughput is None or throughput.value <= 0 or latency is None:
         return "no latency was measured"
-    settings = source.result.settings
     net = result.net_joules_per_inference
     if net is None and objective == "energy":
         flags = [flag for flag in result.flags if flag in WITHHOLDING]
@@ -289,6 +340,7 @@ def _option(
         joules=None if net is None else net.times(1 / settings.batch),
         gpu_seconds=on_gpu.times(1 / throughput.value),
         variant=variant_of(settings),
+        precision=settings.precision,
         result=result,
         model=model,
         source=source,

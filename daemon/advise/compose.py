@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from math import isfinite
+from math import inf, isfinite
 from typing import Literal, TextIO
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ... import __version__
-from ...parsers.errors import UsageError
+from ...parsers.errors import UsageError, UserError
 from ...parsers.records import Record
 from ...parsers.values import read_duration
 from ..measure.run_report import Device
@@ -16,7 +16,16 @@ from ..results.bench_page import SIMULATED_TITLE
 from ..results.document import Block, Heading, Table, Text, print_document, with_half
 from ..results.records import Figure
 from ..terminal import joules, percent, points, seconds, watts
-from .choices import BenchSource, Choices, choices_of, disagreements, effects_of, flagged
+from .choices import (
+    BenchSource,
+    Choices,
+    choices_of,
+    disagreements,
+    effects_of,
+    flagged,
+    idle_watts,
+    modes_in,
+)
 from .findings import NextMeasurement, ResultFinding, find_all, measure_next
 from .problem import (
     MOST_MODELS,
@@ -124,8 +133,48 @@ def advise_on(
     minimise: Objective = "energy",
     margin: float = 0.1,
 ) -> Advice:
-    """Return the best accelerator for each model, by results of one machine, oldest first."""
-    choices = choices_of(demands, sources, minimise)
+    """Return the best accelerator for each model, by results of one machine, oldest first.
+
+    All models run in one power mode. With several in a sweep, each mode is advised on, and the best
+    of them is returned: by the power of the board with its idle power, or by the use of the GPU.
+    """
+    modes = modes_in(sources)
+    if not modes:
+        return _advise_in(None, sources, demands, minimise, margin)
+    found: list[tuple[tuple[bool, float], str, Advice]] = []
+    notes: list[str] = []
+    for mode in modes:
+        try:
+            advice = _advise_in(mode, sources, demands, minimise, margin)
+        except UserError as problem:
+            notes.append(f"no placement in power mode {mode}: {problem}")
+            continue
+        idle = idle_watts(sources, mode) if minimise == "energy" else 0.0
+        shown = advice.chosen or advice.closest_infeasible
+        value = None if shown is None else shown.watts or shown.gpu
+        words = "feasible" if advice.chosen else "no placement meets all limits"
+        if idle is None:
+            words += ", its idle power is unknown"
+        elif minimise == "energy" and value is not None:
+            words += f", {watts(idle)} idle and {watts(value.value)} of work"
+        notes.append(f"power mode {mode}: {words}")
+        cost = inf if idle is None or value is None else idle + value.value
+        found.append(((advice.chosen is None, cost), mode, advice))
+    if not found:
+        raise UserError("no power mode has a result of every model", "; ".join(notes))
+    best = min(found, key=lambda one: one[0])[2]
+    return best.model_copy(update={"notes": (*notes, *best.notes)})
+
+
+def _advise_in(
+    mode: str | None,
+    sources: Sequence[BenchSource],
+    demands: Sequence[Demand],
+    minimise: Objective,
+    margin: float,
+) -> Advice:
+    """Return the best placement in a power mode, or in that of all results."""
+    choices = choices_of(demands, sources, minimise, mode)
     options, effects = tuple(choices.by_name.values()), effects_of(choices, sources)
     problem = Problem(tuple(demands), options, minimise, margin, effects)
     found = search(problem)
@@ -140,7 +189,7 @@ def advise_on(
         minimise=minimise,
         margin=margin,
         board=environment.board,
-        power_mode=environment.power_mode,
+        power_mode=mode or environment.power_mode,
         demands=tuple(demands),
         sources=tuple(one.path for one in sources),
         placements=found.placements,
@@ -202,7 +251,7 @@ def _violations(problem: Problem, choices: Choices, closest: Evaluation) -> Iter
     limits = [demand.deadline_seconds for demand in problem.demands]
     fastest = []
     for number, options in enumerate(problem.options):
-        alone = [option.latency_seconds for option in options]
+        alone = [option.latency_seconds + option.wait_seconds for option in options]
         if factor * min(alone) > limits[number]:
             fastest.append(((number, alone.index(min(alone))), min(alone)))
     too_slow = {cell[0] for cell, _ in fastest}

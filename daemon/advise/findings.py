@@ -73,7 +73,7 @@ def find_all(choices: Choices) -> tuple[ResultFinding, ...]:
 def _slower(options: Sequence[MeasuredOption]) -> _Noticed:
     """Fewer bits should be faster; otherwise something reformats or falls back."""
     for int8, fp16 in product(options, options):
-        pair = [one.source.result.settings.precision for one in (int8, fp16)]
+        pair = [one.precision for one in (int8, fp16)]
         if pair != ["int8", "fp16"] or int8.device != fp16.device:
             continue
         why = None if int8.like else int8_slower(int8.result, fp16.result)
@@ -287,6 +287,6 @@ def _command(choices: Choices, pair: tuple[Cell, Cell]) -> str:
     found = [choices.at(cell) for cell in pair]
     models = " ".join(quote(one.model.model) for one in found)
     devices = ",".join(dict.fromkeys(one.device for one in found))
-    precision = found[0].source.result.settings.precision
+    precision = found[0].precision
     extra = f" --precision {precision}" if precision else ""
     return f"tegrascope bench {models} --contention --on {devices}{extra}"

@@ -40,7 +40,8 @@ class Demand(Record):
 class Option:
     """One way to run a model, with figures of the model alone.
 
-    All are per input; ``latency_seconds`` is the 99th percentile.
+    All are per input; ``latency_seconds`` is the 99th percentile. The first input of a batch waits
+    ``wait_seconds`` for the last one.
     """
 
     device: Device
@@ -48,6 +49,7 @@ class Option:
     latency_seconds: float
     joules: Figure | None = None
     gpu_seconds: Figure | None = None
+    wait_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -273,14 +275,18 @@ class Problem:
             ratios = [
                 max(
                     needed + more,
-                    *(took[one] / self.demands[one[0]].deadline_seconds for one in mine),
+                    *(
+                        (took[one] + self.option(one).wait_seconds)
+                        / self.demands[one[0]].deadline_seconds
+                        for one in mine
+                    ),
                 )
                 for took, needed in ways
             ]
             if ratios[0] > _ROUNDING * ratios[-1]:
                 in_turn.add(device)
             took, needed = ways[device in in_turn]
-            latency.update(took)
+            latency.update({one: took[one] + self.option(one).wait_seconds for one in mine})
             duty[device] = needed + more
         if left_to_gpu:
             duty.setdefault("gpu", left_to_gpu)

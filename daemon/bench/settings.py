@@ -127,7 +127,7 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
     check_names(models)
     check_data(settings)
     if arguments.sweep or settings.latency_below_seconds is not None:
-        check_sweep(settings, [name for name, _ in arguments.sweep])
+        settings = check_sweep(settings, [name for name, _ in arguments.sweep])
     if settings.contention:
         check_contention(settings)
     if settings.lock_in_seconds and name and find_backend(name).is_self_timed:
@@ -182,8 +182,14 @@ def check_data(settings: BenchSettings) -> None:
             raise UserError(f"there is no {path} for --{name}", remedy)
 
 
-def check_sweep(settings: BenchSettings, axes: Sequence[str], root: Path = Path("/")) -> None:
-    """Raise ``UsageError`` if a sweep contradicts the other arguments."""
+def check_sweep(
+    settings: BenchSettings, axes: Sequence[str], root: Path = Path("/")
+) -> BenchSettings:
+    """Return the settings with power modes by name.
+
+    Raises:
+        UsageError: A sweep contradicts the other arguments, or the board lacks a mode.
+    """
     if not axes:
         raise UsageError("--latency-below belongs to --sweep", "give both")
     twice = [name for name in dict.fromkeys(axes) if axes.count(name) > 1]
@@ -203,12 +209,19 @@ def check_sweep(settings: BenchSettings, axes: Sequence[str], root: Path = Path(
     wanted = settings.sweep.get("power-mode", ())
     if wanted and settings.is_simulated:
         raise UsageError("the simulated board has no power modes", "leave power-mode out")
-    modes = read_power_modes(root) if wanted else []
+    if not wanted:
+        return settings
+    modes = read_power_modes(root)
+    names: dict[int | str, None] = {}
     for word in map(str, wanted):
-        if find_mode(modes, word) is None:
+        mode = find_mode(modes, word)
+        if mode is None:
             known = ", ".join(f"{one.name} ({one.number})" for one in modes)
             problem = f"/etc/nvpmodel.conf has no power mode {word}"
             raise UsageError(problem, f"use {known}" if known else "leave power-mode out")
+        names[mode.name] = None
+    sweep = {**settings.sweep, "power-mode": tuple(names)}
+    return settings.model_copy(update={"sweep": sweep})
 
 
 def check_contention(settings: BenchSettings) -> None:

@@ -261,6 +261,17 @@ class ModelResult(Record):
         points = () if self.sweep is None else self.sweep.points
         return (*self.accelerators, *(point.result for point in points))
 
+    def idle_watts(self, power_mode: str) -> float | None:
+        """Return the mean idle power of the rounds in a power mode; ``None`` if it is unknown."""
+        known = [
+            one.energy.baseline_watts
+            for one in self.rounds
+            if one.environment.power_mode == power_mode
+            and one.energy is not None
+            and one.energy.baseline_watts is not None
+        ]
+        return sum(known) / len(known) if known else None
+
 
 class Placed(Record):
     """A model on an accelerator."""

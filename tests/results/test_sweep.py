@@ -164,7 +164,8 @@ def test_modes_are_checked_by_the_board_s_own_file(tmp_path):
     modes = "< POWER_MODEL ID=0 NAME=15W >\n< POWER_MODEL ID=2 NAME=MAXN_SUPER >"
     (tmp_path / "etc/nvpmodel.conf").write_text(modes)
     asked = settings("net.onnx", sweep={"power-mode": ("MAXN_SUPER", "0")})
-    check_sweep(asked, ["power-mode"], tmp_path)
+    named = check_sweep(asked, ["power-mode"], tmp_path)
+    assert named.sweep == {"power-mode": ("MAXN_SUPER", "15W")}
     asked = settings("net.onnx", sweep={"power-mode": ("MAXN",)})
     with pytest.raises(UsageError) as told:
         check_sweep(asked, ["power-mode"], tmp_path)
