@@ -8,7 +8,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ...parsers.errors import BackendUnavailable, UserError
-from ...parsers.inference.events import Counted, Inferences, Order, Outputs, Phase, StageName
+from ...parsers.inference.events import (
+    Counted,
+    Inferences,
+    InputShape,
+    Order,
+    Outputs,
+    Phase,
+    StageName,
+)
 from ...parsers.inference.layers import LayerProfile
 from ...parsers.inference.placement import Built, Placement
 
@@ -52,6 +60,7 @@ class Backend:
         cold_start_ns: Parts of the cold start so far, by name. It is read after ``load``, ``build``
             and the first inference; new parts are taken out of the step that has just ended.
         built: The facts of the engine; ``None`` if nothing is built.
+        input_shapes: Shape of each input in an inference, if it is known.
         versions: Library to version, of all that may change the result or the speed.
         progress: Called with a few words before something takes long; set by the worker.
     """
@@ -71,6 +80,7 @@ class Backend:
     builds: bool = False
     cold_start_ns: Mapping[str, int] = MappingProxyType({})
     built: Built | None = None
+    input_shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
     versions: Mapping[str, str] = MappingProxyType({})
     progress: Callable[[str], None] = staticmethod(lambda _doing: None)
 
@@ -173,18 +183,53 @@ _DTYPES = {name: name for name in ("bool", "float16", "float32", "float64", *_IN
 _DTYPES |= {"float": "float32", "double": "float64"}
 
 
-def input_shape(name: str, shape: Sequence[int | str | None], batch: int) -> tuple[int, ...]:
-    """Return the shape of an input at a batch, which is or becomes the first dimension.
+Declared = Sequence[int | str | None]
+
+
+def input_shapes(declared: Mapping[str, Declared], order: Order) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each input of a model at which an order measures it.
+
+    The first dimension of an input without a shape of its own is or becomes the batch.
 
     Args:
-        shape: As the model declares it; a name or ``None`` is a dynamic dimension.
+        declared: Name to shape, as the model has it; a name or ``None`` is a dynamic dimension.
 
     Raises:
-        UserError: The model fixes another batch, or leaves another dimension open.
-
-    >>> input_shape("image", ["N", 3, 224, 224], 4)
-    (4, 3, 224, 224)
+        UserError: The model fixes another shape or batch, or leaves a dimension open; or the order
+            names another input, or shapes of which none begins with its batch.
     """
+    given, batch = order.shapes, order.batch
+    if strange := [name for name in given if name not in declared]:
+        raise UserError(
+            f"the model has no input {strange[0]!r}", f"its inputs are {', '.join(declared)}"
+        )
+    for name, one in given.items():
+        _check_ranks(name, declared[name], one)
+    if given and all(one.shape[:1] != (batch,) for one in given.values()):
+        first = next(iter(given.values())).shape
+        raise UserError(
+            f"no shape begins with the batch of {batch}", f"set batch: {first[0] if first else 1}"
+        )
+    return {
+        name: given[name].shape if name in given else _batched(name, shape, batch)
+        for name, shape in declared.items()
+    }
+
+
+def _check_ranks(name: str, declared: Declared, given: InputShape) -> None:
+    """Raise ``UserError`` if the model does not take a given shape, or an end of its range."""
+    for one in (given.shape, *given.range):
+        pairs = zip(declared, one, strict=False)
+        is_fixed = any(isinstance(own, int) and own != length for own, length in pairs)
+        if len(one) != len(declared) or is_fixed:
+            own = "x".join("?" if not isinstance(n, int) else str(n) for n in declared)
+            raise UserError(
+                f"input {name!r} has the shape {own}, not {'x'.join(map(str, one))}",
+                "only an open dimension (?) can be chosen",
+            )
+
+
+def _batched(name: str, shape: Declared, batch: int) -> tuple[int, ...]:
     if shape and isinstance(shape[0], int) and shape[0] != batch:
         raise UserError(
             f"the model fixes a batch of {shape[0]} for input {name!r}, not {batch}",
@@ -194,7 +239,8 @@ def input_shape(name: str, shape: Sequence[int | str | None], batch: int) -> tup
         if place > 0 and not isinstance(length, int):
             raise UserError(
                 f"input {name!r} leaves dimension {place} open ({length or 'unnamed'})",
-                "export the model with a fixed shape: only the first dimension may be dynamic",
+                f"give its shape, shapes: {{{name}: [{batch}, …]}} or --shape, or export the model"
+                " with a fixed one",
             )
     return tuple(length if isinstance(length, int) else batch for length in shape)
 

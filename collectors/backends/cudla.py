@@ -264,8 +264,10 @@ class LoadableSlot(Slot):
 
     _context: Task
 
-    def _bind(self, trt: Any, engine: Any, batch: int, made: ExitStack) -> None:  # noqa: ARG002
-        task, registered = self._context, dict[bool, list[int]]({True: [], False: []})
+    def _bind(self, trt: Any, engine: Any, order: Order, made: ExitStack) -> None:  # noqa: ARG002
+        self.input_shapes = {}
+        batch, task = order.batch, self._context
+        registered: dict[bool, list[int]] = {True: [], False: []}
         for is_input, side in ((True, task.inputs), (False, task.outputs)):
             for found in side:
                 tensor = DlaTensor(found, is_input=is_input)
@@ -276,6 +278,7 @@ class LoadableSlot(Slot):
                     )
                 self._allocate(tensor, made)
                 if is_input:
+                    self.input_shapes[tensor.name] = tensor.shape
                     kind = tensor.dtype.name
                     tensor.host_array()[...] = make_input(tensor.name, kind, tensor.shape)
                 registered[is_input].append(task.register(tensor.on_device, tensor.size, made))

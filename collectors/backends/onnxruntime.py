@@ -8,7 +8,7 @@ from ...parsers.errors import PIP_INSTALL, BackendUnavailable
 from ...parsers.inference.events import Order
 from ...parsers.inference.placement import Built, Placement
 from ...parsers.onnx import read_model
-from .base import Inferring, input_shape, make_input
+from .base import Inferring, input_shapes, make_input
 
 if TYPE_CHECKING:
     import numpy
@@ -56,8 +56,10 @@ class OnnxRuntime(Inferring):
             str(model), options, providers=["CPUExecutionProvider"]
         )
         self._binding = self._session.io_binding()
-        for given in self._session.get_inputs():
-            shape = input_shape(given.name, given.shape, order.batch)
+        inputs = self._session.get_inputs()
+        self.input_shapes = input_shapes({given.name: given.shape for given in inputs}, order)
+        for given in inputs:
+            shape = self.input_shapes[given.name]
             self._inputs[given.name] = make_input(given.name, given.type, shape)
         self.feed(self._inputs)
         for made in self._session.get_outputs():

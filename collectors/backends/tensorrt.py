@@ -5,9 +5,10 @@ readings Python only goes through the list and compares the results with those o
 """
 
 import ctypes
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -23,8 +24,9 @@ from ...parsers.inference.placement import (
     placement_of,
     wide_layers,
 )
+from ..models.files import facts_of
 from . import calibration, engine_cache
-from .base import BUILDS, Inferring, device_stages, input_shape, make_input, require_pure
+from .base import BUILDS, Inferring, device_stages, input_shapes, make_input, require_pure
 from .build_turn import clocks_now, turn_to_build
 from .cuda_runtime import Cuda, handle_of, is_watched, load_cuda
 from .engine_cache import BuiltEngine, EngineCache
@@ -34,6 +36,7 @@ from .tensorrt_build import (
     load_plugins,
     logger_of,
     no_dla,
+    open_shape,
     reason_in,
     type_name,
 )
@@ -110,29 +113,26 @@ class Slot:
                 made.callback(api.cudaEventDestroy, self._events[-1])
             spans = zip(self._events, self._events[1:], strict=False)
             self._elapsed = [partial(api.cudaEventElapsedTime, *ends) for ends in spans]
-            self._bind(trt, engine, order.batch, made)
+            self._bind(trt, engine, order, made)
             self._run_once(self._copies(is_input=True))
             self._make_calls()
             self._resources = made.pop_all()
 
-    def _bind(self, trt: Any, engine: Any, batch: int, made: ExitStack) -> None:
+    def _bind(self, trt: Any, engine: Any, order: Order, made: ExitStack) -> None:
         context = self._context
         names = [engine.get_tensor_name(at) for at in range(engine.num_io_tensors)]
         given = [name for name in names if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
-        for name in given:
-            declared = [None if n < 0 else int(n) for n in engine.get_tensor_shape(name)]
-            shape = input_shape(name, declared, batch)
+        declared = {name: open_shape(engine.get_tensor_shape(name)) for name in given}
+        self.input_shapes = input_shapes(declared, order)
+        for name, shape in self.input_shapes.items():
             if not context.set_input_shape(name, shape):
                 raise UserError(
-                    f"the engine takes no {shape} for input {name!r}", "build it for this batch"
+                    f"the engine takes no {shape} for input {name!r}", "build it for this shape"
                 )
         for name in names:
             shape = tuple(int(length) for length in context.get_tensor_shape(name))
             if min(shape, default=0) < 0:
-                raise UserError(
-                    f"the shape of output {name!r} depends on the data",
-                    "export the model without the operation that makes it so (NonZero, NMS …)",
-                )
+                raise depends_on_data(name, Path(order.model))
             kind = engine.get_tensor_dtype(name)
             tensor = BoundTensor(name, is_input=name in given, kind=kind, shape=shape)
             self._allocate(tensor, made)
@@ -170,11 +170,6 @@ class Slot:
     def stages_ns(self) -> list[int]:
         """Return the device's time of each stage of the last inference."""
         return [round(self._cuda.check(elapsed()) * 1e6) for elapsed in self._elapsed]
-
-    @property
-    def point(self) -> str:
-        """The shapes of the inputs, as text."""
-        return " ".join(f"{one.name}{one.shape}" for one in self._tensors if one.is_input)
 
     def inputs(self) -> "dict[str, NDArray[numpy.generic]]":
         """Return the inputs of the next inference."""
@@ -320,6 +315,23 @@ class Slot:
             raise RuntimeError("TensorRT did not enqueue the inference; see its log")
 
 
+# Operators of ONNX whose outputs have as many elements as their inputs' values make.
+_OPEN_ENDED = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
+
+
+def depends_on_data(output: str, model: Path) -> UserError:
+    """Return the error for an output whose shape is known only after the inference."""
+    found: set[str] = set()
+    with suppress(UserError):
+        found = {*facts_of(model).operators} & {*_OPEN_ENDED}
+    names = ", ".join(sorted(found) or _OPEN_ENDED)
+    return UserError(
+        f"the shape of output {output!r} depends on the data ({names}), so it has no fixed buffer",
+        "let the model end before that operator, or use one with a fixed number of results, as the"
+        " plug-in EfficientNMS_TRT has",
+    )
+
+
 def closed() -> None:
     """Raise instead of an inference."""
     raise RuntimeError("the engine is closed")
@@ -399,12 +411,14 @@ class TensorRt(Inferring):
         self._obtain()
         if self.built.fallback == "require-pure":
             require_pure(self._model.name, self.built.placement)
+        self._check_outputs()
         with self._part("context"):
             contexts = [self._make_context() for _ in range(order.streams)]
         with self._part("buffers"):
             for context in contexts:
                 made = self.slot_class(self._cuda, self._trt, self._engine, context, order)
                 self.slots.append(made)
+        self.input_shapes = self.slots[0].input_shapes
         self._look_at_memory()
         # The newer name, and then the older.
         size = getattr(self._engine, "device_memory_size_v2", None)
@@ -459,8 +473,8 @@ class TensorRt(Inferring):
         key, directory = self.built.engine_key, self._order.engine_directory
         if key is None or directory is None:
             return None
-        cache, slot = EngineCache(Path(directory)), self.slots[0]
-        return cache.compare_outputs(key, slot.point, slot.outputs())
+        point = str(sorted(self.input_shapes.items()))
+        return EngineCache(Path(directory)).compare_outputs(key, point, self.outputs())
 
     def device_peak_bytes(self) -> int | None:
         """Return the largest fall of the device's free memory since CUDA was initialised."""
@@ -563,6 +577,17 @@ class TensorRt(Inferring):
             self._engine = self._runtime.deserialize_cuda_engine(content)
         return self._engine is not None
 
+    def _check_outputs(self) -> None:
+        """Raise ``UserError`` if an output is open although no input is: it depends on the data.
+
+        TensorRT may make no context for such an engine, and then speaks of something else.
+        """
+        engine, modes = self._engine, self._trt.TensorIOMode
+        names = [engine.get_tensor_name(at) for at in range(engine.num_io_tensors)]
+        still_open = [name for name in names if None in open_shape(engine.get_tensor_shape(name))]
+        if still_open and all(engine.get_tensor_mode(n) == modes.OUTPUT for n in still_open):
+            raise depends_on_data(still_open[0], self._model)
+
     def _make_context(self) -> Any:
         context = self._engine.create_execution_context()
         if context is None:
@@ -597,10 +622,17 @@ class TensorRt(Inferring):
         is_dla, is_loadable = order.dla_core is not None, order.engine_capability != "standard"
         # "require-pure" builds as "allow" does and then checks the placement.
         fallback = "forbid" if order.fallback == "forbid" else "allow"
+        ranges = {name: one.range for name, one in sorted(order.shapes.items())}
+        # An engine for ranges of all open inputs takes any batch in them.
+        is_fixed = (
+            not ranges
+            or any(low == high for low, _, high in ranges.values())
+            or any(i.is_open and i.name not in ranges for i in facts_of(self._model).inputs)
+        )
         return {
             "model": engine_cache.model_digest(self._model),
             "device": "dla" if is_dla else "gpu",
-            "batch": str(order.batch),
+            "batch": str(order.batch) if is_fixed else "any",
             "precision": order.precision or "model",
             "fallback": fallback if is_dla else "none",
             "optimization_level": str(order.optimization_level),
@@ -614,6 +646,7 @@ class TensorRt(Inferring):
             # A DLA's engine of a model with Q/DQ nodes is built without them.
             **({"qdq": "translated"} if is_dla else {}),
             **self._plugin_parts,
+            **({"shapes": json.dumps(ranges)} if ranges else {}),
             **engine_cache.machine_parts(is_dla=is_dla, root=self._machine),
         }
 

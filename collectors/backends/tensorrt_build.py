@@ -22,7 +22,7 @@ from ...parsers.inference.placement import Built, Int8Scales, Precision
 from ...parsers.inference.trtexec import missing_operator
 from ..base import write_atomic
 from ..models.quantised import translate
-from .base import input_shape, lacks_operator
+from .base import input_shapes, lacks_operator
 from .calibration import QUANTISE, Calibration, InputSpec, Say, check_request
 from .engine_cache import BuiltEngine, has_creators
 
@@ -350,20 +350,34 @@ class Builder:
             tensor.allowed_formats = 1 << int(trt.TensorFormat.DLA_LINEAR)
 
     def _fix_shapes(self, builder: Any, config: Any, network: Any) -> dict[str, InputSpec]:
-        """Give a dynamic first dimension the one batch that there will be; return the inputs."""
-        profile, inputs = None, {}
-        for given in _inputs_of(network):
-            declared = [None if length < 0 else int(length) for length in given.shape]
-            shape = input_shape(given.name, declared, self._order.batch)
-            inputs[given.name] = InputSpec(DTYPES.get(type_name(given.dtype), "float32"), shape)
-            if None in declared:
-                profile = profile or builder.create_optimization_profile()
-                profile.set_shape(given.name, shape, shape, shape)
+        """Give open dimensions the shape or range that there will be; return the inputs."""
+        types = {given.name: type_name(given.dtype) for given in _inputs_of(network)}
+        declared = {given.name: open_shape(given.shape) for given in _inputs_of(network)}
+        shapes, profile = input_shapes(declared, self._order), None
+        for name, shape in shapes.items():
+            if None not in declared[name]:
+                continue
+            asked = self._order.shapes.get(name)
+            low, usual, high = (shape,) * 3 if asked is None else asked.range
+            if self._is_dla and low != high:
+                raise UserError(
+                    f"a DLA takes one shape of input {name!r}, not a range",
+                    "leave min, opt and max out, or set device: gpu",
+                )
+            profile = profile or builder.create_optimization_profile()
+            profile.set_shape(name, low, usual, high)
+            if low != high and has(self._trt, "PreviewFeature.PROFILE_SHARING_0806"):
+                # From 10 on, several streams may always use one range of shapes.
+                sharing = self._trt.PreviewFeature.PROFILE_SHARING_0806
+                config.set_preview_feature(sharing, True)
         if profile is not None:
             config.add_optimization_profile(profile)
             if hasattr(config, "set_calibration_profile"):
                 config.set_calibration_profile(profile)
-        return inputs
+        return {
+            name: InputSpec(DTYPES.get(types[name], "float32"), shape)
+            for name, shape in shapes.items()
+        }
 
     def _use_timing(self, path: Path, config: Any) -> None:
         content = b""
@@ -402,6 +416,11 @@ def no_dla(core: int, cores: int, device: str) -> BackendUnavailable:
 def layers_of(network: Any) -> Iterator[Any]:
     """Yield the layers of a network."""
     return map(network.get_layer, range(network.num_layers))
+
+
+def open_shape(shape: Iterable[int]) -> tuple[int | None, ...]:
+    """Return a shape as TensorRT has it, with ``None`` for each open dimension."""
+    return tuple(None if length < 0 else int(length) for length in shape)
 
 
 def type_name(kind: Any) -> str:

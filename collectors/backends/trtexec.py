@@ -32,7 +32,7 @@ from .base import (
     BUILDS,
     SelfTimed,
     device_stages,
-    input_shape,
+    input_shapes,
     lacks_operator,
     require_pure,
 )
@@ -103,9 +103,9 @@ class Trtexec(SelfTimed):
         self._plugins = plugins
         self._facts = facts_of(model)
         # Each input is checked, and the shapes of the open ones are given to trtexec.
-        shapes = [input_shape(one.name, one.shape, order.batch) for one in self._facts.inputs]
-        pairs = zip(self._facts.inputs, shapes, strict=True)
-        self._shapes = {one.name: shape for one, shape in pairs if one.is_open}
+        self.input_shapes = input_shapes({i.name: i.shape for i in self._facts.inputs}, order)
+        open_inputs = (one.name for one in self._facts.inputs if one.is_open)
+        self._shapes = {name: self.input_shapes[name] for name in open_inputs}
 
     def build(self) -> None:
         """Build the engine, unless the cache has it."""

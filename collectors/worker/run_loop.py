@@ -318,6 +318,7 @@ class Runner:
                 model_sha256=sha256,
                 versions={"python": sys.version.split()[0], **backend.versions},
                 cold_start_seconds={part: ns / 1e9 for part, ns in self._cold_start_ns.items()},
+                input_shapes=dict(backend.input_shapes),
                 built=backend.built,
             )
         )

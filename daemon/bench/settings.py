@@ -102,6 +102,7 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         **{name: given[name] for name in _AS_GIVEN},
         models=models,
         plugins=tuple(map(absolute, arguments.plugin)),
+        shapes=dict(arguments.shape),
         devices=arguments.on,
         lock_in_seconds=arguments.seconds if arguments.lock_in else None,
         lock_in_stages=arguments.stages,
@@ -126,6 +127,8 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         )
     check_names(models)
     check_data(settings)
+    if settings.shapes and len(models) > 1:
+        raise UsageError("--shape names inputs of one model", "measure one model at a time")
     if arguments.sweep or settings.latency_below_seconds is not None:
         settings = check_sweep(settings, [name for name, _ in arguments.sweep])
     if settings.contention:
@@ -275,7 +278,7 @@ def _telemetry(
 # Settings of a workload that have the same name in a benchmark.
 _TAKEN_OVER = (
     *("batch", "streams", "cuda_graph", "transfers", "precision", "optimization_level"),
-    *("fallback", "process", "preprocess"),
+    *("fallback", "process", "preprocess", "shapes"),
 )
 
 
@@ -304,7 +307,8 @@ def workload_of(settings: BenchSettings, model: str, device: Device) -> Workload
 
 def reference_of(settings: BenchSettings, model: str) -> Workload:
     """Return one inference of the model as it was given, by ONNX Runtime on the CPU."""
-    shared = {"batch": settings.batch, "preprocess": settings.preprocess}
+    taken = ("batch", "preprocess", "shapes")
+    shared = {name: getattr(settings, name) for name in taken}
     name, path = workload_name(model, "reference"), absolute(model)
     return shortened(Workload(name=name, model=path, device="cpu", backend=REFERENCE, **shared))
 

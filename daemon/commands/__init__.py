@@ -7,6 +7,7 @@ another part could use belongs in the tool's own folder.
 
 import argparse
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -45,8 +46,14 @@ COMMANDS = MappingProxyType(
 INSTALLED_STATE = Path("/var/lib/tegrascope")
 DATABASE = "tegrascope.db"
 
+_LENGTHS = r"[1-9][0-9]*(?:x[1-9][0-9]*)*"
+_SHAPE = re.compile(
+    rf"(.+?):(?P<shape>{_LENGTHS})(?::(?P<min>{_LENGTHS}):(?P<opt>{_LENGTHS}):(?P<max>{_LENGTHS}))?"
+)
+
 if TYPE_CHECKING:
     from ...parsers.inference.calibration import Preprocess
+    from ...parsers.inference.events import InputShape
     from ..store.history import History
 
 Value = TypeVar("Value")
@@ -140,6 +147,26 @@ def _preprocess(text: str) -> "Preprocess":
     raise argparse.ArgumentTypeError(problem)
 
 
+def input_shape(text: str) -> "tuple[str, InputShape]":
+    """Read the shape of an input, or with the range of an engine; its name may contain colons.
+
+    >>> input_shape("images:0:1x3x8x8:1x3x4x4:1x3x8x8:4x3x8x8")[1].range
+    ((1, 3, 4, 4), (1, 3, 8, 8), (4, 3, 8, 8))
+    """
+    from ...parsers.inference.events import InputShape
+
+    found = _SHAPE.fullmatch(text)
+    if found is None:
+        words = "is not a shape, as images:1x3x640x640 or images:SHAPE:MIN:OPT:MAX"
+        raise argparse.ArgumentTypeError(f"{text!r} {words}")
+    lengths = {name: of.split("x") for name, of in found.groupdict().items() if of is not None}
+    try:
+        return found[1], InputShape.model_validate(lengths)
+    except ValidationError as error:
+        problem = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+        raise argparse.ArgumentTypeError(f"{text!r}: {problem}") from None
+
+
 class Options:
     """The options of a command, or of a group of them; a call adds one."""
 
@@ -176,6 +203,12 @@ class Options:
         """Add ``--preprocess``, as a flow mapping of YAML."""
         words = "how images become inputs, as '{resize: 256, mean: [0.485, 0.456, 0.406]}'"
         self("--preprocess MAPPING", words, type=_preprocess)
+
+    def shape(self) -> None:
+        """Add ``--shape``."""
+        words = "of an input with open dimensions; with a range the engine takes all shapes in it"
+        name = "--shape NAME:SHAPE[:MIN:OPT:MAX]"
+        self(name, f"{words}, as x:1x3x640x640", action="append", type=input_shape, default=[])
 
     def state_dir(self, words: str = "where runs are kept", content: str | None = None) -> None:
         """Add ``--state-dir``, by default ours, or the service's if ours lacks ``content``."""

@@ -76,7 +76,7 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
         workers = Workers(setup.session, display.heard, cwd=state_dir)
         run = Bench(settings, workers, display, watcher, setup.begin_pass)
         run.add_work = lambda model, rows: layers_with_work(
-            model, state_dir / "models", settings.batch, rows
+            model, state_dir / "models", settings.batch, rows, settings.shapes
         )
 
         def cancel() -> None:
@@ -213,6 +213,7 @@ def add(option: Options) -> None:
     option("--no-cuda-graph", "launch each inference layer by layer")
     option("--no-transfers", "leave inputs and outputs on the device")
     option.fallback()
+    option.shape()
     option("--plugin LIB", "library with plug-ins of TensorRT", action="append", default=[])
     option("--duration S", "of a round (default: 15)")
     option("--baseline S", "idle time before and after a round, for the net energy (default: 8)")

@@ -134,6 +134,7 @@ def _build(arguments: argparse.Namespace, device: str) -> int:
         calibration=arguments.calibration and str(arguments.calibration.absolute()),
         preprocess=arguments.preprocess,
         plugins=tuple(str(Path(path).expanduser().absolute()) for path in arguments.plugin),
+        shapes=dict(arguments.shape),
         rebuild=arguments.again,
     )
     for built in found:
@@ -240,6 +241,7 @@ def add(option: Options) -> None:
     building.preprocess()
     building.fallback()
     building("--batch N", default=1)
+    building.shape()
     building("--plugin LIB", "library with plug-ins of TensorRT", action="append", default=[])
     building("--standalone", "a loadable of a DLA, for backend: cudla, in place of an engine")
     building(

@@ -5,9 +5,11 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 
-from ...collectors.backends.base import input_shape
+from ...collectors.backends.base import input_shapes
 from ...collectors.models.files import find_model, read_graph_apart
+from ...parsers.inference.events import InputShape, Order
 from ...parsers.inference.layers import SUBGRAPH, is_reformat, names_in, names_marked
 from ...parsers.inference.placement import LayerAnswer
 from ...parsers.onnx.graph import Graph, Node
@@ -65,24 +67,32 @@ class Names:
 
 
 def layers_with_work(
-    model: str, directory: Path, batch: int, rows: Sequence[LayerRow]
+    model: str,
+    directory: Path,
+    batch: int,
+    rows: Sequence[LayerRow],
+    shapes: Mapping[str, InputShape] = MappingProxyType({}),
 ) -> tuple[LayerRow, ...]:
     """Read a model, and return the layers of its engine with their work at a batch.
 
-    ``directory`` has the built-in models. It raises ``UserError`` if the model cannot be read.
+    ``directory`` has the built-in models, and ``shapes`` are those of inputs with open dimensions.
+    It raises ``UserError`` if the model cannot be read.
     """
-    return with_work(_graph_of(find_model(model, directory), batch), rows)
+    graph = _graph_of(find_model(model, directory), batch, tuple(sorted(shapes.items())))
+    return with_work(graph, rows)
 
 
 # A benchmark asks once for each accelerator.
 @lru_cache(maxsize=1)
-def _graph_of(path: Path, batch: int) -> Graph:
+def _graph_of(path: Path, batch: int, shapes: tuple[tuple[str, InputShape], ...]) -> Graph:
     graph = read_graph_apart(path, {})
     given = {name: graph.tensor(name).shape or () for name in graph.inputs}
     if all(isinstance(shape[0], int) for shape in given.values() if shape):
         return graph
-    shapes = {name: input_shape(name, shape, batch) for name, shape in given.items()}
-    return read_graph_apart(path, shapes)
+    order = Order(
+        run_id="", backend="", device="gpu", model_directory="", batch=batch, shapes=dict(shapes)
+    )
+    return read_graph_apart(path, input_shapes(given, order))
 
 
 def with_work(graph: Graph, rows: Sequence[LayerRow]) -> tuple[LayerRow, ...]:

@@ -310,6 +310,7 @@ class RunReport(Record):
         ended_ns: CLOCK_MONOTONIC when its outcome was known.
         lateness_seconds: Start minus due time.
         phases: Spans by phase, as the worker stamped them.
+        input_shapes: Of an inference, if the back-end reports them.
         inferences: Completed in the steady phase, also for a run that was cut short.
         latency: By the host clock, in the steady phase.
         device_latency: The same by the device's own events, from the first copy to the last;
@@ -340,6 +341,7 @@ class RunReport(Record):
     lateness_seconds: NonNegativeFloat | None = None
     phases: dict[PhaseName, Span] = {}
     batch: PositiveInt = 1
+    input_shapes: dict[str, tuple[int, ...]] = {}
     process: Process = Process()
     inferences: NonNegativeInt = 0
     latency: Distribution | None = None
@@ -432,6 +434,7 @@ class RunTrace:
     model_sha256: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
     cold_start_seconds: dict[str, float] = field(default_factory=dict)
+    input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     built: Built | None = None
     process_peak_bytes: int | None = None
     device_peak_bytes: int | None = None
@@ -462,6 +465,7 @@ class RunTrace:
             self.model_sha256 = event.model_sha256
             self.versions.update(event.versions)
             self.cold_start_seconds.update(event.cold_start_seconds)
+            self.input_shapes = event.input_shapes
             self.built = event.built
         elif isinstance(event, Inferences):
             if len(event.start_ns) != len(event.latency_ns):

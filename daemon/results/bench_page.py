@@ -172,6 +172,7 @@ def _facts(result: BenchResult) -> dict[str, str | None]:
         *(settings.precision, f"fallback {settings.fallback}", settings.backend),
         f"optimisation level {'as TensorRT chooses' if level is None else level}",
         f"{settings.streams} stream{'s' * (settings.streams > 1)}",
+        *(f"{name} {one.text}" for name, one in settings.shapes.items()),
         *(f"plug-ins of {Path(path).name}" for path in settings.plugins),
         None if settings.cuda_graph else "no CUDA graph",
         None if settings.transfers else "no copies of inputs and outputs",

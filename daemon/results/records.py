@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ...parsers.inference.calibration import Preprocess
-from ...parsers.inference.events import Process, StageName
+from ...parsers.inference.events import InputShape, Process, StageName
 from ...parsers.inference.layers import EngineLayer
 from ...parsers.inference.placement import Built, Fallback, PlacementVerdict, Precision
 from ...parsers.records import Ratio, Record
@@ -371,6 +371,7 @@ class BenchSettings(Record):
     optimization_level: NonNegativeInt | None = None
     fallback: Fallback = "allow"
     plugins: tuple[str, ...] = ()
+    shapes: dict[str, InputShape] = {}
     process: Process = Process()
     nsys: bool = False
     contention: bool = False

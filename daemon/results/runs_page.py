@@ -228,6 +228,9 @@ def _details(run: RunReport) -> Iterator[Part]:
             "back-end": run.backend,
             "precision asked for": None if run.built is None else run.built.requested_precision,
             "placement": None if run.built is None else run.built.placement.verdict,
+            "inputs": ", ".join(
+                f"{name} {'x'.join(map(str, shape))}" for name, shape in run.input_shapes.items()
+            ),
             "inferences": f"{run.inferences}, batch {run.batch}",
             "steady phase": None if steady is None else f"{steady.seconds:.1f} s",
             "cold start": ", ".join(

@@ -41,7 +41,7 @@ from ...collectors.catalog import (
 from ...collectors.dla.tasks import COUNTER_HERTZ
 from ...collectors.lines.collector import SourceSettings
 from ...parsers.inference.calibration import Preprocess
-from ...parsers.inference.events import Process
+from ...parsers.inference.events import InputShape, Process
 from ...parsers.inference.placement import EngineCapability, Fallback, Precision
 from ...parsers.values import Device, PositiveSeconds, Seconds, Section, Share
 
@@ -208,6 +208,7 @@ class Workload(Section):
     fallback: Fallback = "allow"  # for layers that a DLA does not accept
     plugins: tuple[str, ...] = ()  # paths of libraries with plug-ins of TensorRT
     engine_capability: EngineCapability = "standard"  # dla_standalone: a loadable for cuDLA
+    shapes: dict[str, InputShape] = {}  # of inputs with open dimensions, or {min, opt, max} of each
     streams: PositiveInt = Field(1, le=1024)  # inferences in flight at once
     cuda_graph: bool = True  # launch as a CUDA graph if possible
     transfers: bool = True  # copy inputs and outputs with each inference

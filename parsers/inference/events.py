@@ -5,9 +5,16 @@ worker and daemon share.
 """
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, TypeAdapter
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    TypeAdapter,
+    model_validator,
+)
 from pydantic import ValidationError as _ValidationError
 
 from ..errors import ParseError
@@ -32,6 +39,55 @@ class Process(Record):
     mps_percentage: int | None = Field(None, ge=1, le=100)
 
 
+Lengths = Annotated[tuple[PositiveInt, ...], Field(max_length=8)]
+
+
+class InputShape(Record):
+    """Shape of an input as it is measured, and the range of shapes that the engine takes.
+
+    A list is the shape alone; then, and without ``min``, ``opt`` and ``max``, the engine takes no
+    other. ``shape`` is ``opt`` unless it is given.
+    """
+
+    shape: Lengths
+    min: Lengths | None = None
+    opt: Lengths | None = None
+    max: Lengths | None = None
+
+    @property
+    def range(self) -> tuple[Lengths, Lengths, Lengths]:
+        """The smallest, the usual and the largest shape of the engine."""
+        return (self.min or self.shape, self.opt or self.shape, self.max or self.shape)
+
+    @property
+    def text(self) -> str:
+        """The shape in words, as ``1x3x640x640 of 1x3x320x320 to 1x3x640x640``."""
+        low, _, high = self.range
+        shape, *ends = ("x".join(map(str, one)) for one in (self.shape, low, high))
+        return shape if low == high else f"{shape} of {' to '.join(ends)}"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_list_or_range(cls, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return {"shape": value}
+        is_range = isinstance(value, dict) and "opt" in value
+        return {"shape": value["opt"], **value} if is_range else value
+
+    @model_validator(mode="after")
+    def _fits(self) -> "InputShape":
+        given = [one for one in (self.min, self.opt, self.max) if one is not None]
+        if len(given) not in (0, 3):
+            raise ValueError("give all of min, opt and max, or none")
+        low, usual, high = self.range
+        if len({len(one) for one in (low, usual, high, self.shape)}) > 1:
+            raise ValueError("its shapes differ in their number of dimensions")
+        for one in (usual, self.shape):
+            if not all(a <= b <= c for a, b, c in zip(low, one, high, strict=True)):
+                raise ValueError(f"{'x'.join(map(str, one))} is not between min and max")
+        return self
+
+
 class Order(Record):
     """A run that the daemon requests from a worker; ``None`` leaves a choice to the back-end.
 
@@ -41,6 +97,7 @@ class Order(Record):
         fallback: Policy for layers that a DLA does not accept.
         plugins: Paths of libraries with plug-ins of TensorRT.
         engine_capability: ``dla_standalone`` builds a loadable for cuDLA in place of an engine.
+        shapes: Of inputs by name, in place of the model's own shape and of ``batch``.
         streams: Inferences in flight at the same time.
         transfers: Whether inputs and outputs are copied with each inference.
         program: The program and its arguments, for a back-end that runs one.
@@ -78,6 +135,7 @@ class Order(Record):
     fallback: Fallback = "allow"
     plugins: tuple[str, ...] = ()
     engine_capability: EngineCapability = "standard"
+    shapes: dict[str, InputShape] = {}
     streams: PositiveInt = 1
     cuda_graph: bool = True
     transfers: bool = True
@@ -136,6 +194,7 @@ class Loaded(Record):
     model_sha256: str
     versions: dict[str, str] = {}
     cold_start_seconds: dict[str, NonNegativeFloat] = {}
+    input_shapes: dict[str, tuple[NonNegativeInt, ...]] = {}
     built: Built | None = None
 
 

@@ -267,7 +267,15 @@ def build_arguments(
     ``offered`` are the options of this trtexec, and ``shapes`` those of inputs that the model
     leaves open. It writes the engine to ``plan`` and its inspector's JSON to ``layers``.
     """
-    chosen = [f"--onnx={model}", f"--saveEngine={plan}", *_common(order, shapes)]
+    has_range = any(one.min is not None for name, one in order.shapes.items() if name in shapes)
+    common = _common(order, {} if has_range else shapes)
+    chosen = [f"--onnx={model}", f"--saveEngine={plan}", *common]
+    for at, option in enumerate(("--minShapes", "--optShapes", "--maxShapes") if has_range else ()):
+        ends = {
+            name: order.shapes[name].range[at] if name in order.shapes else shape
+            for name, shape in shapes.items()
+        }
+        chosen.append(f"{option}={_written(ends)}")
     precision = order.precision or DEFAULT_PRECISION
     if chooses_types(offered, precision):
         chosen += _PRECISIONS[precision]
@@ -326,6 +334,9 @@ def _first(offered: frozenset[str], *names: str) -> list[str]:
 
 def _common(order: Order, shapes: Shapes) -> list[str]:
     """Return shapes and core; the shape of an input that is not open would be an error."""
-    named = ",".join(f"{name}:{'x'.join(map(str, of))}" for name, of in shapes.items())
     core = [] if order.dla_core is None else [f"--useDLACore={order.dla_core}"]
-    return [*([f"--shapes={named}"] if named else []), *core]
+    return [*([f"--shapes={_written(shapes)}"] if shapes else []), *core]
+
+
+def _written(shapes: Shapes) -> str:
+    return ",".join(f"{name}:{'x'.join(map(str, of))}" for name, of in shapes.items())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.collectors.backends.base import Inferring, SelfTimed, input_shape, make_input
+from tegrascope.collectors.backends.base import Inferring, SelfTimed, input_shapes, make_input
 from tegrascope.collectors.backends.onnxruntime import OnnxRuntime
 from tegrascope.collectors.catalog import BACKENDS, find_backend
 from tegrascope.collectors.models.files import find_model
@@ -151,9 +151,38 @@ def test_another_dynamic_dimension_is_refused(engine, tmp_path):
         engine.load(model, make_order(model))
 
 
+def test_open_dimensions_are_measured_at_the_given_shape(engine, tmp_path):
+    model = write_model(tmp_path / "m.onnx", ["N", 3, "height"])
+    wide = {"shape": [2, 3, 7], "min": [1, 3, 4], "opt": [2, 3, 8], "max": [4, 3, 8]}
+    for shape in ([2, 3, 7], wide):
+        engine.load(model, make_order(model, batch=2, shapes={"given": shape}))
+        engine.infer()
+        (made,) = engine.outputs().values()
+        assert made.shape == engine.input_shapes["given"] == (2, 3, 7)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "says"),
+    [
+        ({"gven": [1, 3, 7]}, "no input 'gven': its inputs are given"),
+        ({"given": [1, 4, 7]}, r"'given' has the shape \?x3x\?, not 1x4x7"),
+        ({"given": [1, 3]}, r"'given' has the shape \?x3x\?, not 1x3"),
+        ({"given": [2, 3, 7]}, "no shape begins with the batch of 1: set batch: 2"),
+        (
+            {"given": {"min": [1, 2, 7], "opt": [1, 3, 7], "max": [1, 3, 7]}},
+            r"'given' has the shape \?x3x\?, not 1x2x7",
+        ),
+    ],
+)
+def test_shape_that_the_model_does_not_take_is_refused(engine, tmp_path, shapes, says):
+    model = write_model(tmp_path / "m.onnx", ["N", 3, "height"])
+    with pytest.raises(UserError, match=says):
+        engine.load(model, make_order(model, shapes=shapes))
+
+
 def test_a_scalar_has_no_batch():
     """An input without dimensions stays as it is."""
-    assert input_shape("scale", [], 8) == ()
+    assert input_shapes({"scale": []}, make_order(Path("m.onnx"), batch=8)) == {"scale": ()}
 
 
 def test_inputs_are_the_same_every_time():

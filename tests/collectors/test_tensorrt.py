@@ -711,3 +711,48 @@ def test_library_that_cannot_be_loaded_is_named(desk, model, tmp_path, content, 
     with pytest.raises(UserError, match=says) as raised:
         desk.make(model, plugins=[str(path)])
     assert str(path) in str(raised.value)
+
+
+@pytest.fixture
+def flexible(tmp_path):
+    return write_chain(tmp_path / "f.onnx", "Conv", "Relu", shape=("N", 3, "H", "W"))
+
+
+WIDE = {"min": [1, 3, 4, 4], "opt": [1, 3, 8, 8], "max": [2, 3, 16, 16]}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_engine_for_a_range_of_shapes_is_measured_at_each_point(desk, flexible, version):
+    desk.use(version)
+    for batch, height in ((1, 8), (1, 16), (2, 4)):
+        shape = (batch, 3, height, 8)
+        shapes = {"given": {**WIDE, "shape": shape}}
+        engine = desk.make(flexible, shapes=shapes, batch=batch)
+        assert engine.outputs()["made"].shape == engine.input_shapes["given"] == shape
+        assert engine.compare_outputs().difference is None, "each point has its own first outputs"
+    assert desk.builds == 1
+    assert desk.make(flexible, shapes={"given": WIDE}).input_shapes["given"] == (1, 3, 8, 8)
+
+
+def test_engine_for_one_shape_is_another_one_for_another_shape(desk, flexible):
+    keys = {
+        desk.make(flexible, shapes={"given": shape}).built.engine_key
+        for shape in ([1, 3, 8, 8], [1, 3, 4, 8], WIDE)
+    }
+    assert len(keys) == desk.builds == 3
+
+
+def test_dla_takes_one_shape_and_no_range(desk, flexible):
+    desk.use("8.6.1", dla_cores=1)
+    engine = desk.make(flexible, device="dla0", shapes={"given": [1, 3, 8, 8]})
+    assert engine.input_shapes["given"] == (1, 3, 8, 8)
+    with pytest.raises(UserError, match="a DLA takes one shape of input 'given', not a range"):
+        desk.make(flexible, device="dla0", shapes={"given": WIDE})
+
+
+@pytest.mark.parametrize("shape", [(1, 4), ("N", 4)], ids=["fixed", "open"])
+def test_output_that_depends_on_the_data_is_told_with_its_operator(desk, tmp_path, shape):
+    """Some versions make no context for it, and speak of a vector."""
+    model = write_chain(tmp_path / "n.onnx", "Relu", "NonZero", shape=shape)
+    with pytest.raises(UserError, match=r"'made' depends on the data \(NonZero\).*EfficientNMS"):
+        desk.make(model)

@@ -422,3 +422,16 @@ def test_operator_without_a_plug_in_is_named(order, worker, monkeypatch):
     finished = worker.run(order("8.6"))
     assert finished.reason.startswith("the model needs the operator Lost, which TensorRT lacks")
     assert "--plugin" in finished.reason
+
+
+def test_range_of_shapes_is_built_and_one_point_of_it_measured(order, worker, monkeypatch):
+    wide = {"min": [1, 3, 8, 8], "opt": [2, 3, 8, 8], "max": [4, 3, 8, 8]}
+    ends = "image:1x3x8x8", "image:2x3x8x8", "image:4x3x8x8"
+    options = [f"--{name}Shapes={of}" for name, of in zip(("min", "opt", "max"), ends, strict=True)]
+    asked = order("10.3", shapes={"image": wide}, batch=2, rebuild=True)
+    for option in options:
+        monkeypatch.setenv("FAKE_TRTEXEC", f"builds-with {option}")
+        assert worker.run(asked).ending == "ok", worker.told
+    monkeypatch.setenv("FAKE_TRTEXEC", "measures-with --shapes=image:2x3x8x8")
+    assert worker.run(asked).ending == "ok"
+    assert worker.of(Loaded)[-1].input_shapes == {"image": (2, 3, 8, 8)}

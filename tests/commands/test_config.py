@@ -366,3 +366,25 @@ def test_plug_ins_are_for_tensorrt_alone():
     assert parse_config(text.format("gpu"), Path("t")).workloads[0].plugins == ("/a.so",)
     with pytest.raises(ConfigError, match="plugins are for TensorRT"):
         parse_config(text.format("cpu"), Path("t"))
+
+
+@pytest.mark.parametrize(
+    ("shape", "problem"),
+    [
+        ("[1, 3, 8]", None),
+        ("{min: [1, 3], opt: [2, 3], max: [4, 3]}", None),
+        ("{min: [1, 3], opt: [2, 3]}", "give all of min, opt and max, or none"),
+        ("{min: [1, 3], opt: [5, 3], max: [4, 3]}", "5x3 is not between min and max"),
+        ("{shape: [9, 3], min: [1, 3], opt: [2, 3], max: [4, 3]}", "9x3 is not between"),
+        ("{min: [1, 3], opt: [2, 3, 1], max: [4, 3]}", "differ in their number of dimensions"),
+        ("[0, 3]", "greater than 0"),
+    ],
+)
+def test_shapes_of_inputs_are_checked(shape, problem):
+    text = f"workloads: [{{name: w, model: m.onnx, shapes: {{x: {shape}}}}}]\n"
+    if problem is None:
+        (one,) = parse_config(text, Path("t")).workloads
+        assert one.shapes["x"].shape in ((1, 3, 8), (2, 3))
+        return
+    with pytest.raises(ConfigError, match=problem):
+        parse_config(text, Path("t"))

@@ -165,6 +165,7 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             self.layers: list[Layer] = []
             self.path, self.content = "", b""
             self.plugins: list[str] = []
+            self.open_ended = False
 
         num_inputs = property(lambda self: len(self.inputs))
         num_layers = property(lambda self: len(self.layers))
@@ -216,6 +217,9 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
                         self.errors.append(ParserError('creator && "Plugin not found, are the …"'))
                         return False
                     self.network.plugins.append(node.op_type)
+                if node.op_type == "NonZero":
+                    self.network.open_ended = True
+                    known[node.output[0]].shape = (-1,) * len(known[node.output[0]].shape)
                 if node.op_type == "Einsum":
                     self.errors.append(ParserError("No importer registered for op: Einsum"))
                     return False
@@ -233,11 +237,10 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
 
     class Profile:
         def __init__(self) -> None:
-            self.shapes: dict[str, tuple[int, ...]] = {}
+            self.shapes: dict[str, tuple[Any, Any, Any]] = {}
 
         def set_shape(self, name: str, low: Any, best: Any, high: Any) -> None:
-            assert low == best == high, "a DLA takes one shape only"
-            self.shapes[name] = low
+            self.shapes[name] = (low, best, high)
 
     class TimingCache:
         def __init__(self, content: bytes) -> None:
@@ -366,8 +369,9 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
                 if has_range or (scales and layer.outputs[0].name in scales):
                     printed = "INT8"
                 layers.append((layer.name, "CaskConvolution", printed))
-            fixed = config.__dict__["profiles"][0].shapes if config.__dict__["profiles"] else {}
-            batch = next(iter(fixed.values()))[0] if fixed else None
+            ranges = config.__dict__["profiles"][0].shapes if config.__dict__["profiles"] else {}
+            if has_dla:
+                assert all(low == high for low, _, high in ranges.values()), "one shape only"
             io = [
                 (tensor.name, tensor.dtype.name, tensor.shape, mode)
                 for mode, tensors in (("INPUT", network.inputs), ("OUTPUT", network.outputs))
@@ -381,7 +385,8 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
                 "scales": scales,
                 "model": network.content.hex() if device.computes else "",
                 "ranges": sum(_has_range(tensor) for tensor in _tensors(network)),
-                "batch": batch,
+                "ranges_of_shapes": ranges,
+                "open_ended": network.open_ended,
                 "io": io,
                 "layers": layers,
                 "plugins": network.plugins,
@@ -410,8 +415,8 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             return text.replace("\\u001e", "\x1e")  # 8.6 prints it raw, which is no JSON
 
     class ICudaEngine:
-        def __init__(self, plan: dict[str, Any]) -> None:
-            self.plan = plan
+        def __init__(self, plan: dict[str, Any], logger: Any) -> None:
+            self.plan, self.logger = plan, logger
             self._session: Any = None
 
         num_io_tensors = property(lambda self: len(self.plan["io"]))
@@ -452,6 +457,9 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             return Inspector(self)
 
         def create_execution_context(self) -> "IExecutionContext | None":
+            if self.plan["open_ended"] and not self.plan["ranges_of_shapes"]:
+                self.logger.log(severity.ERROR, "2: vector<bool>::_M_range_check")
+                return None
             if "create_execution_context" in device.failing:
                 return None
             device.contexts.append(IExecutionContext(self))
@@ -473,16 +481,19 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             self.has_run = False
 
         def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
-            wanted = self.engine.plan["batch"]
-            if wanted is not None and shape[0] != wanted:
-                return False
+            declared = self.engine.get_tensor_shape(name)
+            low, _, high = self.engine.plan["ranges_of_shapes"].get(name, (declared,) * 3)
             self.shapes[name] = shape
-            return True
+            return len(shape) == len(low) and all(
+                a <= b <= c for a, b, c in zip(low, shape, high, strict=True)
+            )
 
         def get_tensor_shape(self, name: str) -> tuple[int, ...]:
-            batch = next((s[0] for s in self.shapes.values() if s), 1)
+            given = next(iter(self.shapes.values()), ())
             shape = self.shapes.get(name, self.engine.get_tensor_shape(name))
-            return tuple(batch if n == -1 and not at else n for at, n in enumerate(shape))
+            if self.engine.plan["open_ended"]:
+                return shape
+            return tuple(given[at] if n == -1 else n for at, n in enumerate(shape))
 
         def set_tensor_address(self, name: str, address: int) -> bool:
             self.addresses[name] = address
@@ -561,7 +572,7 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
                 if name not in registry():
                     self.logger.log(severity.ERROR, f"1: Cannot find plugin: {name}, version: 1")
                     return None
-            return ICudaEngine(plan)
+            return ICudaEngine(plan, self.logger)
 
     for made in (
         *(ILogger, Logger, IProfiler, ITensor, OnnxParser, IBuilderConfig, Builder),

@@ -13,7 +13,16 @@ from pathlib import Path
 
 COMMON = (
     *("--onnx", "--saveEngine", "--loadEngine", "--shapes", "--useDLACore", "--allowGPUFallback"),
-    *("--profilingVerbosity", "--exportLayerInfo", "--exportTimes", "--iterations", "--duration"),
+    *(
+        "--minShapes",
+        "--optShapes",
+        "--maxShapes",
+        "--profilingVerbosity",
+        "--exportLayerInfo",
+        "--exportTimes",
+        "--iterations",
+        "--duration",
+    ),
     *("--warmUp", "--noDataTransfers", "--useCudaGraph", "--useSpinWait", "--exposeDMA"),
     *("--infStreams", "--skipInference", "--verbose", "--help"),
 )
@@ -185,6 +194,8 @@ if "--help" in given:
 unknown = set(given) - OPTIONS[version]
 for name in sorted(unknown):
     say(f"Unknown option: {name} {given[name]}", "E")
-if unknown or ("needs" in TROUBLE and TROUBLE[-1] not in sys.argv):
+step = "builds-with" if "--onnx" in given else "measures-with"
+is_lacking = {"needs", step} & {*TROUBLE} and TROUBLE[-1] not in sys.argv
+if unknown or is_lacking:
     end(False)
 (build if "--onnx" in given else measure)(given)

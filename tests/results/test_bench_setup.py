@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.bench.settings import INTERVALS, Asked, absolute, read_settings
+from tegrascope.daemon.bench.settings import (
+    INTERVALS,
+    Asked,
+    absolute,
+    read_settings,
+    reference_of,
+    workload_of,
+)
 from tegrascope.daemon.bench.workers import Setup
 from tegrascope.daemon.cli import make_parser
 from tegrascope.daemon.settings.config import Telemetry
@@ -146,3 +153,33 @@ def test_paths_of_models_are_those_of_the_caller(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert absolute("nets/a.onnx") == str(Path.cwd() / "nets/a.onnx")
     assert absolute("builtin:resnet50") == "builtin:resnet50"
+
+
+def test_shapes_and_plug_ins_come_into_every_workload_that_takes_them(tmp_path):
+    model = tmp_path / "m.onnx"
+    model.touch()
+    given = ("--shape", "a:0:1x8:1x4:1x8:2x8", "--shape", "b:1x2", "--plugin", "own.so")
+    found = read_settings(bench_arguments(str(model), *given)).settings
+    assert {name: one.text for name, one in found.shapes.items()} == {
+        "a:0": "1x8 of 1x4 to 2x8",
+        "b": "1x2",
+    }
+    on_gpu, on_cpu = (workload_of(found, str(model), device) for device in ("gpu", "cpu"))
+    assert on_gpu.plugins == (str(Path("own.so").absolute()),)
+    assert on_cpu.plugins == ()
+    assert on_gpu.shapes == on_cpu.shapes == reference_of(found, str(model)).shapes == found.shapes
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("x", "is not a shape"), ("x:1x0", "is not a shape"), ("x:9:1:2:3", "not between")],
+)
+def test_shape_that_cannot_be_read_is_refused(text, says, capsys):
+    with pytest.raises(SystemExit):
+        asked("--shape", text)
+    assert says in capsys.readouterr().err
+
+
+def test_shapes_belong_to_one_model():
+    with pytest.raises(UsageError, match="inputs of one model"):
+        read_settings(asked("--builtin", "resnet50", "--shape", "x:1x2"))
