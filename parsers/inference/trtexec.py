@@ -163,25 +163,25 @@ def reason_in(lines: Sequence[str]) -> str | None:
 
 
 _NO_PLUGIN = re.compile(r"(?:could not|cannot) find plugin: *(\w+)", re.IGNORECASE)
-_NO_IMPORTER = re.compile(r"no (?:importer|checker) registered for op: *(\w+)(.*)", re.IGNORECASE)
+_NODE = re.compile(r"While parsing node number \d+ \[(\w+)")
+_NO_IMPORTER = re.compile(r"No importer registered for op: *(\w+)(?!.*Attempting)")
 
 
 def missing_operator(lines: Sequence[str]) -> str | None:
     """Return the operator that TensorRT lacks, by the lines of a parser that failed, or ``None``.
 
-    It imports an operator that it lacks as a plug-in of this name, and prints so for those that
-    it finds, too.
+    It imports an operator that it lacks as a plug-in of this name, and says so of those that it
+    finds, too.
 
-    >>> missing_operator(["[I] No importer registered for op: NMS. Attempting to import as plugin.",
-    ...                   "[E] 3: getPluginCreator could not find plugin: NMS version: 1"])
+    >>> missing_operator(['[E] While parsing node number 1 [NMS -> "y"]:',
+    ...                   '[E] creator && "Plugin not found, are the plugin name …"'])
     'NMS'
     """
-    if found := next(filter(None, map(_NO_PLUGIN.search, reversed(lines))), None):
-        return found[1]
-    is_missing = any("plugin not found" in line.lower() for line in lines)
-    for found in filter(None, map(_NO_IMPORTER.search, reversed(lines))):
-        if is_missing or "attempting" not in found[2].lower():
-            return found[1]
+    is_node = any("Plugin not found, are the" in line for line in lines)
+    for pattern in (_NO_PLUGIN, *((_NODE,) if is_node else ()), _NO_IMPORTER):
+        found = next(filter(None, map(pattern.search, reversed(lines))), None)
+        if found is not None:
+            return str(found[1])
     return None
 
 

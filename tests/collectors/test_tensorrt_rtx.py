@@ -5,6 +5,9 @@ builder answers as that of TensorRT 11 does, on any x86-64 machine.
 """
 
 import json
+import shutil
+import subprocess
+from pathlib import Path
 
 import numpy
 import onnx
@@ -13,6 +16,7 @@ import pytest
 from tegrascope.collectors.backends.tensorrt_build import (
     Builder,
     has,
+    load_plugins,
     logger_of,
     reason_in,
 )
@@ -22,6 +26,8 @@ from tegrascope.collectors.models.quantised import translate
 from tegrascope.parsers.errors import BackendUnavailable, UserError
 from tegrascope.parsers.inference.events import Order
 from tests.fakes.models import HALF, write_chain
+
+FAKES = Path(__file__).parents[1] / "fakes"
 
 trt = pytest.importorskip("tensorrt_rtx", reason="pip install tensorrt-rtx-cu13")
 
@@ -86,8 +92,8 @@ def test_types_are_read_from_the_real_network(tmp_path):
 def test_what_its_parser_refuses_is_told(tmp_path):
     """In its own words, and in one line."""
     with pytest.raises(UserError, match=r"cannot read x\.onnx \(node 0 \[") as caught:
-        builder(write_chain(tmp_path / "x.onnx", "NoSuchOperation")).build()
-    assert "NoSuchOperation" in str(caught.value)
+        builder(write_chain(tmp_path / "x.onnx", "Multinomial")).build()
+    assert "Multinomial" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -161,3 +167,34 @@ def test_a_calibration_is_refused_where_there_is_none(tmp_path):
     cache.write_text("TRT-8601-EntropyCalibration2\ngiven: 3c010a14\n")
     with pytest.raises(UserError, match=r"TensorRT \S+ has no calibration.*Q/DQ nodes"):
         builder(model, precision="int8", calibration=str(cache)).build()
+
+
+@pytest.mark.parametrize("name", ["own:Detector", "EfficientNMS_TRT"])
+def test_operator_without_a_plug_in_is_named(tmp_path, name):
+    """It has the call that registers plug-ins, and none of its own."""
+    load_plugins(trt, ())
+    model = write_chain(tmp_path / "p.onnx", "Relu", name, shape=(1, 8, 4, 4))
+    with pytest.raises(
+        UserError, match=rf"p\.onnx needs the operator {name.split(':')[-1]}, which"
+    ):
+        builder(model).build()
+
+
+def test_engine_for_a_range_of_shapes_is_built(tmp_path):
+    model = write_chain(tmp_path / "f.onnx", "Relu", "Relu", shape=("N", 3, "H", "W"))
+    with pytest.raises(UserError, match="leaves dimension 2 open"):
+        builder(model).build()
+    wide = {"min": [1, 3, 4, 4], "opt": [1, 3, 8, 8], "max": [2, 3, 16, 16]}
+    assert builder(model, shapes={"given": wide}).build().plan
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile a plug-in library")
+def test_compiled_library_is_loaded_and_its_plug_in_found(tmp_path):
+    model = write_chain(tmp_path / "p.onnx", "Relu", "own:OwnDetector", shape=(1, 8, 4, 4))
+    with pytest.raises(UserError, match="needs the operator OwnDetector"):
+        builder(model).build()
+    library, source = str(tmp_path / "own.so"), str(FAKES / "plugin.cc")
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", library, source], check=True, timeout=120)
+    load_plugins(trt, [library])
+    with pytest.raises(UserError, match="Could not create the plugin"):
+        builder(model).build()

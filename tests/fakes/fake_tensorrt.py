@@ -210,11 +210,15 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             for node in graph.node:
                 if node.domain:
                     told = f"No importer registered for op: {node.op_type}. Attempting to import"
+                    if major >= 10:
+                        told = "Plugin not found with node attribute namespace: using it"
                     self.logger.log(severity.INFO, f"{told} as plugin.")
                     if node.op_type not in registry():
-                        told = f"getPluginCreator could not find plugin: {node.op_type} version: 1"
-                        self.logger.log(severity.ERROR, f"3: {told}")
-                        self.errors.append(ParserError('creator && "Plugin not found, are the …"'))
+                        told = f'While parsing node number 1 [{node.op_type} -> "y"]:'
+                        if major < 10:
+                            told = f"could not find plugin: {node.op_type} version: 1"
+                        self.logger.log(severity.ERROR, told)
+                        self.errors.append(ParserError('"Plugin not found, are the plugin …"'))
                         return False
                     self.network.plugins.append(node.op_type)
                 if node.op_type == "NonZero":
