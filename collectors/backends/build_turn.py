@@ -97,7 +97,7 @@ def clocks_now(root: Path = Path("/"), pci_bus_id: str | None = None) -> dict[st
 
 
 def _open_lock(root: Path) -> tuple[int, Path] | None:
-    """Return a descriptor of the lock file, which any user may lock and nobody writes.
+    """Return a descriptor of the lock file, which every user may lock and none writes.
 
     The directories are writable for all: a link is not followed, a FIFO does not hold us up, and
     the kernel may refuse to create a file that is there. So it is opened first and created second.

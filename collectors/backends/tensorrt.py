@@ -529,6 +529,8 @@ class TensorRt(Inferring):
             free = self._cuda.free_bytes()
             made = Builder(self._trt, self._model, order, self.progress).build(timing_cache)
             clocks = clocks_now(self._machine, self._cuda.pci_bus_id())
+        if found.waited_seconds:
+            self.cold_start_ns["build_wait"] = round(found.waited_seconds * 1e9)
         found = found.model_copy(update={"free_device_bytes": free, "clocks_hertz": clocks})
         return made._replace(built=made.built.model_copy(update={"circumstances": found}))
 

@@ -199,7 +199,7 @@ class Loaded(Record):
 
 
 class Progress(Record):
-    """What a long phase does now, in a few words for people: ``builds the engine``."""
+    """A step of a long phase begins; ``doing`` is for people: ``builds the engine``."""
 
     event: Literal["progress"] = "progress"
     run_id: str

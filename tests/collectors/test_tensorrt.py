@@ -1,5 +1,6 @@
 """The TensorRT back-end, against stand-ins with the surface of each version and of each device."""
 
+import fcntl
 import json
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import onnx
 import pytest
 
 from tegrascope.collectors.backends.base import make_input, require_pure
+from tegrascope.collectors.backends.build_turn import LOCK_NAME
 from tegrascope.collectors.backends.engine_cache import BuiltEngine, EngineCache
 from tegrascope.collectors.backends.tensorrt import TensorRt
 from tegrascope.collectors.backends.tensorrt_build import logger_of
@@ -625,6 +627,18 @@ def test_engine_that_is_built_again_replaces_the_old_one_and_its_outputs(desk, m
     assert timing.read_bytes() == b"k", "the times of the first build were used"
     assert new.compare_outputs().difference is None
     assert desk.make(model).built.is_cached
+
+
+def test_wait_for_another_builder_is_no_part_of_the_build(desk, model):
+    (desk.folder / "run/lock").mkdir(parents=True)
+    lock = (desk.folder / "run/lock" / LOCK_NAME).open("wb")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    engine = TensorRt(machine=desk.folder, ask=look)
+    desk.made.append(engine)
+    engine.progress = lambda _: lock.close()
+    engine.load(model, desk.order(model))
+    engine.build()
+    assert engine.cold_start_ns["build_wait"] == engine.built.circumstances.waited_seconds * 1e9 > 0
 
 
 def test_circumstances_of_a_build_stay_with_the_engine(desk, model):
