@@ -118,6 +118,7 @@ def test_lock_that_is_removed_while_it_is_waited_for_is_taken_anew(root, builder
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory"])
 def test_trap_in_a_directory_for_all_is_not_used(root, tmp_path, kind):
     victim, trap = tmp_path / "victim", root / "run/lock" / LOCK_NAME
+    victim.write_text("of another user")
     if kind == "link":
         trap.symlink_to(victim)
     elif kind == "fifo":
@@ -126,8 +127,8 @@ def test_trap_in_a_directory_for_all_is_not_used(root, tmp_path, kind):
         trap.mkdir()
     with turn_to_build(10.0, pytest.fail, root) as found:
         assert is_locked(root / "tmp" / LOCK_NAME)
+        assert not is_locked(victim)
     assert found.is_alone
-    assert not victim.exists()
 
 
 def test_machine_without_a_place_for_the_lock_builds_and_says_so(tmp_path):
