@@ -411,7 +411,6 @@ class TensorRt(Inferring):
         self._obtain()
         if self.built.fallback == "require-pure":
             require_pure(self._model.name, self.built.placement)
-        self._check_outputs()
         with self._part("context"):
             contexts = [self._make_context() for _ in range(order.streams)]
         with self._part("buffers"):
@@ -591,6 +590,7 @@ class TensorRt(Inferring):
             raise depends_on_data(still_open[0], self._model)
 
     def _make_context(self) -> Any:
+        self._check_outputs()
         context = self._engine.create_execution_context()
         if context is None:
             raise UserError(

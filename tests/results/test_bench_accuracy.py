@@ -156,7 +156,7 @@ def test_calibrated_int8_is_right_and_made_up_scales_are_not_meaningful(place):
     ("arguments", "status", "problem"),
     [
         (("--labels", "labels.txt"), 2, "--labels belongs to --inputs: give both"),
-        (("--inputs", "none.npz"), 1, "--inputs: there is no none.npz"),
+        (("--inputs", "none.npz"), 1, "there is no none.npz for --inputs"),
         (("--inputs", "calibration.npz", "--labels", "labels.txt"), 1, "1003 labels up to 11 do"),
         (("--inputs", "inputs.npz", "--labels", "c.onnx"), 1, "c.onnx has no labels"),
     ],
