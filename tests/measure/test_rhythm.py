@@ -54,6 +54,9 @@ def test_cycles_shorter_than_a_reading_are_not_aliased():
     """Arrivals that keep step with an inference of a millisecond say nothing of the readings."""
     assert aliased(samples(0.1, 60), starts(0.005))
     assert not aliased(samples(0.1, 60), starts(0.004))
+    window = Span(begin_ns=0, end_ns=60 * SECOND)
+    assert len(evenly_spaced(window, 12_000)) == 12_000
+    assert evenly_spaced(window, 15_000) == []
 
 
 def test_a_long_inference_sampled_often_is_not_aliased():
