@@ -40,7 +40,7 @@ def run(*command: object) -> tuple[int, str]:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
         env={**os.environ, "GOGC": "400"},  # a quarter of promtool's time is collecting garbage
     )
     return told.returncode, told.stdout

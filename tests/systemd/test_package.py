@@ -19,8 +19,8 @@ PYTHON = "/usr/bin/python3"
 VENV = "/usr/lib/tegrascope/venv"
 CONFIG = """
 workloads:
-- {name: brief, command: sleep 0.2, device: external, baseline: 0s, every: 1s}
-- {name: engine, model: /packages/chain.onnx, device: gpu, duration: 0.2s, baseline: 0s, every: 1s}
+- {name: brief, command: sleep 0.2, device: external, baseline: 0s, every: 3s}
+- {name: engine, model: /packages/chain.onnx, device: gpu, duration: 0.2s, baseline: 0s, every: 3s}
 """
 NOT_OURS = ("/var/lib/dpkg", "/var/lib/systemd", "/var/cache/ldconfig", "/run/systemd", "/etc/sub")
 ACCOUNTS = ("/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/.pwd.lock")
