@@ -156,8 +156,9 @@ class Troubles:
         if budget is not None and mean > budget:
             text = f"the module draws {mean:.1f} W on average; the budget is {budget:g} W"
             yield Trouble("TegraPowerBudgetExceeded", "warning", text)
+        now = _throttled_now(moment)
         for alert, kinds, minutes, normal in THROTTLING:
-            for kind in filter(re.compile(kinds).fullmatch, counts):
+            for kind in filter(re.compile(kinds).fullmatch, counts.keys() - now):
                 # A counter that fell was reset.
                 recent = [count for wall, count in counts[kind] if wall >= since_ns(minutes)]
                 events = int(sum(max(b - a, 0.0) for a, b in pairwise(recent)))
@@ -366,6 +367,13 @@ def _regression(points: Sequence[tuple[int, float]], wall_ns: int) -> float | No
     return points[-1][1] / median if is_worse else None
 
 
+def _throttled_now(moment: Moment) -> set[str]:
+    """Return the kinds of heat that hold a clock low."""
+    values = moment.snapshot.values if moment.is_fresh else {}
+    found = signals.THROTTLE_ACTIVE.by_label(values).items()
+    return {kind for kind, is_on in found if is_on and re.fullmatch(THROTTLING[0][1], kind)}
+
+
 def _of_the_board(moment: Moment) -> Iterator[Trouble]:
     snapshot = moment.snapshot
     if not moment.is_fresh:
@@ -375,9 +383,8 @@ def _of_the_board(moment: Moment) -> Iterator[Trouble]:
         if trip is not None and celsius > trip - NEAR_TRIP_CELSIUS:
             text = f"{zone} is at {celsius:.1f} °C; the board shuts down at {trip:.1f} °C"
             yield Trouble("TegraTemperatureCritical", "critical", text)
-    for kind, is_active in signals.THROTTLE_ACTIVE.by_label(snapshot.values).items():
-        if is_active and re.fullmatch(THROTTLING[0][1], kind):
-            yield Trouble(THROTTLING[0][0], "warning", f"throttled by {kind} now")
+    for kind in sorted(_throttled_now(moment)):
+        yield Trouble(THROTTLING[0][0], "warning", f"throttled by {kind} now")
     names = (signals.RAM_TOTAL, signals.RAM_USED, signals.RAM_AVAILABLE)
     total, used, available = (snapshot.values.get(signal.column()) for signal in names)
     if available is None and total is not None and used is not None:

@@ -186,7 +186,11 @@ class Tab:
         width = self.run("innerWidth")
         clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
         told = self.call(
-            "Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True
+            "Page.captureScreenshot",
+            format="png",
+            clip=clip,
+            captureBeyondViewport=True,
+            optimizeForSpeed=True,
         )
         path.write_bytes(base64.b64decode(told["data"]))
 

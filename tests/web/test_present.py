@@ -112,6 +112,13 @@ def test_throttling_of_ten_minutes_is_counted(board):
     ]
 
 
+def test_throttling_that_goes_on_is_one_line(board):
+    for ago in (120, 60, 1):
+        values = {"events": 120.0 - ago, "active": 1.0}
+        board.sample(ago, {f"throttle.gpu_thermal.{name}": v for name, v in values.items()})
+    assert board.troubles() == [("warning", "throttled by gpu_thermal now")]
+
+
 def test_low_memory_and_full_swap_are_troubles(board):
     """The kernel's estimate counts caches; without it, what is not used is available."""
     memory = {"ram__total_bytes": 100.0, "ram__used_bytes": 96.0}
