@@ -107,6 +107,27 @@ def test_a_dla_is_never_busier_than_powered(seen):
     assert 0 < sum(values["busy"].values()) / len(values["busy"]) < 0.8
 
 
+@pytest.mark.parametrize("title", ["Latency", "Energy per inference"])
+def test_a_device_is_compared_with_the_median_of_the_fleet(seen, title):
+    """The median of each workload is 1, whatever its seconds and joules are."""
+    wanted = f"fleet: {title} against the fleet"
+    (expr,) = {target["expr"] for name, target in targets() if name == wanted}
+    ratios: dict[tuple[str, str], list[float]] = {}
+    for series, points in answer(seen, filled(expr, CHOSEN)).items():
+        labels = json.loads(series)
+        ratios.setdefault((labels["workload"], labels["device"]), []).append(max(points.items())[1])
+    assert ratios
+    for key, found in ratios.items():
+        assert min(found) <= 1 <= max(found), key
+
+
+def test_devices_without_failures_and_throttling_are_not_listed(seen):
+    for title in ("Failed runs", "Throttling"):
+        (expr,) = {target["expr"] for name, target in targets() if name == f"fleet: {title}"}
+        found = answer(seen, filled(expr, CHOSEN))
+        assert all(value > 0 for points in found.values() for value in points.values())
+
+
 def test_the_newest_sample_is_fresh_at_any_scrape_interval(seen):
     """The age is that at the scrape: devices that work are not orange because they wait for one."""
     (expr,) = {

@@ -32,7 +32,8 @@ def of_board(expr: str) -> str:
     A device that is down has no ``tegra_info`` now. Without a choice of board it is shown.
     """
     other = 'last_over_time(tegra_info{job=~"$job",board!~"$board"}[1h])'
-    return f"({expr}) unless on (job, instance) {other}"
+    # `unless` binds less tightly than what is calculated with the result.
+    return f"(({expr}) unless on (job, instance) {other})"
 
 
 def _spread(
