@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from ..measure.figures import student
 from ..measure.run_report import RunReport
+from .caveats import FEW_INFERENCES
 from .records import GoalName
 from .summary import LOAD_STEP, joules_of
 
@@ -76,9 +77,13 @@ def reading_of(report: RunReport, median_half: float | None) -> Reading:
     latency, rate = report.latency, report.throughput_per_second
     if report.outcome != "ok" or latency is None or not rate:
         return {}
+    p99, unsure = latency.p99_seconds, 0.0
+    if latency.count < FEW_INFERENCES:
+        # Few inferences are above it, so its neighbours may be the true one.
+        unsure = max(p99 - latency.p95_seconds, latency.max_seconds - p99)
     found = {
         "latency": Known(latency.p50_seconds, median_half or 0.0),
-        P99: Known(latency.p99_seconds),
+        P99: Known(p99, unsure),
         "throughput": Known(rate),
     }
     energy = joules_of(report.energy, "net", report.inferences * report.batch)

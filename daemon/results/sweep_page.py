@@ -30,10 +30,9 @@ def sweep_blocks(sweep: Sweep, base: BenchSettings, *, is_page: bool = False) ->
     titles = [_title(point, base) for point in sweep.points]
     running = [point for point in sweep.points if point.result.status == "ok"]
     goals = ", ".join(_TITLES[goal] for goal in sweep.goals)
-    words = (
-        f"{len(sweep.front)} of {len(sweep.points)} points make the front of {goals}: no other"
-        " point surely beats them"
-    )
+    words = f"{len(sweep.front)} of {len(sweep.points)} points make the front of {goals}"
+    if sweep.front:
+        words += ": no other point surely beats them"
     if sweep.exhaustive_seconds:
         share = percent(sweep.seconds / sweep.exhaustive_seconds)
         whole = duration(sweep.exhaustive_seconds)
@@ -161,7 +160,7 @@ def _svg(
     )
     yield f"<desc>On the front: {escape(', '.join(front) or 'none')}.</desc>"
     yield f'<text class="title" x="{_LEFT}" y="{_TOP - 10}">{name}</text>'
-    yield f'<text class="name" x="{right + 8}" y="{bottom + 16}">latency p50</text>'
+    yield f'<text class="tick" x="{right}" y="{bottom + 34}">latency p50</text>'
     for number in range(round(tops[0] / steps[0]) + 1):
         at = number * steps[0]
         label = seconds(at) if at else "0"

@@ -6,7 +6,10 @@ from itertools import product
 from math import sqrt
 from typing import NamedTuple
 
-from tegrascope.daemon.results.front import Drop, Known, Race, estimate, goals_of, tied
+from tegrascope.daemon.measure.run_report import distribution
+from tegrascope.daemon.results.front import Drop, Known, Race, estimate, goals_of, reading_of, tied
+
+from .bench_fakes import report
 
 PASSES, LOOK = 4, 0.25  # rounds of each, and how long a look takes, in rounds
 SIGN = {"latency": 1, "throughput": -1, "energy": 1, "gpu_freed": 1}
@@ -208,3 +211,16 @@ def test_candidate_above_the_limit_is_out_and_drops_nobody():
     race.add(1, {"throughput": Known(100.0), "p99": Known(0.010)})
     assert race.close() == [Drop(0)]
     assert race.left == [1]
+
+
+def test_99th_percentile_of_few_inferences_is_not_sure():
+    """One late inference of a look takes no candidate out."""
+    times = [2_000_000] * 180 + [90_000_000] * 4
+    late = report(ms=2.0).model_copy(update={"latency": distribution(times)})
+    race = Race(1, ("throughput",), 0.02)
+    race.add(0, reading_of(late, None), is_look=True)
+    assert race.close() == []
+    always = report(ms=30.0).model_copy(update={"latency": distribution([30_000_000] * 184)})
+    race = Race(1, ("throughput",), 0.02)
+    race.add(0, reading_of(always, None), is_look=True)
+    assert race.close() == [Drop(0)]
