@@ -29,7 +29,7 @@ class PowerMode(NamedTuple):
 def parse_modes(text: str) -> list[PowerMode]:
     r"""Return the modes of ``nvpmodel.conf`` in its order; lines of other kinds are skipped.
 
-    -1 is no limit. For the memory (EMC) 0 is none either.
+    -1 means unlimited. For the memory (EMC) 0 does too.
 
     >>> [mode] = parse_modes("< POWER_MODEL ID=2 NAME=MAXN_SUPER >\nGPU MAX_FREQ -1")
     >>> mode.number, mode.name, mode.caps

@@ -39,19 +39,19 @@ _LONGEST_LINE = 200
 _IDLE_SECONDS = 10.0
 # A second client has so long to send its request before it is refused.
 _REFUSAL_SECONDS = 1.0
-# What could not be restored is tried again after ever longer pauses.
+# A restore that failed is tried again after ever longer pauses.
 _LONGEST_PAUSE_SECONDS = 3600.0
 _WORDS = "mode NAME, clocks on, clocks off, restore or show"
 
 
-class Answer(NamedTuple):
+class ProgramOutput(NamedTuple):
     """The exit status and the output of a program."""
 
     status: int
     text: str
 
 
-def run_program(*argv: str) -> Answer:
+def run_program(*argv: str) -> ProgramOutput:
     """Run a program with an empty standard input, so that no question is ever answered with yes."""
     try:
         done = subprocess.run(
@@ -66,11 +66,11 @@ def run_program(*argv: str) -> Answer:
         raise UserError(f"{argv[0]} was not found", "apt install nvidia-l4t-nvpmodel") from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UserError(f"{argv[0]}: {error}", f"run sudo {' '.join(argv)} by hand") from None
-    return Answer(done.returncode, done.stdout.decode("utf-8", "replace"))
+    return ProgramOutput(done.returncode, done.stdout.decode("utf-8", "replace"))
 
 
-class Found(NamedTuple):
-    """What the board had before the first change; ``locked``: clocks were fixed by the unit."""
+class FoundMode(NamedTuple):
+    """The mode before the first change; ``locked``: the unit has fixed the clocks."""
 
     mode: int
     locked: bool = False
@@ -83,17 +83,17 @@ class StateFile:
         self.directory = directory
         self._copies = (directory / "state.copy", directory / "state")
 
-    def read(self) -> Found | None:
+    def read(self) -> FoundMode | None:
         """Return the state; ``None`` if nothing was changed, or if no copy is whole."""
         for path in reversed(self._copies):
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 head, _, body = path.read_text(encoding="ascii").partition(" ")
                 if int(head) == zlib.crc32(body.encode()):
                     content = json.loads(body)
-                    return Found(int(content["mode"]), bool(content["locked"]))
+                    return FoundMode(int(content["mode"]), bool(content["locked"]))
         return None
 
-    def write(self, found: Found) -> None:
+    def write(self, found: FoundMode) -> None:
         """Write both copies to the disk, one after the other."""
         body = json.dumps(found._asdict())
         for path in self._copies:
@@ -126,7 +126,7 @@ class PowerModes:
         self,
         state: StateFile,
         conf: Path = Path("/etc/nvpmodel.conf"),
-        run: Callable[..., Answer] = run_program,
+        run: Callable[..., ProgramOutput] = run_program,
         clocks: Path | None = None,
     ) -> None:
         """Prepare; ``clocks`` is a directory that a boot empties, as it resets the clocks."""
@@ -186,11 +186,11 @@ class PowerModes:
         """Whether there is something to restore."""
         return self._state.read() is not None
 
-    def _begin(self) -> Found:
+    def _begin(self) -> FoundMode:
         """Write down what the board has, unless that was done; return it."""
         found = self._state.read()
         if found is None:
-            found = Found(self._current())
+            found = FoundMode(self._current())
             self._store_clocks(self._found_clocks)
             self._state.write(found)
         return found
@@ -264,7 +264,7 @@ def serve(
 ) -> None:
     """Serve one client at a time, until ``stop`` is readable, or idle with nothing to restore.
 
-    What was changed is restored at the end of each connection and of the program.
+    The board is restored at the end of each connection and of the program.
     """
     client: socket.socket | None = None
     rest, pause = b"", idle_seconds

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.board.power import (
-    Answer,
-    Found,
+    FoundMode,
     PowerClient,
     PowerModes,
+    ProgramOutput,
     StateFile,
     serve,
 )
@@ -46,15 +46,17 @@ class Board:
         self.set: list[int] = []
         self.on_call = lambda _number: None  # called before and after each change
 
-    def run(self, *argv: str) -> Answer:
+    def run(self, *argv: str) -> ProgramOutput:
         program, *words = argv
         self.calls += 1
         if words == ["-q"]:
-            return Answer(0, f"NVPM WARN: fan mode is not set!\nNV Power Mode: X\n{self.mode}\n")
+            return ProgramOutput(
+                0, f"NVPM WARN: fan mode is not set!\nNV Power Mode: X\n{self.mode}\n"
+            )
         self.on_call(self.calls)
         if words[:1] == ["-m"]:
             if words[1] == "3":
-                return Answer(255, REFUSAL)
+                return ProgramOutput(255, REFUSAL)
             self.mode, self.locked = int(words[1]), False
             self.set.append(self.mode)
         elif program == "jetson_clocks" and words[:1] == ["--store"]:
@@ -64,7 +66,7 @@ class Board:
         elif program == "jetson_clocks":
             self.locked = True
         self.on_call(self.calls)
-        return Answer(0, "")
+        return ProgramOutput(0, "")
 
 
 @pytest.fixture
@@ -252,14 +254,14 @@ def test_mode_is_restored_after_a_power_cut_at_any_call(tmp_path, modes_of):
 def test_state_is_whole_while_one_copy_is_torn(tmp_path):
     """A torn write may leave any part of a file, or none of it."""
     state = StateFile(tmp_path)
-    state.write(Found(2, locked=True))
+    state.write(FoundMode(2, locked=True))
     texts = {name: (tmp_path / name).read_bytes() for name in ("state", "state.copy")}
     for name, text in texts.items():
         for length in range(len(text)):
             (tmp_path / name).write_bytes(text[:length])
-            assert state.read() == Found(2, locked=True)
+            assert state.read() == FoundMode(2, locked=True)
         (tmp_path / name).unlink()
-        assert state.read() == Found(2, locked=True)
+        assert state.read() == FoundMode(2, locked=True)
         (tmp_path / name).write_bytes(text)
 
 
