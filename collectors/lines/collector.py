@@ -178,6 +178,8 @@ COVERED_SECONDS = 0.9
 # Reading its sensors and a busy machine delay a line by less than the first. By more than the
 # second it is another machine's clock that differs.
 SHORTEST_LATENESS, LONGEST_LATENESS = 0.15, 10.0
+# A busy machine takes so long to let a writer go on that waited.
+WRITER_NS = 1_000_000_000
 CLOCK_STEP_NS, CLOCK_SLEW = 50_000_000, 0.001
 # Time zones differ by whole quarters of an hour.
 _ZONE_SECONDS = 900
@@ -261,7 +263,7 @@ class Arrivals:
         times = [arrived_ns - round(i * step) for i in reversed(range(count))]
         unsure = (interval + abs(reach - whole)) / 1e9 if count > 1 else 0.0
         late = [unsure] * count
-        if self._held_ns is not None and reach < whole - interval / 2:
+        if self._held_ns is not None and reach < max(whole - interval / 2, WRITER_NS):
             late[0] = max(late[0], (times[0] - self._held_ns) / 1e9)
         # The writer waits with one more line while the pipe is full: it comes too soon.
         has_waited = count > 1 and reach > whole + interval
