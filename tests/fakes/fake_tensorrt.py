@@ -590,7 +590,7 @@ def _loadable(network: Any, config: Any) -> bytes:
     """Return what the fake cuDLA reads: a line for each tensor; rows are of 64 bytes."""
     profiles = config.__dict__["profiles"]
     fixed = profiles[0].shapes if profiles else {}
-    batch = next(iter(fixed.values()))[0] if fixed else None
+    batch = next(iter(fixed.values()))[1][0] if fixed else None
     lines = ["loadable"]
     for side, tensors in (("in", network.inputs), ("out", network.outputs)):
         for tensor in tensors:
