@@ -163,7 +163,7 @@ def main() -> int:
     too_large = []
     names = asked.names or [*PICTURES, *HOT]
     with ExitStack() as stack:
-        url = stack.enter_context(demo())
+        url = stack.enter_context(demo()) if PICTURES.keys() & names else ""
         hot = stack.enter_context(demo(HOT_CELSIUS)) if HOT.keys() & names else ""
         time.sleep(asked.seconds)
         for name in names:
