@@ -322,8 +322,8 @@ class RunReport(Record):
         outputs: The last inference, against the engine's first run.
         lock_in: Energy of a piece of work, for a run with on- and off-steps.
         overlapping_runs: Runs whose steady window overlapped this one's.
-        other_processes: Who else used CPU and DLA meanwhile, the largest use first; empty if nobody
-            did, or if neither processes nor DLA tasks are read.
+        other_processes: Other users of CPU and DLA meanwhile, the largest use first; empty if no
+            other did, or if neither processes nor DLA tasks are read.
     """
 
     run_id: str

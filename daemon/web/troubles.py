@@ -92,7 +92,7 @@ class Moment:
 
 
 class Troubles:
-    """Finds the troubles; those of minutes and of hours are looked for now and then only."""
+    """Finds the troubles; those of minutes and of hours are looked for once per minute only."""
 
     def __init__(self, timeline: Timeline, history: History) -> None:
         self._timeline = timeline
@@ -102,7 +102,7 @@ class Troubles:
     def at(self, moment: Moment) -> list[Trouble]:
         """Return the troubles of a moment, the most severe first.
 
-        What makes the daemon not ready is told by ``Serving.problem``.
+        ``Serving.problem`` has the reasons for which the daemon is not ready.
         """
         return sorted(
             (
