@@ -292,12 +292,28 @@ def _write_csv(whole: Path, output: Any) -> None:
     """Copy a Parquet file as CSV, with text for categories."""
     source = pyarrow.parquet.ParquetFile(whole)
     schema = pyarrow.schema(
-        field.with_type(pyarrow.string()) if field.type == _CATEGORY else field
-        for field in source.schema_arrow
+        field.with_type(_printed_type(field.type)) for field in source.schema_arrow
     )
     with pyarrow.csv.CSVWriter(output, schema) as writer:
         for group in range(source.num_row_groups):
             writer.write_table(source.read_row_group(group).cast(schema))
+
+
+def _printed_type(kind: Any) -> Any:
+    """Return the type in which a column is printed.
+
+    Arrow finds UTC only in the system's time zones. Without them (Debian's tzdata) the offset is
+    printed, which is the same time.
+    """
+    if kind == _CATEGORY:
+        return pyarrow.string()
+    if not pyarrow.types.is_timestamp(kind) or kind.tz is None:
+        return kind
+    try:
+        pyarrow.scalar(0, kind).cast(pyarrow.string())
+    except pyarrow.ArrowInvalid:
+        return pyarrow.timestamp(kind.unit, "+00:00")
+    return kind
 
 
 def read_log(
