@@ -59,6 +59,7 @@ def test_a_run_is_paired_as_by_a_daemon():
     live(one, 160)
     (state,) = [state for state in one.live.snapshot.workloads.values() if state.last_good]
     report = state.last_good
+    assert state.settings["batch"] == "1"
     assert report is not None
     assert report.telemetry is not None
     assert report.telemetry.samples >= 100

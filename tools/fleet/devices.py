@@ -96,7 +96,10 @@ class SimulatedDevice:
             most_pieces=2,
         )
         self.live = session.live
-        self.live.set_workloads({one.workload.name: one.workload.device for one in plan.tasks})
+        workloads = [one.workload for one in plan.tasks]
+        self.live.set_workloads(
+            {one.name: one.device for one in workloads}, {one.name: one.labels for one in workloads}
+        )
         self.timeline = session.timeline
         collector = simulated_collector(source)
         self._samples = collector.collect()
