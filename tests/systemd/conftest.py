@@ -39,6 +39,12 @@ exec /usr/bin/tegrascope simulate --interval "$2" $less
 """
 
 
+def documented_drop_in(title: str) -> str:
+    """Return the drop-in that docs/service.md gives under a title."""
+    text = (ROOT / "docs/service.md").read_text(encoding="utf-8")
+    return text.partition(f"## {title}\n")[2].partition("```ini\n")[2].partition("```")[0]
+
+
 def why_not() -> "str | None":
     """Say why no systemd can be booted here."""
     if os.geteuid() != 0:

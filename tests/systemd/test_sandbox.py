@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import CHECKOUT, INTERPRETER
+from .conftest import CHECKOUT, INTERPRETER, documented_drop_in
 
 OUTSIDE = "192.0.2.1"
 SETUID = "/opt/setuid-id"
@@ -54,7 +54,7 @@ def trap(board):
     return board
 
 
-def probe(board, unit: str, *options: str) -> "dict[str, object]":
+def probe(board, unit: str, *options: str, drop_in: str = "") -> "dict[str, object]":
     """Run the prober once, in place of a unit's own program, with nothing else changed."""
     text = board.run("cat", f"/etc/systemd/system/{unit}", check=True).stdout
     kept = [
@@ -68,6 +68,8 @@ def probe(board, unit: str, *options: str) -> "dict[str, object]":
         "StandardOutput=file:/run/found.json\n" + "\n".join(options),
     )
     board.write("/etc/systemd/system/probe.service", "\n".join(kept))
+    board.run("mkdir", "-p", "/etc/systemd/system/probe.service.d", check=True)
+    board.write("/etc/systemd/system/probe.service.d/docs.conf", drop_in)
     board.systemctl("daemon-reload")
     board.systemctl("start", "probe.service")
     return json.loads(board.run("cat", "/run/found.json", check=True).stdout)
@@ -97,6 +99,15 @@ def test_daemon_is_confined(trap):
         "reach this host",
         "open a DLA's node",
         "lower its priority",
+    }
+
+
+def test_drop_in_of_the_docs_shows_other_processes_and_nothing_else(trap):
+    text = documented_drop_in("Processes of other users")
+    allowed_without = allowed(probe(trap, "tegrascope.service"))
+    assert allowed(probe(trap, "tegrascope.service", drop_in=text)) == {
+        *allowed_without,
+        "see process 1",
     }
 
 
