@@ -222,4 +222,6 @@ def test_systemd_reads_the_unit(unit, tmp_path):
     )
     copy = tmp_path / unit.name
     copy.write_text(text)
+    for socket in ROOT.glob("systemd/*.socket"):
+        shutil.copy(socket, tmp_path)
     assert run("systemd-analyze", "verify", str(copy)) == (0, "")

@@ -7,21 +7,21 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-READER = '''"""Charge of batteries."""
+READER = '''"""Voltage of batteries."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...parsers.signals import BATTERY_CHARGE
+from ...parsers.signals import BATTERY_VOLTAGE
 from .readers import KernelFile, Reading, Scaled
 
 
-def find_batteries(root: Path) -> Iterator[Reading]:
-    for path in sorted(root.glob("sys/class/power_supply/*/capacity")):
-        yield Scaled(KernelFile(path), BATTERY_CHARGE.column(path.parent.name), 100, most=1.0)
+def find_voltages(root: Path) -> Iterator[Reading]:
+    for path in sorted(root.glob("sys/class/power_supply/*/voltage_now")):
+        yield Scaled(KernelFile(path), BATTERY_VOLTAGE.column(path.parent.name), 1e6)
 '''
-ROW = """BATTERY_CHARGE = Signal(
-    "battery.{battery}.charge_ratio", "tegra_battery_charge_ratio", "Charge of a battery."
+ROW = """BATTERY_VOLTAGE = Signal(
+    "battery.{battery}.voltage_volts", "tegra_battery_voltage_volts", "Voltage of a battery."
 )
 """
 USE = """
@@ -64,18 +64,18 @@ def test_a_reader_a_row_and_a_line_are_enough(tmp_path):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, copy / name)
 
-    (copy / "collectors/board/batteries.py").write_text(READER, encoding="utf-8")
+    (copy / "collectors/board/voltages.py").write_text(READER, encoding="utf-8")
     insert(copy / "parsers/signals.py", "\n# fmt: on", f"\n{ROW}")
-    insert(copy / "collectors/board/sysfs.py", "    find_memory,\n)", "    find_batteries,\n")
+    insert(copy / "collectors/board/sysfs.py", "    find_batteries,\n)", "    find_voltages,\n")
     insert(
         copy / "collectors/board/sysfs.py",
         "\nFind = ",
-        "from .batteries import find_batteries\n",
+        "from .voltages import find_voltages\n",
     )
 
-    capacity = tmp_path / "sys/class/power_supply/BAT0/capacity"
-    capacity.parent.mkdir(parents=True)
-    capacity.write_text("73\n", encoding="ascii")
+    voltage = tmp_path / "sys/class/power_supply/BAT0/voltage_now"
+    voltage.parent.mkdir(parents=True)
+    voltage.write_text("12300000\n", encoding="ascii")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", USE, str(tmp_path)],
@@ -85,11 +85,11 @@ def test_a_reader_a_row_and_a_line_are_enough(tmp_path):
         text=True,
         check=True,
     )
-    assert "battery.BAT0.charge_ratio float64" in done.stdout
-    assert 'tegra_battery_charge_ratio{battery="BAT0"} 0.73' in done.stdout
-    assert "# HELP tegra_battery_charge_ratio Charge of a battery." in done.stdout
+    assert "battery.BAT0.voltage_volts float64" in done.stdout
+    assert 'tegra_battery_voltage_volts{battery="BAT0"} 12.3' in done.stdout
+    assert "# HELP tegra_battery_voltage_volts Voltage of a battery." in done.stdout
     subprocess.run(
         [sys.executable, "-m", "tools.metrics_page"], cwd=copy, env=environment, check=True
     )
     page = (copy / "docs/metrics.md").read_text(encoding="utf-8")
-    assert "| `tegra_battery_charge_ratio` | gauge | Charge of a battery. |" in page
+    assert "| `tegra_battery_voltage_volts` | gauge | Voltage of a battery. |" in page

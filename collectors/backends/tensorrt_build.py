@@ -193,7 +193,7 @@ class Builder:
         if serialised is None:
             device = "DLA" if self._is_dla else "GPU"
             what = f"TensorRT could not build {self._model.name} for the {device}"
-            remedy = "see the worker's last lines, under log in the record of the run"
+            remedy = "see the worker's last lines, under worker_log in the record of the run"
             if self._is_loadable:
                 remedy = "change layers that the DLA does not accept: a loadable has no fallback"
             elif self._is_dla and self._order.fallback == "forbid":

@@ -318,7 +318,7 @@ class Bench:
         done = self.workers.run(workload, workload.device, workload.timeout_seconds)
         report, trace = done.report, done.trace
         if done.status != "ok":
-            one.status, one.reason, one.log = done.status, report.reason, report.log
+            one.status, one.reason, one.log = done.status, report.reason, report.worker_log
         self.display.end(outcome_of(report))
         window = report.phases.get("steady")
         if window is None:

@@ -506,7 +506,8 @@ def look_on(
     outputs = reference.directory / f"{workload.name}.npz"
     data, device = settings.inputs, workload.device
     done = workers.run(shortened(workload), device, LOOK_SECONDS, outputs, data)
-    found = Measured(done.report, done.status, done.report.reason, done.report.log)
+    report = done.report
+    found = Measured(report, done.status, report.reason, report.worker_log)
     made = reference.made
     if found.status != "ok":
         say(f"{title}: {found.reason}")

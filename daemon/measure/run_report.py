@@ -305,7 +305,7 @@ class RunReport(Record):
 
     Attributes:
         reason: Why, for every outcome except ``ok``.
-        log: The last lines of the worker's standard error, for the same outcomes.
+        worker_log: The last lines of the worker's standard error, for the same outcomes.
         started_ns: CLOCK_MONOTONIC when the run was taken from the schedule.
         ended_ns: CLOCK_MONOTONIC when its outcome was known.
         lateness_seconds: Start minus due time.
@@ -334,7 +334,7 @@ class RunReport(Record):
     device: Device
     outcome: Outcome
     reason: str | None = None
-    log: tuple[str, ...] = ()
+    worker_log: tuple[str, ...] = ()
     started_wall_ns: NonNegativeInt
     started_ns: NonNegativeInt
     ended_ns: NonNegativeInt
@@ -424,7 +424,7 @@ class RunTrace:
     ended_ns: int | None = None
     outcome: Outcome | None = None
     reason: str | None = None
-    log: tuple[str, ...] = ()
+    worker_log: tuple[str, ...] = ()
     begins: dict[PhaseName, int] = field(default_factory=dict)
     ends: dict[PhaseName, int] = field(default_factory=dict)
     uncertain_ns: int = 0

@@ -278,9 +278,9 @@ def _details(run: RunReport) -> Iterator[Part]:
         yield Table(
             ("rail", "gross", "mean power", "idle power", "net", "by its own counter"), rows
         )
-    if run.log:
+    if run.worker_log:
         yield Heading("Last lines of the worker", 3)
-        yield Items([("", line) for line in run.log])
+        yield Items([("", line) for line in run.worker_log])
     if run.telemetry is not None:
         yield Heading("Telemetry", 3)
         if run.telemetry.utilization:

@@ -296,7 +296,8 @@ class Session:
 
     def pair(self, trace: RunTrace, verdict: Verdict) -> RunReport:
         """Return the report of a run, paired with the telemetry of its window."""
-        trace.outcome, trace.reason, trace.log = verdict.outcome, verdict.reason, verdict.log
+        trace.outcome, trace.reason = verdict.outcome, verdict.reason
+        trace.worker_log = verdict.log
         window = trace.telemetry_window()
         return correlate(
             trace,

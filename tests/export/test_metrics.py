@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from prometheus_client.parser import text_string_to_metric_families
 
 from tegrascope.collectors.base import Stamped
+from tegrascope.collectors.processes.watch import ProcessUse
 from tegrascope.daemon.export.metrics import METRICS, Page, families
 from tegrascope.daemon.export.snapshot import (
     LATENCY_BOUNDS_SECONDS,
@@ -50,6 +51,7 @@ TRACED = {
     "dla.0.busy_ratio": 0.25,
     "dla.0.firmware_ratio": 0.75,
     "dla.0.tasks": 900.0,
+    "dla.0.process_seconds.detector": 12.5,
     "dla.trace.lost": 3.0,
 }
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
@@ -123,11 +125,13 @@ def full_state() -> LiveState:
                 "dla.0.powered_ratio": 0.75,
                 "cooling.pwm-fan.state_ratio": 0.5,
                 "fans.pwmfan.speed_ratio": 0.2,
+                "battery.BAT0.charge_ratio": 0.8,
                 "ram.available_bytes": 1 << 30,
                 "throttle.hw_thermal.events": 2.0,
                 "throttle.hw_thermal.active": 1.0,
                 "telemetry.late_seconds": 0.4,
             },
+            processes=(ProcessUse("detector", 4.5, 1 << 20, 1, 1000.0),),
             companions_up={"sysfs": True},
             trips_celsius={("cpu", "passive"): 99.0},
             limits=Limits(power_watts=40, dla_busy_ratio={"dla0": 0.2}),

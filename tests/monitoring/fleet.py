@@ -35,7 +35,9 @@ HERTZ = 31_250_000
 # Long enough for an energy of one inference: 10 s, 100 samples, 200 inferences.
 DURATION_MS = 10_500
 SIMULATED = """
-telemetry: {source: simulator, interval: 60ms, simulator: {board: agx-orin-64gb, seed: 1}}
+telemetry:
+  {source: simulator, interval: 60ms, processes: {top: 3},
+   simulator: {board: agx-orin-64gb, seed: 1}}
 workloads:
 - &run {name: mobilenet-gpu, model: "builtin:mobilenet", backend: onnxruntime, device: gpu,
    threads: 1, warm_up: 100ms, baseline: 300ms, duration: DURATIONms}
@@ -67,6 +69,10 @@ class Fleet:
 def _equipped(folder: Path, traced: Path) -> str:
     """Write what a fully equipped board has; return its configuration."""
     tree = write_board(folder / "board")
+    battery = tree / "sys/class/power_supply/BAT0"
+    battery.mkdir(parents=True)
+    (battery / "type").write_text("Battery\n")
+    (battery / "capacity").write_text("80\n")
     trtexec = folder / "trtexec"
     trtexec.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKES / "trtexec_fake.py"} 10.3 "$@"\n')
     trtexec.chmod(0o755)
@@ -82,6 +88,7 @@ def _equipped(folder: Path, traced: Path) -> str:
             "tegrastats": {"command": ["sh", "-c", noisy, "sh"]},
             "sysfs": str(tree),
             "dla_trace": {"command": reader},
+            "processes": {"top": 3},
         },
         "limits": {"power_watts": 40, "dla_busy_ratio": {"dla0": 0.2}},
         "workloads": [

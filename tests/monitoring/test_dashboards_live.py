@@ -139,7 +139,11 @@ def test_every_panel_answers(seen, dashboard):
 
 
 # Panels that a simulated board leaves empty.
-NOT_SIMULATED = {"DLA tasks": "the DLA trace is off by default"}
+NOT_SIMULATED = {
+    "DLA tasks": "the DLA trace is off by default",
+    "DLA by process": "the DLA trace is off by default",
+    "Battery": "the simulated boards have none",
+}
 
 
 @each_dashboard

@@ -86,9 +86,9 @@ def test_a_companion_in_trouble_is_down_and_told_once(caplog):
 
 @pytest.mark.unknown_columns
 def test_a_column_that_no_signal_describes_is_counted_and_logged_once(caplog):
-    timeline, live = take((Beside("odd", {"battery.BAT0.charge_ratio": 0.5}),))
+    timeline, live = take((Beside("odd", {"battery.BAT0.cycle_count": 0.5}),))
     assert live.snapshot.sources[0].columns_unknown == live.snapshot.sources[0].samples
-    assert set(timeline.cut(0, 5_000_000_000).columns["battery.BAT0.charge_ratio"]) == {0.5}
+    assert set(timeline.cut(0, 5_000_000_000).columns["battery.BAT0.cycle_count"]) == {0.5}
     told = [record.message for record in caplog.records if "battery.BAT0" in record.message]
     assert len(told) == 1
 
