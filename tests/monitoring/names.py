@@ -29,9 +29,10 @@ COUNTED = frozenset(
 STATES = frozenset({"active", "flag", "missing", "online", "up"})
 
 LABELS = frozenset(
-    {"backend", "batch", "board", "core", "device", "engine", "fan", "flag", "gpc", "jetpack",
-     "kind", "l4t", "model", "module", "outcome", "part", "placement", "power_mode", "precision",
-     "python", "rail", "reason", "simulated", "source", "version", "workload", "zone"}
+    {"backend", "batch", "battery", "board", "core", "device", "engine", "fan", "flag", "gpc",
+     "jetpack", "kind", "l4t", "model", "module", "outcome", "part", "placement", "power_mode",
+     "precision", "process", "python", "rail", "reason", "simulated", "source", "version",
+     "workload", "zone"}
 )  # fmt: skip
 """Every label of docs/metrics.md; ``le`` and ``quantile`` are the format's own."""
 
