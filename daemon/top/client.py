@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -137,6 +137,7 @@ class ScreenState:
         now_seconds: Wall time of the daemon.
         problem: Reason for an old answer; empty if it is the latest.
         past: Load of GPU, DLA and EMC and the highest temperature of earlier samples.
+        processes: CPU cores in use by the processes of a name, between the daemon's last two looks.
     """
 
     page: Series
@@ -146,14 +147,21 @@ class ScreenState:
     now_seconds: float = 0.0
     problem: str = ""
     past: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    processes: Mapping[str, float] = field(default_factory=dict)
     runs: Sequence[Mapping[str, Any]] = ()
 
 
 class DaemonClient:
     """Asks one daemon and remembers its earlier answers."""
 
-    def __init__(self, client: ApiClient, interval_seconds: float = 1.0) -> None:
+    def __init__(
+        self,
+        client: ApiClient,
+        interval_seconds: float = 1.0,
+        now_seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Take the time between two requests, which is also one column of the history."""
+        self._now_seconds = now_seconds
         self.url = client.url
         self._interval_seconds = interval_seconds
         self._client = client
@@ -165,6 +173,8 @@ class DaemonClient:
         self._joules: tuple[float, float] | None = None
         self._watts: float | None = None
         self._sample_seconds: float | None = None
+        self._cpu: tuple[float, Mapping[str, float]] = (0.0, {})
+        self._processes: Mapping[str, float] = {}
 
     def ask(self) -> ScreenState:
         """Ask once, also for the runs if one has ended since; raise UserError without a daemon."""
@@ -181,6 +191,7 @@ class DaemonClient:
             loads = {f"{one.name} %": one.ratio for one in page.gauges}
             self._keep({**loads, _HOTTEST: max(page.zones.values(), default=None)})
             self._sample_seconds = seconds
+        self._update_processes(page)
         # The daemon's time while it has samples: its clock and ours can differ.
         now = seconds if any(page.sources.values()) else None
         return ScreenState(
@@ -190,6 +201,7 @@ class DaemonClient:
             tuple(self._history),
             now or time.time(),
             past={name: tuple(values) for name, values in self._past.items()},
+            processes=self._processes,
             runs=self._runs,
         )
 
@@ -208,6 +220,16 @@ class DaemonClient:
             self._watts = (joules - self._joules[1]) / (seconds - self._joules[0])
             self._history.append(self._watts)
         self._joules = seconds, joules
+
+    def _update_processes(self, page: Series) -> None:
+        """Calculate the cores in use by process, whenever the daemon has looked again."""
+        cpu, now = page.by("tegra_process_cpu_seconds_total", "process"), self._now_seconds()
+        since, before = self._cpu
+        if cpu != before:
+            both = cpu.keys() & before.keys()
+            elapsed = max(now - since, 1e-3)
+            self._processes = {name: max(0.0, cpu[name] - before[name]) / elapsed for name in both}
+            self._cpu = now, cpu
 
     def _read_past(self, page: Series, newest_seconds: float) -> None:
         """Fill the history from the daemon's recent samples."""

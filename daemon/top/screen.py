@@ -121,7 +121,7 @@ def draw(
         # On a low screen the lines below these are left out first.
         lines.insert(len(state.page.gauges) - 1, module)
         lines += _flow(rails, width)
-    lines += [*_heat(state.page, width, glyphs), Text(end="")]
+    lines += [*_heat(state.page, width, glyphs), *_processes(state, width), Text(end="")]
     rows = _rows(state, glyphs)
     if height is None:
         return head + lines + _workloads(rows, width, 10_000, glyphs)
@@ -274,6 +274,17 @@ def _heat(page: Series, width: int, glyphs: Glyphs) -> list[Text]:
         if count
     ]
     return _flow([*fans, *throttling, *zones] if throttling else [*zones, *fans], width)
+
+
+def _processes(state: ScreenState, width: int) -> list[Text]:
+    """Return the processes with the most CPU time, or nothing if the daemon does not read them."""
+    memory = state.page.by("tegra_process_resident_memory_bytes", "process")
+    busiest = sorted(state.processes.items(), key=lambda one: (-one[1], one[0]))
+    parts = [
+        (f"{name} {cores:.2f} cores {memory.get(name, 0.0) / 2**20:.0f} M", "")
+        for name, cores in busiest
+    ]
+    return _flow(parts, width) if parts else []
 
 
 def _past(state: ScreenState, width: int, lines: int, glyphs: Glyphs) -> list[Text]:

@@ -182,3 +182,27 @@ def test_client_fills_the_past_from_samples():
     past = DaemonClient(cast(ApiClient, Client())).ask().past
     assert past["GPU %"] == (0.5, 0.75)
     assert past["DLA0 %"] == (0.25, None)
+
+
+def test_cores_in_use_by_process_are_those_between_two_looks_of_the_daemon():
+    cpu_seconds, moments = iter((100, 100, 105, 105)), iter((0.0, 1.0, 10.0, 11.0))
+
+    class Client:
+        url = "http://robot"
+
+        def get(self, path, read=None):
+            if path != "/metrics":
+                return {"samples": [], "runs": []}
+            labels = '{process="docker:0123456789ab/detect"}'
+            page = (
+                f"tegra_process_cpu_seconds_total{labels} {next(cpu_seconds)}\n"
+                f"tegra_process_resident_memory_bytes{labels} {300 << 20}\n"
+            )
+            return read(page.encode())
+
+    client = DaemonClient(cast(ApiClient, Client()), now_seconds=lambda: next(moments))
+    states = [client.ask() for _ in range(4)]
+    found = [state.processes.get("docker:0123456789ab/detect") for state in states]
+    assert found == [None, None, 0.5, 0.5]
+    lines = [line.plain for line in draw(states[-1], 80, 24, Glyphs(), "q quits")]
+    assert "docker:0123456789ab/detect 0.50 cores 300 M" in lines
