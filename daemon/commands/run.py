@@ -198,7 +198,7 @@ def first_screen(service: "Service", state_dir: Path) -> list[str]:
     config, telemetry = service.config, service.config.telemetry
     heading = f"tegrascope {__version__}"
     if service.live.snapshot.environment.simulated:
-        heading += " · simulated: these figures are of no real board"
+        heading += " · simulated: these figures are not from a real board"
     lines = [
         heading,
         f"  page       {service.url}",

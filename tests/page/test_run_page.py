@@ -99,7 +99,7 @@ def test_page_tells_the_whole_record(board, show, width, dark):
     assert "Layers that compute ran on the GPU although" in text(tab, "flags")
     link = "document.querySelector('#overlaps ~ ul a').href"
     assert tab.run(link) == f"{board.url}runs/{other.run_id}"
-    assert "these figures are of no real board" in tab.run("document.body.innerText")
+    assert "these figures are not from a real board" in tab.run("document.body.innerText")
     bands = "[...document.querySelectorAll('#lanes a')].map(a => a.textContent).join()"
     for words in ("resnet on dla0", "yolo on gpu"):
         tab.wait_for(f"{bands}.includes({words!r})")

@@ -23,7 +23,8 @@ def make_app(fleet: Fleet) -> Starlette:
         there = fleet.devices
         troubles = [f"{one.plan.name} is {one.plan.fault}" for one in there if one.plan.fault]
         lines = (
-            f"{len(there)} of {fleet.count} simulated devices: these figures are of no real board.",
+            f"{len(there)} of {fleet.count} simulated devices: these figures are not from a real"
+            " board.",
             "/sd lists them for http_sd_configs of Prometheus; /device/001/metrics is a page.",
             *troubles,
         )
