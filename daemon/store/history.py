@@ -61,10 +61,16 @@ class History:
         """
         with self._reader() as reader:
             for (text,) in reader.execute(
-                f"SELECT {expression} FROM runs WHERE in_flight = ?1"
-                " AND (?2 IS NULL OR workload = ?2) AND (?3 IS NULL OR started_wall_ns < ?3)"
-                " ORDER BY started_wall_ns DESC, run_id DESC LIMIT ?4",
-                (in_flight, workload, before_wall_ns, -1 if limit is None else limit),
+                f"SELECT {expression} FROM runs WHERE in_flight = :in_flight"
+                " AND (:workload IS NULL OR workload = :workload)"
+                " AND (:before IS NULL OR started_wall_ns < :before)"
+                " ORDER BY started_wall_ns DESC, run_id DESC LIMIT :limit",
+                {
+                    "in_flight": in_flight,
+                    "workload": workload,
+                    "before": before_wall_ns,
+                    "limit": -1 if limit is None else limit,
+                },
             ):
                 yield text
 
@@ -95,8 +101,8 @@ class History:
         with self._reader() as reader:
             rows = reader.execute(
                 "SELECT report FROM runs WHERE NOT in_flight AND"
-                " (substr(run_id, 1, ?1) = ?2 OR substr(run_id, -?1) = ?2) LIMIT 2",
-                (len(run_id), run_id),
+                " (substr(run_id, 1, :length) = :id OR substr(run_id, -:length) = :id) LIMIT 2",
+                {"length": len(run_id), "id": run_id},
             ).fetchall()
         return json.loads(rows[0][0]) if len(rows) == 1 else None
 

@@ -46,11 +46,11 @@ def is_trusted(store: sqlite3.Connection, now_ns: int) -> bool:
     """
     (reference_ns,) = store.execute(
         "SELECT coalesce("
-        "(SELECT end_wall_ns FROM blocks WHERE end_wall_ns >= ?1"
-        " AND id <= (SELECT max(id) FROM blocks) - ?2 ORDER BY id DESC LIMIT 1),"
-        " (SELECT end_wall_ns FROM blocks WHERE end_wall_ns >= ?1 ORDER BY id LIMIT 1),"
-        " (SELECT min(started_wall_ns) FROM runs WHERE started_wall_ns >= ?1), ?3)",
-        (_FIRST_WALL_NS, _DAY_OF_BLOCKS, now_ns),
+        "(SELECT end_wall_ns FROM blocks WHERE end_wall_ns >= :first"
+        " AND id <= (SELECT max(id) FROM blocks) - :day ORDER BY id DESC LIMIT 1),"
+        " (SELECT end_wall_ns FROM blocks WHERE end_wall_ns >= :first ORDER BY id LIMIT 1),"
+        " (SELECT min(started_wall_ns) FROM runs WHERE started_wall_ns >= :first), :now)",
+        {"first": _FIRST_WALL_NS, "day": _DAY_OF_BLOCKS, "now": now_ns},
     ).fetchone()
     return bool(_FIRST_WALL_NS <= now_ns <= reference_ns + _PLAUSIBLE_NS)
 
@@ -455,8 +455,8 @@ def _prune(writer: sqlite3.Connection, now_ns: int, samples_ns: int, runs_ns: in
     # Without a trusted clock, the time of every block counts as wrong.
     latest_ns = now_ns + _DAY_NS if trusted else 0
     execute(
-        "DELETE FROM blocks WHERE (end_wall_ns < ?1 OR end_wall_ns > ?2)"
-        " AND id <= (SELECT max(id) FROM blocks) - ?3",
+        "DELETE FROM blocks WHERE (end_wall_ns < ? OR end_wall_ns > ?)"
+        " AND id <= (SELECT max(id) FROM blocks) - ?",
         (_FIRST_WALL_NS, latest_ns, samples_ns // _BLOCK_NS + 1),
     )
     execute(
