@@ -35,10 +35,11 @@ def program_of(command: Sequence[str], name: str) -> str:
     >>> program_of(["/usr/bin/python3", "-u", "/opt/app/detect.py", "--fast"], "python3")
     'python3 detect.py'
     >>> program_of(["python3", "-m", "app.main"], "python3"), program_of([], "kworker/0:1")
-    ('python3 -m app.main', 'kworker/0:1')
+    ('python3 -m app.main', 'kworker')
     """
     if not command or not command[0]:
-        return name
+        # Threads of the kernel have numbers of queues and cores behind a slash.
+        return name.partition("/")[0] or name
     # A process may write anything over its own command line: ``sshd: user@pts/0``.
     program = command[0] if command[0].endswith(":") else command[0].split()[0]
     program = program.rpartition("/")[2] or name
