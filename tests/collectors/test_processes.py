@@ -97,7 +97,7 @@ def test_busiest_process_is_first_and_its_time_is_the_kernels(start, tmp_path):
     (use,) = (one for one in found if "busiest_of_all" in one.name)
     fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
     spent = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    assert 0.2 < use.cpu_seconds <= spent
+    assert 0.2 < use.cpu_seconds <= spent + 1e-6
     assert use.processes == 1
     assert use.memory_bytes > 1_000_000
 
