@@ -52,7 +52,7 @@ from .sweep_page import sweep_blocks
 
 Samples = Callable[[int, int], WindowSlice]
 _Read = Callable[[AcceleratorResult], str | None]
-SIMULATED_TITLE = "SIMULATED: these figures are of no real accelerator"
+SIMULATED_TITLE = "SIMULATED: these figures are not from a real accelerator"
 FOOTER = (
     "tegrascope {}. Module rail energy is measured by the module's own sensors; it compares runs"
     " on one board, and is not a benchmark score."

@@ -34,9 +34,8 @@ def sweep_blocks(sweep: Sweep, base: BenchSettings, *, is_page: bool = False) ->
     if sweep.front:
         words += ": no other point surely beats them"
     if sweep.exhaustive_seconds:
-        share = percent(sweep.seconds / sweep.exhaustive_seconds)
         whole = duration(sweep.exhaustive_seconds)
-        words += f". It took {duration(sweep.seconds)}, {share} of {whole} for all rounds of all"
+        words += f". It took {duration(sweep.seconds)}; all rounds of all points take {whole}"
     blocks: list[Block] = [Text(f"{words}.")]
     if base.latency_below_seconds is not None:
         blocks.append(Items(list(_best(sweep, base.latency_below_seconds, titles))))
