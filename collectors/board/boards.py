@@ -113,7 +113,7 @@ _TREES = ("proc/device-tree", "sys/firmware/devicetree/base")
 
 def is_tegra(root: Path = Path("/")) -> bool:
     """Return whether the device tree names a Tegra chip."""
-    return any(name.startswith("nvidia,tegra") for name in _compatible(root))
+    return any(name.startswith("nvidia,tegra") for name in compatible(root))
 
 
 def read_board_facts(root: Path = Path("/")) -> MachineFacts:
@@ -124,7 +124,7 @@ def read_board_facts(root: Path = Path("/")) -> MachineFacts:
     kernel = read_text(root / "proc/sys/kernel/osrelease")
     return MachineFacts(
         board=read_device_tree(root, "model") or None,
-        module=next((m[1] for name in _compatible(root) if (m := _MODULE.fullmatch(name))), None),
+        module=next((m[1] for name in compatible(root) if (m := _MODULE.fullmatch(name))), None),
         l4t=l4t,
         jetpack=jetpack_of(l4t),
         power_mode=read_power_mode(root),
@@ -162,7 +162,8 @@ def read_device_tree(root: Path, name: str) -> str:
     return next(filter(None, found), "")
 
 
-def _compatible(root: Path) -> list[str]:
+def compatible(root: Path) -> list[str]:
+    """Return the names of board, module and chip in the device tree, the most special first."""
     return read_device_tree(root, "compatible").split("\0")
 
 

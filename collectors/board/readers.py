@@ -1,4 +1,4 @@
-"""Readers of sysfs: clocks, fans, memory, DLA power, temperatures and throttling."""
+"""Readers of sysfs: clocks, fans, memory, DLA power, temperatures and throttling by heat."""
 
 import contextlib
 import os
@@ -309,21 +309,6 @@ class ThrottleAlert:
         self._was_active = is_active
         yield signals.THROTTLE_ACTIVE.column(self.kind), float(is_active)
         yield signals.THROTTLE_EVENTS.column(self.kind), float(self._events)
-
-
-def find_over_current(root: Path) -> Iterator[Reading]:
-    """Yield the counter of each over-current alarm that throttles.
-
-    They have the names of the files (``oc1`` …), because the meaning of each differs by chip. An
-    alarm without an effect (``oc1_throt_en`` is 0) is not throttling.
-    """
-    for chip in sorted(root.glob("sys/class/hwmon/hwmon*")):
-        if read_text(chip / "name") != "soctherm_oc":
-            continue
-        for path in sorted(chip.glob("oc[0-9]_event_cnt")):
-            alarm = path.name[:3]
-            if read_number(chip / f"{alarm}_throt_en") != 0:
-                yield Scaled(KernelFile(path), signals.THROTTLE_EVENTS.column(alarm))
 
 
 def find_alerts(root: Path) -> Iterator[Reading]:

@@ -15,9 +15,9 @@ from .readers import (
     find_cooling,
     find_fans,
     find_memory,
-    find_over_current,
     find_powered,
 )
+from .supply import find_over_current, find_rails
 
 # A file that is read for so long hangs: under load a healthy one is late by far less. Looking for
 # files opens some hundred of them.
@@ -25,6 +25,10 @@ _STUCK_NS = 1_000_000_000
 _STUCK_LOOKING_NS = 10 * _STUCK_NS
 _GRACE_NS = 1_000_000_000
 _STUCK_AT_MOST = 4
+# A reading of a rail waits for all samples that its sensor averages: 6.7 s for 1024 of them.
+_STUCK_RAIL_NS = 15 * _STUCK_NS
+# Rails are read every ten seconds, and for at most this share of the time.
+_RAILS_NS, _RAILS_SHARE = 10 * 1_000_000_000, 0.01
 # A driver that is loaded late, or anew, is there after so long.
 _LOOK_AGAIN_NS = 60 * 1_000_000_000
 
@@ -38,8 +42,12 @@ class DeadlineReader:
         find: Callable[[], Iterable[Reading]],
         known: Iterable[Reading],
         clock: Clock,
+        stuck_ns: int = _STUCK_NS,
     ) -> None:
         self.readings: tuple[Reading, ...] = tuple(known)
+        self.columns: dict[str, float] = {}
+        self.took_ns = 0
+        self._stuck_ns = stuck_ns
         self._root = root
         self._find = find
         self._clock = clock
@@ -47,9 +55,13 @@ class DeadlineReader:
         self._asked, self._answered = threading.Event(), threading.Event()
         self._answered.set()
         self._stopping = self._is_left = False
-        self._columns: dict[str, float] = {}
         self._late_at: tuple[Path, int] | None = None
         threading.Thread(target=self._run, name="sysfs", daemon=True).start()
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the last request is not done yet; else ``columns`` is its result."""
+        return not self._answered.is_set()
 
     @property
     def late_at(self) -> tuple[Path, int] | None:
@@ -65,11 +77,11 @@ class DeadlineReader:
 
     def ask(self, timeout_seconds: float) -> dict[str, float] | None:
         """Return the columns as they are now, or None if this or the last reading is not done."""
-        if not self._answered.is_set():
+        if self.is_reading:
             return None
         self._answered.clear()
         self._asked.set()
-        return self._columns if self._answered.wait(timeout_seconds) else None
+        return self.columns if self._answered.wait(timeout_seconds) else None
 
     def _run(self) -> None:
         while True:
@@ -77,7 +89,9 @@ class DeadlineReader:
             self._asked.clear()
             if self._stopping:
                 break
-            self._columns = self._read()
+            begin_ns = self._clock.monotonic_ns()
+            self.columns = self._read()
+            self.took_ns = self._clock.monotonic_ns() - begin_ns
             self._answered.set()
         if not self._is_left:
             for reading in self.readings:
@@ -92,7 +106,7 @@ class DeadlineReader:
         columns: dict[str, float] = {}
         for reading in self.readings:
             now_ns = self._clock.monotonic_ns()
-            self._late_at = (reading.file.path, now_ns + _STUCK_NS)
+            self._late_at = (reading.file.path, now_ns + self._stuck_ns)
             text = reading.file.text()
             if self._is_left:
                 break
@@ -113,8 +127,7 @@ class DeadlineReader:
 
 Find = Callable[[Path], Iterator[Reading]]
 
-# Rails are not among them: each reading of an INA3221 waits for a conversion, and tegrastats reads
-# them already.
+# Rails are not among them: each reading of an INA3221 waits for a conversion.
 FINDERS: tuple[Find, ...] = (
     find_powered,
     find_over_current,
@@ -136,6 +149,7 @@ class SysfsCompanion:
     """
 
     name = "sysfs"
+    _stuck_ns = _STUCK_NS
 
     def __init__(
         self,
@@ -204,8 +218,37 @@ class SysfsCompanion:
         if left is not None:
             left.stop(leave=True)
             known = left.readings
-        self._reader = DeadlineReader(self._root, self._find, known, self._clock)
+        self._reader = DeadlineReader(self._root, self._find, known, self._clock, self._stuck_ns)
 
     def _find(self) -> Iterator[Reading]:
         found = (reading for find in self._finders for reading in find(self._root))
         return (reading for reading in found if reading.file.path not in self._stuck)
+
+
+class RailCompanion(SysfsCompanion):
+    """Volts, amperes and limits of the rails, read rarely, and without any line waiting for them.
+
+    Sensors share a bus and a lock with tegrastats. A reading begins with a line: tegrastats has
+    just finished its own, and sleeps.
+    """
+
+    name = "rails"
+    _stuck_ns = _STUCK_RAIL_NS
+
+    def __init__(self, root: Path = Path("/"), *, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(root, clock=clock, finders=(find_rails,))
+        self._asked_ns: int | None = None
+
+    def columns(self) -> Mapping[str, float]:
+        """Return the last values; none after a file was late, until all others are read."""
+        reader, now_ns = self._reader, self._clock.monotonic_ns()
+        if reader is None or self._stopped:
+            return {}
+        if reader.is_reading:
+            self._judge(reader)
+        elif self._asked_ns is None or now_ns - self._asked_ns >= max(
+            _RAILS_NS, reader.took_ns / _RAILS_SHARE
+        ):
+            self._asked_ns = now_ns
+            reader.ask(0.0)
+        return reader.columns if reader.late_at is None else {}

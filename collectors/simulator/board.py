@@ -71,6 +71,8 @@ class SimulatedBoard:
         self._sums = [0] * len(model.rails)
         self._readings = 0
         self.last_reading: tuple[int, Sample | None] = begin_ns, None
+        # Volts and amperes of each rail in it, of which tegrastats prints the product.
+        self.supply: dict[str, tuple[float, float]] = {}
 
     def advance(self, to_ns: int) -> None:
         """Simulate the board up to a time; loads until then are settled."""
@@ -191,6 +193,7 @@ class SimulatedBoard:
         millivolts = _BUS_MILLIVOLTS * round(volts * 1000 / _BUS_MILLIVOLTS)
         amperes = self._physics.watts[number] / volts
         milliamperes = rail.step_milliamperes * round(amperes * 1000 / rail.step_milliamperes)
+        self.supply[rail.name] = millivolts / 1000, milliamperes / 1000
         milliwatts = millivolts * milliamperes // 1000
         self._sums[number] += milliwatts
         mean, rest = divmod(self._sums[number], self._readings)
@@ -321,6 +324,7 @@ _COOLERS = (
     "hot-surface-alert",
 )
 _FAN_CELSIUS = (45.0, 95.0)
+_RAILS_NS = 10_000_000_000
 _L4T = "36.4.3"  # the release whose lines are simulated
 
 ABOUT = MachineFacts(
@@ -345,6 +349,14 @@ class SimulatedKernel:
     def __init__(self, board: SimulatedBoard) -> None:
         self._board = board
         self._columns = {signals.THROTTLE_EVENTS.column(kind): 0.0 for kind in _KINDS}
+        for kind in _KINDS[len(_ZONES) :]:
+            column = signals.THROTTLE_UNDER_VOLTAGE.column(kind)
+            self._columns[column] = float(kind == "oc1")  # as on every Orin
+        for rail in board.model.rails:
+            if rail.limit_amperes is not None:
+                for limit in (signals.RAIL_LIMIT_WARNING, signals.RAIL_LIMIT_CRITICAL):
+                    self._columns[limit.column(rail.name)] = rail.limit_amperes
+        self._rails_ns: int | None = None
         self._active = dict.fromkeys(_ZONES, False)
         self._seen_ns: int | None = None
 
@@ -355,7 +367,19 @@ class SimulatedKernel:
             seconds = 0.0 if self._seen_ns is None else (at_ns - self._seen_ns) / 1e9
             self._seen_ns = at_ns
             self._take(sample, seconds)
+            if self._rails_ns is None or at_ns - self._rails_ns >= _RAILS_NS:
+                self._rails_ns = at_ns
+                self._take_rails()
         return dict(self._columns)
+
+    def _take_rails(self) -> None:
+        for rail, (volts, amperes) in self._board.supply.items():
+            lowest = signals.RAIL_LOWEST_VOLTS.column(rail)
+            self._columns |= {
+                signals.RAIL_VOLTS.column(rail): volts,
+                signals.RAIL_AMPERES.column(rail): amperes,
+                lowest: min(volts, self._columns.get(lowest, volts)),
+            }
 
     def _take(self, sample: Sample, seconds: float) -> None:
         columns, celsius = self._columns, sample.temperatures_celsius

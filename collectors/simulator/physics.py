@@ -33,6 +33,7 @@ class SimulatedRail(msgspec.Struct, frozen=True):
     load: dict[str, float]
     leak_watts_per_celsius: float = 0.0
     dla_powered_watts: float = 0.0
+    limit_amperes: float | None = None
 
 
 class SimulatedZone(msgspec.Struct, frozen=True):

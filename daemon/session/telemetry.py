@@ -64,9 +64,9 @@ def open_companions(telemetry: Telemetry, clock: Clock) -> list[Companion]:
     companions: list[Companion] = []
     root = board_root(telemetry)
     if root is not None:
-        from ...collectors.board.sysfs import SysfsCompanion
+        from ...collectors.board.sysfs import RailCompanion, SysfsCompanion
 
-        companions.append(SysfsCompanion(root, clock=clock))
+        companions += [SysfsCompanion(root, clock=clock), RailCompanion(root, clock=clock)]
     # The trace of this machine does not belong to the lines of another one.
     if telemetry.settings.describes_this_board and telemetry.dla_trace.is_asked_for:
         companions.append(_dla_trace(telemetry, clock))

@@ -12,7 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tegrascope.collectors.board.boards import find_rail_rule
-from tegrascope.collectors.simulator.board import JumpClock, SimulatedBoard, SimulatorSource
+from tegrascope.collectors.simulator.board import (
+    JumpClock,
+    SimulatedBoard,
+    SimulatedKernel,
+    SimulatorSource,
+)
 from tegrascope.collectors.simulator.physics import (
     LoadBoard,
     LoadChange,
@@ -195,6 +200,28 @@ def test_the_second_number_is_the_mean_since_the_start(board, round_up):
             sums[name] += round(rail.instant_watts * 1000)
             mean = (2 * sums[name] + round_up * count) // (2 * count)
             assert round(rail.average_watts * 1000) == mean
+
+
+@pytest.mark.parametrize("board", board_models())
+def test_volts_and_amperes_are_those_of_the_printed_power(board):
+    """Their product is the power of the line; they are read again after ten seconds."""
+    clock = JumpClock()
+    source = SimulatorSource(board, clock=clock, interval_seconds=1.0)
+    lines, kernel = source.lines(), SimulatedKernel(source.board)
+    told = []
+    for _ in range(25):
+        rails = parse_line(next(lines).value).rails
+        told.append(dict(kernel.columns()))
+        if len(told) % 10 == 1:
+            for name, rail in rails.items():
+                volts, amperes = (told[-1][f"rails.{name}.{unit}"] for unit in ("volts", "amperes"))
+                assert volts * amperes == pytest.approx(rail.instant_watts, abs=0.001)
+    first = next(iter(source.board.model.rails)).name
+    volts = [columns[f"rails.{first}.volts"] for columns in told]
+    assert len(set(volts[:10])) == 1
+    assert told[-1][f"rails.{first}.lowest_volts"] == min(volts)
+    limits = {name for name in told[-1] if ".limit_" in name}
+    assert bool(limits) == (board == "orin-nano-8gb")
 
 
 def test_the_same_seed_gives_the_same_bytes():

@@ -38,8 +38,16 @@ AGX_ORIN: Mapping[str, str] = {
     "sys/class/hwmon/hwmon1/samples": "1\n",
     "sys/class/hwmon/hwmon1/update_interval": "7\n",
     "sys/class/hwmon/hwmon1/shunt1_resistor": "2000\n",
+    "sys/class/hwmon/hwmon1/in1_label": "VDD_GPU_SOC\n",
     "sys/class/hwmon/hwmon1/in1_input": "20008\n",
     "sys/class/hwmon/hwmon1/curr1_input": "160\n",
+    "sys/class/hwmon/hwmon1/curr1_max": "81900\n",
+    "sys/class/hwmon/hwmon1/curr1_crit": "81900\n",
+    "sys/class/hwmon/hwmon1/in2_label": "NC\n",
+    "sys/class/hwmon/hwmon1/in2_input": "0\n",
+    "sys/class/hwmon/hwmon1/curr2_input": "0\n",
+    "sys/class/hwmon/hwmon1/in7_label": "sum of shunt voltages\n",
+    "sys/class/hwmon/hwmon1/in7_input": "0\n",
     "sys/class/hwmon/hwmon3/name": "soctherm_oc\n",
     "sys/class/hwmon/hwmon3/oc1_event_cnt": "0\n",
     "sys/class/hwmon/hwmon3/oc1_throt_en": "1\n",
@@ -76,6 +84,39 @@ AGX_ORIN: Mapping[str, str] = {
     **{f"{HOST1X}/{dla}/power/runtime_status": "suspended\n" for dla in DLAS},
 }
 """An AGX Orin 64 GB with R36.4.3; by path under the root."""
+
+
+SENSORS: Mapping[str, Mapping[str, str]] = {
+    # As published for an Orin Nano with R36.4: limits of 25 W at 5 V, 512 samples.
+    "orin-nano": {
+        "name": "ina3221\n",
+        "samples": "512\n",
+        "shunt1_resistor": "5000\n",
+        "in1_label": "VDD_IN\n",
+        "in1_input": "5016\n",
+        "curr1_input": "1550\n",
+        "curr1_max": "4984\n",
+        "curr1_crit": "4984\n",
+        "in2_label": "VDD_CPU_GPU_CV\n",
+        "in2_input": "5008\n",
+        "curr2_input": "440\n",
+    },
+    # The chip on the carrier of Thor, as Documentation/hwmon/ina238.rst describes it.
+    "thor": {
+        "name": "ina238\n",
+        "in0_input": "3\n",
+        "in1_input": "19980\n",
+        "curr1_input": "2360\n",
+        "power1_input": "47152800\n",
+        "shunt_resistor": "2000\n",
+    },
+}
+"""Files of sensors of rails, by board; under ``sys/class/hwmon/hwmon7``."""
+
+
+def sensor(board: str) -> dict[str, str]:
+    """Return the files of a board's sensor, by path under the root."""
+    return {f"sys/class/hwmon/hwmon7/{name}": text for name, text in SENSORS[board].items()}
 
 
 def write_board(root: Path, files: Mapping[str, str] = AGX_ORIN) -> Path:

@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from tests.daemons import Daemon
-from tests.fakes.board_tree import set_powered, write_board
+from tests.fakes.board_tree import AGX_ORIN, sensor, set_powered, write_board
 from tests.fakes.tracefs import tracing
 from tests.monitoring.prometheus import Monitoring, Prometheus, scrape_config, wait_for
 
@@ -68,7 +68,7 @@ class Fleet:
 
 def _equipped(folder: Path, traced: Path) -> str:
     """Write what a fully equipped board has; return its configuration."""
-    tree = write_board(folder / "board")
+    tree = write_board(folder / "board", {**AGX_ORIN, **sensor("orin-nano")})
     battery = tree / "sys/class/power_supply/BAT0"
     battery.mkdir(parents=True)
     (battery / "type").write_text("Battery\n")

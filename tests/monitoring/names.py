@@ -14,8 +14,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
 UNITS = frozenset(
-    {"bytes", "celsius", "hertz", "joules", "ratio", "seconds", "watts", "joules_per_inference",
-     "per_second"}
+    {"amperes", "bytes", "celsius", "hertz", "joules", "ratio", "seconds", "volts", "watts",
+     "joules_per_inference", "per_second"}
 )  # fmt: skip
 """Base units as they end a name, and the two quotients that have names of their own."""
 
@@ -189,7 +189,9 @@ def _of_value(family: Metric, series: str, where: str, value: float) -> Iterator
     elif family.type == "info" and value != 1:
         yield f"{where} is {value:g}, and an info is 1"
     elif value < 0 and (
-        family.type == "counter" or series.endswith("_count") or last in ("bytes", "hertz", "watts")
+        family.type == "counter"
+        or series.endswith("_count")
+        or last in ("amperes", "bytes", "hertz", "volts", "watts")
     ):
         yield f"{where} is below 0"
     elif last == "celsius" and not -60 <= value <= 200:

@@ -555,7 +555,8 @@ def test_files_of_a_board_are_read_with_its_lines(service_of, tmp_path):
     assert environment.rail_sensors["1-0040.samples"] == 1
     assert environment.versions["kernel"] == "5.15.148-tegra"
     assert snapshot.trips_celsius["cpu", "passive"] == 70
-    wait_for(lambda: service.live.snapshot.companions_up == {"sysfs": True})
+    wait_for(lambda: service.live.snapshot.companions_up == {"sysfs": True, "rails": True})
+    wait_for(lambda: service.live.snapshot.values.get("rails.VDD_GPU_SOC.volts") == 20.008)
     set_powered(root, 1, 2500)
     wait_for(lambda: service.live.snapshot.values["dla.1.powered_seconds"] == 2.5)
     assert service.live.snapshot.values["throttle.oc3.events"] == 27390

@@ -164,21 +164,44 @@ POWER = Row(
         ),
         Panel(
             "timeseries",
-            "Battery",
-            "Charge of each battery that the kernel lists. Guards of workloads look at it.",
-            telemetry("Battery"),
-            unit="percentunit",
-            low=0,
-            high=1,
-        ),
-        Panel(
-            "timeseries",
             "Video and other engines",
             "Load of NVENC, NVDEC, VIC, OFA and others, if tegrastats prints it. Powered shows "
             "only the gate.",
             telemetry("Video and other engines"),
             unit="percentunit",
             apart="/powered$/",
+            low=0,
+            high=1,
+        ),
+        Panel(
+            "timeseries",
+            "Supply voltages",
+            "Voltage of each rail that has a sensor, read every ten seconds or less often, and"
+            " the lowest reading since the daemon's start. A dip between two readings is not seen.",
+            telemetry("Supply voltages"),
+            unit="volt",
+            width=8,
+            apart="/lowest/",
+        ),
+        Panel(
+            "timeseries",
+            "Supply currents",
+            "Current of each rail, and the limits at which its sensor raises an alarm: of the mean"
+            " and of one conversion. Alarms without a current near a limit are short peaks, or a"
+            " voltage that is too low.",
+            telemetry("Supply currents"),
+            unit="amp",
+            width=8,
+            apart="/limit/",
+            low=0,
+        ),
+        Panel(
+            "timeseries",
+            "Battery",
+            "Charge of each battery that the kernel lists. Guards of workloads look at it.",
+            telemetry("Battery"),
+            unit="percentunit",
+            width=8,
             low=0,
             high=1,
         ),

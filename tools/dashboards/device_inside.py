@@ -72,8 +72,8 @@ DAEMON = Row(
         Panel(
             "timeline",
             "Sources",
-            "Whether each source returns new samples. Additional sources are the kernel files "
-            "and the DLA trace.",
+            "Whether each source returns new samples. Additional sources are the kernel files,"
+            " the rails and the DLA trace.",
             (Query(f"tegrascope_source_up{{{SEL}}}", "{{source}}"),),
             words=(Word(0, "down", RED), Word(1, "up", GREEN)),
         ),

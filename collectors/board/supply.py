@@ -1,0 +1,105 @@
+"""Readers of the supply: volts, amperes and limits of rails, and over-current alarms."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+
+from ...parsers import signals
+from .boards import compatible
+from .readers import Column, KernelFile, Reading, Scaled, read_number, read_text, to_number
+
+# Channels of each chip. Voltages behind them are those of shunts (Documentation/hwmon/ina3221.rst,
+# ina238.rst).
+_CHANNELS = {"ina3221": (1, 2, 3), "ina238": (1,)}
+# The driver of the INA238 has no labels; the one on the carrier of Thor measures the input
+# (jetson_stats, pull request 900).
+_UNLABELLED = {"ina238": "VIN"}
+_RAIL = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
+_MOST_VOLTS = 100.0
+# The register of a limit ends at 163.8 mV over the shunt, and begins there: it limits nothing.
+_MOST_SHUNT_MICROVOLTS = 163_000.0
+
+
+@dataclass(unsafe_hash=True)
+class RailVolts:
+    """The voltage of a rail, and the lowest one that this object has read."""
+
+    file: KernelFile
+    rail: str
+    _lowest: float = field(default=inf, compare=False)
+
+    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002, D102
+        millivolts = to_number(text)
+        if millivolts is not None and 0 <= millivolts / 1000 <= _MOST_VOLTS:
+            volts = millivolts / 1000
+            self._lowest = min(self._lowest, volts)
+            yield signals.RAIL_VOLTS.column(self.rail), volts
+            yield signals.RAIL_LOWEST_VOLTS.column(self.rail), self._lowest
+
+
+def find_rails(root: Path) -> Iterator[Reading]:
+    """Yield voltage, current and current limits of each rail that a sensor measures.
+
+    A reading of voltage or current waits for the sensor's next conversion: 6.6 ms by the driver's
+    defaults, and hundreds of milliseconds if the sensor averages many samples.
+    """
+    for chip in sorted(root.glob("sys/class/hwmon/hwmon*")):
+        kind = read_text(chip / "name") or ""
+        for channel in _CHANNELS.get(kind, ()):
+            rail = read_text(chip / f"in{channel}_label") or _UNLABELLED.get(kind, "")
+            if not _RAIL.fullmatch(rail) or rail == "NC":  # not connected
+                continue
+            yield RailVolts(KernelFile(chip / f"in{channel}_input"), rail)
+            current = KernelFile(chip / f"curr{channel}_input")
+            yield Scaled(current, signals.RAIL_AMPERES.column(rail), 1000)
+            microohms = read_number(chip / f"shunt{channel}_resistor")
+            most = _MOST_SHUNT_MICROVOLTS / microohms if microohms else inf
+            for name, signal in (
+                ("max", signals.RAIL_LIMIT_WARNING),
+                ("crit", signals.RAIL_LIMIT_CRITICAL),
+            ):
+                if (path := chip / f"curr{channel}_{name}").exists():
+                    yield Scaled(KernelFile(path), signal.column(rail), 1000, most)
+
+
+# "Electrical management" of Jetson Orin, Jetson Linux Developer Guide R36: OC1 is under-voltage,
+# OC2 average and OC3 instantaneous over-current. On Xavier NX it was OC2 (answer of NVIDIA in its
+# forum), but Xavier has no counters; of Thor nothing is published.
+_UNDER_VOLTAGE = {"nvidia,tegra234": "oc1"}
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """The counter of an alarm, and whether it stands for a voltage that is too low, if known."""
+
+    file: KernelFile
+    kind: str
+    is_under_voltage: bool | None
+
+    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002, D102
+        count = to_number(text)
+        if count is None or count < 0:
+            return
+        yield signals.THROTTLE_EVENTS.column(self.kind), count
+        if self.is_under_voltage is not None:
+            column = signals.THROTTLE_UNDER_VOLTAGE.column(self.kind)
+            yield column, float(self.is_under_voltage)
+
+
+def find_over_current(root: Path) -> Iterator[Reading]:
+    """Yield the counter of each over-current alarm that throttles.
+
+    They have the names of the files (``oc1`` …), because the meaning of each differs by chip. An
+    alarm without an effect (``oc1_throt_en`` is 0) is not throttling.
+    """
+    chips = compatible(root)
+    under = next((kind for chip, kind in _UNDER_VOLTAGE.items() if chip in chips), None)
+    for chip in sorted(root.glob("sys/class/hwmon/hwmon*")):
+        if read_text(chip / "name") != "soctherm_oc":
+            continue
+        for path in sorted(chip.glob("oc[0-9]_event_cnt")):
+            kind = path.name[:3]
+            if read_number(chip / f"{kind}_throt_en") != 0:
+                yield Alarm(KernelFile(path), kind, None if under is None else kind == under)
