@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise, takewhile
-from math import fsum, isnan
+from math import fsum, isnan, nan
 from operator import itemgetter
 from statistics import linear_regression
 from typing import NamedTuple
@@ -32,6 +32,8 @@ LOW_ROOM_BYTES = 100 * 1024 * 1024
 FILLING_BYTES, FILLING_HOURS = 1024 * 1024 * 1024, 24
 FAILURES, UNSUCCESSFUL = 2, 4
 LOW_MEMORY_RATIO, FULL_SWAP_RATIO = 0.05, 0.9
+# Swap that grows: minutes of each of two ranges, and the share of all swap in each.
+SWAP_MINUTES, SWAP_RATIO = 20, 0.02
 BUDGET_MINUTES = 5
 IDLE_MINUTES = 5
 SATURATED_RATIO, SATURATED_MINUTES = 0.95, 5
@@ -43,6 +45,7 @@ SCHEDULE_HOURS, LATE_SECONDS, LATE_RATIO, LEAST_RUNS = 6, 30.0, 0.1, 1.5
 # Kinds of throttling, the minutes that count, and the events that are no trouble yet.
 THROTTLING = (
     ("TegraThermalThrottled", ".*thermal|hw_slowdown", 10, 0),
+    ("TegraUnderVoltage", "oc[0-9]+", 15, 0),
     ("TegraOverCurrent", "oc[0-9]+|hw_power_brake", 15, 15),
 )
 MISSED = "missed|overlap|unavailable"
@@ -157,20 +160,26 @@ class Troubles:
             text = f"the module draws {mean:.1f} W on average; the budget is {budget:g} W"
             yield Trouble("TegraPowerBudgetExceeded", "warning", text)
         now = _throttled_now(moment)
+        meanings = signals.THROTTLE_UNDER_VOLTAGE.by_label(moment.snapshot.values)
         for alert, kinds, minutes, normal in THROTTLING:
             for kind in filter(re.compile(kinds).fullmatch, counts.keys() - now):
+                is_under_voltage = meanings.get(kind) == 1
+                if is_under_voltage != (alert == "TegraUnderVoltage"):
+                    continue
                 # A counter that fell was reset.
                 recent = [count for wall, count in counts[kind] if wall >= since_ns(minutes)]
                 events = int(sum(max(b - a, 0.0) for a, b in pairwise(recent)))
                 if events > normal:
                     times = "once" if events == 1 else f"{events} times"
-                    text = f"throttled by {kind} {times} in the last {minutes} minutes"
+                    cause = f"{kind}, a supply voltage too low," if is_under_voltage else kind
+                    text = f"throttled by {cause} {times} in the last {minutes} minutes"
                     yield Trouble(alert, "warning", text)
 
     def _of_hours(self, moment: Moment) -> Iterator[Trouble]:
         """Yield what needs samples of many minutes."""
         if moment.is_fresh:
-            yield from (*self._rising(moment), *self._cores(moment), *self._idle(moment))
+            yield from (*self._rising(moment), *self._swap(moment))
+            yield from (*self._cores(moment), *self._idle(moment))
 
     def _rising(self, moment: Moment) -> Iterator[Trouble]:
         """Yield the zones that reach their shutdown within an hour at the present rate."""
@@ -192,6 +201,24 @@ class Troubles:
             if reached > trip and celsius <= trip - NEAR_TRIP_CELSIUS:
                 text = f"{zone} reaches {trip:.1f} °C, its shutdown, within an hour at this rate"
                 yield Trouble("TegraTemperatureRising", "warning", text)
+
+    def _swap(self, moment: Moment) -> Iterator[Trouble]:
+        """Yield swap that grew in the last minutes, and in those before."""
+        column, middle_ns = signals.SWAP_USED.column(), moment.wall_ns - SWAP_MINUTES * _MINUTE
+        begin_ns = middle_ns - SWAP_MINUTES * _MINUTE
+        total = moment.snapshot.values.get(signals.SWAP_TOTAL.column())
+        used = moment.snapshot.values.get(column)
+        if not total or used is None or not self._timeline.covers(begin_ns):
+            return
+        first = middle = nan
+        for block in self._timeline.blocks_since(begin_ns, middle_ns, column.__eq__):
+            for wall, value in zip(block.wall_ns, block.columns.get(column, ()), strict=False):
+                if wall <= middle_ns and not isnan(value):
+                    first, middle = value if isnan(first) else first, value
+        if min(used - middle, middle - first) > SWAP_RATIO * total:
+            share, minutes = (used - first) / total, 2 * SWAP_MINUTES
+            text = f"{100 * share:.0f} % of the swap was filled in {minutes} minutes, and it grows"
+            yield Trouble("TegraSwapGrowing", "warning", text)
 
     def _cores(self, moment: Moment) -> Iterator[Trouble]:
         """Yield the DLA cores that are fully loaded, or used less than the limits expect."""

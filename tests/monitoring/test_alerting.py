@@ -197,6 +197,10 @@ def test_the_pager_waits_for_a_minute_at_most():
 RUN = 'workload="w",device="dla0"'
 PROVOKED: "dict[str, dict[str, tuple[object, object]]]" = {
     "TegraThermalThrottled": {'tegra_throttle_events_total{kind="gpu_thermal"}': ("+1", "+0")},
+    "TegraUnderVoltage": {
+        'tegra_throttle_events_total{kind="oc1"}': ("+1", "+0"),
+        'tegra_throttle_under_voltage_flag{kind="oc1"}': (1, 1),
+    },
     "TegraOverCurrent": {'tegra_throttle_events_total{kind="oc3"}': ("+1", "+0")},
     "TegraTemperatureCritical": {
         'tegra_temperature_celsius{zone="tj"}': (103.0, 50.0),
@@ -246,8 +250,8 @@ PROVOKED: "dict[str, dict[str, tuple[object, object]]]" = {
     "TegraInferenceFailing": {f"tegra_inference_consecutive_failures{{{RUN}}}": (2, 0)},
     "TegraInferenceOverdue": {f"tegra_inference_consecutive_unsuccessful_runs{{{RUN}}}": (4, 0)},
 }
-# The others compare hours or days.
-SLOW = {"TegraTemperatureRising", "TegraDlaUnderused", "TegraInferenceSlower",
+# The others compare ranges of time.
+SLOW = {"TegraTemperatureRising", "TegraSwapGrowing", "TegraDlaUnderused", "TegraInferenceSlower",
         "TegraInferenceCostlier", "TegrascopeScheduleLate", "TegrascopeRunsSkipped"}  # fmt: skip
 
 

@@ -282,9 +282,18 @@ def draw(board, watts):
     board.sample(0, {f"rails.{rail}.instant_watts": watts for rail in RAILS})
 
 
-def throttle(board, kind, *counts):
+def throttle(board, kind, *counts, **meaning):
+    further = {f"throttle.{kind}.{name}": value for name, value in meaning.items()}
     for number, count in enumerate(counts):
-        board.sample((len(counts) - number) * 60, {f"throttle.{kind}.events": count})
+        at = (len(counts) - number) * 60
+        board.sample(at, {f"throttle.{kind}.events": count, **further})
+    board.sample(0, further)
+
+
+def swap(board, used, minutes=41):
+    """Fill swap of 100 by a function of the minutes ago."""
+    for ago in range(minutes * 60, -1, -30):
+        board.sample(ago, swap__total_bytes=100.0, swap__used_bytes=float(used(ago / 60)))
 
 
 def is_used(board, busy, powered, traced=True):
@@ -329,6 +338,12 @@ SITUATIONS = {
             lambda board: board.sample(0, {"throttle.sw_power_cap.active": 1.0}),
         ),
     ],
+    "TegraUnderVoltage": [
+        (
+            lambda board: throttle(board, "oc1", 0, 1, is_under_voltage=1.0),
+            lambda board: throttle(board, "oc1", 0, 15, is_under_voltage=0.0),
+        )
+    ],
     "TegraOverCurrent": [
         (lambda board: throttle(board, "oc1", 0, 16), lambda board: throttle(board, "oc1", 0, 15))
     ],
@@ -344,6 +359,21 @@ SITUATIONS = {
             lambda board: memory(board, swap__used_bytes=90.1),
             lambda board: memory(board, swap__used_bytes=89.9),
         )
+    ],
+    "TegraSwapGrowing": [
+        (
+            lambda board: swap(board, lambda ago: 50 - ago / 9),
+            lambda board: swap(board, lambda ago: 50 - ago / 11),
+        ),
+        # Not only once, and for long enough.
+        (
+            lambda board: swap(board, lambda ago: 30 - ago / 2),
+            lambda board: swap(board, lambda ago: 50 if ago < 15 else 10),
+        ),
+        (
+            lambda board: swap(board, lambda ago: 50 - ago),
+            lambda board: swap(board, lambda ago: 50 - ago, 39),
+        ),
     ],
     "TegrascopeCompanionDown": [
         (
@@ -508,6 +538,9 @@ def test_conditions_are_those_of_the_alerts():
         "TegraPowerBudgetExceeded": [f"rate{troubles.BUDGET_MINUTES}m"],
         "TegraMemoryLow": [f"< {troubles.LOW_MEMORY_RATIO}"],
         "TegraSwapLow": [f"> {troubles.FULL_SWAP_RATIO}"],
+        "TegraSwapGrowing": [
+            f"[{troubles.SWAP_MINUTES}m] offset {troubles.SWAP_MINUTES}m) > {troubles.SWAP_RATIO} *"
+        ],
         "TegrascopeSourceRestarting": [
             f"[{troubles.RESTARTS_MINUTES}m:", f">= {troubles.RESTARTS}"
         ],
