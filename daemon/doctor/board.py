@@ -1,12 +1,14 @@
 """Board and power mode, clocks, memory, disk and the state directory, and the DLA."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
 from ...collectors.board.boards import jetpack_of, read_power_mode, read_power_modes
 from ...collectors.board.machine import HostMemory, Machine
+from ...collectors.board.supply import find_over_current, find_rails
+from ...parsers import signals
 from ...parsers.nvpmodel import PowerMode, largest_mode, mode_of
 from .findings import Check, Context, Finding, Level, uses_tensorrt
 from .software import DLA_TRACE, check_socket
@@ -48,6 +50,11 @@ def check_board(context: Context) -> Iterator[Finding]:
         mode = mode_of(machine.text("/var/lib/nvpmodel/status"))
         largest = largest_mode(read_power_modes(machine.root))
         yield judge_power_mode(mode, read_power_mode(machine.root), largest)
+        supply: dict[str, float] = {}
+        for reading in (*find_over_current(machine.root), *find_rails(machine.root)):
+            supply.update(reading.take(reading.file.text() or "", 0))
+            reading.file.close()
+        yield judge_supply(supply)
 
 
 def judge_power_mode(number: int | None, name: str | None, largest: PowerMode | None) -> Finding:
@@ -61,6 +68,34 @@ def judge_power_mode(number: int | None, name: str | None, largest: PowerMode | 
         return check.good(f"power mode {name}, the largest")
     message = f"power mode {name}, not {largest.name}: figures hold for this mode"
     return check.note(message, f"sudo nvpmodel -m {largest.number}, if you want {largest.name}")
+
+
+def judge_supply(columns: Mapping[str, float]) -> Finding:
+    """Report rails and over-current alarms, and tell an alarm of a low voltage from the others."""
+    amperes, rails = signals.RAIL_AMPERES.by_label(columns), []
+    limits = signals.RAIL_LIMIT_WARNING.by_label(columns)
+    for rail, volts in signals.RAIL_VOLTS.by_label(columns).items():
+        limit = f" of {limits[rail]:.2f} A" if rail in limits else ""
+        current = f", {amperes[rail]:.2f} A{limit}" if rail in amperes else ""
+        rails.append(f"{rail} {volts:.2f} V{current}")
+    counts = signals.THROTTLE_EVENTS.by_label(columns)
+    alarms = [f"{kind} {count:.0f}" for kind, count in counts.items()]
+    check = Check("supply", rails=rails, alarms=alarms)
+    if not rails and not alarms:
+        message = "neither sensors of the rails nor over-current alarms can be read"
+        return check.note(message, "ls /sys/class/hwmon; in a container, mount /sys read-only")
+    text = "; ".join([*rails, f"alarms since boot: {', '.join(alarms) or 'unknown'}"])
+    meanings = signals.THROTTLE_UNDER_VOLTAGE.by_label(columns)
+    if low := [kind for kind, count in counts.items() if count and meanings.get(kind)]:
+        message = f"the supply voltage was too low since boot, which {low[0]} means; {text}"
+        return check.broken(message, "use a stronger supply, or a shorter or thicker cable")
+    if any(counts.values()) and not meanings:
+        message = f"{text}; which of them means a low voltage is not known for this chip"
+        return check.note(message, "compare the voltages under load with those of the idle board")
+    if any(counts.values()):
+        message = f"{text}; they mean high current, normal in a mode without a limit"
+        return check.note(message, "if clocks matter, choose a power mode with a limit")
+    return check.good(text)
 
 
 _FIRST_GOOD_YEAR = 2024

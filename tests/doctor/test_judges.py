@@ -13,6 +13,7 @@ from tegrascope.daemon.doctor.board import (
     judge_messages,
     judge_power_mode,
     judge_step,
+    judge_supply,
     judge_synchronised,
     judge_wall,
 )
@@ -220,6 +221,32 @@ def test_memory_to_build_counts_swap_and_model():
     assert judge_memory(roomy, GIB, True).level == "missing"
     assert judge_memory(tight, 0, False).level == "good"
     assert judge_memory(None, 0, True).level == "note"
+
+
+VDD_IN = {
+    "rails.VDD_IN.volts": 5.016,
+    "rails.VDD_IN.amperes": 1.55,
+    "rails.VDD_IN.limit_warning_amperes": 4.984,
+}
+ALARMS = {"throttle.oc1.events": 0.0, "throttle.oc3.events": 0.0}
+ORINS = {"throttle.oc1.is_under_voltage": 1.0, "throttle.oc3.is_under_voltage": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("columns", "level", "words"),
+    [
+        ({**VDD_IN, **ALARMS, **ORINS}, "good", "VDD_IN 5.02 V, 1.55 A of 4.98 A"),
+        ({**ALARMS, **ORINS, "throttle.oc1.events": 2.0}, "broken", "voltage was too low"),
+        ({**VDD_IN, **ORINS, "throttle.oc3.events": 27390.0}, "note", "oc3 27390; they mean high"),
+        ({"throttle.oc1.events": 2.0}, "note", "not known for this chip"),
+        (VDD_IN, "good", "alarms since boot: unknown"),
+        ({}, "note", "neither sensors"),
+    ],
+)
+def test_alarm_of_a_low_voltage_is_told_from_over_current(columns, level, words):
+    found = judge_supply(columns)
+    assert (found.level, words in found.message) == (level, True), found.message
+    assert level == "good" or found.remedy
 
 
 def test_full_disk_is_blocking():
