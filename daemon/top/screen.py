@@ -121,7 +121,8 @@ def draw(
         # On a low screen the lines below these are left out first.
         lines.insert(len(state.page.gauges) - 1, module)
         lines += _flow(rails, width)
-    lines += [*_heat(state.page, width, glyphs), *_processes(state, width), Text(end="")]
+    lines += [*_heat(state.page, width, glyphs), *_supply(state.page, width)]
+    lines += [*_processes(state, width), Text(end="")]
     rows = _rows(state, glyphs)
     if height is None:
         return head + lines + _workloads(rows, width, 10_000, glyphs)
@@ -216,8 +217,11 @@ def _load(page: Series, width: int, glyphs: Glyphs) -> list[Text]:
     )
     hertz = max(page.by("tegra_cpu_frequency_hertz", "core").values(), default=None)
     add("CPU", set_cell_size(shown, cells), f"{glyphs.percent(mean)} {clock(hertz)}")
-    for name, key in (("RAM", "tegra_ram"), ("swap", "tegra_swap")):
+    memories = [("RAM", "tegra_ram"), ("swap", "tegra_swap"), ("VRAM", "tegra_gpu_memory")]
+    for name, key in memories:
         used, total = (page.value(f"{key}_{kind}_bytes") for kind in ("used", "total"))
+        if name == "VRAM" and total is None:  # only a desktop or server GPU has its own
+            continue
         if used is None or total is None:
             add(name, " " * cells, glyphs.percent(None))
             continue
@@ -274,6 +278,21 @@ def _heat(page: Series, width: int, glyphs: Glyphs) -> list[Text]:
         if count
     ]
     return _flow([*fans, *throttling, *zones] if throttling else [*zones, *fans], width)
+
+
+def _supply(page: Series, width: int) -> list[Text]:
+    """Return the largest free block, and volts and amperes of the rails with a sensor."""
+    block = page.value("tegra_ram_largest_free_block_bytes")
+    parts = [] if block is None else [(f"largest free block {block / 2**20:.4g} M", "")]
+    amperes = page.by("tegra_rail_amperes", "rail")
+    limits = page.by("tegra_rail_limit_amperes", "rail", kind="warning")
+    lowest = page.by("tegra_rail_lowest_volts", "rail")
+    for rail, volts in page.by("tegra_rail_volts", "rail").items():
+        current = f" {amperes[rail]:.2f} A" if rail in amperes else ""
+        is_near = amperes.get(rail, 0.0) >= _HIGHEST * limits.get(rail, math.inf)
+        least = f" (lowest {lowest[rail]:.2f})" if rail in lowest else ""
+        parts.append((f"{rail} {volts:.2f} V{least}{current}", "yellow" if is_near else ""))
+    return _flow(parts, width)
 
 
 def _processes(state: ScreenState, width: int) -> list[Text]:

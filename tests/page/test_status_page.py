@@ -488,6 +488,11 @@ def test_board_now_has_memory_cores_clocks_and_fan(board, show):
         "ram.largest_free_block_bytes": 4.0 * 2**20,
         "swap.used_bytes": 1.0 * 2**30,
         "swap.total_bytes": 4.0 * 2**30,
+        "gpu_memory.used_bytes": 3.0 * 2**30,
+        "gpu_memory.total_bytes": 24.0 * 2**30,
+        "rails.VDD_IN.volts": 5.016,
+        "rails.VDD_IN.lowest_volts": 4.936,
+        "rails.VDD_IN.amperes": 1.55,
         "cpu.0.utilization_ratio": 0.5,
         "cpu.0.online": 1.0,
         "cpu.1.online": 0.0,
@@ -505,6 +510,8 @@ def test_board_now_has_memory_cores_clocks_and_fan(board, show):
         "205 MiB available",
         "largest free block 4.00 MiB",
         "1.00 GiB of 4.00 GiB",
+        "GPU's own memory 3.00 GiB of 24.0 GiB",
+        "VDD_IN 5.02 V 1.55 A, lowest 4.94 V",
         "1 of 2 online",
         "GPU clock 1.30 GHz",
         "EMC clock 3.20 GHz",
@@ -514,6 +521,7 @@ def test_board_now_has_memory_cores_clocks_and_fan(board, show):
         assert words in " ".join(now.split()), words
     assert tab.run("document.querySelector('#now li').className") == "bad"
     assert tab.run(path("bytes/ram")).startswith("M")
+    assert tab.run(path("bytes/gpu")).startswith("M")
     assert tab.run(path("hertz/gpu")).startswith("M")
 
 

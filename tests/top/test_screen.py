@@ -90,6 +90,32 @@ def test_row_has_the_results_of_the_last_good_run(pages):
     assert any("/104 °C" in line for line in shown(pages[1], 80))
 
 
+SUPPLY = """
+tegra_ram_used_bytes 4294967296
+tegra_ram_total_bytes 8589934592
+tegra_ram_largest_free_block_bytes 4194304
+tegra_gpu_memory_used_bytes 3221225472
+tegra_gpu_memory_total_bytes 25769803776
+tegra_rail_volts{rail="VDD_IN"} 5.016
+tegra_rail_lowest_volts{rail="VDD_IN"} 4.936
+tegra_rail_amperes{rail="VDD_IN"} 4.6
+tegra_rail_limit_amperes{rail="VDD_IN",kind="warning"} 4.984
+tegra_rail_volts{rail="VIN"} 19.98
+"""
+
+
+def test_memory_of_the_gpu_free_block_and_supply_are_shown():
+    lines = shown(SUPPLY, 100)
+    assert any(line.startswith("VRAM") and "3.0 / 24.0 G" in line for line in lines)
+    assert "largest free block 4 M  VDD_IN 5.02 V (lowest 4.94) 4.60 A  VIN 19.98 V" in lines
+    assert not any(line.startswith("VRAM") for line in shown(SHORT, 100))
+    drawn = draw(ScreenState(Series(SUPPLY), "http://robot:9754"), 100, None, Glyphs())
+    (line,) = [line for line in drawn if "VDD_IN 5.02" in line.plain]
+    assert [line.plain[span.start :].startswith("VDD_IN") for span in line.spans if span.style] == [
+        True
+    ]
+
+
 class Daemon:
     """Answers with pages of a board that draws 10 W, of which not all time was observed."""
 

@@ -46,6 +46,12 @@ export function tiles({ now }, throttled, span) {
   if (only("largest_free_block") !== null) made.push(tile("largest free block", bytes(only("largest_free_block"))));
   const swap = only("swap_total");
   if (swap) made.push(tile("swap", `${bytes(only("swap_used"))} of ${bytes(swap)}`, { chart: bar(only("swap_used") / swap), level: lowLevel(1 - only("swap_used") / swap) }));
+  const own = only("gpu_memory_total");
+  if (own) made.push(tile("GPU's own memory", `${bytes(only("gpu_memory_used"))} of ${bytes(own)}`, { chart: bar(only("gpu_memory_used") / own), level: lowLevel(1 - only("gpu_memory_used") / own) }));
+  for (const [rail, volts] of Object.entries(now.volts)) {
+    const current = rail in now.amperes ? `${now.amperes[rail].toFixed(2)} A, ` : "";
+    made.push(tile(rail, `${volts.toFixed(2)} V`, { more: `${current}lowest ${now.lowest_volts[rail].toFixed(2)} V` }));
+  }
   const cores = Object.keys({ ...now.online, ...now.cores }).sort((a, b) => a - b);
   if (cores.length > 0) {
     const loads = cores.map((core) => now.cores[core] ?? null);
