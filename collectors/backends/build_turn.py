@@ -8,6 +8,7 @@ import fcntl
 import os
 import re
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,6 +19,7 @@ from ...parsers import signals
 from ...parsers.errors import UserError
 from ...parsers.inference.placement import Circumstances
 from ..board.readers import available_bytes, clocks_locked, find_clocks, read_text
+from ..models.files import external_files
 
 LOCK_NAME = "tegrascope-build.lock"
 # The first is the place for locks of all users; the second is there without it.
@@ -25,17 +27,43 @@ _DIRECTORIES = ("run/lock", "tmp")
 _POLL_SECONDS = 0.2
 # Of the time until the worker is killed, this share may be spent waiting.
 _PATIENCE = 0.9
+_BUILD_BYTES, _BUILD_TIMES_MODEL = 3 << 30, 4
+
+
+def build_bytes(model_bytes: int) -> int:
+    """Return an estimate of the memory that a build takes at its peak, of CPU and GPU together.
+
+    The weights are there as read, as converted, in the kernels that are tried and in the engine.
+
+    Args:
+        model_bytes: Size of the model with its external weights.
+
+    Source:
+        Public logs of builds. Without weights: 3.6 GiB (TensorRT 10.0, PC). YOLOv5s: 1.7 GiB more
+        in use at the end than at the start (Orin Nano). 3.5 to 4.8 times the engine: 15 to 70 GB
+        by TensorRT-LLM, and 15 GB on an Orin. ResNet-50 (0.1 GB): 4.4 GiB (8.6, server GPU).
+
+    >>> round(build_bytes(102_000_000) / 2**30, 2)
+    3.38
+    """
+    return _BUILD_BYTES + _BUILD_TIMES_MODEL * model_bytes
 
 
 @contextmanager
 def turn_to_build(
-    deadline_seconds: float | None, progress: Callable[[str], None], root: Path = Path("/")
+    deadline_seconds: float | None,
+    progress: Callable[[str], None],
+    root: Path = Path("/"),
+    model: Path | None = None,
 ) -> Iterator[Circumstances]:
     """Wait until no other process of any user builds an engine; hold the lock for the block.
+
+    A build that may take more memory than is free is announced on standard error, not refused.
 
     Args:
         deadline_seconds: Time until the worker is killed, or ``None`` to wait for ever.
         progress: Called with a few words before a wait.
+        model: File to build, to estimate the memory.
 
     Yields:
         The circumstances at the begin. ``is_alone`` is False if no directory can have the lock.
@@ -68,14 +96,19 @@ def turn_to_build(
             with suppress(OSError):
                 if os.path.samestat(path.lstat(), os.fstat(lock)):
                     break
-        yield Circumstances(
+        wanted = None if model is None else build_bytes(_size_of(model))
+        found = Circumstances(
             load_average=_load_average(root),
             free_memory_bytes=_free_memory(root),
+            wanted_memory_bytes=wanted,
             clocks_locked=clocks_locked(root),
             waited_seconds=round(time.monotonic() - begin, 1) if told else 0.0,
             waited_for=tuple(waited_for),
             is_alone=opened is not None,
         )
+        for note in found.notes:
+            print(f"warning: {note}", file=sys.stderr)
+        yield found
 
 
 def clocks_now(root: Path = Path("/"), pci_bus_id: str | None = None) -> dict[str, float]:
@@ -131,6 +164,10 @@ def _holders(lock: int, root: Path) -> list[int]:
     text = read_text(root / "proc/locks", 1 << 20) or ""
     found = re.findall(rf"^\d+: FLOCK .* (\d+) \S+:{inode} ", text, re.MULTILINE)
     return sorted({int(pid) for pid in found} - {0, os.getpid()})
+
+
+def _size_of(model: Path) -> int:
+    return sum(path.stat().st_size for path in (model, *external_files(model)))
 
 
 def _load_average(root: Path) -> float | None:

@@ -523,7 +523,8 @@ class TensorRt(Inferring):
     def _build(self, timing_cache: Path | None) -> BuiltEngine:
         """Build when no other process of this machine does, and note the circumstances."""
         order = self._order
-        with turn_to_build(order.deadline_seconds, self.progress, self._machine) as found:
+        deadline, machine = order.deadline_seconds, self._machine
+        with turn_to_build(deadline, self.progress, machine, self._model) as found:
             self.progress(BUILDS)
             free = self._cuda.free_bytes()
             made = Builder(self._trt, self._model, order, self.progress).build(timing_cache)
@@ -531,7 +532,8 @@ class TensorRt(Inferring):
         if found.waited_seconds:
             self.cold_start_ns["build_wait"] = round(found.waited_seconds * 1e9)
         found = found.model_copy(update={"free_device_bytes": free, "clocks_hertz": clocks})
-        return made._replace(built=made.built.model_copy(update={"circumstances": found}))
+        facts = {"circumstances": found, "notes": (*made.built.notes, *found.notes)}
+        return made._replace(built=made.built.model_copy(update=facts))
 
     def _request(self) -> dict[str, object]:
         is_dla = self._order.dla_core is not None

@@ -119,11 +119,14 @@ class Trtexec(SelfTimed):
         with self._cache.lock(self._key, self.progress):
             found = None if order.rebuild else self._cache.read(self._key)
             if found is None:
-                with turn_to_build(order.deadline_seconds, self.progress) as circumstances:
+                with turn_to_build(
+                    order.deadline_seconds, self.progress, model=self._model
+                ) as circumstances:
                     self.progress(BUILDS)
                     made = self._compile()
                     circumstances = circumstances.model_copy(update={"clocks_hertz": clocks_now()})
-                facts = {"circumstances": circumstances}
+                notes = (*made.built.notes, *circumstances.notes)
+                facts = {"circumstances": circumstances, "notes": notes}
                 made = made._replace(built=made.built.model_copy(update=facts))
                 name = engine_cache.model_name(order.model, self._model)
                 self._cache.write(self._key, made, model=name, parts=parts)

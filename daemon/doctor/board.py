@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
+from ...collectors.backends.build_turn import build_bytes
 from ...collectors.board.boards import jetpack_of, read_power_mode, read_power_modes
 from ...collectors.board.machine import HostMemory, Machine
 from ...collectors.board.supply import find_over_current, find_rails
@@ -164,9 +165,6 @@ def judge_step(created_seconds: float | None, wall_seconds: float, boot_seconds:
 
 
 _GIB = 1 << 30
-# A rule of thumb that no board has confirmed: CUDA and TensorRT themselves, and for the model its
-# weights as read, as converted, and in the tactics that are tried.
-_BUILD_BYTES, _BUILD_TIMES_MODEL = 3 * _GIB, 4
 # A year of runs, a week of telemetry, and a log that grows during a read transaction.
 _DISK_BYTES, _FULL_DISK_BYTES = _GIB, 16 << 20
 
@@ -190,7 +188,7 @@ def judge_memory(memory: HostMemory | None, model_bytes: int, needed: bool) -> F
     """
     if memory is None:
         return Check("memory").note("the size of the memory is unknown")
-    wanted = _BUILD_BYTES + _BUILD_TIMES_MODEL * model_bytes
+    wanted = build_bytes(model_bytes)
     free = memory.available_bytes + memory.swap_free_bytes
     check = Check("memory", wanted_bytes=wanted, **memory._asdict())
     have = (

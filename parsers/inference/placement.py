@@ -48,6 +48,7 @@ class Circumstances(Record):
 
     Attributes:
         load_average: Of the last minute, before the build; free memory likewise.
+        wanted_memory_bytes: Memory that the build was estimated to take.
         clocks_hertz: Of GPU, DLA and memory, as the build ended; ``clocks_locked`` as by
             ``jetson_clocks``.
         waited_seconds: For other builders; ``waited_for`` are their processes, as far as known.
@@ -56,12 +57,23 @@ class Circumstances(Record):
 
     load_average: NonNegativeFloat | None = None
     free_memory_bytes: NonNegativeInt | None = None
+    wanted_memory_bytes: NonNegativeInt | None = None
     free_device_bytes: NonNegativeInt | None = None
     clocks_hertz: dict[str, NonNegativeFloat] = {}
     clocks_locked: bool | None = None
     waited_seconds: NonNegativeFloat = 0.0
     waited_for: tuple[int, ...] = ()
     is_alone: bool
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of the build: that its memory was scarce."""
+        free, wanted = self.free_memory_bytes, self.wanted_memory_bytes
+        if free is None or wanted is None or free >= wanted:
+            return ()
+        what = f"{free / 2**30:.1f} GiB of memory were free for a build of about"
+        why = "kernels that do not fit are not tried, so the engine may be slow"
+        return (f"{what} {wanted / 2**30:.1f} GiB: {why}; end programs, then build it again",)
 
 
 class Built(Record):

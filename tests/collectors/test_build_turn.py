@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy
+import onnx
 import pytest
 
 from tegrascope.collectors.backends.build_turn import LOCK_NAME, clocks_now, turn_to_build
@@ -79,6 +81,40 @@ def test_lock_is_held_for_the_block_and_any_user_may_take_it(root):
     assert (root / "run/lock" / LOCK_NAME).stat().st_mode & 0o777 == 0o644
     assert (found.is_alone, found.waited_seconds, found.waited_for) == (True, 0.0, ())
     assert (found.load_average, found.free_memory_bytes) == (3.25, 2048 * 1024)
+
+
+def model_of(folder: Path, weights_bytes: int) -> Path:
+    """Write a model whose weights are in a file of their own."""
+    weights = onnx.numpy_helper.from_array(numpy.ones(4, numpy.float32), "w")
+    given, result = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in "xy"
+    )
+    add = onnx.helper.make_node("Add", ["x", "w"], ["y"])
+    made = onnx.helper.make_model(onnx.helper.make_graph([add], "g", [given], [result], [weights]))
+    path = folder / "model.onnx"
+    onnx.save(made, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    os.truncate(folder / "weights.bin", weights_bytes)
+    return path
+
+
+@pytest.mark.parametrize(("free_kib", "is_scarce"), [(2_000_000, True), (3_300_000, False)])
+def test_scarce_memory_is_a_warning_and_no_refusal(root, tmp_path, capsys, free_kib, is_scarce):
+    """3 GiB, and four times the 30 MB of a model with its weights, are 3.1 GiB."""
+    model = model_of(tmp_path, weights_bytes=30_000_000)
+    (root / "proc/meminfo").write_text(f"MemAvailable: {free_kib} kB\n")
+    with turn_to_build(10.0, pytest.fail, root, model) as found:
+        assert found.is_alone
+    assert found.wanted_memory_bytes == pytest.approx((3 << 30) + 120_000_000, rel=1e-3)
+    words = "1.9 GiB of memory were free for a build of about 3.1 GiB"
+    printed = capsys.readouterr().err
+    assert (words in "".join(found.notes), words in printed) == (is_scarce, is_scarce), printed
+
+
+def test_unknown_memory_is_no_warning(root, tmp_path, capsys):
+    (root / "proc/meminfo").unlink()
+    with turn_to_build(10.0, pytest.fail, root, model_of(tmp_path, 1)) as found:
+        assert found.notes == ()
+    assert capsys.readouterr().err == ""
 
 
 def test_lock_of_another_process_is_waited_for_and_named(root, builder):
