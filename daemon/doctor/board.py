@@ -88,7 +88,7 @@ def judge_supply(columns: Mapping[str, float]) -> Finding:
     text = "; ".join([*rails, f"alarms since boot: {', '.join(alarms) or 'unknown'}"])
     meanings = signals.THROTTLE_UNDER_VOLTAGE.by_label(columns)
     if low := [kind for kind, count in counts.items() if count and meanings.get(kind)]:
-        message = f"the supply voltage was too low since boot, which {low[0]} means; {text}"
+        message = f"the supply voltage was too low: {low[0]} is the alarm for that; {text}"
         return check.broken(message, "use a stronger supply, or a shorter or thicker cable")
     if any(counts.values()) and not meanings:
         message = f"{text}; which of them means a low voltage is not known for this chip"

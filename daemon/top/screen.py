@@ -27,6 +27,8 @@ Part = str | tuple[str, str] | Text
 
 _HIGH, _HIGHEST = 0.7, 0.9
 _NEAR_CELSIUS, _AT_CELSIUS = 20.0, 8.0
+# A lowest voltage is shown if it was below this share of the present one.
+_DIP = 0.99
 _GIBI = 2**30
 _RAIL_CELLS = 18
 # Title, width in cells, and rank: on a narrow screen the highest rank goes first.
@@ -290,7 +292,8 @@ def _supply(page: Series, width: int) -> list[Text]:
     for rail, volts in page.by("tegra_rail_volts", "rail").items():
         current = f" {amperes[rail]:.2f} A" if rail in amperes else ""
         is_near = amperes.get(rail, 0.0) >= _HIGHEST * limits.get(rail, math.inf)
-        least = f" (lowest {lowest[rail]:.2f})" if rail in lowest else ""
+        has_dipped = lowest.get(rail, volts) < _DIP * volts
+        least = f" (lowest {lowest[rail]:.2f})" if has_dipped else ""
         parts.append((f"{rail} {volts:.2f} V{least}{current}", "yellow" if is_near else ""))
     return _flow(parts, width)
 

@@ -101,6 +101,7 @@ tegra_rail_lowest_volts{rail="VDD_IN"} 4.936
 tegra_rail_amperes{rail="VDD_IN"} 4.6
 tegra_rail_limit_amperes{rail="VDD_IN",kind="warning"} 4.984
 tegra_rail_volts{rail="VIN"} 19.98
+tegra_rail_lowest_volts{rail="VIN"} 19.96
 """
 
 
