@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import product
+from statistics import fmean
 
 from ...parsers.errors import UserError
 from ..measure.figures import difference
@@ -27,8 +28,10 @@ from .run import OVERHEAD_SECONDS, Bench, in_turn, round_seconds
 from .settings import workload_name, workload_of
 from .workers import LAST_RESORT, TRIED, Reference, look_on, make_reference
 
-# A look is so many times shorter than a round; each candidate gets two at most.
+# A look is so many times shorter than a round; each candidate gets two at most. Its idle phases are
+# not shorter than this, or idle power would not be known.
 LOOK_SHARE = 4
+LEAST_IDLE_SECONDS = 1.0
 
 
 def _numbers(least: int, most: int) -> tuple[Callable[[str], int], str]:
@@ -161,11 +164,17 @@ def candidates_of(
     return found
 
 
-def seconds_of(settings: BenchSettings) -> tuple[float, float]:
-    """Return how long a look and a round of a candidate take."""
-    whole = round_seconds(settings, ()) + settings.warm_up_seconds + OVERHEAD_SECONDS
-    phases = settings.duration_seconds + 2 * settings.baseline_seconds
-    return whole - phases * (1 - 1 / LOOK_SHARE), whole
+def look_phases(duration: float, baseline: float) -> tuple[float, float]:
+    """Return the seconds of work and of each idle phase of a look, from those of a round."""
+    idle = max(baseline / LOOK_SHARE, min(baseline, LEAST_IDLE_SECONDS))
+    return duration / LOOK_SHARE, idle
+
+
+def seconds_of(settings: BenchSettings, overhead: float = OVERHEAD_SECONDS) -> tuple[float, float]:
+    """Return how long a look and a round of a candidate take, with so many seconds around them."""
+    work, idle = look_phases(settings.duration_seconds, settings.baseline_seconds)
+    around = settings.warm_up_seconds + overhead
+    return work + 2 * idle + around, round_seconds(settings, ()) + around
 
 
 @dataclass
@@ -181,6 +190,7 @@ class SweepRun:
         self._refused: dict[str, str] = {}
         self._reports: list[RunReport] = []
         self._spent = 0.0
+        self._overheads: list[float] = []
 
     def run(self) -> ModelResult:
         """Look at every candidate, race them, and return the front."""
@@ -222,7 +232,7 @@ class SweepRun:
                     "front": [n for n, point in enumerate(points) if point.outcome == "front"],
                     "best": {goal: places for goal, places in best.items() if places},
                     "seconds": self._spent,
-                    "exhaustive_seconds": running * self.bench.plan.least * seconds_of(settings)[1],
+                    "exhaustive_seconds": running * self.bench.plan.least * self._seconds()[1],
                 },
             }
         )
@@ -261,7 +271,6 @@ class SweepRun:
     def _race(self, race: Race, every: Sequence[Candidate]) -> None:
         """Measure who is left in turns, and drop who is surely out after each pass."""
         bench, plan = self.bench, self.bench.plan
-        look_seconds, round_seconds_each = seconds_of(bench.settings)
         self._close(race, every, 0)
         for number in range(-1, plan.least):
             is_look = number < 0
@@ -270,7 +279,8 @@ class SweepRun:
             for place, n in enumerate(order):
                 if bench.workers.was_cancelled:
                     return
-                each = look_seconds if is_look else round_seconds_each
+                look_seconds, whole_seconds = self._seconds()
+                each = look_seconds if is_look else whole_seconds
                 to_come = (len(order) - place) * each
                 to_come += (plan.least - max(number, 0) - (not is_look)) * len(order) * each
                 kind = "look 2 of 2" if is_look else f"round {number + 1} of {plan.least}"
@@ -294,17 +304,28 @@ class SweepRun:
 
     def _measure(self, one: Candidate, *, is_look: bool) -> Round:
         workload = one.workload
+        phases = (self.bench.settings.duration_seconds, self.bench.settings.baseline_seconds)
         if is_look:
-            shorter = {"duration": workload.steady_seconds, "baseline": workload.baseline}
-            shorter = {name: (value or 0.0) / LOOK_SHARE for name, value in shorter.items()}
+            phases = look_phases(*phases)
+            shorter = {"duration": phases[0], "baseline": phases[1]}
             workload = workload.model_copy(update=shorter)
         assert one.measured is not None
         made = self.bench.measure_round(workload, one.measured)
         one.fail(one.measured.status, one.measured.reason)
         (one.looks if is_look else one.rounds).append(made)
         self._reports.append(made.report)
-        self._spent += (made.report.ended_ns - made.report.started_ns) / 1e9
+        seconds = (made.report.ended_ns - made.report.started_ns) / 1e9
+        self._spent += seconds
+        if made.report.outcome == "ok":
+            around = phases[0] + 2 * phases[1] + self.bench.settings.warm_up_seconds
+            self._overheads.append(max(0.0, seconds - around))
         return made
+
+    def _seconds(self) -> tuple[float, float]:
+        """Return how long a look and a round take, by the overhead of those so far."""
+        return seconds_of(
+            self.bench.settings, fmean(self._overheads) if self._overheads else OVERHEAD_SECONDS
+        )
 
     def _enter_mode(self, one: Candidate) -> bool:
         mode = one.variant.power_mode

@@ -113,7 +113,8 @@ _OF_FLAGS: Mapping[BenchFlag, tuple[str, str]] = {
     ),
     "unchecked_outputs": (
         "its outputs were not checked: {reason}",
-        f"install ONNX Runtime: {PIP_INSTALL} onnx onnxruntime",
+        "the reference needs ONNX Runtime, with all operators of the model:"
+        f" {PIP_INSTALL} onnx onnxruntime",
     ),
     "meaningless_outputs": (
         "its outputs mean nothing, because {reason}; its speed is meaningful",

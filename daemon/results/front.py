@@ -50,7 +50,8 @@ SCALES: Mapping[str, Scale] = {
     "latency": Scale(0.01, 0.01),
     "throughput": Scale(0.01, 0.01, more_is_better=True),
     "energy": Scale(0.02, 0.0125),
-    "gpu_freed": Scale(0.01, 0.01, is_absolute=True),
+    # Readings of the load of a GPU that works back to back differ by more than this between rounds.
+    "gpu_freed": Scale(0.01, 0.02, is_absolute=True),
     P99: Scale(0.03, 0.0),
 }
 # Many pairs are compared, so an interval of a difference is wider than that of one pair.

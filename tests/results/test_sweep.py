@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from tegrascope.daemon.bench.settings import check_sweep, read_settings
-from tegrascope.daemon.bench.sweep import SweepRun, axis
+from tegrascope.daemon.bench.sweep import SweepRun, axis, look_phases
 from tegrascope.daemon.cli import make_parser
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.results.bench_page import print_result, report_page
@@ -55,6 +55,14 @@ def test_sweep_drops_the_slower_and_measures_the_front(sweep_of):
     # A look each, another one of those that were left, and rounds of the front.
     assert len(result.rounds) == 4 + 2 + 4
     assert result.sweep.exhaustive_seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("duration", "baseline", "expected"),
+    [(16.0, 8.0, (4.0, 2.0)), (12.0, 2.0, (3.0, 1.0)), (12.0, 0.4, (3.0, 0.4))],
+)
+def test_look_is_a_quarter_but_idles_for_a_second_if_rounds_do(duration, baseline, expected):
+    assert look_phases(duration, baseline) == expected
 
 
 def test_below_a_limit_the_best_throughput_is_named(sweep_of):
