@@ -144,6 +144,8 @@ def split(column: str) -> tuple[Signal, str] | None:
 
 OWN_PROCESS: Final = "tegrascope"
 """The name of the daemon and of all its children among the processes."""
+OTHER_PROCESSES: Final = "other"
+"""The name of processes that are unknown, or too many to be named."""
 
 # Clocks and gates belong to a moment; windows weight them like percentages.
 # fmt: off
@@ -164,8 +166,11 @@ CPU_ONLINE = Signal("cpu.{core}.online", "tegra_cpu_online", "1 if a core is onl
 EDP_LIMIT = Signal("edp_limit_hertz", weight=AT_MOMENT, dtype="Int64")
 EMC_LOAD = Signal("emc.utilization_ratio", "tegra_emc_utilization_ratio", "Share of the memory bandwidth at the present clock.", chart="GPU, memory and CPU", legend="EMC")
 EMC_FREQUENCY = Signal("emc.frequency_hertz", "tegra_emc_frequency_hertz", "Clock of the memory controller.", dtype="Int64", chart="Clocks", legend="EMC")
-GPU_LOAD = Signal("gpu.utilization_ratio", "tegra_gpu_utilization_ratio", "GPU load (GR3D), all clusters together.", chart="GPU, memory and CPU", legend="GPU")
+GPU_LOAD = Signal("gpu.utilization_ratio", "tegra_gpu_utilization_ratio", "GPU load, all clusters together: of tegrastats (GR3D), or of NVML where that has none.", chart="GPU, memory and CPU", legend="GPU")
+# 1 where another source than the line gives the load: daemon/session says when.
+GPU_LOAD_NVML = Signal("gpu.utilization_by_nvml", fixed={"source": "nvml"}, weight=AT_MOMENT, dtype="boolean")
 GPU_FREQUENCY = Signal("gpu.frequency_hertz.{gpc}", "tegra_gpu_frequency_hertz", "Clock of a GPU cluster; 0 is gated.", dtype="Int64", chart="Clocks", legend="GPU {{gpc}}")
+GPU_POWER = Signal("gpu.power_watts", "tegra_gpu_power_watts", "Power of a board's GPU by NVML, next to the rails and part of none.", weight=AT_MOMENT, chart="")
 GPU_CLUSTER_LOAD = Signal("gpu.cluster_utilization_ratio.{gpc}")
 GPU_POWER_LIMIT = Signal("gpu.power_limit_watts", weight=AT_MOMENT)
 GPU_PERFORMANCE_STATE = Signal("gpu.performance_state", weight=AT_MOMENT, dtype="Int64")
@@ -212,6 +217,7 @@ FAN_SPEED = Signal("fans.{fan}.speed_ratio", "tegra_fan_speed_ratio", "Speed of 
 # Read every ten seconds only; the page has the latest reading, by rows of daemon/export.
 PROCESS_CPU = Signal("process.cpu_seconds.{process}", weight=COUNTED)
 PROCESS_MEMORY = Signal("process.memory_bytes.{process}", weight=AT_MOMENT, dtype="Int64")
+PROCESS_GPU_MEMORY = Signal("process.gpu_memory_bytes.{process}", "tegra_process_gpu_memory_bytes", "GPU memory of the processes of a name by NVML; other: unknown, or one too many.", weight=AT_MOMENT, dtype="Int64", after="tegra_cpu_online", chart="GPU memory by process", legend="{{process}}")
 DLA_TRACE_ERRORS = Signal("dla.trace.{reason}", "tegrascope_dla_trace_errors_total", "Irregular events in the DLA trace, by reason.", weight=COUNTED, dtype="Int64", after="tegrascope_root_fields_missing", chart="")
 LATE_SECONDS = Signal("telemetry.late_seconds", "tegrascope_sample_late_seconds", "How much later than its line was printed the time of the newest sample may be; absent for a line that came alone and on time.", weight=AT_MOMENT, after="tegrascope_sample_timestamp_seconds")
 # fmt: on
@@ -219,6 +225,15 @@ LATE_SECONDS = Signal("telemetry.late_seconds", "tegrascope_sample_late_seconds"
 SIGNALS: Final[tuple[Signal, ...]] = tuple(
     row for row in list(globals().values()) if isinstance(row, Signal)
 )
+SHARED: Final = (
+    EMC_FREQUENCY,
+    GPU_LOAD,
+    GPU_FREQUENCY,
+    GPU_POWER,
+    DLA_FREQUENCY,
+    PROCESS_GPU_MEMORY,
+)
+"""Signals that another source than the line can give; their source has a metric."""
 _BY_PART: Final = {
     part: tuple(row for row in SIGNALS if row.template.partition(".")[0] == part)
     for part in dict.fromkeys(row.template.partition(".")[0] for row in SIGNALS)

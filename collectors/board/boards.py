@@ -116,6 +116,14 @@ def is_tegra(root: Path = Path("/")) -> bool:
     return any(name.startswith("nvidia,tegra") for name in compatible(root))
 
 
+def is_thor(root: Path = Path("/")) -> bool:
+    """Return whether the device tree names the chip of Thor, which has no DLA.
+
+    Its tegrastats prints no GPU load: recorded lines of R38 and R39.
+    """
+    return "nvidia,tegra264" in compatible(root)
+
+
 def read_board_facts(root: Path = Path("/")) -> MachineFacts:
     """Return the facts of the board below ``root``; on a PC all of them are absent."""
     if not is_tegra(root):

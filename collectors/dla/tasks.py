@@ -88,7 +88,7 @@ _DOUBTFUL_NS = 1_000_000_000
 _PROMPT_SECONDS = 20e-6
 # Names of submitters that are counted on their own: each is a column.
 MOST_SUBMITTERS = 10
-UNKNOWN_SUBMITTER = "other"
+UNKNOWN_SUBMITTER = signals.OTHER_PROCESSES
 # Two ends so far apart give the rate of the counter, though each is written a little late.
 _CHECK_NS = (5_000_000_000, 30_000_000_000)
 _CHECKS = 5

@@ -1,17 +1,23 @@
-"""Samples of a desktop or server GPU, as the NVML reader prints them."""
+"""NVML as a source of samples, and beside the tegrastats of a board whose lines lack the load."""
 
+import logging
 import re
+import threading
 from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 from msgspec.structs import replace
 from pydantic import field_validator
 
+from ...parsers import signals
 from ...parsers.errors import ParseError
-from ...parsers.nvml import GpuFacts, parse_nvml_line
-from ...parsers.records import Sample
+from ...parsers.nvml import GpuFacts, GpuProcesses, parse_nvml_line
+from ...parsers.records import GpuSample, Sample
 from ..base import SYSTEM_CLOCK, Clock, LineSource, MachineFacts, Stamped
+from ..board.boards import is_thor
 from ..children.program import python_child
 from ..lines.collector import LineCollector, Opening, SourceSettings
 from ..lines.program import BACKOFF_SECONDS, ProcessSource
@@ -22,14 +28,20 @@ _DRIVER = ("proc/driver/nvidia/version", "dev/nvidiactl")
 _GPU = re.compile(r"[0-9]+|(GPU|MIG)-[0-9A-Fa-f-]+", re.ASCII)
 
 
-def nvml_command(interval_seconds: float, gpu: int | str = 0) -> tuple[str, ...]:
+_LOG = logging.getLogger(__name__)
+# Columns that are shown at most, as a multiple of the processes that are shown at one time.
+_NAMED_AT_MOST_FACTOR = 10
+_FRESH_INTERVALS, _FRESH_SECONDS = 5, 3.0
+
+
+def nvml_command(interval_seconds: float, gpu: int | str = 0, *options: str) -> tuple[str, ...]:
     """Return the arguments that start the reader, by the interpreter that runs this.
 
     >>> nvml_command(0.103, "GPU-7c1b")[-4:]
     ('--gpu', 'GPU-7c1b', '--interval', '0.103')
     """
-    interval = f"{interval_seconds:g}"
-    return python_child(f"{__package__}.reader", "--gpu", str(gpu), "--interval", interval)
+    interval = ("--interval", f"{interval_seconds:g}")
+    return python_child(f"{__package__}.reader", "--gpu", str(gpu), *interval, *options)
 
 
 def nvml_source(
@@ -37,10 +49,11 @@ def nvml_source(
     gpu: int | str = 0,
     clock: Clock = SYSTEM_CLOCK,
     backoff_seconds: tuple[float, float] = BACKOFF_SECONDS,
+    options: tuple[str, ...] = (),
 ) -> ProcessSource:
     """Return the reader, kept alive."""
     return ProcessSource(
-        nvml_command(interval_seconds, gpu),
+        nvml_command(interval_seconds, gpu, *options),
         interval_seconds=interval_seconds,
         name="nvml",
         clock=clock,
@@ -75,6 +88,8 @@ class NvmlCollector(LineCollector):
                 versions=found.versions,
             )
             return None
+        if not isinstance(found, GpuSample):
+            return None
         age_ns = line.monotonic_ns - found.at_ns
         if age_ns < 0:
             raise ParseError("time", line.value)
@@ -85,12 +100,131 @@ class NvmlCollector(LineCollector):
         return Stamped(found.at_ns, line.wall_ns - age_ns, sample)
 
 
+class NvmlCompanion:
+    """Load, power and memory by process of a board's GPU: values that its tegrastats may lack.
+
+    Each is the newest reading of the child. A value that NVML does not support is absent. If it
+    supports none of them, as on Orin, the child is ended, and nothing is wrong.
+    """
+
+    name = "nvml"
+
+    def __init__(
+        self,
+        source: LineSource,
+        *,
+        top: int = 10,
+        names: Collection[str] = (),
+        name_of: Callable[[int], str | None] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Prepare; nothing is read before ``start``.
+
+        Args:
+            source: The reader's lines.
+            top: How many names of processes are shown besides the configured ``names``.
+            name_of: Returns the name of a process; ``None`` shows no processes.
+        """
+        self._source = source
+        self._top = top
+        self._names = frozenset(names) | {signals.OWN_PROCESS}
+        self._name_of = name_of
+        self._clock = clock
+        interval = source.interval_seconds or 1.0
+        self._fresh_ns = round(max(_FRESH_SECONDS, _FRESH_INTERVALS * interval) * 1e9)
+        self._ever_shown: set[str] = set()
+        self._sample: GpuSample | None = None
+        self._memory: tuple[int, Mapping[str, int]] = (0, {})
+        self._thread = threading.Thread(target=self._run, name="nvml", daemon=True)
+
+    @property
+    def problem(self) -> str | None:
+        """Why it gives no values, with the remedy."""
+        return self._source.problem
+
+    def start(self) -> None:
+        """Start the thread that reads."""
+        self._thread.start()
+
+    def columns(self) -> Mapping[str, float]:
+        """Return the newest values; none of a reading that is too old."""
+        oldest_ns = self._clock.monotonic_ns() - self._fresh_ns
+        sample, (listed_ns, memory) = self._sample, self._memory
+        found: dict[str, float] = {}
+        if sample is not None and sample.at_ns >= oldest_ns:
+            if sample.gpu is not None and sample.gpu.utilization_ratio is not None:
+                found[signals.GPU_LOAD.column()] = sample.gpu.utilization_ratio
+            if (rail := sample.rails.get("GPU")) is not None:
+                found[signals.GPU_POWER.column()] = rail.instant_watts
+        if listed_ns >= oldest_ns:
+            found |= {signals.PROCESS_GPU_MEMORY.column(n): used for n, used in memory.items()}
+        return found
+
+    def stop(self) -> None:
+        """End the source and the thread."""
+        self._source.stop()
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
+
+    def take(self, line: str) -> None:
+        """Take one line of the reader; one that is not understood gives nothing."""
+        try:
+            found = parse_nvml_line(line)
+        except ParseError:
+            return
+        if isinstance(found, GpuSample):
+            self._sample = found
+        elif isinstance(found, GpuProcesses):
+            self._memory = found.at_ns, self._by_name(found.used_bytes)
+        elif not gives_beside(found, with_processes=self._name_of is not None):
+            _LOG.info("NVML supports neither load nor power nor processes here: it is not read")
+            self._source.stop()
+
+    def _by_name(self, used_bytes: Mapping[int, int]) -> Mapping[str, int]:
+        """Return the memory of the configured names and of the largest others; the rest as other.
+
+        Names are bounded, as each is a column for as long as telemetry is kept.
+        """
+        total: Counter[str] = Counter()
+        for pid, used in used_bytes.items():
+            name = None if self._name_of is None else self._name_of(pid)
+            total[name or signals.OTHER_PROCESSES] += used
+        shown: Counter[str] = Counter()
+        most, room = _NAMED_AT_MOST_FACTOR * self._top, self._top
+        for name, used in total.most_common():
+            if name not in self._names:
+                is_known = name in self._ever_shown or len(self._ever_shown) < most
+                if name == signals.OTHER_PROCESSES or not room or not is_known:
+                    shown[signals.OTHER_PROCESSES] += used
+                    continue
+                self._ever_shown.add(name)
+                room -= 1
+            shown[name] += used
+        return shown
+
+    def _run(self) -> None:
+        try:
+            for line in self._source.lines():
+                self.take(line.value)
+        except Exception:
+            _LOG.exception("NVML is no longer read")
+
+
+def gives_beside(facts: GpuFacts, *, with_processes: bool) -> bool:
+    """Return whether NVML supports one of the values that are read beside tegrastats."""
+    lists = ("compute_processes", "graphics_processes")
+    has_processes = with_processes and any(name not in facts.refused for name in lists)
+    return has_processes or facts.power_reading is not None or "utilization" not in facts.refused
+
+
 class NvmlSettings(SourceSettings):
-    """A desktop or server GPU of this machine."""
+    """A desktop or server GPU of this machine; or the GPU of a board, beside its tegrastats."""
 
     is_kept_alive = True
 
     gpu: int | str = 0
+    # Whether NVML is read beside the lines of another source; auto: on a Thor that has it.
+    beside: Literal["auto"] | bool = "auto"
 
     @field_validator("gpu")
     @classmethod
@@ -103,6 +237,29 @@ class NvmlSettings(SourceSettings):
     def is_available(cls, root: Path = Path("/")) -> bool:
         """Return whether the package and the driver are installed."""
         return find_spec("pynvml") is not None and any((root / file).exists() for file in _DRIVER)
+
+    def is_read_beside(self, root: Path | None) -> bool:
+        """Return whether it is read beside lines; ``root`` is that of their board, if it is here.
+
+        Thor is the board whose tegrastats lacks the load and whose NVML has it.
+        """
+        if isinstance(self.beside, bool):
+            return self.beside
+        return root is not None and is_thor(root) and self.is_available(root)
+
+    def open_beside(
+        self,
+        interval_seconds: float,
+        *,
+        top: int = 0,
+        names: Collection[str] = (),
+        name_of: Callable[[int], str | None] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> NvmlCompanion:
+        """Return the companion; without ``name_of`` it lists no processes."""
+        options = ("--beside",) if name_of is None else ("--beside", "--processes")
+        source = nvml_source(interval_seconds, self.gpu, clock, options=options)
+        return NvmlCompanion(source, top=top, names=names, name_of=name_of, clock=clock)
 
     def summary(self) -> str:  # noqa: D102
         return f"NVML of GPU {self.gpu}"

@@ -30,6 +30,8 @@ _SM_CLOCK, _MEMORY_CLOCK = 1, 2
 _VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 _NO_FIGURE = 0xFFFFFFFF
 _NO_STATE = 32
+# A list of processes takes longer than the other values; less than a second, so as to keep step.
+_LIST_NS = 900_000_000
 
 
 class NvmlGpu:
@@ -92,6 +94,25 @@ class NvmlGpu:
             end_ns = time.monotonic_ns()
             found |= {"energy_mj": energy, "energy_begin_ns": begin_ns, "energy_end_ns": end_ns}
         return {key: value for key, value in found.items() if value is not None}
+
+    def sample_beside(self) -> dict[str, Any]:
+        """Return power and load only: the values that tegrastats leaves out on some boards."""
+        found: dict[str, Any] = dict(self._power())
+        load = self.ask("utilization", "UtilizationRates")
+        found["gpu_percent"] = None if load is None else load.gpu
+        return {key: value for key, value in found.items() if value is not None}
+
+    def processes(self) -> dict[int, int] | None:
+        """Return the memory that each process uses, in bytes; ``None`` if NVML does not say."""
+        answers = [
+            self.ask(f"{kind.lower()}_processes", f"{kind}RunningProcesses")
+            for kind in ("Compute", "Graphics")
+        ]
+        if answers == [None, None]:
+            return None
+        # A process that computes and draws is in both lists, with the same memory.
+        found = [one for answer in answers for one in answer or ()]
+        return {one.pid: one.usedGpuMemory for one in found if one.usedGpuMemory is not None}
 
     def _power(self) -> Iterator[tuple[str, Any]]:
         begin_ns = time.monotonic_ns()
@@ -235,13 +256,26 @@ def read(
     samples: int | None = None,
     sleep: Callable[[float], None] = time.sleep,
     now_ns: Callable[[], int] = time.monotonic_ns,
+    *,
+    beside: bool = False,
+    processes: bool = False,
 ) -> None:
-    """Sample at absolute deadlines, for ever or so many times; a missed one is left out."""
+    """Sample at absolute deadlines, for ever or so many times; a missed one is left out.
+
+    Args:
+        beside: Only the values that a board's tegrastats may leave out.
+        processes: Also the memory of each process, at most once per second.
+    """
     interval_ns = round(interval_seconds * 1e9)
     begin_ns, count, printed = now_ns(), 0, 0
+    listed_ns: int | None = None
     while True:
-        tell({"event": "sample", **gpu.sample()})
+        tell({"event": "sample", **(gpu.sample_beside() if beside else gpu.sample())})
         printed += 1
+        if processes and (listed_ns is None or now_ns() - listed_ns >= _LIST_NS):
+            listed_ns = now_ns()
+            if (used := gpu.processes()) is not None:
+                tell({"event": "processes", "at_ns": listed_ns, "used_bytes": used})
         if printed == samples:
             return
         count = max(count + 1, -((begin_ns - now_ns()) // interval_ns))
@@ -262,6 +296,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--gpu", default="0", help="index or UUID, as nvidia-smi -L lists them")
     parser.add_argument("--interval", type=float, default=1.009, help="seconds (1.009)")
     parser.add_argument("--samples", type=int, help="so many, then end")
+    parser.add_argument("--beside", action="store_true", help="load and power only")
+    parser.add_argument("--processes", action="store_true", help="and memory by process")
     asked = parser.parse_args(argv)
     if not 0.01 <= asked.interval <= 3600:
         parser.error("an interval is 0.01 to 3600 seconds")
@@ -272,9 +308,13 @@ def main(argv: list[str] | None = None) -> int:
         print(f"nvml: {error}", file=sys.stderr)
         return UNAVAILABLE
     try:
-        gpu.sample()  # by which it finds the values that the GPU refuses
+        # By these it finds the values that the GPU refuses.
+        gpu.sample_beside() if asked.beside else gpu.sample()
+        if asked.processes:
+            gpu.processes()
         _print(hello(nvml, gpu))
-        read(gpu, asked.interval, _print, asked.samples)
+        kinds = {"beside": asked.beside, "processes": asked.processes}
+        read(gpu, asked.interval, _print, asked.samples, **kinds)
     except nvml.NVMLError as error:
         print(f"nvml: {explained(error)}", file=sys.stderr)
         return GONE if error.value in LOST else 1

@@ -37,7 +37,7 @@ class MetricRow(Family):
 
     Attributes:
         read: Returns its value at a ``Scrape``: a number, a histogram, or numbers by value of its
-            labels; the labels themselves of an info. None has no series.
+            labels; the labels themselves of an info without them. None has no series.
         labels: Names of those labels.
     """
 
@@ -170,6 +170,7 @@ _ROWS = (
     LastRunRow("tegra_inference_quality_flag", "gauge", "1 for each quality flag of the last good run.", labels=("flag",), read=lambda run: dict.fromkeys(run.quality, 1)),
     MetricRow("tegrascope_build_info", "info", "Versions of the daemon.", read=lambda _: {"version": __version__, "python": platform.python_version()}),
     MetricRow("tegrascope_source_up", "gauge", "1 while a telemetry source returns new samples.", labels=("source",), read=_sources_up),
+    MetricRow("tegrascope_signal_source_info", "info", "The source in force of each metric that several sources can give.", labels=("signal", "source"), read=lambda page: dict.fromkeys(page.snapshot.signal_sources.items(), 1) if page.is_fresh else {}),
     MetricRow("tegrascope_source_restarts_total", "counter", "Restarts of a source.", labels=("source",), read=lambda page: {one.name: one.restarts for one in page.snapshot.sources}),
     MetricRow("tegrascope_samples_total", "counter", "Samples of a source.", labels=("source",), read=lambda page: {one.name: one.samples for one in page.snapshot.sources}),
     MetricRow("tegrascope_samples_backlog_total", "counter", "Samples of lines that arrived several at once; their times are estimated.", labels=("source",), read=lambda page: {one.name: one.backlog for one in page.snapshot.sources}),
@@ -262,7 +263,7 @@ def _add(metric: Metric, row: MetricRow, labels: dict[str, str], value: Any) -> 
             metric.add_sample(f"{row.name}_bucket", labels_of_bucket, count, exemplar=latest)
         metric.add_sample(f"{row.name}_count", labels, counts[-1])
         metric.add_sample(f"{row.name}_sum", labels, value.total)
-    elif row.kind == "info":
+    elif row.kind == "info" and not row.labels:
         if value is not None:
             metric.add_sample(row.name, {**labels, **value}, 1)
     elif isinstance(value, Mapping):

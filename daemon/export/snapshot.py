@@ -136,6 +136,7 @@ class Snapshot:
         values: Numbers of the newest sample by column, including companions.
         companions_up: Whether each companion had no problem at the newest sample, by name. They
             are read at a sample, so nothing is known of them while the source is silent.
+        signal_sources: Source in force of each metric that several sources can give.
         trips_celsius: Lowest trip point of the board, by zone and kind.
         processes: The busiest processes and those that are configured, as last read.
         dla_occupancy: Share of the last interval with a run of ours in flight, by core.
@@ -153,6 +154,7 @@ class Snapshot:
     values: Mapping[str, float] = field(default_factory=dict)
     processes: "tuple[ProcessUse, ...]" = ()
     companions_up: Mapping[str, bool] = field(default_factory=dict)
+    signal_sources: Mapping[str, str] = field(default_factory=dict)
     trips_celsius: Mapping[tuple[str, str], float] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     dla_occupancy: Mapping[int, float] = field(default_factory=dict)

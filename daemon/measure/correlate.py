@@ -63,7 +63,10 @@ def correlate(
     starts, latencies = trace.completed(window)
     completed = len(starts) if trace.inference_count is None else trace.inference_count
     inferences = completed if trace.counts_inferences else None
-    board = telemetry(samples, window, trace.throttle_events) if samples.times_ns else None
+    line_source = environment.telemetry_source
+    board = (
+        telemetry(samples, window, trace.throttle_events, line_source) if samples.times_ns else None
+    )
     throttle_events = trace.throttle_events if board is None else board.throttle_events
     together = quality.overlapping(window, others or {})
     idle = [phases[name] for name in IDLE_PHASES if name in phases]

@@ -1,4 +1,4 @@
-"""The other processes that used the board in a window: CPU time and DLA time by name."""
+"""The other processes that used the board in a window: CPU, DLA and GPU memory by name."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -26,18 +26,29 @@ def other_processes(samples: WindowSlice, window: Span) -> tuple[ProcessShare, .
     """
     cpu = _grown(samples, signals.PROCESS_CPU, window)
     dla = {core: _grown(samples, signal, window) for core, signal in _DLA_SECONDS.items()}
+    gpu = _largest(samples, signals.PROCESS_GPU_MEMORY, window)
     shares = [
         ProcessShare(
             name=name,
             cpu_seconds=cpu.get(name),
             dla_seconds={core: by_name[name] for core, by_name in dla.items() if by_name.get(name)},
+            gpu_memory_bytes=gpu.get(name),
         )
-        for name in dict.fromkeys([*cpu, *(name for by_name in dla.values() for name in by_name)])
+        for name in dict.fromkeys([*cpu, *(name for one in dla.values() for name in one), *gpu])
         if name != signals.OWN_PROCESS
     ]
     least = _LEAST_SHARE * window.seconds
-    used = [one for one in shares if max(_dla(one), one.cpu_seconds or 0.0) >= least]
-    used.sort(key=lambda one: (-_dla(one), -(one.cpu_seconds or 0.0), one.name))
+    used = [
+        one
+        for one in shares
+        if max(_dla(one), one.cpu_seconds or 0.0) >= least or one.gpu_memory_bytes
+    ]
+    used.sort(
+        key=lambda one: (
+            *(-_dla(one), -(one.cpu_seconds or 0.0), -(one.gpu_memory_bytes or 0)),
+            one.name,
+        )
+    )
     return tuple(used[:_NAMED_AT_MOST])
 
 
@@ -49,6 +60,14 @@ def _grown(samples: WindowSlice, signal: Signal, window: Span) -> Mapping[str, f
     """Return by how much each counter of a signal grew in a window, by name."""
     columns = signal.by_label(samples.columns)
     return {name: _growth(samples.times_ns, column, window) for name, column in columns.items()}
+
+
+def _largest(samples: WindowSlice, signal: Signal, window: Span) -> Mapping[str, int]:
+    """Return the largest value of each column of a signal in a window, by name."""
+    inside = samples.inside(window.begin_ns, window.end_ns)
+    columns = signal.by_label(samples.columns)
+    known = {name: [v for v in column[inside] if not isnan(v)] for name, column in columns.items()}
+    return {name: int(max(values)) for name, values in known.items() if values}
 
 
 def _growth(times_ns: Sequence[int], column: Sequence[float], window: Span) -> float:

@@ -119,6 +119,8 @@ class RunTelemetry(Record):
         dla_beyond_powered_seconds: Busy time of a core beyond its powered time, which is
             impossible; empty if trace and power management agree.
         power_mode_changes: Changes of the power mode; ``None`` if unknown.
+        gpu_power_watts: Mean power of the GPU by NVML, next to the rails and part of none.
+        sources: Source of the load ``gpu`` and of ``gpu_power``: the line's, or ``nvml``.
     """
 
     samples: NonNegativeInt
@@ -131,6 +133,8 @@ class RunTelemetry(Record):
     dla_trace_troubles: dict[str, NonNegativeInt] = {}
     dla_beyond_powered_seconds: dict[str, NonNegativeFloat] = {}
     power_mode_changes: NonNegativeInt | None = None
+    gpu_power_watts: NonNegativeFloat | None = None
+    sources: dict[str, str] = {}
 
 
 class ProcessShare(Record):
@@ -140,11 +144,13 @@ class ProcessShare(Record):
         name: Program or script, behind its container or unit if it has one.
         cpu_seconds: CPU time of all cores; ``None`` if processes are not read.
         dla_seconds: Time in which its tasks kept a core busy, by core, if the DLA is traced.
+        gpu_memory_bytes: Most memory of the GPU; ``None`` if NVML does not list the name.
     """
 
     name: str
     cpu_seconds: NonNegativeFloat | None = None
     dla_seconds: dict[str, NonNegativeFloat] = {}
+    gpu_memory_bytes: NonNegativeInt | None = None
 
 
 class RailEnergy(Record):

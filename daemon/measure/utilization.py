@@ -63,11 +63,15 @@ def _weighted_mean(pairs: Pairs) -> float:
 
 
 def telemetry(
-    samples: WindowSlice, window: Span, throttle_events: int | None = None
+    samples: WindowSlice,
+    window: Span,
+    throttle_events: int | None = None,
+    line_source: str | None = None,
 ) -> RunTelemetry:
     """Return the telemetry of a window.
 
-    ``throttle_events`` were counted elsewhere; ``None`` takes those of the samples.
+    ``throttle_events`` were counted elsewhere; ``None`` takes those of the samples. ``line_source``
+    is the source of the lines, if it is known.
     """
     inside = samples.inside(window.begin_ns, window.end_ns)
     moments = (float(inside.start <= at < inside.stop) for at in range(len(samples.times_ns)))
@@ -85,6 +89,8 @@ def telemetry(
         return {name: pairs for name, pairs in found.items() if pairs}
 
     columns = samples.columns
+    loads = present(load_figures(columns))
+    power = present(_joined("gpu_power", signals.GPU_POWER, columns)).get("gpu_power")
     throttle = throttle_counts(samples, window)
     if throttle_events is None:
         throttle_events = abnormal_events(throttle)
@@ -92,7 +98,7 @@ def telemetry(
         samples=inside.stop - inside.start,
         utilization={
             name: Utilization(mean_ratio=_weighted_mean(pairs), max_ratio=max(pairs)[0])
-            for name, pairs in present(load_figures(columns)).items()
+            for name, pairs in loads.items()
         }
         | counted_shares(samples, window),
         frequency={
@@ -113,7 +119,19 @@ def telemetry(
         dla_trace_troubles=trace_errors(samples, window),
         dla_beyond_powered_seconds=beyond_powered(samples, window),
         power_mode_changes=_power_mode_changes(samples, window),
+        gpu_power_watts=None if power is None else _weighted_mean(power),
+        sources=_sources(columns, "gpu" in loads, power is not None, line_source),
     )
+
+
+def _sources(
+    columns: Mapping[str, Series], has_load: bool, has_power: bool, line_source: str | None
+) -> dict[str, str]:
+    """Return the source of each figure that several sources can give, as far as it is known."""
+    nvml = signals.GPU_LOAD_NVML.fixed["source"]
+    load = nvml if 1.0 in columns.get(signals.GPU_LOAD_NVML.column(), ()) else line_source
+    found = {"gpu": load if has_load else None, "gpu_power": nvml if has_power else None}
+    return {name: source for name, source in found.items() if source is not None}
 
 
 def load_figures(columns: Mapping[str, Series]) -> dict[str, WeightedSeries]:
@@ -122,7 +140,7 @@ def load_figures(columns: Mapping[str, Series]) -> dict[str, WeightedSeries]:
     ``cpu`` is the mean of the cores that were online; an offline core has no load.
     """
     return {
-        **_joined("gpu", signals.GPU_LOAD, columns),
+        **_joined("gpu", signals.GPU_LOAD, _of_one_source(columns)),
         **_joined("emc", signals.EMC_LOAD, columns),
         **_joined("cpu", signals.CPU_LOAD, columns),
         **{
@@ -131,6 +149,18 @@ def load_figures(columns: Mapping[str, Series]) -> dict[str, WeightedSeries]:
             for core, column in by_core(signal, columns).items()
         },
     }
+
+
+def _of_one_source(columns: Mapping[str, Series]) -> Mapping[str, Series]:
+    """Return columns in which NVML gives every GPU load that is there, or none of them.
+
+    NVML begins at most once in a session. A slice around that has the loads from then on only.
+    """
+    load, by_nvml = (columns.get(row.column()) for row in (signals.GPU_LOAD, signals.GPU_LOAD_NVML))
+    if load is None or by_nvml is None or 1.0 not in by_nvml:
+        return columns
+    own = [one if mark == 1.0 else nan for one, mark in zip(load, by_nvml, strict=True)]
+    return {**columns, signals.GPU_LOAD.column(): own}
 
 
 def clock_figures(columns: Mapping[str, Series]) -> dict[str, WeightedSeries]:

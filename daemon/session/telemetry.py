@@ -17,7 +17,7 @@ from ...collectors.lines.program import ProcessSource, SocketLines
 from ...collectors.simulator.physics import LoadBoard
 from ...parsers.errors import UserError
 from ...parsers.records import Sample, flatten, has_root_fields
-from ...parsers.signals import LATE_SECONDS, split
+from ...parsers.signals import GPU_LOAD, GPU_LOAD_NVML, LATE_SECONDS, SHARED, split
 from ..export.snapshot import LiveState, SourceState
 from ..measure.energy import EnergyCounters
 from ..measure.run_report import Environment
@@ -70,7 +70,25 @@ def open_companions(telemetry: Telemetry, clock: Clock) -> list[Companion]:
     # The trace of this machine does not belong to the lines of another one.
     if telemetry.settings.describes_this_board and telemetry.dla_trace.is_asked_for:
         companions.append(_dla_trace(telemetry, clock))
+    if telemetry.settings is not telemetry.nvml and telemetry.nvml.is_read_beside(root):
+        companions.append(_nvml(telemetry, clock))
     return companions
+
+
+def _nvml(telemetry: Telemetry, clock: Clock) -> Companion:
+    interval = telemetry.settings.interval_in_force(telemetry.interval)
+    processes = telemetry.processes
+    if processes is None:
+        return telemetry.nvml.open_beside(interval, clock=clock)
+    from ...collectors.processes.names import ProcessNames
+
+    return telemetry.nvml.open_beside(
+        interval,
+        top=processes.top,
+        names=processes.names,
+        name_of=ProcessNames(clock=clock).name,
+        clock=clock,
+    )
 
 
 def open_processes(telemetry: Telemetry, clock: Clock, live: LiveState) -> "ProcessWatch | None":
@@ -142,7 +160,39 @@ def configured_board(config: Config) -> str | None:
     return config.board.name if config.board else config.telemetry.settings.board_name
 
 
+class LoadSource:
+    """Decides whether the line or NVML gives the GPU load of a session.
+
+    The line gives it if it has a percentage. NVML gives it from its first load on if no line had
+    one so far, and if some lines in a row have none; then it does for the rest of the session,
+    since a board that prints the percentage only at times would show too high a mean.
+    """
+
+    def __init__(self) -> None:
+        self.is_nvml = False
+        self._lacking: int | None = None  # lines in a row; None if no line had a percentage
+
+    def apply(self, values: dict[str, float], by_nvml: float | None, *, is_newest: bool) -> bool:
+        """Put the load in force into the values of a line; return whether NVML begins with it.
+
+        ``by_nvml`` is its load at the newest line, which alone is compared; ``None`` without one.
+        """
+        column, is_first = GPU_LOAD.column(), False
+        if column in values and not self.is_nvml:
+            self._lacking = 0
+        elif is_newest and by_nvml is not None and not self.is_nvml:
+            self._lacking = None if self._lacking is None else self._lacking + 1
+            self.is_nvml = is_first = self._lacking in (None, _LACKING_LINES)
+        if self.is_nvml:
+            values.pop(column, None)
+            if by_nvml is not None:
+                values |= {column: by_nvml, GPU_LOAD_NVML.column(): 1.0}
+        return is_first
+
+
 _LOG = logging.getLogger(__name__)
+# A line that is cut short has no load either.
+_LACKING_LINES = 3
 # Names may come from outside; this bounds the log.
 _LOGGED_AT_MOST = 256
 _RECOVERED_AT_MOST = 32
@@ -179,6 +229,7 @@ class TelemetryFeed:
         self._recovered_ns: deque[int] = deque(maxlen=_RECOVERED_AT_MOST)
         self._logged: set[str] = set()
         self._columns_unknown = 0
+        self._load_source = LoadSource()
         self._restarts = self.collector.source.restarts
         # An older state must not be shown over a newer one.
         self._showing = threading.Lock()
@@ -245,7 +296,7 @@ class TelemetryFeed:
         if sample.late_seconds:
             values[LATE_SECONDS.column()] = sample.late_seconds
         further, companions_up = self._read_companions() if is_newest else ({}, {})
-        values.update((name, value) for name, value in further.items() if name not in values)
+        sources = self._add(values, further, is_newest=is_newest)
         if self.collector.about is not self._about:
             self._describe(self.collector.about)
         # The counters first: a waiter on the timeline may look at them at once.
@@ -275,16 +326,42 @@ class TelemetryFeed:
                 module_seconds=self.energy.module_seconds,
                 values=values,
                 companions_up=companions_up,
+                signal_sources=sources,
                 dla_occupancy=self.occupancy(begin_ns, sample.monotonic_ns),
             )
 
-    def _read_companions(self) -> tuple[dict[str, float], dict[str, bool]]:
-        """Return the columns of all companions (the first wins), and which have no problem."""
-        found: dict[str, float] = {}
+    def _add(
+        self,
+        values: dict[str, float],
+        further: Mapping[str, tuple[float, str]],
+        *,
+        is_newest: bool,
+    ) -> dict[str, str]:
+        """Add the columns of companions to those of a line; return the source of shared signals."""
+        load, by = further.get(GPU_LOAD.column(), (None, ""))
+        if self._load_source.apply(values, load, is_newest=is_newest):
+            _LOG.info("the GPU load is that of %s, as the lines of this session lack it", by)
+        line = self.collector.source.name
+        origins = {GPU_LOAD.column(): by if self._load_source.is_nvml else line}
+        for column, (value, companion) in further.items():
+            if column not in values and column not in origins:
+                values[column], origins[column] = value, companion
+        return {
+            row[0].family: origins.get(column, line)
+            for column in values
+            if (row := split(column)) is not None and row[0].family and row[0] in SHARED
+        }
+
+    def _read_companions(self) -> tuple[dict[str, tuple[float, str]], dict[str, bool]]:
+        """Return the columns of all companions and of which one, and which have no problem.
+
+        The first companion that has a column wins.
+        """
+        found: dict[str, tuple[float, str]] = {}
         up: dict[str, bool] = {}
         for companion in reversed(self.companions):
             columns = companion.columns()
-            found.update(columns)
+            found.update((name, (value, companion.name)) for name, value in columns.items())
             for column in columns:
                 if split(column) is None:
                     self._columns_unknown += 1

@@ -140,7 +140,10 @@ class Processes(Section):
 
 # One section per source of the catalogue, under the source's name.
 if TYPE_CHECKING:
-    _Sources = Section
+    from ...collectors.gpu.nvml import NvmlSettings
+
+    class _Sources(Section):
+        nvml: NvmlSettings = NvmlSettings()
 else:
     _Sources = create_model(
         "_Sources",

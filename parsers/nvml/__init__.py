@@ -1,4 +1,4 @@
-"""A line of the NVML reader to the facts of a GPU, or to a sample of it."""
+"""A line of the NVML reader to the facts of a GPU, to its processes, or to a sample of it."""
 
 from typing import Annotated, Literal
 
@@ -41,6 +41,18 @@ class GpuFacts(Record):
     power_reading: Literal["instant", "usage"] | None = Field(None, alias="power_from")
     versions: dict[str, str] = {}
     refused: dict[str, str] = {}
+
+
+class GpuProcesses(Record):
+    """Memory by process, by the number of the process.
+
+    Attributes:
+        at_ns: CLOCK_MONOTONIC of the reading.
+    """
+
+    event: Literal["processes"]
+    at_ns: NonNegativeInt
+    used_bytes: dict[NonNegativeInt, NonNegativeInt]
 
 
 # Clock event reasons that hold the clock down.
@@ -86,12 +98,12 @@ class _Reading(Record):
     energy_end_ns: NonNegativeInt | None = None
 
 
-_LINE: TypeAdapter[GpuFacts | _Reading] = TypeAdapter(
-    Annotated[GpuFacts | _Reading, Field(discriminator="event")]
+_LINE: TypeAdapter[GpuFacts | GpuProcesses | _Reading] = TypeAdapter(
+    Annotated[GpuFacts | GpuProcesses | _Reading, Field(discriminator="event")]
 )
 
 
-def parse_nvml_line(line: str) -> GpuFacts | GpuSample:
+def parse_nvml_line(line: str) -> GpuFacts | GpuProcesses | GpuSample:
     """Parse one line of the reader: a JSON object in NVML's own units, which its keys name.
 
     A sample has no ``throttle_events``, because these need several lines.
@@ -111,7 +123,7 @@ def parse_nvml_line(line: str) -> GpuFacts | GpuSample:
         found = _LINE.validate_json(line)
     except ValidationError:
         raise ParseError("noise", line) from None
-    if isinstance(found, GpuFacts):
+    if not isinstance(found, _Reading):
         return found
     if found.model_fields_set <= {"event", "at_ns"}:
         raise ParseError("empty", line)

@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 
 from tegrascope.collectors.base import Stamped, SystemClock
-from tegrascope.collectors.gpu.nvml import NvmlCollector, nvml_command, nvml_source
+from tegrascope.collectors.gpu.nvml import (
+    NvmlCollector,
+    NvmlCompanion,
+    NvmlSettings,
+    nvml_command,
+    nvml_source,
+)
 from tegrascope.collectors.gpu.reader import GONE, UNAVAILABLE, read
 
 FAKES = Path(__file__).parents[1] / "fakes"
@@ -332,3 +338,127 @@ def test_command_names_the_gpu():
     """The reader is run by the same interpreter."""
     assert nvml_command(1.009)[0] == sys.executable
     assert nvml_command(1.009)[-4:] == ("--gpu", "0", "--interval", "1.009")
+
+
+def beside(*arguments: str, **asked: object) -> list[dict[str, Any]]:
+    """Return what the reader prints for a companion."""
+    return lines("--beside", "--processes", *arguments, **asked)
+
+
+def test_beside_has_power_load_and_processes_only():
+    """A companion pays for nothing that tegrastats prints already."""
+    hello, sample, listed = beside(processes={"17": 1000, "18": None})
+    assert (hello["refused"], hello["power_from"]) == ({}, "instant")
+    named = {"event", "at_ns", "power_mw", "power_from", "average_mw", "gpu_percent"}
+    assert set(sample) == named
+    assert listed["used_bytes"] == {"17": 1000}
+
+
+@pytest.mark.parametrize(
+    ("refused", "lost"),
+    [
+        (("UtilizationRates",), {"gpu.utilization_ratio"}),
+        (("FieldValues", "PowerUsage"), {"gpu.power_watts"}),
+        (("ComputeRunningProcesses", "GraphicsRunningProcesses"), {"process.gpu_memory_bytes.p5"}),
+        (("ComputeRunningProcesses",), {"process.gpu_memory_bytes.p5"}),
+        (("GraphicsRunningProcesses",), set()),
+        (("FieldValues",), set()),
+    ],
+)
+def test_a_refused_value_costs_no_other_one(refused, lost):
+    """Each of the three may be missing by itself."""
+    told = beside(processes={"5": 1000}, refuse=dict.fromkeys(refused, 3))
+    companion = NvmlCompanion(Lines(), name_of="p{}".format)
+    for line in told:
+        companion.take(json.dumps(line))
+    every = {"gpu.utilization_ratio", "gpu.power_watts", "process.gpu_memory_bytes.p5"}
+    assert set(companion.columns()) == every - lost
+
+
+def test_a_gpu_that_refuses_everything_is_left_alone(caplog):
+    """On Orin NVML supports none of it: one line of log, no child, and nothing is wrong."""
+    caplog.set_level("INFO")
+    calls = ("UtilizationRates", "FieldValues", "PowerUsage")
+    processes = ("ComputeRunningProcesses", "GraphicsRunningProcesses")
+    (hello, *_) = beside(refuse=dict.fromkeys((*calls, *processes), 3))
+
+    class Once(Lines):
+        """Counts how often it is ended."""
+
+        stopped = 0
+
+        def stop(self) -> None:
+            self.stopped += 1
+
+    source = Once()
+    companion = NvmlCompanion(source, name_of=str)
+    companion.take(json.dumps(hello))
+    assert (source.stopped, companion.problem, companion.columns()) == (1, None, {})
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    # Processes alone are worth a child.
+    (hello, *_) = beside(refuse=dict.fromkeys(calls, 3))
+    companion.take(json.dumps(hello))
+    assert source.stopped == 1
+
+
+class Frozen(SystemClock):
+    """A clock that is set."""
+
+    def __init__(self) -> None:
+        self.now_ns = 10**9
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+
+def test_an_old_reading_is_not_a_present_one():
+    """A child that died or hangs leaves nothing that looks live."""
+    clock = Frozen()
+    companion = NvmlCompanion(Lines(), name_of=str, clock=clock)
+    companion.take(json.dumps(sample(10**9, gpu_percent=40)))
+    companion.take(json.dumps({"event": "processes", "at_ns": 10**9, "used_bytes": {"7": 5}}))
+    assert len(companion.columns()) == 3
+    clock.now_ns += 2 * 10**9
+    assert len(companion.columns()) == 3
+    clock.now_ns += 2 * 10**9
+    assert companion.columns() == {}
+
+
+def test_names_of_processes_are_bounded():
+    """The largest are named, and configured ones and ours always; the sum is that of the GPU."""
+    companion = NvmlCompanion(Lines(), top=2, names=["p1"], name_of=name_of, clock=Frozen())
+    ever: set[str] = set()
+    for round_ in range(50):
+        used = {1: 1, 2: 2, 99: 99} | {1000 * round_ + i: i for i in range(100, 110)}
+        line = {"event": "processes", "at_ns": 10**9, "used_bytes": used}
+        companion.take(json.dumps(line))
+        shown = companion.columns()
+        assert sum(shown.values()) == sum(used.values())
+        assert len(shown) <= 2 + 3
+        ever |= set(shown)
+    assert "process.gpu_memory_bytes.p1" in ever
+    assert "process.gpu_memory_bytes.tegrascope" in ever
+    assert "process.gpu_memory_bytes.other" in ever
+    assert len(ever) <= 20 + 3
+
+
+def name_of(pid: int) -> str | None:
+    return {2: "tegrascope", 99: None}.get(pid, f"p{pid}")
+
+
+@pytest.mark.parametrize(
+    ("chip", "expected"),
+    [("nvidia,tegra264", True), ("nvidia,tegra234", False), ("", False)],
+)
+def test_only_a_thor_reads_nvml_unasked(tmp_path, monkeypatch, chip, expected):
+    """Other boards and machines start nothing unless it is configured."""
+    monkeypatch.syspath_prepend(str(FAKES))
+    for file in ("proc/driver/nvidia/version", "proc/device-tree/compatible"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(f"nvidia,p3971\0{chip}\0", encoding="ascii")
+    assert NvmlSettings().is_read_beside(tmp_path) == expected
+    assert not NvmlSettings().is_read_beside(None)
+    assert not NvmlSettings(beside=False).is_read_beside(tmp_path)
+    assert NvmlSettings(beside=True).is_read_beside(None)
+    (tmp_path / "proc/driver/nvidia/version").unlink()
+    assert not NvmlSettings().is_read_beside(tmp_path)

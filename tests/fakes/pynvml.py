@@ -5,7 +5,7 @@ installed), ``gpus`` (how many), ``init`` and
 ``handle`` (an error code for these calls), ``refuse`` (name of a call or number of a field value
 to an error code), ``missing`` (calls that this version of the module does not have), ``events``
 (masks of clock event reasons, one a sample, the last for ever), ``lost_after`` (samples after
-which the GPU is lost).
+which the GPU is lost), ``processes`` (number of a process to its bytes, or to null).
 
 The truth: GPU i draws ``60 + 20 i + 30 sin(2 pi t / 3)`` watts at CLOCK_MONOTONIC t. What NVML
 shows of it is as late as on real boards: instant power and the energy counter are renewed every
@@ -159,6 +159,11 @@ for _call, _give in {
     "DecoderUtilization": lambda gpu: [0, 100_000],
     "JpgUtilization": lambda gpu: [0, 100_000],
     "OfaUtilization": lambda gpu: [0, 100_000],
+    "ComputeRunningProcesses": lambda gpu: [
+        SimpleNamespace(pid=int(pid), usedGpuMemory=used)
+        for pid, used in _ASKED.get("processes", {}).items()
+    ],
+    "GraphicsRunningProcesses": lambda gpu: [],
     "PerformanceState": lambda gpu: 2,
     "CurrentClocksEventReasons": lambda gpu: _events(),
     "CurrentClocksThrottleReasons": lambda gpu: _events(),

@@ -2,13 +2,17 @@
 
 import importlib.util
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tegrascope.parsers.tegrastats import parse_line
 
 FAKES = Path(__file__).parents[1] / "fakes"
 CONFIG = """
@@ -133,3 +137,83 @@ def test_parent_never_loads_nvml(asked):
         "sys.exit('pynvml' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+CAPTURES = Path(__file__).parents[1] / "captures"
+BESIDE = """
+telemetry:
+  source: replay
+  interval: 103ms
+  replay: {{path: {log}}}
+  nvml: {{beside: {beside}}}
+  processes: {{top: 2}}
+workloads:
+- {{name: ours, command: sleep 3, device: gpu, baseline: 500ms, warm_up: 0s, every: 5s}}
+"""
+
+
+def recorded(board: str, directory: Path, minutes: int = 20) -> Path:
+    """Return a log of a board's recorded lines, over and over, ten per second."""
+    lines = (CAPTURES / f"{board}.txt").read_text(encoding="utf-8").splitlines()
+    log = directory / "board.log"
+    log.write_text(
+        "".join(f"{i / 10:.1f}::{lines[i % len(lines)][20:]}\n" for i in range(600 * minutes)),
+        encoding="utf-8",
+    )
+    return log
+
+
+def test_thor_has_load_power_and_memory_by_process_of_nvml(start, asked, tmp_path):
+    """The lines lack the load; NVML gives it, is named as its source, and survives its child."""
+    asked(processes={str(os.getpid()): 3 << 30, "4194305": 1 << 20})
+    log = recorded("agx-thor__r39.2.0", tmp_path)
+    daemon = start(BESIDE.format(log=log, beside="true"))
+    (run, *_) = daemon.wait_for(lambda: daemon.runs(outcome="ok"))
+    told = run["telemetry"]
+    assert told["utilization"]["gpu"] == {"mean_ratio": 0.4, "max_ratio": 0.4}
+    assert told["sources"] == {"gpu": "nvml", "gpu_power": "nvml"}
+    assert 30 <= told["gpu_power_watts"] <= 90
+    memory = {one["name"]: one["gpu_memory_bytes"] for one in run["other_processes"]}
+    assert memory.pop("other") == 1 << 20
+    assert list(memory.values()) == [3 << 30]
+    # It is no rail: the energy is that of the lines alone.
+    assert set(run["energy"]["rails"]) == {"VDD_GPU", "VDD_CPU_SOC_MSS", "VIN_SYS_5V0"}
+    page = daemon.get("metrics")
+    assert daemon.metric("tegra_gpu_utilization_ratio", page) == 0.4
+    assert daemon.metric("tegra_gpu_power_watts", page) >= 30
+    source = 'tegrascope_signal_source_info{{signal="{}",source="{}"'.format
+    assert daemon.metric(source("tegra_gpu_utilization_ratio", "nvml"), page) == 1
+    assert daemon.metric(source("tegra_gpu_frequency_hertz", "replay"), page) == 1
+    assert daemon.metric('tegra_process_gpu_memory_bytes{process="other"', page) == 1 << 20
+    os.kill(daemon.wait_for(lambda: daemon.child("gpu.reader")), signal.SIGKILL)
+    daemon.wait_for(lambda: daemon.metric('tegrascope_source_up{source="nvml"') == 0)
+    daemon.wait_for(lambda: daemon.metric('tegrascope_source_up{source="nvml"') == 1)
+    daemon.wait_for(lambda: daemon.metric("tegra_gpu_utilization_ratio") == 0.4)
+    assert daemon.stop() < 3
+
+
+ORIN = "agx-orin-64gb__r36.4.4"
+
+
+@pytest.mark.parametrize("nvml", ["answers", "refuses", "absent"])
+def test_orin_keeps_the_load_of_its_lines(start, asked, tmp_path, nvml):
+    """Whatever NVML does, each value of the lines stays; its refusal is one line of log."""
+    calls = ("UtilizationRates", "PowerUsage", "FieldValues", "ComputeRunningProcesses")
+    refusals = dict.fromkeys((*calls, "GraphicsRunningProcesses"), 3)
+    asked(refuse=refusals if nvml == "refuses" else {}, absent=nvml == "absent")
+    log = recorded(ORIN, tmp_path)
+    alone = parse_line(log.read_text(encoding="utf-8").splitlines()[0].partition("::")[2])
+    daemon = start(BESIDE.format(log=log, beside="true"))
+    (run, *_) = daemon.wait_for(lambda: daemon.runs(outcome="ok"))
+    told = run["telemetry"]
+    assert told["sources"]["gpu"] == "replay"
+    assert told["utilization"]["gpu"]["max_ratio"] == 0
+    page = daemon.get("metrics")
+    assert daemon.metric("tegra_gpu_utilization_ratio", page) == alone.gpu.utilization_ratio == 0
+    assert daemon.metric("tegra_emc_utilization_ratio", page) is not None
+    assert daemon.metric('tegrascope_source_up{source="replay"', page) == 1
+    assert (daemon.metric("tegra_gpu_power_watts", page) is not None) == (nvml == "answers")
+    # The time stands before each; the child's end and its problem are the same words.
+    said = {line.partition(" ")[2] for line in daemon.log if "nvml" in line.lower()}
+    assert len(said) == (0 if nvml == "answers" else 1), said
+    assert daemon.stop() < 3

@@ -19,7 +19,7 @@ from .queries import (
     telemetry,
     watts,
 )
-from .reasons import NO_JETSON, NO_LIMIT, NO_RUN
+from .reasons import NO_JETSON, NO_LIMIT, NO_NVML, NO_RUN
 
 # Rails that hold others, or are inside one, are lines above the stack: nothing counts twice.
 _APART = "|".join(dict.fromkeys(not_stacked()))
@@ -113,10 +113,12 @@ POWER = Row(
             "Mean power between scrapes, from energy counters: correct for any scrape interval, "
             "without gaps in telemetry. "
             "Independent rails are stacked. A rail that contains others or is inside one "
-            f"({_APART.replace('|', ', ')}), the module's total and its budget are dashed lines.",
+            f"({_APART.replace('|', ', ')}), the module's total and its budget are dashed lines, "
+            "and so is the GPU's power by NVML.",
             (
                 Query(watts("rail", f'{SEL},rail!~"{_APART}"'), "{{rail}}"),
                 Query(watts("rail", f'{SEL},rail=~"{_APART}"'), "not added: {{rail}}"),
+                Query(f"tegra_gpu_power_watts{{{SEL}}}", "not added: GPU by NVML", NO_NVML),
                 Query(watts("module"), "module"),
                 Query(f"tegrascope_module_power_budget_watts{{{SEL}}}", "budget", NO_LIMIT),
             ),
@@ -130,7 +132,7 @@ POWER = Row(
         Panel(
             "timeseries",
             "GPU, memory and CPU",
-            "GPU load (GR3D), use of the memory bandwidth (EMC) at its present clock, and the "
+            "GPU load, use of the memory bandwidth (EMC) at its present clock, and the "
             "mean of all cores. Values are samples at the time of a line.",
             telemetry(
                 "GPU, memory and CPU",
@@ -217,7 +219,6 @@ PROCESSES = Row(
             "CPU cores in use by the processes of a name: the busiest, and those that the"
             " configuration names. tegrascope is the daemon with all its children.",
             telemetry("CPU by process"),
-            width=8,
             low=0,
         ),
         Panel(
@@ -226,7 +227,6 @@ PROCESSES = Row(
             "Resident memory of the same processes. Memory that they share counts for each.",
             telemetry("Memory by process"),
             unit="bytes",
-            width=8,
             low=0,
         ),
         Panel(
@@ -236,9 +236,17 @@ PROCESSES = Row(
             " trace. other: the process is not known.",
             telemetry("DLA by process"),
             unit="percentunit",
-            width=8,
             low=0,
             high=1,
+        ),
+        Panel(
+            "timeseries",
+            "GPU memory by process",
+            "Memory of the GPU by NVML, if it is read beside tegrastats (Thor). other: the"
+            " process is not known.",
+            telemetry("GPU memory by process"),
+            unit="bytes",
+            low=0,
         ),
     ),
 )

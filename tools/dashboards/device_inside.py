@@ -112,7 +112,17 @@ DAEMON = Row(
                 Query(f"increase(tegrascope_samples_backlog_total{{{SEL}}}[1h])", "together"),
                 Query(f"increase(tegrascope_samples_refused_total{{{SEL}}}[1h])", "refused"),
             ),
+            width=8,
             low=0,
+        ),
+        Panel(
+            "stat",
+            "Sources in force",
+            "The source of each metric that several sources can give: the line, kernel files or"
+            " NVML.",
+            (Query(f"tegrascope_signal_source_info{{{SEL}}}", "{{signal}}: {{source}}"),),
+            width=8,
+            shows_name=True,
         ),
         Panel(
             "timeseries",
@@ -123,6 +133,7 @@ DAEMON = Row(
                     f"increase(tegrascope_store_write_errors_total{{{SEL}}}[1h])", "failed writes"
                 ),
             ),
+            width=8,
             low=0,
         ),
         Panel(
