@@ -116,12 +116,42 @@ def is_tegra(root: Path = Path("/")) -> bool:
     return any(name.startswith("nvidia,tegra") for name in compatible(root))
 
 
+# Part number in the device tree's `compatible` or words of its `model`, name of the module, and DLA
+# cores of a module with no core fused off. The first row that matches applies.
+_MODULES: tuple[tuple[str, str, int | None], ...] = (
+    ("p3701|AGX Orin", "AGX Orin", 2),
+    ("p3767-0000", "Orin NX 16GB", 2),
+    ("p3767-0001", "Orin NX 8GB", 1),
+    ("p3767-000[345]|Orin Nano", "Orin Nano", 0),
+    ("Orin NX", "Orin NX", None),
+    ("p2888|AGX Xavier", "AGX Xavier", 2),
+    ("p3668|Xavier NX", "Xavier NX", 2),
+    ("p3310|p3489|p3636|TX2", "TX2", 0),
+    ("p3448|Jetson Nano", "Nano", 0),
+    ("p2180|TX1", "TX1", 0),
+    ("p3834|tegra264|Thor", "Thor", 0),
+)
+
+
+def identify(compatible: str, model: str) -> tuple[str | None, int | None]:
+    """Return the module and its DLA cores, each ``None`` if unknown.
+
+    >>> identify("nvidia,p3768-0000+p3767-0005", "")
+    ('Orin Nano', 0)
+    """
+    for text in (compatible, model):
+        for pattern, name, cores in _MODULES:
+            if re.search(pattern, text):
+                return name, cores
+    return None, None
+
+
 def is_thor(root: Path = Path("/")) -> bool:
-    """Return whether the device tree names the chip of Thor, which has no DLA.
+    """Return whether the device tree names a Thor.
 
     Its tegrastats prints no GPU load: recorded lines of R38 and R39.
     """
-    return "nvidia,tegra264" in compatible(root)
+    return identify(" ".join(compatible(root)), "")[0] == "Thor"
 
 
 def read_board_facts(root: Path = Path("/")) -> MachineFacts:

@@ -236,7 +236,12 @@ class NvmlSettings(SourceSettings):
     @classmethod
     def is_available(cls, root: Path = Path("/")) -> bool:
         """Return whether the package and the driver are installed."""
-        return find_spec("pynvml") is not None and any((root / file).exists() for file in _DRIVER)
+        return find_spec("pynvml") is not None and cls.has_driver(root)
+
+    @staticmethod
+    def has_driver(root: Path = Path("/")) -> bool:
+        """Return whether an NVIDIA driver is loaded."""
+        return any((root / file).exists() for file in _DRIVER)
 
     def is_read_beside(self, root: Path | None) -> bool:
         """Return whether it is read beside lines; ``root`` is that of their board, if it is here.

@@ -9,6 +9,7 @@ from ...collectors.backends.build_turn import build_bytes
 from ...collectors.board.boards import jetpack_of, read_power_mode, read_power_modes
 from ...collectors.board.machine import HostMemory, Machine
 from ...collectors.board.supply import find_over_current, find_rails
+from ...collectors.gpu.nvml import NvmlSettings
 from ...parsers import signals
 from ...parsers.nvpmodel import PowerMode, largest_mode, mode_of
 from .findings import Check, Context, Finding, Level, uses_tensorrt
@@ -34,10 +35,10 @@ def check_board(context: Context) -> Iterator[Finding]:
         name = board.model or board.module or "a Jetson of unknown model"
         yield check.good(f"{name}, {release}{f' (JetPack {jetpack})' if jetpack else ''}")
     else:
-        yield check.note(
-            "this is not a Jetson: no tegrastats, no rails, no DLA",
-            "tegrascope run --demo simulates one; for a desktop GPU, telemetry: {source: nvml}",
-        )
+        remedy = "tegrascope run --demo simulates one"
+        if NvmlSettings.has_driver(machine.root):
+            remedy = f"telemetry: {{source: nvml}} reads its NVIDIA GPU; {remedy}"
+        yield check.note("this is not a Jetson: no tegrastats, no rails, no DLA", remedy)
     if board.l4t is not None and int(board.l4t.split(".")[0]) < _FIRST_OWN_PYTHON:
         message = (
             "this release's own Python is older than 3.10, so its TensorRT bindings do not fit"

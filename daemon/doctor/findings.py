@@ -1,6 +1,5 @@
 """A finding and its builder, the board, and the context of an examination."""
 
-import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...collectors.backends.tensorrt_probe import Capabilities, probe
-from ...collectors.board.boards import l4t_of, read_device_tree
+from ...collectors.board.boards import identify, l4t_of, read_device_tree
 from ...collectors.board.machine import Machine
 from ...collectors.catalog import find_backend
 from ...parsers.records import Record
@@ -61,23 +60,6 @@ class Check:
     broken = partialmethod(finding, "broken")
 
 
-# Part number in the device tree's `compatible` or words of its `model`, name of the module, and DLA
-# cores of a module with no core fused off. The first row that matches applies.
-_MODULES: tuple[tuple[str, str, int | None], ...] = (
-    ("p3701|AGX Orin", "AGX Orin", 2),
-    ("p3767-0000", "Orin NX 16GB", 2),
-    ("p3767-0001", "Orin NX 8GB", 1),
-    ("p3767-000[345]|Orin Nano", "Orin Nano", 0),
-    ("Orin NX", "Orin NX", None),
-    ("p2888|AGX Xavier", "AGX Xavier", 2),
-    ("p3668|Xavier NX", "Xavier NX", 2),
-    ("p3310|p3489|p3636|TX2", "TX2", 0),
-    ("p3448|Jetson Nano", "Nano", 0),
-    ("p2180|TX1", "TX1", 0),
-    ("p3834|tegra264|Thor", "Thor", 0),
-)
-
-
 @dataclass(frozen=True)
 class Board:
     """The board as its files describe it; an unknown value is ``None``.
@@ -111,19 +93,6 @@ def read_board(machine: Machine) -> Board:
         l4t=l4t,
         container=marker or machine.environ.get("container"),
     )
-
-
-def identify(compatible: str, model: str) -> tuple[str | None, int | None]:
-    """Return the module and its DLA cores, each ``None`` if unknown.
-
-    >>> identify("nvidia,p3768-0000+p3767-0005", "")
-    ('Orin Nano', 0)
-    """
-    for text in (compatible, model):
-        for pattern, name, cores in _MODULES:
-            if re.search(pattern, text):
-                return name, cores
-    return None, None
 
 
 def ends_within(seconds: float, name: str, work: Callable[[], None]) -> bool:

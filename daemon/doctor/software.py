@@ -20,6 +20,7 @@ from ...collectors.lines.collector import TegrastatsSettings, tegrastats_command
 from ...collectors.lines.program import LineSocket
 from ...collectors.models.files import facts_of
 from ...parsers.errors import PIP_INSTALL, ParseError, UserError
+from ...parsers.nvml import GpuFacts, parse_nvml_line
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
 from ..settings.config import Workload, split_listen
@@ -78,16 +79,12 @@ def check_telemetry(context: Context) -> Iterator[Finding]:
     if isinstance(settings, TegrastatsSettings):
         yield from _check_tegrastats(context, settings)
     elif isinstance(settings, NvmlSettings):
-        command = (*nvml_command(0.1, str(settings.gpu)), "--samples", "1")
-        answer = context.machine.run(command, 15.0)
-        if answer.status == 0 and answer.out.strip():
-            yield check.good(f"NVML reports GPU {settings.gpu}")
+        gpu, problem = _ask_nvml(context.machine, settings)
+        if gpu is not None:
+            yield check.good(f"NVML reports GPU {settings.gpu}: {gpu.name}")
         else:
-            yield check.missing(
-                f"NVML does not report GPU {settings.gpu}: {answer.message or 'no sample'}",
-                f"{PIP_INSTALL} nvidia-ml-py, and check that nvidia-smi works",
-                blocking=True,
-            )
+            message = f"NVML does not report GPU {settings.gpu}: {problem}"
+            yield check.missing(message, _NVML_REMEDY, blocking=True)
     elif settings.is_simulated:
         yield check.note("telemetry is simulated, as configured")
     elif settings.file is None:
@@ -98,6 +95,49 @@ def check_telemetry(context: Context) -> Iterator[Finding]:
         key = f"telemetry.{telemetry.source}.path"
         remedy = f"ls -l {settings.file}, or name another under {key}"
         yield check.missing(f"{settings.file} cannot be read", remedy, blocking=True)
+    beside = telemetry.nvml
+    is_thor = isinstance(settings, TegrastatsSettings) and context.board.module == "Thor"
+    if settings is not beside and (beside.beside is True or (is_thor and beside.beside == "auto")):
+        yield judge_nvml(*_ask_nvml(context.machine, beside, "--beside", "--processes"))
+
+
+_NVML_REMEDY = f"{PIP_INSTALL} nvidia-ml-py, and check that nvidia-smi works"
+# How NVML's values are refused, of those that are read beside tegrastats.
+_BESIDE = {
+    "GPU load": ("utilization",),
+    "power": ("power_instant", "power_usage"),
+    "memory by process": ("compute_processes", "graphics_processes"),
+}
+
+
+def _ask_nvml(
+    machine: Machine, settings: NvmlSettings, *options: str
+) -> tuple[GpuFacts | None, str]:
+    """Return what NVML says of a GPU and, if it gives no sample, why; asked in a child."""
+    command = (*nvml_command(0.1, settings.gpu, *options), "--samples", "1")
+    answer = machine.run(command, 15.0)
+    if answer.status == 0:
+        for line in answer.out.splitlines():
+            with suppress(ParseError):
+                if isinstance(found := parse_nvml_line(line), GpuFacts):
+                    return found, ""
+    return None, answer.message or "no sample"
+
+
+def judge_nvml(gpu: GpuFacts | None, problem: str) -> Finding:
+    """Report the values that NVML gives beside tegrastats; ``gpu`` is None if it gives none."""
+    if gpu is None:
+        message = f"no GPU load beside tegrastats: {problem}"
+        return Check("nvml").missing(message, _NVML_REMEDY)
+    lacks = [what for what, names in _BESIDE.items() if all(one in gpu.refused for one in names)]
+    gives = [what for what in _BESIDE if what not in lacks]
+    check = Check("nvml", gpu=gpu.name, gives=gives, lacks=lacks)
+    if not gives:
+        return check.note(f"NVML of {gpu.name} supports none of {', '.join(lacks)}: it is not read")
+    message = f"NVML of {gpu.name} gives {', '.join(gives)} beside tegrastats"
+    if lacks:
+        return check.note(f"{message}; it does not support {', '.join(lacks)}: absent, not 0")
+    return check.good(message)
 
 
 def _check_tegrastats(context: Context, settings: TegrastatsSettings) -> Iterator[Finding]:
@@ -115,12 +155,20 @@ def _check_tegrastats(context: Context, settings: TegrastatsSettings) -> Iterato
         yield judge_rails(rootly, context.config.board)
         return
     if path is None:
-        remedy = "tegrascope run --demo, or telemetry: {source: nvml} for a desktop GPU"
+        remedy, message = "tegrascope run --demo simulates a board", ""
+        if not board.is_jetson and NvmlSettings.has_driver(machine.root):
+            gpu, problem = _ask_nvml(machine, context.config.telemetry.nvml)
+            remedy = "telemetry: {source: nvml} in a file for -c"
+            if gpu is None:
+                remedy = f"{_NVML_REMEDY}; then {remedy}"
+            message = (
+                f"; NVML reports {gpu.name}" if gpu else f"; an NVIDIA driver is here: {problem}"
+            )
         if board.is_jetson:
             remedy = "sudo apt install nvidia-l4t-tools"
             if board.container is not None:
                 remedy = "docker run … -v /usr/bin/tegrastats:/usr/bin/tegrastats:ro (of the host)"
-        message = f"{program[0]} does not exist: no telemetry"
+        message = f"{program[0]} does not exist: no telemetry{message}"
         yield check.missing(message, remedy, blocking=True)
         yield socket
         return

@@ -1,12 +1,14 @@
 """Examinations of simulated boards."""
 
 import contextlib
+import json
 import os
 import socket
 import sys
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,8 +17,9 @@ from tegrascope.daemon.commands.doctor import GROUPS, as_document, as_lines, exa
 from tegrascope.daemon.doctor.findings import Finding
 from tests.fakes.processes import Stopwatch
 
-from .boards import GIB, NANO, NO_TENSORRT, Tree, context, orin
+from .boards import GIB, NANO, NO_TENSORRT, Played, Tree, context, orin
 
+CAPTURES, FAKES = (Path(__file__).parents[1] / name for name in ("captures", "fakes"))
 DLA_WORKLOAD = {"name": "w", "model": "builtin:resnet50", "device": "dla0"}
 
 
@@ -104,6 +107,89 @@ def test_pc_is_reported_as_not_a_jetson(tmp_path):
     by_name = by_check(found)
     assert "not a Jetson" in by_name["board"].message
     assert "--demo" in (by_name["tegrastats"].remedy or "")
+
+
+def asked(tree: Tree, **what: object) -> Played:
+    """Return a machine on which NVML does what it is asked for."""
+    tree.write("/proc/driver/nvidia/version", "NVRM version: 580.1")
+    environ = {"PYTHONPATH": str(FAKES), "FAKE_NVML": json.dumps(what)}
+    plain = tree.machine(cuda=Answer(1, "", "libcuda.so.1: no"))
+    return replace(plain, environ={**plain.environ, **environ})
+
+
+@pytest.mark.parametrize(
+    ("what", "message", "remedy"),
+    [
+        ({}, "NVML reports Fake GPU 0", "telemetry: {source: nvml}"),
+        ({"absent": True}, "No module named 'pynvml'", "pip install nvidia-ml-py"),
+        ({"init": 18}, "another version", "nvidia-smi works; then telemetry: {source: nvml}"),
+    ],
+)
+def test_pc_with_an_nvidia_gpu_is_offered_nvml_first(tmp_path, what, message, remedy):
+    found = by_check(examine(context(asked(Tree(tmp_path), **what), NO_TENSORRT), GROUPS[:2]))
+    assert found["tegrastats"].blocking
+    assert message in found["tegrastats"].message
+    assert remedy in (found["tegrastats"].remedy or "")
+    assert (found["board"].remedy or "").startswith("telemetry: {source: nvml}")
+
+
+THOR = "nvidia,p3971-0089+p3834-0008\0nvidia,tegra264\0"
+BESIDE_CALLS = {
+    "GPU load": ("UtilizationRates",),
+    "power": ("FieldValues", "PowerUsage"),
+    "memory by process": ("ComputeRunningProcesses", "GraphicsRunningProcesses"),
+}
+
+
+def thor(root: Path) -> Tree:
+    """Return a Thor, which has no DLA; its tegrastats prints a recorded line."""
+    line = (CAPTURES / "agx-thor__r39.2.0.txt").read_text(encoding="utf-8").splitlines()[0]
+    tree = Tree(root).script("tegrastats", f"while echo '{line}'; do sleep 0.05; done")
+    tree.write("/proc/device-tree/model", "NVIDIA Jetson AGX Thor Developer Kit\0")
+    tree.write("/etc/nv_tegra_release", "# R39 (release), REVISION: 2.0, GCID: 1\n")
+    return tree.write("/proc/device-tree/compatible", THOR)
+
+
+@pytest.mark.parametrize("lacks", [(), *((one,) for one in BESIDE_CALLS), tuple(BESIDE_CALLS)])
+def test_thor_is_told_what_nvml_gives_beside_tegrastats(tmp_path, lacks):
+    refuse = {call: 3 for one in lacks for call in BESIDE_CALLS[one]}
+    machine = asked(thor(tmp_path), refuse=refuse)
+    found = by_check(examine(context(machine), GROUPS[1:2]))["nvml"]
+    assert found.level == ("note" if lacks else "good")
+    assert found.facts["lacks"] == list(lacks)
+    assert found.facts["gives"] == [one for one in BESIDE_CALLS if one not in lacks]
+    assert all(one in found.message for one in BESIDE_CALLS)
+    assert "\n" not in found.message
+
+
+def test_thor_without_the_package_is_told_to_install_it(tmp_path):
+    found = by_check(examine(context(asked(thor(tmp_path), absent=True)), GROUPS[1:2]))["nvml"]
+    assert (found.level, found.blocking) == ("missing", False)
+    assert "pip install nvidia-ml-py" in (found.remedy or "")
+
+
+def test_thor_without_a_dla_misses_none(tmp_path):
+    """Each word about a DLA says that the board has none."""
+    tensorrt = context(thor(tmp_path).machine()).tensorrt.model_copy(update={"dla_cores": 0})
+    found = list(examine(context(asked(Tree(tmp_path / "other")), tensorrt), GROUPS[:1]))
+    found += examine(context(asked(thor(tmp_path / "thor")), tensorrt), GROUPS[:4])
+    about = [f"{one.message} {one.remedy}" for one in found if "DLA" in one.message]
+    assert about
+    assert all("no DLA" in words for words in about)
+    lacks = by_check(found)["root_fields"].facts["lacks"]
+    assert isinstance(lacks, list)
+    assert "DLA" not in lacks
+
+
+def test_orin_is_not_asked_for_nvml(tmp_path):
+    """Its NVML supports none of the values; asked for, that is one note."""
+    machine = asked(orin(tmp_path), absent=True)
+    assert "nvml" not in by_check(examine(context(machine), GROUPS[1:2]))
+    calls = {call: 3 for calls in BESIDE_CALLS.values() for call in calls}
+    machine = asked(Tree(tmp_path / "again"), refuse=calls)
+    settings = {"telemetry": {"source": "simulator", "nvml": {"beside": True}}}
+    found = by_check(examine(context(machine, **settings), GROUPS[1:2]))["nvml"]
+    assert (found.level, found.facts["gives"]) == ("note", [])
 
 
 @contextlib.contextmanager

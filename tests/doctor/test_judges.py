@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.backends.tensorrt_probe import Capabilities
+from tegrascope.collectors.board.boards import identify
 from tegrascope.collectors.board.machine import Answer, HostMemory, Machine, There
 from tegrascope.daemon.doctor.board import (
     judge_disk,
@@ -17,7 +18,7 @@ from tegrascope.daemon.doctor.board import (
     judge_synchronised,
     judge_wall,
 )
-from tegrascope.daemon.doctor.findings import Board, identify
+from tegrascope.daemon.doctor.findings import Board
 from tegrascope.daemon.doctor.software import (
     TEGRASTATS,
     check_socket,
