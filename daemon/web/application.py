@@ -429,7 +429,7 @@ class _Routes:
             "simulated": "boolean",
             **dict.fromkeys(("board", "now", "limits", "trips", "companions", "store"), "object"),
             **dict.fromkeys(("total_rails", "troubles", "sources", "workloads"), "array"),
-            "skipped": "object",
+            **dict.fromkeys(("skipped", "signal_sources"), "object"),
             **dict.fromkeys(("problem", "note"), ("string", "null")),
         },
     )

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ... import __version__
-from ...collectors.board.boards import RailRule
+from ...collectors.board.boards import RailRule, identify
 from ...parsers import signals
 from ..export.snapshot import Snapshot, WorkloadState
+from ..measure.run_report import Environment
 from ..measure.timeline import Timeline
 from ..measure.utilization import clock_figures
 from ..store.history import History
@@ -28,6 +29,8 @@ _NOW = {
     "online": signals.CPU_ONLINE,
     "fans": signals.FAN_SPEED,
     "engines": signals.ENGINE_ON,
+    "gpu_power": signals.GPU_POWER,
+    "gpu_memory": signals.PROCESS_GPU_MEMORY,
 }
 
 
@@ -56,7 +59,7 @@ class Present:
             "time": wall,
             "version": __version__,
             "simulated": environment.simulated,
-            "board": {"name": environment.board}
+            "board": {"name": environment.board, "dla_cores": _dla_cores(environment)}
             | _fields(environment, "module l4t jetpack power_mode clocks_locked"),
             "total_rails": [] if rule is None else list(rule.total),
             "troubles": [one._asdict() for one in self._troubles.at(moment)],
@@ -83,6 +86,7 @@ class Present:
             "companions": {
                 name: up if is_fresh else None for name, up in snapshot.companions_up.items()
             },
+            "signal_sources": dict(snapshot.signal_sources) if is_fresh else {},
             "store": {
                 "problem": snapshot.store_problem,
                 "write_errors": snapshot.store_write_errors,
@@ -95,6 +99,13 @@ class Present:
             ],
             "skipped": dict(snapshot.skipped),
         }
+
+
+def _dla_cores(environment: Environment) -> int | None:
+    """Return how many DLA cores a module of this kind has; ``None`` if it is not known."""
+    if environment.gpu_uuid is not None:  # of NVML as the source: not a board
+        return 0
+    return identify(environment.module or "", environment.board or "")[1]
 
 
 def _workload(state: WorkloadState) -> dict[str, Any]:

@@ -73,6 +73,8 @@ def test_page_tells_the_whole_record(board, show, width, dark):
         telemetry={
             "samples": 100,
             "utilization": {"gpu": {"mean_ratio": 0.5, "max_ratio": 0.9}},
+            "gpu_power_watts": 48.5,
+            "sources": {"gpu": "nvml", "gpu_power": "nvml"},
         },
         environment={"simulated": True, "versions": {"tensorrt": "10.3"}},
     )
@@ -93,6 +95,8 @@ def test_page_tells_the_whole_record(board, show, width, dark):
     assert "Largest uncertainty: baseline drift" in energy
     assert "an offset of the sensors of up to 36.0 J" in energy
     assert "A load has no interval" in text(tab, "telemetry")
+    assert "gpu, by NVML 50.0 %" in text(tab, "telemetry")
+    assert "Mean power of the GPU, by NVML: 48.5 W" in text(tab, "telemetry")
     placement = text(tab, "placement")
     for words in ("mixed", "Layers that fell back to the GPU: 1", "softmax", "2 DLA loadables"):
         assert words in placement

@@ -419,6 +419,33 @@ def test_card_answers_dla_or_gpu(board, show, width):
     assert tab.complaints == []
 
 
+def test_board_without_a_dla_has_no_words_about_one(board, show):
+    """Thor has none: nothing is missing there, and what NVML gives is named."""
+    board.live.describe(board="NVIDIA Jetson AGX Thor Developer Kit", module="p3834-0008")
+    values = {
+        "ram.used_bytes": 2.0**30,
+        "gpu.utilization_ratio": 0.9,
+        "gpu.utilization_by_nvml": 1.0,
+        "gpu.power_watts": 48.5,
+        "process.gpu_memory_bytes.ollama": 3.0 * 2**30,
+        "process.gpu_memory_bytes.other": 1.0 * 2**30,
+    }
+    board.interval = 60.0
+    board.fill(lambda _: values, 30, 0.5, 0.5)
+    board.live.update(signal_sources={"tegra_gpu_utilization_ratio": "nvml"})
+    board.finish(20, 9, workload="a", device="gpu", **figures(2, 30, 0.9))
+    tab = show(board.url)
+    assert "2.00 ms" in tab.wait_for(text(".card"))
+    now = " ".join(tab.wait_for(text("#now")).split())
+    assert "GPU load by NVML" in now
+    assert "GPU power by NVML 48.5 W" in now
+    assert "GPU memory 4.00 GiB ollama 3.00 GiB, other 1.00 GiB" in now
+    assert tab.run(path("ratio/gpu")).startswith("M")
+    assert "DLA" not in tab.run(text("body"))
+    assert tab.run(AUDIT) == []
+    assert tab.complaints == []
+
+
 def test_danger_is_marked(board, show):
     """A zone near its shutdown, power over the budget and a full disk are said and coloured."""
     board.interval = 60.0

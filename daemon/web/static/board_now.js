@@ -1,10 +1,11 @@
 // The board at this moment: memory, cores, clocks, fans, engines and throttling.
 
 import { draw, make } from "./dom.js";
-import { ago, bytes, hertz, percent } from "./words.js";
+import { ago, bytes, hertz, percent, watts } from "./words.js";
 
 const CORE = 7;
 const TALL = 18;
+const GPU_USERS = 3;
 
 /** Return "bad" or "warn" for a share of which little is left. */
 export const lowLevel = (share) => (share < 0.05 ? "bad" : share < 0.1 ? "warn" : "");
@@ -35,7 +36,7 @@ function columns(loads) {
 }
 
 /** Return tiles of what is known. */
-export function tiles({ now }, throttled, span) {
+export function tiles({ now, signal_sources: sources }, throttled, span) {
   const only = (name) => now[name][""] ?? null;
   const made = [];
   const [used, total] = [only("ram_used"), only("ram_total")];
@@ -58,6 +59,13 @@ export function tiles({ now }, throttled, span) {
     const online = loads.filter((load) => load !== null);
     const mean = online.reduce((sum, load) => sum + load, 0) / Math.max(online.length, 1);
     made.push(tile("CPU cores", percent(mean), { chart: columns(loads), more: `${online.length} of ${cores.length} online, busiest ${percent(Math.max(...online, 0))}` }));
+  }
+  if (sources.tegra_gpu_utilization_ratio === "nvml") made.push(tile("GPU load by", "NVML"));
+  if (only("gpu_power") !== null) made.push(tile("GPU power by NVML", watts(only("gpu_power"))));
+  const users = Object.entries(now.gpu_memory).sort(([, one], [, other]) => other - one);
+  if (users.length > 0) {
+    const most = users.slice(0, GPU_USERS).map(([name, used]) => `${name} ${bytes(used)}`);
+    made.push(tile("GPU memory", bytes(users.reduce((sum, [, used]) => sum + used, 0)), { more: most.join(", ") }));
   }
   for (const [name, clock] of Object.entries(now.clocks)) made.push(tile(`${name.toUpperCase()} clock`, hertz(clock)));
   for (const [name, speed] of Object.entries(now.fans)) made.push(tile(/fan/i.test(name) ? name : `fan ${name}`, percent(speed)));

@@ -75,6 +75,7 @@ export class Chart {
     this.stage.hidden = names.length === 0;
     this.empty.hidden = names.length > 0;
     this.details.hidden = names.length === 0;
+    this.element.hidden = names.length === 0 && view.without === this.kind.id;
     this.marks = view.marks?.[this.kind.id] ?? [];
     const marked = this.marks.map(({ value, label }) => ` · ${label} ${figure(this.kind, value)}`);
     say(this.caption, `${this.kind.title}, ${this.kind.unit}${marked.join("")}`);

@@ -38,7 +38,8 @@ export class Charts {
    * @param {Series} series What is known.
    * @param {object} view begin, end and now in seconds, bands of runs, and whether figures are of
    *   now where nobody points at another time. May have marks (limits by chart), levels (whether
-   *   a value is bad), since (from when on all runs are known) and lit (the run of the page).
+   *   a value is bad), since (from when on all runs are known) lit (the run of the page) and without
+   *   (a chart that is left out while it is empty).
    */
   render(series, view) {
     this.series = series;

@@ -76,6 +76,7 @@ function showCharts(status, now) {
   charts.render(series, {
     begin, end: now, now, bands: shown, isLive: true,
     since: Math.max(bandsSince, begin), marks: marksOf(status), levels: levelsOf(status),
+    without: status.board.dla_cores === 0 ? "dla" : null,
   });
   const words = { 60: "1 min", 300: "5 min", 900: "15 min" }[span];
   at("now").replaceChildren(
@@ -131,7 +132,7 @@ async function lookAtRuns(status) {
   runsOf = { key, time, again: Math.max(0, runsOf.again - 1) };
   runs = await ask("api/v1/summaries", { limit: PAGE_RUNS });
   await lookAtBands(time);
-  models.take((await ask("api/v1/models")).models);
+  models.take((await ask("api/v1/models")).models, status.board.dla_cores);
   showRuns();
 }
 

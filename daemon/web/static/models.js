@@ -72,8 +72,11 @@ export class Models {
     });
   }
 
-  take(models) {
+  /** Show models; a board without a DLA gets no words about one. */
+  take(models, dlaCores) {
     this.models = models;
+    this.hasDla = dlaCores !== 0 || models.some((one) => one.entries.some((entry) => entry.device.startsWith("dla")));
+    say(this.section.querySelector("h2"), this.hasDla ? "DLA or GPU?" : "Models");
     this.#show();
   }
 
@@ -90,14 +93,14 @@ export class Models {
     );
     const shown = this.isAll ? found : found.slice(0, SHOWN);
     this.section.hidden = this.models.length === 0;
-    this.place.replaceChildren(...shown.map(card));
+    this.place.replaceChildren(...shown.map((one) => card(one, this.hasDla)));
     this.more.hidden = shown.length === found.length;
     say(this.more, `Show all ${found.length} models`);
   }
 }
 
-function card(model) {
-  const heads = ["device", "median latency", `${model.energy} energy each`, "GPU load", "GPU freed", "own DLA core"];
+function card(model, hasDla) {
+  const heads = ["device", "median latency", `${model.energy} energy each`, "GPU load", ...(hasDla ? ["GPU freed", "own DLA core"] : [])];
   const places = model.entries.map((entry) => entry.device);
   const rows = model.entries.map((entry) => {
     const isTwice = places.indexOf(entry.device) !== places.lastIndexOf(entry.device);
@@ -111,7 +114,7 @@ function card(model) {
       entry.gpu_ratio === null ? NOTHING : percent(entry.gpu_ratio.value),
       entry.gpu_freed === null ? NOTHING : points(entry.gpu_freed.value),
       entry.dla === null ? NOTHING : `${DLA_USES[entry.dla[0]]} ${percent(entry.dla[1])}`,
-    ], flags.length > 0 ? { title: flags.join(", ") } : {});
+    ].slice(0, heads.length), flags.length > 0 ? { title: flags.join(", ") } : {});
   });
   const made = table("", heads, []);
   made.caption.remove();
@@ -124,7 +127,7 @@ function card(model) {
   );
   const has = (kind) => places.some((device) => device.startsWith(kind));
   const other = has("dla") && !has("gpu") ? "gpu" : has("gpu") && !has("dla") ? "dla0" : null;
-  if (other) said.push(make("li", { class: "even" }, `Nothing to compare with: no good run on ${upper(other)} yet.`));
+  if (other && hasDla) said.push(make("li", { class: "even" }, `Nothing to compare with: no good run on ${upper(other)} yet.`));
   const flags = [...new Set(model.entries.flatMap((entry) => Object.keys(entry.flags)))];
   return make(
     "article",

@@ -74,7 +74,7 @@ async function drawTimeline(report, charts, inFlight) {
   const others = near.bands.map(bandOfRow).filter((band) => band.id !== report.run_id);
   const running = inFlight.map((run) => bandOf(run, true, Math.max(end, run.started_seconds)));
   const bands = [bandOf(own, false, end), ...others, ...running];
-  charts.render(series, { begin, end, now: end, bands, since: Math.min(near.since, end), lit: report.run_id });
+  charts.render(series, { begin, end, now: end, bands, since: Math.min(near.since, end), lit: report.run_id, without: report.device.startsWith("dla") ? null : "dla" });
 }
 
 /** Show the record as soon as there is one: a run may wait for its turn, and a daemon may start anew. */

@@ -18,7 +18,7 @@ const VERDICTS = {
   pure_dla: "All layers run on the DLA.",
   dla_plus_reformat: "What computes runs on the DLA; the GPU only changes the form of tensors.",
   mixed: "Layers that compute run on both, DLA and GPU.",
-  gpu_only: "Nothing runs on the DLA.",
+  gpu_only: "All layers run on the GPU.",
   unknown: "Nothing tells where the layers run.",
 };
 
@@ -176,7 +176,7 @@ export function telemetry(report) {
   const told = report.telemetry;
   if (!told) return null;
   const loads = Object.entries(told.utilization).map(([name, one]) => [
-    name, percent(one.mean_ratio), percent(one.max_ratio),
+    told.sources?.[name] === "nvml" ? `${name}, by NVML` : name, percent(one.mean_ratio), percent(one.max_ratio),
   ]);
   for (const [core, share] of Object.entries(told.dla_active)) {
     loads.push([`${core} on (gate)`, percent(share), NOTHING]);
@@ -194,6 +194,8 @@ export function telemetry(report) {
     clocks.length > 0 && table("Clocks", ["clock", "mean", "lowest"], clocks),
     zones.length > 0 && table("Temperatures", ["zone", "highest", "change"], zones),
   ];
+  const gpuWatts = told.gpu_power_watts ?? null;
+  if (gpuWatts !== null) parts.push(paragraph(`Mean power of the GPU, by NVML: ${watts(gpuWatts)}. It is not a rail.`));
   const throttled = Object.entries(told.throttle).map(([kind, times]) => `${times} ${kind}`);
   if (throttled.length > 0) parts.push(paragraph(`Clocks held down: ${throttled.join(", ")}.`));
   const lead = paragraph(`${count(told.samples)} samples of the steady phase.`);
