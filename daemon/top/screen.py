@@ -299,13 +299,19 @@ def _supply(page: Series, width: int) -> list[Text]:
 
 
 def _processes(state: ScreenState, width: int) -> list[Text]:
-    """Return the processes with the most CPU time, or nothing if the daemon does not read them."""
+    """Return the processes with the most CPU time, then those with the most GPU memory.
+
+    There are none if the daemon does not read them.
+    """
     memory = state.page.by("tegra_process_resident_memory_bytes", "process")
-    busiest = sorted(state.processes.items(), key=lambda one: (-one[1], one[0]))
-    parts = [
-        (f"{name} {cores:.2f} cores {memory.get(name, 0.0) / 2**20:.0f} M", "")
-        for name, cores in busiest
-    ]
+    on_gpu = state.page.by("tegra_process_gpu_memory_bytes", "process")
+    words = {
+        name: f"{cores:.2f} cores {memory.get(name, 0.0) / 2**20:.0f} M"
+        for name, cores in sorted(state.processes.items(), key=lambda one: (-one[1], one[0]))
+    }
+    for name, used in sorted(on_gpu.items(), key=lambda one: (-one[1], one[0])):
+        words[name] = f"{words.get(name, '')} GPU {used / 2**20:.0f} M".lstrip()
+    parts = [(f"{name} {each}", "") for name, each in words.items()]
     return _flow(parts, width) if parts else []
 
 

@@ -44,6 +44,8 @@ REQUIREMENTS = {
         'cuda-bindings>=13,<14; python_version == "3.12"',
         'numpy>=1.26,<2; python_version == "3.10"',
         'numpy>=1.26,<2; python_version == "3.12"',
+        # Thor's tegrastats has no GPU load.
+        'nvidia-ml-py>=12.535; python_version == "3.12"',
     ),
 }
 # The user's files. They never change, so that an upgrade never asks what to do with an edited one.

@@ -224,6 +224,8 @@ def test_cores_in_use_by_process_are_those_between_two_looks_of_the_daemon():
             page = (
                 f"tegra_process_cpu_seconds_total{labels} {next(cpu_seconds)}\n"
                 f"tegra_process_resident_memory_bytes{labels} {300 << 20}\n"
+                f"tegra_process_gpu_memory_bytes{labels} {400 << 20}\n"
+                f'tegra_process_gpu_memory_bytes{{process="other"}} {1 << 20}\n'
             )
             return read(page.encode())
 
@@ -232,4 +234,4 @@ def test_cores_in_use_by_process_are_those_between_two_looks_of_the_daemon():
     found = [state.processes.get("docker:0123456789ab/detect") for state in states]
     assert found == [None, None, 0.5, 0.5]
     lines = [line.plain for line in draw(states[-1], 80, 24, Glyphs(), "q quits")]
-    assert "docker:0123456789ab/detect 0.50 cores 300 M" in lines
+    assert "docker:0123456789ab/detect 0.50 cores 300 M GPU 400 M  other GPU 1 M" in lines

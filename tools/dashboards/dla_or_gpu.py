@@ -202,7 +202,8 @@ LIVE = Row(
 DASHBOARD = Dashboard(
     uid="tegrascope-dla-or-gpu",
     title="tegrascope: DLA or GPU?",
-    description="The same model on the DLA and on the GPU: latency, energy, GPU freed, placement.",
+    description="The same model on the DLA and on the GPU: latency, energy, GPU freed, placement."
+    " Not for a board without a DLA, like Thor and Orin Nano.",
     variables=(JOB, DEVICE, MODELS),
     bands=run_bands(SEL),
     rows=(ANSWER, SIDE_BY_SIDE, LIVE),
