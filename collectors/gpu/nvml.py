@@ -32,6 +32,8 @@ _LOG = logging.getLogger(__name__)
 # Columns that are shown at most, as a multiple of the processes that are shown at one time.
 _NAMED_AT_MOST_FACTOR = 10
 _FRESH_INTERVALS, _FRESH_SECONDS = 5, 3.0
+# A machine without the package or the driver will hardly get it soon.
+_PAUSE_BESIDE_SECONDS = (0.5, 60.0)
 
 
 def nvml_command(interval_seconds: float, gpu: int | str = 0, *options: str) -> tuple[str, ...]:
@@ -140,7 +142,12 @@ class NvmlCompanion:
     @property
     def problem(self) -> str | None:
         """Why it gives no values, with the remedy."""
+        if self._sample is not None and self._sample.at_ns < self._oldest_ns():
+            return self._source.problem or "NVML does not answer: see dmesg"
         return self._source.problem
+
+    def _oldest_ns(self) -> int:
+        return self._clock.monotonic_ns() - self._fresh_ns
 
     def start(self) -> None:
         """Start the thread that reads."""
@@ -148,7 +155,7 @@ class NvmlCompanion:
 
     def columns(self) -> Mapping[str, float]:
         """Return the newest values; none of a reading that is too old."""
-        oldest_ns = self._clock.monotonic_ns() - self._fresh_ns
+        oldest_ns = self._oldest_ns()
         sample, (listed_ns, memory) = self._sample, self._memory
         found: dict[str, float] = {}
         if sample is not None and sample.at_ns >= oldest_ns:
@@ -263,7 +270,7 @@ class NvmlSettings(SourceSettings):
     ) -> NvmlCompanion:
         """Return the companion; without ``name_of`` it lists no processes."""
         options = ("--beside",) if name_of is None else ("--beside", "--processes")
-        source = nvml_source(interval_seconds, self.gpu, clock, options=options)
+        source = nvml_source(interval_seconds, self.gpu, clock, _PAUSE_BESIDE_SECONDS, options)
         return NvmlCompanion(source, top=top, names=names, name_of=name_of, clock=clock)
 
     def summary(self) -> str:  # noqa: D102

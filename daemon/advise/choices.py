@@ -278,7 +278,7 @@ def choices_of(
             mine = [one for one in excluded if one.name == name]
             if not mine:
                 words = f"{name} was measured on neither GPU nor DLA"
-                raise UserError(words, "bench it with --on gpu,dla0,dla1")
+                raise UserError(words, "bench it with --on gpu, or gpu,dla0,dla1 with a DLA")
             why = "; ".join(f"{one.device}: {one.reason}" for one in mine)
             remedy = "bench it again"
             if any(one.lacks_energy for one in mine):

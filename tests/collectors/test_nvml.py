@@ -420,8 +420,10 @@ def test_an_old_reading_is_not_a_present_one():
     assert len(companion.columns()) == 3
     clock.now_ns += 2 * 10**9
     assert len(companion.columns()) == 3
+    assert companion.problem is None
     clock.now_ns += 2 * 10**9
     assert companion.columns() == {}
+    assert companion.problem == "NVML does not answer: see dmesg"
 
 
 def test_names_of_processes_are_bounded():

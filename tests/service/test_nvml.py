@@ -217,3 +217,37 @@ def test_orin_keeps_the_load_of_its_lines(start, asked, tmp_path, nvml):
     said = {line.partition(" ")[2] for line in daemon.log if "nvml" in line.lower()}
     assert len(said) == (0 if nvml == "answers" else 1), said
     assert daemon.stop() < 3
+
+
+LIVE = """
+telemetry:
+  interval: 103ms
+  sysfs: {root}
+  tegrastats: {{command: [{program}]}}
+"""
+
+
+@pytest.mark.parametrize("chip", ["tegra264", "tegra234"])
+def test_thor_reads_nvml_by_itself_and_orin_does_not(start, asked, tmp_path, chip):
+    """The lines are the same; the device tree decides whether a child is started."""
+    asked()
+    root, program = tmp_path / "root", tmp_path / "tegrastats"
+    for file in ("proc/driver/nvidia/version", "proc/device-tree/compatible"):
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_text(f"nvidia,{chip}\0", encoding="ascii")
+    line = (CAPTURES / "agx-thor__r38.4.0.txt").read_text(encoding="utf-8").splitlines()[0]
+    program.write_text(f"#!/bin/sh\nwhile echo '{line}'; do sleep 0.1; done\n", encoding="utf-8")
+    program.chmod(0o755)
+    daemon = start(LIVE.format(root=root, program=program))
+    samples = 'tegrascope_samples_total{source="tegrastats"}'
+    daemon.wait_for(lambda: (daemon.metric(samples) or 0) >= 30)
+    is_thor = chip == "tegra264"
+    if is_thor:
+        daemon.wait_for(lambda: daemon.metric("tegra_gpu_utilization_ratio") == 0.4)
+    page = daemon.get("metrics")
+    assert (daemon.metric("tegra_gpu_utilization_ratio", page) is not None) == is_thor
+    assert (daemon.metric("tegra_gpu_power_watts", page) is not None) == is_thor
+    assert ('source="nvml"' in page) == is_thor
+    assert (daemon.child("gpu.reader") is not None) == is_thor
+    # Without telemetry.processes nothing is read of them.
+    assert "tegra_process_" not in page
