@@ -1,9 +1,9 @@
 """Three boards under one Prometheus, so that every metric is exported by some of them.
 
 A simulated AGX Orin runs one model on the GPU and on a DLA, both played by the CPU. A second one
-has what the simulator lacks: the kernel's files, the trace of the DLA's driver, an engine that
-tells where its layers run, a schedule, runs that fail. The third is a desktop GPU. A fourth never
-answers.
+has what the simulator lacks: the kernel's files, NVML beside its lines, the trace of the DLA's
+driver, an engine that tells where its layers run, a schedule, runs that fail. The third is a
+desktop GPU. A fourth never answers.
 """
 
 import contextlib
@@ -89,6 +89,7 @@ def _equipped(folder: Path, traced: Path) -> str:
             "sysfs": str(tree),
             "dla_trace": {"command": reader},
             "processes": {"top": 3},
+            "nvml": {"beside": True},
         },
         "limits": {"power_watts": 40, "dla_busy_ratio": {"dla0": 0.2}},
         "workloads": [
@@ -189,7 +190,8 @@ def fleet(folder: Path) -> Iterator[Fleet]:
             PYTHONPATH=paths,
             FAKE_NVML=throttled,
         )
-        equipped = start("equipped", equipment)
+        used = json.dumps({"processes": {str(os.getpid()): 1 << 30}})
+        equipped = start("equipped", equipment, PYTHONPATH=paths, FAKE_NVML=used)
         simulated = start("simulated", SIMULATED)
         # It is held, so that nobody else gets its port, and does not listen.
         closed = held.enter_context(socket.socket())
