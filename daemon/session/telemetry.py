@@ -68,9 +68,11 @@ def open_companions(telemetry: Telemetry, clock: Clock) -> list[Companion]:
 
         companions += [SysfsCompanion(root, clock=clock), RailCompanion(root, clock=clock)]
     # The trace of this machine does not belong to the lines of another one.
-    if telemetry.settings.describes_this_board and telemetry.dla_trace.is_asked_for:
+    is_here = telemetry.settings.describes_this_board
+    if is_here and telemetry.dla_trace.is_asked_for:
         companions.append(_dla_trace(telemetry, clock))
-    if telemetry.settings is not telemetry.nvml and telemetry.nvml.is_read_beside(root):
+    board = root or (Path("/") if is_here else None)
+    if telemetry.settings is not telemetry.nvml and telemetry.nvml.is_read_beside(board):
         companions.append(_nvml(telemetry, clock))
     return companions
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from math import nan
+from pathlib import Path
 
 import pytest
 
@@ -98,3 +99,20 @@ def test_a_window_has_the_load_of_one_source():
     assert before.utilization["gpu"].max_ratio == pytest.approx(0.87)
     assert before.sources == {"gpu": "tegrastats", "gpu_power": "nvml"}
     assert json.loads(found.model_dump_json())["gpu_power_watts"] == 9
+
+
+CAPTURES = sorted((Path(__file__).parents[1] / "captures").glob("*orin*.txt"))
+
+
+@pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: path.stem)
+def test_lines_of_orin_lose_and_change_nothing(capture):
+    """NVML adds its power to them, and that is all."""
+    lines = capture.read_text(encoding="utf-8").splitlines()
+    alone, beside = (
+        feed(lines, *loads)[0].cut(0, len(lines) * S).columns
+        for loads in ([None] * len(lines), [0.5] * len(lines))
+    )
+    assert COLUMN in alone
+    assert beside.keys() == alone.keys()
+    for name, column in alone.items():
+        assert list(beside[name]) == pytest.approx(list(column), rel=0, abs=0, nan_ok=True), name
