@@ -237,7 +237,7 @@ class Workers:
             verdict = _INTERRUPTED
         elif outputs is None:
             self.session.await_telemetry(in_flight.trace)
-        status: Status = "unavailable" if verdict.unavailable else "failed"
+        status: Status = "unavailable" if verdict.skip_reason == "unavailable" else "failed"
         if verdict.outcome == "ok" or verdict.outcome == "cancelled":
             status = verdict.outcome
         return FinishedRun(in_flight.pair(verdict), in_flight.trace, status)

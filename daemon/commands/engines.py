@@ -182,10 +182,11 @@ def _work(arguments: argparse.Namespace, device: str, **changes: object) -> tupl
         verdict = executor.run(order, arguments.timeout, on_event)
     if verdict.outcome == "ok":
         return GOOD, found
-    for line in () if verdict.unavailable else verdict.log:
+    is_available = verdict.skip_reason != "unavailable"
+    for line in verdict.log if is_available else ():
         print(f"  | {line}", file=sys.stderr)
     print(f"tegrascope: {device}: {verdict.reason}", file=sys.stderr)
-    return CHECK_SAYS_NO if verdict.unavailable else FAILED, []
+    return FAILED if is_available else CHECK_SAYS_NO, []
 
 
 def _row(entry: Entry, now_ns: int) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from prometheus_client.samples import Exemplar
 
 from ...collectors.base import Stamped
 from ...parsers.records import Sample
-from ..measure.run_report import Environment, RunReport
+from ..measure.run_report import Environment, RunReport, SkipReason
 from ..settings.config import Limits
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ class LiveState:
                 )
             )
 
-    def skipped(self, reason: str, count: int = 1) -> None:
+    def skipped(self, reason: SkipReason, count: int = 1) -> None:
         """Record scheduled runs that did not start."""
         with self._lock:
             before = self.snapshot.skipped

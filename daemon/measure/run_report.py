@@ -29,6 +29,15 @@ from ...parsers.records import Ratio, Record
 from ...parsers.values import Device as Device
 
 Outcome = Literal["ok", "failed", "timeout", "skipped", "cancelled"]
+SkipReason = Literal[
+    "missed",
+    "overlap",
+    "unavailable",
+    "stopping",
+    "guard_temperature",
+    "guard_battery",
+    "guard_duty",
+]
 Flag = Literal[
     "late_samples",
     "insufficient_samples",
@@ -311,6 +320,7 @@ class RunReport(Record):
 
     Attributes:
         reason: Why, for every outcome except ``ok``.
+        skip_reason: The kind of reason of a skipped run; ``None`` in records of older releases.
         worker_log: The last lines of the worker's standard error, for the same outcomes.
         started_ns: CLOCK_MONOTONIC when the run was taken from the schedule.
         ended_ns: CLOCK_MONOTONIC when its outcome was known.
@@ -340,6 +350,7 @@ class RunReport(Record):
     device: Device
     outcome: Outcome
     reason: str | None = None
+    skip_reason: SkipReason | None = None
     worker_log: tuple[str, ...] = ()
     started_wall_ns: NonNegativeInt
     started_ns: NonNegativeInt
@@ -430,6 +441,7 @@ class RunTrace:
     ended_ns: int | None = None
     outcome: Outcome | None = None
     reason: str | None = None
+    skip_reason: SkipReason | None = None
     worker_log: tuple[str, ...] = ()
     begins: dict[PhaseName, int] = field(default_factory=dict)
     ends: dict[PhaseName, int] = field(default_factory=dict)

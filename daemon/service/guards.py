@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ...parsers import signals
 from ..export.snapshot import Snapshot
+from ..measure.run_report import SkipReason
 from ..settings.config import Guards, Workload
 
 # Over so long a time a share of time is judged.
@@ -15,9 +16,9 @@ _RUNS_AT_MOST = 4096
 
 
 class Refusal(NamedTuple):
-    """Why a run is skipped: a reason of few, and a sentence."""
+    """Why a run is skipped: the kind of reason, and a sentence."""
 
-    reason: str
+    reason: SkipReason
     sentence: str
 
 
@@ -59,19 +60,20 @@ class Guard:
         is_fresh = any(source.is_fresh(now_ns) for source in snapshot.sources)
         values = snapshot.values if is_fresh else {}
         for guards, name in ((workload.guards, workload.name), (everywhere, None)):
+            guard = "its guard" if name else "the guard of all workloads"
             for zone, limit in guards.skip_above_celsius.items():
                 celsius = values.get(signals.TEMPERATURE.column(zone))
                 if celsius is not None and celsius > limit:
-                    words = f"{zone} has {celsius:.1f} °C, and the guard is {limit:g} °C"
+                    words = f"{zone} has {celsius:.1f} °C, and {guard} is {limit:g} °C"
                     yield Refusal("guard_temperature", words)
             if (least := guards.skip_below_battery) is not None:
                 charges = signals.BATTERY_CHARGE.by_label(values).values()
                 if charges and (charge := min(charges)) < least:
-                    words = f"the battery has {charge:.0%}, and the guard is {least:.0%}"
+                    words = f"the battery has {charge:.0%}, and {guard} is {least:.0%}"
                     yield Refusal("guard_battery", words)
             if (most := guards.duty) is not None and self._share(name, now_ns) > most:
                 share, whose = self._share(name, now_ns), "its runs" if name else "all runs"
-                words = f"{whose} took {share:.1%} of the last hour, and the guard is {most:.1%}"
+                words = f"{whose} took {share:.1%} of the last hour, and {guard} is {most:.1%}"
                 yield Refusal("guard_duty", words)
 
     def _share(self, workload: str | None, now_ns: int) -> float:

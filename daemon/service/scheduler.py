@@ -10,6 +10,7 @@ from itertools import islice, takewhile
 
 from cronsim import CronSim
 
+from ..measure.run_report import SkipReason
 from ..session.executor import Executor, Verdict
 from ..session.session import InFlightRun, Job, Session, begin_trace, make_order
 from ..settings.config import Workload
@@ -229,6 +230,7 @@ class ExecutorThread(threading.Thread):
             busy = self._queues.why_busy(job.workload)
             own = next((one for one in waiting if one.workload.name == job.workload.name), None)
             guard = self._refusal(job.workload)
+            reason: SkipReason
             if self._stopping:
                 reason, sentence = "stopping", "the daemon is stopping"
             elif guard is not None:
@@ -244,7 +246,7 @@ class ExecutorThread(threading.Thread):
                 waiting.append(job)
                 self._changed.notify_all()
                 return None
-        self._refuse(refused, Verdict("skipped", f"{reason}: {sentence}"))
+        self._refuse(refused, Verdict("skipped", sentence, reason))
         self._session.live.skipped(reason)
         return sentence if refused is job else None
 
@@ -329,8 +331,8 @@ class ExecutorThread(threading.Thread):
             ended_ns = run.trace.ended_ns or session.clock.monotonic_ns()
             self._ran(workload.name, run.trace.started_ns, ended_ns)
         session.complete(run.trace, verdict, lambda: verdict.outcome == "cancelled")
-        if verdict.unavailable:
-            session.live.skipped("unavailable")
+        if verdict.skip_reason is not None:
+            session.live.skipped(verdict.skip_reason)
 
     def _refuse(self, job: Job, verdict: Verdict) -> None:
         """Record a run that did not take place."""

@@ -15,7 +15,7 @@ from ...collectors.children.process import LineChild, Quiet
 from ...collectors.children.program import python_child
 from ...parsers.errors import ParseError
 from ...parsers.inference import events
-from ..measure.run_report import Outcome
+from ..measure.run_report import Outcome, SkipReason
 
 _LOG = logging.getLogger(__name__)
 _START_SECONDS = 60.0
@@ -26,13 +26,13 @@ WORKER = python_child("tegrascope.collectors.worker.child")
 class Verdict:
     """How a run ended, with one line as the reason unless it is ``ok``.
 
-    ``unavailable``: the back-end or the device is not on this machine. ``log`` has the last lines
-    of the worker's standard error, unless it is ``ok``.
+    ``skip_reason`` is ``None`` unless it is ``skipped``. ``log`` has the last lines of the worker's
+    standard error, unless it is ``ok``.
     """
 
     outcome: Outcome
     reason: str | None = None
-    unavailable: bool = False
+    skip_reason: SkipReason | None = None
     log: tuple[str, ...] = ()
 
 
@@ -137,8 +137,7 @@ class Executor:
                     on_event(event)
                     log = () if event.ending == "ok" else child.last_words
                     if event.ending == "unavailable":
-                        reason = f"unavailable: {event.reason}"
-                        return Verdict("skipped", reason, unavailable=True, log=log)
+                        return Verdict("skipped", event.reason, "unavailable", log)
                     return Verdict(event.ending, event.reason, log=log)
                 if isinstance(event, events.Phase):
                     phase = event.phase

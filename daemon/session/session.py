@@ -297,7 +297,7 @@ class Session:
     def pair(self, trace: RunTrace, verdict: Verdict) -> RunReport:
         """Return the report of a run, paired with the telemetry of its window."""
         trace.outcome, trace.reason = verdict.outcome, verdict.reason
-        trace.worker_log = verdict.log
+        trace.skip_reason, trace.worker_log = verdict.skip_reason, verdict.log
         window = trace.telemetry_window()
         return correlate(
             trace,

@@ -21,6 +21,7 @@ from ...collectors.board.boards import RailRule
 from ...parsers import signals
 from ..export.snapshot import Snapshot, WorkloadState
 from ..measure.dla import by_core
+from ..measure.run_report import SkipReason
 from ..measure.timeline import Timeline
 from ..measure.utilization import mean_present
 from ..store.history import History
@@ -48,7 +49,7 @@ THROTTLING = (
     ("TegraUnderVoltage", "oc[0-9]+", 15, 0),
     ("TegraOverCurrent", "oc[0-9]+|hw_power_brake", 15, 15),
 )
-MISSED = "missed|overlap|unavailable"
+MISSED: tuple[SkipReason, ...] = ("missed", "overlap", "unavailable")
 
 _S = 1_000_000_000
 _MINUTE, _HOUR, _DAY = 60 * _S, 3600 * _S, 86_400 * _S
@@ -71,7 +72,7 @@ _GOOD = (
 )
 _STARTED = (
     "json_array(started_wall_ns, outcome, json_extract(report, '$.lateness_seconds'),"
-    " json_extract(report, '$.reason'))"
+    " json_extract(report, '$.skip_reason'))"
 )
 
 
@@ -298,10 +299,8 @@ class Troubles:
         picked = map(json.loads, self._history.pick_runs(_STARTED))
         started = late = skipped = 0
         for _, outcome, lateness, reason in takewhile(lambda row: row[0] >= since_ns, picked):
-            why = re.match(rf"({MISSED}):", reason or "") if outcome == "skipped" else None
-            skipped += why is not None
-            has_started = outcome != "skipped" or (why and why[1] == "unavailable")
-            if lateness is not None and has_started:
+            skipped += reason in MISSED
+            if lateness is not None and (outcome != "skipped" or reason == "unavailable"):
                 started += 1
                 late += lateness > LATE_SECONDS
         if late > LEAST_RUNS and late > LATE_RATIO * started:

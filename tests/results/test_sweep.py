@@ -81,7 +81,7 @@ def test_missing_accelerator_and_wrong_outputs_are_reported_not_measured(sweep_o
     )
     assert {point.outcome for point in points.values()} == {"not_measured"}
     assert points["gpu"].result.flags == {"wrong_outputs": 1}
-    assert points["dla0 batch 2"].result.reason == "unavailable: as asked"
+    assert points["dla0 batch 2"].result.reason == "as asked"
     assert result.sweep.front == ()
     assert result.rounds == ()
 

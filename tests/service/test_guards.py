@@ -48,16 +48,19 @@ def test_run_is_skipped_while_a_zone_is_too_hot(board):
     board.has(temperatures_celsius__tj=85.5)
     assert board.refusal(guards) == (
         "guard_temperature",
-        "tj has 85.5 °C, and the guard is 85 °C",
+        "tj has 85.5 °C, and its guard is 85 °C",
     )
-    assert board.refusal({}, guards) is not None
+    assert board.refusal({}, guards) == (
+        "guard_temperature",
+        "tj has 85.5 °C, and the guard of all workloads is 85 °C",
+    )
     assert board.refusal({}) is None
 
 
 def test_emptiest_battery_decides(board):
     board.has(battery__a__charge_ratio=0.9, battery__b__charge_ratio=0.29)
     refusal = board.refusal({"skip_below_battery": "30%"})
-    assert refusal == ("guard_battery", "the battery has 29%, and the guard is 30%")
+    assert refusal == ("guard_battery", "the battery has 29%, and its guard is 30%")
     assert board.refusal({"skip_below_battery": 0.2}) is None
 
 
@@ -82,7 +85,7 @@ def test_runs_keep_to_their_share_of_the_last_hour(board):
     assert board.refusal(guards) is None
     assert board.refusal({}, guards) == (
         "guard_duty",
-        "all runs took 18.1% of the last hour, and the guard is 10.0%",
+        "all runs took 18.1% of the last hour, and the guard of all workloads is 10.0%",
     )
     board.now_ns = 7200 * S
     assert board.refusal(guards, guards) is None

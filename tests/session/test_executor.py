@@ -134,8 +134,7 @@ def test_missing_backend_is_skipped_as_unavailable(executor_of):
     )
     verdict, _ = run(executor)
     assert verdict.outcome == "skipped"
-    assert verdict.unavailable
-    assert verdict.reason == "unavailable: pip install it"
+    assert (verdict.skip_reason, verdict.reason) == ("unavailable", "pip install it")
 
 
 def test_cancel_ends_a_run_at_once(executor_of):

@@ -227,7 +227,8 @@ def test_what_waits_at_the_end_is_recorded(bench):
     runs = bench.runs()
     assert runs[flying]["outcome"] == "cancelled"
     assert (runs[waiting]["outcome"], runs[late]["outcome"]) == ("cancelled", "skipped")
-    assert runs[late]["reason"] == "stopping: the daemon is stopping"
+    assert runs[late]["reason"] == "the daemon is stopping"
+    assert runs[late]["skip_reason"] == "stopping"
 
 
 def test_submitting_while_it_stops_loses_nothing(bench):
@@ -287,8 +288,9 @@ def test_guarded_run_is_recorded_as_skipped(bench, tmp_path):
         )
         ids[name] = bench.submit(runner, asked)
     bench.wait_for(lambda: len(bench.runs()) == 2 and took)
-    assert bench.runs()[ids["hot"]]["outcome"] == "skipped"
-    assert bench.runs()[ids["hot"]]["reason"] == "guard_temperature: tj has 90 °C"
+    skipped = bench.runs()[ids["hot"]]
+    assert (skipped["outcome"], skipped["reason"]) == ("skipped", "tj has 90 °C")
+    assert skipped["skip_reason"] == "guard_temperature"
     assert bench.runs()[ids["cool"]]["outcome"] == "ok"
     assert [name for name, nanoseconds in took if nanoseconds > 0] == ["cool"]
     assert bench.live.snapshot.skipped == {"guard_temperature": 1}
