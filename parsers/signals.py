@@ -147,6 +147,9 @@ OWN_PROCESS: Final = "tegrascope"
 OTHER_PROCESSES: Final = "other"
 """The name of processes that are unknown, or too many to be named."""
 
+UNKNOWN_PROCESS: Final = "other"
+"""The name of processes that are not known, or one too many."""
+
 # Clocks and gates belong to a moment; windows weight them like percentages.
 # fmt: off
 RAM_USED = Signal("ram.used_bytes", "tegra_ram_used_bytes", "Memory in use.", weight=AT_MOMENT, dtype="Int64", chart="Memory", legend="used")

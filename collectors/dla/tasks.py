@@ -88,7 +88,6 @@ _DOUBTFUL_NS = 1_000_000_000
 _PROMPT_SECONDS = 20e-6
 # Names of submitters that are counted on their own: each is a column.
 MOST_SUBMITTERS = 10
-UNKNOWN_SUBMITTER = signals.OTHER_PROCESSES
 # Two ends so far apart give the rate of the counter, though each is written a little late.
 _CHECK_NS = (5_000_000_000, 30_000_000_000)
 _CHECKS = 5
@@ -262,7 +261,7 @@ class DlaTasks:
         self._finish(event.task, core)
         late = busy.late
         gained = busy.add(begin, end)
-        name = self._submitter(submitted, event) if is_certain else UNKNOWN_SUBMITTER
+        name = self._submitter(submitted, event) if is_certain else signals.UNKNOWN_PROCESS
         self._submitter_ticks[core][name] += gained
         if busy.late > late:
             self.troubles["late"] += 1
@@ -273,11 +272,11 @@ class DlaTasks:
             lost_ns is not None
             and (submitted.at_ns <= lost_ns or ended.at_ns - lost_ns < _DOUBTFUL_NS)
         ):
-            return UNKNOWN_SUBMITTER
-        name = self._name_of(submitted) or UNKNOWN_SUBMITTER
+            return signals.UNKNOWN_PROCESS
+        name = self._name_of(submitted) or signals.UNKNOWN_PROCESS
         if name not in self._names:
             if len(self._names) >= MOST_SUBMITTERS:
-                return UNKNOWN_SUBMITTER
+                return signals.UNKNOWN_PROCESS
             self._names.add(name)
         return name
 

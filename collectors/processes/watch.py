@@ -25,6 +25,7 @@ class ProcessUse(NamedTuple):
 
     Attributes:
         cpu_seconds: CPU time since the watch began, of those that have ended too.
+        cpu_cores: Mean number of cores that they kept busy between the last two looks.
         memory_bytes: Resident memory of those that live.
         started_seconds: Wall time at which the oldest of them started, since 1970.
 
@@ -33,6 +34,7 @@ class ProcessUse(NamedTuple):
 
     name: str
     cpu_seconds: float
+    cpu_cores: float
     memory_bytes: int
     processes: int
     started_seconds: float
@@ -79,6 +81,7 @@ class ProcessWatch:
         self._clock = clock
         self._period_seconds = period_seconds
         self._began = clock.wall_ns() / 1e9
+        self._looked_ns = clock.monotonic_ns()
         self._living: dict[int, _Counted] = {}
         self._total: dict[str, float] = {}
         self._ever_shown: set[str] = set()
@@ -110,6 +113,8 @@ class ProcessWatch:
 
     def look(self) -> tuple[ProcessUse, ...]:
         """Look at all processes, and return those to show, the busiest first."""
+        now_ns = self._clock.monotonic_ns()
+        elapsed, self._looked_ns = max(now_ns - self._looked_ns, 1) / 1e9, now_ns
         grown: dict[str, float] = {}
         found: dict[str, list[tuple[float, psutil.Process]]] = {}
         living: dict[int, _Counted] = {}
@@ -135,7 +140,8 @@ class ProcessWatch:
             self._total[name] = self._total.get(name, 0.0) + seconds
         self._forget(found)
         shown = self._choose(grown)
-        return tuple(use for name in shown if (use := self._use_of(name, found[name])) is not None)
+        uses = (self._use_of(name, grown[name] / elapsed, found[name]) for name in shown)
+        return tuple(use for use in uses if use is not None)
 
     def _choose(self, grown: Mapping[str, float]) -> list[str]:
         """Return the names to show: configured ones, ours, and the busiest others."""
@@ -153,7 +159,7 @@ class ProcessWatch:
         return [*chosen, *fixed]
 
     def _use_of(
-        self, name: str, processes: Sequence[tuple[float, psutil.Process]]
+        self, name: str, cores: float, processes: Sequence[tuple[float, psutil.Process]]
     ) -> ProcessUse | None:
         memory, started = 0, []
         for at, process in processes:
@@ -162,7 +168,7 @@ class ProcessWatch:
                 started.append(at)
         if not started:
             return None
-        return ProcessUse(name, self._total[name], memory, len(started), min(started))
+        return ProcessUse(name, self._total[name], cores, memory, len(started), min(started))
 
     def _forget(self, living: Collection[str]) -> None:
         """Forget names that are gone, those with the least CPU time first, if there are many."""

@@ -43,8 +43,12 @@ def report_lines(report: RunReport, notes: tuple[str, ...] = ()) -> list[str]:
     if report.latency is not None:
         p50, p99 = report.latency.p50_seconds * 1e3, report.latency.p99_seconds * 1e3
         rows.append(("latency", f"p50 {p50:.3g} ms · p99 {p99:.3g} ms"))
-    for name, words in (("flags", report.quality), ("overlaps", report.overlapping_runs)):
-        rows += [(name, " ".join(words))] if words else []
+    for name, words in (
+        ("flags", " ".join(report.quality)),
+        ("on a DLA", ", ".join(report.foreign_dla_processes)),
+        ("overlaps", " ".join(report.overlapping_runs)),
+    ):
+        rows += [(name, words)] if words else []
     rows += [*(("note", note) for note in notes), ("run", report.run_id)]
     return [_headline(report), *(f"  {name:9} {text}" for name, text in rows)]
 

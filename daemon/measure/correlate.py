@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...collectors.board.boards import RailRule
 from ...collectors.catalog import is_played
+from ...parsers import signals
 from . import quality
 from .blocks import WindowSlice
 from .dla import InFlight, dla_was_on, foreign_dla_activity
@@ -71,6 +72,9 @@ def correlate(
     together = quality.overlapping(window, others or {})
     idle = [phases[name] for name in IDLE_PHASES if name in phases]
     ours = in_flight or (lambda _device, begin_ns, end_ns: (end_ns - begin_ns) / 1e9)
+    whole = trace.telemetry_window() or window
+    foreign = foreign_dla_activity(samples, whole, trace.device, idle, ours)
+    others_here = other_processes(samples, whole)
     sensor = sensor_times(window, environment.power_reading)
     rhythm = starts or evenly_spaced(window, inferences)
     beats = folded_rhythm(inside, rhythm, miscount=0 if starts else 1)
@@ -90,9 +94,7 @@ def correlate(
         "clock_step": quality.clock_step(around.times_ns, around.wall_ns),
         "telemetry_gap": quality.telemetry_gap(around.times_ns, window),
         "outputs_changed": quality.outputs_changed(trace.outputs, trace.built),
-        "foreign_dla_activity": foreign_dla_activity(
-            samples, trace.telemetry_window() or window, trace.device, idle, ours
-        ),
+        "foreign_dla_activity": bool(foreign),
     }
     if not environment.simulated and not is_played(trace.backend, trace.device):
         placement = None if trace.built is None else trace.built.placement
@@ -127,7 +129,12 @@ def correlate(
             ),
             "quality": quality_flags,
             "overlapping_runs": together,
-            "other_processes": other_processes(samples, trace.telemetry_window() or window),
+            "other_processes": others_here,
+            "foreign_dla_processes": tuple(
+                one.name
+                for one in others_here
+                if one.name != signals.UNKNOWN_PROCESS and foreign & one.dla_seconds.keys()
+            ),
         }
     )
 

@@ -134,13 +134,14 @@ def trace_errors(samples: WindowSlice, window: Span) -> dict[str, int]:
 
 def foreign_dla_activity(
     samples: WindowSlice, window: Span, device: str, idle: Sequence[Span], in_flight: InFlight
-) -> bool:
-    """Return whether a DLA core worked at a time when none of our runs used it.
+) -> set[str]:
+    """Return the DLA cores that worked at a time when none of our runs used them.
 
     On the run's own core this is known only in its baselines, while its model is loaded and idle.
     On the others it is known whenever no run of ours is in flight. The window is that of the run
     with its baselines, which are ``idle``.
     """
+    found = set()
     for core, counted in _steps(samples, signals.DLA_BUSY_SECONDS, window).items():
         beyond = 0.0
         for begin, end, seconds in counted:
@@ -152,8 +153,8 @@ def foreign_dla_activity(
                 ours = in_flight(core, since, end)
             beyond += max(0.0, seconds - ours)
         if beyond > _tolerance(window):
-            return True
-    return False
+            found.add(core)
+    return found
 
 
 def beyond_powered(samples: WindowSlice, window: Span) -> dict[str, float]:

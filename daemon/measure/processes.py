@@ -12,7 +12,7 @@ from .run_report import ProcessShare, Span
 # A process counts as a user of the board from this share of the window on, of a CPU core or a DLA.
 _LEAST_SHARE = 0.005
 _NAMED_AT_MOST = 10
-_DLA_SECONDS = {
+DLA_SECONDS = {
     "dla0": signals.DLA0_PROCESS_SECONDS,
     "dla1": signals.DLA1_PROCESS_SECONDS,
 }
@@ -25,16 +25,16 @@ def other_processes(samples: WindowSlice, window: Span) -> tuple[ProcessShare, .
     and every ten seconds, DLA time with each sample.
     """
     cpu = _grown(samples, signals.PROCESS_CPU, window)
-    dla = {core: _grown(samples, signal, window) for core, signal in _DLA_SECONDS.items()}
+    dla = dla_seconds(samples, window)
     gpu = _largest(samples, signals.PROCESS_GPU_MEMORY, window)
     shares = [
         ProcessShare(
             name=name,
             cpu_seconds=cpu.get(name),
-            dla_seconds={core: by_name[name] for core, by_name in dla.items() if by_name.get(name)},
+            dla_seconds=dla.get(name, {}),
             gpu_memory_bytes=gpu.get(name),
         )
-        for name in dict.fromkeys([*cpu, *(name for one in dla.values() for name in one), *gpu])
+        for name in dict.fromkeys([*cpu, *dla, *gpu])
         if name != signals.OWN_PROCESS
     ]
     least = _LEAST_SHARE * window.seconds
@@ -50,6 +50,16 @@ def other_processes(samples: WindowSlice, window: Span) -> tuple[ProcessShare, .
         )
     )
     return tuple(used[:_NAMED_AT_MOST])
+
+
+def dla_seconds(samples: WindowSlice, window: Span) -> dict[str, dict[str, float]]:
+    """Return by process the busy seconds of each DLA core in a window, ours included."""
+    found: dict[str, dict[str, float]] = {}
+    for core, signal in DLA_SECONDS.items():
+        for name, seconds in _grown(samples, signal, window).items():
+            if seconds:
+                found.setdefault(name, {})[core] = seconds
+    return found
 
 
 def _dla(one: ProcessShare) -> float:

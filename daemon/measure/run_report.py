@@ -340,6 +340,8 @@ class RunReport(Record):
         overlapping_runs: Runs whose steady window overlapped this one's.
         other_processes: Other users of CPU and DLA meanwhile, the largest use first; empty if no
             other did, or if neither processes nor DLA tasks are read.
+        foreign_dla_processes: Names of those that raised ``foreign_dla_activity``, as far as they
+            are known.
     """
 
     run_id: str
@@ -376,6 +378,7 @@ class RunReport(Record):
     quality: tuple[Flag, ...] = ()
     overlapping_runs: tuple[str, ...] = ()
     other_processes: tuple[ProcessShare, ...] = ()
+    foreign_dla_processes: tuple[str, ...] = ()
     environment: Environment = Environment()
 
 

@@ -464,6 +464,8 @@ def _sentence(one: Together) -> str:
         words.append(f"{more} than the same work alone")
     if _flags_of(one):
         words.append("flags " + " ".join(_flags_of(one)))
+    if one.foreign_dla_processes:
+        words.append("on a DLA: " + ", ".join(one.foreign_dla_processes))
     return ", ".join(words)
 
 

@@ -95,7 +95,7 @@ _OF_FLAGS: Mapping[BenchFlag, tuple[str, str]] = {
         "check the placement, and use --fallback forbid",
     ),
     "foreign_dla_activity": (
-        "another program used the DLA in {}",
+        "another program{who} used the DLA in {}",
         "stop it, and run the benchmark again",
     ),
     "fallback": (
@@ -166,7 +166,8 @@ def caveats_of(results: Sequence[AcceleratorResult]) -> tuple[Caveat, ...]:
             sentence, remedy = CAVEATS.get(name) or _OF_FLAGS[name]
             if name == "unstable" and result.device == "cpu":
                 remedy = _QUIET
-            sentence = sentence.format(*numbers, reason=reason)
+            who = _in_brackets(result.foreign_dla_processes)
+            sentence = sentence.format(*numbers, reason=reason, who=who)
             found.append(Caveat(name=name, device=result.device, sentence=sentence, remedy=remedy))
     return tuple(found)
 
@@ -239,8 +240,14 @@ def caveats_of_machine(
     return tuple(found)
 
 
-def explain_flag(flag: BenchFlag) -> str | None:
-    """Return the meaning of a flag of a single run."""
+def explain_flag(flag: BenchFlag, processes: Sequence[str] = ()) -> str | None:
+    """Return the meaning of a flag of a single run; ``processes`` used a DLA meanwhile."""
     if flag == "not_steady":
         return "rate, latency, a clock or a temperature still changed at the end of the run"
-    return _OF_FLAGS[flag][0].format("the run", reason="") if flag in _OF_FLAGS else None
+    if flag not in _OF_FLAGS:
+        return None
+    return _OF_FLAGS[flag][0].format("the run", reason="", who=_in_brackets(processes))
+
+
+def _in_brackets(names: Sequence[str]) -> str:
+    return f" ({_names(names)})" if names else ""

@@ -17,7 +17,16 @@ from ..measure.quality import in_order, insufficient_samples, late_seconds, time
 from ..measure.run_report import Environment, Figure, Flag, RunReport, RunTrace, Span, distribution
 from ..measure.utilization import telemetry
 from .records import BenchFlag, Contention, JointRound, LaneTogether, Placed, Status, Together
-from .summary import Kind, agree, joined, joules_of, mean_loads, median_half_width, reported_flags
+from .summary import (
+    Kind,
+    agree,
+    foreign_processes,
+    joined,
+    joules_of,
+    mean_loads,
+    median_half_width,
+    reported_flags,
+)
 
 # Models that run at once, each on its accelerator.
 On: TypeAlias = tuple[Placed, ...]
@@ -166,6 +175,7 @@ def _together(on: On, rounds: _Rounds, not_run: NotRun | None, turns: int) -> To
         utilization=mean_loads([one.record.load for one in joints]),
         is_steady=is_steady,
         flags=dict(flags),
+        foreign_dla_processes=foreign_processes(run for one in joints for run in one.record.runs),
     )
 
 

@@ -113,6 +113,7 @@ class AcceleratorResult(Record):
         unsettled_rounds: How many had not settled at their end. A board warms in every round, so
             this is not a flag.
         flags: By flag, the number of counted rounds; ``not_steady``: the rounds do not agree.
+        foreign_dla_processes: Names of the processes that raised ``foreign_dla_activity``.
     """
 
     device: Device
@@ -152,6 +153,7 @@ class AcceleratorResult(Record):
     is_steady: bool | None = None
     unsettled_rounds: NonNegativeInt = 0
     flags: dict[BenchFlag, PositiveInt] = {}
+    foreign_dla_processes: tuple[str, ...] = ()
 
     @property
     def placement(self) -> PlacementVerdict | None:
@@ -319,6 +321,7 @@ class Together(Record):
     utilization: dict[str, Figure] = {}
     is_steady: bool | None = None
     flags: dict[BenchFlag, PositiveInt] = {}
+    foreign_dla_processes: tuple[str, ...] = ()
 
 
 class JointRound(Record):

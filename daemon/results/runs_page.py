@@ -21,7 +21,7 @@ from .bench_page import FOOTER, SIMULATED_NOTICE, board_facts, versions_line
 from .caveats import explain_flag
 from .document import Block as Part
 from .document import Facts, Heading, Items, Table, Text, draw, html_page, shown, with_half
-from .summary import energy_of, joules_of, mean_watts
+from .summary import energy_of, foreign_processes, joules_of, mean_watts
 
 _SHOWN = (
     *(signals.RAIL_POWER, signals.GPU_LOAD, signals.EMC_LOAD, signals.CPU_LOAD),
@@ -211,7 +211,8 @@ def _workloads(runs: Sequence[RunReport]) -> Table:
 
 def _flags(runs: Sequence[RunReport]) -> Iterator[Part]:
     flags = sorted({flag for run in runs for flag in run.quality})
-    found = [(flag, words) for flag in flags if (words := explain_flag(flag))]
+    names = foreign_processes(runs)
+    found = [(flag, words) for flag in flags if (words := explain_flag(flag, names))]
     if found:
         yield Heading("Flags", 3)
         yield Items(found)
@@ -298,6 +299,13 @@ def _details(run: RunReport) -> Iterator[Part]:
             start = f"start {celsius(zone.start_celsius)}"
             rows.append((f"{name} temperature", start, celsius(zone.max_celsius)))
         yield Table(("", "mean", "highest"), rows)
+    if run.other_processes:
+        yield Heading("Other processes meanwhile", 3)
+        rows = []
+        for one in run.other_processes:
+            dla = (f"{core} {seconds(busy)}" for core, busy in one.dla_seconds.items())
+            rows.append((one.name, shown(one.cpu_seconds, seconds), "\n".join(dla) or ABSENT))
+        yield Table(("process", "CPU time", "DLA time"), rows)
 
 
 def _others(one: Energy | RailEnergy) -> tuple[str, str, str]:

@@ -258,6 +258,7 @@ def summarise_accelerator(one: Measured) -> AcceleratorResult:
         is_steady=agree(reports) if len(reports) > 1 else None,
         unsettled_rounds=sum("not_steady" in report.quality for report in reports),
         flags=_flags(one, reports),
+        foreign_dla_processes=foreign_processes(reports),
     )
 
 
@@ -294,6 +295,11 @@ def mean_watts(report: RunReport) -> float | None:
     window = report.phases.get("steady")
     gross = None if report.energy is None else report.energy.gross_joules
     return gross / window.seconds if gross is not None and window and window.seconds else None
+
+
+def foreign_processes(reports: Iterable[RunReport]) -> tuple[str, ...]:
+    """Return the names of the processes that raised ``foreign_dla_activity``, without repeats."""
+    return tuple(dict.fromkeys(name for one in reports for name in one.foreign_dla_processes))
 
 
 def _flags(one: Measured, reports: Sequence[RunReport]) -> dict[BenchFlag, int]:

@@ -428,13 +428,15 @@ class _Routes:
             "version": "string",
             "simulated": "boolean",
             **dict.fromkeys(("board", "now", "limits", "trips", "companions", "store"), "object"),
-            **dict.fromkeys(("total_rails", "troubles", "sources", "workloads"), "array"),
+            **dict.fromkeys(
+                ("total_rails", "troubles", "processes", "sources", "workloads"), "array"
+            ),
             **dict.fromkeys(("skipped", "signal_sources"), "object"),
             **dict.fromkeys(("problem", "note"), ("string", "null")),
         },
     )
     async def status(self, _: Request) -> Response:
-        """Return the present state: board, troubles, sources, workloads, store."""
+        """Return the present state: board, troubles, processes, sources, workloads, store."""
         serving = self.serving
         document = await asyncio.to_thread(
             self._present.document,

@@ -7,7 +7,8 @@ from ... import __version__
 from ...collectors.board.boards import RailRule, identify
 from ...parsers import signals
 from ..export.snapshot import Snapshot, WorkloadState
-from ..measure.run_report import Environment
+from ..measure.processes import DLA_SECONDS, dla_seconds
+from ..measure.run_report import Environment, Span
 from ..measure.timeline import Timeline
 from ..measure.utilization import clock_figures
 from ..store.history import History
@@ -32,12 +33,14 @@ _NOW = {
     "gpu_power": signals.GPU_POWER,
     "gpu_memory": signals.PROCESS_GPU_MEMORY,
 }
+_DLA_PROCESS_NS = 10_000_000_000
 
 
 class Present:
     """Makes the answer, from a snapshot and from what it knows of the past."""
 
     def __init__(self, timeline: Timeline, history: History) -> None:
+        self._timeline = timeline
         self._troubles = Troubles(timeline, history)
 
     def document(
@@ -67,6 +70,7 @@ class Present:
             | {
                 "clocks": {name: column[0] for name, (_, column) in clocks.items() if column[0] > 0}
             },
+            "processes": self._processes(snapshot, now_ns if is_fresh else None),
             "limits": {"power_watts": snapshot.limits.power_watts},
             "trips": {
                 zone: celsius
@@ -99,6 +103,30 @@ class Present:
             ],
             "skipped": dict(snapshot.skipped),
         }
+
+    def _processes(self, snapshot: Snapshot, now_ns: int | None) -> list[dict[str, Any]]:
+        """Return users of CPU and memory, busiest first, with their share of each DLA core."""
+        found: dict[str, dict[str, Any]] = {
+            one.name: {
+                "name": one.name,
+                "cores": one.cpu_cores,
+                "memory_bytes": one.memory_bytes,
+                "processes": one.processes,
+            }
+            for one in snapshot.processes
+        }
+        if now_ns is not None:
+            cut = self._timeline.cut(now_ns - _DLA_PROCESS_NS, now_ns, _is_of_a_process)
+            if len(cut.times_ns) > 1:
+                window = Span(begin_ns=cut.times_ns[0], end_ns=cut.times_ns[-1])
+                for name, busy in dla_seconds(cut, window).items():
+                    shares = {core: seconds / window.seconds for core, seconds in busy.items()}
+                    found.setdefault(name, {"name": name})["dla"] = shares
+        return [*found.values()]
+
+
+def _is_of_a_process(column: str) -> bool:
+    return any(signal.label_of(column) is not None for signal in DLA_SECONDS.values())
 
 
 def _dla_cores(environment: Environment) -> int | None:

@@ -292,6 +292,7 @@ _SUMMARY = _object(
         },
     },
     *("started_ns", "batch", "throughput_per_second", "quality", "overlapping_runs"),
+    "foreign_dla_processes",
     *("phases.steady", "latency.p50_seconds", "latency.p99_seconds", "energy.gross_joules"),
     *("energy.gross_joules_per_inference", "energy.net_joules_per_inference"),
     *("energy.largest_uncertainty", "environment.simulated"),

@@ -139,7 +139,7 @@ def full_state() -> LiveState:
                 "gpu.power_watts": 12.5,
                 "process.gpu_memory_bytes.detector": 2.0**30,
             },
-            processes=(ProcessUse("detector", 4.5, 1 << 20, 1, 1000.0),),
+            processes=(ProcessUse("detector", 4.5, 0.5, 1 << 20, 1, 1000.0),),
             companions_up={"sysfs": True},
             signal_sources={"tegra_gpu_utilization_ratio": "nvml"},
             trips_celsius={("cpu", "passive"): 99.0},

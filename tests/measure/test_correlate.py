@@ -351,10 +351,30 @@ def test_work_of_others_on_a_dla_is_flagged():
     assert correlate(made, other, rule=RULE).quality == ()
     alone = correlate(made, other, rule=RULE, in_flight=lambda *_: 0.0)
     assert alone.quality == ("foreign_dla_activity",)
+    assert alone.foreign_dla_processes == ()
     runs = RunTimes()
     runs.set_in_flight("other", "dla1", ns(80))
     accounted = correlate(made, other, rule=RULE, in_flight=runs.in_flight_seconds)
     assert accounted.quality == ()
+
+
+def test_flag_of_work_of_others_names_those_who_worked_on_that_core():
+    cut = telemetry(
+        **{
+            "dla.1.busy_seconds": counted(90, 140, 0.6),
+            "dla.1.process_seconds.trtexec": counted(90, 140, 0.2),
+            "dla.1.process_seconds.tegrascope": counted(90, 140, 0.2),
+            "dla.1.process_seconds.other": counted(90, 140, 0.2),
+            "dla.0.process_seconds.detector": counted(90, 140, 0.2),
+        }
+    )
+    made = trace(*WHOLE, throttle_events=0)
+    report = correlate(made, cut, rule=RULE, in_flight=lambda *_: 0.0)
+    assert report.quality == ("foreign_dla_activity",)
+    assert report.foreign_dla_processes == ("trtexec",)
+    assert {one.name for one in report.other_processes} == {"trtexec", "other", "detector"}
+    calm = correlate(made, cut, rule=RULE)
+    assert calm.foreign_dla_processes == ()
 
 
 def test_runs_in_flight_are_counted_once():

@@ -67,7 +67,12 @@ def test_page_tells_the_whole_record(board, show, width, dark):
         latency=LATENCY,
         energy=ENERGY,
         built={"placement": PLACEMENT, "requested_precision": "fp16"},
-        quality=("fallback", "simulated"),
+        quality=("foreign_dla_activity", "fallback", "simulated"),
+        other_processes=(
+            {"name": "trtexec", "cpu_seconds": 1.5, "dla_seconds": {"dla1": 0.25}},
+            {"name": "other", "dla_seconds": {"dla0": 0.5}},
+        ),
+        foreign_dla_processes=("trtexec",),
         overlapping_runs=(other.run_id,),
         cold_start_seconds={"load": 0.5},
         telemetry={
@@ -101,6 +106,10 @@ def test_page_tells_the_whole_record(board, show, width, dark):
     for words in ("mixed", "Layers that fell back to the GPU: 1", "softmax", "2 DLA loadables"):
         assert words in placement
     assert "Layers that compute ran on the GPU although" in text(tab, "flags")
+    assert "used a DLA during the run. It was trtexec." in text(tab, "flags")
+    processes = text(tab, "processes")
+    for words in ("trtexec 1.50 s dla1 250 ms", "not known"):
+        assert words in processes
     link = "document.querySelector('#overlaps ~ ul a').href"
     assert tab.run(link) == f"{board.url}runs/{other.run_id}"
     assert "these figures are not from a real board" in tab.run("document.body.innerText")
@@ -125,7 +134,7 @@ def test_what_the_record_lacks_has_no_place(board, show):
     assert "p99.9" not in text(tab, "latency")
     assert "mJ" not in text(tab, "energy")
     assert "withheld: overlapped" in text(tab, "energy")
-    assert text(tab, "placement") == ""
+    assert text(tab, "placement") + text(tab, "processes") == ""
     assert "simulated" not in tab.run("document.querySelector('main').innerText")
     failed = board.finish(40, 1, outcome="failed", reason="no engine", phases={})
     other = open_run(show, board, failed)

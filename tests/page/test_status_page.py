@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tegrascope.collectors.processes.watch import ProcessUse
 from tegrascope.daemon.settings.config import Limits
 
 from .board import Board
@@ -233,6 +234,42 @@ def test_every_control_and_picture_has_a_name(busy, show):
     assert {"button", "link", "radio", "figure", "region", "table"} <= seen
 
 
+def test_users_of_the_board_are_a_table_and_the_culprit_stands_in_the_row(board, show):
+    """CPU and memory are those of the last look, DLA shares those of the last ten seconds."""
+    watch = (
+        ProcessUse("tegrascope", 9.0, 0.25, 50 << 20, 3, 0.0),
+        ProcessUse("docker:0123456789ab/detector", 99.0, 1.5, 1 << 30, 1, 0.0),
+    )
+    board.live.update(processes=watch)
+
+    def traced(ago):
+        busy = {"tegrascope": 0.25 * (60 - ago), "trtexec": 0.5 * (60 - ago)}
+        return {f"dla.1.process_seconds.{name}": seconds for name, seconds in busy.items()}
+
+    board.fill(traced, 60, 0.5, 0.5)
+    board.finish(
+        30, 10, quality=("foreign_dla_activity",), foreign_dla_processes=("python3 thief.py",)
+    )
+    tab = show(board.url)
+    rows = "[...document.querySelectorAll('#processes tbody tr')]"
+    cells = f"{rows}.map(row => [...row.children].map(cell => cell.textContent).join('|'))"
+    tab.wait_for(f"{rows}.length === 3")
+    assert [one.replace("\u00a0", " ") for one in tab.run(cells)] == [
+        "tegrascope × 3|0.25|50.0 MiB|25.0 %",
+        "docker:0123456789ab/detector|1.50|1.00 GiB|–",
+        "trtexec|–|–|50.0 %",
+    ]
+    tab.wait_for("document.querySelector('#runs').innerText.includes('python3 thief.py')")
+    assert tab.run(AUDIT) == []
+    assert tab.complaints == []
+
+
+def test_daemon_that_does_not_read_processes_has_no_table_of_them(busy, show):
+    tab = show(busy.url)
+    tab.wait_for(f"{BANDS}.length === 3")
+    assert tab.run("document.getElementById('processes-section').hidden") is True
+
+
 EVIL = "<img src=x onerror=document.title='hacked'>\"'&amp;</script>"
 
 
@@ -246,9 +283,12 @@ def test_names_from_elsewhere_are_text(board, show):
         workload=EVIL,
         outcome="failed",
         reason=EVIL,
-        quality=("fallback",),
+        quality=("fallback", "foreign_dla_activity"),
         built={"placement": placed, "notes": (EVIL,)},
+        other_processes=({"name": EVIL, "dla_seconds": {"dla0": 1.0}},),
+        foreign_dla_processes=(EVIL,),
     )
+    board.live.update(processes=(ProcessUse(EVIL, 1.0, 1.0, 1, 1, 0.0),))
     board.live.describe(board=EVIL, module=EVIL)
     board.problem = board.note = EVIL
     tab = show(board.url)

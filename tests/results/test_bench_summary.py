@@ -105,6 +105,17 @@ def test_meaningless_outputs_are_flagged_with_their_reason_and_may_win():
     assert rows_of([found])["outputs"] == ("not meaningful",)
 
 
+def test_caveat_about_work_of_others_on_the_dla_names_them():
+    seen = {"quality": ("foreign_dla_activity",), "foreign_dla_processes": ("trtexec", "python3 a")}
+    reports = [report("dla0", 3.0, at).model_copy(update=seen) for at in (0, 30)]
+    (found,) = model_of(entry(reports)).accelerators
+    (caveat,) = (one for one in caveats_of([found]) if one.name == "foreign_dla_activity")
+    assert caveat.sentence == "another program (trtexec, python3 a) used the DLA in every round"
+    unknown = found.model_copy(update={"foreign_dla_processes": ()})
+    (caveat,) = (one for one in caveats_of([unknown]) if one.name == "foreign_dla_activity")
+    assert caveat.sentence == "another program used the DLA in every round"
+
+
 def test_rounds_that_warm_alike_are_steady():
     reports = [
         report("gpu", 3.0, at).model_copy(update={"quality": ("not_steady",)}) for at in (0, 30)

@@ -8,7 +8,7 @@ import pytest
 
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.measure.blocks import Block, encode
-from tegrascope.daemon.measure.run_report import Environment
+from tegrascope.daemon.measure.run_report import Environment, ProcessShare
 from tegrascope.daemon.measure.timeline import SealedBlock
 from tegrascope.daemon.results.runs_page import page_since
 from tegrascope.daemon.store.history import History
@@ -146,7 +146,13 @@ def test_damaged_block_is_left_out_and_counted(store):
 
 
 def test_one_run_has_all_of_its_figures(store, tmp_path, capsys):
-    one = run_of(3000)
+    used = ProcessShare(name="docker:0123/trtexec", cpu_seconds=2.0, dla_seconds={"dla1": 0.25})
+    foreign = {
+        "quality": ("foreign_dla_activity",),
+        "other_processes": (used, ProcessShare(name="make", cpu_seconds=0.5)),
+        "foreign_dla_processes": (used.name,),
+    }
+    one = run_of(3000).model_copy(update=foreign)
     store.finish(one)
     store.add_block(samples(3100, 300))
     store.flush()
@@ -160,6 +166,10 @@ def test_one_run_has_all_of_its_figures(store, tmp_path, capsys):
     assert "80.0\xa0J ±\xa01.2\xa0%" in page.words["td"]
     assert "svg" in page.seen
     assert {"Latency", "Energy", "Telemetry"} <= set(page.words["h3"])
+    culprit = "another program (docker:0123/trtexec) used the DLA in the run"
+    assert any(culprit in words for words in page.words["dd"] + page.words["li"])
+    for cell in ("2.00\xa0s", "dla1\xa0250\xa0ms", "500\xa0ms"):
+        assert cell in page.words["td"]
     assert any("offset of the sensors of up to 3.00 J" in words for words in page.words["p"])
     assert any("A load has no interval" in words for words in page.words["p"])
 

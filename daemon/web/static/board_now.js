@@ -1,7 +1,7 @@
-// The board at this moment: memory, cores, clocks, fans, engines and throttling.
+// The board at this moment: memory, cores, clocks, fans, engines, throttling and processes.
 
-import { draw, make } from "./dom.js";
-import { ago, bytes, hertz, percent, watts } from "./words.js";
+import { draw, make, processName, table } from "./dom.js";
+import { ago, bytes, hertz, NOTHING, percent, watts } from "./words.js";
 
 const CORE = 7;
 const TALL = 18;
@@ -76,4 +76,18 @@ export function tiles({ now, signal_sources: sources }, throttled, span) {
     made.push(tile(`throttled by ${kind}`, times, { level: "warn", more: `in ${span}, the last ${ago(last)}` }));
   }
   return made;
+}
+
+/** Return a table of who uses CPU, memory and each DLA core, or null where that is not read. */
+export function processTable({ processes }) {
+  if (processes.length === 0) return null;
+  const cores = [...new Set(processes.flatMap((one) => Object.keys(one.dla ?? {})))].sort();
+  const heads = ["process", "CPU cores", "memory", ...cores.map((core) => core.toUpperCase())];
+  const rows = processes.map((one) => [
+    [processName(one.name), one.processes > 1 && make("small", {}, ` × ${one.processes}`)].filter(Boolean),
+    one.cores?.toFixed(2) ?? NOTHING,
+    bytes(one.memory_bytes),
+    ...cores.map((core) => percent(one.dla?.[core])),
+  ]);
+  return table("Cores in use between the last two looks, ten seconds apart; DLA by its trace", heads, rows);
 }

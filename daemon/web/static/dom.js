@@ -2,6 +2,7 @@
 
 import meanings from "./flags.json" with { type: "json" };
 
+const FOREIGN = "foreign_dla_activity";
 const SVG = "http://www.w3.org/2000/svg";
 
 /** Make an element; attributes that are null or false are left out, children may be text. */
@@ -79,10 +80,14 @@ export function marks(flags) {
   return flags.map((flag) => make("span", { class: "flag" }, flag));
 }
 
-/** Return flags with their meaning, as the content of a <dl>. */
-export function explained(flags) {
+/** Return flags with their meaning, as the content of a <dl>; the processes used a DLA meanwhile. */
+export function explained(flags, processes = []) {
+  const names = processes.length > 0 ? ` It was ${processes.join(", ")}.` : "";
   return flags.flatMap((flag) => [
     make("dt", {}, ...marks([flag])),
-    make("dd", {}, meanings[flag] ?? "Not known to this page."),
+    make("dd", {}, (meanings[flag] ?? "Not known to this page.") + (flag === FOREIGN ? names : "")),
   ]);
 }
+
+/** Return the name of a process as it is shown. */
+export const processName = (name) => (name === "other" ? "not known" : name);

@@ -1,7 +1,7 @@
 // The status page: asks once a second what is new, and shows the last minutes.
 
 import { ask } from "./api.js";
-import { lowLevel, tiles } from "./board_now.js";
+import { lowLevel, processTable, tiles } from "./board_now.js";
 import { Charts } from "./charts.js";
 import { explained, make, say, tell } from "./dom.js";
 import { bandOf, bandOfRow } from "./lanes.js";
@@ -210,6 +210,9 @@ function showStatus(status) {
   }
   title(status);
   workloads.take(status, runs.runs);
+  const processes = processTable(status);
+  at("processes-section").hidden = processes === null;
+  at("processes").replaceChildren(processes ?? "");
   at("health").replaceChildren(...healthOf(status));
 }
 

@@ -4,7 +4,7 @@ import { ask, urlOf } from "./api.js";
 import { Charts } from "./charts.js";
 import { make, say, tell } from "./dom.js";
 import { bandOf, bandOfRow } from "./lanes.js";
-import { energy, facts, flags, latency, overlaps, placement, telemetry } from "./run_sections.js";
+import { energy, facts, flags, latency, overlaps, placement, processes, telemetry } from "./run_sections.js";
 import { Series } from "./series.js";
 import { duration, moment, zone } from "./words.js";
 
@@ -14,7 +14,7 @@ const AROUND_SECONDS = 3;
 const at = (id) => document.getElementById(id);
 const id = location.pathname.split("/").at(-1);
 // What a record of an older release may not have.
-const NONE = { cold_start_seconds: {}, overlapping_runs: [], phases: {}, quality: [], stages: {} };
+const NONE = { cold_start_seconds: {}, other_processes: [], overlapping_runs: [], phases: {}, quality: [], stages: {} };
 
 /** Show what is known of the run, and tell whether that is all there will be. */
 async function show() {
@@ -37,7 +37,7 @@ async function show() {
     make("div", { class: "bar" }, make("h2", { id: "timeline" }, "Timeline"), cursor),
     charts,
   );
-  const sections = [timeline, latency(report), energy(report), placement(report), telemetry(report), overlaps(report)];
+  const sections = [timeline, latency(report), energy(report), placement(report), telemetry(report), processes(report), overlaps(report)];
   at("sections").replaceChildren(
     ...[flags(report), ...sections, facts(report)].filter((one) => one !== null),
   );

@@ -1,7 +1,7 @@
 // What a run's record holds, in words and tables; what it does not hold has no place.
 
 import { urlOf } from "./api.js";
-import { draw, explained, make, row, table } from "./dom.js";
+import { draw, explained, make, processName, row, table } from "./dom.js";
 import { bytes, count, digits, hertz, joules, NOTHING, percent, rate, seconds, SPACE, watts } from "./words.js";
 
 const WITHHOLDING = ["insufficient_samples", "aliased", "overlapped"];
@@ -31,7 +31,7 @@ const paragraph = (...words) => make("p", {}, ...words);
 
 export function flags(report) {
   if (report.quality.length === 0) return null;
-  return section("flags", "Flags", make("dl", {}, ...explained(report.quality)));
+  return section("flags", "Flags", make("dl", {}, ...explained(report.quality, report.foreign_dla_processes)));
 }
 
 /** A bar from nothing to a value, or an interval with its value, on a scale to the most. */
@@ -200,6 +200,18 @@ export function telemetry(report) {
   if (throttled.length > 0) parts.push(paragraph(`Clocks held down: ${throttled.join(", ")}.`));
   const lead = paragraph(`${count(told.samples)} samples of the steady phase.`);
   return section("telemetry", "The machine meanwhile", lead, ...parts.filter(Boolean));
+}
+
+export function processes(report) {
+  if (report.other_processes.length === 0) return null;
+  const heads = ["process", "CPU time", "DLA time"];
+  const rows = report.other_processes.map((one) => [
+    processName(one.name),
+    seconds(one.cpu_seconds),
+    Object.entries(one.dla_seconds).map(([core, busy]) => `${core} ${seconds(busy)}`).join(", ") || NOTHING,
+  ]);
+  const words = "They used the board in the steady phase or the idle phases of this run.";
+  return section("processes", "Other processes meanwhile", paragraph(words), table("Other processes", heads, rows));
 }
 
 export function overlaps(report) {

@@ -47,7 +47,7 @@ function line(run, isInFlight, isSimulated, isGone = false) {
       seconds(run.p99_seconds),
       rate(run.throughput_per_second),
       joules(run.gross_joules_per_inference),
-      flags.length > 0 ? marks(flags) : NOTHING,
+      flags.length > 0 ? [...marks(flags), make("small", {}, (run.foreign_dla_processes ?? []).join(", "))] : NOTHING,
     ],
     { class: `run ${isInFlight ? (isGone ? "unknown" : "running") : run.outcome}` },
   );
