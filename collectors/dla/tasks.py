@@ -140,7 +140,8 @@ class DlaTasks:
     The busy time that a task adds counts for its submitter too, so that the submitters of a core
     add up to its busy time. A task counts for ``other`` if its submitter is not known, if there are
     too many, or if an event may be missing that would name another one: after lost events, and if
-    the core was busy already.
+    the core was busy already. After an ambiguous end the cores may have been taken for each other,
+    so until a core's next certain end no further ambiguous one counts for its submitter.
     """
 
     def __init__(
@@ -160,6 +161,8 @@ class DlaTasks:
         self._has_lost = False
         self._lost_ns: int | None = None
         self._last_end: dict[int, int] = {}
+        # Cores that may have been taken for each other since their last certain end.
+        self._swapped: set[int] = set()
         self._prompt_ticks = counter_hertz * _PROMPT_SECONDS
 
     def know(self, core: int) -> None:
@@ -250,14 +253,19 @@ class DlaTasks:
         if others:
             self.troubles["ambiguous"] += 1
         is_clear = all(waited[other] > 2 * waited[core] + self._prompt_ticks for other in others)
-        for other in () if is_clear else others:
+        if len(started) > 1 and not self._swapped.isdisjoint(started):
+            is_clear = False
+        for other in () if is_clear else started:
             # This may be the task that ends now; so the next end of this number is in doubt too.
             mistaken = self._pending[event.task, other]
             self._pending[event.task, other] = mistaken._replace(thread=None, process=None)
+            self._swapped.add(other)
         busy = self._busy[core]
         is_certain = is_clear and not busy.is_busy_at(middle)
         self._last_end[core] = max(end, self._last_end.get(core, 0))
         submitted = self._pending[event.task, core]
+        if is_clear and submitted.process is not None:
+            self._swapped.discard(core)
         self._finish(event.task, core)
         late = busy.late
         gained = busy.add(begin, end)

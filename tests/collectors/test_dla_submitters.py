@@ -3,6 +3,7 @@
 import random
 from collections import Counter, deque
 from collections.abc import Iterator
+from math import fsum
 
 import pytest
 
@@ -10,6 +11,7 @@ from tegrascope.collectors.dla.tasks import MOST_SUBMITTERS, DlaTasks
 from tegrascope.parsers.dla import Ended, Submitted, parse_trace_line
 
 HERTZ = 31_250_000
+NANOSECOND = 1e-9
 Line = tuple[str, "str | None", int]
 
 
@@ -31,11 +33,13 @@ def end(task: int, begin: float, until: float) -> str:
 def world(seed: int, seconds: float, per_second: int) -> Iterator[Line]:
     """Yield lines with the true owner and busy ticks of each end, in the order of their times.
 
+    The trace does not know the thread ``<...>``, so its tasks are those of ``other``.
+
     Each core takes its tasks one after the other, and numbers them by itself with few numbers, so
     that both cores often have a task of one number in flight.
     """
     draw = random.Random(seed)
-    owners = ("detector", "segmenter", "weird name-12 [0]", "python3")
+    owners = ("detector", "segmenter", "weird name-12 [0]", "python3", "<...>")
     events: list[tuple[float, int, str, str | None, int]] = []
     for core in (0, 1):
         free_at, at, number = 10.0, 10.0, 0
@@ -54,71 +58,84 @@ def world(seed: int, seconds: float, per_second: int) -> Iterator[Line]:
             ticks = round((until - 10) * HERTZ) - round((begin - 10) * HERTZ)
             text = submit(number, core, at, owner, 100 + owners.index(owner))
             events.append((at, core, text, None, 0))
-            events.append((until + 2e-5, core, end(number, begin, until), owner, ticks))
+            known = "other" if owner == "<...>" else owner
+            events.append((until + 2e-5, core, end(number, begin, until), known, ticks))
     for _, _, text, owner, ticks in sorted(events):
         yield text, owner, ticks
 
 
+class Judge:
+    """Takes a trace, and holds each task that it ends against its owner.
+
+    Attributes:
+        counted: Ticks by owner, of tasks that counted for the owner; ``other`` has the rest.
+        truth: Ticks by owner, of all tasks that ended in the trace.
+        wrong: Tasks of which a part counted for anybody else.
+    """
+
+    def __init__(self) -> None:
+        self.tasks = DlaTasks(HERTZ)
+        self.counted: Counter[str] = Counter()
+        self.truth: Counter[str] = Counter()
+        self.named = self.wrong = 0
+        self._seen: Counter[str] = Counter()
+
+    def take(self, text: str, owner: "str | None" = None, ticks: int = 0) -> None:
+        """Take a line; one that ends a task has an owner."""
+        self.tasks.take(parse_trace_line(text))
+        if owner is None:
+            return
+        now: Counter[str] = Counter()
+        for by_name in self.tasks.busy_seconds_by_submitter().values():
+            now.update({name: round(seconds * HERTZ) for name, seconds in by_name.items()})
+        grown = now - self._seen
+        self.truth[owner] += ticks
+        self.counted.update(grown)
+        self.named += grown.keys() == {owner}
+        self.wrong += bool(grown.keys() - {owner, "other"})
+        self._seen = now
+
+    def differences_seconds(self) -> list[float]:
+        """Return for each core by how much its submitters differ from its busy time."""
+        busy, by_core = self.tasks.busy_seconds(), self.tasks.busy_seconds_by_submitter()
+        return [abs(fsum(by_core[core].values()) - busy[core]) for core in busy]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_every_task_of_a_whole_trace_counts_for_its_submitter(seed):
-    tasks = DlaTasks(HERTZ)
-    truth: Counter[str] = Counter()
-    for text, owner, ticks in world(seed, seconds=5, per_second=2000):
-        tasks.take(parse_trace_line(text))
-        truth[owner or ""] += ticks
-    del truth[""]
-    found: Counter[str] = Counter()
-    for by_name in tasks.busy_seconds_by_submitter().values():
-        found.update({name: round(seconds * HERTZ) for name, seconds in by_name.items()})
+    judge = Judge()
+    for line in world(seed, seconds=5, per_second=2000):
+        judge.take(*line)
+    tasks, truth = judge.tasks, judge.truth
+    assert judge.wrong == 0
+    assert max(judge.differences_seconds()) < NANOSECOND / 2
+    assert sum(tasks.tasks().values()) > 9000
     assert set(tasks.troubles) <= {"ambiguous"}
     assert tasks.troubles["ambiguous"] < 0.03 * sum(tasks.tasks().values())
-    assert found["other"] < 0.02 * truth.total()
-    assert not {name for name in found - truth if name != "other"}
+    # An unknown owner is ``other``, and so is an ambiguous task.
+    assert truth["other"] <= judge.counted["other"] < truth["other"] + 0.02 * truth.total()
     # An ambiguous task may hide time of the other core, and never adds any.
-    assert truth.total() * 0.999 < found.total() <= truth.total()
-
-
-def test_submitters_of_a_core_add_up_to_its_busy_time():
-    tasks = DlaTasks(HERTZ)
-    for text, _, _ in world(7, seconds=2, per_second=2000):
-        tasks.take(parse_trace_line(text))
-    busy = tasks.busy_seconds()
-    for core, by_name in tasks.busy_seconds_by_submitter().items():
-        assert sum(round(seconds * HERTZ) for seconds in by_name.values()) == round(
-            busy[core] * HERTZ
-        )
+    assert truth.total() * 0.999 < judge.counted.total() <= truth.total()
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_task_after_lost_events_counts_for_its_submitter_or_for_other(seed):
     draw = random.Random(seed)
-    tasks = DlaTasks(HERTZ)
-    seen: dict[str, int] = {}
-    named = wrong = 0
+    judge = Judge()
     skip = 0
-    for number, (text, owner, _) in enumerate(world(100 + seed, seconds=6, per_second=2000)):
+    for number, line in enumerate(world(100 + seed, seconds=6, per_second=2000)):
         if number % 4000 == 3999:
             skip = draw.randint(1, 60)
         if skip:
             skip -= 1
             if not skip:
-                tasks.take(parse_trace_line("CPU:3 [LOST 12 EVENTS]"))
+                judge.take("CPU:3 [LOST 12 EVENTS]")
             continue
-        tasks.take(parse_trace_line(text))
-        if owner is None:
-            continue
-        now = {
-            f"{core} {name}": round(seconds * HERTZ)
-            for core, by_name in tasks.busy_seconds_by_submitter().items()
-            for name, seconds in by_name.items()
-        }
-        grown = {key.split(" ", 1)[1] for key in now if now[key] > seen.get(key, 0)}
-        wrong += len(grown - {owner, "other"})
-        named += owner in grown
-        seen = now
-    assert wrong == 0
-    assert named > 1500
-    assert tasks.troubles["lost"]
+        judge.take(*line)
+    assert judge.wrong == 0
+    assert max(judge.differences_seconds()) < NANOSECOND / 2
+    assert judge.named > 1500
+    assert judge.tasks.troubles["lost"]
 
 
 def test_process_of_a_thread_is_named_where_the_trace_has_it():
