@@ -13,8 +13,9 @@ from ..base import SYSTEM_CLOCK, Clock, pause
 from .names import ProcessNames
 
 PERIOD_SECONDS = 10.0
-# Names that were ever shown: each is a column of the tables for as long as telemetry is kept.
+# Names that are shown in a day: each is a column of the tables for as long as telemetry is kept.
 _SHOWN_AT_MOST_FACTOR = 10
+_DAY_NS = 86_400_000_000_000
 _COUNTED_AT_MOST = 2048
 
 _LOG = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class ProcessWatch:
         self._looked_ns = clock.monotonic_ns()
         self._living: dict[int, _Counted] = {}
         self._total: dict[str, float] = {}
-        self._ever_shown: set[str] = set()
+        self._shown_ns: dict[str, int] = {}
         self._fresh: tuple[ProcessUse, ...] = ()
         self._wake = threading.Event()
         self._stopping = False
@@ -139,24 +140,39 @@ class ProcessWatch:
         for name, seconds in grown.items():
             self._total[name] = self._total.get(name, 0.0) + seconds
         self._forget(found)
-        shown = self._choose(grown)
+        shown, beyond = self._choose(grown, now_ns)
+        if beyond:
+            name = signals.UNKNOWN_PROCESS
+            grown[name] = sum(grown[one] for one in beyond)
+            found[name] = [each for one in beyond for each in found[one]]
+            self._total[name] = self._total.get(name, 0.0) + grown[name]
+            shown.append(name)
         uses = (self._use_of(name, grown[name] / elapsed, found[name]) for name in shown)
         return tuple(use for use in uses if use is not None)
 
-    def _choose(self, grown: Mapping[str, float]) -> list[str]:
-        """Return the names to show: configured ones, ours, and the busiest others."""
+    def _choose(self, grown: Mapping[str, float], now_ns: int) -> tuple[list[str], list[str]]:
+        """Return the names to show, and busy ones beyond the most names of a day.
+
+        To show are configured ones, ours, and the busiest others.
+        """
         fixed = [name for name in grown if name in self._names or name == signals.OWN_PROCESS]
         busiest = sorted(grown, key=lambda name: (-grown[name], name))
         most = _SHOWN_AT_MOST_FACTOR * self._top
+        known = {n: at for n, at in self._shown_ns.items() if now_ns - at < _DAY_NS}
         chosen: list[str] = []
+        beyond: list[str] = []
         for name in busiest:
             if len(chosen) == self._top or not grown[name]:
                 break
-            if name in fixed or (name not in self._ever_shown and len(self._ever_shown) >= most):
+            if name in fixed:
                 continue
-            self._ever_shown.add(name)
+            if name not in known and len(known) >= most:
+                beyond.append(name)
+                continue
+            known[name] = now_ns
             chosen.append(name)
-        return [*chosen, *fixed]
+        self._shown_ns = known
+        return [*chosen, *fixed], beyond
 
     def _use_of(
         self, name: str, cores: float, processes: Sequence[tuple[float, psutil.Process]]

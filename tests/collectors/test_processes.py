@@ -1,16 +1,21 @@
 """Processes by name: real children of the test, and the limits of what is shown."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
+from tegrascope.collectors.base import SystemClock
 from tegrascope.collectors.processes.names import ProcessNames, group_of
 from tegrascope.collectors.processes.watch import ProcessUse, ProcessWatch
+from tegrascope.daemon.export.metrics import Page
+from tegrascope.daemon.export.snapshot import LiveState, Snapshot
 from tests.fakes.processes import PATIENCE_SECONDS
 
 CONTAINER = "0123456789ab" + 52 * "c"
@@ -110,15 +115,88 @@ def test_our_children_count_as_ours(start, tmp_path):
     assert {one.name for one in watch.look()} == {"tegrascope"}
 
 
-def test_names_that_are_shown_are_bounded(start, tmp_path):
-    watch = ProcessWatch(top=1, known=ProcessNames(own=-1))
+class FakeTable:
+    """A process table in a directory, which psutil reads in place of /proc."""
+
+    def __init__(self, root: Path) -> None:
+        self.proc = root / "proc"
+        self.proc.mkdir()
+        (self.proc / "stat").write_text("btime 0\n")
+        self._ticks = os.sysconf("SC_CLK_TCK")
+
+    def add(self, pid: int, name: str, cpu_seconds: float, started: float) -> None:
+        """Begin a process, or let it work."""
+        ticks = [round(seconds * self._ticks) for seconds in (cpu_seconds, started)]
+        directory = self.proc / str(pid)
+        directory.mkdir(exist_ok=True)
+        fields = f"S 1 {pid} {pid} 0 -1 0 0 0 0 0 {ticks[0]} 0 0 0 20 0 1 0 {ticks[1]} 0"
+        (directory / "stat").write_text(f"{pid} ({name}) {fields}{' 0' * 30}\n")
+        (directory / "statm").write_text("100 50 0 0 0 0 0\n")
+        (directory / "cmdline").write_bytes(f"/bin/{name}\0".encode())
+
+    def remove(self, pid: int) -> None:
+        """End a process."""
+        shutil.rmtree(self.proc / str(pid))
+
+
+class HandClock(SystemClock):
+    """A clock that the test sets."""
+
+    seconds = 1_000_000.0
+
+    def monotonic_ns(self) -> int:
+        return int(self.seconds * 1e9)
+
+    wall_ns = monotonic_ns
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTable:
+    made = FakeTable(tmp_path)
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(made.proc))
+    return made
+
+
+def test_series_and_scrape_stay_bounded_under_thousands_of_short_lived_processes(table, tmp_path):
+    """Each of 5,000 has a name of its own; a hundred at a time work, then a hundred others."""
+    clock = HandClock()
+    watch = ProcessWatch(top=10, known=ProcessNames(tmp_path, own=-1, clock=clock), clock=clock)
+    live = LiveState(Snapshot())
+    page = Page(lambda: live.snapshot, lambda: 0)
     shown: set[str] = set()
-    for number in range(30):
-        start(sys.executable, script(tmp_path, f"job{number}.py"))
+    pids: list[int] = []
+    worked = 0.0
+    for wave in range(50):
+        for pid in pids:
+            table.remove(pid)
+        pids = list(range(1000 + 100 * wave, 1100 + 100 * wave))
+        clock.seconds += 10
+        for pid in pids:
+            table.add(pid, f"job{pid}", 0.5, clock.seconds)
         found = watch.look()
-        assert len(found) <= 1
+        live.update(processes=found)
         shown.update(one.name for one in found)
-    assert 1 <= len(shown) <= 10
+        worked += sum(one.cpu_seconds for one in found if one.name != "other")
+        series = [one for one in page.render("")[0].decode().splitlines() if "{process=" in one]
+        assert len(series) <= 3 * (10 + 1)
+    assert len(shown) == 100 + 1
+    others = use_of(found, "other")
+    assert worked + others.cpu_seconds == pytest.approx(0.5 * (100 + 40 * 100))
+    assert (others.processes, others.cpu_cores) == (100, pytest.approx(5.0))
+    clock.seconds += 86_400
+    table.add(pids[0], f"job{pids[0]}", 9.5, clock.seconds - 86_400)
+    assert [one.name for one in watch.look()] == [f"job{pids[0]}"]
+
+
+def test_cores_in_use_are_those_since_the_last_look(table, tmp_path):
+    clock = HandClock()
+    watch = ProcessWatch(top=10, known=ProcessNames(tmp_path, own=-1, clock=clock), clock=clock)
+    table.add(7, "detector", 100.0, clock.seconds - 500)
+    assert watch.look() == ()
+    clock.seconds += 4
+    table.add(7, "detector", 106.0, clock.seconds - 504)
+    (use,) = watch.look()
+    assert (use.name, use.cpu_seconds, use.cpu_cores) == ("detector", 6.0, 1.5)
 
 
 def test_configured_process_is_shown_however_idle(start):

@@ -108,7 +108,7 @@ def test_page_tells_the_whole_record(board, show, width, dark):
     assert "Layers that compute ran on the GPU although" in text(tab, "flags")
     assert "used a DLA during the run. It was trtexec." in text(tab, "flags")
     processes = text(tab, "processes")
-    for words in ("trtexec 1.50 s dla1 250 ms", "not known"):
+    for words in ("trtexec 1.50 s dla1 250 ms", "dla0 500 ms"):
         assert words in processes
     link = "document.querySelector('#overlaps ~ ul a').href"
     assert tab.run(link) == f"{board.url}runs/{other.run_id}"

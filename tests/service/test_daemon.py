@@ -85,8 +85,9 @@ def measured_run(daemon, workload):
 
 def test_parent_is_light(start):
     """The daemon itself loads no heavy library and stays under 56 MiB, with its page open too."""
-    daemon = start(SIMULATED)
+    daemon = start(SIMULATED.replace("{seed: 3}", "{seed: 3}, processes: {top: 10}"))
     daemon.wait_for(lambda: daemon.runs(outcome="ok"))
+    daemon.wait_for(lambda: daemon.json("api/v1/status")["processes"])
     daemon.json("api/v1/samples")
     for path in ("", "api/v1/status", "api/v1/series", "api/v1/summaries"):
         assert daemon.get(path, **{"Accept-Encoding": "identity"})

@@ -1,6 +1,6 @@
 // The board at this moment: memory, cores, clocks, fans, engines, throttling and processes.
 
-import { draw, make, processName, table } from "./dom.js";
+import { draw, make, table } from "./dom.js";
 import { ago, bytes, hertz, NOTHING, percent, watts } from "./words.js";
 
 const CORE = 7;
@@ -84,7 +84,7 @@ export function processTable({ processes }) {
   const cores = [...new Set(processes.flatMap((one) => Object.keys(one.dla ?? {})))].sort();
   const heads = ["process", "CPU cores", "memory", ...cores.map((core) => core.toUpperCase())];
   const rows = processes.map((one) => [
-    [processName(one.name), one.processes > 1 && make("small", {}, ` × ${one.processes}`)].filter(Boolean),
+    [one.name, one.processes > 1 && make("small", {}, ` × ${one.processes}`)].filter(Boolean),
     one.cores?.toFixed(2) ?? NOTHING,
     bytes(one.memory_bytes),
     ...cores.map((core) => percent(one.dla?.[core])),

@@ -88,6 +88,3 @@ export function explained(flags, processes = []) {
     make("dd", {}, (meanings[flag] ?? "Not known to this page.") + (flag === FOREIGN ? names : "")),
   ]);
 }
-
-/** Return the name of a process as it is shown. */
-export const processName = (name) => (name === "other" ? "not known" : name);

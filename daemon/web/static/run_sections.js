@@ -1,7 +1,7 @@
 // What a run's record holds, in words and tables; what it does not hold has no place.
 
 import { urlOf } from "./api.js";
-import { draw, explained, make, processName, row, table } from "./dom.js";
+import { draw, explained, make, row, table } from "./dom.js";
 import { bytes, count, digits, hertz, joules, NOTHING, percent, rate, seconds, SPACE, watts } from "./words.js";
 
 const WITHHOLDING = ["insufficient_samples", "aliased", "overlapped"];
@@ -206,7 +206,7 @@ export function processes(report) {
   if (report.other_processes.length === 0) return null;
   const heads = ["process", "CPU time", "DLA time"];
   const rows = report.other_processes.map((one) => [
-    processName(one.name),
+    one.name,
     seconds(one.cpu_seconds),
     Object.entries(one.dla_seconds).map(([core, busy]) => `${core} ${seconds(busy)}`).join(", ") || NOTHING,
   ]);
