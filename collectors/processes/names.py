@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 import psutil
@@ -17,7 +17,7 @@ _REMEMBERED_NS = 10_000_000_000
 _INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby|node|java|bash|sh|dash)[0-9.]*")
 # Docker, Podman, containerd and CRI-O put the 64 digits of a container into the cgroup's name.
 _CONTAINER = re.compile(
-    r"(?P<kind>docker|libpod|cri-containerd|crio|containerd)[-/:](?:[^/]*[-/:])?"
+    r"(?P<kind>docker|libpod|cri-containerd|crio|containerd|nerdctl)[-/:](?:[^/]*[-/:])?"
     r"(?P<id>[0-9a-f]{12})[0-9a-f]{52}(?:\.scope)?(?:/|$)"
 )
 _PLAIN_ID = re.compile(r"/(?P<id>[0-9a-f]{12})[0-9a-f]{52}(?:/|$)")
@@ -66,17 +66,18 @@ def group_of(cgroup: str) -> str | None:
     >>> group_of("0::/system.slice/detector.service"), group_of("0::/user.slice/session-1.scope")
     ('detector.service', None)
     """
-    for line in cgroup.splitlines():
-        path = line.rpartition("::" if "::" in line else ":")[2]
+    # A line is HIERARCHY:CONTROLLERS:PATH. From inside a container a path may begin with dots.
+    paths = [line.split(":", 2)[-1] for line in cgroup.splitlines()]
+    for path in paths:
         if found := _CONTAINER.search(path):
             return f"{_KINDS.get(found['kind'], found['kind'])}:{found['id']}"
         if found := _PLAIN_ID.search(path):
             return f"container:{found['id']}"
         if found := _LXC.search(path):
             return f"lxc:{found['name']}"
-    for line in cgroup.splitlines():
-        parts = line.rpartition(":")[2].split("/")
-        if "system.slice" in parts:
+    for path in paths:
+        parts = path.split("/")
+        if "system.slice" in parts or (".." in parts and "user.slice" not in parts):
             services = [part for part in parts if part.endswith(".service")]
             return services[-1] if services else None
     return None
@@ -128,6 +129,10 @@ class ProcessNames:
             del self._known[next(iter(self._known))]
         self._known[process.pid] = started, name
         return name
+
+    def keep(self, living: Container[int]) -> None:
+        """Forget the names of processes that have ended."""
+        self._known = {pid: known for pid, known in self._known.items() if pid in living}
 
     def _is_ours(self, process: psutil.Process) -> bool:
         if process.pid == self._own:

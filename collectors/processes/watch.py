@@ -16,7 +16,7 @@ PERIOD_SECONDS = 10.0
 # Names that are shown in a day: each is a column of the tables for as long as telemetry is kept.
 _SHOWN_AT_MOST_FACTOR = 10
 _DAY_NS = 86_400_000_000_000
-_COUNTED_AT_MOST = 2048
+_COUNTED_AT_MOST = 512
 
 _LOG = logging.getLogger(__name__)
 
@@ -137,6 +137,7 @@ class ProcessWatch:
             found.setdefault(name, []).append((started, process))
             living[process.pid] = _Counted(started, name, seconds)
         self._living = living
+        self._known.keep(living)
         for name, seconds in grown.items():
             self._total[name] = self._total.get(name, 0.0) + seconds
         self._forget(found)

@@ -60,6 +60,27 @@ def use_of(found: tuple[ProcessUse, ...], name: str) -> ProcessUse:
             "containerd:0123456789ab",
         ),
         (f"0::/kubepods/besteffort/pod1-2/{CONTAINER}", "container:0123456789ab"),
+        # k3s: its containerd, with systemd's cgroups and without.
+        (
+            f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice"
+            f"/cri-containerd-{CONTAINER}.scope",
+            "containerd:0123456789ab",
+        ),
+        (f"11:memory:/kubepods/burstable/pod1-2/{CONTAINER}", "container:0123456789ab"),
+        (
+            f"1:name=systemd:/system.slice/k3s.service/kubepods-pod1:cri-containerd:{CONTAINER}",
+            "containerd:0123456789ab",
+        ),
+        (f"4:cpu:/machine.slice/libpod-{CONTAINER}.scope", "podman:0123456789ab"),
+        (
+            f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{CONTAINER}.scope",
+            "podman:0123456789ab",
+        ),
+        (f"0::/system.slice/nerdctl-{CONTAINER}.scope", "nerdctl:0123456789ab"),
+        # From inside a container with --pid host: cgroup_namespaces(7).
+        (f"0::/../docker-{CONTAINER}.scope", "docker:0123456789ab"),
+        ("0::/../detector.service", "detector.service"),
+        ("0::/../../user.slice/user-1000.slice/user@1000.service/app.slice/a.service", None),
         ("0::/lxc.payload.box/init.scope", "lxc:box"),
         ("0::/system.slice/detector.service", "detector.service"),
         ("0::/system.slice/system-getty.slice/getty@tty1.service", "getty@tty1.service"),
