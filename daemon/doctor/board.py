@@ -10,10 +10,11 @@ from ...collectors.board.boards import jetpack_of, read_power_mode, read_power_m
 from ...collectors.board.machine import HostMemory, Machine
 from ...collectors.board.supply import find_over_current, find_rails
 from ...collectors.gpu.nvml import NvmlSettings
+from ...collectors.lines.collector import TegrastatsSettings
 from ...parsers import signals
 from ...parsers.nvpmodel import PowerMode, largest_mode, mode_of
-from .findings import Check, Context, Finding, Level, uses_tensorrt
-from .software import DLA_TRACE, check_socket
+from .findings import Check, Context, Finding, Level, docker, uses_tensorrt
+from .software import DLA_TRACE, TEGRASTATS, check_socket
 
 # Jetson Linux of JetPack 6, the first whose Python (3.10) is new enough.
 _FIRST_OWN_PYTHON = 36
@@ -48,6 +49,7 @@ def check_board(context: Context) -> Iterator[Finding]:
     if board.container is not None:
         message = f"in a container ({board.container}): only what it was given is visible"
         yield Check("container").note(message)
+        yield from _check_container(context)
     if board.is_jetson:
         mode = mode_of(machine.text("/var/lib/nvpmodel/status"))
         largest = largest_mode(read_power_modes(machine.root))
@@ -57,6 +59,46 @@ def check_board(context: Context) -> Iterator[Finding]:
             supply.update(reading.take(reading.file.text() or "", 0))
             reading.file.close()
         yield judge_supply(supply)
+
+
+# What a container is given, and the argument for it. The nodes are those of the lists by which
+# NVIDIA's container runtime mounts them (devices.csv, l4t.csv).
+_GIVEN = (
+    ("/dev/nvmap", "CUDA and the DLA cannot start", "--runtime", "nvidia"),
+    ("/dev/nvhost-*", "CUDA and the DLA cannot start", "--runtime", "nvidia"),
+    ("/sys/devices/*", "no clocks, fans, throttling, powered time", "-v", "/sys:/sys:ro"),
+    (
+        "/proc/device-tree/model",
+        "the board is unknown",
+        "--security-opt",
+        "systempaths=unconfined",
+    ),
+    ("/etc/nv_tegra_release", "the release is unknown", "-v", ""),
+    ("/var/lib/nvpmodel", "the power mode is unknown", "-v", ""),
+    ("/etc/nvpmodel.conf", "the power modes have no names", "-v", ""),
+)
+
+
+def _check_container(context: Context) -> Iterator[Finding]:
+    """Name, line by line, what a container was not given, with the argument that gives it."""
+    machine, telemetry = context.machine, context.config.telemetry
+    if not isinstance(telemetry.settings, TegrastatsSettings):
+        return
+    given = [*_GIVEN]
+    if machine.uid == 0 and machine.there(TEGRASTATS.path) == "absent":
+        debug = "/sys/kernel/debug"
+        given.append((f"{debug}/*", "root's tegrastats prints less", "-v", f"{debug}:{debug}:ro"))
+    lacks = [one for one in given if not machine.find(one[0])]
+    # The second process of a machine is the kernel's own. Few containers see it.
+    if telemetry.processes is not None and machine.text("/proc/2/comm") != "kthreadd":
+        lacks.append(("/proc of the host", "its processes have no names", "--pid", "host"))
+    for path, meaning, option, value in lacks:
+        argument = docker(option, value or f"{path}:{path}:ro")
+        yield Check("container_lacks", path=path).missing(f"no {path}: {meaning}", argument)
+    if machine.there("/dev/nvmap") == "there" and not machine.may("/dev/nvmap", os.R_OK | os.W_OK):
+        argument = docker("--group-add", machine.group_of("/dev/nvmap"))
+        message = "this user cannot open /dev/nvmap: CUDA and the DLA cannot start"
+        yield Check("container_lacks", path="/dev/nvmap").missing(message, argument)
 
 
 def judge_power_mode(number: int | None, name: str | None, largest: PowerMode | None) -> Finding:
@@ -261,8 +303,8 @@ def check_dla(context: Context) -> Iterator[Finding]:
     yield _check_nodes(context, nodes)
     yield judge_messages(machine.kernel_log())
     yield _check_runtime_power(machine)
-    yield _check_events(machine)
-    yield check_socket(machine, DLA_TRACE, context.config.telemetry.dla_trace.socket)
+    yield _check_events(context)
+    yield check_socket(context, DLA_TRACE, context.config.telemetry.dla_trace.socket)
     yield _check_firmware(machine)
 
 
@@ -274,7 +316,7 @@ def _check_nodes(context: Context, nodes: list[str]) -> Finding:
     if not nodes and context.board.container is not None:
         return check.missing(
             "this container was given no device node of the DLA",
-            "docker run --runtime nvidia …, or --device for each /dev/nvhost-*nvdla* node",
+            docker("--runtime", "nvidia"),
         )
     if not nodes:
         message = "no device node of the DLA: its driver is not loaded"
@@ -284,6 +326,8 @@ def _check_nodes(context: Context, nodes: list[str]) -> Finding:
         message = f"this user cannot open {denied[0]} (group {group or 'unknown'})"
         if group in ("", "root"):
             return check.missing(message, "run as root")
+        if context.board.container is not None:
+            return check.missing(message, docker("--group-add", group))
         return check.missing(message, f'sudo usermod -aG {group} "$USER", and log in again')
     there = "" if cores is None else f"; the module has {cores} core(s)"
     return check.good(f"{', '.join(nodes)}{there}")
@@ -316,9 +360,9 @@ def _check_runtime_power(machine: Machine) -> Finding:
     )
 
 
-def _check_events(machine: Machine) -> Finding:
+def _check_events(context: Context) -> Finding:
     """Report whether the driver's trace events, the true busy time, can be read."""
-    check = Check("dla_events")
+    check, machine = Check("dla_events"), context.machine
     there = machine.there(_EVENTS)
     if there == "there" and machine.may(_EVENTS, os.R_OK | os.X_OK):
         return check.good("trace events of each DLA task can be read")
@@ -327,7 +371,10 @@ def _check_events(machine: Machine) -> Finding:
         return check.note("only root may read the trace events of the DLA", DLA_TRACE.enable)
     if "tracefs" not in (machine.text("/proc/mounts") or ""):
         message = "tracefs is not mounted: no true busy time of the DLA"
-        return check.missing(message, f"sudo mount -t tracefs nodev {_TRACING}")
+        remedy = f"sudo mount -t tracefs nodev {_TRACING}"
+        if context.board.container is not None:
+            remedy = docker("-v", f"{_TRACING}:{_TRACING}")
+        return check.missing(message, remedy)
     return check.missing(
         "this driver has no trace events of the DLA; Jetson Linux 36 and later have them",
         "use JetPack 6 or later; until then its powered time is the nearest figure",

@@ -60,6 +60,24 @@ class Check:
     broken = partialmethod(finding, "broken")
 
 
+_COMPOSE = {
+    "-v": "volumes",
+    "--group-add": "group_add",
+    "--security-opt": "security_opt",
+}
+
+
+def docker(option: str, value: str) -> str:
+    """Return the argument that gives something to a container, for Docker and for compose.
+
+    >>> docker("-v", "/sys:/sys:ro")
+    'docker run -v /sys:/sys:ro; in compose volumes: ["/sys:/sys:ro"]'
+    """
+    key = _COMPOSE.get(option)
+    compose = f"{option[2:]}: {value}" if key is None else f'{key}: ["{value}"]'
+    return f"docker run {option} {value}; in compose {compose}"
+
+
 @dataclass(frozen=True)
 class Board:
     """The board as its files describe it; an unknown value is ``None``.
@@ -91,8 +109,13 @@ def read_board(machine: Machine) -> Board:
         module=module,
         dla_cores=cores,
         l4t=l4t,
-        container=marker or machine.environ.get("container"),
+        container=marker or machine.environ.get("container") or _kubernetes(machine),
     )
+
+
+def _kubernetes(machine: Machine) -> str | None:
+    # Every container of a pod has it: "Accessing the API from a Pod", Kubernetes documentation.
+    return "Kubernetes" if "KUBERNETES_SERVICE_HOST" in machine.environ else None
 
 
 def ends_within(seconds: float, name: str, work: Callable[[], None]) -> bool:

@@ -24,7 +24,7 @@ from ...parsers.nvml import GpuFacts, parse_nvml_line
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
 from ..settings.config import Workload, split_listen
-from .findings import Board, Check, Context, Finding
+from .findings import Board, Check, Context, Finding, docker
 
 
 class RootSocket(NamedTuple):
@@ -44,11 +44,12 @@ TEGRASTATS = RootSocket("socket", "tegrascope-tegrastats.socket", "/run/tegrasco
 DLA_TRACE = RootSocket("dla_trace", "tegrascope-dla-trace.socket", "/run/tegrascope/dla-trace.sock")
 
 
-def check_socket(machine: Machine, socket: RootSocket, configured: Path | None) -> Finding:
+def check_socket(context: Context, socket: RootSocket, configured: Path | None) -> Finding:
     """Report whether a socket is served, and whether this user may connect.
 
     It makes no connection, for which systemd would start the unit.
     """
+    machine, is_container = context.machine, context.board.container is not None
     path = str(configured or socket.path)
     there, can_write = machine.there(path), machine.may(path, os.W_OK)
     listens = machine.listens(path)
@@ -57,13 +58,19 @@ def check_socket(machine: Machine, socket: RootSocket, configured: Path | None) 
         remedy = socket.enable
         if path != socket.path:
             remedy = f"sudo systemctl edit {socket.unit}, with [Socket] ListenStream={path}"
+        if is_container:
+            directory = Path(path).parent
+            remedy = f"{docker('-v', f'{directory}:{directory}')}; on the host: {remedy}"
         return check.note(f"no {path}, which gives the values that only root sees", remedy)
     if there == "there" and not listens:
         remedy = f"sudo systemctl restart {socket.unit}"
         return check.broken(f"no process listens on {path}", remedy)
     if there == "hidden" or not can_write:
         message = f"{path} is for the service, not for this user"
-        return check.note(message, 'sudo usermod -aG tegrascope "$USER", and log in again')
+        remedy = 'sudo usermod -aG tegrascope "$USER", and log in again'
+        if is_container:
+            remedy = docker("--group-add", machine.group_of(path))
+        return check.note(message, remedy)
     return check.good(f"this user can connect to {path}")
 
 
@@ -143,7 +150,7 @@ def judge_nvml(gpu: GpuFacts | None, problem: str) -> Finding:
 def _check_tegrastats(context: Context, settings: TegrastatsSettings) -> Iterator[Finding]:
     machine, board, program = context.machine, context.board, settings.command
     path = machine.which(program[0])
-    socket = check_socket(machine, TEGRASTATS, settings.socket)
+    socket = check_socket(context, TEGRASTATS, settings.socket)
     rootly: Sample | None = None
     if socket.level == "good" and settings.asks_socket:
         socket, rootly = _ask_socket(context, socket)
@@ -164,10 +171,10 @@ def _check_tegrastats(context: Context, settings: TegrastatsSettings) -> Iterato
             message = (
                 f"; NVML reports {gpu.name}" if gpu else f"; an NVIDIA driver is here: {problem}"
             )
-        if board.is_jetson:
+        elif board.container is not None:
+            remedy = docker("-v", "/usr/bin/tegrastats:/usr/bin/tegrastats:ro")
+        elif board.is_jetson:
             remedy = "sudo apt install nvidia-l4t-tools"
-            if board.container is not None:
-                remedy = "docker run … -v /usr/bin/tegrastats:/usr/bin/tegrastats:ro (of the host)"
         message = f"{program[0]} does not exist: no telemetry{message}"
         yield check.missing(message, remedy, blocking=True)
         yield socket

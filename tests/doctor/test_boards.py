@@ -74,6 +74,77 @@ def test_container_without_nodes_gets_the_docker_option(tmp_path):
     assert by_name["container"].level == "note"
 
 
+CONTAINER_PAGE = Path(__file__).parents[2] / "docs/container.md"
+
+
+def lacks_of(found: "Iterable[Finding]") -> "dict[str, str]":
+    """Return the argument of docker run by what the container lacks."""
+    return {
+        str(one.facts["path"]): str(one.remedy).partition(";")[0].removeprefix("docker run ")
+        for one in found
+        if one.check == "container_lacks"
+    }
+
+
+def test_empty_container_is_told_each_argument(tmp_path):
+    tree = Tree(tmp_path).write("/.dockerenv").write("/proc/2/comm", "sleep\n")
+    machine = tree.machine(uid=0, cuda=Answer(1, "", "libcuda.so.1: no"))
+    found = list(examine(context(machine, NO_TENSORRT, telemetry={"processes": {}})))
+    lacks = lacks_of(found)
+    assert lacks == {
+        "/dev/nvmap": "--runtime nvidia",
+        "/dev/nvhost-*": "--runtime nvidia",
+        "/sys/devices/*": "-v /sys:/sys:ro",
+        "/proc/device-tree/model": "--security-opt systempaths=unconfined",
+        "/etc/nv_tegra_release": "-v /etc/nv_tegra_release:/etc/nv_tegra_release:ro",
+        "/var/lib/nvpmodel": "-v /var/lib/nvpmodel:/var/lib/nvpmodel:ro",
+        "/etc/nvpmodel.conf": "-v /etc/nvpmodel.conf:/etc/nvpmodel.conf:ro",
+        "/sys/kernel/debug/*": "-v /sys/kernel/debug:/sys/kernel/debug:ro",
+        "/proc of the host": "--pid host",
+    }
+    by_name = by_check(found)
+    remedy = "docker run -v /run/tegrascope:/run/tegrascope; in compose volumes:"
+    assert (by_name["socket"].remedy or "").startswith(remedy)
+    remedy = "docker run -v /usr/bin/tegrastats:/usr/bin/tegrastats:ro; in compose volumes:"
+    assert (by_name["tegrastats"].remedy or "").startswith(remedy)
+    page = CONTAINER_PAGE.read_text(encoding="utf-8")
+    for argument in (*lacks.values(), "-v /run/tegrascope:/run/tegrascope"):
+        assert argument in page
+
+
+@pytest.mark.parametrize(
+    ("marker", "environ"),
+    [
+        ("/.dockerenv", {}),
+        ("/run/.containerenv", {}),
+        ("/tmp/nothing", {"container": "podman"}),
+        ("/tmp/nothing", {"KUBERNETES_SERVICE_HOST": "10.43.0.1"}),
+    ],
+)
+def test_container_with_everything_lacks_nothing(tmp_path, marker, environ):
+    tree = orin(tmp_path).write(marker).write("/dev/nvmap").write("/proc/2/comm", "kthreadd\n")
+    machine = tree.machine()
+    machine = replace(machine, environ={**machine.environ, **environ})
+    found = list(examine(context(machine, telemetry={"processes": {}})))
+    assert by_check(found)["container"].level == "note"
+    assert lacks_of(found) == {}
+
+
+def test_container_may_lack_the_group_of_its_devices(tmp_path):
+    tree = orin(tmp_path).write("/.dockerenv").write("/dev/nvmap")
+    machine = tree.machine(shut=("/dev/nvmap",))
+    group = machine.group_of("/dev/nvmap")
+    found = list(examine(context(machine)))
+    assert lacks_of(found) == {"/dev/nvmap": f"--group-add {group}"}
+    (line,) = (one for one in found if one.check == "container_lacks")
+    assert line.remedy == f'docker run --group-add {group}; in compose group_add: ["{group}"]'
+
+
+def test_board_that_is_not_in_a_container_has_no_lines_about_one(tmp_path):
+    found = list(examine(context(orin(tmp_path).machine())))
+    assert not any(one.check.startswith("container") for one in found)
+
+
 def test_orin_nano_without_dla_gets_a_note(tmp_path):
     tree = orin(tmp_path).write("/proc/device-tree/compatible", NANO)
     for node in tmp_path.glob("dev/*"):

@@ -34,6 +34,8 @@ from tegrascope.daemon.doctor.software import (
 from tegrascope.parsers.nvpmodel import PowerMode
 from tegrascope.parsers.tegrastats import parse_line
 
+from .boards import context
+
 GIB = 1 << 30
 NOW = 1.79e9
 ORIN = Board(is_jetson=True, module="AGX Orin", dla_cores=2)
@@ -134,8 +136,8 @@ class Socket(Machine):
     is_writable: bool = False
     is_served: bool = False
 
-    def there(self, _: str) -> There:
-        return self.state
+    def there(self, path: str) -> There:
+        return self.state if path.endswith(".sock") else "absent"
 
     def may(self, *_: object) -> bool:
         return self.is_writable
@@ -156,14 +158,14 @@ class Socket(Machine):
 )
 def test_socket_states(there, writable, listens, level):
     machine = Socket(state=there, is_writable=writable, is_served=listens)
-    found = check_socket(machine, TEGRASTATS, None)
+    found = check_socket(context(machine), TEGRASTATS, None)
     assert found.level == level
     if there != "there" or not writable:
         assert found.remedy
 
 
 def test_socket_of_the_configuration_needs_an_edited_unit():
-    found = check_socket(Socket(), TEGRASTATS, Path("/run/mine.sock"))
+    found = check_socket(context(Socket()), TEGRASTATS, Path("/run/mine.sock"))
     assert "/run/mine.sock" in found.message
     assert found.remedy.startswith("sudo systemctl edit tegrascope-tegrastats.socket")
     assert found.remedy.endswith("ListenStream=/run/mine.sock")
