@@ -152,7 +152,7 @@ _ROWS = (
     WorkloadRow("tegra_inference_workload_info", "info", "What a workload is configured to run: model (the file's name), back-end, precision, batch.", read=lambda workload: workload.settings or None),
     WorkloadRow("tegra_inference_runs_total", "counter", "Runs that ended, by outcome.", labels=("outcome",), read=_runs),
     WorkloadRow("tegra_inference_consecutive_failures", "gauge", "Failed and timed-out runs since the last good one.", read=lambda workload: workload.failures),
-    WorkloadRow("tegra_inference_consecutive_unsuccessful_runs", "gauge", "Failed, timed-out and skipped runs since the last good one.", read=lambda workload: workload.unsuccessful),
+    WorkloadRow("tegra_inference_consecutive_unsuccessful_runs", "gauge", "Failed, timed-out and skipped runs since the last good one, without those that the guard duty skipped.", read=lambda workload: workload.unsuccessful),
     WorkloadRow("tegra_inferences_total", "counter", "Inferences completed in steady phases.", read=lambda workload: workload.inferences),
     WorkloadRow("tegra_inference_latency_seconds", "histogram", "Latency of each inference of a steady phase, by the host clock.", read=lambda workload: workload.latency),
     MetricRow("tegra_inference_energy_joules_total", "counter", "Module energy of steady phases: gross, and net of the idle baseline; overlapping runs each count all of it.", labels=("workload", "device", "kind"), read=_energy),

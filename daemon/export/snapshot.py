@@ -101,7 +101,7 @@ class WorkloadState:
         inferences: Completed ones, also of runs that failed later.
         gross_joules: Sum of the runs with a module total; ``net_joules``: with a baseline.
         failures: Runs that failed or timed out since the last good one.
-        unsuccessful: The same, with the skipped runs.
+        unsuccessful: The same, with the skipped runs; those of the guard ``duty`` are intended.
         active_run: The run in flight, which began at ``active_wall_ns``.
         bypassed_wall_ns: When a good run that did not use its DLA was followed by the next good
             one, in wall time; None without such a run.
@@ -266,6 +266,7 @@ class LiveState:
             if state is None:
                 return
             is_ok, energy = report.outcome == "ok", report.energy
+            is_bad = report.outcome in _UNSUCCESSFUL and report.skip_reason != "guard_duty"
             runs = {**state.runs, report.outcome: state.runs.get(report.outcome, 0) + 1}
             if energy is not None:
                 state = replace(
@@ -282,9 +283,7 @@ class LiveState:
                     state,
                     runs=MappingProxyType(runs),
                     failures=0 if is_ok else state.failures + (report.outcome in _FAILURES),
-                    unsuccessful=0
-                    if is_ok
-                    else state.unsuccessful + (report.outcome in _UNSUCCESSFUL),
+                    unsuccessful=0 if is_ok else state.unsuccessful + is_bad,
                     active_run=None if state.active_run == report.run_id else state.active_run,
                     last_good=report if is_ok else state.last_good,
                     cold_start=report.cold_start_seconds or state.cold_start,

@@ -439,7 +439,11 @@ SITUATIONS = {
         (
             lambda board: end(board, *["skipped"] * 4, reason="x", skip_reason="overlap"),
             lambda board: end(board, *["skipped"] * 3, reason="x", skip_reason="overlap"),
-        )
+        ),
+        (
+            lambda board: end(board, *["skipped"] * 4, reason="x", skip_reason="guard_battery"),
+            lambda board: end(board, *["skipped"] * 4, reason="x", skip_reason="guard_duty"),
+        ),
     ],
     "TegraInferenceSlower": [
         # The last run, and another one of two days.
