@@ -11,7 +11,7 @@ from ...parsers.signals import OWN_PROCESS
 from ..base import SYSTEM_CLOCK, Clock
 from ..board.readers import read_text
 
-_KNOWN_AT_MOST = 4096
+_KNOWN_AT_MOST = 2048
 _LONGEST = 64
 _REMEMBERED_NS = 10_000_000_000
 _INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby|node|java|bash|sh|dash)[0-9.]*")

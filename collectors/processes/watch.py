@@ -41,14 +41,6 @@ class ProcessUse(NamedTuple):
     started_seconds: float
 
 
-class _Counted(NamedTuple):
-    """A living process: when it started, its name, and its CPU time at the last look."""
-
-    started: float
-    name: str
-    cpu_seconds: float
-
-
 class ProcessWatch:
     """The processes that used most CPU time since the last look, and those that are configured.
 
@@ -83,7 +75,8 @@ class ProcessWatch:
         self._period_seconds = period_seconds
         self._began = clock.wall_ns() / 1e9
         self._looked_ns = clock.monotonic_ns()
-        self._living: dict[int, _Counted] = {}
+        # When each living process started, and its CPU time at the last look.
+        self._living: dict[int, tuple[float, float]] = {}
         self._total: dict[str, float] = {}
         self._shown_ns: dict[str, int] = {}
         self._fresh: tuple[ProcessUse, ...] = ()
@@ -117,25 +110,25 @@ class ProcessWatch:
         now_ns = self._clock.monotonic_ns()
         elapsed, self._looked_ns = max(now_ns - self._looked_ns, 1) / 1e9, now_ns
         grown: dict[str, float] = {}
-        found: dict[str, list[tuple[float, psutil.Process]]] = {}
-        living: dict[int, _Counted] = {}
-        for process in psutil.process_iter():
+        found: dict[str, list[tuple[float, int]]] = {}
+        living: dict[int, tuple[float, float]] = {}
+        # psutil.process_iter() keeps an object per process, a megabyte for 400 of them.
+        for pid in psutil.pids():
             try:
+                process = psutil.Process(pid)
                 name = self._known.name_of(process)
                 times = process.cpu_times()
                 started = process.create_time()
             except psutil.Error:  # it has just ended, or may not be read
                 continue
             seconds = times.user + times.system
-            before = self._living.get(process.pid)
-            if before is None or before.started != started:
+            known_start, since = self._living.get(pid, (None, 0.0))
+            if known_start != started:
                 # CPU time before the watch began is not counted.
                 since = seconds if started < self._began else 0.0
-            else:
-                since = before.cpu_seconds
             grown[name] = grown.get(name, 0.0) + max(0.0, seconds - since)
-            found.setdefault(name, []).append((started, process))
-            living[process.pid] = _Counted(started, name, seconds)
+            found.setdefault(name, []).append((started, pid))
+            living[pid] = started, seconds
         self._living = living
         self._known.keep(living)
         for name, seconds in grown.items():
@@ -176,12 +169,12 @@ class ProcessWatch:
         return [*chosen, *fixed], beyond
 
     def _use_of(
-        self, name: str, cores: float, processes: Sequence[tuple[float, psutil.Process]]
+        self, name: str, cores: float, processes: Sequence[tuple[float, int]]
     ) -> ProcessUse | None:
         memory, started = 0, []
-        for at, process in processes:
+        for at, pid in processes:
             with contextlib.suppress(psutil.Error):
-                memory += process.memory_info().rss
+                memory += psutil.Process(pid).memory_info().rss
                 started.append(at)
         if not started:
             return None

@@ -70,7 +70,7 @@ class Present:
             | {
                 "clocks": {name: column[0] for name, (_, column) in clocks.items() if column[0] > 0}
             },
-            "processes": self._processes(snapshot, now_ns if is_fresh else None),
+            "processes": self._processes(snapshot, values, now_ns),
             "limits": {"power_watts": snapshot.limits.power_watts},
             "trips": {
                 zone: celsius
@@ -104,7 +104,9 @@ class Present:
             "skipped": dict(snapshot.skipped),
         }
 
-    def _processes(self, snapshot: Snapshot, now_ns: int | None) -> list[dict[str, Any]]:
+    def _processes(
+        self, snapshot: Snapshot, values: Mapping[str, float], now_ns: int
+    ) -> list[dict[str, Any]]:
         """Return users of CPU and memory, busiest first, with their share of each DLA core."""
         found: dict[str, dict[str, Any]] = {
             one.name: {
@@ -115,7 +117,7 @@ class Present:
             }
             for one in snapshot.processes
         }
-        if now_ns is not None:
+        if any(map(_is_of_a_process, values)):
             cut = self._timeline.cut(now_ns - _DLA_PROCESS_NS, now_ns, _is_of_a_process)
             if len(cut.times_ns) > 1:
                 window = Span(begin_ns=cut.times_ns[0], end_ns=cut.times_ns[-1])

@@ -49,6 +49,7 @@ def test_run_has_its_busy_time_and_other_tasks_are_reported(start, kernel):
     assert "foreign_dla_activity" in run["quality"]
     culprit = run["other_processes"][0]
     assert culprit["name"] == "app"
+    assert run["foreign_dla_processes"] == ["app"]
     assert culprit["dla_seconds"]["dla0"] > 1
     assert "dla_not_used" not in run["quality"]
     last_run = 'tegra_inference_last_run_dla_busy_ratio{core="0",device="dla0",source="ftrace"'
