@@ -89,5 +89,5 @@ export function processTable({ processes }) {
     bytes(one.memory_bytes),
     ...cores.map((core) => percent(one.dla?.[core])),
   ]);
-  return table("Cores in use between the last two looks, ten seconds apart; DLA by its trace", heads, rows);
+  return table("CPU: cores in use between the last two readings. DLA: share of the last ten seconds, by its trace", heads, rows);
 }

@@ -210,8 +210,8 @@ export function processes(report) {
     seconds(one.cpu_seconds),
     Object.entries(one.dla_seconds).map(([core, busy]) => `${core} ${seconds(busy)}`).join(", ") || NOTHING,
   ]);
-  const words = "They used the board in the steady phase or the idle phases of this run.";
-  return section("processes", "Other processes meanwhile", paragraph(words), table("Other processes", heads, rows));
+  const caption = "Use of the board in the steady phase and the idle phases of this run";
+  return section("processes", "Other processes meanwhile", table(caption, heads, rows));
 }
 
 export function overlaps(report) {
