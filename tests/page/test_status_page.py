@@ -240,6 +240,9 @@ def test_users_of_the_board_are_a_table_and_the_culprit_stands_in_the_row(board,
         ProcessUse("tegrascope", 9.0, 0.25, 50 << 20, 3, 0.0),
         ProcessUse("docker:0123456789ab/detector", 99.0, 1.5, 1 << 30, 1, 0.0),
     )
+    board.interval = 60.0  # its samples are of the present for minutes, however slow the machine
+    tab = show(board.url)
+    tab.wait_for("document.getElementById('version').textContent")
     board.live.update(processes=watch)
 
     def traced(ago):
@@ -250,7 +253,6 @@ def test_users_of_the_board_are_a_table_and_the_culprit_stands_in_the_row(board,
     board.finish(
         30, 10, quality=("foreign_dla_activity",), foreign_dla_processes=("python3 thief.py",)
     )
-    tab = show(board.url)
     rows = "[...document.querySelectorAll('#processes tbody tr')]"
     cells = f"{rows}.map(row => [...row.children].map(cell => cell.textContent).join('|'))"
     tab.wait_for(f"{rows}.length === 3")
