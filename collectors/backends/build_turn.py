@@ -51,7 +51,7 @@ def build_bytes(model_bytes: int) -> int:
 
 @contextmanager
 def turn_to_build(
-    deadline_seconds: float | None,
+    timeout_seconds: float | None,
     progress: Callable[[str], None],
     root: Path = Path("/"),
     model: Path | None = None,
@@ -61,7 +61,7 @@ def turn_to_build(
     A build that may take more memory than is free is announced on standard error, not refused.
 
     Args:
-        deadline_seconds: Time until the worker is killed, or ``None`` to wait for ever.
+        timeout_seconds: Time until the worker is killed, or ``None`` to wait for ever.
         progress: Called with a few words before a wait.
         model: File to build, to estimate the memory.
 
@@ -69,10 +69,10 @@ def turn_to_build(
         The circumstances at the begin. ``is_alone`` is False if no directory can have the lock.
 
     Raises:
-        UserError: The wait took most of the time until the deadline.
+        UserError: The wait took most of the time until then.
     """
     begin = time.monotonic()
-    limit = inf if deadline_seconds is None else _PATIENCE * deadline_seconds
+    limit = inf if timeout_seconds is None else _PATIENCE * timeout_seconds
     waited_for: list[int] = []
     told = ""
     with ExitStack() as held:

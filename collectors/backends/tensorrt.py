@@ -523,8 +523,8 @@ class TensorRt(Inferring):
     def _build(self, timing_cache: Path | None) -> BuiltEngine:
         """Build when no other process of this machine does, and note the circumstances."""
         order = self._order
-        deadline, machine = order.deadline_seconds, self._machine
-        with turn_to_build(deadline, self.progress, machine, self._model) as found:
+        timeout, machine = order.timeout_seconds, self._machine
+        with turn_to_build(timeout, self.progress, machine, self._model) as found:
             self.progress(BUILDS)
             free = self._cuda.free_bytes()
             made = Builder(self._trt, self._model, order, self.progress).build(timing_cache)

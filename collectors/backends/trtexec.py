@@ -120,7 +120,7 @@ class Trtexec(SelfTimed):
             found = None if order.rebuild else self._cache.read(self._key)
             if found is None:
                 with turn_to_build(
-                    order.deadline_seconds, self.progress, model=self._model
+                    order.timeout_seconds, self.progress, model=self._model
                 ) as circumstances:
                     self.progress(BUILDS)
                     made = self._compile()

@@ -75,7 +75,7 @@ class Steady:
         self._stop, self._stopped = stop, stop.is_set
         self._tell_ns = span.begin_ns + _CHUNK_NS
         seconds = order.duration_seconds
-        self._deadline_ns = None if seconds is None else span.begin_ns + int(seconds * 1e9)
+        self._until_ns = None if seconds is None else span.begin_ns + int(seconds * 1e9)
         # Inferences that are complete and not yet printed.
         self._start_ns = array("q")
         self._latency_ns = array("q")
@@ -89,7 +89,7 @@ class Steady:
             for number, seconds in enumerate(self._order.steps_seconds):
                 until_ns = self._clock.monotonic_ns() + round(seconds * 1e9)
                 if number % 2:
-                    self._deadline_ns = until_ns
+                    self._until_ns = until_ns
                     self._without_pause(backend, infer)
                 elif self._clock.wait(self._stop, until_ns):
                     raise Cancelled
@@ -107,7 +107,7 @@ class Steady:
         self, infer: Callable[[], None], stages_ns: Callable[[], Sequence[int]]
     ) -> None:
         """Start each inference when the one before it is complete."""
-        now, stopped, deadline_ns = self._clock.monotonic_ns, self._stopped, self._deadline_ns
+        now, stopped, until_ns = self._clock.monotonic_ns, self._stopped, self._until_ns
         left = self._order.count or 0
         while not stopped():
             start_ns = now()
@@ -115,7 +115,7 @@ class Steady:
             end_ns = now()
             self._add(start_ns, end_ns, stages_ns)
             left -= 1
-            if left == 0 or (deadline_ns is not None and end_ns >= deadline_ns):
+            if left == 0 or (until_ns is not None and end_ns >= until_ns):
                 return
         raise Cancelled
 
@@ -125,7 +125,7 @@ class Steady:
         The latency of each is from its start to its completion as this loop sees it, which waits
         for them in the order of their start.
         """
-        now, stopped, deadline_ns = self._clock.monotonic_ns, self._stopped, self._deadline_ns
+        now, stopped, until_ns = self._clock.monotonic_ns, self._stopped, self._until_ns
         left = self._order.count or 0
         free, in_flight = deque(slots), deque[tuple[InferenceSlot, int]]()
         is_over = cancelled = stopped()
@@ -143,7 +143,7 @@ class Steady:
             self._add(start_ns, end_ns, slot.stages_ns)
             if not is_over:
                 cancelled = stopped()
-                is_over = cancelled or (deadline_ns is not None and end_ns >= deadline_ns)
+                is_over = cancelled or (until_ns is not None and end_ns >= until_ns)
         if cancelled:
             raise Cancelled
 
@@ -195,7 +195,7 @@ _PROFILED_INFERENCES = 50
 _OF_THE_RUN = {
     *("run_id", "warm_up_seconds", "baseline_seconds", "duration_seconds", "count"),
     *("inputs_file", "outputs_file", "profile_file", "steps_seconds", "stage", "repeats"),
-    "deadline_seconds",
+    "timeout_seconds",
 }
 
 

@@ -197,7 +197,7 @@ class Workers:
         self,
         workload: Workload,
         name: str,
-        deadline_seconds: float,
+        timeout_seconds: float,
         outputs: Path | None = None,
         inputs: str | None = None,
         *,
@@ -207,7 +207,7 @@ class Workers:
     ) -> FinishedRun:
         """Carry out one run on the worker of this name, from its order to its report.
 
-        After the deadline the worker is killed. A run that writes ``outputs``, of a data set if
+        After the timeout the worker is killed. A run that writes ``outputs``, of a data set if
         ``inputs`` names one, does not wait for its last sample. ``program`` replaces the command
         of a worker that has to be started, and ``pattern`` has the off- and on-steps of a lock-in
         measurement. After the run, a pass that times each layer writes ``profile``.
@@ -231,7 +231,7 @@ class Workers:
             self.heard(event)
 
         executor = self._executor(name, program)
-        verdict = _INTERRUPTED if executor is None else executor.run(order, deadline_seconds, take)
+        verdict = _INTERRUPTED if executor is None else executor.run(order, timeout_seconds, take)
         in_flight.end()
         if verdict.outcome == "cancelled":
             verdict = _INTERRUPTED
@@ -243,14 +243,14 @@ class Workers:
         return FinishedRun(in_flight.pair(verdict), in_flight.trace, status)
 
     def run_together(
-        self, runs: Sequence[tuple[Workload, str]], deadline_seconds: float
+        self, runs: Sequence[tuple[Workload, str]], timeout_seconds: float
     ) -> list[FinishedRun]:
         """Carry out runs at once, each on a worker and in a thread of its own."""
         start = threading.Barrier(len(runs))
 
         def run(one: tuple[Workload, str]) -> FinishedRun:
             start.wait()
-            return self.run(*one, deadline_seconds)
+            return self.run(*one, timeout_seconds)
 
         with ThreadPoolExecutor(len(runs), "worker") as threads:
             return list(threads.map(run, runs))

@@ -1,4 +1,4 @@
-"""One worker process per device, killed after the deadline of a run.
+"""One worker process per device, killed after the timeout of a run.
 
 A driver that hangs or crashes takes down the worker. The next run starts another one, and so does
 a run that the worker declines because it has loaded another model.
@@ -96,29 +96,29 @@ class Executor:
     def run(
         self,
         order: events.Order,
-        deadline_seconds: float,
+        timeout_seconds: float,
         on_event: Callable[[events.RunEvent], None],
     ) -> Verdict:
-        """Run an order and wait for its end; the worker is killed after the deadline.
+        """Run an order and wait for its end; the worker is killed after the timeout.
 
         ``on_event`` is called in this thread. The worker cannot cause an exception here.
         """
-        deadline_ns = self._clock.monotonic_ns() + int(deadline_seconds * 1e9)
+        until_ns = self._clock.monotonic_ns() + int(timeout_seconds * 1e9)
         if self._child is not None and (self._child.exited or self._process != order.process):
             self.close()
         self._process = order.process
         is_new = self._child is None
-        if is_new and (refusal := self._start(deadline_seconds)) is not None:
+        if is_new and (refusal := self._start(timeout_seconds)) is not None:
             return refusal
         child = self._child
         if child is None:
             return _CANCELLED
-        order = order.model_copy(update={"deadline_seconds": deadline_seconds})
+        order = order.model_copy(update={"timeout_seconds": timeout_seconds})
         if not child.send(events.render_event(order)):
             return self._bury(child, "does not take orders")
         phase = "start"
         while True:
-            left = (deadline_ns - self._clock.monotonic_ns()) / 1e9
+            left = (until_ns - self._clock.monotonic_ns()) / 1e9
             got = child.read(max(0.0, left))
             if isinstance(got, Stamped):
                 try:
@@ -131,7 +131,7 @@ class Executor:
                     if is_new:
                         return self._bury(child, "declines its first order")
                     self.close()
-                    left = (deadline_ns - self._clock.monotonic_ns()) / 1e9
+                    left = (until_ns - self._clock.monotonic_ns()) / 1e9
                     return self.run(order, max(0.0, left), on_event)
                 if isinstance(event, events.Finished):
                     on_event(event)
@@ -148,12 +148,12 @@ class Executor:
                     return _CANCELLED
             elif got is Quiet.TIMEOUT:
                 self.close()
-                reason = f"no end after {deadline_seconds:g} s, in phase {phase}; worker killed"
+                reason = f"no end after {timeout_seconds:g} s, in phase {phase}; worker killed"
                 return Verdict("timeout", reason, log=child.last_words)
             else:
                 return self._bury(child, f"ended in phase {phase}")
 
-    def _start(self, deadline_seconds: float) -> Verdict | None:
+    def _start(self, timeout_seconds: float) -> Verdict | None:
         """Start a worker and wait for its first message; return the error, if any."""
         try:
             argv = (*self._argv, "--process", self._process.model_dump_json(exclude_defaults=True))
@@ -164,7 +164,7 @@ class Executor:
             self._child = child
             if self._cancelled.is_set():
                 child.wake()
-        seconds = min(_START_SECONDS, deadline_seconds)
+        seconds = min(_START_SECONDS, timeout_seconds)
         got = child.read(seconds)
         if got is Quiet.WOKEN:
             self.close()

@@ -146,10 +146,10 @@ def read_mark(body: bytes) -> Begin | End | Whole:
 
 @dataclass(frozen=True)
 class _Window:
-    """An open window; it is closed as failed at its deadline."""
+    """An open window; it is closed as failed after its timeout."""
 
     trace: RunTrace
-    deadline_ns: int
+    closes_ns: int
     timeout_seconds: float
     suspended_ns: int  # at its begin
 
@@ -184,7 +184,7 @@ class WindowKeeper(threading.Thread):
         """Close windows beyond their timeout; call this regularly."""
         now_ns = self._session.clock.monotonic_ns()
         with self._lock:
-            late = [one for one in self._open.values() if one.deadline_ns <= now_ns]
+            late = [one for one in self._open.values() if one.closes_ns <= now_ns]
             for window in late:
                 del self._open[window.trace.run_id]
         for window in late:

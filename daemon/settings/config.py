@@ -328,7 +328,7 @@ class Workload(Section):
 
     @property
     def timeout_seconds(self) -> float:
-        """Deadline of a run: twice its planned time, and time to build and load; of a window."""
+        """Timeout of a run: twice its planned time, and time to build and load; of a window."""
         planned = self.warm_up + 2 * self.baseline + (self.steady_seconds or 300.0)
         return self.timeout or (600.0 if self.is_window else 2 * planned + 120.0)
 

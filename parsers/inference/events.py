@@ -116,7 +116,7 @@ class Order(Record):
         duration_seconds: Length of the steady phase; either this or ``count`` inferences.
         steps_seconds: Lengths of off- and on-steps in turn, for lock-in; empty to infer throughout.
         stage: The stage that is repeated in place of inferences, ``repeats`` times for each.
-        deadline_seconds: Time after which the worker is killed, as its executor sets it.
+        timeout_seconds: Time after which the worker is killed, as its executor sets it.
     """
 
     run_id: str
@@ -153,7 +153,7 @@ class Order(Record):
     steps_seconds: tuple[NonNegativeFloat, ...] = ()
     stage: StageName | None = None
     repeats: PositiveInt = 1
-    deadline_seconds: NonNegativeFloat | None = None
+    timeout_seconds: NonNegativeFloat | None = None
 
     @property
     def dla_core(self) -> int | None:

@@ -132,7 +132,7 @@ def test_lock_of_another_process_is_waited_for_and_named(root, builder):
     assert told == [words]
 
 
-def test_wait_has_a_limit_by_the_deadline_of_the_run(root, builder):
+def test_wait_has_a_limit_by_the_timeout_of_the_run(root, builder):
     told = []
     refusal = rf"process {builder.process.pid} builds an engine .* 0 s"
     with pytest.raises(UserError, match=refusal), turn_to_build(0.0, told.append, root):

@@ -28,7 +28,7 @@ class Held(Executor):
         super().__init__(device)
         self.house = house
 
-    def run(self, order: object, _deadline: float, _on_event: Callable[[object], None]) -> Verdict:
+    def run(self, order: object, _timeout: float, _on_event: Callable[[object], None]) -> Verdict:
         house, run_id = self.house, order.run_id
         with house.lock:
             house.inside.add(run_id)

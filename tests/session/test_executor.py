@@ -40,9 +40,9 @@ def executor_of(tmp_path: Path):
         executor.close()
 
 
-def run(executor: Executor, deadline_seconds: float = 120.0) -> "tuple[object, list[RunEvent]]":
+def run(executor: Executor, timeout_seconds: float = 120.0) -> "tuple[object, list[RunEvent]]":
     events: list[RunEvent] = []
-    return executor.run(ORDER, deadline_seconds, events.append), events
+    return executor.run(ORDER, timeout_seconds, events.append), events
 
 
 def test_obedient_worker_is_kept(executor_of):
@@ -82,7 +82,7 @@ def test_babble_is_no_event(executor_of):
 
 
 def test_hanging_worker_is_killed_and_replaced(executor_of):
-    """Past its deadline a run is ``timeout``, its worker is gone, and the executor goes on."""
+    """After its timeout a run is ``timeout``, its worker is gone, and the executor goes on."""
     executor = executor_of(
         'if os.path.exists(sys.argv[0] + ".again"):\n'
         "    time.sleep(1000)\n"
