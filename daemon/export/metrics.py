@@ -15,11 +15,11 @@ from prometheus_client.registry import Collector
 from ... import __version__
 from ...parsers.signals import SIGNALS, Family, split
 from ..measure.dla import POWERED
-from ..measure.run_report import RunReport
-from .snapshot import Histogram, Snapshot, WorkloadState
+from ..measure.run_report import CAUSES, UNKNOWN, RunReport
+from .snapshot import Histogram, Snapshot, Tally, WorkloadState
 
 Number: TypeAlias = float | None
-Value: TypeAlias = Number | Histogram | Mapping[Any, Number | str]
+Value: TypeAlias = Number | Histogram | Tally | Mapping[Any, Number | str]
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,12 @@ def _lacks_root(page: Scrape) -> Mapping[str, Number]:
 def _runs(workload: WorkloadState) -> Mapping[str, Number]:
     # Counters begin at 0, so that the first run is an increase too.
     return {"ok": 0, "failed": 0, "timeout": 0, **workload.runs}
+
+
+def _causes(workload: WorkloadState) -> Mapping[str, Number]:
+    if workload.deadline_seconds is None:
+        return {}
+    return {cause: workload.causes.get(cause, 0) for cause in (*CAUSES, UNKNOWN)}
 
 
 def _energy(page: Scrape) -> Mapping[tuple[str, str, str], Number]:
@@ -155,11 +161,15 @@ _ROWS = (
     WorkloadRow("tegra_inference_consecutive_unsuccessful_runs", "gauge", "Failed, timed-out and skipped runs since the last good one, without those that the guard duty skipped.", read=lambda workload: workload.unsuccessful),
     WorkloadRow("tegra_inferences_total", "counter", "Inferences completed in steady phases.", read=lambda workload: workload.inferences),
     WorkloadRow("tegra_inference_latency_seconds", "histogram", "Latency of each inference of a steady phase, by the host clock.", read=lambda workload: workload.latency),
+    WorkloadRow("tegra_inference_deadline_seconds", "gauge", "Longest latency that an inference may have, by configuration; absent without a deadline.", read=lambda workload: workload.deadline_seconds),
+    WorkloadRow("tegra_inference_deadline_misses_total", "counter", "Inferences of steady phases with a latency beyond the deadline.", read=lambda workload: None if workload.deadline_seconds is None else workload.misses),
+    WorkloadRow("tegra_inference_deadline_miss_causes_total", "counter", "The last misses of each run, 20 at most, by the cause with the most evidence; evidence is not proof.", labels=("cause",), read=_causes),
     MetricRow("tegra_inference_energy_joules_total", "counter", "Module energy of steady phases: gross, and net of the idle baseline; overlapping runs each count all of it.", labels=("workload", "device", "kind"), read=_energy),
     WorkloadRow("tegra_inference_run_active", "gauge", "1 while a run is in flight.", read=lambda workload: workload.active_run is not None),
     LastRunRow("tegra_inference_last_run_throughput_per_second", "gauge", "Inputs per second of the last good run.", read=lambda run: run.throughput_per_second),
     LastRunRow("tegra_inference_last_run_energy_joules_per_inference", "gauge", "Module energy per inference in the last good run; absent if it was withheld.", labels=("kind",), read=_energy_per_inference),
     LastRunRow("tegra_inference_last_run_latency_seconds", "summary", "Latency quantiles of the last good run.", labels=("quantile",), read=_latency),
+    LastRunRow("tegra_inference_last_run_deadline_worst_lateness_seconds", "gauge", "Longest latency of the last good run, less the deadline; 0 without a miss.", read=lambda run: run.deadline and run.deadline.worst_lateness_seconds),
     LastRunRow("tegra_inference_last_run_gpu_utilization_ratio", "gauge", "Mean GPU load over the last good run.", read=lambda run: _load(run, "gpu")),
     LastRunRow("tegra_inference_last_run_dla_busy_ratio", "gauge", "Mean busy share of a DLA core over the last good run, by source.", labels=("core", "source"), read=_dla_loads),
     LastRunRow("tegra_inference_last_run_emc_utilization_ratio", "gauge", "Mean use of the memory bandwidth over the last good run.", read=lambda run: _load(run, "emc")),
@@ -263,6 +273,8 @@ def _add(metric: Metric, row: MetricRow, labels: dict[str, str], value: Any) -> 
             metric.add_sample(f"{row.name}_bucket", labels_of_bucket, count, exemplar=latest)
         metric.add_sample(f"{row.name}_count", labels, counts[-1])
         metric.add_sample(f"{row.name}_sum", labels, value.total)
+    elif isinstance(value, Tally):
+        metric.add_sample(row.name, labels, value.count, exemplar=value.exemplar)
     elif row.kind == "info" and not row.labels:
         if value is not None:
             metric.add_sample(row.name, {**labels, **value}, 1)

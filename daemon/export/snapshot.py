@@ -2,6 +2,7 @@
 
 import threading
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -56,6 +57,14 @@ class Histogram:
 
 
 @dataclass(frozen=True)
+class Tally:
+    """A count, and the latest of what was counted."""
+
+    count: int = 0
+    exemplar: Exemplar | None = None
+
+
+@dataclass(frozen=True)
 class SourceState:
     """One telemetry source: its latest sample and its health.
 
@@ -99,6 +108,8 @@ class WorkloadState:
     Attributes:
         settings: Labels of its configuration, without unset ones.
         inferences: Completed ones, also of runs that failed later.
+        deadline_seconds: Longest latency that an inference may have, by configuration.
+        misses: Inferences with a longer one; ``causes`` are those of the last ones of each run.
         gross_joules: Sum of the runs with a module total; ``net_joules``: with a baseline.
         failures: Runs that failed or timed out since the last good one.
         unsuccessful: The same, with the skipped runs; those of the guard ``duty`` are intended.
@@ -114,6 +125,9 @@ class WorkloadState:
     runs: Mapping[str, int] = field(default_factory=dict)
     inferences: int = 0
     latency: Histogram = field(default_factory=lambda: Histogram.empty(LATENCY_BOUNDS_SECONDS))
+    deadline_seconds: float | None = None
+    misses: Tally = Tally()
+    causes: Mapping[str, int] = field(default_factory=dict)
     gross_joules: float | None = None
     net_joules: float | None = None
     failures: int = 0
@@ -213,8 +227,9 @@ class LiveState:
         self,
         devices: Mapping[str, str],
         settings: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+        deadlines: Mapping[str, float | None] = MappingProxyType({}),
     ) -> None:
-        """Set device and labels of all workloads.
+        """Set device, labels and deadline in seconds of all workloads.
 
         A known workload keeps its counts unless its device changed.
         """
@@ -224,7 +239,12 @@ class LiveState:
                 state = self.snapshot.workloads.get(name)
                 if state is None or state.device != device:
                     state = WorkloadState(name, device)
-                kept[name] = replace(state, settings=settings.get(name, {}))
+                deadline = deadlines.get(name)
+                if state.deadline_seconds != deadline:
+                    state = replace(state, misses=Tally(), causes={})
+                kept[name] = replace(
+                    state, settings=settings.get(name, {}), deadline_seconds=deadline
+                )
             self._replace(workloads=MappingProxyType(kept))
 
     def run_began(
@@ -248,8 +268,12 @@ class LiveState:
         count: int,
         latency_ns: Sequence[int],
         wall_seconds: float,
+        missed: int = 0,
     ) -> None:
-        """Record completed inferences, all, some or none of which were timed."""
+        """Record completed inferences, all, some or none of which were timed.
+
+        ``missed`` is the number of misses if it is more than the times show.
+        """
         with self._lock:
             state = self.snapshot.workloads.get(workload)
             if state is None:
@@ -257,7 +281,15 @@ class LiveState:
             seconds = [latency / 1e9 for latency in latency_ns]
             latency = state.latency.observed(seconds, run_id, wall_seconds)
             inferences = state.inferences + count
-            self._replace_workload(replace(state, inferences=inferences, latency=latency))
+            misses, limit = state.misses, state.deadline_seconds
+            late = [one for one in seconds if limit is not None and one > limit]
+            latest = misses.exemplar
+            if late:
+                latest = Exemplar({"run_id": run_id}, late[-1], wall_seconds)
+            misses = Tally(misses.count + max(missed, len(late)), latest)
+            self._replace_workload(
+                replace(state, inferences=inferences, latency=latency, misses=misses)
+            )
 
     def run_ended(self, report: RunReport) -> None:
         """Record outcome and energy of a run."""
@@ -274,6 +306,9 @@ class LiveState:
                     gross_joules=_sum(state.gross_joules, energy.gross_joules),
                     net_joules=_sum(state.net_joules, energy.net_joules),
                 )
+            if report.deadline is not None:
+                causes = Counter(miss.cause for miss in report.deadline.last)
+                state = replace(state, causes=Counter(state.causes) + causes)
             last = state.last_good
             if is_ok and last is not None and "dla_not_used" in last.quality:
                 ended_wall_ns = report.started_wall_ns + report.ended_ns - report.started_ns

@@ -7,6 +7,7 @@ from ...collectors.catalog import is_played
 from ...parsers import signals
 from . import quality
 from .blocks import WindowSlice
+from .deadlines import deadline_report
 from .dla import InFlight, dla_was_on, foreign_dla_activity
 from .energy import interval_ns
 from .energy_report import IDLE_PHASES, measure_energy, timing
@@ -28,6 +29,7 @@ def correlate(
     flags: Iterable[Flag] = (),
     clock_seconds: float | None = 0.0,
     in_flight: InFlight | None = None,
+    workloads: Mapping[str, str] | None = None,
 ) -> RunReport:
     """Pair a run with the telemetry of its own window.
 
@@ -46,6 +48,7 @@ def correlate(
             an arrival; if ``None``, it is unknown, and no interval is given.
         in_flight: Time of tegrascope's own runs on each device; if ``None``, it is unknown, and
             only the run's own core is checked for work of others.
+        workloads: Names of the workloads of ``others``, by run id.
     """
     phases = trace.phases
     window = phases.get("steady")
@@ -122,6 +125,9 @@ def correlate(
             "stages": {stage: times for stage, times in stages.items() if times is not None},
             "throughput_per_second": throughput(completed, trace.batch, window.seconds),
             "telemetry": board,
+            "deadline": deadline_report(
+                trace, window, (starts, latencies), samples, others or {}, workloads or {}
+            ),
             "energy": measured and measured.energy,
             "lock_in": plan
             and lock_in_report(

@@ -26,7 +26,7 @@ Step = tuple[int, int, float]
 V = TypeVar("V")
 
 # A task is counted when it has ended and its event has arrived, so it ran before the sample.
-_LAG_NS = 200_000_000
+LAG_NS = 200_000_000
 _TOLERANCE_SECONDS, _TOLERANCE_RATIO = 0.02, 0.01
 # Errors that may hide busy time. An ambiguity between two cores hides none.
 _MISSING = frozenset({"lost", "gap", "unmatched", "unparsed", "odd", "late"})
@@ -145,7 +145,7 @@ def foreign_dla_activity(
     for core, counted in _steps(samples, signals.DLA_BUSY_SECONDS, window).items():
         beyond = 0.0
         for begin, end, seconds in counted:
-            since = begin - _LAG_NS
+            since = begin - LAG_NS
             if core == device:
                 quiet = any(one.begin_ns <= since and end <= one.end_ns for one in idle)
                 ours = 0.0 if quiet else (end - since) / 1e9
@@ -170,7 +170,7 @@ def beyond_powered(samples: WindowSlice, window: Span) -> dict[str, float]:
         if not _covers(counted, window):
             continue
         worked, on = (sum(seconds for _, _, seconds in each) for each in (busy, counted))
-        beyond = worked - on - _LAG_NS / 1e9
+        beyond = worked - on - LAG_NS / 1e9
         if beyond > _tolerance(window):
             found[core] = beyond
     return found

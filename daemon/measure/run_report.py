@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import fsum
 from operator import add
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from ...collectors.processes.stalls import STALLS_AT_MOST
 from ...parsers.inference.events import (
     Counted,
     Finished,
@@ -23,6 +24,7 @@ from ...parsers.inference.events import (
     Process,
     RunEvent,
     StageName,
+    Stall,
 )
 from ...parsers.inference.placement import Built
 from ...parsers.records import Ratio, Record
@@ -160,6 +162,62 @@ class ProcessShare(Record):
     cpu_seconds: NonNegativeFloat | None = None
     dla_seconds: dict[str, NonNegativeFloat] = {}
     gpu_memory_bytes: NonNegativeInt | None = None
+
+
+Cause = Literal[
+    "stopped",
+    "page_faults",
+    "waited_for_cpu",
+    "throttled",
+    "clock_lowered",
+    "other_lane",
+    "foreign_dla_task",
+    "too_slow",
+]
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+"""Of two that explain a miss equally, the first comes first."""
+UNKNOWN = "unknown"
+"""Stands for the cause of a miss without evidence."""
+
+
+class Evidence(Record):
+    """Something that was unusual at a miss; evidence, not proof.
+
+    Attributes:
+        weight: 1 if it was there for all of the delay and never while inferences were in time.
+        detail: Kind of throttling, clock, run or process.
+    """
+
+    cause: Cause
+    weight: Ratio
+    detail: str | None = None
+
+
+class Miss(Record):
+    """An inference that missed its deadline, with the evidence of greatest weight first."""
+
+    start_ns: NonNegativeInt
+    latency_seconds: NonNegativeFloat
+    evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def cause(self) -> str:
+        """The cause with the most evidence, or ``unknown``."""
+        return self.evidence[0].cause if self.evidence else UNKNOWN
+
+
+class DeadlineReport(Record):
+    """Inferences of the steady phase with a latency beyond the deadline.
+
+    Attributes:
+        misses: All of them; ``last`` has the last 20.
+        worst_lateness_seconds: The longest latency, less the deadline; 0 without a miss.
+    """
+
+    deadline_seconds: PositiveFloat
+    misses: NonNegativeInt
+    worst_lateness_seconds: NonNegativeFloat
+    last: tuple[Miss, ...] = ()
 
 
 class RailEnergy(Record):
@@ -333,6 +391,7 @@ class RunReport(Record):
             ``None`` if the back-end has none.
         stages: In the steady phase, if the back-end reports them.
         throughput_per_second: Inputs per second of the steady phase.
+        deadline: Misses, if the workload has a deadline and its inferences have times.
         process_peak_bytes: Peak resident memory of the worker; ``device_peak_bytes`` is on the
             device, if the back-end reports it.
         outputs: The last inference, against the engine's first run.
@@ -367,6 +426,7 @@ class RunReport(Record):
     device_latency: Distribution | None = None
     stages: dict[StageName, Distribution] = {}
     throughput_per_second: NonNegativeFloat | None = None
+    deadline: DeadlineReport | None = None
     cold_start_seconds: dict[str, NonNegativeFloat] = {}
     process_peak_bytes: NonNegativeInt | None = None
     device_peak_bytes: NonNegativeInt | None = None
@@ -424,6 +484,8 @@ class RunTrace:
         counts_inferences: False for a program that only marks its window.
         inference_count: Inferences of the steady phase, if they were counted and not all timed. The
             latency of the others is unknown, and so is whether sampling kept step with them.
+        missed_inferences: Misses that the application counted, if it did not send all times.
+        stalls: The state of the process at the last misses, if it was noted.
         has_device_clock: False if the stages use the host's clock.
         throttle_events: Counted in the steady window; ``None`` leaves that to the telemetry.
         suspended_ns: Growth of CLOCK_BOOTTIME minus CLOCK_MONOTONIC from start to end.
@@ -462,6 +524,9 @@ class RunTrace:
     outputs: Outputs | None = None
     counts_inferences: bool = True
     inference_count: int | None = None
+    deadline_seconds: float | None = None
+    missed_inferences: int | None = None
+    stalls: tuple[Stall, ...] = ()
     has_device_clock: bool = True
     throttle_events: int | None = None
     suspended_ns: int = 0
@@ -495,6 +560,7 @@ class RunTrace:
             self.latency_ns.extend(event.latency_ns)
             for stage, durations in event.stages_ns.items():
                 self.stages_ns.setdefault(stage, array("q")).extend(durations)
+            self.stalls = (*self.stalls, *event.stalls)[-STALLS_AT_MOST:]
         elif isinstance(event, Counted):
             self.inference_count = event.inferences
             self.counts_inferences = event.inferences is not None

@@ -13,7 +13,7 @@ from ...parsers import signals
 from ...parsers.errors import UserError
 from ..measure.blocks import Block, CorruptBlockError, WindowSlice, decode, join
 from ..measure.figures import mean_of_most, mean_of_rounds, present
-from ..measure.run_report import Energy, RailEnergy, RunReport
+from ..measure.run_report import UNKNOWN, Energy, RailEnergy, RunReport
 from ..measure.utilization import mean_present
 from ..store.history import History
 from ..terminal import ABSENT, celsius, duration, joules, percent, rate, seconds, watts
@@ -254,6 +254,30 @@ def _details(run: RunReport) -> Iterator[Part]:
     if rows:
         yield Heading("Latency", 3)
         yield Table(("", *names, "count"), rows)
+    if run.deadline is not None:
+        found = run.deadline
+        yield Heading("Deadline", 3)
+        yield Text(
+            f"{found.misses} of {run.inferences} inferences took longer than"
+            f" {seconds(found.deadline_seconds)}, the longest by"
+            f" {seconds(found.worst_lateness_seconds)}. What was unusual at the last misses is"
+            " evidence, not proof.",
+            "under",
+        )
+        rows = [
+            (
+                seconds((miss.start_ns - run.started_ns) / 1e9),
+                seconds(miss.latency_seconds),
+                "\n".join(
+                    f"{one.cause} {percent(one.weight)} {one.detail or ''}".rstrip()
+                    for one in miss.evidence
+                )
+                or UNKNOWN,
+            )
+            for miss in found.last
+        ]
+        if rows:
+            yield Table(("after", "latency", "unusual then"), rows)
     if run.energy is not None:
         energy = run.energy
         rows = [

@@ -375,6 +375,7 @@ class Service:
         self.live.set_workloads(
             {one.name: one.device for one in config.workloads},
             {one.name: one.labels for one in config.workloads},
+            {one.name: one.deadline for one in config.workloads},
         )
         with self._planning:
             self._scheduler.replan(workloads, self._now())

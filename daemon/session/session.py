@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import randbits
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ...collectors.base import SYSTEM_CLOCK, Clock, Companion, LineSource
 from ...collectors.board.boards import RailRule
@@ -51,6 +51,12 @@ _RUNS_AT_MOST = 1024
 _LOG = logging.getLogger(__name__)
 
 
+class _InFlight(NamedTuple):
+    workload: str
+    device: str
+    span: Span
+
+
 class RunTimes:
     """Times of recent runs, in flight and at work; one that goes on ends far in the future.
 
@@ -61,7 +67,7 @@ class RunTimes:
         self._on_edge = on_edge
         self._lock = threading.Lock()
         self._work: dict[str, dict[PhaseName, Span]] = {}
-        self._in_flight: dict[str, tuple[str, Span]] = {}
+        self._in_flight: dict[str, _InFlight] = {}
 
     def set_work(
         self, run_id: str, phase: PhaseName, begin_ns: int, end_ns: int = FAR_OFF_NS
@@ -83,21 +89,32 @@ class RunTimes:
             self.set_work(run_id, name, span.begin_ns, ended_ns)
 
     def set_in_flight(
-        self, run_id: str, device: str, begin_ns: int, end_ns: int = FAR_OFF_NS
+        self,
+        run_id: str,
+        device: str,
+        begin_ns: int,
+        end_ns: int = FAR_OFF_NS,
+        workload: str = "",
     ) -> None:
         """Set when a run is in flight, from its order to its end."""
+        span = Span(begin_ns=begin_ns, end_ns=end_ns)
         with self._lock:
-            self._in_flight[run_id] = device, Span(begin_ns=begin_ns, end_ns=end_ns)
-            _limit(self._in_flight, lambda one: one[1].end_ns == FAR_OFF_NS)
+            self._in_flight[run_id] = _InFlight(workload, device, span)
+            _limit(self._in_flight, lambda one: one.span.end_ns == FAR_OFF_NS)
 
     def in_flight_seconds(self, device: str, begin_ns: int, end_ns: int) -> float:
         """Return the seconds of a range in which any run was in flight on a device."""
         busy = BusyTime()
         with self._lock:
-            for on, span in self._in_flight.values():
+            for _, on, span in self._in_flight.values():
                 if on == device:
                     busy.add(max(span.begin_ns, begin_ns), min(span.end_ns, end_ns))
         return busy.total / 1e9
+
+    def workloads(self) -> dict[str, str]:
+        """Return the names of the workloads of recent runs, by run id."""
+        with self._lock:
+            return {run_id: one.workload for run_id, one in self._in_flight.items()}
 
     def others(self, run_id: str) -> dict[str, tuple[Span, ...]]:
         """Return the working phases of all other runs."""
@@ -306,6 +323,7 @@ class Session:
             others=self.times.others(trace.run_id),
             environment=self.environment,
             in_flight=self.times.in_flight_seconds,
+            workloads=self.times.workloads(),
         )
 
     def complete(
@@ -374,6 +392,7 @@ def begin_trace(job: Job, session: Session) -> RunTrace:
         model=workload.model,
         batch=workload.batch,
         process=workload.process,
+        deadline_seconds=workload.deadline,
         lateness_seconds=None if job.due_ns is None else max(0, started_ns - job.due_ns) / 1e9,
     )
 
@@ -387,7 +406,7 @@ class InFlightRun:
         self._worker_name = worker_name
         self._suspended_ns = session.suspended_ns()
         self.trace = begin_trace(job, session)
-        session.times.set_in_flight(job.run_id, self.trace.device, self.trace.started_ns)
+        self._set_in_flight(self.trace.started_ns)
 
     def take(self, event: RunEvent) -> None:
         """Add one event of the worker."""
@@ -417,8 +436,12 @@ class InFlightRun:
         trace.ended_ns = session.clock.monotonic_ns()
         trace.suspended_ns = session.suspended_ns() - self._suspended_ns
         session.load.set(trace.device, 0.0, trace.ended_ns, self._worker_name)
-        session.times.set_in_flight(trace.run_id, trace.device, trace.started_ns, trace.ended_ns)
+        self._set_in_flight(trace.started_ns, trace.ended_ns)
         session.times.end_work(trace.run_id, trace.ended_ns)
+
+    def _set_in_flight(self, begin_ns: int, end_ns: int = FAR_OFF_NS) -> None:
+        trace, times = self.trace, self._session.times
+        times.set_in_flight(trace.run_id, trace.device, begin_ns, end_ns, trace.workload)
 
     def pair(self, verdict: Verdict) -> RunReport:
         """Return the report of the run, paired with the telemetry of its window."""
@@ -440,5 +463,6 @@ def make_order(job: Job, session: Session) -> Order:
         "warm_up_seconds": workload.warm_up,
         "baseline_seconds": workload.baseline,
         "duration_seconds": workload.steady_seconds,
+        "deadline_seconds": workload.deadline,
     }
     return Order.model_validate({name: getattr(workload, name) for name in shared} | given)

@@ -228,7 +228,9 @@ class WindowKeeper(threading.Thread):
             )
             self._open[trace.run_id] = window
             session.times.set_work(trace.run_id, "steady", begin_ns)
-            session.times.set_in_flight(trace.run_id, trace.device, begin_ns)
+            session.times.set_in_flight(
+                trace.run_id, trace.device, begin_ns, workload=workload.name
+            )
         session.live.run_began(workload.name, trace.run_id, None, session.clock.wall_ns() / 1e9)
         interval = session.timeline.interval_seconds or 0.0
         return {
@@ -325,7 +327,9 @@ class WindowKeeper(threading.Thread):
         trace.inference_count = content.inferences
         trace.counts_inferences = content.inferences is not None or bool(content.start_ns)
         self._session.times.set_work(trace.run_id, "steady", begin_ns, end_ns)
-        self._session.times.set_in_flight(trace.run_id, trace.device, begin_ns, end_ns)
+        self._session.times.set_in_flight(
+            trace.run_id, trace.device, begin_ns, end_ns, trace.workload
+        )
         is_ok = content.outcome == "ok"
         reason = None if is_ok else content.reason or "the application gave no reason"
         self._ended.put((trace, Verdict(content.outcome, reason)))
@@ -335,7 +339,13 @@ class WindowKeeper(threading.Thread):
         trace, times = window.trace, self._session.times
         trace.ended_ns = self._session.clock.monotonic_ns()
         times.end_work(trace.run_id, trace.ended_ns)
-        times.set_in_flight(trace.run_id, trace.device, trace.begins["steady"], trace.ended_ns)
+        times.set_in_flight(
+            trace.run_id,
+            trace.device,
+            trace.begins["steady"],
+            trace.ended_ns,
+            trace.workload,
+        )
         with self._lock:
             self._waiting += 1
         self._ended.put((trace, verdict))
@@ -358,7 +368,12 @@ class WindowKeeper(threading.Thread):
         report = session.complete(trace, verdict, self._stopping.is_set)
         wall_seconds = session.clock.wall_ns() / 1e9
         session.live.counted(
-            trace.workload, trace.run_id, report.inferences, trace.latency_ns, wall_seconds
+            trace.workload,
+            trace.run_id,
+            report.inferences,
+            trace.latency_ns,
+            wall_seconds,
+            trace.missed_inferences or 0,
         )
 
     def _fail(self, trace: RunTrace) -> None:

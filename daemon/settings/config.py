@@ -77,7 +77,7 @@ class Limits(Section):
 
 
 # Keys that apply to an application that marks its own inference; the others are for our own runs.
-_OF_A_WINDOW = frozenset({"name", "backend", "device", "batch", "timeout"})
+_OF_A_WINDOW = frozenset({"name", "backend", "device", "batch", "deadline", "timeout"})
 # The telemetry in memory reaches back no further, so a longer window could not be paired.
 _LONGEST_WINDOW_SECONDS = 3600.0
 
@@ -221,6 +221,7 @@ class Workload(Section):
     baseline: Seconds = 8.0  # idle time before and after, model loaded
     duration: PositiveSeconds | None = None  # of the steady phase; or count
     count: PositiveInt | None = Field(None, le=10**9)  # inferences of the steady phase
+    deadline: PositiveSeconds | None = None  # longest latency of an inference; beyond is a miss
     every: PositiveSeconds | None = None  # period, from the daemon's start on
     offset: Seconds = 0.0  # time from the start to the first run of every
     cron: str | None = None  # five fields, local time
@@ -285,6 +286,11 @@ class Workload(Section):
             raise ValueError("engine_capability: dla_standalone goes with backend: cudla")
         elif self.device == "external" and self.command is None:
             raise ValueError("external is a device of a command or a window, not of a back-end")
+        elif self.deadline is not None and self.command is not None:
+            raise ValueError(
+                "a command reports no latency, so it has no deadline: leave it out, or use "
+                "backend: window"
+            )
         return self
 
     @model_validator(mode="after")

@@ -366,6 +366,10 @@ def _rows(state: ScreenState, glyphs: Glyphs) -> list[_Row]:
         # The flag of a simulation is shown once, above.
         flags = page.by("tegra_inference_quality_flag", "flag", **of)
         note = "  ".join(flag for flag in flags if flag != "simulated")
+        missed = page.value("tegra_inference_deadline_misses_total", **of)
+        if missed:
+            limit = page.value("tegra_inference_deadline_seconds", **of) or 0.0
+            note = f"{missed:.0f} missed {limit * 1e3:.4g} ms  {note}".rstrip()
         if is_bad:
             note = clean(f"{run['outcome']}: {run.get('reason') or 'no reason given'}")
         last = glyphs.absent

@@ -141,7 +141,8 @@ def _dla_cores(environment: Environment) -> int | None:
 def _workload(state: WorkloadState) -> dict[str, Any]:
     good = state.last_good
     latency, energy = (None, None) if good is None else (good.latency, good.energy)
-    return _fields(state, "workload device active_run inferences failures") | {
+    return _fields(state, "workload device active_run inferences failures deadline_seconds") | {
+        "misses": state.misses.count,
         "runs": dict(state.runs),
         "last_good": good
         and {

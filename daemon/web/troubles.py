@@ -7,7 +7,7 @@ count, but a condition about a range of time needs samples of that range.
 import json
 import re
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -50,11 +50,18 @@ THROTTLING = (
     ("TegraOverCurrent", "oc[0-9]+|hw_power_brake", 15, 15),
 )
 MISSED: tuple[SkipReason, ...] = ("missed", "overlap", "unavailable")
+DEADLINE_HOURS, LATE_SHARE, LEAST_MISSES = 1, 0.01, 1.5
 
 _S = 1_000_000_000
 _MINUTE, _HOUR, _DAY = 60 * _S, 3600 * _S, 86_400 * _S
 # How long what was found is good: a look at a week reads the row of each of its runs.
-_AGAIN_NS = {"minutes": 10 * _S, "hours": _MINUTE, "schedule": _MINUTE, "week": 10 * _MINUTE}
+_AGAIN_NS = {
+    "minutes": 10 * _S,
+    "hours": _MINUTE,
+    "schedule": _MINUTE,
+    "deadlines": _MINUTE,
+    "week": 10 * _MINUTE,
+}
 # Runs of a workload that the median of the week is made of, and the last ones, which all count.
 _SAMPLED, _LAST = 100, 20
 # Points of a zone that its rate needs: blocks of ten seconds, as many as the alert waits for.
@@ -73,6 +80,11 @@ _GOOD = (
 _STARTED = (
     "json_array(started_wall_ns, outcome, json_extract(report, '$.lateness_seconds'),"
     " json_extract(report, '$.skip_reason'))"
+)
+
+_MISSES = (
+    "json_array(started_wall_ns, workload, device, json_extract(report, '$.deadline.misses'),"
+    " json_extract(report, '$.inferences'))"
 )
 
 
@@ -116,6 +128,7 @@ class Troubles:
                 *self._cached("minutes", self._of_minutes, moment),
                 *self._cached("hours", self._of_hours, moment),
                 *self._cached("schedule", self._schedule, moment),
+                *self._cached("deadlines", self._deadlines, moment),
                 *self._cached("week", self._regressions, moment),
             ),
             key=lambda one: _SEVERITIES.index(one.severity),
@@ -309,6 +322,23 @@ class Troubles:
         if skipped > max(LEAST_RUNS, started):
             words = f"{skipped} runs did not start in {SCHEDULE_HOURS} hours; {started} did"
             yield Trouble("TegrascopeRunsSkipped", "warning", words)
+
+    def _deadlines(self, moment: Moment) -> Iterator[Trouble]:
+        """Yield the workloads that missed their deadline in runs of the last hour."""
+        since_ns = moment.wall_ns - DEADLINE_HOURS * _HOUR
+        misses: Counter[tuple[str, str]] = Counter()
+        inferences: Counter[tuple[str, str]] = Counter()
+        picked = map(json.loads, self._history.pick_runs(_MISSES))
+        for _, *of, missed, count in takewhile(lambda row: row[0] >= since_ns, picked):
+            if missed is not None:
+                misses[tuple(of)] += missed
+                inferences[tuple(of)] += count
+        for (workload, device), missed in misses.items():
+            share = missed / max(inferences[workload, device], 1)
+            if missed > LEAST_MISSES and share > LATE_SHARE:
+                words = f"{100 * share:.3g} % of the inferences of {workload} on {device}"
+                text = f"{words} missed their deadline in the last hour"
+                yield Trouble("TegraInferenceDeadlineMissed", "warning", text)
 
 
 @dataclass

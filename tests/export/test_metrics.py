@@ -72,6 +72,19 @@ def report(**changes: object) -> RunReport:
         "ended_ns": 2,
         "latency": Distribution(count=3, mean_seconds=0.017, **figures),
         "throughput_per_second": 58.0,
+        "deadline": {
+            "deadline_seconds": 0.015,
+            "misses": 3,
+            "worst_lateness_seconds": 0.002,
+            "last": (
+                {"start_ns": 1, "latency_seconds": 0.017},
+                {
+                    "start_ns": 2,
+                    "latency_seconds": 0.017,
+                    "evidence": ({"cause": "throttled", "weight": 0.9},),
+                },
+            ),
+        },
         "cold_start_seconds": {"load": 1.5},
         "telemetry": RunTelemetry(
             samples=100,
@@ -148,7 +161,7 @@ def full_state() -> LiveState:
         )
     )
     settings = {"model": "resnet50.onnx", "backend": "tensorrt", "precision": "fp16", "batch": "1"}
-    live.set_workloads({"resnet50": "dla0"}, {"resnet50": settings})
+    live.set_workloads({"resnet50": "dla0"}, {"resnet50": settings}, {"resnet50": 0.015})
     live.run_began("resnet50", "0193", 0.02, 1000.0)
     live.counted("resnet50", "0193", 3, (16_000_000,) * 3, 1001.0)
     live.run_ended(report())
@@ -279,6 +292,34 @@ def test_runs_are_counted_and_a_negative_net_never_lowers_a_counter():
     live.run_ended(report(outcome="failed", energy=None))
     again = series(live.snapshot)
     assert (again[gross], again[each]) == (10, -0.01)
+
+
+def test_misses_of_a_deadline_are_counted_with_the_run_of_the_latest():
+    live = full_state()
+    of, found = "device=dla0,{}workload=resnet50", series(live.snapshot)
+    assert found[f"tegra_inference_deadline_seconds{{{of.format('')}}}"] == 0.015
+    assert found[f"tegra_inference_deadline_misses_total{{{of.format('')}}}"] == 3
+    worst = "tegra_inference_last_run_deadline_worst_lateness_seconds"
+    assert found[f"{worst}{{{of.format('')}}}"] == 0.002
+    causes = {
+        cause: found[f"tegra_inference_deadline_miss_causes_total{{cause={cause},{of.format('')}}}"]
+        for cause in ("throttled", "unknown", "stopped")
+    }
+    assert causes == {"throttled": 1, "unknown": 1, "stopped": 0}
+    text = page_of(live.snapshot, accept="application/openmetrics-text")
+    (line,) = [one for one in text.splitlines() if one.startswith("tegra_inference_deadline_mis")
+               and "_misses_total" in one]  # fmt: skip
+    assert 'run_id="0193"} 0.016 1001' in line
+    live.counted("resnet50", "0194", 5, (15_000_000,) * 5, 1002.0)
+    live.counted("resnet50", "0194", 9, (14_000_000,) * 2, 1003.0, missed=4)
+    again = series(live.snapshot)
+    assert again[f"tegra_inference_deadline_misses_total{{{of.format('')}}}"] == 7
+
+
+def test_workload_without_a_deadline_has_no_series_of_it():
+    live = full_state()
+    live.set_workloads({"resnet50": "dla0"})
+    assert not [name for name in series(live.snapshot) if name.startswith("tegra_inference_dea")]
 
 
 def test_settings_pair_workloads_of_one_model():

@@ -252,7 +252,8 @@ PROVOKED: "dict[str, dict[str, tuple[object, object]]]" = {
 }
 # The others compare ranges of time.
 SLOW = {"TegraTemperatureRising", "TegraSwapGrowing", "TegraDlaUnderused", "TegraInferenceSlower",
-        "TegraInferenceCostlier", "TegrascopeScheduleLate", "TegrascopeRunsSkipped"}  # fmt: skip
+        "TegraInferenceCostlier", "TegraInferenceDeadlineMissed", "TegrascopeScheduleLate",
+        "TegrascopeRunsSkipped"}  # fmt: skip
 
 
 class Troubled:

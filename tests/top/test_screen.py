@@ -76,6 +76,14 @@ def test_absent_is_not_zero():
     assert workload.split() == ["w", "dla0", *["–"] * 5, "0/0"]
 
 
+def test_misses_of_a_deadline_are_below_their_workload():
+    of = 'workload="w",device="dla0"'
+    page = f"{SHORT}tegra_inference_deadline_seconds{{{of}}} 0.033\n"
+    assert not [line for line in shown(page, 80) if "missed" in line]
+    page += f"tegra_inference_deadline_misses_total{{{of}}} 12\n"
+    assert [line.strip() for line in shown(page, 80) if "missed" in line] == ["12 missed 33 ms"]
+
+
 def test_row_has_the_results_of_the_last_good_run(pages):
     lines = shown(pages[0], 100, now_seconds=time.time())
     (run,) = [line for line in lines if line.startswith("detector-") and " ago " in line]

@@ -260,6 +260,11 @@ def schedule(board, started, late=0, skipped=0, reason="overlap"):
         board.run(60 + number, "ok" if ran else "skipped", lateness_seconds=lateness, **fields)
 
 
+def late(board, misses, inferences=1000, ago=60):
+    found = {"deadline_seconds": 0.1, "misses": misses, "worst_lateness_seconds": 0.1}
+    board.run(ago, inferences=inferences, deadline=found)
+
+
 def restart(board, *ago):
     board.sample(gpu__utilization_ratio=0.5)
     (source,) = board.live.snapshot.sources
@@ -445,6 +450,11 @@ SITUATIONS = {
             lambda board: end(board, *["skipped"] * 4, reason="x", skip_reason="guard_duty"),
         ),
     ],
+    "TegraInferenceDeadlineMissed": [
+        (lambda b: late(b, misses=11), lambda b: late(b, misses=10)),
+        (lambda b: late(b, misses=2, inferences=20), lambda b: late(b, misses=1, inferences=20)),
+        (lambda b: late(b, misses=90), lambda b: late(b, misses=90, ago=3601)),
+    ],
     "TegraInferenceSlower": [
         # The last run, and another one of two days.
         (lambda b: history(b, p50=(1.3, 1.3)), lambda b: history(b, p50=(1.3, 1.1))),
@@ -539,6 +549,10 @@ def test_conditions_are_those_of_the_alerts():
         "TegraInferenceCostlier": [
             f"> {troubles.REGRESSION} ", f":median{troubles.MEDIAN_DAYS}d",
             f":costlier[{troubles.REGRESSION_DAYS}d]",
+        ],
+        "TegraInferenceDeadlineMissed": [
+            f"[{troubles.DEADLINE_HOURS}h]) > {troubles.LEAST_MISSES}",
+            f"> {troubles.LATE_SHARE}",
         ],
         "TegraDlaBypassed": [f":bypassed[{troubles.BYPASSED_DAYS}d]"],
         "TegraDlaIdle": [f"[{troubles.IDLE_MINUTES}m]", "powered_ratio:avg5m == 0"],

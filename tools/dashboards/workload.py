@@ -9,6 +9,7 @@ _BY_WORKLOAD = (
     "sum by (instance, workload, device, le) ("
     f"{rate('tegra_inference_latency_seconds_bucket', RUN)})"
 )
+_NO_DEADLINE = "no workload has a deadline"
 _SHORT = (
     "Withheld if the steady phase has less than 10 s, 100 samples or 200 inferences, if it is "
     "aliased, or if it overlapped another run."
@@ -120,6 +121,59 @@ LATENCY = Row(
     ),
 )
 
+DEADLINE = Row(
+    "Deadline",
+    (
+        Panel(
+            "timeseries",
+            "Missed deadlines",
+            "Share of the inferences of the last hour that took longer than the deadline of their "
+            "workload. Dots are exemplars: a click opens the run.",
+            (
+                Query(
+                    f"increase(tegra_inference_deadline_misses_total{{{RUN}}}[1h])"
+                    f" / (increase(tegra_inferences_total{{{RUN}}}[1h]) > 0)",
+                    HERE,
+                    _NO_DEADLINE,
+                    exemplars=True,
+                ),
+            ),
+            unit="percentunit",
+            low=0,
+        ),
+        Panel(
+            "timeseries",
+            "What was unusual at the last misses",
+            "Of the last 20 misses of each run in the last hour, by the cause with the most "
+            "evidence. It is evidence, not proof.",
+            (
+                Query(
+                    "sum by (workload, cause) "
+                    f"(increase(tegra_inference_deadline_miss_causes_total{{{RUN}}}[1h])) > 0",
+                    "{{cause}}: {{workload}}",
+                    _NO_DEADLINE,
+                ),
+            ),
+            is_stacked=True,
+            low=0,
+        ),
+        Panel(
+            "timeseries",
+            "Longest latency against the deadline",
+            "Lateness of the slowest inference of the last good run, 0 without a miss, and the "
+            "deadline.",
+            (
+                Query(last_run("deadline_worst_lateness_seconds"), f"late: {HERE}", _NO_DEADLINE),
+                Query(
+                    f"tegra_inference_deadline_seconds{{{RUN}}}", f"deadline: {HERE}", _NO_DEADLINE
+                ),
+            ),
+            unit="s",
+            low=0,
+        ),
+    ),
+)
+
 ENERGY = Row(
     "Energy and use of the board",
     (
@@ -185,6 +239,6 @@ DASHBOARD = Dashboard(
     description="Latency, energy and quality flags of one workload, per inference and per run.",
     variables=(JOB, DEVICE, WORKLOADS),
     bands=run_bands(RUN),
-    rows=(LAST_RUN, LATENCY, ENERGY, RUNS),
+    rows=(LAST_RUN, LATENCY, DEADLINE, ENERGY, RUNS),
     since="now-3h",
 )

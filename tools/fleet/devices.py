@@ -98,7 +98,9 @@ class SimulatedDevice:
         self.live = session.live
         workloads = [one.workload for one in plan.tasks]
         self.live.set_workloads(
-            {one.name: one.device for one in workloads}, {one.name: one.labels for one in workloads}
+            {one.name: one.device for one in workloads},
+            {one.name: one.labels for one in workloads},
+            {one.name: one.deadline for one in workloads},
         )
         self.timeline = session.timeline
         collector = simulated_collector(source)

@@ -4,7 +4,7 @@ import { ask, urlOf } from "./api.js";
 import { Charts } from "./charts.js";
 import { make, say, tell } from "./dom.js";
 import { bandOf, bandOfRow } from "./lanes.js";
-import { energy, facts, flags, latency, overlaps, placement, processes, telemetry } from "./run_sections.js";
+import { deadline, energy, facts, flags, latency, overlaps, placement, processes, telemetry } from "./run_sections.js";
 import { Series } from "./series.js";
 import { duration, moment, zone } from "./words.js";
 
@@ -37,7 +37,7 @@ async function show() {
     make("div", { class: "bar" }, make("h2", { id: "timeline" }, "Timeline"), cursor),
     charts,
   );
-  const sections = [timeline, latency(report), energy(report), placement(report), telemetry(report), processes(report), overlaps(report)];
+  const sections = [timeline, latency(report), deadline(report), energy(report), placement(report), telemetry(report), processes(report), overlaps(report)];
   at("sections").replaceChildren(
     ...[flags(report), ...sections, facts(report)].filter((one) => one !== null),
   );

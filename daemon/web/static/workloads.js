@@ -2,9 +2,9 @@
 
 import { urlOf } from "./api.js";
 import { make, row, say, table } from "./dom.js";
-import { ago, duration, joules, NOTHING, seconds } from "./words.js";
+import { ago, count, duration, joules, NOTHING, seconds } from "./words.js";
 
-const HEADS = ["workload", "device", "state", "last good run", "median", "energy each", "failures in a row", "next due"];
+const HEADS = ["workload", "device", "state", "last good run", "median", "energy each", "failures in a row", "missed deadlines", "next due"];
 
 export class Workloads {
   constructor(section, place, output) {
@@ -36,7 +36,7 @@ export class Workloads {
       const cells = this.rows.get(one.workload).children;
       if (one.last_good) say(cells[3].firstChild, ago(time - one.last_good.ended));
       const wait = one.due === null ? NOTHING : one.due <= time ? "now" : `in ${duration(one.due - time, 0)}`;
-      say(cells[7], wait);
+      say(cells[8], wait);
     }
     // A short table needs no stop of the keyboard to scroll it.
     const isTall = this.place.scrollHeight > this.place.clientHeight + 1;
@@ -76,6 +76,7 @@ function line(one) {
       seconds(good?.p50_seconds),
       joules(good?.net_joules_per_inference ?? good?.gross_joules_per_inference),
       String(one.failures),
+      one.deadline_seconds === null ? NOTHING : `${count(one.misses)} beyond ${seconds(one.deadline_seconds)}`,
       "",
     ],
     { class: `state ${state.split(" ")[0]}` },
