@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ...parsers.errors import UserError
+from ..processes.stalls import StallFields, StallWatch
 from .client import WINDOWS_PATH, ApiClient, RefusedError
 
 # The daemon's limit. In a faster loop every second inference is timed, then every fourth.
@@ -82,6 +83,8 @@ class WindowMarks:
     last_ns: int = 0
     times: Thinned = field(default_factory=partial(Thinned, 2))
     stages: dict[str, Thinned] = field(default_factory=dict)
+    misses: int | None = None  # of the deadline, if there is one; the last ones are ``stalls``
+    stalls: list[StallFields] = field(default_factory=list)
 
     def render(self, begin_ns: int, **fields: object) -> bytes:
         """Return the JSON that ends a window, with further fields unless they are ``None``.
@@ -118,18 +121,28 @@ def _politely(items: Iterable[T]) -> Iterator[T]:
 class MarkBuffer:
     """Marks of all threads, taken window by window; ``begun`` is set by the first of a window."""
 
-    __slots__ = ("_lock", "_taken", "begun", "present")
+    __slots__ = ("_lock", "_taken", "_watch", "begun", "present")
 
     def __init__(self) -> None:
+        self._watch: StallWatch | None = None
         self.begun = Event()
         self.present = WindowMarks()
         self._lock = Lock()
         self._taken = 0
 
+    def watch(self, deadline_seconds: float | None) -> None:
+        """Count misses from now on, if the workload has a deadline; another one begins anew."""
+        with self._lock:
+            if self._watch is None and deadline_seconds is not None:
+                deadline_ns = round(deadline_seconds * 1e9)
+                self._watch = StallWatch(deadline_ns, monotonic_ns(), is_of_one_thread=False)
+
     def inference(self, start_ns: int, end_ns: int) -> None:
         """Add a timed inference."""
         with self._lock:
             marks = self.present
+            if self._watch is not None:
+                self._watch.add(start_ns, end_ns)
             marks.times.add(start_ns, end_ns - start_ns)
             if marks.first_ns is None:
                 marks.first_ns = start_ns
@@ -166,6 +179,8 @@ class MarkBuffer:
         with self._lock:
             marks, self.present = self.present, WindowMarks()
             self._taken += marks.count
+            if self._watch is not None:
+                marks.misses, marks.stalls = self._watch.take()
         return marks
 
 
@@ -230,6 +245,7 @@ class Reporter:
         seconds, inferences = self.period, 0
         if seconds is None:
             seconds, inferences = answer["enough"]["seconds"], answer["enough"]["inferences"]
+        self.marks.watch(answer.get("deadline_seconds"))
         longest = _TIMEOUT_SHARE * answer["timeout_seconds"]
         return Opened(answer["run_id"], begin_ns, seconds, inferences, longest)
 
@@ -274,6 +290,8 @@ class Reporter:
             run_id=opened.run_id,
             end_ns=max(begin_ns, end_ns),
             inferences=marks.count or None,
+            misses=marks.misses,
+            stalls=marks.stalls or None,
             outcome=outcome,
             reason=reason,
         )

@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 from collections import deque
+from contextlib import suppress
 from typing import ClassVar, NamedTuple
 
 STALLS_AT_MOST = 20
@@ -16,8 +17,14 @@ STALLS_AT_MOST = 20
 
 # One look takes some microseconds: 0.05 % of this.
 _LOOK_NS = 10_000_000
+# The unit of getrusage(2) on Linux.
+_BLOCK_BYTES = 512
 # Inferences in flight at once may have begun before the last look.
 _LOOKS_AT_MOST = 128
+
+
+StallFields = dict[str, int | float | None]
+"""The fields of a ``Stall`` (``parsers/inference/events.py``)."""
 
 
 class _Look(NamedTuple):
@@ -26,27 +33,34 @@ class _Look(NamedTuple):
     at_ns: int
     waited_ns: int | None
     major_faults: int
+    read_bytes: int
     continued: int
 
 
 class StallWatch:
-    """Looks at this process between inferences; belongs to the thread that infers.
+    """Looks at this process between inferences.
 
     Attributes:
-        stalls: The last misses, each with the fields of a ``Stall`` (``parsers/inference``).
         continuations: How often the process continued after a stop, since ``count_continuations``.
     """
 
     continuations: ClassVar[int] = 0
 
-    def __init__(self, deadline_ns: int, now_ns: int) -> None:
-        """Take the first look, now; ``deadline_ns`` is the latency beyond which it is a miss."""
-        self.stalls: deque[dict[str, int | float | None]] = deque(maxlen=STALLS_AT_MOST)
+    def __init__(self, deadline_ns: int, now_ns: int, *, is_of_one_thread: bool = True) -> None:
+        """Take the first look, now.
+
+        Args:
+            deadline_ns: Latency beyond which an inference is a miss.
+            is_of_one_thread: Whether this thread makes all inferences; else its waits are no
+                evidence.
+        """
+        self._misses = 0
+        self._stalls: deque[StallFields] = deque(maxlen=STALLS_AT_MOST)
         self._deadline_ns = deadline_ns
-        try:
-            self._schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # the kernel does not count it
-            self._schedstat = -1
+        self._schedstat = -1
+        if is_of_one_thread:
+            with suppress(OSError):  # the kernel does not count it
+                self._schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
         self._looks: deque[_Look] = deque([self._look(now_ns)], maxlen=_LOOKS_AT_MOST)
         self._next_ns = now_ns + _LOOK_NS
         # Spans without a miss: all of them, the waits in them, and those with a major fault.
@@ -71,7 +85,15 @@ class StallWatch:
                 self._usual_fault_ns += span_ns
             self._keep(now)
 
+    def take(self) -> tuple[int, list[StallFields]]:
+        """Return the number of misses since the last call, and the last ones of them."""
+        taken = self._misses, list(self._stalls)
+        self._misses = 0
+        self._stalls.clear()
+        return taken
+
     def _miss(self, start_ns: int, end_ns: int) -> None:
+        self._misses += 1
         now = self._look(end_ns)
         before = next(
             (one for one in reversed(self._looks) if one.at_ns <= start_ns), self._looks[0]
@@ -80,11 +102,12 @@ class StallWatch:
         if now.waited_ns is not None and before.waited_ns is not None:
             waited_ns = now.waited_ns - before.waited_ns
         usual_ns = max(self._usual_ns, 1)
-        self.stalls.append(
+        self._stalls.append(
             {
                 "start_ns": start_ns,
                 "waited_ns": waited_ns,
                 "major_faults": now.major_faults - before.major_faults,
+                "read_bytes": now.read_bytes - before.read_bytes,
                 "continued": now.continued - before.continued,
                 "usual_wait_ratio": min(1.0, self._usual_waited_ns / usual_ns),
                 "usual_fault_ratio": min(1.0, self._usual_fault_ns / usual_ns),
@@ -100,8 +123,9 @@ class StallWatch:
         waited_ns = None
         if self._schedstat >= 0:
             waited_ns = int(os.pread(self._schedstat, 64, 0).split()[1])
-        faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-        return _Look(now_ns, waited_ns, faults, StallWatch.continuations)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        read_bytes = used.ru_inblock * _BLOCK_BYTES
+        return _Look(now_ns, waited_ns, used.ru_majflt, read_bytes, StallWatch.continuations)
 
 
 def count_continuations() -> None:

@@ -168,7 +168,7 @@ class Steady:
             self._tell_ns = end_ns + _CHUNK_NS
 
     def _tell_chunk(self) -> None:
-        stalls = deque() if self._stalls is None else self._stalls.stalls
+        _, stalls = (0, []) if self._stalls is None else self._stalls.take()
         # These numbers were made a few lines above: checking each would only cost time here.
         taken = Inferences.model_construct(
             run_id=self._order.run_id,
@@ -177,7 +177,6 @@ class Steady:
             stages_ns={stage: tuple(column) for stage, column in self._stages_ns.items()},
             stalls=tuple(Stall.model_validate(one) for one in stalls),
         )
-        stalls.clear()
         for column in (self._start_ns, self._latency_ns, *self._stages_ns.values()):
             del column[:]
         self._tell(taken)

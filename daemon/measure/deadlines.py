@@ -22,8 +22,8 @@ from .utilization import NORMAL_CAPS, clock_figures
 
 # Less unusual circumstances are not evidence.
 _LEAST_WEIGHT = 0.1
-# An assumption: a page fault rarely takes longer, even on a memory card.
-_FAULT_NS = 2_000_000
+# An assumption: even on a memory card a page fault rarely takes longer, and reading is not slower.
+_FAULT_NS, _READ_BYTES_PER_SECOND = 2_000_000, 20e6
 _SLOW_RATIO, _SLOW_WEIGHT = 1.1, 0.5
 _CLOCK_RATIO = 0.99
 # A foreign task is unusual if it kept a core busy for longer than this, and than twice the median.
@@ -143,8 +143,9 @@ def _of_the_process(
     if stall.continued:
         yield "stopped", 1.0, None
     if stall.major_faults:
-        share = min(1.0, stall.major_faults * _FAULT_NS / excess_ns)
-        what = f"{stall.major_faults} major faults"
+        took_ns = stall.major_faults * _FAULT_NS + stall.read_bytes / _READ_BYTES_PER_SECOND * 1e9
+        share = min(1.0, took_ns / excess_ns)
+        what = f"{stall.major_faults} major, {stall.read_bytes / 1e6:.3g} MB read"
         yield "page_faults", share * (1 - stall.usual_fault_ratio), what
     if stall.waited_ns:
         share = min(1.0, stall.waited_ns / excess_ns)

@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 from pydantic import model_validator as _model_validator
 
+from ...collectors.processes.stalls import STALLS_AT_MOST
 from ...parsers.errors import UserError
-from ...parsers.inference.events import StageName
+from ...parsers.inference.events import StageName, Stall
 from ...parsers.records import Record
 from ..measure.quality import MINIMUM_INFERENCES, MINIMUM_SAMPLES, MINIMUM_SECONDS
 from ..measure.run_report import Device, OnStep, RunTrace
@@ -72,6 +73,8 @@ class Content(Record):
         start_ns: Starts of the timed ones, shape (n,), on CLOCK_MONOTONIC.
         latency_ns: Duration of each, shape (n,).
         stages_ns: Durations by stage, shape (m,).
+        misses: Inferences that missed the deadline, at least as many as the times show.
+        stalls: The last of them, with the state of their process.
     """
 
     inferences: Annotated[NonNegativeInt, Field(le=10**12)] | None = None
@@ -80,6 +83,8 @@ class Content(Record):
     start_ns: _Times = ()
     latency_ns: _Times = ()
     stages_ns: dict[StageName, _Times] = {}
+    misses: Annotated[NonNegativeInt, Field(le=10**12)] | None = None
+    stalls: Annotated[tuple[Stall, ...], Field(max_length=STALLS_AT_MOST)] = ()
 
     @_model_validator(mode="after")
     def _agrees(self) -> "Content":
@@ -240,6 +245,7 @@ class WindowKeeper(threading.Thread):
                 "seconds": max(MINIMUM_SECONDS, 1.1 * MINIMUM_SAMPLES * interval),
                 "inferences": MINIMUM_INFERENCES,
             },
+            "deadline_seconds": workload.deadline,
             **steps,
         }
 
@@ -325,6 +331,7 @@ class WindowKeeper(threading.Thread):
         trace.latency_ns = array("q", content.latency_ns)
         trace.stages_ns = {name: array("q", each) for name, each in content.stages_ns.items()}
         trace.inference_count = content.inferences
+        trace.missed_inferences, trace.stalls = content.misses, content.stalls
         trace.counts_inferences = content.inferences is not None or bool(content.start_ns)
         self._session.times.set_work(trace.run_id, "steady", begin_ns, end_ns)
         self._session.times.set_in_flight(

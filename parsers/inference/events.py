@@ -217,6 +217,7 @@ class Stall(Record):
         waited_ns: Time in which the thread that infers was ready and waited for a CPU; ``None`` if
             the kernel does not count it.
         major_faults: Page faults of the process that were read from a disk or from swap.
+        read_bytes: What the process read from a disk or from swap, also ahead of its faults.
         continued: How often the process continued after a stop.
         usual_wait_ratio: Share of ``waited_ns`` in the spans without a miss so far.
         usual_fault_ratio: Share of these spans that had a major fault.
@@ -225,6 +226,7 @@ class Stall(Record):
     start_ns: NonNegativeInt
     waited_ns: NonNegativeInt | None = None
     major_faults: NonNegativeInt = 0
+    read_bytes: NonNegativeInt = 0
     continued: NonNegativeInt = 0
     usual_wait_ratio: Ratio = 0.0
     usual_fault_ratio: Ratio = 0.0

@@ -32,6 +32,7 @@ class Answers:
         self.refusals: list[int] = []
         self.enough: dict[str, float] = {"seconds": 0.05, "inferences": 1}
         self.timeout_seconds = 600.0
+        self.deadline_seconds: float | None = None
         self.changed = threading.Condition()
         self.token_file = directory / "token"
         self.token_file.write_text("secret\n")
@@ -53,6 +54,7 @@ class Answers:
                 assert isinstance(mark, Begin | End)
                 self.marks.append(mark)
             document = {"timeout_seconds": self.timeout_seconds, "enough": self.enough}
+            document["deadline_seconds"] = self.deadline_seconds
             document["steps_seconds"] = [0.5, 0.3, 0.4, 0.3, 0.5]
             return 202, {"run_id": f"run-{len(self.marks)}", **document}
 
@@ -119,6 +121,26 @@ def test_block_is_reported_as_one_window(answers):
     assert stages == {"pre": 3, "compute": 3, "post": 3}
     assert before <= begin.begin_ns < end.begin_ns == end.start_ns[0]
     assert end.start_ns[-1] + end.latency_ns[-1] <= end.end_ns <= time.monotonic_ns()
+
+
+def test_misses_of_the_deadline_are_counted_in_the_application(answers):
+    answers.enough, answers.deadline_seconds = {"seconds": 60, "inferences": 200}, 0.01
+    with tegrascope.window("detector", strict=True, **answers.where) as marks:
+        now_ns = time.monotonic_ns()
+        for _ in range(TIMES_AT_MOST + 1):
+            marks.record(now_ns, now_ns + 10_000_000)
+        for _ in range(30):
+            marks.record(now_ns, now_ns + 11_000_000)
+    (end,) = answers.ends()
+    assert (end.misses, len(end.stalls), end.stalls[0].start_ns) == (30, 20, now_ns)
+    assert len(end.start_ns) < end.inferences == TIMES_AT_MOST + 31
+
+
+def test_application_without_a_deadline_sends_no_misses(answers):
+    with tegrascope.window("detector", strict=True, **answers.where) as marks:
+        marks.record(time.monotonic_ns(), time.monotonic_ns() + 1)
+    (end,) = answers.ends()
+    assert (end.misses, end.stalls) == (None, ())
 
 
 def test_block_without_marks_is_a_window_without_count(answers):

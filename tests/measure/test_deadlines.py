@@ -82,6 +82,7 @@ def test_neighbour_that_is_always_there_is_not_evidence():
     [
         ({"continued": 1, "major_faults": 40}, "stopped"),
         ({"major_faults": 400}, "page_faults"),
+        ({"major_faults": 1, "read_bytes": 48_000_000}, "page_faults"),
         ({"waited_ns": 60 * MS, "major_faults": 1}, "waited_for_cpu"),
         ({"waited_ns": 2 * MS}, "unknown"),
         ({"major_faults": 400, "usual_fault_ratio": 0.95}, "unknown"),

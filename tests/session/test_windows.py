@@ -66,10 +66,10 @@ class Desk:
         )
         self.session.energy.rule = RULE
         self.live = self.session.live
-        self.live.set_workloads({"detector": "dla0", "camera": "gpu"})
+        self.live.set_workloads({"detector": "dla0", "camera": "gpu"}, {}, {"camera": 0.006})
         workloads = [
             Workload(name="detector", backend="window", device="dla0", batch=2),
-            Workload(name="camera", backend="window", timeout=30),
+            Workload(name="camera", backend="window", timeout=30, deadline="6ms"),
             Workload(name="scheduled", model="m", device="cpu"),
         ]
         self.keeper = WindowKeeper(self.session, lambda: workloads)
@@ -112,6 +112,30 @@ def timed(count: int, begin_ns: int) -> "dict[str, list[int]]":
         "start_ns": [begin_ns + number * every_ns for number in range(count)],
         "latency_ns": [5 * MS + number % 7 for number in range(count)],
     }
+
+
+def test_misses_of_an_application_are_counted_and_kept(desk):
+    """It learns the deadline at the begin; it may count more misses than its times show."""
+    told = desk.post(event="begin", workload="camera", begin_ns=NOW - 100 * S)
+    assert told["deadline_seconds"] == 0.006
+    assert desk.post(event="begin", workload="detector")["deadline_seconds"] is None
+    times = timed(100, NOW - 99 * S)
+    times["latency_ns"][50] = 20 * MS
+    stall = {"start_ns": times["start_ns"][50], "major_faults": 900}
+    end = {"event": "end", "run_id": told["run_id"], "end_ns": NOW - 60 * S}
+    desk.post(**end, inferences=300, misses=4, stalls=[stall], **times)
+    deadline = desk.runs()[told["run_id"]]["deadline"]
+    assert (deadline["misses"], deadline["worst_lateness_seconds"]) == (4, pytest.approx(0.014))
+    (miss,) = deadline["last"]
+    assert miss["evidence"][0]["cause"] == "page_faults"
+    state = desk.live.snapshot.workloads["camera"]
+    assert (state.misses.count, dict(state.causes)) == (4, {"page_faults": 1})
+    assert desk.live.snapshot.workloads["detector"].misses.count == 0
+
+
+def test_more_stalls_than_are_kept_are_refused(desk):
+    stalls = [{"start_ns": 1}] * 21
+    assert "stalls" in str(desk.refused(**desk.whole(stalls=stalls)))
 
 
 def test_window_told_afterwards_is_a_run(desk):
