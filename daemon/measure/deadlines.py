@@ -162,11 +162,10 @@ def _circumstances(
     missed: Times,
 ) -> Iterator[_Circumstance]:
     """Yield what telemetry and schedule know of a window with misses."""
-    ends = [end for _, end in missed]
+    late = _Cover([(*one, "") for one in missed])  # they overlap if several are in flight at once
 
     def is_in_time(begin: int, end: int) -> bool:
-        place = bisect_right(ends, begin)
-        return place == len(missed) or missed[place][0] >= end
+        return not late.within(begin, end)
 
     found: defaultdict[tuple[Cause, str], list[tuple[int, int, str]]] = defaultdict(list)
     for cause, subject, begin_ns, end_ns, detail in (
@@ -178,7 +177,8 @@ def _circumstances(
         if begin_ns < window.end_ns and end_ns > window.begin_ns:
             found[cause, subject].append((begin_ns, end_ns, detail))
     whole_ns = window.end_ns - window.begin_ns
-    has_usual = whole_ns - sum(end - begin for begin, end in missed) > _LEAST_USUAL * whole_ns
+    late_ns = late.within(window.begin_ns, window.end_ns)
+    has_usual = whole_ns - late_ns > _LEAST_USUAL * whole_ns
     covers = {key: _Cover(spans) for key, spans in found.items()}
     bursts = _bursts(missed)
 
@@ -269,7 +269,7 @@ def _foreign(samples: WindowSlice, is_in_time: Callable[[int, int], bool]) -> It
 def _other_lanes(
     others: Mapping[str, Sequence[Span]], workloads: Mapping[str, str]
 ) -> Iterator[_Spell]:
-    """Yield the time in which a run of another device was at work."""
+    """Yield the time in which another run or window was at work."""
     for run_id, spans in others.items():
         name = workloads.get(run_id, "")
         for one in spans:

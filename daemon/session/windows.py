@@ -95,6 +95,8 @@ class Content(Record):
             )
         if self.inferences is not None and self.inferences < len(self.start_ns):
             raise ValueError(f"inferences is {self.inferences}, and {len(self.start_ns)} are timed")
+        if self.misses is not None and self.misses > (self.inferences or 0):
+            raise ValueError(f"misses is {self.misses}, and inferences is {self.inferences or 0}")
         return self
 
 

@@ -93,6 +93,22 @@ def test_state_of_the_process_is_evidence(noted, cause):
     assert causes(report_of([20] * 50 + [90] + [20] * 49, stalls=(stall,))) == [cause]
 
 
+def test_inferences_in_flight_at_once_may_end_in_another_order():
+    trace = RunTrace("r", "w", "tensorrt", "gpu", 0, 0, deadline_seconds=0.033)
+    starts = [at * 10 * MS for at in range(600)]
+    latency = [
+        900 * MS if at == 200 else 50 * MS if at in (210, 220) else 20 * MS for at in range(600)
+    ]
+    trace.begins["steady"], trace.ends["steady"] = 0, 7 * S
+    trace.start_ns, trace.latency_ns = array("q", starts), array("q", latency)
+    times = array("q", range(0, 8 * S, S // 2))
+    low = array("d", (6e8 if 2 * S < at <= 3 * S else 1.3e9 for at in times))
+    found = correlate(trace, WindowSlice(times, times, {"gpu.frequency_hertz.0": low})).deadline
+    assert [miss.start_ns for miss in found.last] == [2000 * MS, 2100 * MS, 2200 * MS]
+    assert {miss.cause for miss in found.last} == {"clock_lowered"}
+    assert found.last[0].evidence[0].detail == "gpu 600 MHz"
+
+
 def test_throttling_and_a_foreign_task_name_their_kind_and_process():
     latencies = [20] * 50 + [90] + [20] * 149
     hot = {"throttle.gpu_thermal.active": lambda at: float(2 * S < at <= 3 * S)}

@@ -136,6 +136,7 @@ def test_misses_of_an_application_are_counted_and_kept(desk):
 def test_more_stalls_than_are_kept_are_refused(desk):
     stalls = [{"start_ns": 1}] * 21
     assert "stalls" in str(desk.refused(**desk.whole(stalls=stalls)))
+    assert "misses is 4" in str(desk.refused(**desk.whole(inferences=3, misses=4)))
 
 
 def test_window_told_afterwards_is_a_run(desk):
