@@ -16,10 +16,10 @@ from ... import __version__
 from ...parsers.signals import SIGNALS, Family, split
 from ..measure.dla import POWERED
 from ..measure.run_report import CAUSES, UNKNOWN, RunReport
-from .snapshot import Histogram, Snapshot, Tally, WorkloadState
+from .snapshot import Histogram, MissCount, Snapshot, WorkloadState
 
 Number: TypeAlias = float | None
-Value: TypeAlias = Number | Histogram | Tally | Mapping[Any, Number | str]
+Value: TypeAlias = Number | Histogram | MissCount | Mapping[Any, Number | str]
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ def _add(metric: Metric, row: MetricRow, labels: dict[str, str], value: Any) -> 
             metric.add_sample(f"{row.name}_bucket", labels_of_bucket, count, exemplar=latest)
         metric.add_sample(f"{row.name}_count", labels, counts[-1])
         metric.add_sample(f"{row.name}_sum", labels, value.total)
-    elif isinstance(value, Tally):
+    elif isinstance(value, MissCount):
         metric.add_sample(row.name, labels, value.count, exemplar=value.exemplar)
     elif row.kind == "info" and not row.labels:
         if value is not None:

@@ -57,8 +57,8 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class Tally:
-    """A count, and the latest of what was counted."""
+class MissCount:
+    """Misses of a deadline, and the latest of them."""
 
     count: int = 0
     exemplar: Exemplar | None = None
@@ -126,7 +126,7 @@ class WorkloadState:
     inferences: int = 0
     latency: Histogram = field(default_factory=lambda: Histogram.empty(LATENCY_BOUNDS_SECONDS))
     deadline_seconds: float | None = None
-    misses: Tally = Tally()
+    misses: MissCount = MissCount()
     causes: Mapping[str, int] = field(default_factory=dict)
     gross_joules: float | None = None
     net_joules: float | None = None
@@ -241,7 +241,7 @@ class LiveState:
                     state = WorkloadState(name, device)
                 deadline = deadlines.get(name)
                 if state.deadline_seconds != deadline:
-                    state = replace(state, misses=Tally(), causes={})
+                    state = replace(state, misses=MissCount(), causes={})
                 kept[name] = replace(
                     state, settings=settings.get(name, {}), deadline_seconds=deadline
                 )
@@ -286,7 +286,7 @@ class LiveState:
             latest = misses.exemplar
             if late:
                 latest = Exemplar({"run_id": run_id}, late[-1], wall_seconds)
-            misses = Tally(misses.count + max(missed, len(late)), latest)
+            misses = MissCount(misses.count + max(missed, len(late)), latest)
             self._replace_workload(
                 replace(state, inferences=inferences, latency=latency, misses=misses)
             )

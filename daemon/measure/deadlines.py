@@ -17,7 +17,7 @@ from ...parsers.inference.events import Stall
 from ...parsers.signals import Signal
 from .blocks import WindowSlice
 from .dla import LAG_NS
-from .run_report import CAUSES, Cause, DeadlineReport, Evidence, Miss, RunTrace, Span
+from .run_report import CAUSES, Cause, DeadlineReport, Miss, MissEvidence, RunTrace, Span
 from .utilization import NORMAL_CAPS, clock_figures
 
 # Less unusual circumstances are not evidence.
@@ -119,7 +119,7 @@ def deadline_report(
         if end - begin <= _SLOW_RATIO * slow_ns:
             found.append(("too_slow", _SLOW_WEIGHT, None))
         evidence = [
-            Evidence(cause=cause, weight=weight, detail=detail)
+            MissEvidence(cause=cause, weight=weight, detail=detail)
             for cause, weight, detail in found
             if weight >= _LEAST_WEIGHT
         ]

@@ -180,7 +180,7 @@ UNKNOWN = "unknown"
 """Stands for the cause of a miss without evidence."""
 
 
-class Evidence(Record):
+class MissEvidence(Record):
     """Something that was unusual at a miss; evidence, not proof.
 
     Attributes:
@@ -198,7 +198,7 @@ class Miss(Record):
 
     start_ns: NonNegativeInt
     latency_seconds: NonNegativeFloat
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[MissEvidence, ...] = ()
 
     @property
     def cause(self) -> str:

@@ -93,6 +93,8 @@ def test_every_error_is_found_in_the_order_of_the_file():
         ('workloads:\n- {name: a, command: ["x", "\\0"]}\n', 2, "has no NUL character"),
         ("http: {listen: 'evil host:80'}\n", 1, "HOST:PORT"),
         ("workloads:\n- {name: a, model: x, device: external}\n", 2, "not of a back-end"),
+        ("workloads:\n- {name: a, command: x, deadline: 33ms}\n", 2, "so it has no deadline"),
+        ("workloads:\n- {name: a, model: x, deadline: 0s}\n", 2, "deadline"),
         ("workloads:\n- {name: a, backend: window, every: 5m}\n", 2, "every: an application"),
         ("workloads:\n- {name: a, backend: window, model: x}\n", 2, "model: an application"),
         ("workloads:\n- {name: a, backend: window, timeout: 2h}\n", 2, "at most 1h"),
@@ -233,7 +235,8 @@ def test_defaults_follow_the_device():
 def test_command_and_window_stand_in_place_of_a_model():
     text = (
         "workloads:\n- {name: a, command: infer --batch 'a b', device: dla0}\n"
-        "- {name: b, backend: window, device: external, batch: 4, timeout: 1m}\n"
+        "- {name: b, backend: window, device: external, batch: 4, timeout: 1m,"
+        " deadline: 33ms}\n"
     )
     program, window = parse_config(text, Path("t.yaml")).workloads
     assert (program.backend_in_force, program.command) == ("command", ("infer", "--batch", "a b"))
