@@ -20,18 +20,18 @@ UNITS = frozenset(
 """Base units as they end a name, and the two quotients that have names of their own."""
 
 COUNTED = frozenset(
-    {"active", "backlog", "errors", "events", "failures", "flag", "inferences", "layers", "missing",
-     "online", "refused", "restarts", "runs", "samples", "skipped", "tasks", "unparsed", "unknown",
-     "up"}
+    {"active", "backlog", "causes", "errors", "events", "failures", "flag", "inferences", "layers",
+     "misses", "missing", "online", "refused", "restarts", "runs", "samples", "skipped", "tasks",
+     "unparsed", "unknown", "up"}
 )  # fmt: skip
 """What stands at the end of a name without a unit: things counted, and states of 0 or 1."""
 
 STATES = frozenset({"active", "flag", "missing", "online", "up"})
 
 LABELS = frozenset(
-    {"backend", "batch", "battery", "board", "core", "device", "engine", "fan", "flag", "gpc",
-     "jetpack", "kind", "l4t", "model", "module", "outcome", "part", "placement", "power_mode",
-     "precision", "process", "python", "rail", "reason", "signal", "simulated", "source",
+    {"backend", "batch", "battery", "board", "cause", "core", "device", "engine", "fan", "flag",
+     "gpc", "jetpack", "kind", "l4t", "model", "module", "outcome", "part", "placement",
+     "power_mode", "precision", "process", "python", "rail", "reason", "signal", "simulated", "source",
      "version", "workload", "zone"}
 )  # fmt: skip
 """Every label of docs/metrics.md; ``le`` and ``quantile`` are the format's own."""
