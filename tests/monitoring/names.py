@@ -31,8 +31,8 @@ STATES = frozenset({"active", "flag", "missing", "online", "up"})
 LABELS = frozenset(
     {"backend", "batch", "battery", "board", "cause", "core", "device", "engine", "fan", "flag",
      "gpc", "jetpack", "kind", "l4t", "model", "module", "outcome", "part", "placement",
-     "power_mode", "precision", "process", "python", "rail", "reason", "signal", "simulated", "source",
-     "version", "workload", "zone"}
+     "power_mode", "precision", "process", "python", "rail", "reason", "signal", "simulated",
+     "source", "version", "workload", "zone"}
 )  # fmt: skip
 """Every label of docs/metrics.md; ``le`` and ``quantile`` are the format's own."""
 
