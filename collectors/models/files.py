@@ -1,6 +1,6 @@
 """Model files: a path or a built-in model, its weights, its digest, and its graph.
 
-What needs the package onnx happens in children.
+Work that needs the package onnx happens in children.
 """
 
 import hashlib

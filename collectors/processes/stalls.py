@@ -1,4 +1,4 @@
-"""What this process went through around an inference that missed its deadline.
+"""Evidence of this process around an inference that missed its deadline.
 
 An inference is never looked at while it runs. Between two inferences some counters of the kernel
 are read: after each miss, and otherwise after at least ten milliseconds. This needs the standard

@@ -217,8 +217,8 @@ class _SecondLoad(Exception):  # noqa: N818 - not an error: another process take
 class Runner:
     """Carries out orders, one after another, and declines those that need a second load.
 
-    What a process loaded before makes a model several percent slower on a GPU. So each process
-    loads once: one model with one set of settings.
+    A model that a process loaded before makes the next one several percent slower on a GPU. So each
+    process loads once: one model with one set of settings.
 
     Once ``is_spent`` is true, this process cannot use its device any more: it should end, so that
     another can take its place.

@@ -224,7 +224,7 @@ def _variants_of(
 ) -> Iterator[tuple[BenchSettings, AcceleratorResult, bool]]:
     """Yield the results of a model in a power mode, and whether a sweep chose their batch.
 
-    Of a sweep only the points of its front are choices: the others are surely worse.
+    Only the points on the front of a sweep are choices: the others are surely worse.
     """
     base = source.result.settings
     if mode is None or source.result.environment.power_mode in (mode, None):

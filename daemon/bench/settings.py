@@ -47,7 +47,7 @@ _NO_TELEMETRY = (
 class Asked(NamedTuple):
     """Settings, telemetry, the configuration's rail rule, and the reason for missing telemetry.
 
-    ``varies_interval``: nobody chose the interval of telemetry, so each pass may have another.
+    ``varies_interval``: the interval of telemetry is not configured, so each pass may have another.
     """
 
     settings: BenchSettings

@@ -89,7 +89,7 @@ class Setup:
     def begin_pass(self, number: int) -> None:
         """Sample a pass of rounds with an interval of its own, so that no lock to it lasts.
 
-        Only a program that we start can have one, and only if nobody chose the interval.
+        Only a program that we start can have one, and only if the interval is not configured.
         """
         telemetry, source = self._asked.telemetry, self._source
         if telemetry is None or not self._asked.varies_interval or self.problem is not None:

@@ -1,6 +1,6 @@
 """The inferences of a run that missed its deadline, and what was unusual at each of the last ones.
 
-What was unusual is evidence and not proof: a cause that nothing here reads can have the same time.
+Unusual conditions are evidence and not proof: a cause that is not read can have the same time.
 """
 
 from bisect import bisect_right

@@ -71,7 +71,7 @@ def pattern(seconds: float, interval: float, averaging: float, seed: int) -> tup
         seconds: Length of the measurement; the pattern fills it without the last incomplete pair.
         interval: Seconds between readings.
         averaging: Seconds over which the sensor averages.
-        seed: Of the random lengths.
+        seed: Seed of the random lengths.
     """
     random = Random(seed)
     lost = averaging + LAG_SECONDS

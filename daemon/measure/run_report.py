@@ -289,7 +289,7 @@ class LockInReport(Record):
 
     Attributes:
         reason: The cause of missing energy.
-        joules_per_piece: What a piece adds to the idle board; ``None`` with a problem.
+        joules_per_piece: Energy that a piece adds to the idle board; ``None`` with a problem.
         added_watts: Power of the pieces alone; ``on_watts`` is that of the module meanwhile.
         contrasts: Steps of the pattern that were compared with their neighbours.
         lag_seconds: Delay of the readings, as fitted; ``averaging_seconds`` as fitted or known.
@@ -384,7 +384,7 @@ class RunReport(Record):
         ended_ns: CLOCK_MONOTONIC when its outcome was known.
         lateness_seconds: Start minus due time.
         phases: Spans by phase, as the worker stamped them.
-        input_shapes: Of an inference, if the back-end reports them.
+        input_shapes: Shapes of one inference, if the back-end reports them.
         inferences: Completed in the steady phase, also for a run that was cut short.
         latency: By the host clock, in the steady phase.
         device_latency: The same by the device's own events, from the first copy to the last;
@@ -455,7 +455,7 @@ class Pattern(NamedTuple):
 
     Attributes:
         steps_seconds: Lengths of off- and on-steps in turn; the first and last are off.
-        stage: What is repeated in place of the inference.
+        stage: The stage that is repeated in place of the inference.
         repeats: How often, per inference that the worker reports.
     """
 

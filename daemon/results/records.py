@@ -76,12 +76,12 @@ class LayerRow(EngineLayer):
     """A layer of an engine with its time, from inferences that were profiled and count nowhere.
 
     Attributes:
-        place: Where it runs; ``None`` if that is unknown.
+        place: The device that runs it; ``None`` if that is unknown.
         seconds: Mean of an inference. A subgraph of a DLA has the copies around it.
-        share: Of all time that the profiler reported.
+        share: Share of all time that the profiler reported.
         flops: Operations of its ONNX nodes, as ``inspect`` counts them.
         moved_bytes: Sum over its nodes: the upper bound.
-        edge_bytes: What crosses its edge, and its weights: the lower bound, with all of it fused.
+        edge_bytes: Bytes across its edge and of its weights: the lower bound, with all of it fused.
     """
 
     place: Literal["dla", "gpu", "reformat"] | None = None

@@ -459,7 +459,7 @@ class Service:
             self._store.limit(self.config.store.max_bytes)
 
     def _write_token(self) -> None:
-        """Write a token that the disk refused; until then, nobody can know it."""
+        """Write a token that the disk refused; until then, no client can have it."""
         if self._token_problem is not None:
             try:
                 self._token_problem = write_token(self._token_file, self._token)

@@ -159,8 +159,8 @@ class Session:
         """Create the parts; no source is open yet.
 
         Args:
-            timeline: Where samples are kept; it must hold the longest run. Default: one hour.
-            store: Where completed runs are committed, if anywhere.
+            timeline: Keeps the samples; it must hold the longest run. Default: one hour.
+            store: Receives completed runs, if given.
             model_directory: Cache of built-in models.
             limits: The limits that alerts compare with.
             on_crash: Called by the telemetry thread if it ends by an error of ours.

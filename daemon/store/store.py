@@ -127,7 +127,7 @@ def _reason(error: Exception) -> str:
 def _lost_commits(log: Path, read: int) -> int:
     """Return how many commits at the end of a write-ahead log SQLite did not read.
 
-    A power cut tears at most the last one, which nobody was told of. More are a damaged log. A
+    A power cut tears at most the last one, which was not acknowledged. More are a damaged log. A
     header that is damaged costs the whole log.
 
     Args:
@@ -160,7 +160,7 @@ class Store:
         runs_lost: Runs that were dropped, the oldest first, because too many waited to be written.
         write_errors: Failed writes since the start.
         problem: Reason of the last failed write; ``None`` after a successful one.
-        note: What was found wrong with the file and put right since the start, or ``None``.
+        note: Damage of the file that was repaired since the start, or ``None``.
     """
 
     def __init__(

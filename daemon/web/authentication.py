@@ -36,7 +36,7 @@ _LONGEST_PASSWORD = 72
 def read_token(path: Path) -> tuple[str, str | None]:
     """Return the secret for calls that change state; it is made at the first start.
 
-    A new secret that cannot be written is returned with the reason: then nobody else knows it.
+    A new secret that cannot be written is returned with the reason: then no other process has it.
     """
     try:
         if not path.exists():

@@ -457,7 +457,7 @@ def _dla_use(device: str, runs: Sequence[_Run]) -> tuple[str, float] | None:
 def _best(entries: Sequence[_Entry], device: str, goal: str) -> tuple[_Entry, Figure] | None:
     """Return the entry of ``gpu`` or ``dla`` with the least figure.
 
-    An entry that mostly did not use its DLA is no choice.
+    An entry that mostly did not use its DLA is not a choice.
     """
     found: list[tuple[_Entry, Figure]] = [
         (one, figure)

@@ -343,7 +343,7 @@ class Troubles:
 
 @dataclass
 class _Core:
-    """What is known of a DLA core in a range of time; no sample is kept, since there may be many.
+    """Summary of a DLA core in a range of time; no sample is kept, since there may be many.
 
     Attributes:
         gates: Number of samples of the gate; ``open`` of them were 1.

@@ -98,7 +98,7 @@ class Order(Record):
         fallback: Policy for layers that a DLA does not accept.
         plugins: Paths of libraries with plug-ins of TensorRT.
         engine_capability: ``dla_standalone`` builds a loadable for cuDLA in place of an engine.
-        shapes: Of inputs by name, in place of the model's own shape and of ``batch``.
+        shapes: Shapes of inputs by name, in place of the model's own shape and of ``batch``.
         streams: Inferences in flight at the same time.
         transfers: Whether inputs and outputs are copied with each inference.
         program: The program and its arguments, for a back-end that runs one.
@@ -217,7 +217,7 @@ class Stall(Record):
         waited_ns: Time in which the thread that infers was ready and waited for a CPU; ``None`` if
             the kernel does not count it.
         major_faults: Page faults of the process that were read from a disk or from swap.
-        read_bytes: What the process read from a disk or from swap, also ahead of its faults.
+        read_bytes: Bytes that the process read from a disk or from swap, also ahead of its faults.
         continued: How often the process continued after a stop.
         usual_wait_ratio: Share of ``waited_ns`` in the spans without a miss so far.
         usual_fault_ratio: Share of these spans that had a major fault.

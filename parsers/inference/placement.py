@@ -47,9 +47,9 @@ class Circumstances(Record):
     """The machine as an engine was built: beside other work, a builder may choose worse kernels.
 
     Attributes:
-        load_average: Of the last minute, before the build; free memory likewise.
+        load_average: Load average of the last minute, before the build; free memory likewise.
         wanted_memory_bytes: Memory that the build was estimated to take.
-        clocks_hertz: Of GPU, DLA and memory, as the build ended; ``clocks_locked`` as by
+        clocks_hertz: Clocks of GPU, DLA and memory, as the build ended; ``clocks_locked`` as by
             ``jetson_clocks``.
         waited_seconds: For other builders; ``waited_for`` are their processes, as far as known.
         is_alone: Whether the machine's lock was held, so that no other build ran.
@@ -67,7 +67,7 @@ class Circumstances(Record):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know of the build: that its memory was scarce."""
+        """Return remarks about the build for a person: its memory was scarce."""
         free, wanted = self.free_memory_bytes, self.wanted_memory_bytes
         if free is None or wanted is None or free >= wanted:
             return ()
@@ -84,7 +84,7 @@ class Built(Record):
         layer_types: Data type to the number of layers whose first output has it.
         is_strongly_typed: Whether the model's own types were used.
         int8_scales: With ``dummy`` scales the speed is meaningful and the outputs are not.
-        wide_layers: Of an engine in int8, the layers that compute without any tensor in int8.
+        wide_layers: Layers of an engine in int8 that compute without any tensor in int8.
         build_seconds: Duration of the build, this time or earlier.
         circumstances: The machine during the build, this time or earlier.
         context_bytes: Device memory of one execution context.
