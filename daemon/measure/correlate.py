@@ -5,16 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from ...collectors.board.boards import RailRule
 from ...collectors.catalog import is_played
 from ...parsers import signals
-from . import quality
+from . import quality, rhythm
 from .blocks import WindowSlice
 from .deadlines import deadline_report
 from .dla import InFlight, dla_was_on, foreign_dla_activity
 from .energy import interval_ns
-from .energy_report import IDLE_PHASES, measure_energy, timing
+from .energy_report import IDLE_PHASES, measure_energy, module_curve, timing
 from .lock_in import lock_in_report
 from .processes import other_processes
 from .quality import not_steady
-from .rhythm import aliased, beats_of_batches, evenly_spaced, folded_rhythm, sensor_times
 from .run_report import Environment, Flag, RunReport, RunTrace, Span, distribution, throughput
 from .utilization import telemetry
 
@@ -78,17 +77,20 @@ def correlate(
     whole = trace.telemetry_window() or window
     foreign = foreign_dla_activity(samples, whole, trace.device, idle, ours)
     others_here = other_processes(samples, whole)
-    sensor = sensor_times(window, environment.power_reading)
-    rhythm = starts or evenly_spaced(window, inferences)
-    beats = folded_rhythm(inside, rhythm, miscount=0 if starts else 1)
+    sensor = rhythm.sensor_times(window, environment.power_reading)
+    begun, cycles = starts or rhythm.evenly_spaced(window, inferences), None
+    if begun and not starts and (curve := module_curve(samples, rule)):
+        cycles = rhythm.shown_cycles(curve, window, len(begun))
+        begun = rhythm.evenly_spaced(window, inferences, cycles)
+    beats = rhythm.folded_rhythm(inside, begun, miscount=0 if starts or cycles else 1)
     if not starts:
-        beats += beats_of_batches(inside, window, inferences)
+        beats += rhythm.beats_of_batches(inside, window, inferences)
     found: dict[Flag, bool] = {
         "late_samples": quality.late_seconds(arrived) > quality.LATE_AT_MOST_SECONDS,
         "insufficient_samples": quality.insufficient_samples(
             window.seconds, board.samples if board else 0, inferences
         ),
-        "aliased": aliased(inside, rhythm, beats) or aliased(sensor, rhythm),
+        "aliased": rhythm.aliased(inside, begun, beats) or rhythm.aliased(sensor, begun),
         "not_steady": not_steady(window, starts, latencies, samples, throttle_events)
         or bool(board and board.power_mode_changes),
         "throttled": bool(throttle_events),

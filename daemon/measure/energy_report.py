@@ -69,6 +69,14 @@ def timing(
     return Timing(clock_seconds, averaging, delay)
 
 
+def module_curve(samples: WindowSlice, rule: RailRule | None) -> Curve | None:
+    """Return the power of the module; ``None`` for an unknown board, or without all its rails."""
+    columns = RAIL_POWER.by_label(samples.columns)
+    if rule is None or not all(name in columns for name in rule.total):
+        return None
+    return total(samples.times_ns, [columns[name] for name in rule.total])
+
+
 def measure_energy(
     samples: WindowSlice,
     phases: Mapping[PhaseName, Span],

@@ -2,12 +2,15 @@
 
 import cmath
 import math
+import statistics
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from operator import mul
 from typing import NamedTuple
 
+from .energy import Curve, inside
 from .run_report import Span
 
 ALIAS_PROBABILITY = 0.01
@@ -22,6 +25,8 @@ _PHASE_BINS = 48
 _BY_CHANCE = 3.0
 _DRIFTS, _DRIFTS_SLOWLY = 0.25, 0.9
 _LONG_CYCLE = 4
+_STRICT = 0.9
+_PER_CYCLE, _SHOWN, _SLOW, _STILL = 8, 0.5, 2.0, 1e-6
 BATCHES = range(2, 17)
 
 
@@ -31,11 +36,14 @@ class Beat(NamedTuple):
     Attributes:
         line: Magnitude of the rhythm in the starts of the inferences, 0 to 1.
         sampled: Magnitude of the same in the sample times.
+        hertz: The harmonic of the starts that it belongs to, if they were timed and keep a strict
+            time: their magnitude there is above 0.9.
     """
 
     cycles: float
     line: float
     sampled: float
+    hertz: float | None = None
 
     @property
     def share(self) -> float:
@@ -156,9 +164,17 @@ def folded_rhythm(
     within = [start for start in starts_ns if first <= start <= times_ns[-1]]
     if length > _LONG_CYCLE * interval * len(within):
         return []
+    pace = 0.0 if miscount else (len(within) - 1) / (within[-1] - within[0])
+    turns = [pace * (start - within[0]) for start in within]
+    line = lru_cache(lambda number: _concentration(turns, number))
+
+    def strict(frequency: float) -> float | None:
+        number = max(round(frequency / pace), 1) if pace else 0
+        return number * pace * 1e9 if number and line(number) > _STRICT else None
+
     folded = [_fold(each, first, interval, length, blocks) for each in (within, times_ns)]
     beats = [
-        Beat(abs(half) / 2, started, sampled)
+        Beat(abs(half) / 2, started, sampled, strict(m / interval + half / 2 / length))
         for m in range(1, _FOLDS + 1)
         for half, started, sampled in zip(
             halves, *(_lines(counts, m, halves) for counts in folded), strict=True
@@ -175,7 +191,7 @@ def folded_rhythm(
                 drifting = [phase + drift * i for i, phase in enumerate(phases)]
                 share = max(share, _concentration(drifting))
         if is_drift and len(phases) * share * share > _BY_CHANCE:
-            beats.append(Beat(math.inf, 1.0, share))
+            beats.append(Beat(math.inf, 1.0, share, strict(harmonic * pace)))
     return beats
 
 
@@ -242,8 +258,10 @@ def beats_of_batches(times_ns: Sequence[int], window: Span, inferences: int | No
     return beats
 
 
-def evenly_spaced(window: Span, inferences: int | None) -> list[int]:
+def evenly_spaced(window: Span, inferences: int | None, cycles: float | None = None) -> list[int]:
     """Return starts for inferences that were counted but not timed; none for cycles under 5 ms.
+
+    ``cycles`` is how many fit into the window, if it is not their number.
 
     >>> evenly_spaced(Span(begin_ns=0, end_ns=90_000_000), 3)
     [0, 30000000, 60000000]
@@ -251,4 +269,54 @@ def evenly_spaced(window: Span, inferences: int | None) -> list[int]:
     length = window.end_ns - window.begin_ns
     if not inferences or length < inferences * SHORTEST_CYCLE_NS:
         return []
-    return [window.begin_ns + length * k // inferences for k in range(inferences)]
+    return [window.begin_ns + int(length * k / (cycles or inferences)) for k in range(inferences)]
+
+
+def shown_cycles(curve: Curve, window: Span, inferences: int) -> float | None:
+    """Return how many cycles of counted inferences the window holds, as the readings show it.
+
+    The count gives it to one cycle, because one that an edge cuts counts fully or not at all. If
+    power follows the inferences, a wave of their frequency fits the readings. The best of several
+    frequencies must explain at least half of their variance. Slow change, such as heat, looks like
+    a beat of less than two cycles in the window, so such a frequency shows nothing: ``None``.
+    """
+    here, length = inside(curve.times_ns, window), window.end_ns - window.begin_ns
+    times, watts = curve.times_ns[here], curve.watts[here]
+    if len(times) < ALIAS_SAMPLES:
+        return None
+    mean = statistics.fmean(watts)
+    apart = [one - mean for one in watts]
+    found = []
+    for step in range(-_PER_CYCLE, _PER_CYCLE + 1):
+        cycles = inferences + step / _PER_CYCLE
+        waves = waves_apart(times, cycles / length)[0]
+        along = sum(map(mul, waves, apart))
+        found.append(((along.conjugate() * fitted(waves, along)).real, cycles))
+    explained, cycles = max(found)
+    sampling = (len(times) - 1) * length / (times[-1] - times[0])
+    beat = abs(cycles - round(cycles / sampling) * sampling)
+    is_shown = beat > _SLOW and explained > _SHOWN * math.fsum(map(mul, apart, apart))
+    return cycles if is_shown else None
+
+
+def waves_apart(times_ns: Sequence[int], per_ns: float) -> tuple[list[complex], complex]:
+    """Return a wave of a frequency at some times less its mean, shape (n,), and that mean."""
+    turn = 2 * math.pi * per_ns
+    waves = [cmath.rect(1, turn * (time - times_ns[0])) for time in times_ns]
+    mean = sum(waves) / len(waves)
+    return [wave - mean for wave in waves], mean
+
+
+def fitted(waves: Sequence[complex], along: complex) -> complex:
+    """Return the factors of cosine and sine, by least squares, for products with both of them.
+
+    They are 0 if the waves are still: samples at one phase show nothing.
+    """
+    cosines = math.fsum(wave.real**2 for wave in waves)
+    sines = math.fsum(wave.imag**2 for wave in waves)
+    both = math.fsum(wave.real * wave.imag for wave in waves)
+    spread = cosines * sines - both * both
+    if spread <= _STILL * len(waves) ** 2:
+        return 0j
+    cosine = sines * along.real - both * along.imag
+    return complex(cosine, cosines * along.imag - both * along.real) / spread

@@ -27,7 +27,7 @@ from itertools import accumulate, pairwise
 from operator import mul
 
 from .energy import Curve
-from .rhythm import Beat
+from .rhythm import Beat, fitted, waves_apart
 
 NORMAL_95 = 1.959964
 MOST_POINTS = 600
@@ -102,7 +102,8 @@ def sampling_watts(curve: Curve, beats: Sequence[Beat] = ()) -> float | None:
     by smoothness, and its amplitude is an error too. Power that follows the starts swings about its
     mean by up to twice the line of the starts, times its height above the lowest reading; and the
     beat may hide part of that height. But the strongest rhythm swings by no more than all
-    readings do, which is √2 times their standard deviation.
+    readings do, which is √2 times their standard deviation. Where the frequency of a beat is known,
+    its error is at most ``beat_watts``, and those of several harmonics add up.
 
     Fewer than six readings show no spread: ``None``.
     """
@@ -126,13 +127,31 @@ def sampling_watts(curve: Curve, beats: Sequence[Beat] = ()) -> float | None:
     swing = math.sqrt(2) * statistics.pstdev(curve.watts)
     height = 2 * (statistics.fmean(curve.watts) - min(curve.watts))
     strongest = max((one.line for one in beats if one.cycles < math.inf), default=1.0)
-    errors = []
+    errors: dict[float | None, float] = {None: 0.0}
     for one in beats:
         pulses = 0.0
         if one.line > NO_BEAT:
             pulses = min(height / max(1 - 2 * one.share, 0.1), swing / strongest)
-        errors.append(one.sampled * min(swing, one.line * max(swing, pulses)))
-    return math.hypot(half, max(errors, default=0.0))
+        error = one.sampled * min(swing, one.line * max(swing, pulses))
+        errors[one.hertz] = max(errors.get(one.hertz, 0.0), error)
+    strict = [min(error, beat_watts(curve, hz)) for hz, error in errors.items() if hz is not None]
+    return math.hypot(half, max(errors[None], math.fsum(strict)))
+
+
+def beat_watts(curve: Curve, hertz: float) -> float:
+    """Return the most by which a rhythm of a known frequency moves the mean of readings.
+
+    A wave of that frequency is fitted to the readings. Its share in their mean is an error, which
+    is 0 where they met all moments of the rhythm alike. What the other readings scatter by makes
+    the fit unsure, and the more so, the less the readings tell the wave from a constant.
+    """
+    waves, mean = waves_apart(curve.times_ns, hertz / 1e9)
+    factors = fitted(waves, mean)
+    if factors == 0:
+        return math.inf
+    shares = [(wave.conjugate() * factors).real for wave in waves]
+    noise = statistics.pstdev(curve.watts) * math.hypot(*shares)
+    return abs(math.fsum(map(mul, shares, curve.watts))) + NORMAL_95 * noise
 
 
 def _residues(spans: Sequence[float], joules: Sequence[float], size: int) -> list[float]:

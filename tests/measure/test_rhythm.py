@@ -13,9 +13,10 @@ from tegrascope.daemon.measure.rhythm import (
     evenly_spaced,
     folded_rhythm,
     rayleigh_probability,
+    shown_cycles,
 )
 from tegrascope.daemon.measure.run_report import Span
-from tegrascope.daemon.measure.uncertainty import sampling_watts
+from tegrascope.daemon.measure.uncertainty import beat_watts, sampling_watts
 
 SECOND = 1_000_000_000
 
@@ -251,7 +252,8 @@ def test_a_cycle_more_or_fewer_matters_only_to_phases_that_drift_slowly():
     for seed in range(10):
         times = samples(1.015, 120, 0.016, seed)
         begun = evenly_spaced(window, round(120 / 0.0213))
-        assert folded_rhythm(times, begun, miscount=1) == folded_rhythm(times, begun)
+        counted, timed = (folded_rhythm(times, begun, miscount=n) for n in (1, 0))
+        assert counted == [one._replace(hertz=None) for one in timed]
 
 
 def test_batches_of_counted_inferences_may_lock():
@@ -269,3 +271,105 @@ def test_inferences_that_were_counted_lock_too():
     window = Span(begin_ns=0, end_ns=120 * SECOND)
     assert aliased(samples(1.0, 120), evenly_spaced(window, 120 * 30))
     assert not aliased(samples(1.009, 120, 0.016), evenly_spaced(window, 1234))
+
+
+def in_step(seed, period=0.17625, seconds=60, share=0.4):
+    """Return readings of a pulse of 5 W each period, by a tegrastats of 103 ms, and its starts.
+
+    The curve begins and ends with a start, so its true mean is known: 5 W times the share.
+    """
+    times, phase = samples(0.109, seconds, 0.016, seed), random.Random(seed).uniform(0, period)
+    begun = [round((phase + i * period) * SECOND) for i in range(int(seconds / period))]
+    rng = random.Random(seed)
+    turns = [(t - begun[0]) / SECOND / period % 1 for t in times]
+    return Curve(times, [6 + 5 * (turn < share) + rng.gauss(0, 0.05) for turn in turns]), begun
+
+
+def test_readings_show_how_strong_a_strict_rhythm_is():
+    """Every third reading of one and a half cycles meets the same moment, nearly.
+
+    Three harmonics of the work lie near multiples of the sampling, and the third, which is weak,
+    beats. Without its frequency, all that the readings scatter by might be that beat.
+    """
+    inside, narrower = 0, []
+    for seed in range(40):
+        curve, begun = in_step(seed)
+        beats = folded_rhythm(curve.times_ns, begun)
+        known = sampling_watts(curve, beats)
+        unknown = sampling_watts(curve, [one._replace(hertz=None) for one in beats])
+        mean = integrate(curve.times_ns, curve.watts, curve.times_ns[0], curve.times_ns[-1])
+        seconds = (curve.times_ns[-1] - curve.times_ns[0]) / SECOND
+        inside += abs(mean / seconds - 8) <= known
+        narrower.append(known / unknown)
+    assert inside >= 37
+    assert statistics.median(narrower) < 0.5
+
+
+def test_a_rhythm_counts_by_its_share_in_the_mean():
+    """A wave of 2 W moves the mean by what its samples do, whatever else the readings do."""
+    times = samples(0.109, 60, 0.016)
+    turn = 2 * math.pi * 17.3 / SECOND
+    share = statistics.fmean(math.cos(turn * t) for t in times)
+    watts = [10 + 2 * math.cos(turn * t) for t in times]
+    noise = 1.959964 * statistics.pstdev(watts) / math.sqrt(len(times)) * 0.2
+    assert 2 * abs(share) <= beat_watts(Curve(times, watts), 17.3) <= 2 * abs(share) + noise
+    slow = [one + t / SECOND / 10 for one, t in zip(watts, times, strict=True)]
+    assert beat_watts(Curve(times, slow), 17.3) < 2 * abs(share) + 2 * noise
+
+
+def test_samples_at_one_moment_of_a_rhythm_do_not_show_it():
+    """Exact samples of every second cycle cannot tell the rhythm from a constant."""
+    times = [i * SECOND // 10 for i in range(600)]
+    assert beat_watts(Curve(times, [10 + 0.1 * (i % 7) for i in range(600)]), 20.0) == math.inf
+    locked = Beat(0.0, 1.0, 1.0, 20.0)
+    curve = Curve(times, [10 + i % 2 for i in range(600)])
+    assert sampling_watts(curve, [locked]) == sampling_watts(curve, [locked._replace(hertz=None)])
+
+
+def test_harmonics_of_a_rhythm_add_up():
+    """The beats of two harmonics may have the same sign; those of one are found many times."""
+    curve, _ = in_step(1, period=0.1175)
+    one, two = (Beat(3.0, 1.0, 0.3, n / 0.1175) for n in (1, 2))
+    each = [beat_watts(curve, beat.hertz) for beat in (one, two)]
+    plain = sampling_watts(curve, [Beat(3.0, 0.0, 0.3)])
+    errors = [
+        math.sqrt(sampling_watts(curve, beats) ** 2 - plain**2)
+        for beats in ([one], [one, one], [one, two])
+    ]
+    assert errors[0] == errors[1] < errors[2] <= sum(each)
+
+
+@pytest.mark.parametrize(("jitter", "is_strict"), [(0.01, True), (0.12, False)])
+def test_only_starts_in_strict_time_have_a_frequency(jitter, is_strict):
+    """Power of others does not keep to one, so a wave of one frequency does not show its beat."""
+    curve, begun = in_step(2)
+    rng = random.Random(3)
+    moved = [round(t + rng.gauss(0, jitter) * 0.17625 * SECOND) for t in begun]
+    found = {one.hertz for one in folded_rhythm(curve.times_ns, moved) if one.sampled > 0.3}
+    assert (None not in found) == is_strict
+    if is_strict:
+        harmonics = [hertz * 0.17625 for hertz in found]
+        assert harmonics == pytest.approx([round(one) for one in harmonics], abs=0.01)
+    assert {one.hertz for one in folded_rhythm(curve.times_ns, moved, miscount=1)} == {None}
+
+
+def test_power_shows_how_many_cycles_a_window_holds():
+    """The count is off by up to one cycle, and the best of the frequencies near it is the truth."""
+    window = Span(begin_ns=0, end_ns=60 * SECOND)
+    for seed, period in enumerate((0.17625, 0.125, 0.0587, 0.0391)):
+        curve, _ = in_step(seed, period)
+        for count in (round(60 / period), int(60 / period) + 1):
+            assert shown_cycles(curve, window, count) == pytest.approx(60 / period, abs=0.13)
+        assert shown_cycles(curve, window, round(60 / period) + 30) is None
+
+
+def test_slow_change_shows_no_cycles():
+    """Heat fits a beat of one cycle in the window. Noise, or few readings, fit nothing."""
+    window = Span(begin_ns=0, end_ns=60 * SECOND)
+    times = samples(0.109, 60, 0.001)
+    rng, count = random.Random(4), len(times) - 1
+    heat = Curve(times, [10 - math.exp(-t / SECOND / 20) for t in times])
+    assert [shown_cycles(heat, window, count + n) for n in range(-3, 4)] == [None] * 7
+    noise = Curve(times, [10 + rng.gauss(0, 1) for _ in times])
+    assert shown_cycles(noise, window, 480) is None
+    assert shown_cycles(Curve(times[:9], heat.watts[:9]), window, 480) is None
